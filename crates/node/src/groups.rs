@@ -3,7 +3,7 @@
 use crate::command::statistics::Latencies;
 use crate::control::FatalRecord;
 use crate::journal::Tail;
-use crate::keyspace::Keyspace;
+use crate::keyspace::{Database, Keyspace};
 use crate::origin::Asked;
 use crate::replica::Replica;
 use crate::setting::CodingSettings;
@@ -255,9 +255,10 @@ impl Groups {
         self.all.get(place).copied()
     }
 
-    /// The first number that is at least `id`.
-    pub(crate) fn from(&self, id: u16) -> Option<u16> {
-        self.ids.get(self.ids.partition_point(|other| *other < id)).copied()
+    /// The first number of a group of a database that is at least `id`.
+    pub(crate) fn from(&self, id: u16, database: &Database) -> Option<u16> {
+        let from = self.ids.partition_point(|other| *other < id);
+        self.ids[from..].iter().copied().find(|id| database.has_group(*id))
     }
 
     #[inline]

@@ -18,6 +18,9 @@ use serde::{Deserialize, Serialize};
 /// The maximum number of keyspaces in a cluster.
 pub(crate) const KEYSPACES_MAX: usize = 64;
 
+/// How many databases clients can select.
+pub const DATABASES: u8 = 16;
+
 /// The longest prefix of a keyspace, in bytes.
 const PREFIX_BYTES_MAX: usize = 256;
 
@@ -42,7 +45,8 @@ const MEMBERS_MAX: usize = 15;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Keyspace {
-    /// The prefix of the keys that it holds; the longest matching prefix wins. Empty: the default keyspace.
+    /// The prefix of the keys that it holds; the longest matching prefix wins. Empty: the default keyspace. `@1` to `@15`:
+    /// it holds the database of that number, all keys of the clients that have selected it.
     pub prefix: String,
     /// The protocol: `consensus`, `leader-follower`, `abd` or `blocking`.
     #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
@@ -135,6 +139,12 @@ impl Keyspace {
     /// Its name in texts: the prefix, or `default`.
     pub fn name(&self) -> &str {
         if self.prefix.is_empty() { "default" } else { &self.prefix }
+    }
+
+    /// The number of the database that it holds, or, if it is one of several, belongs to: 0 then.
+    #[inline]
+    pub(crate) fn database(&self) -> u8 {
+        database_named(self.prefix.as_bytes())
     }
 
     /// Parses settings as given on a command line: `prefix=cache: replication=leader-follower acks=none`. A setting
@@ -445,10 +455,32 @@ impl Keyspace {
     }
 }
 
-/// Maps keys to groups.
+/// The number of the database that a keyspace with this prefix holds, from 1 on; 0 if it is a prefix of keys.
+#[inline]
+pub fn database_named(prefix: &[u8]) -> u8 {
+    match *prefix {
+        [b'@', digit @ b'1'..=b'9'] => digit - b'0',
+        [b'@', b'1', digit @ b'0'..=b'5'] => 10 + digit - b'0',
+        _ => 0,
+    }
+}
+
+/// The prefix of the keyspace that holds a database.
+pub(crate) fn prefix_of_database(number: u8) -> String {
+    if number == 0 { String::new() } else { format!("@{number}") }
+}
+
+/// Maps the keys of each database to groups.
 #[derive(Debug, Default)]
 pub(crate) struct Router {
-    /// Prefixes, the longest first, with the groups of their shards; the empty one is last.
+    databases: [Database; DATABASES as usize],
+}
+
+/// Maps the keys of a database to groups.
+#[derive(Debug, Default)]
+pub(crate) struct Database {
+    /// Prefixes, the longest first, with the groups of their shards; the empty one is last. None at all: there is no such
+    /// database.
     prefixes: Vec<(Vec<u8>, Vec<u16>)>,
 }
 
@@ -456,9 +488,40 @@ impl Router {
     /// Takes keyspaces with the groups of their shards, in order. One of them has the empty prefix, and none is without
     /// a group.
     pub(crate) fn new(keyspaces: impl Iterator<Item = (Vec<u8>, Vec<u16>)>) -> Router {
-        let mut prefixes: Vec<_> = keyspaces.collect();
-        prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        Router { prefixes }
+        let mut router = Router::default();
+        for (prefix, groups) in keyspaces {
+            let number = database_named(&prefix);
+            let prefix = if number == 0 { prefix } else { Vec::new() };
+            router.databases[usize::from(number)].prefixes.push((prefix, groups));
+        }
+        router.databases[0].prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        router
+    }
+
+    /// The database of a number below [`DATABASES`].
+    #[inline]
+    pub(crate) fn database(&self, number: u8) -> &Database {
+        &self.databases[usize::from(number)]
+    }
+}
+
+impl Database {
+    /// Whether a keyspace holds it.
+    pub(crate) fn exists(&self) -> bool {
+        !self.prefixes.is_empty()
+    }
+
+    /// Its groups, if there is only one.
+    pub(crate) fn only_group(&self) -> Option<u16> {
+        match self.prefixes.as_slice() {
+            [(_, groups)] => groups.first().copied().filter(|_| groups.len() == 1),
+            _ => None,
+        }
+    }
+
+    /// Whether a group holds some of its keys.
+    pub(crate) fn has_group(&self, group: u16) -> bool {
+        self.prefixes.iter().any(|(_, groups)| groups.contains(&group))
     }
 
     /// The group of a key. O(keyspaces).
@@ -534,6 +597,7 @@ mod tests {
     fn a_pattern_stands_for_keys_of_one_group_if_its_start_says_so() {
         let groups = [(b"".to_vec(), vec![1, 2]), (b"c:".to_vec(), vec![3]), (b"c:x:".to_vec(), vec![4])];
         let router = Router::new(groups.into_iter());
+        let router = router.database(0);
         let tagged = router.group_of(b"{tag}");
         assert_eq!(router.group_of_pattern(b"w_{tag}_*"), Some(tagged), "the hash tag decides");
         assert_eq!(router.group_of_pattern(b"w_*_{tag}"), None, "an item may hold another tag");
@@ -548,11 +612,28 @@ mod tests {
     fn the_extent_of_a_key_is_what_is_surely_in_its_group() {
         let groups = [(b"".to_vec(), vec![1]), (b"c:".to_vec(), vec![2]), (b"c:x:".to_vec(), vec![3, 4])];
         let router = Router::new(groups.into_iter());
+        let router = router.database(0);
         let extent =
             |key: &[u8]| router.extent_of(key).map(|it| it.escape_ascii().to_string()).collect::<Vec<_>>();
         assert_eq!(extent(b"k"), ["", "c:x:", "c:"]);
         assert_eq!(extent(b"c:k"), ["c:", "c:x:"]);
         assert!(extent(b"c:x:k").is_empty(), "only its slot says where a key is");
+    }
+
+    #[test]
+    fn a_database_has_a_keyspace_of_its_own() {
+        let groups = [(b"".to_vec(), vec![1]), (b"@3".to_vec(), vec![2]), (b"@16".to_vec(), vec![3])];
+        let router = Router::new(groups.into_iter());
+        assert_eq!(router.database(0).group_of(b"@3"), 1, "no key of database 0 is in another one");
+        assert_eq!(router.database(0).group_of(b"@16k"), 3, "there is no database 16: it is a prefix");
+        assert_eq!((router.database(3).group_of(b"k"), router.database(3).only_group()), (2, Some(2)));
+        assert!(router.database(3).exists() && !router.database(4).exists());
+        for number in 0..DATABASES {
+            assert_eq!(database_named(prefix_of_database(number).as_bytes()), number);
+        }
+        for prefix in ["@", "@0", "@01", "@16", "@1x", "3"] {
+            assert_eq!(database_named(prefix.as_bytes()), 0, "{prefix}");
+        }
     }
 
     #[test]
@@ -645,6 +726,7 @@ mod tests {
         let spaces = [vec![Keyspace::default()], spaces.to_vec()].concat();
         let places = spaces.iter().zip(1..).map(|(space, id)| (space.prefix.clone().into_bytes(), vec![id]));
         let router = Router::new(places);
+        let router = router.database(0);
         let name = |key: &str| spaces[usize::from(router.group_of(key.as_bytes())) - 1].name();
         assert_eq!(name("user:admin:7"), "user:admin:");
         assert_eq!(name("user:7"), "user:");
@@ -661,6 +743,7 @@ mod tests {
             }
         }
         let router = Router::new([(Vec::new(), vec![5, 6])].into_iter());
+        let router = router.database(0);
         // Slots 12182 and 5061.
         assert_eq!((router.group_of(b"foo"), router.group_of(b"bar")), (6, 5));
         assert_eq!(router.group_of(b"{foo}bar"), 6);

@@ -24,6 +24,7 @@ mod configuration;
 mod connections;
 mod context;
 pub mod control;
+mod databases;
 mod envelope;
 mod events;
 mod eviction;
@@ -73,7 +74,7 @@ pub use configuration::{Configuration, DebugCommand, NodeAddress, ProcessFacts, 
 pub use configuration::LONG_COMMAND_BYTES;
 pub use envelope::{fragment_message, payload_words, replica_message};
 pub use guard::AuthGuard;
-pub use keyspace::Keyspace;
+pub use keyspace::{DATABASES, Keyspace, database_named};
 pub use log::{Level, Line};
 pub use node::{
     BoundedMemory, Credentials, GroupDescription, Health, KeyspaceDescription, KeyspaceHealth, Node, NotKnown,

@@ -25,6 +25,8 @@ pub(crate) enum Origin {
     Eviction,
     /// A question for changes that are not kept here: the sequence is the question's number.
     Changes,
+    /// A step of a `MOVE`: the sequence is the move's number.
+    Move,
     /// A request of this node itself, which it tries again if it has to: nothing waits for the outcome.
     Nobody,
 }
@@ -40,10 +42,11 @@ const WAIT: u64 = 4;
 const LONG_PART: u64 = 5;
 const FRESHNESS: u64 = 6;
 const NOBODY: u64 = 7;
-/// The rest of the tickets of an eviction and of a question for changes, whose kind is [`NOBODY`]: three bits name no more
-/// kinds.
+/// The rest of the tickets of an eviction, of a question for changes, and of a move, whose kind is [`NOBODY`]: three bits
+/// name no more kinds.
 const EVICTION: u64 = 1;
 const CHANGES: u64 = 2;
+const MOVE: u64 = 3;
 
 impl Origin {
     #[inline]
@@ -59,6 +62,7 @@ impl Origin {
             FRESHNESS => Origin::Freshness,
             NOBODY if rest == EVICTION => Origin::Eviction,
             NOBODY if rest == CHANGES => Origin::Changes,
+            NOBODY if rest == MOVE => Origin::Move,
             _ => Origin::Nobody,
         }
     }
@@ -76,6 +80,7 @@ impl Origin {
             Origin::Freshness => (FRESHNESS, 0),
             Origin::Eviction => (NOBODY, EVICTION),
             Origin::Changes => (NOBODY, CHANGES),
+            Origin::Move => (NOBODY, MOVE),
             Origin::Nobody => (NOBODY, 0),
         };
         Ticket { client: kind << KIND_SHIFT | rest, sequence }
@@ -119,6 +124,7 @@ mod tests {
             Origin::Freshness,
             Origin::Eviction,
             Origin::Changes,
+            Origin::Move,
             Origin::Nobody,
         ] {
             assert_eq!(Origin::of(origin.ticket(7)), origin);

@@ -6,6 +6,7 @@ use crate::connections::{self, monitor};
 use crate::context::Context;
 use crate::context::routing::{CROSSSLOT, Sent};
 use crate::gather::Combine;
+use crate::groups::Group;
 use crate::scripts;
 use crate::session::{ClientId, Pending, Standing};
 use crate::transactions::EXEC_HAS_ARGUMENTS;
@@ -84,6 +85,13 @@ pub(crate) fn admit(
         cx.answer(client, |replies| replies.error(&text));
         return Admitted::Not;
     }
+    let database = session.database;
+    if database != 0 && !cx.router.database(database).exists() && needs_database(found) {
+        cx.clients.statistics.rejected(found.number);
+        let text = format!("ERR database {database} was dropped; SELECT another one");
+        cx.answer(client, |replies| replies.error(&text));
+        return Admitted::Not;
+    }
     if cx.pause.is_on() && is_held_back(cx, scripts, client, found, arguments) {
         return Admitted::Not;
     }
@@ -103,6 +111,23 @@ pub(crate) fn admit(
         true => Admitted::Queued(found),
         false => Admitted::Command(found),
     }
+}
+
+/// Whether a command may concern keys of its client's database.
+fn needs_database(found: Found) -> bool {
+    !matches!(
+        found.spec.handler,
+        Handler::Node(
+            NodeCommand::Select
+                | NodeCommand::Auth
+                | NodeCommand::Hello
+                | NodeCommand::Ping
+                | NodeCommand::Quit
+                | NodeCommand::Reset
+                | NodeCommand::Client(_)
+                | NodeCommand::Keyspace(_)
+        )
+    )
 }
 
 /// Whether the client for whom a part of the server acts may have done what it wants. If not, it has its answer.
@@ -241,11 +266,12 @@ impl HeldCalls {
 
 /// What arguments are parsed with.
 #[inline]
-pub(crate) fn parsed_with(cx: &Context) -> command::Context {
+pub(crate) fn parsed_with(cx: &Context, client: ClientId) -> command::Context {
     command::Context {
         now_ms: cx.now.unix_ms,
         value_bytes_max: cx.parameters.value_bytes_max(),
         stream_node_entries: cx.parameters.stream_node_entries(),
+        database: cx.clients.sessions.get(client).map_or(0, |session| session.database),
         encodings: cx.parameters.encodings(),
     }
 }
@@ -256,8 +282,10 @@ pub(crate) enum Route<'a> {
     Group(u16),
     /// One, in this form.
     Completed(u16, Command<'a>),
-    /// All, in this form, if it has another one.
+    /// All groups of the client's database, in this form, if it has another one.
     All(Combine, Option<Command<'a>>),
+    /// All groups of all databases.
+    Everywhere(Combine),
     /// None: the error is the answer.
     Refused(String),
     /// None: a scan is over.
@@ -266,8 +294,13 @@ pub(crate) enum Route<'a> {
 
 /// Finds the group of a command's keys, or all groups for a command on all keys.
 #[inline]
-pub(crate) fn route<'a>(cx: &mut Context, client: ClientId, command: &Command<'a>) -> Route<'a> {
-    if let Some(text) = refuses_fence(cx, command) {
+pub(crate) fn route<'a>(
+    cx: &mut Context,
+    client: ClientId,
+    found: Found,
+    command: &Command<'a>,
+) -> Route<'a> {
+    if let Some(text) = refuses_fence(cx, client, command) {
         return Route::Refused(text);
     }
     if let [only] = cx.groups.ids() {
@@ -288,12 +321,22 @@ pub(crate) fn route<'a>(cx: &mut Context, client: ClientId, command: &Command<'a
     match *command {
         Command::Size => Route::All(Combine::Sum, None),
         Command::Clear => {
+            let is_everywhere = found.spec.name == "flushall";
+            let number = cx.clients.sessions.get(client).map_or(0, |session| session.database);
             // Refuse before any other keyspace is emptied.
-            let refusal = cx.groups.iter().find_map(|(_, group)| group.keyspace.refuses_clear());
-            if refusal.is_none() {
-                cx.audit(client, "removes all keys of all keyspaces");
+            let refusal = cx.groups.iter().find_map(|(_, Group { keyspace, .. })| {
+                let is_one = is_everywhere || keyspace.database() == number;
+                keyspace.refuses_clear().filter(|_| is_one)
+            });
+            if let Some(text) = refusal {
+                return Route::Refused(text);
             }
-            refusal.map_or(Route::All(Combine::AllOk, None), Route::Refused)
+            if is_everywhere {
+                cx.audit(client, "removes all keys of all keyspaces");
+                return Route::Everywhere(Combine::AllOk);
+            }
+            cx.audit(client, &format!("removes all keys of database {number}"));
+            Route::All(Combine::AllOk, None)
         }
         Command::Keys { .. } => Route::All(Combine::Concatenate, None),
         Command::RandomKey { .. } => {
@@ -302,13 +345,14 @@ pub(crate) fn route<'a>(cx: &mut Context, client: ClientId, command: &Command<'a
         }
         Command::Scan { position, count, pattern, kind, .. } => {
             let at = scan_group(position);
+            let database = cx.database_of(client);
             // The scan's group may have been the last one, and no longer exist.
-            let Some(group) = cx.groups.from(at) else { return Route::Scanned };
+            let Some(group) = cx.groups.from(at, database) else { return Route::Scanned };
             let position = if group == at { position } else { u64::from(group) };
-            let next = cx.groups.from(group + 1).unwrap_or(0);
+            let next = cx.groups.from(group + 1, database).unwrap_or(0);
             Route::Completed(group, Command::Scan { position, count, pattern, kind, group, next })
         }
-        _ => match cx.group_of(command) {
+        _ => match cx.group_of(client, command) {
             Some(group) => Route::Group(group),
             None => Route::Refused(CROSSSLOT.to_owned()),
         },
@@ -317,9 +361,11 @@ pub(crate) fn route<'a>(cx: &mut Context, client: ClientId, command: &Command<'a
 
 /// Why a fenced write is refused, if the keyspace of its lock has no locks.
 #[inline]
-fn refuses_fence(cx: &Context, command: &Command<'_>) -> Option<String> {
+fn refuses_fence(cx: &Context, client: ClientId, command: &Command<'_>) -> Option<String> {
     match command {
-        Command::Fenced(fenced) => waits::refusal(&cx.groups, "SET FENCE", cx.router.group_of(fenced.name)),
+        Command::Fenced(fenced) => {
+            waits::refusal(&cx.groups, "SET FENCE", cx.database_of(client).group_of(fenced.name))
+        }
         _ => None,
     }
 }
@@ -366,7 +412,7 @@ pub(crate) fn wait(cx: &mut Context, client: ClientId, replicas: &[u8], timeout:
             let is_waiting = session.is_waiting();
             let mut groups: Vec<u16> = session.written().filter(|id| cx.groups.get(*id).is_some()).collect();
             if groups.is_empty() {
-                groups.push(cx.router.default_group());
+                groups.push(cx.database_of(client).default_group());
             }
             return Some(WaitAsked { groups, count, deadline_us, is_waiting });
         }
@@ -383,7 +429,7 @@ pub(crate) fn internal<'a>(
     arguments: Arguments<'a>,
     scratch: &'a mut Vec<u8>,
 ) -> Option<Sent<'a>> {
-    match internal_command(cx, arguments, scratch) {
+    match internal_command(cx, client, arguments, scratch) {
         Ok(sent) => Some(sent),
         Err(error) => {
             cx.answer(client, |replies| replies.error(&error));
@@ -394,6 +440,7 @@ pub(crate) fn internal<'a>(
 
 fn internal_command<'a>(
     cx: &Context,
+    client: ClientId,
     arguments: Arguments<'a>,
     scratch: &'a mut Vec<u8>,
 ) -> Result<Sent<'a>, String> {
@@ -404,12 +451,12 @@ fn internal_command<'a>(
         (b"QUORATE.FETCH", 2) => Command::Fetch { key: argument(1) },
         // `SET` with all of its options, answered with the version.
         (b"QUORATE.PUT", 3..) => {
-            let context = command::Context { stream_node_entries: 0, ..parsed_with(cx) };
+            let context = command::Context { stream_node_entries: 0, ..parsed_with(cx, client) };
             let command = command::set(arguments, scratch, &context).map_err(|error| error.to_string())?;
-            if let Some(text) = refuses_fence(cx, &command) {
+            if let Some(text) = refuses_fence(cx, client, &command) {
                 return Err(text);
             }
-            let group = cx.group_of(&command).ok_or(CROSSSLOT)?;
+            let group = cx.group_of(client, &command).ok_or(CROSSSLOT)?;
             return Ok(Sent { wants_version: true, ..Sent::new(group, command) });
         }
         (b"QUORATE.REPLICATE", 4) => {
@@ -427,7 +474,7 @@ fn internal_command<'a>(
     if let Some(value) = arguments.get(2).filter(|value| value.len() > value_bytes_max) {
         return Err(CommandError::ValueTooLong { bytes: value.len(), most: value_bytes_max }.to_string());
     }
-    let group = cx.group_of(&command).unwrap_or_else(|| cx.router.default_group());
+    let group = cx.group_of(client, &command).unwrap_or_else(|| cx.database_of(client).default_group());
     Ok(Sent::new(group, command))
 }
 

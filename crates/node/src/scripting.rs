@@ -88,8 +88,8 @@ impl Cache {
         let script = script.with_options(ScriptOptions { tells_reads, ..script.options() });
         let command = Command::Script(script);
         let group = match script.key_count() {
-            0 => Some(cx.router.default_group()),
-            _ => cx.group_of(&command),
+            0 => Some(cx.database_of(client).default_group()),
+            _ => cx.group_of(client, &command),
         };
         if group.is_none() {
             cx.answer(client, |replies| replies.error(CROSSSLOT));
@@ -145,7 +145,8 @@ impl Cache {
         let writes = !how.only_reads && !declares(Flag::NoWrites);
         // Keys of several groups are refused later.
         let first_key = inputs.iter().take(key_count).next();
-        let group = first_key.map_or_else(|| cx.router.default_group(), |key| cx.router.group_of(key));
+        let database = cx.database_of(client);
+        let group = first_key.map_or_else(|| database.default_group(), |key| database.group_of(key));
         let limits = ScriptLimits {
             value_bytes_max: cx.parameters.value_bytes_max() as u64,
             cost_max: cx
@@ -154,8 +155,8 @@ impl Cache {
                 .map_or(SCRIPT_COST_DEFAULT, |group| group.keyspace.script_cost_max),
         };
         // Without keys, the rest of a transaction decides which group it is for.
-        let is_known = first_key.is_some() || !in_transaction || cx.groups.ids().len() == 1;
-        let extent = || cx.router.extent_of(first_key.unwrap_or_default());
+        let is_known = first_key.is_some() || !in_transaction || database.only_group().is_some();
+        let extent = || database.extent_of(first_key.unwrap_or_default());
         if declares(Flag::NoCluster) && extent().next().is_none() {
             return Err("ERR Can not run script on cluster, 'no-cluster' flag is set.".into());
         }

@@ -140,7 +140,11 @@ fn exec<'s>(cx: &mut Context, client: ClientId) -> Option<Then<'s>> {
     let transaction = draft.transaction();
     let whole = Command::Transaction(transaction);
     // Scripts may have no keys.
-    let group = if has_key(&whole) { cx.group_of(&whole) } else { Some(cx.router.default_group()) };
+    let group = if has_key(&whole) {
+        cx.group_of(client, &whole)
+    } else {
+        Some(cx.database_of(client).default_group())
+    };
     // Check this first: a transaction that spans groups can never succeed, while an abort makes the client try
     // again.
     let Some(group) = group else {
@@ -417,7 +421,7 @@ fn watch<'s>(
         return None;
     }
     let keys = List::build(scratch, new);
-    let Some(group) = cx.group_of(&Command::Watch { keys }) else {
+    let Some(group) = cx.group_of(client, &Command::Watch { keys }) else {
         cx.answer(client, |replies| replies.error(CROSSSLOT));
         return None;
     };
@@ -445,15 +449,18 @@ fn gather(
     if found.spec.flags.has(command::Flag::NoMulti) {
         return Err(NOT_ALLOWED.into());
     }
+    let number = cx.clients.sessions.get(client).map_or(0, |session| session.database);
     let value_bytes_max = cx.parameters.value_bytes_max();
     let stream_node_entries = cx.parameters.stream_node_entries();
     let encodings = cx.parameters.encodings();
-    let context =
-        command::Context { now_ms: cx.now.unix_ms, value_bytes_max, stream_node_entries, encodings };
-    let only_group = match cx.groups.ids() {
-        [only] => Some(*only),
-        _ => None,
+    let context = command::Context {
+        now_ms: cx.now.unix_ms,
+        value_bytes_max,
+        stream_node_entries,
+        database: number,
+        encodings,
     };
+    let only_group = cx.router.database(number).only_group();
     let draw = cx.draw();
     let mut script_bytes = Vec::new();
     let script = match found.spec.handler {
@@ -493,6 +500,9 @@ fn gather(
         },
         Handler::Container => return Err(CommandError::WrongArity(found.spec.name).to_string()),
         Handler::Node(NodeCommand::Transaction(_)) => answered(&ReplyBuffer::ok), // UNWATCH.
+        Handler::Node(NodeCommand::Select) if arguments[1] != *number.to_string().as_bytes() => {
+            return Err("ERR a transaction is of one database: SELECT it before MULTI".into());
+        }
         Handler::Node(_) => {
             let mut kept = ArgumentsBuffer::new();
             arguments.iter().for_each(|argument| kept.push(argument));
@@ -511,19 +521,22 @@ fn gather(
                     (command, _) => command,
                 };
                 if let Command::Fenced(fenced) = command {
-                    let group = cx.router.group_of(fenced.name);
+                    let group = cx.router.database(number).group_of(fenced.name);
                     if let Some(refusal) = waits::refusal(&cx.groups, "SET FENCE", group) {
                         return Err(refusal);
                     }
                 }
-                if only_group.is_none() && !has_key(&command) {
+                let clears_others = found.spec.name == "flushall" && cx.groups.ids().len() > 1;
+                if !has_key(&command) && (only_group.is_none() || clears_others) {
                     let name = found.spec.name.to_uppercase();
                     return Err(format!(
                         "CROSSSLOT {name} concerns all keyspaces, which no transaction can change or read in one step"
                     ));
                 }
                 let mut group = only_group;
-                command.for_each_key(|key| group = group.or_else(|| Some(cx.router.group_of(key))));
+                command.for_each_key(|key| {
+                    group = group.or_else(|| Some(cx.router.database(number).group_of(key)))
+                });
                 if group.is_some_and(|group| cx.groups[group].is_too_full_for(&command)) {
                     return Err(OUT_OF_MEMORY.into());
                 }

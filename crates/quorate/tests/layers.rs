@@ -111,6 +111,7 @@ const MODULES: [(&str, &[&[&str]]); 12] = [
                 "cluster",
                 "coding",
                 "connections",
+                "databases",
                 "eviction",
                 "lock_list",
                 "long",

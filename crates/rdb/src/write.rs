@@ -225,9 +225,18 @@ impl<W: Write> FileWriter<W> {
         new.add(NEW_HEAD);
         out.write_all(OLD_HEAD)?;
         let mut writer = FileWriter { out, old, new, is_new: false, buffer: Vec::new() };
-        // The only database.
-        writer.write(&[0xfe, 0])?;
+        writer.database(0)?;
         Ok(writer)
+    }
+
+    /// The next keys are of this database.
+    ///
+    /// # Errors
+    /// That of the file.
+    pub fn database(&mut self, number: u8) -> io::Result<()> {
+        let mut select = vec![0xfe];
+        put_length(u64::from(number), &mut select);
+        self.write(&select)
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -229,9 +229,14 @@ pub enum CommandError {
     /// `COPY` of a key onto itself.
     #[error("ERR source and destination objects are the same")]
     SameKey,
-    /// A database other than 0, the only one.
+    /// A database that cannot be.
     #[error("ERR DB index is out of range")]
     NoSuchDatabase,
+    /// `COPY` to a database that the client has not selected.
+    #[error(
+        "ERR COPY makes no copies in other databases: each is a group of its own; use DUMP and RESTORE, or MOVE"
+    )]
+    OtherDatabase,
     /// `SCAN` with an invalid cursor.
     #[error("ERR invalid cursor")]
     InvalidCursor,

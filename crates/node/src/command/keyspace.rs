@@ -8,6 +8,7 @@ use wire::resp::Arguments;
 use super::arguments::{Parsed, at, integer, is, key, parsers, value};
 use super::strings::all_keys;
 use super::{CommandError, Context};
+use crate::keyspace::DATABASES;
 
 parsers! { (arguments, scratch, context)
     delete => Ok(Command::Delete { keys: all_keys(arguments, scratch)? });
@@ -18,7 +19,7 @@ parsers! { (arguments, scratch, context)
     dump => Ok(Command::Dump { key: key(arguments, 1)? });
 }
 
-pub(super) fn copy<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+pub(super) fn copy<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
     let (from, to) = (key(arguments, 1)?, key(arguments, 2)?);
     let mut replace = false;
     let mut index = 3;
@@ -29,8 +30,9 @@ pub(super) fn copy<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
             index += 1;
             let database = integer(arguments, index)?;
             i32::try_from(database).map_err(|_| CommandError::NotAnInteger32)?;
-            if database != 0 {
-                return Err(CommandError::NoSuchDatabase);
+            if database != i64::from(context.database) {
+                let is_one = (0..i64::from(DATABASES)).contains(&database);
+                return Err(if is_one { CommandError::OtherDatabase } else { CommandError::NoSuchDatabase });
             }
         } else {
             return Err(CommandError::Syntax);

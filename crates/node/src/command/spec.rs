@@ -18,6 +18,8 @@ pub struct Context {
     pub value_bytes_max: usize,
     /// Entries of a stream that are trimmed together where that is allowed; 0: as usual.
     pub stream_node_entries: u32,
+    /// The database that the client has selected; 0 in a script.
+    pub database: u8,
     /// What `OBJECT ENCODING` goes by. In a script the defaults: nodes may be set differently.
     pub encodings: EncodingLimits,
 }
@@ -53,6 +55,7 @@ pub enum NodeCommand {
     Reset,
     Hello,
     Select,
+    Move,
     /// `READONLY` and `READWRITE`: the keyspace's `reads` decides which replica may answer, whatever the
     /// connection says.
     ReadOnly,

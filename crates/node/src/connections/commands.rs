@@ -2,7 +2,7 @@
 
 use super::{
     choose_replies, debug_expire, debug_pause_cron, debug_protocol, debug_sleep, get_name, id, info, kill,
-    list, select, set_info, set_name, switch,
+    list, set_info, set_name, switch,
 };
 use super::{latency, memory, monitor, pause, server, slowlog};
 use crate::command::{self, ClientCommand, CommandError, Found, NodeCommand};
@@ -29,7 +29,6 @@ pub(crate) fn carry_out(
             cx.answer(client, ReplyBuffer::ok);
             cx.clients.close_after_replies(client);
         }
-        NodeCommand::Select => select(cx, client, &arguments[1]),
         NodeCommand::ReadOnly => cx.answer(client, ReplyBuffer::ok),
         NodeCommand::Client(command) => client_command(cx, client, command, arguments),
         NodeCommand::Command(command) => {
@@ -65,6 +64,8 @@ pub(crate) fn carry_out(
         | NodeCommand::Events
         | NodeCommand::Ask
         | NodeCommand::LockList
+        | NodeCommand::Select
+        | NodeCommand::Move
         | NodeCommand::Wait
         | NodeCommand::Transaction(_)
         | NodeCommand::Script(_)

@@ -97,7 +97,7 @@ impl Session {
         // Writing to a string does not fail.
         let _ = writeln!(
             out,
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db=0 sub={} psub={} ssub={} multi={} \
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={} \
              qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem=0 tot-mem={} events=r \
              cmd={} user={} redir={} resp={} lib-name={} lib-ver={} tot-cmds={}",
             self.number(),
@@ -108,6 +108,7 @@ impl Session {
             seconds(self.created_us),
             seconds(self.active_us),
             flags,
+            self.database,
             self.subscribed(Listening::Channel),
             self.subscribed(Listening::Pattern),
             self.subscribed(Listening::Shard),
@@ -482,15 +483,6 @@ pub(crate) fn reset(cx: &mut Context, client: ClientId) {
         session.reset(user);
     }
     cx.answer(client, |replies| replies.push(Reply::Status(b"RESET")));
-}
-
-fn select(cx: &mut Context, client: ClientId, database: &[u8]) {
-    let number = std::str::from_utf8(database).ok().and_then(|text| text.parse::<i64>().ok());
-    cx.answer(client, |replies| match number {
-        Some(0) => replies.ok(),
-        Some(_) => replies.error("ERR DB index is out of range"),
-        None => replies.error("ERR value is not an integer or out of range"),
-    });
 }
 
 pub(crate) fn config(cx: &mut Context, client: ClientId, command: ConfigCommand, arguments: Arguments<'_>) {

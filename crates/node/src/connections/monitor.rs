@@ -40,8 +40,9 @@ pub(crate) fn show(cx: &mut Context, client: ClientId, found: Found, arguments: 
     }
     let Some(session) = cx.clients.sessions.get(client) else { return };
     let ClientKind::Resp { address, .. } = &session.kind else { return };
+    let database = session.database;
     let (ms, us) = (cx.now.unix_ms / 1000, cx.now.unix_ms % 1000 * 1000);
-    let mut line = format!("{ms}.{us:06} [0 {address}]").into_bytes();
+    let mut line = format!("{ms}.{us:06} [{database} {address}]").into_bytes();
     for (place, argument) in arguments.iter().enumerate() {
         if line.len() > SHOWN_REQUEST_BYTES_MAX {
             line.extend_from_slice(format!(" ... ({} more arguments)", arguments.len() - place).as_bytes());

@@ -2,6 +2,8 @@
 
 use crate::context::{Context, room};
 use crate::groups::Group;
+use crate::keyspace::Database;
+use crate::session::ClientId;
 use crate::setting::Protocol;
 use kv::Command;
 use protocol::NodeId;
@@ -37,23 +39,36 @@ impl Context {
         mixed ^ (mixed >> 31)
     }
 
-    /// The group of all keys of a command; `None` if they are, or may be, in several groups.
+    /// The database that a client has selected.
     #[inline]
-    pub(crate) fn group_of(&self, command: &Command<'_>) -> Option<u16> {
+    pub(crate) fn database_of(&self, client: ClientId) -> &Database {
+        let number = self.clients.sessions.get(client).map_or(0, |session| session.database);
+        self.router.database(number)
+    }
+
+    /// The group of all keys of a client's command; `None` if they are, or may be, in several groups.
+    #[inline]
+    pub(crate) fn group_of(&self, client: ClientId, command: &Command<'_>) -> Option<u16> {
+        self.group_in(self.database_of(client), command)
+    }
+
+    /// The group of all keys of a command on a database; `None` if they are, or may be, in several groups.
+    #[inline]
+    pub(crate) fn group_in(&self, database: &Database, command: &Command<'_>) -> Option<u16> {
         if let [only] = self.groups.ids() {
             return Some(*only);
         }
         let mut found: Option<u16> = None;
         let mut agree = true;
         command.for_each_key(|key| {
-            let group = self.router.group_of(key);
+            let group = database.group_of(key);
             agree &= *found.get_or_insert(group) == group;
         });
         let looks_up = |command: &Command<'_>| match command {
-            Command::Sort(sort) => sort.patterns().all(|it| self.router.group_of_pattern(it) == found),
+            Command::Sort(sort) => sort.patterns().all(|it| database.group_of_pattern(it) == found),
             // Between MULTI and EXEC keyspaces may come or go.
             Command::Script(script) if script.has_extent() => {
-                script.keys().next().is_some_and(|key| self.router.extent_of(key).eq(script.extent()))
+                script.keys().next().is_some_and(|key| database.extent_of(key).eq(script.extent()))
             }
             _ => true,
         };

@@ -19,11 +19,13 @@ impl Context {
         if tables.peek().is_none() {
             return;
         }
+        // What is loaded for the clients of other databases is of no use, and does no harm.
+        let database = self.router.database(0);
         let mut keys = [(0, &b""[..]); WARMED_KEYS_MAX];
         let mut count = 0;
         let with_key = requests.clone().filter_map(|arguments| arguments.get(1));
         for (place, key) in keys.iter_mut().zip(with_key) {
-            *place = (self.router.group_of(key), key);
+            *place = (database.group_of(key), key);
             count += 1;
         }
         for (id, table) in tables {
@@ -34,7 +36,7 @@ impl Context {
                     let name = arguments.get(if is_zadd { arguments.len() - 1 } else { 2 });
                     Some((arguments.get(1)?, name.unwrap_or_default()))
                 });
-                table.warm_names(names.filter(|(key, _)| self.router.group_of(key) == id));
+                table.warm_names(names.filter(|(key, _)| database.group_of(key) == id));
             }
         }
     }

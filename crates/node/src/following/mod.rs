@@ -21,10 +21,6 @@ use tracking::Tracking;
 /// How long a group has for an answer that is awaited here, in microseconds.
 const ANSWER_US: u64 = 1_000_000;
 
-/// In front of a key, and of an event, in the names of channels.
-const BY_KEY: &[u8] = b"__keyspace@0__:";
-const BY_EVENT: &[u8] = b"__keyevent@0__:";
-
 /// Who follows changes.
 #[derive(Debug, Default)]
 pub(crate) struct Following {
@@ -71,28 +67,32 @@ impl Following {
         if self.tracking.is_on() {
             self.tracking.take(cx, group, changes);
         }
-        notify(cx, channels, changes);
+        notify(cx, channels, group, changes);
     }
 }
 
 /// Notifies clients that are subscribed to the channels of keys and events. As with messages from peers, a turn has a
 /// bounded time for that, and what has to wait has a bounded memory: one record can change many keys.
-fn notify(cx: &mut Context, channels: &mut Channels, changes: &Changes) {
+fn notify(cx: &mut Context, channels: &mut Channels, group: u16, changes: &Changes) {
     let events = cx.parameters.events();
     if !events.is_on() || channels.channel_count() + channels.pattern_count() == 0 {
         return;
     }
+    let database = cx.groups.get(group).map_or(0, |group| group.keyspace.database());
+    // In front of a key, and of an event, in the names of channels.
+    let by_key = format!("__keyspace@{database}__:");
+    let by_event = format!("__keyevent@{database}__:");
     let mut channel = Vec::new();
     for change in changes.iter().filter(|change| !change.event.is_empty() && events.has(change.class)) {
         if events.by_key {
             channel.clear();
-            channel.extend_from_slice(BY_KEY);
+            channel.extend_from_slice(by_key.as_bytes());
             channel.extend_from_slice(change.key);
             channels.hear(cx, false, &channel, change.event.as_bytes());
         }
         if events.by_event {
             channel.clear();
-            channel.extend_from_slice(BY_EVENT);
+            channel.extend_from_slice(by_event.as_bytes());
             channel.extend_from_slice(change.event.as_bytes());
             channels.hear(cx, false, &channel, change.key);
         }

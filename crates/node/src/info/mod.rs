@@ -16,6 +16,7 @@ use std::fmt::{Display, Write};
 
 use crate::coding::{PeerSummary, Trace};
 use crate::command::by_number;
+use crate::keyspace::{DATABASES, database_named};
 use crate::words::field;
 use crate::{REDIS_VERSION, VERSION};
 
@@ -385,10 +386,15 @@ fn cluster(_: &Facts, fields: &mut Fields<'_>) {
 }
 
 fn keyspace(facts: &Facts, fields: &mut Fields<'_>) {
-    let sum = |count: fn(&KeyspaceFacts) -> u64| facts.keyspaces.iter().map(count).sum::<u64>();
-    let (keys, expires) = (sum(|keyspace| keyspace.keys), sum(|keyspace| keyspace.expires));
-    if keys > 0 {
-        fields.put("db0", format_args!("keys={keys},expires={expires},avg_ttl=0"));
+    for database in 0..DATABASES {
+        let within =
+            facts.keyspaces.iter().filter(|keyspace| database_named(keyspace.prefix.as_bytes()) == database);
+        let sum = |count: fn(&KeyspaceFacts) -> u64| within.clone().map(count).sum::<u64>();
+        let (keys, expires) = (sum(|keyspace| keyspace.keys), sum(|keyspace| keyspace.expires));
+        if keys > 0 {
+            let name = format!("db{database}");
+            fields.put(&name, format_args!("keys={keys},expires={expires},avg_ttl=0"));
+        }
     }
 }
 

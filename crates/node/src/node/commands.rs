@@ -12,7 +12,7 @@ use crate::gather::Combine;
 use crate::requests::{self, Admitted, Route, WaitAsked};
 use crate::session::{ClientId, Item, Session};
 use crate::transactions::{self, Answer, OfNode, Then};
-use crate::{connections, lock_list, operators};
+use crate::{connections, databases, lock_list, operators};
 use kv::codec::Malformed;
 use kv::{Command, ReplyBuffer, Version};
 use protocol::{NodeId, Request};
@@ -70,11 +70,11 @@ impl Node {
     ) {
         let cx = &mut self.cx;
         match found.spec.handler {
-            Handler::Data(parse) => match parse(arguments, scratch, &requests::parsed_with(cx)) {
+            Handler::Data(parse) => match parse(arguments, scratch, &requests::parsed_with(cx, client)) {
                 // By reference from here on: a copy would wait for what the parser has just written.
                 Ok(ref command) => match found.spec.wait.and_then(|wait| wait(arguments)) {
                     Some(wait_us) if self.waits.wait_for_elements(cx, client, command, wait_us) => {}
-                    _ => self.data_request(client, command),
+                    _ => self.data_request(client, found, command),
                 },
                 Err(error) => {
                     let text = error.to_string();
@@ -91,15 +91,22 @@ impl Node {
 
     /// Sends a command on keys to their group, and a command on all keys to every group.
     #[inline]
-    fn data_request(&mut self, client: ClientId, command: &Command<'_>) {
-        match requests::route(&mut self.cx, client, command) {
+    fn data_request(&mut self, client: ClientId, found: Found, command: &Command<'_>) {
+        match requests::route(&mut self.cx, client, found, command) {
             Route::Group(group) => self.ask_group(client, group, command),
             Route::Completed(group, command) => self.ask_group(client, group, &command),
             Route::All(combine, completed) => {
                 let request = Request::Command(completed.as_ref().unwrap_or(command));
-                let all = self.cx.groups.ids().to_vec();
+                let mut all = self.cx.groups.ids().to_vec();
+                let database = self.cx.database_of(client);
+                all.retain(|group| database.has_group(*group));
                 let deadline_us = self.usual_deadline_us();
                 self.ask_all(client, &all, combine, deadline_us, |_, _| request);
+            }
+            Route::Everywhere(combine) => {
+                let all = self.cx.groups.ids().to_vec();
+                let deadline_us = self.usual_deadline_us();
+                self.ask_all(client, &all, combine, deadline_us, |_, _| Request::Command(command));
             }
             Route::Refused(text) => self.cx.answer(client, |replies| replies.error(&text)),
             Route::Scanned => self.cx.answer(client, |replies| {
@@ -171,6 +178,8 @@ impl Node {
                     self.node_request(client, command, found, arguments, scratch);
                 }
             }
+            NodeCommand::Select => databases::select(cx, client, &arguments[1]),
+            NodeCommand::Move => self.moves.begin(cx, client, arguments),
             NodeCommand::LockList => lock_list::list(cx, client, arguments),
             NodeCommand::Transaction(command) => {
                 self.transaction_command(client, command, arguments, scratch);
@@ -189,7 +198,7 @@ impl Node {
             NodeCommand::Channel(command) => self.channels.command(cx, client, command, arguments),
             NodeCommand::ObjectRefCount => {
                 if let Some(command) = requests::reference_count(cx, client, &arguments[2]) {
-                    self.data_request(client, &command);
+                    self.data_request(client, found, &command);
                 }
             }
             NodeCommand::ReplicaConfiguration => self.following.replicas.configure(cx, client, arguments),

@@ -176,7 +176,10 @@ impl Node {
             // A node with another map may send a key to another group, where it would not be found later.
             let belongs = match &decoded {
                 DecodedRequest::Command(command) => {
-                    self.cx.group_of(command).is_none_or(|group| group == asked.group)
+                    let group = self.cx.groups.get(asked.group);
+                    let number = group.map_or(0, |group| group.keyspace.database());
+                    let found = self.cx.group_in(self.cx.router.database(number), command);
+                    found.is_none_or(|found| found == asked.group)
                 }
                 DecodedRequest::Wait { .. } => true,
             };

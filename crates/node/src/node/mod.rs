@@ -39,6 +39,7 @@ use crate::configuration::Configuration;
 use crate::connections::http::HttpGuard;
 use crate::context::Context;
 use crate::context::{peers, room};
+use crate::databases::Moves;
 use crate::eviction::{Evictions, Need};
 use crate::following::Following;
 use crate::forwarding::Forwarding;
@@ -71,6 +72,7 @@ pub struct Node {
     /// When what is due periodically was last done.
     checked_us: u64,
     gathers: Gathers,
+    moves: Moves,
     asking: Asking,
     recent: Recent,
     waits: Waits,

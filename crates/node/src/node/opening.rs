@@ -110,6 +110,7 @@ impl Node {
             forwarding: Forwarding::default(),
             checked_us: 0,
             gathers: Default::default(),
+            moves: Default::default(),
             asking: Default::default(),
             recent: Default::default(),
             channels: Channels::default(),

@@ -254,6 +254,7 @@ impl Node {
             Origin::Changes => {
                 self.following.readers.answered(&mut self.cx, ticket.sequence, result, reply);
             }
+            Origin::Move => self.moves.answered(&mut self.cx, ticket.sequence, result, reply),
             Origin::Wait => self.waits.answered(&mut self.cx, ticket.sequence, result, reply),
             Origin::LongPart => self.long.part_answered(&mut self.cx, ticket.sequence, result, reply),
             Origin::Eviction => {

@@ -225,6 +225,7 @@ impl Caller<'_, '_> {
                     now_ms: access.now(),
                     value_bytes_max: self.value_bytes_max,
                     stream_node_entries: 0,
+                    database: 0,
                     encodings: EncodingLimits::default(),
                 };
                 let command = parse(words, scratch, &context).map_err(|error| error.to_string())?;

@@ -200,6 +200,8 @@ pub(crate) struct Session {
     pub(crate) library_name: Vec<u8>,
     pub(crate) library_version: Vec<u8>,
     pub(crate) protocol: Protocol,
+    /// The number of the database that it has selected.
+    pub(crate) database: u8,
     pub(crate) replies: Replies,
     /// How far its requests are looked at.
     pub(crate) standing: Standing,
@@ -281,6 +283,7 @@ impl Session {
             library_name: Vec::new(),
             library_version: Vec::new(),
             protocol: Protocol::Resp2,
+            database: 0,
             replies: Replies::All,
             standing,
             user: None,
@@ -351,6 +354,7 @@ impl Session {
     pub(crate) fn reset(&mut self, user: Option<Rc<User>>) {
         self.name.clear();
         self.protocol = Protocol::Resp2;
+        self.database = 0;
         self.replies = Replies::All;
         self.become_user(user);
         self.no_evict = false;

@@ -73,6 +73,11 @@ impl Session {
         self.transaction.as_ref().is_some_and(|gathered| gathered.is_open)
     }
 
+    /// Whether keys are watched, or about to be.
+    pub(crate) fn is_watching(&self) -> bool {
+        self.versions_awaited > 0 || self.transaction.as_ref().is_some_and(|it| !it.watched.is_empty())
+    }
+
     /// The number of queued requests; `None` outside of a transaction.
     pub(crate) fn queued(&self) -> Option<usize> {
         self.transaction.as_ref().filter(|gathered| gathered.is_open).map(|gathered| gathered.items.len())

@@ -41,7 +41,7 @@ impl Waits {
         wait_us: u64,
     ) -> bool {
         let mut scratch = Vec::new();
-        let refusal = match cx.group_of(command) {
+        let refusal = match cx.group_of(client, command) {
             None => CROSSSLOT.to_owned(),
             Some(group) if !cx.groups[group].keyspace.has_leader() => return false,
             Some(group) => match Wish::build(command, &mut scratch) {

@@ -32,7 +32,7 @@ impl Waits {
                 return None;
             }
         };
-        let group = cx.router.group_of(request.key());
+        let group = cx.database_of(client).group_of(request.key());
         if let Some(text) = refusal(&cx.groups, "LOCK", group) {
             cx.answer(client, |replies| replies.error(&text));
             return None;

@@ -13,6 +13,7 @@ mod clocks;
 mod coding;
 mod coding_faults;
 mod consensus;
+mod databases;
 mod durable_registers;
 mod eviction;
 mod failover;

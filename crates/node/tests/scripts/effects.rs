@@ -192,6 +192,7 @@ impl Random {
 fn parsed<R>(words: &[Vec<u8>], now_ms: u64, with: impl FnOnce(&Command<'_>) -> R) -> Option<R> {
     let buffer: ArgumentsBuffer = words.iter().map(Vec::as_slice).collect();
     let context = Context {
+        database: 0,
         now_ms,
         value_bytes_max: 1 << 20,
         stream_node_entries: 2,

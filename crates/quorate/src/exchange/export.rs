@@ -9,7 +9,7 @@ use clap::Args;
 use rdb::payload;
 use rdb::write::FileWriter;
 
-use super::{Progress, Refusals};
+use super::{Progress, Refusals, databases, key_count, select};
 use crate::cluster::say;
 use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request};
 
@@ -71,13 +71,18 @@ fn sync_folder(file: &Path) -> std::io::Result<()> {
 
 fn write(client: &mut Client, file: File) -> Result<(u64, Refusals)> {
     let (mut refusals, mut progress, mut count) = (Refusals::default(), Progress::begin(), 0);
-    let all = match client.ask(&[b"DBSIZE"])? {
-        Reply::Integer(all) => all as f64,
-        _ => 0.0,
-    };
+    let all = key_count(client)? as f64;
     let mut writer = FileWriter::begin(BufWriter::with_capacity(1 << 20, file))?;
+    let mut databases = databases(client)?.into_iter();
     let mut cursor = b"0".to_vec();
     loop {
+        if cursor == b"0" {
+            let Some(database) = databases.next() else { break };
+            select(client, database)?;
+            if database != 0 {
+                writer.database(database)?;
+            }
+        }
         let (next, keys) = scanned(client.ask(&[b"SCAN", &cursor, b"COUNT", STEP])?)?;
         let mut requests = Vec::new();
         for key in &keys {
@@ -101,9 +106,6 @@ fn write(client: &mut Client, file: File) -> Result<(u64, Refusals)> {
         }
         progress.show(count, Some((count as f64 / all.max(1.0)).min(1.0)));
         cursor = next;
-        if cursor == b"0" {
-            break;
-        }
     }
     progress.end();
     let (out, head) = writer.end()?;

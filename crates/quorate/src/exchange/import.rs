@@ -14,7 +14,7 @@ use rdb::{Kind, Source};
 
 use super::live::{self, LiveArgs};
 use super::snapshot::{self, Rules, Sink};
-use super::{Progress, Refusals, functions, log};
+use super::{Destination, Progress, Refusals, functions, log, select};
 use crate::cluster::say;
 use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request};
 
@@ -58,7 +58,8 @@ pub(crate) struct ImportArgs {
     #[arg(long)]
     replace: bool,
 
-    /// Take the keys of a database other than 0, with this in front of their names; as often as needed
+    /// Take the keys of a database other than 0, with this in front of their names, or, if it is `@1` to `@15`, into the
+    /// cluster's database of that number; as often as needed
     #[arg(long = "database", value_name = "NUMBER=PREFIX", value_parser = database)]
     databases: Vec<(u64, String)>,
 
@@ -101,6 +102,8 @@ fn is_temporary(error: &str) -> bool {
 pub(super) struct Importer {
     /// None where nothing is to be changed.
     client: Option<Client>,
+    /// The database that the connection has selected.
+    database: u8,
     rules: Rules,
     replaces: bool,
     /// Length of all that is read, and of what was read before this file.
@@ -124,11 +127,11 @@ pub(super) struct Importer {
 /// A sentence that says why not all keys were taken.
 pub(super) fn run(args: &ImportArgs) -> Result<()> {
     let from = &args.from;
-    let given = args.databases.iter().map(|(number, prefix)| (*number, prefix.clone().into_bytes()));
-    let prefixes = [(0, Vec::new())].into_iter().chain(given).collect();
+    let given = args.databases.iter().map(|(number, prefix)| (*number, Destination::named(prefix)));
+    let destinations = [(0, Destination::default())].into_iter().chain(given).collect();
     if let Some(server) = from.to_str().filter(|text| live::is_server(text)) {
         ensure!(!args.dry_run && !args.replace, "--dry-run and --replace are for files");
-        return live::run(server, &args.live, &args.connect, prefixes);
+        return live::run(server, &args.live, &args.connect, destinations);
     }
     let files = match from.is_dir() {
         true => log::files(from)?,
@@ -142,7 +145,7 @@ pub(super) fn run(args: &ImportArgs) -> Result<()> {
         Some(client) => string_bytes_max(client)?,
         None => usize::MAX,
     };
-    let mut importer = Importer::new(client, string_bytes_max, prefixes, args.replace);
+    let mut importer = Importer::new(client, string_bytes_max, destinations, args.replace);
     let outcome = files.iter().try_for_each(|file| {
         importer.read(file).with_context(|| format!("{} was read up to there", file.display()))
     });
@@ -163,17 +166,18 @@ pub(super) fn string_bytes_max(client: &mut Client) -> Result<usize> {
 }
 
 impl Importer {
-    /// `prefixes`: see [`Rules`].
+    /// `destinations`: see [`Rules`].
     pub(super) fn new(
         client: Option<Client>,
         string_bytes_max: usize,
-        prefixes: BTreeMap<u64, Vec<u8>>,
+        destinations: BTreeMap<u64, Destination>,
         replaces: bool,
     ) -> Importer {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Importer {
             client,
-            rules: Rules { prefixes, expired_ms: now.as_millis() as u64, string_bytes_max },
+            database: 0,
+            rules: Rules { destinations, expired_ms: now.as_millis() as u64, string_bytes_max },
             replaces,
             file_bytes: 0,
             before_bytes: 0,
@@ -197,6 +201,11 @@ impl Importer {
     /// What of a file is taken.
     pub(super) fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    /// What of the next file is taken.
+    pub(super) fn set_destination(&mut self, destination: Destination) {
+        self.rules.destinations = BTreeMap::from([(0, destination)]);
     }
 
     /// The connection, after all that was sent has its replies.
@@ -261,8 +270,12 @@ impl Importer {
                 self.function_command(&words, &shown)?;
                 continue;
             }
-            if database != 0 {
-                if self.rules.prefixes.contains_key(&database) {
+            let destination = self.rules.destinations.get(&database);
+            if let Some(Destination { database, .. }) = destination.filter(|it| it.prefix.is_empty()) {
+                let database = *database;
+                self.select(database)?;
+            } else {
+                if destination.is_some() {
                     bail!(
                         "at byte {}: a command on database {database}, and only keys of a snapshot get a prefix: rewrite \
                          the append-only file (BGREWRITEAOF) when nothing writes, and import again",
@@ -405,6 +418,17 @@ impl Importer {
 }
 
 impl Sink for Importer {
+    fn select(&mut self, database: u8) -> Result<()> {
+        if database != self.database {
+            self.flush()?;
+            if let Some(client) = &mut self.client {
+                select(client, database)?;
+            }
+            self.database = database;
+        }
+        Ok(())
+    }
+
     fn text(&mut self, key: &[u8], deadline_ms: Option<u64>, text: &[u8]) -> Result<()> {
         let deadline = deadline_ms.map(|deadline| deadline.to_string());
         let mut words = vec![&b"SET"[..], key, text];

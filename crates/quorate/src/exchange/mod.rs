@@ -17,10 +17,14 @@ pub(crate) use backup::{BackupArgs, RestoreArgs};
 pub(crate) use export::ExportArgs;
 pub(crate) use import::ImportArgs;
 
+use std::borrow::Cow;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use node::{DATABASES, database_named};
+
+use crate::connection::{Client, Reply};
 
 /// Reads files of Redis into a running cluster.
 ///
@@ -52,6 +56,80 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<()> {
 /// A sentence that says what was not restored.
 pub(crate) fn restore(args: &RestoreArgs) -> Result<()> {
     backup::restore(args)
+}
+
+/// Where the keys of a database go.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Destination {
+    /// A database of the cluster.
+    database: u8,
+    /// What is put in front of their names.
+    prefix: Vec<u8>,
+}
+
+impl Destination {
+    /// What `--database NUMBER=PREFIX` names, and where the keys of a keyspace with this prefix are: `@N` is a database.
+    fn named(prefix: &str) -> Destination {
+        match database_named(prefix.as_bytes()) {
+            0 => Destination { database: 0, prefix: prefix.into() },
+            database => Destination { database, prefix: Vec::new() },
+        }
+    }
+
+    /// Where the keys of a keyspace are, under the names that they have.
+    fn of_keyspace(prefix: &str) -> Destination {
+        Destination { database: database_named(prefix.as_bytes()), prefix: Vec::new() }
+    }
+
+    fn name<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
+        match self.prefix.is_empty() {
+            true => Cow::Borrowed(key),
+            false => Cow::Owned([&self.prefix, key].concat()),
+        }
+    }
+}
+
+/// Has a connection select a database of the cluster.
+///
+/// # Errors
+/// There is none, or the connection is lost.
+fn select(client: &mut Client, database: u8) -> Result<()> {
+    match client.ask(&[b"SELECT", database.to_string().as_bytes()])? {
+        Reply::Error(error) => bail!("{error}"),
+        _ => Ok(()),
+    }
+}
+
+/// The databases of a cluster, and database 0 is selected.
+///
+/// # Errors
+/// The connection is lost.
+fn databases(client: &mut Client) -> Result<Vec<u8>> {
+    let mut found = Vec::new();
+    for database in (0..DATABASES).rev() {
+        // A cluster that knows no databases refuses all but 0.
+        if !matches!(client.ask(&[b"SELECT", database.to_string().as_bytes()])?, Reply::Error(_)) {
+            found.insert(0, database);
+        }
+    }
+    Ok(found)
+}
+
+/// The number of keys in all databases. Database 0 is selected.
+///
+/// # Errors
+/// The connection is lost, or the cluster does not know the number.
+fn key_count(client: &mut Client) -> Result<u64> {
+    let mut count = 0;
+    for database in databases(client)? {
+        select(client, database)?;
+        count += match client.ask(&[b"DBSIZE"])? {
+            Reply::Integer(some) => some as u64,
+            other => bail!("DBSIZE answers with {other:?}"),
+        };
+    }
+    select(client, 0)?;
+    Ok(count)
 }
 
 /// A line of progress on standard error, from the second second on.

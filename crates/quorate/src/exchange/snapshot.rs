@@ -1,6 +1,5 @@
 //! Files of keys, wherever they come from and wherever their keys go.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Read;
 
@@ -8,13 +7,14 @@ use anyhow::{Context as _, Result};
 use rdb::file::{FileReader, Item};
 use rdb::{Fault, Form, Kind, Part, Source, payload, value};
 
+use super::Destination;
 use super::pieces::{Pieces, whole_bytes};
 
 /// What of a file is taken.
 #[derive(Clone, Default)]
 pub(super) struct Rules {
-    /// What stands in front of the keys of a database. Those of other databases are not taken.
-    pub(super) prefixes: BTreeMap<u64, Vec<u8>>,
+    /// Where the keys of a database go. Those of other databases are not taken.
+    pub(super) destinations: BTreeMap<u64, Destination>,
     /// Keys whose deadline is not behind this are not taken, in milliseconds since the Unix epoch.
     pub(super) expired_ms: u64,
     /// Longest string that the cluster takes, in bytes.
@@ -23,6 +23,9 @@ pub(super) struct Rules {
 
 /// Where keys go.
 pub(super) trait Sink {
+    /// Hears which database of the cluster the next keys go to.
+    fn select(&mut self, database: u8) -> Result<()>;
+
     /// Takes a string.
     fn text(&mut self, key: &[u8], deadline_ms: Option<u64>, text: &[u8]) -> Result<()>;
 
@@ -71,7 +74,7 @@ pub(super) fn read<R: Read>(file: &mut FileReader<R>, rules: &Rules, sink: &mut 
             Item::Key { key, deadline_ms, tag, form } => {
                 let source = file.source();
                 let place = || format!("the value of the key \"{}\"", key.escape_ascii());
-                let Some(prefix) = rules.prefixes.get(&database) else {
+                let Some(destination) = rules.destinations.get(&database) else {
                     skip(form, source).with_context(place)?;
                     sink.refuse(&of_database(database), &key);
                     continue;
@@ -81,10 +84,8 @@ pub(super) fn read<R: Read>(file: &mut FileReader<R>, rules: &Rules, sink: &mut 
                     sink.expired();
                     continue;
                 }
-                let name = match prefix.is_empty() {
-                    true => Cow::Borrowed(&key),
-                    false => Cow::Owned([prefix, &key[..]].concat()),
-                };
+                sink.select(destination.database)?;
+                let name = destination.name(&key);
                 take(&name, deadline_ms, (tag, form, version), source, rules, sink).with_context(place)?;
             }
         }

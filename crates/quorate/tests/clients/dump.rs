@@ -235,7 +235,7 @@ pub(crate) fn compare(one: &mut Connection, other: &mut Connection, keys: &[Vec<
     }
 }
 
-fn in_folder(folder: &Path, more: &[&str]) -> Option<Redis> {
+pub(crate) fn in_folder(folder: &Path, more: &[&str]) -> Option<Redis> {
     let own = ["--save", "", "--dir", folder.to_str().unwrap()];
     Redis::start_with(&[&own[..], more].concat())
 }
@@ -301,7 +301,7 @@ fn files_of_keys_come_from_redis_and_go_back() {
     assert!(code == 1 && said.contains("at byte "), "{said}");
 }
 
-fn has_loaded(client: &mut Connection) -> bool {
+pub(crate) fn has_loaded(client: &mut Connection) -> bool {
     !told(&run(client, &[b"INFO", b"persistence"])).contains("loading_start_time")
 }
 

@@ -15,7 +15,7 @@ use crate::support::{Cluster, free_ports, told, until};
 pub(crate) struct Import(Child);
 
 impl Import {
-    fn start(source: u16, cluster: &Cluster, more: &[&str]) -> Import {
+    pub(crate) fn start(source: u16, cluster: &Cluster, more: &[&str]) -> Import {
         Import::start_from(&format!("redis://127.0.0.1:{source}"), cluster, more)
     }
 

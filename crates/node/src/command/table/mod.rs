@@ -344,6 +344,12 @@ static ROWS: [CommandSpec; 105] = [
         .in_categories(&[Keyspace])
         .docs(Group::Generic, "6.2.0", "O(N) for N bytes")
         .help("source destination [DB destination-db] [REPLACE]", "Copies a key with its expiry"),
+    node("move", 3, NodeCommand::Move)
+        .flags(STORE.with(&[NoScript, NoMulti]))
+        .keys(key(&[TAKES]))
+        .in_categories(&[Keyspace])
+        .docs(Group::Generic, "1.0.0", "O(N) for N bytes")
+        .help("key db", "Moves a key with its expiry to another database, unless that has one"),
     data("dump", 2, keyspace::dump)
         .flags(READ)
         .keys(key(&[READS]))
@@ -495,7 +501,7 @@ static ROWS: [CommandSpec; 105] = [
         .flags(Flags::of(&[Loading, Stale, Fast]))
         .in_categories(&[Connection])
         .docs(Group::Connection, "1.0.0", "O(1)")
-        .help("index", "Chooses the database; there is one, number 0"),
+        .help("index", "Chooses a database, 0 to 15; an operator makes those from 1 on"),
     node("readonly", 1, NodeCommand::ReadOnly)
         .flags(Flags::of(&[Loading, Stale, Fast]))
         .in_categories(&[Connection])
@@ -587,12 +593,6 @@ static ROWS: [CommandSpec; 105] = [
         .in_categories(&[Keyspace, Dangerous])
         .docs(Group::Server, "4.0.0", "O(1)")
         .help("index1 index2", "Refuses: there is one database"),
-    node("move", 3, Server(ServerCommand::OtherDatabase))
-        .flags(Flags::of(&[Write, Fast]))
-        .keys(key(&[TAKES]))
-        .in_categories(&[Keyspace])
-        .docs(Group::Generic, "1.0.0", "O(1)")
-        .help("key db", "Refuses: there is one database"),
     container("slowlog", &SLOWLOG)
         .docs(Group::Server, "2.2.12", "Depends on the subcommand")
         .help("", "Holds commands about the log of slow commands"),

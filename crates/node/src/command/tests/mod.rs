@@ -23,6 +23,7 @@ const CONTEXT: Context = Context {
     now_ms: NOW_MS,
     value_bytes_max: 1000,
     stream_node_entries: 100,
+    database: 0,
     encodings: kv::command::EncodingLimits {
         hash_fields: 1,
         hash_item_bytes: 2,

@@ -7,14 +7,15 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use node::control::ClusterMap;
+use node::database_named;
 use rdb::file::FileReader;
 use rdb::write::{put_text, tag};
 use rdb::{Kind, payload};
 
-use super::super::Progress;
 use super::super::import::{Importer, string_bytes_max};
 use super::super::live::{Compare, digest};
 use super::super::snapshot::{self, Rules, Sink};
+use super::super::{Destination, Progress, key_count, select};
 use super::choose::{self, Chosen, Plan};
 use super::manifest::{Folder, Keyspace, Shard};
 use super::state::State;
@@ -169,9 +170,9 @@ impl<'r> Restoring<'r> {
             Compare::None => u64::MAX,
         };
         let string_bytes_max = string_bytes_max(&mut client)?;
-        let prefixes = BTreeMap::from([(0, Vec::new())]);
-        let importer = Importer::new(Some(cluster.open(ANSWER_WITHIN)?.1), string_bytes_max, prefixes, true);
-        let sampler = Sampler { importer, step, seen: 0, samples: Vec::new(), left_out: 0 };
+        let (connection, destinations) = (cluster.open(ANSWER_WITHIN)?.1, BTreeMap::new());
+        let importer = Importer::new(Some(connection), string_bytes_max, destinations, true);
+        let sampler = Sampler { importer, database: 0, step, seen: 0, samples: Vec::new(), left_out: 0 };
         let compare = args.compare;
         Ok(Restoring { folder, plan, compare, map, client, sampler, all_bytes, before_bytes: 0 })
     }
@@ -290,6 +291,7 @@ impl<'r> Restoring<'r> {
         let place = |path: &str| self.folder.path_of(path);
         let path = place(&shard.keys.path);
         let keys = files::open(&path, &shard.keys.sums)?;
+        self.sampler.importer.set_destination(Destination::of_keyspace(&chosen.keyspace.prefix));
         let rules = self.sampler.importer.rules().clone();
         let has_changes = shard.changes.iter().any(|changes| changes.records > 0);
         self.sampler.importer.begin_file(self.before_bytes, self.all_bytes);
@@ -323,10 +325,12 @@ impl<'r> Restoring<'r> {
         let (mut different, mut expired, mut compared) = (Vec::new(), 0, 0);
         let mut progress = Progress::begin();
         let samples = std::mem::take(&mut self.sampler.samples);
-        for some in samples.chunks(COMPARED) {
+        let runs = samples.chunk_by(|one, next| one.database == next.database);
+        for some in runs.flat_map(|run| run.chunks(COMPARED)) {
+            select(&mut self.client, some[0].database)?;
             let mut requests = Vec::new();
             for sample in some {
-                let has_registers = self.has_registers(&sample.key);
+                let has_registers = self.has_registers(sample);
                 put_request(&[b"PEXPIRETIME", &sample.key], &mut requests);
                 put_request(&[if has_registers { &b"GET"[..] } else { b"DUMP" }, &sample.key], &mut requests);
             }
@@ -334,7 +338,7 @@ impl<'r> Restoring<'r> {
             for sample in some {
                 let (deadline, value) = (self.client.reply()?, self.client.reply()?);
                 let found = match &value {
-                    Reply::Bulk(text) if self.has_registers(&sample.key) => digest(&payload_of(text)),
+                    Reply::Bulk(text) if self.has_registers(sample) => digest(&payload_of(text)),
                     Reply::Bulk(payload) => digest(payload),
                     _ => None,
                 };
@@ -369,8 +373,12 @@ impl<'r> Restoring<'r> {
         Ok(())
     }
 
-    fn has_registers(&self, key: &[u8]) -> bool {
-        let fitting = self.map.keyspaces.iter().filter(|(prefix, _)| key.starts_with(prefix.as_bytes()));
+    fn has_registers(&self, sample: &Sample) -> bool {
+        let fitting =
+            self.map.keyspaces.iter().filter(|(prefix, _)| match database_named(prefix.as_bytes()) {
+                0 => sample.database == 0 && sample.key.starts_with(prefix.as_bytes()),
+                database => sample.database == database,
+            });
         let own = fitting.max_by_key(|(prefix, _)| prefix.len());
         own.is_some_and(|(_, entry)| entry.keyspace.replication.has_registers())
     }
@@ -400,13 +408,6 @@ fn done(reply: Reply) -> Result<()> {
     }
 }
 
-fn key_count(client: &mut Client) -> Result<u64> {
-    match client.ask(&[b"DBSIZE"])? {
-        Reply::Integer(count) => Ok(count as u64),
-        other => bail!("DBSIZE answers with {other:?}"),
-    }
-}
-
 /// A string as a payload.
 fn payload_of(text: &[u8]) -> Vec<u8> {
     let mut payload = vec![tag::STRING];
@@ -417,6 +418,7 @@ fn payload_of(text: &[u8]) -> Vec<u8> {
 
 /// A key that will be compared.
 struct Sample {
+    database: u8,
     key: Vec<u8>,
     deadline_ms: Option<u64>,
     digest: u64,
@@ -425,6 +427,8 @@ struct Sample {
 /// Sends keys to the cluster, and remembers some.
 struct Sampler {
     importer: Importer,
+    /// The database that keys go to.
+    database: u8,
     /// One of so many is remembered.
     step: u64,
     seen: u64,
@@ -441,13 +445,21 @@ impl Sampler {
 
     fn remember(&mut self, key: &[u8], deadline_ms: Option<u64>, payload: &[u8]) {
         match digest(payload) {
-            Some(digest) => self.samples.push(Sample { key: key.to_vec(), deadline_ms, digest }),
+            Some(digest) => {
+                let database = self.database;
+                self.samples.push(Sample { database, key: key.to_vec(), deadline_ms, digest });
+            }
             None => self.left_out += 1,
         }
     }
 }
 
 impl Sink for Sampler {
+    fn select(&mut self, database: u8) -> Result<()> {
+        self.database = database;
+        self.importer.select(database)
+    }
+
     fn text(&mut self, key: &[u8], deadline_ms: Option<u64>, text: &[u8]) -> Result<()> {
         if self.is_wanted() {
             self.remember(key, deadline_ms, &payload_of(text));

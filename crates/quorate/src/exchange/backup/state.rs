@@ -73,6 +73,7 @@ impl State {
             now_ms: time_ms,
             value_bytes_max: VALUE_BYTES_MAX_CEILING,
             stream_node_entries: 0,
+            database: 0,
             encodings: kv::command::EncodingLimits::default(),
         };
         let mut scratch = Vec::new();
@@ -101,6 +102,10 @@ impl State {
 
 /// Keys are put in as they come; nothing is refused or left out.
 impl Sink for State {
+    fn select(&mut self, _: u8) -> Result<()> {
+        Ok(())
+    }
+
     fn text(&mut self, key: &[u8], deadline_ms: Option<u64>, text: &[u8]) -> Result<()> {
         let deadline = deadline_ms.map(|deadline| i64::try_from(deadline).unwrap_or(i64::MAX));
         let expiry = deadline.map_or(Expiry::Clear, |deadline| Expiry::Set(Deadline::At(deadline)));
@@ -177,6 +182,7 @@ impl Read for StateFile {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::Destination;
     use super::super::super::snapshot::{self, Rules};
     use super::super::{changes, files};
     use super::*;
@@ -250,7 +256,8 @@ mod tests {
             return;
         };
         let encodings = kv::command::EncodingLimits::default();
-        let context = Context { now_ms, value_bytes_max: 1 << 20, stream_node_entries: 2, encodings };
+        let context =
+            Context { now_ms, value_bytes_max: 1 << 20, stream_node_entries: 2, database: 0, encodings };
         let mut scratch = Vec::new();
         // A key is not renamed to itself.
         let Ok(command) = parse(request.as_arguments(), &mut scratch, &context) else { return };
@@ -262,6 +269,10 @@ mod tests {
     struct Held(BTreeMap<String, (Option<u64>, Vec<u8>)>);
 
     impl Sink for Held {
+        fn select(&mut self, _: u8) -> Result<()> {
+            Ok(())
+        }
+
         fn text(&mut self, key: &[u8], deadline_ms: Option<u64>, text: &[u8]) -> Result<()> {
             self.payload(key, deadline_ms, Kind::String, text)
         }
@@ -294,7 +305,11 @@ mod tests {
     }
 
     fn all() -> Rules {
-        Rules { prefixes: [(0, Vec::new())].into(), expired_ms: 0, string_bytes_max: usize::MAX }
+        Rules {
+            destinations: [(0, Destination::default())].into(),
+            expired_ms: 0,
+            string_bytes_max: usize::MAX,
+        }
     }
 
     fn held(file: impl Read) -> Held {

@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use node::control::{ClusterMap, KeyspaceEntry};
+use node::database_named;
 use rdb::file::{FileReader, Item};
 use rdb::write::put_text;
 use rdb::{Fault, payload, value};
 use server::status::report::Report;
 
-use super::super::Progress;
 use super::super::export::scanned;
+use super::super::{Progress, select};
 use super::changes::{self, Record};
 use super::files::{self, Writer};
 use super::manifest::{ChangeFile, Cluster, FORMAT, Folder, KeyFile, Keyspace, Manifest, Shard};
@@ -331,15 +332,28 @@ impl Taking {
     }
 
     /// Reads the keys of a keyspace one by one.
-    fn walked(&mut self, source: &mut Source, prefix: &str) -> Result<Shard> {
-        let longer: Vec<String> =
-            source.map.keyspaces.keys().filter(|it| it.len() > prefix.len()).cloned().collect();
+    fn walked(&mut self, source: &mut Source, keyspace: &str) -> Result<Shard> {
+        let database = database_named(keyspace.as_bytes());
+        select(&mut source.client, database)?;
+        let shard = self.walked_through(source, keyspace, if database == 0 { keyspace } else { "" });
+        select(&mut source.client, 0)?;
+        shard
+    }
+
+    fn walked_through(&mut self, source: &mut Source, keyspace: &str, prefix: &str) -> Result<Shard> {
+        let longer: Vec<String> = source
+            .map
+            .keyspaces
+            .keys()
+            .filter(|it| it.len() > prefix.len() && database_named(it.as_bytes()) == 0)
+            .cloned()
+            .collect();
         let is_own = |key: &[u8]| {
             key.starts_with(prefix.as_bytes())
                 && !longer.iter().any(|other| key.starts_with(other.as_bytes()))
         };
         let pattern = [&escaped(prefix.as_bytes())[..], b"*"].concat();
-        let has_registers = source.map.keyspaces[prefix].keyspace.replication.has_registers();
+        let has_registers = source.map.keyspaces[keyspace].keyspace.replication.has_registers();
         // Group numbers begin at 1, so this is no other file's name.
         let file = format!("0-{}.rdb", self.made.copied);
         let mut writer = Writer::create(&self.part.join(&file))?;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, anyhow, bail};
 use rdb::{Crc, Fault, Part, payload, value};
 
-use super::super::{Progress, Refusals};
+use super::super::{Destination, Progress, Refusals};
 use super::lane::{Target, is_temporary};
 use super::link::Address;
 use super::rewrite::PUT_OFF_MS;
+use super::routes::Routes;
 use crate::connection::{Client, Reply, put_request};
 
 /// Keys of a step.
@@ -26,12 +27,33 @@ const TIME_MS: i64 = 5000;
 /// A connection over which requests are asked again until they are answered. They must not mind that.
 pub(super) struct Asking {
     target: Arc<Target>,
+    database: u8,
     client: Option<Client>,
 }
 
 impl Asking {
     pub(super) fn new(target: &Arc<Target>) -> Asking {
-        Asking { target: target.clone(), client: None }
+        Asking { target: target.clone(), database: 0, client: None }
+    }
+
+    /// From now on a database of the cluster is asked.
+    pub(super) fn select(&mut self, database: u8) {
+        if database != self.database {
+            (self.database, self.client) = (database, None);
+        }
+    }
+
+    /// The number of keys in all databases.
+    ///
+    /// # Errors
+    /// See [`Asking::one`].
+    pub(super) fn key_count(&mut self, routes: &Routes) -> Result<u64> {
+        let mut count = 0;
+        for database in routes.databases() {
+            self.select(database);
+            count += key_count(&self.one(&[b"DBSIZE"])?)?;
+        }
+        Ok(count)
     }
 
     /// Sends requests and returns their replies.
@@ -68,7 +90,7 @@ impl Asking {
     fn try_to_ask(&mut self, bytes: &[u8], count: usize) -> Result<Vec<Reply>> {
         let client = match &mut self.client {
             Some(client) => client,
-            none => none.insert(self.target.connect()?),
+            none => none.insert(self.target.connect(self.database)?),
         };
         client.send(bytes)?;
         (0..count).map(|_| client.reply()).collect()
@@ -143,17 +165,18 @@ pub(super) struct Compared {
     pub(super) different: u64,
 }
 
-/// Compares keys of a database of a server with those of the cluster that have `prefix` in front: about `most` of them.
+/// Compares keys of a database of a server with those at their destination in the cluster: about `most` of them.
 ///
 /// # Errors
 /// One of both does not answer.
 pub(super) fn compare(
     asking: &mut Asking,
     address: &Address,
-    (database, prefix): (u64, &[u8]),
+    (database, destination): (u64, &Destination),
     most: u64,
     compared: &mut Compared,
 ) -> Result<()> {
+    asking.select(destination.database);
     let mut source = address.connect()?;
     if database != 0
         && let Reply::Error(error) = source.ask(&[b"SELECT", database.to_string().as_bytes()])?
@@ -173,12 +196,12 @@ pub(super) fn compare(
             source.send(&requests)?;
             let theirs: Vec<(Reply, Reply)> =
                 keys.iter().map(|_| Ok((source.reply()?, source.reply()?))).collect::<Result<_>>()?;
-            let names: Vec<Vec<u8>> = keys.iter().map(|key| [prefix, key].concat()).collect();
+            let names: Vec<Vec<u8>> = keys.iter().map(|key| destination.name(key).into_owned()).collect();
             let questions: Vec<Vec<&[u8]>> =
                 names.iter().flat_map(|name| [vec![&b"DUMP"[..], name], vec![&b"PTTL"[..], name]]).collect();
             let ours = asking.ask(&questions)?;
             for ((key, theirs), ours) in keys.iter().zip(&theirs).zip(ours.chunks(2)) {
-                let name = [prefix, key].concat();
+                let name = destination.name(key);
                 let found = match (&theirs.0, &ours[0]) {
                     // It has expired meanwhile.
                     (Reply::Null, _) => continue,

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 
+use super::super::select;
 use super::StartAgain;
 use crate::connection::{ANSWER_WITHIN, Client, Cluster, Reply, put_request};
 
@@ -24,12 +25,16 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Connects to the first node that serves.
+    /// Connects to the first node that serves, for a database.
     ///
     /// # Errors
-    /// None does.
-    pub(super) fn connect(&self) -> Result<Client> {
-        Ok(self.cluster.open(ANSWER_WITHIN)?.1)
+    /// None does, or there is no such database.
+    pub(super) fn connect(&self, database: u8) -> Result<Client> {
+        let mut client = self.cluster.open(ANSWER_WITHIN)?.1;
+        if database != 0 {
+            select(&mut client, database)?;
+        }
+        Ok(client)
     }
 
     fn check(&self) -> Result<()> {
@@ -102,6 +107,8 @@ pub(super) type Refused = (Vec<u8>, String);
 pub(super) struct Lane {
     target: Arc<Target>,
     client: Option<Client>,
+    /// The database of its group.
+    database: u8,
     key: Vec<u8>,
     /// The position of the last transaction that has taken effect.
     value: Vec<u8>,
@@ -129,8 +136,9 @@ impl Lane {
     ///
     /// # Errors
     /// The cluster refuses that.
-    pub(super) fn open(target: &Arc<Target>, key: Vec<u8>, value: Vec<u8>) -> Result<Lane> {
-        let mut lane = Lane { target: target.clone(), client: None, key, value: Vec::new(), sent: None };
+    pub(super) fn open(target: &Arc<Target>, database: u8, key: Vec<u8>, value: Vec<u8>) -> Result<Lane> {
+        let mut lane =
+            Lane { target: target.clone(), client: None, database, key, value: Vec::new(), sent: None };
         loop {
             let found = lane.look()?;
             if found.as_ref() == Some(&value) {
@@ -254,7 +262,7 @@ impl Lane {
     fn try_to_look(&mut self) -> Result<Reply> {
         let client = match &mut self.client {
             Some(client) => client,
-            none => none.insert(self.target.connect()?),
+            none => none.insert(self.target.connect(self.database)?),
         };
         client.ask(&[b"UNWATCH"])?;
         match client.ask(&[b"WATCH", &self.key])? {

@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 
-use super::Refusals;
 use super::snapshot::Rules;
+use super::{Destination, Refusals, select};
 use crate::cluster::say;
 use crate::connection::{ANSWER_WITHIN, Client, Connect, FOR_OLD_SERVERS, Reply, Role, Tls, Trust, map_of};
 pub(super) use handover::digest;
@@ -193,13 +193,17 @@ pub(super) fn run(
     from: &str,
     args: &LiveArgs,
     connect: &Connect,
-    prefixes: BTreeMap<u64, Vec<u8>>,
+    destinations: BTreeMap<u64, Destination>,
 ) -> Result<()> {
     let address = server(from, &args.tls)?.context("this names no server")?;
     let cluster = connect.resolve(Role::Changes)?;
     let mut client = cluster.open(ANSWER_WITHIN)?.1;
     let map = map_of(&mut client)?;
     let routes = Routes::of(&map)?;
+    for destination in destinations.values() {
+        select(&mut client, destination.database)?;
+    }
+    select(&mut client, 0)?;
     ensure!(routes.groups > 0, "the cluster has no keyspace with transactions");
     let string_bytes_max = super::import::string_bytes_max(&mut client)?;
     let cluster = cluster.with_others(&mut client, &map)?;
@@ -210,7 +214,7 @@ pub(super) fn run(
     let import = Import {
         target,
         routes,
-        rules: Rules { prefixes, expired_ms: 0, string_bytes_max },
+        rules: Rules { destinations, expired_ms: 0, string_bytes_max },
         run: format!("{:016x}", u64::from_le_bytes(number)),
         spool_folder: args.spool.clone().unwrap_or_else(std::env::temp_dir),
         spool_bytes: args.spool_max << 20,
@@ -291,6 +295,7 @@ fn prepare(
         let mut positions = Vec::new();
         for group in 0..import.routes.groups {
             let key = origin.position_key(&import.routes, group, 0)?;
+            asking.select(import.routes.database_of(group));
             if let Reply::Bulk(text) = asking.one(&[b"GET", &key])? {
                 is_ours = true;
                 positions.extend(Position::parse(&text));
@@ -305,7 +310,7 @@ fn prepare(
         say("going on with an import that was interrupted");
         return Ok(found);
     }
-    let count = handover::key_count(&asking.one(&[b"DBSIZE"])?)?;
+    let count = asking.key_count(&import.routes)?;
     if count > 0 {
         ensure!(
             is_ours || may_empty,
@@ -507,7 +512,11 @@ impl Shown {
 fn hand_over(import: &Import, origins: &[Origin], how: Compare) -> Result<()> {
     let mut asking = Asking::new(&import.target);
     if import.has_deadlines.load(Ordering::Acquire) {
-        let count = handover::put_deadlines_right(&mut asking)?;
+        let mut count = 0;
+        for database in import.routes.databases() {
+            asking.select(database);
+            count += handover::put_deadlines_right(&mut asking)?;
+        }
         say(&format!("{count} keys have a deadline"));
     }
     let compared = match how {
@@ -517,6 +526,7 @@ fn hand_over(import: &Import, origins: &[Origin], how: Compare) -> Result<()> {
     };
     for origin in origins {
         for group in 0..import.routes.groups {
+            asking.select(import.routes.database_of(group));
             asking.one(&[b"DEL", &origin.position_key(&import.routes, group, 0)?])?;
         }
     }
@@ -553,16 +563,17 @@ fn compare(import: &Import, origins: &[Origin], most: u64, asking: &mut Asking) 
     let mut theirs = 0;
     for origin in origins {
         let mut client = origin.address.connect()?;
-        for (database, prefix) in &import.rules.prefixes {
+        for (database, destination) in &import.rules.destinations {
             if *database != 0 {
                 client.ask(&[b"SELECT", database.to_string().as_bytes()])?;
             }
             theirs += handover::key_count(&client.ask(&[b"DBSIZE"])?)?;
-            handover::compare(asking, &origin.address, (*database, prefix), most, &mut compared)?;
+            let between = (*database, destination);
+            handover::compare(asking, &origin.address, between, most, &mut compared)?;
         }
     }
     let positions = (origins.len() * import.routes.groups) as u64;
-    let ours = handover::key_count(&asking.one(&[b"DBSIZE"])?)?.saturating_sub(positions);
+    let ours = asking.key_count(&import.routes)?.saturating_sub(positions);
     say(&format!("keys: {theirs} at the source, {ours} in the cluster"));
     if ours > theirs {
         let mut differences = Refusals::default();

@@ -1,11 +1,12 @@
 //! Which group of the cluster has a key.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use anyhow::{Context as _, Result, anyhow};
-use node::Protocol;
 use node::control::ClusterMap;
 use node::slots::slot_of;
+use node::{Protocol, database_named};
 
 /// Groups and nodes of a cluster.
 pub(super) struct Routes {
@@ -16,6 +17,8 @@ pub(super) struct Routes {
 }
 
 struct Keyspace {
+    /// Its database, and the prefix of its keys in it.
+    database: u8,
     prefix: Vec<u8>,
     /// The slots of each group; none in a keyspace without transactions.
     groups: Vec<(RangeInclusive<u16>, usize)>,
@@ -38,7 +41,9 @@ impl Routes {
                     groups += 1;
                 }
             }
-            keyspaces.push(Keyspace { prefix: prefix.clone().into_bytes(), groups: own });
+            let database = database_named(prefix.as_bytes());
+            let prefix = if database == 0 { prefix.clone().into_bytes() } else { Vec::new() };
+            keyspaces.push(Keyspace { database, prefix, groups: own });
         }
         keyspaces.sort_by_key(|keyspace| std::cmp::Reverse(keyspace.prefix.len()));
         Ok(Routes { keyspaces, groups })
@@ -49,12 +54,27 @@ impl Routes {
         self.groups == 1 && self.keyspaces.len() == 1
     }
 
-    /// The group of a key, counted from 0; `None` if it is in a keyspace without transactions.
-    pub(super) fn group_of(&self, key: &[u8]) -> Option<usize> {
+    /// The databases of the cluster, each once.
+    pub(super) fn databases(&self) -> BTreeSet<u8> {
+        self.keyspaces.iter().map(|keyspace| keyspace.database).collect()
+    }
+
+    /// The database that a group has keys of.
+    pub(super) fn database_of(&self, group: usize) -> u8 {
+        self.keyspace_of(group).map_or(0, |keyspace| keyspace.database)
+    }
+
+    fn keyspace_of(&self, group: usize) -> Option<&Keyspace> {
+        self.keyspaces.iter().find(|keyspace| keyspace.groups.iter().any(|(_, own)| *own == group))
+    }
+
+    /// The group of a key of a database, counted from 0; `None` if it is in a keyspace without transactions.
+    pub(super) fn group_of(&self, database: u8, key: &[u8]) -> Option<usize> {
         if self.is_one_group() {
             return Some(0);
         }
-        let keyspace = self.keyspaces.iter().find(|keyspace| key.starts_with(&keyspace.prefix))?;
+        let mut of_database = self.keyspaces.iter().filter(|keyspace| keyspace.database == database);
+        let keyspace = of_database.find(|keyspace| key.starts_with(&keyspace.prefix))?;
         match &keyspace.groups[..] {
             [(_, only)] => Some(*only),
             several => {
@@ -67,12 +87,11 @@ impl Routes {
     /// A key of a group whose name says what it is for.
     pub(super) fn key_in(&self, group: usize, name: &str) -> Result<Vec<u8>> {
         const TRIES: usize = 1 << 20;
-        let mut keyspaces = self.keyspaces.iter();
-        let has_it = |keyspace: &&Keyspace| keyspace.groups.iter().any(|(_, own)| *own == group);
-        let prefix = &keyspaces.find(has_it).context("a group without a keyspace")?.prefix;
+        let Keyspace { database, prefix, .. } =
+            self.keyspace_of(group).context("a group without a keyspace")?;
         let keys = (0..TRIES).map(|at| [prefix, format!("{name}{{{at}}}").as_bytes()].concat());
         keys.into_iter()
-            .find(|key| self.group_of(key) == Some(group))
+            .find(|key| self.group_of(*database, key) == Some(group))
             .ok_or_else(|| anyhow!("no name of a key fits into the keyspace \"{}\"", prefix.escape_ascii()))
     }
 }

@@ -178,7 +178,8 @@ pub(super) fn work(import: &Import, origin: &Origin, found: Option<Vec<Position>
     if let Some(found) = &found {
         for (group, position) in found.iter().enumerate() {
             let key = origin.position_key(&import.routes, group, 0)?;
-            lanes.push(Lane::open(&import.target, key, position.text(&import.run))?);
+            let database = import.routes.database_of(group);
+            lanes.push(Lane::open(&import.target, database, key, position.text(&import.run))?);
         }
     }
     let mut positions = found.unwrap_or_default();
@@ -265,6 +266,8 @@ struct Loading {
 struct Loader<'i> {
     import: &'i Import,
     origin: &'i Origin,
+    /// The database that keys go to.
+    database: u8,
     groups: Vec<Loading>,
     kinds: BTreeMap<Kind, u64>,
 }
@@ -281,7 +284,8 @@ fn load(
         let mut lanes = Vec::new();
         for lane in 0..LANES {
             let key = origin.position_key(&import.routes, group, lane)?;
-            lanes.push(Lane::open(&import.target, key, load_text(&import.run, 0))?);
+            let database = import.routes.database_of(group);
+            lanes.push(Lane::open(&import.target, database, key, load_text(&import.run, 0))?);
         }
         groups.push(Loading {
             lanes,
@@ -292,7 +296,7 @@ fn load(
             pairs_count: 0,
         });
     }
-    let mut loader = Loader { import, origin, groups, kinds: BTreeMap::new() };
+    let mut loader = Loader { import, origin, database: 0, groups, kinds: BTreeMap::new() };
     let mut file = FileReader::new(&mut *reader)?;
     snapshot::read(&mut file, &import.rules, &mut loader)?;
     let bytes = file.source().at();
@@ -306,7 +310,7 @@ fn load_text(run: &str, number: u64) -> Vec<u8> {
 
 impl Loader<'_> {
     fn loading(&mut self, key: &[u8]) -> Option<usize> {
-        let group = self.import.routes.group_of(key);
+        let group = self.import.routes.group_of(self.database, key);
         if group.is_none() {
             self.import.refuse("its keyspace has no transactions (abd or blocking)", key);
         }
@@ -394,6 +398,11 @@ impl Loader<'_> {
 }
 
 impl Sink for Loader<'_> {
+    fn select(&mut self, database: u8) -> Result<()> {
+        self.database = database;
+        Ok(())
+    }
+
     fn text(&mut self, key: &[u8], deadline_ms: Option<u64>, text: &[u8]) -> Result<()> {
         use std::io::Write as _;
         let deadline = self.deadline(deadline_ms);
@@ -589,7 +598,7 @@ impl Follower<'_> {
 
     fn databases(&mut self, mut words: Vec<Vec<u8>>) -> Result<()> {
         let number = |word: Option<&Vec<u8>>| std::str::from_utf8(word?).ok()?.parse().ok();
-        let has = |number: u64| self.import.rules.prefixes.contains_key(&number);
+        let has = |number: u64| self.import.rules.destinations.contains_key(&number);
         let name = words[0].to_ascii_uppercase();
         let is_concerned = match &name[..] {
             b"FLUSHDB" => has(self.database),
@@ -622,7 +631,7 @@ impl Follower<'_> {
 
     fn keys(&mut self, mut words: Vec<Vec<u8>>) {
         let import = self.import;
-        let Some(prefix) = import.rules.prefixes.get(&self.database) else {
+        let Some(destination) = import.rules.destinations.get(&self.database) else {
             return import.refuse(&format!("commands {}", of_database(self.database)), &shown(&words));
         };
         // The cluster would close the connection.
@@ -633,7 +642,7 @@ impl Follower<'_> {
         if rewrite::deadlines(&mut words, now.as_millis() as u64) {
             import.has_deadlines.store(true, Ordering::Release);
         }
-        if prefix.is_empty() && import.routes.is_one_group() {
+        if destination.prefix.is_empty() && import.routes.is_one_group() {
             return self.add(0, &words);
         }
         let places = match rewrite::key_positions(&words) {
@@ -644,10 +653,8 @@ impl Follower<'_> {
         };
         let mut groups = Vec::new();
         for place in &places {
-            if !prefix.is_empty() {
-                words[*place].splice(0..0, prefix.iter().copied());
-            }
-            match import.routes.group_of(&words[*place]) {
+            words[*place].splice(0..0, destination.prefix.iter().copied());
+            match import.routes.group_of(destination.database, &words[*place]) {
                 Some(group) => groups.push(group),
                 None => {
                     let reason = "a command on a keyspace without transactions (abd or blocking)";

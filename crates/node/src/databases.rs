@@ -1,0 +1,317 @@
+//! Databases: what `SELECT` chooses, and `MOVE`, which takes a key from one to another.
+//!
+//! A database is a keyspace, so it is replicated by groups of its own, and no record changes two of them. `MOVE` is
+//! several requests of the client's node: it copies the key, and removes the original if nobody has changed it
+//! since. If somebody has, it takes the copy back and begins again.
+//!
+//! ```text
+//!         group of the source                 group of the target
+//!   Look  WATCH key ---------> its version
+//!   Read  PEXPIRETIME, DUMP -> the copy
+//!   Store                                     RESTORE key ---------> stored, or BUSYKEY: the answer is 0
+//!   Take  DEL key if it has that version ---> removed: the answer is 1
+//!   LookBack, only if it had another one      WATCH key -----------> its version
+//!   TakeBack                                  DEL key if it is the copy's ---> and again from the beginning
+//! ```
+//!
+//! So the key is never in neither database, and a change that was acknowledged is never lost. For a moment it is in
+//! both, and stays in both if the node dies in that moment or an outcome is not known: the client gets `UNKNOWN`, as with
+//! `MIGRATE` between two servers of Redis.
+
+use crate::context::Context;
+use crate::keyspace::{DATABASES, prefix_of_database};
+use crate::origin::{Asked, Origin};
+use crate::session::ClientId;
+use kv::codec::Reader;
+use kv::command::ExpiryUnit;
+use kv::{Command, Deadline, Draft, List, Reply, ReplyBuffer, Version, Watched};
+use protocol::{Request, Result as Outcome, Ticket};
+use std::collections::BTreeMap;
+use wire::resp::Arguments;
+
+/// How often a key is copied that others change meanwhile.
+const ATTEMPTS: u32 = 8;
+
+const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+const OUT_OF_RANGE: &str = "ERR DB index is out of range";
+
+/// `SELECT`.
+pub(crate) fn select(cx: &mut Context, client: ClientId, number: &[u8]) {
+    let Some(session) = cx.clients.sessions.get(client) else { return };
+    let chosen = match named(cx, number) {
+        Ok(number) if number != session.database && session.is_watching() => {
+            Err("ERR the watched keys are of another database: UNWATCH them before SELECT".to_owned())
+        }
+        named => named,
+    };
+    match chosen {
+        Ok(number) => {
+            if let Some(session) = cx.clients.sessions.get_mut(client) {
+                session.database = number;
+            }
+            cx.answer(client, ReplyBuffer::ok);
+        }
+        Err(error) => cx.answer(client, |replies| replies.error(&error)),
+    }
+}
+
+/// The number of a database that there is.
+///
+/// # Errors
+/// What the client is told.
+fn named(cx: &Context, number: &[u8]) -> Result<u8, String> {
+    let number = kv::number::parse_integer(number).ok_or(NOT_AN_INTEGER)?;
+    let number = u8::try_from(number).ok().filter(|number| *number < DATABASES).ok_or(OUT_OF_RANGE)?;
+    match cx.router.database(number).exists() {
+        true => Ok(number),
+        false => Err(format!(
+            "{OUT_OF_RANGE}: no keyspace holds database {number}, and an operator can make one with KEYSPACE CREATE {}",
+            prefix_of_database(number)
+        )),
+    }
+}
+
+/// The keys that are on their way from one database to another.
+#[derive(Debug, Default)]
+pub(crate) struct Moves {
+    under_way: BTreeMap<u64, Move>,
+    /// The number of the newest one.
+    latest: u64,
+}
+
+#[derive(Debug)]
+struct Move {
+    /// The client's request.
+    ticket: Ticket,
+    from: u16,
+    to: u16,
+    key: Vec<u8>,
+    attempts: u32,
+    stage: Stage,
+    /// The key as it was in the group of the source: the leadership that said so, its version, and the highest version
+    /// there.
+    seen: (u64, Version, Version),
+    /// The version of the copy.
+    copied: Version,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Look,
+    Read,
+    Store,
+    Take,
+    LookBack,
+    TakeBack,
+}
+
+/// What comes next.
+enum Next {
+    Stage(Stage),
+    /// The copy is stored by this command, in the encoded form.
+    Store(Vec<u8>),
+    Answer(i64),
+    Error(Outcome, String),
+}
+
+impl Moves {
+    /// `MOVE`.
+    pub(crate) fn begin(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+        let key = &arguments[1];
+        match route(cx, client, key, &arguments[2]) {
+            Err(error) => cx.answer(client, |replies| replies.error(&error)),
+            Ok((from, to)) => {
+                let Some(session) = cx.clients.sessions.get_mut(client) else { return };
+                // The client's next request sees the key where it is then.
+                session.close_gate();
+                let follows = session.is_waiting();
+                session.wrote(from);
+                session.wrote(to);
+                let ticket = session.begin(false);
+                self.latest += 1;
+                let (attempts, stage, seen, copied) = (0, Stage::Look, (0, 0, 0), 0);
+                let key = key.to_vec();
+                let begun = Move { ticket, from, to, key, attempts, stage, seen, copied };
+                begun.ask(cx, self.latest, follows);
+                self.under_way.insert(self.latest, begun);
+            }
+        }
+    }
+
+    /// Takes the answer to the question that a move has asked last.
+    pub(crate) fn answered(&mut self, cx: &mut Context, number: u64, result: Outcome, reply: &[u8]) {
+        let Some(it) = self.under_way.get_mut(&number) else { return };
+        if let (Outcome::Done { offset, .. }, Origin::Session(client)) = (result, Origin::of(it.ticket))
+            && let Some(session) = cx.clients.sessions.get_mut(client)
+        {
+            session.saw(it.group(), offset);
+        }
+        let (result, text) = match it.next(result, reply) {
+            Next::Stage(stage) => {
+                it.stage = stage;
+                return it.ask(cx, number, true);
+            }
+            Next::Store(bytes) => {
+                it.stage = Stage::Store;
+                let command = Command::decode(&mut Reader::new(&bytes)).expect("it was encoded here");
+                return it.submit(cx, number, true, &command);
+            }
+            Next::Answer(answer) => {
+                let mut replies = ReplyBuffer::new();
+                replies.integer(answer);
+                let (ticket, group) = (it.ticket, it.from);
+                self.under_way.remove(&number);
+                let done = Outcome::Done { version: 0, offset: 0 };
+                return cx.complete_with(ticket, group, done, replies);
+            }
+            Next::Error(result, text) => (result, text),
+        };
+        let (ticket, group) = (it.ticket, it.from);
+        self.under_way.remove(&number);
+        cx.complete_with_error(ticket, group, result, &text);
+    }
+}
+
+/// The groups of a key in the client's database and in another one.
+fn route(cx: &Context, client: ClientId, key: &[u8], target: &[u8]) -> Result<(u16, u16), String> {
+    if key.len() > kv::limits::KEY_BYTES_MAX {
+        return Err(crate::command::CommandError::KeyTooLong(key.len()).to_string());
+    }
+    let target = named(cx, target)?;
+    let from = cx.database_of(client).group_of(key);
+    let to = cx.router.database(target).group_of(key);
+    if from == to {
+        return Err("ERR source and destination objects are the same".into());
+    }
+    for group in [from, to] {
+        let keyspace = &cx.groups[group].keyspace;
+        let name = keyspace.name();
+        if !keyspace.has_leader() {
+            return Err(format!("ERR MOVE is for keyspaces with a leader, and '{name}' has registers"));
+        }
+        if keyspace.coding().is_some() {
+            return Err(format!("ERR MOVE is for values that are whole, and '{name}' keeps fragments"));
+        }
+    }
+    Ok((from, to))
+}
+
+impl Move {
+    /// The group that is asked at this stage.
+    fn group(&self) -> u16 {
+        match self.stage {
+            Stage::Look | Stage::Read | Stage::Take => self.from,
+            Stage::Store | Stage::LookBack | Stage::TakeBack => self.to,
+        }
+    }
+
+    fn submit(&self, cx: &mut Context, number: u64, follows: bool, command: &Command<'_>) {
+        let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
+        let (ticket, seen) = (Origin::Move.ticket(number), Version::MAX);
+        let asked = Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 };
+        cx.submit(self.group(), asked, &Request::Command(command));
+    }
+
+    /// Asks what the stage is about.
+    fn ask(&self, cx: &mut Context, number: u64, follows: bool) {
+        let mut scratch = Vec::new();
+        let keys = List::build(&mut scratch, std::iter::once(self.key.as_slice()));
+        let mut draft = Draft::default();
+        let is_pushed = match self.stage {
+            Stage::Look | Stage::LookBack => {
+                return self.submit(cx, number, follows, &Command::Watch { keys });
+            }
+            Stage::Read => {
+                let unit = ExpiryUnit::UnixMilliseconds;
+                draft.push(&Command::TimeToLive { key: &self.key, unit })
+                    && draft.push(&Command::Dump { key: &self.key })
+            }
+            Stage::Take | Stage::TakeBack => {
+                let (leadership, version, floor) = self.seen;
+                draft.watch(leadership, Watched { key: &self.key, version, floor });
+                draft.push(&Command::Delete { keys })
+            }
+            Stage::Store => unreachable!("the copy is stored by the command that was made of it"),
+        };
+        assert!(is_pushed, "a transaction may hold these commands");
+        self.submit(cx, number, follows, &Command::Transaction(draft.transaction()));
+    }
+
+    /// What comes after an answer.
+    fn next(&mut self, result: Outcome, reply: &[u8]) -> Next {
+        let Outcome::Done { version, .. } = result else { return self.after_failure(result, reply) };
+        let mut elements = Reader::new(reply);
+        let mut element = || Reply::decode(&mut elements).ok();
+        match (self.stage, element()) {
+            (_, Some(Reply::Error(error))) if error.starts_with(b"BUSYKEY") && self.stage == Stage::Store => {
+                Next::Answer(0)
+            }
+            (Stage::Look | Stage::LookBack, Some(Reply::Array(_))) => {
+                let (floor, found) = (element(), element());
+                let (Some(Reply::Integer(floor)), Some(Reply::Integer(found))) = (floor, found) else {
+                    return self.after_failure(Outcome::Refused, reply);
+                };
+                self.seen = (version, found as Version, floor as Version);
+                match self.stage {
+                    Stage::Look if found == 0 => Next::Answer(0),
+                    Stage::Look => Next::Stage(Stage::Read),
+                    // Its deadline is over, or somebody has removed it.
+                    _ if found == 0 => self.again(),
+                    _ if found as Version == self.copied => Next::Stage(Stage::TakeBack),
+                    _ => Next::Error(Outcome::Unknown, self.in_both("was changed in both databases")),
+                }
+            }
+            (Stage::Read, Some(Reply::Array(_))) => {
+                let (expiry, payload) = (element(), element());
+                let (Some(Reply::Integer(expiry)), Some(Reply::Bulk(payload))) = (expiry, payload) else {
+                    return Next::Answer(0); // It is gone.
+                };
+                let deadline = (expiry >= 0).then_some(Deadline::At(expiry));
+                let (key, replaces, used) = (self.key.as_slice(), false, None);
+                let mut bytes = Vec::new();
+                Command::Restore { key, payload, deadline, replaces, used }.encode(&mut bytes);
+                Next::Store(bytes)
+            }
+            (Stage::Store, Some(Reply::Ok)) => {
+                self.copied = version;
+                Next::Stage(Stage::Take)
+            }
+            (Stage::Take, Some(Reply::Array(_))) => Next::Answer(1),
+            // It was changed meanwhile: the copy is an old one.
+            (Stage::Take, Some(Reply::NullArray)) => Next::Stage(Stage::LookBack),
+            (Stage::TakeBack, Some(Reply::Array(_) | Reply::NullArray)) => self.again(),
+            _ => self.after_failure(Outcome::Refused, reply),
+        }
+    }
+
+    fn again(&mut self) -> Next {
+        self.attempts += 1;
+        match self.attempts < ATTEMPTS {
+            true => Next::Stage(Stage::Look),
+            false => Next::Error(
+                Outcome::Refused,
+                "TRYAGAIN the key was changed each time it was copied; it was not moved".into(),
+            ),
+        }
+    }
+
+    fn in_both(&self, why: &str) -> String {
+        let key = String::from_utf8_lossy(&self.key);
+        format!("UNKNOWN the key '{}' may be in both databases: it {why}", crate::words::one_line(&key))
+    }
+
+    /// What the client is told when a group has not done what it was asked.
+    fn after_failure(&self, result: Outcome, reply: &[u8]) -> Next {
+        let text = match Reply::first(reply) {
+            Reply::Error(error) => String::from_utf8_lossy(error).into_owned(),
+            _ => "ERR a group has answered something else than it was asked".into(),
+        };
+        match self.stage {
+            Stage::Look | Stage::Read => Next::Error(Outcome::Refused, text),
+            Stage::Store if result != Outcome::Unknown => Next::Error(Outcome::Refused, text),
+            // The original is where it was.
+            Stage::Take if result != Outcome::Unknown => Next::Stage(Stage::LookBack),
+            _ => Next::Error(Outcome::Unknown, self.in_both(&format!("was not moved wholly ({text})"))),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! `SELECT` and `MOVE`: each database is a keyspace of its own.
+
+use crate::support::{Client, Cluster, assert_error, seeded, setup};
+
+const DATABASES: [&str; 3] = [
+    "prefix= replication=consensus",
+    "prefix=@1 replication=consensus shards=2",
+    "prefix=@2 replication=leader-follower acks=majority",
+];
+
+/// A client of a node that has selected a database.
+fn client_of(cluster: &mut Cluster, node: u16, database: u8) -> Client {
+    let client = cluster.client(node);
+    assert_eq!(cluster.ask(client, &format!("SELECT {database}")), "OK");
+    client
+}
+
+#[test]
+fn a_database_is_there_once_an_operator_has_made_it() {
+    let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
+    let client = cluster.client(2);
+    assert_eq!(
+        cluster.ask(client, "SELECT 4"),
+        "-ERR DB index is out of range: no keyspace holds database 4, and an operator can make one with KEYSPACE CREATE @4"
+    );
+    assert_eq!(cluster.ask(client, "SELECT 16"), "-ERR DB index is out of range");
+    assert_eq!(cluster.ask(client, "SELECT -1"), "-ERR DB index is out of range");
+    assert_eq!(cluster.ask(client, "SELECT one"), "-ERR value is not an integer or out of range");
+    assert_eq!(cluster.ask(client, "KEYSPACE CREATE @4 replication=consensus"), "OK");
+    assert_eq!(cluster.ask(client, "SELECT 4"), "OK");
+    assert_eq!(cluster.ask(client, "SET k v"), "OK");
+    assert!(cluster.ask(client, "CLIENT INFO").contains(" db=4 "));
+    assert_eq!(cluster.ask(client, "KEYSPACE DROP @4"), "OK");
+    assert_eq!(cluster.ask(client, "GET k"), "-ERR database 4 was dropped; SELECT another one");
+    assert_eq!(cluster.ask(client, "RESET"), "RESET");
+    assert_eq!(cluster.ask(client, "GET k"), "nil");
+}
+
+#[test]
+fn what_clients_of_one_database_do_concerns_no_other() {
+    let mut cluster = setup(3, &[&DATABASES[..], &["prefix=@x replication=consensus"]].concat()).start();
+    let clients: Vec<Client> =
+        (0..3).map(|number| client_of(&mut cluster, u16::from(number) + 1, number)).collect();
+    for (number, client) in clients.iter().enumerate() {
+        for key in ["k", "@1", "@xk", "c"] {
+            assert_eq!(cluster.ask(*client, &format!("SET {key} {number}")), "OK");
+        }
+        assert_eq!(cluster.ask(*client, &format!("RPUSH list {number}")), "1");
+    }
+    let others = clients.clone();
+    for (number, client) in others.iter().enumerate() {
+        assert_eq!(cluster.ask(*client, "MGET k"), format!("[\"{number}\"]"));
+        assert_eq!(cluster.ask(*client, "GET @1"), format!("\"{number}\""));
+        assert_eq!(cluster.ask(*client, "DBSIZE"), "5");
+        assert_eq!(cluster.ask(*client, "KEYS c*"), "[\"c\"]");
+        let mut found = Vec::new();
+        let mut cursor = "0".to_owned();
+        loop {
+            let reply = cluster.ask(*client, &format!("SCAN {cursor} COUNT 2"));
+            let words: Vec<String> = reply
+                .split(['[', ']', ',', '"', ' '])
+                .filter(|it| !it.is_empty())
+                .map(str::to_owned)
+                .collect();
+            cursor.clone_from(&words[0]);
+            found.extend_from_slice(&words[1..]);
+            if cursor == "0" {
+                break;
+            }
+        }
+        found.sort_unstable();
+        assert_eq!(found, ["@1", "@xk", "c", "k", "list"]);
+        assert_eq!(
+            cluster.ask(*client, "EVAL return(redis.call('get',KEYS[1])) 1 k"),
+            format!("\"{number}\"")
+        );
+        assert_eq!(cluster.ask(*client, "BLPOP list 1"), format!("[\"list\", \"{number}\"]"));
+        assert_eq!(cluster.ask(*client, "MULTI"), "OK");
+        assert_eq!(cluster.ask(*client, "APPEND k +"), "QUEUED");
+        assert_error(&cluster.ask(*client, &format!("SELECT {}", (number + 1) % 3)), "ERR");
+        assert_error(&cluster.ask(*client, "EXEC"), "EXECABORT");
+        assert_eq!(cluster.ask(*client, "WATCH k"), "OK");
+        assert_error(&cluster.ask(*client, &format!("SELECT {}", (number + 1) % 3)), "ERR");
+        assert_eq!(cluster.ask(*client, "MULTI"), "OK");
+        assert_eq!(cluster.ask(*client, "APPEND k +"), "QUEUED");
+        assert_eq!(cluster.ask(*client, "EXEC"), "[2]");
+        assert_eq!(cluster.ask(*client, "LOCK l o 1000").is_empty(), false);
+    }
+    let info = cluster.ask(clients[0], "INFO keyspace");
+    assert!(info.contains("db0:keys=") && info.contains("db1:keys=") && info.contains("db2:keys="), "{info}");
+    assert_eq!(cluster.ask(clients[1], "FLUSHDB"), "OK");
+    assert_eq!([0, 1, 2].map(|number| cluster.ask(clients[number], "DBSIZE")), ["4", "0", "4"]);
+    assert_error(&cluster.ask(clients[1], "COPY k k DB 0"), "ERR");
+    assert_eq!(cluster.ask(clients[1], "SET k v"), "OK");
+    assert_eq!(cluster.ask(clients[1], "FLUSHALL"), "OK");
+    assert_eq!([0, 1, 2].map(|number| cluster.ask(clients[number], "DBSIZE")), ["0", "0", "0"]);
+}
+
+#[test]
+fn notifications_name_the_database() {
+    let mut cluster = setup(3, &DATABASES).start();
+    let listener = cluster.client(3);
+    assert_eq!(cluster.ask(listener, "CONFIG SET notify-keyspace-events KEA"), "OK");
+    assert_eq!(cluster.ask(listener, "PSUBSCRIBE __key*@2__:*"), "[\"psubscribe\", \"__key*@2__:*\", 1]");
+    let [zero, two] = [0, 2].map(|number| client_of(&mut cluster, 1, number));
+    assert_eq!(cluster.ask(zero, "SET other v"), "OK");
+    assert_eq!(cluster.ask(two, "SET k v"), "OK");
+    assert_eq!(cluster.reply(listener), "[\"pmessage\", \"__key*@2__:*\", \"__keyspace@2__:k\", \"set\"]");
+    assert_eq!(cluster.reply(listener), "[\"pmessage\", \"__key*@2__:*\", \"__keyevent@2__:set\", \"k\"]");
+}
+
+#[test]
+fn a_key_moves_with_its_expiry_unless_the_other_database_has_it() {
+    let mut cluster = setup(3, &DATABASES).start();
+    for (node, from, to) in [(1, 0, 1), (2, 1, 2), (3, 2, 0)] {
+        let (here, there) = (client_of(&mut cluster, node, from), client_of(&mut cluster, 1, to));
+        assert_eq!(cluster.ask(here, &format!("MOVE k {to}")), "0", "it is not there");
+        for fill in
+            ["SET k v PX 100000", "RPUSH list a b", "ZADD z 1 a", "XADD s 1-1 a b", "HSET h a b", "SET n 7"]
+        {
+            cluster.ask(here, fill);
+        }
+        for key in ["k", "list", "z", "s", "h"] {
+            assert_eq!(cluster.ask(here, &format!("MOVE {key} {to}")), "1");
+        }
+        assert_eq!(cluster.ask(here, "KEYS *"), "[\"n\"]");
+        let left_ms: u64 = cluster.ask(there, "PTTL k").parse().unwrap();
+        assert!((90_000..=100_000).contains(&left_ms), "{left_ms}");
+        assert_eq!(cluster.ask(there, "LRANGE list 0 -1"), "[\"a\", \"b\"]");
+        assert_eq!(cluster.ask(there, "XLEN s"), "1");
+        assert_eq!(cluster.ask(there, "SET n 8"), "OK");
+        assert_eq!(cluster.ask(here, &format!("MOVE n {to}")), "0", "the other one has it");
+        assert_eq!([here, there].map(|client| cluster.ask(client, "GET n")), ["\"7\"", "\"8\""]);
+        assert_eq!(cluster.ask(there, "FLUSHALL"), "OK");
+        assert_error(&cluster.ask(there, &format!("MOVE k {to}")), "ERR");
+        assert_error(&cluster.ask(there, "MOVE k 9"), "ERR");
+        assert_error(&cluster.ask(there, "MOVE k x"), "ERR");
+    }
+    let mut cluster = setup(3, &["prefix=", "prefix=@1 replication=abd", "prefix=@2 coding=2"]).start();
+    let client = cluster.client(1);
+    assert_error(&cluster.ask(client, "MOVE k 1"), "ERR");
+    assert_error(&cluster.ask(client, "MOVE k 2"), "ERR");
+}
+
+/// A key of four counters moves to and fro while others count, links break, and nodes are cut off. Each acknowledged count
+/// is in one of the databases, and a key is in both only if a client was told that it may be.
+#[test]
+fn no_count_is_lost_while_keys_move() {
+    for seed in 0..40 {
+        let (_, mut draws) = seeded(DATABASES[0], seed, None);
+        let mut cluster = setup(3, &DATABASES).start();
+        let clients: Vec<(Client, u8)> = (0..9)
+            .map(|place| {
+                let database = (place % 3) as u8;
+                (client_of(&mut cluster, 1 + place / 3, database), database)
+            })
+            .collect();
+        let mut waiting: Vec<Option<(bool, usize)>> = vec![None; clients.len()];
+        let (mut counted, mut maybe, mut is_doubtful) = ([0_u64; 4], [0_u64; 4], [false; 4]);
+        let mut cut: Option<u16> = None;
+        for turn in 0..1500 {
+            for (place, (client, database)) in clients.iter().enumerate() {
+                if let Some((moves, key)) = waiting[place] {
+                    let Some(reply) = cluster.arrived(*client) else { continue };
+                    waiting[place] = None;
+                    let is_unknown = reply.starts_with("-UNKNOWN");
+                    match moves {
+                        true => is_doubtful[key] |= is_unknown,
+                        false => {
+                            counted[key] += u64::from(!reply.starts_with('-'));
+                            maybe[key] += u64::from(is_unknown);
+                        }
+                    }
+                } else if turn < 1200 && draws.below(12) == 0 {
+                    let key = draws.below(4) as usize;
+                    let moves = draws.below(3) == 0;
+                    let to = (u64::from(*database) + 1 + draws.below(2)) % 3;
+                    waiting[place] = Some((moves, key));
+                    match moves {
+                        true => cluster.send(*client, &format!("MOVE k{key} {to}")),
+                        false => cluster.send(*client, &format!("INCR k{key}")),
+                    }
+                }
+            }
+            if draws.below(150) == 0 {
+                match cut.take() {
+                    Some(node) => cluster.reconnect(node),
+                    None => {
+                        let node = 1 + draws.below(3) as u16;
+                        cluster.cut_off(node);
+                        cut = Some(node);
+                    }
+                }
+            }
+            cluster.turn();
+        }
+        if let Some(node) = cut {
+            cluster.reconnect(node);
+        }
+        for (place, (client, _)) in clients.iter().enumerate() {
+            if let Some((moves, key)) = waiting[place] {
+                let reply = cluster.reply(*client);
+                let is_unknown = reply.starts_with("-UNKNOWN");
+                match moves {
+                    true => is_doubtful[key] |= is_unknown,
+                    false => {
+                        counted[key] += u64::from(!reply.starts_with('-'));
+                        maybe[key] += u64::from(is_unknown);
+                    }
+                }
+            }
+        }
+        cluster.settle();
+        for key in 0..4 {
+            // Each database counts from nothing when the key is not there: all of them together have counted it.
+            let values: Vec<u64> = (0..3)
+                .map(|database| {
+                    let client = client_of(&mut cluster, 1, database);
+                    let reply = cluster.ask(client, &format!("GET k{key}"));
+                    reply.trim_matches('"').parse().unwrap_or(0)
+                })
+                .collect();
+            let sum: u64 = values.iter().sum();
+            let (least, most) = (counted[key], counted[key] + maybe[key]);
+            assert!(sum >= least, "seed {seed}, k{key}: {values:?} hold less than the {least} counts");
+            assert!(
+                sum <= most || is_doubtful[key],
+                "seed {seed}, k{key}: {values:?} hold more than {most} counts"
+            );
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Databases: of clients that select them, and on the way from Redis, to a backup, and back to Redis.
+
+use redis::Connection;
+
+use crate::dump::{Draw, client_of, compare, fill, has_loaded, in_folder, keys_of, quorate, run};
+use crate::live::Import;
+use crate::support::{Cluster, ask, told, until};
+
+const KEYSPACES: [&str; 3] = [
+    "prefix=@1 shards=2 changes_bytes=64mb",
+    "prefix=@3 replication=leader-follower acks=majority",
+    "prefix=p:",
+];
+
+fn select(client: &mut Connection, database: u8) {
+    assert_eq!(ask(client, &format!("SELECT {database}")), "OK");
+}
+
+#[test]
+fn a_client_finds_what_it_has_moved_though_it_does_not_wait() {
+    let cluster = Cluster::start(3, &KEYSPACES);
+    for node in 1..=3 {
+        let mut client = cluster.client(node);
+        let replies: (String, u8, Option<u8>, String, u8, u8, Option<u8>) = redis::pipe()
+            .cmd("SET")
+            .arg("k")
+            .arg("7")
+            .cmd("MOVE")
+            .arg("k")
+            .arg("1")
+            .cmd("GET")
+            .arg("k")
+            .cmd("SELECT")
+            .arg("1")
+            .cmd("INCR")
+            .arg("k")
+            .cmd("MOVE")
+            .arg("k")
+            .arg("3")
+            .cmd("GET")
+            .arg("k")
+            .query(&mut client)
+            .unwrap();
+        assert_eq!(replies, ("OK".into(), 1, None, "OK".into(), 8, 1, None), "node {node}");
+        select(&mut client, 3);
+        assert_eq!(ask(&mut client, "GETDEL k"), "\"8\"");
+    }
+    // As client libraries do it: the database is a part of the address.
+    let url = format!("redis://127.0.0.1:{}/3", cluster.client_port(2));
+    let mut client = redis::Client::open(url).unwrap().get_connection().unwrap();
+    assert_eq!(ask(&mut client, "SET mine 1"), "OK");
+    let mut other = cluster.client(1);
+    assert_eq!(ask(&mut other, "EXISTS mine"), "0");
+    select(&mut other, 3);
+    assert_eq!(ask(&mut other, "KEYS *"), "[\"mine\"]");
+}
+
+/// Compares two servers, database by database.
+fn compare_databases(one: &mut Connection, other: &mut Connection, databases: &[(u8, Vec<Vec<u8>>)]) {
+    for (database, keys) in databases {
+        select(one, *database);
+        select(other, *database);
+        compare(one, other, keys);
+    }
+}
+
+#[test]
+fn databases_of_redis_come_over_into_backups_and_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(redis) = in_folder(folder.path(), &["--appendonly", "yes"]) else { return };
+    let (mut theirs, mut draw) = (client_of(redis.1), Draw(7));
+    let mut databases = Vec::new();
+    for database in [0, 1, 3] {
+        select(&mut theirs, database);
+        fill(&mut theirs, &mut draw);
+        run(&mut theirs, &[b"SET", b"number", database.to_string().as_bytes()]);
+        databases.push((database, keys_of(&mut theirs)));
+    }
+    let to = ["--database", "1=@1", "--database", "3=@3"];
+
+    // From a running server.
+    let cluster = Cluster::start(3, &KEYSPACES);
+    let address = |cluster: &Cluster| format!("127.0.0.1:{}", cluster.client_port(1));
+    let import = Import::start(redis.1, &cluster, &[&to[..], &["--compare", "whole"]].concat());
+    for (database, keys) in &mut databases {
+        select(&mut theirs, *database);
+        for at in 0..50 {
+            run(&mut theirs, &[b"SET", format!("late{at}").as_bytes(), b"v", b"PX", b"100000000"]);
+        }
+        *keys = keys_of(&mut theirs);
+    }
+    let (went_well, said) = import.end();
+    assert!(went_well && said.contains(", 0 differ"), "{said}");
+    let mut ours = cluster.client(2);
+    compare_databases(&mut theirs, &mut ours, &databases);
+
+    // From its files.
+    run(&mut theirs, &[b"SAVE"]);
+    let (dump, log) = (folder.path().join("dump.rdb"), folder.path().join("appendonlydir"));
+    for file in [dump, log] {
+        let other = Cluster::start(1, &KEYSPACES);
+        let file = file.to_str().unwrap();
+        let (code, said) = quorate(&[&["import", file, "--addr", &address(&other)][..], &to[..]].concat());
+        assert_eq!(code, 0, "{said}");
+        compare_databases(&mut theirs, &mut other.client(1), &databases);
+    }
+    let other = Cluster::start(1, &[]);
+    let dump = folder.path().join("dump.rdb");
+    let arguments = ["import", dump.to_str().unwrap(), "--addr", &address(&other), "--database", "3=@3"];
+    let (code, said) = quorate(&arguments);
+    assert!(code != 0 && said.contains("KEYSPACE CREATE @3"), "{said}");
+
+    // Into a backup, and into another cluster, which has no such databases yet.
+    let backups = tempfile::tempdir().unwrap();
+    let back_up = || {
+        let arguments = ["backup", "--to", backups.path().to_str().unwrap(), "--addr", &address(&cluster)];
+        let (code, said) = quorate(&arguments);
+        assert_eq!(code, 0, "{said}");
+    };
+    back_up();
+    select(&mut ours, 1);
+    run(&mut ours, &[b"SET", b"later", b"v"]);
+    run(&mut ours, &[b"DEL", b"late7"]);
+    let in_one = keys_of(&mut ours);
+    databases[1].1 = in_one;
+    back_up();
+    let restored = Cluster::start(3, &[]);
+    let arguments = ["restore", "--from", backups.path().to_str().unwrap(), "--addr", &address(&restored)];
+    let (code, said) = quorate(&[&arguments[..], &["--compare", "whole"]].concat());
+    assert_eq!(code, 0, "{said}");
+    let mut again = restored.client(3);
+    compare_databases(&mut ours, &mut again, &databases);
+    let (code, said) = quorate(&arguments);
+    let count: usize = databases.iter().map(|(_, keys)| keys.len()).sum();
+    assert!(code != 0 && said.contains(&format!("the cluster has {count} keys")), "{said}");
+
+    // And back.
+    let exported = tempfile::tempdir().unwrap();
+    let file = exported.path().join("dump.rdb");
+    let arguments = ["export", file.to_str().unwrap(), "--addr", &address(&restored)];
+    assert_eq!(quorate(&arguments).0, 0);
+    let back = in_folder(exported.path(), &[]).unwrap();
+    let mut back = client_of(back.1);
+    until("the file is read", || has_loaded(&mut back));
+    compare_databases(&mut again, &mut back, &databases);
+    assert_eq!(told(&run(&mut back, &[b"GET", b"number"])), "\"3\"");
+}
