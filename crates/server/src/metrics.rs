@@ -33,6 +33,8 @@ pub(crate) struct Counted {
     pub(crate) peer_links: usize,
     /// How many of these are in TLS.
     pub(crate) peer_links_tls: usize,
+    /// Until when the certificate for TLS is valid, in seconds since the Unix epoch; `None` without TLS.
+    pub(crate) certificate_expires_s: Option<u64>,
 }
 
 impl Counted {
@@ -70,6 +72,11 @@ impl Counted {
                 out,
                 "# HELP quorate_{name} {help}\n# TYPE quorate_{name} gauge\nquorate_{name} {value}"
             );
+        }
+        if let Some(expires_s) = self.certificate_expires_s {
+            let name = "quorate_tls_certificate_expiry_timestamp_seconds";
+            let help = "Until when the certificate for TLS is valid.";
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {expires_s}");
         }
     }
 }

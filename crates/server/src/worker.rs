@@ -466,6 +466,7 @@ fn answer(
                 input_bytes: clients.input_bytes(),
                 peer_links: peers.links(),
                 peer_links_tls: peers.links_with_tls(),
+                certificate_expires_s: peers.certificate_expires_s(),
             };
             counted.render(&mut text);
             turns.render("quorate_turn_seconds", "Time that one turn of the worker took.", &mut text);

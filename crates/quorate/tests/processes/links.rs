@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose as Purpose, IsCa,
@@ -251,8 +251,8 @@ fn a_running_cluster_changes_over_without_an_error() {
                 fs::remove_file(nodes.certs.file(&format!("node-{id}.{kind}"))).unwrap();
             }
         }
-        let (went_well, said) =
-            nodes.certs.issue(&["--node", "127.0.0.1", "--node", "127.0.0.1", "--node", "127.0.0.1"]);
+        let all = ["--node", "127.0.0.1", "--node", "127.0.0.1", "--node", "127.0.0.1"];
+        let (went_well, said) = nodes.certs.issue(&[&all[..], &["--days", "10"]].concat());
         assert!(went_well, "{said}");
         let renewed = || {
             (2..=NODES).all(|id| {
@@ -260,6 +260,12 @@ fn a_running_cluster_changes_over_without_an_error() {
             })
         };
         until("links are made anew with the new certificates", renewed);
+        for id in 1..=NODES {
+            nodes.awaits_line(id, &format!("node-{id}.crt expires in 9 days"));
+            let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+            let expires_s = nodes.server(id).metric("quorate_tls_certificate_expiry_timestamp_seconds");
+            assert!((9 * 86400..=10 * 86400).contains(&(expires_s - now_s)), "{expires_s}, now {now_s}");
+        }
         settle();
         // And back.
         for mode in ["wanted", "off"] {

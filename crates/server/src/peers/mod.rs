@@ -279,6 +279,11 @@ impl Peers {
         self.peers.iter().filter(|peer| peer.link.is_some()).count()
     }
 
+    /// Until when this node's certificate is valid, in seconds since the Unix epoch; `None` without TLS.
+    pub(crate) fn certificate_expires_s(&self) -> Option<u64> {
+        self.security.certificate_expires_s()
+    }
+
     /// The number of these that are in TLS.
     pub(crate) fn links_with_tls(&self) -> usize {
         let links = self.peers.iter().filter_map(|peer| self.connections[peer.link?].as_ref());

@@ -42,6 +42,11 @@ impl Security {
         Security { handshakes, scratch, mode, generation, unfit_until_us: None }
     }
 
+    /// Until when this node's certificate is valid, in seconds since the Unix epoch.
+    pub(super) fn certificate_expires_s(&self) -> Option<u64> {
+        self.handshakes.as_ref()?.current().expires_s
+    }
+
     /// Whether this node dials with TLS.
     pub(super) fn speaks_tls(&self) -> bool {
         self.mode != PeerTls::Off

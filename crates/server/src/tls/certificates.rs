@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use mio::Waker;
@@ -22,12 +22,16 @@ use rustls::{
     SignatureScheme,
 };
 
-use super::names::{check_node, common_name, last_day};
+use super::names::{check_node, common_name, expires_s, last_day};
 use super::refusals::untrusted;
 use crate::config::{ClientCertificates, Config, PeerTls, TlsSettings};
 
 /// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// For so long before a certificate ends, this is logged once a day.
+const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
+const WARN_EVERY: Duration = Duration::from_secs(24 * 3600);
 
 /// What new connections are made with.
 #[derive(Clone)]
@@ -38,6 +42,8 @@ pub(crate) struct Current {
     pub(crate) peers: Option<ForPeers>,
     /// Whether nodes speak TLS among themselves.
     pub(crate) mode: PeerTls,
+    /// Until when this node's certificate is valid, in seconds since the Unix epoch.
+    pub(crate) expires_s: Option<u64>,
     /// Counts what was in force before.
     pub(crate) generation: u64,
 }
@@ -100,7 +106,11 @@ impl Certificates {
         let mut settings = self.settings.clone();
         let mut known = stamps(&settings);
         let mut seen = known;
+        let mut warned: Option<Instant> = None;
         loop {
+            if warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) && self.warn_of_expiry(&settings) {
+                warned = Some(Instant::now());
+            }
             tokio::time::sleep(LOOK_EVERY).await;
             let is_asked = self.is_asked.swap(false, Ordering::Relaxed);
             if is_asked {
@@ -120,6 +130,23 @@ impl Certificates {
                 let _ = waker.wake();
             }
         }
+    }
+
+    /// Logs that the certificate ends soon. Returns false if it does not.
+    fn warn_of_expiry(&self, settings: &TlsSettings) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let expires = self.current().expires_s.map(Duration::from_secs);
+        let Some(left) = expires.map(|expires| expires.saturating_sub(now)) else { return false };
+        if left > WARN_BEFORE {
+            return false;
+        }
+        let file = settings.certificate.display();
+        let what = match left.as_secs() {
+            0 => "has expired: clients that check it do not connect".to_owned(),
+            seconds => format!("expires in {} days", seconds / (24 * 3600)),
+        };
+        tracing::warn!("the certificate in {file} {what}; put a new one there: it is read without a restart");
+        true
     }
 
     fn settings_now(&self) -> Result<TlsSettings> {
@@ -200,7 +227,8 @@ fn load(settings: &TlsSettings, own: &NodeAddress, generation: u64) -> Result<(C
     let name = common_name(own).map_or(String::new(), |name| format!(" of \"{}\"", name.escape_debug()));
     let day = last_day(own).map_or(String::new(), |day| format!(", valid until {day}"));
     let what = format!("the certificate{name} in {}{day}", certificate.display());
-    Ok((Current { clients, peers: peers_now, mode: *peers, generation }, what))
+    let expires_s = expires_s(own);
+    Ok((Current { clients, peers: peers_now, mode: *peers, expires_s, generation }, what))
 }
 
 /// Each connection proves anew who it is, so that new certificates and authorities hold for all that follow.

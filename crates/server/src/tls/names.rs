@@ -47,6 +47,27 @@ pub(crate) fn check_node(certificate: &CertificateDer<'_>, node: NodeId, host: &
 
 /// The last day on which a certificate is valid, as `YYYY-MM-DD`.
 pub fn last_day(certificate: &[u8]) -> Option<String> {
+    let digits = expiry(certificate)?;
+    Some(format!("{}-{}-{}", &digits[..4], &digits[4..6], &digits[6..8]))
+}
+
+/// Until when a certificate is valid, in seconds since the Unix epoch; 0 if that was before it.
+pub(super) fn expires_s(certificate: &[u8]) -> Option<u64> {
+    let digits = expiry(certificate)?;
+    let number = |from: usize, to: usize| digits.get(from..to)?.parse::<i64>().ok();
+    let (year, month, day) = (number(0, 4)?, number(4, 6)?, number(6, 8)?);
+    let [hour, minute, second] = [8, 10, 12].map(|from| number(from, from + 2));
+    // Days of the civil calendar, with years that begin in March so that a leap day is the last (H. Hinnant,
+    // "chrono-compatible low-level date algorithms").
+    let year = year - i64::from(month <= 2);
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468;
+    Some(u64::try_from(days * 86_400 + hour? * 3600 + minute? * 60 + second?).unwrap_or(0))
+}
+
+/// The time at which a certificate ends, as it is written: `YYYYMMDDhhmmss` and more.
+fn expiry(certificate: &[u8]) -> Option<String> {
     let mut validity = Fields::of(certificate)?.validity;
     element(&mut validity)?;
     let (kind, time) = element(&mut validity)?;
@@ -59,7 +80,7 @@ pub fn last_day(certificate: &[u8]) -> Option<String> {
     };
     let text = format!("{century}{digits}");
     let is_date = text.get(..8)?.bytes().all(|byte| byte.is_ascii_digit());
-    is_date.then(|| format!("{}-{}-{}", &text[..4], &text[4..6], &text[6..8]))
+    is_date.then_some(text)
 }
 
 /// The organization and the common name of a distinguished name in DER, for people to read.
@@ -189,8 +210,9 @@ mod tests {
             let certificate = made(name, year);
             assert_eq!(common_name(&certificate).as_deref(), name);
             assert_eq!(last_day(&certificate).unwrap(), format!("{year}-02-03"));
+            assert_eq!(expires_s(&certificate).unwrap(), date_time_ymd(year, 2, 3).unix_timestamp() as u64);
             for length in 0..certificate.len() {
-                let _ = (common_name(&certificate[..length]), last_day(&certificate[..length]));
+                let _ = (common_name(&certificate[..length]), expires_s(&certificate[..length]));
             }
         }
     }
