@@ -326,6 +326,7 @@ pub enum ClusterCommand {
     Add,
     Info,
     KeySlot,
+    Level,
     Map,
     MyId,
     Nodes,

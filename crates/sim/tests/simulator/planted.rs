@@ -386,3 +386,8 @@ fn a_checkpoint_counts_before_its_fragments_are_durable() {
 fn a_fragment_is_removed_while_a_start_may_come_back_to_it() {
     assert_eq!(find_coded_on_disk(Fault::ValueRemovedEarly, 1), Broken::Storage);
 }
+
+#[test]
+fn the_cluster_uses_what_a_level_brings_before_it_has_risen() {
+    assert_eq!(find(Fault::FeatureUsedEarly, Protocol::Consensus, 0), Broken::Liveness);
+}
