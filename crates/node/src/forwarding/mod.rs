@@ -118,7 +118,8 @@ impl Forwarding {
             // good. And a request must not go round: it would wait here for requests under way at its sender, which
             // may wait there for this one.
             let goes_round = goes_back || asked.hops > 1;
-            if sender.is_some() && (goes_round || !cx.is_admitted || !cx.groups[group].keyspace.has_leader()) {
+            if sender.is_some() && (goes_round || !cx.is_admitted || !cx.groups[group].keyspace.has_leader())
+            {
                 return cx.complete_with_error(asked.ticket, group, Outcome::Refused, &why);
             }
             return self.keep(cx, group, asked, request, why);
