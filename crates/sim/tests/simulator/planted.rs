@@ -378,8 +378,7 @@ fn a_leader_follower_value_is_removed_while_a_start_may_come_back_to_it() {
 
 #[test]
 fn a_checkpoint_counts_before_its_fragments_are_durable() {
-    // A start that misses fragments shows as damage, or as a node that never serves again.
-    find_coded_on_disk(Fault::CheckpointBeforeValues, 119);
+    assert_eq!(find_coded_on_disk(Fault::CheckpointBeforeValues, 258), Broken::Storage);
 }
 
 #[test]
