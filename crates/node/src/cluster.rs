@@ -388,6 +388,8 @@ fn told(change: &Change) -> Option<String> {
             let rules: Vec<String> = rules.iter().map(shown).collect();
             format!("has set the user '{}': {}", text(name), rules.join(" "))
         }
+        Change::HoldLevel(true) => "holds the cluster's level where it is".into(),
+        Change::HoldLevel(false) => "lets the cluster's level rise".into(),
         Change::NodeStarted { .. }
         | Change::RaiseLevel(_)
         | Change::InSync { .. }

@@ -7,7 +7,7 @@ use crate::command::{ClusterCommand, KeyspaceCommand};
 use crate::configuration::NodeAddress;
 use crate::context::status::{group_status, quarantined};
 use crate::context::{Call, Confirmation, Context};
-use crate::control::{CONTROL_GROUP, Change, ClusterMap, QuarantineStep, Refusal, Slots, refuse};
+use crate::control::{CONTROL_GROUP, Change, ClusterMap, Feature, QuarantineStep, Refusal, Slots, refuse};
 use crate::keyspace::Keyspace;
 use crate::quarantine;
 use crate::session::{ClientId, ClientKind};
@@ -16,8 +16,10 @@ use crate::slots::slot_of;
 use crate::words::word;
 use kv::{Reply, ReplyBuffer};
 use protocol::NodeId;
+use protocol::planted::Fault;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::rc::Rc;
 use wire::resp::Arguments;
 
 /// The result of a request to recover a keyspace.
@@ -224,6 +226,23 @@ pub(crate) fn cluster_command(
             }
             _ => Err(Refusal::Other("syntax error".into())),
         },
+        ClusterCommand::Level => match arguments.get(2) {
+            None => {
+                let map = Rc::clone(&cx.map);
+                return cx.answer(client, |replies| show_level(&map, replies));
+            }
+            Some(word) => {
+                let is_held = word.eq_ignore_ascii_case(b"HOLD");
+                match is_held || word.eq_ignore_ascii_case(b"RISE") {
+                    // Before it is sent: a control leader of release 1 would not know this change.
+                    true if cx.configuration.planted.has(Fault::FeatureUsedEarly) => {
+                        Ok(Change::HoldLevel(is_held))
+                    }
+                    true => cx.map.require(Feature::LevelHeld).map(|()| Change::HoldLevel(is_held)),
+                    false => Err(Refusal::Other("syntax error".into())),
+                }
+            }
+        },
         ClusterCommand::KeySlot => {
             let slot = slot_of(&arguments[2]);
             return cx.answer(client, |replies| replies.integer(i64::from(slot)));
@@ -257,6 +276,21 @@ pub(crate) fn cluster_command(
         }
     };
     change_or_refuse(cx, client, change);
+}
+
+/// What `CLUSTER LEVEL` says.
+fn show_level(map: &ClusterMap, replies: &mut ReplyBuffer) {
+    let below = map.nodes_below(map.level + 1);
+    replies.map(4);
+    replies.bulk(b"level");
+    replies.integer(i64::from(map.level));
+    replies.bulk(b"attainable");
+    replies.integer(i64::from(map.attainable_level()));
+    replies.bulk(b"held");
+    replies.integer(i64::from(map.is_level_held));
+    replies.bulk(b"nodes-below-the-next");
+    replies.array(below.len());
+    below.iter().for_each(|id| replies.integer(i64::from(*id)));
 }
 
 /// The default keyspace's slots, in ascending order.

@@ -137,6 +137,8 @@ pub enum Fault {
     ChangesRepeated,
     /// control: a node is admitted although its log ends before what it was known to have made durable.
     OlderDiskLetIn,
+    /// control: what a level brings is used before the cluster has risen to it.
+    FeatureUsedEarly,
     /// driver: a buffer lent to the node is given back while it holds the beginning of the next request.
     BufferGivenBackEarly,
     /// driver: a peer is read although the log is behind.

@@ -67,6 +67,9 @@ pub(crate) struct SimArgs {
     /// There are clients that read all changes of a keyspace
     #[arg(long)]
     changes: bool,
+    /// Nodes have the programs of two releases
+    #[arg(long)]
+    releases: bool,
 
     /// Leave out these faults
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = part)]
@@ -148,6 +151,7 @@ fn simulate(args: &SimArgs) -> Result<ExitCode> {
         tracking: args.tracking,
         bounded: args.bounded,
         changes: args.changes,
+        releases: args.releases,
         without: args.without.iter().copied().collect::<BTreeSet<Part>>(),
         clients_max: args.clients,
         length_ms_max: args.length_ms,

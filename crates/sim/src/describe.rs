@@ -51,6 +51,9 @@ impl Scenario {
         if !self.readers.is_empty() {
             lines.push(format!("{} further clients read all changes of a keyspace", self.readers.len()));
         }
+        if self.has_old_programs {
+            lines.push("nodes have the programs of two releases".into());
+        }
         if self.long_command_bytes < node::LONG_COMMAND_BYTES {
             lines.push(format!(
                 "writes and replies of more than {} bytes go in parts",

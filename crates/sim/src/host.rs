@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use storage::simulated::Survivors;
 use storage::{DiskError, ValueWork, Work};
+use wire::release::{RELEASES, Releases};
 use wire::resp::Arguments;
 
 /// The largest number of nodes in a simulated cluster.
@@ -153,6 +154,10 @@ pub(crate) struct Host {
     pub(crate) is_kept_down: bool,
     /// Whether it is not a node of the cluster: not yet, or no longer.
     pub(crate) is_absent: bool,
+    /// What the program understands with which it was last started.
+    pub(crate) releases: Releases,
+    /// Whether the last release's program was refused.
+    pub(crate) needs_new_program: bool,
 }
 
 impl Host {
@@ -188,6 +193,8 @@ impl Host {
             is_damaged: false,
             is_kept_down: false,
             is_absent: false,
+            releases: RELEASES,
+            needs_new_program: false,
         }
     }
 

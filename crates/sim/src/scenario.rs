@@ -1,7 +1,7 @@
 //! What a seed means: the cluster, its clients, the network, the clocks, and everything that will go wrong.
 
 use crate::events::Place;
-use crate::faults::{Class, Draw, Fault, Kind as FaultKind, MS, Mask, SECOND};
+use crate::faults::{Class, Draw, Fault, Kind as FaultKind, MS, Mask, Order, SECOND};
 use crate::operation::Kind;
 use crate::promise::{Durability, Protocol, Space};
 use crate::random::Random;
@@ -38,8 +38,11 @@ pub(crate) mod stream {
     pub(crate) const BOUNDS: u64 = 57;
     pub(crate) const TRACKING: u64 = 29;
     pub(crate) const READERS: u64 = 30;
+    pub(crate) const PROGRAMS: u64 = 31;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
+    /// By this number, too, none of the seeds that have shown failures of nodes gets another run.
+    pub(crate) const LEVELS: u64 = 301;
     pub(crate) const DISKS: u64 = 500;
     pub(crate) const LINKS: u64 = 1000;
 }
@@ -94,6 +97,8 @@ pub struct Settings {
     pub bounded: bool,
     /// Whether there are clients that read all changes of a keyspace.
     pub changes: bool,
+    /// Whether nodes have the programs of two releases.
+    pub releases: bool,
     /// The planted fault of the replicas, in tests.
     pub planted: Planted,
     /// The planted fault of the logs, in tests.
@@ -132,6 +137,9 @@ impl Settings {
         }
         if self.changes {
             command += " --changes";
+        }
+        if self.releases {
+            command += " --releases";
         }
         if let Some(clients) = self.clients_max {
             command += &format!(" --clients {clients}");
@@ -245,6 +253,8 @@ pub(crate) struct Scenario {
     pub(crate) missing: Option<Mask>,
     /// Whether leaders whose crash loses acknowledged writes may crash.
     pub(crate) may_forget: bool,
+    /// Whether nodes are started with the last release's program, too.
+    pub(crate) has_old_programs: bool,
 }
 
 impl Scenario {
@@ -310,6 +320,7 @@ impl Scenario {
             faults: Vec::new(),
             missing: draw_missing(nodes, &mut random),
             may_forget: random.percent(50),
+            has_old_programs: false,
         };
         if let Some(calm) = settings.calm {
             scenario.calm_down(calm);
@@ -344,6 +355,7 @@ impl Scenario {
         scenario.draw_keepers(settings);
         scenario.draw_bounds(settings);
         scenario.draw_readers(settings);
+        scenario.draw_programs(settings);
         scenario.restrict(settings);
         scenario
     }
@@ -516,6 +528,27 @@ impl Scenario {
         if !self.readers.is_empty() {
             // What they read is much longer than a value: in parts of a few bytes it would take longer than their patience.
             self.long_command_bytes = self.long_command_bytes.max(READERS_PART_BYTES);
+        }
+    }
+
+    /// In some clusters nodes have programs of two releases, and may get the other one at each start. In some of these an
+    /// operator holds the level, or tries to.
+    fn draw_programs(&mut self, settings: &Settings) {
+        // The seeds known to find other planted faults were found without this.
+        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
+        let finds = self.planted.has(PlantedFault::FeatureUsedEarly);
+        if !settings.releases && (storage_planted || self.planted != Planted::default() && !finds) {
+            return;
+        }
+        let mut random = Random::new(self.seed, stream::LEVELS);
+        self.has_old_programs = random.percent(25) || finds || settings.releases;
+        if !self.has_old_programs || !random.percent(60) {
+            return;
+        }
+        let mut at = random.below(self.length_us);
+        for order in [Order::HoldLevel, Order::LetLevelRise] {
+            self.faults.push(Some(Fault { at, kind: FaultKind::Order(order) }));
+            at += random.below(self.length_us - at);
         }
     }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub type Release = u16;
 
 /// What this build understands.
-pub const RELEASES: Releases = Releases { oldest: 1, newest: 1 };
+pub const RELEASES: Releases = Releases { oldest: 1, newest: 2 };
 
 /// The version of this build, as people know it.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");

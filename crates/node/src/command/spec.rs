@@ -329,6 +329,7 @@ pub enum ClusterCommand {
     Add,
     Info,
     KeySlot,
+    Level,
     Map,
     MyId,
     Nodes,

@@ -98,6 +98,8 @@ pub enum Change {
     },
     /// Raises the cluster's level.
     RaiseLevel(Release),
+    /// Holds the cluster's level where it is, or lets it rise again.
+    HoldLevel(bool),
     /// Reports which of a group's replicas hold everything (leader-follower), or take part in this membership with all
     /// that they need (other protocols).
     InSync {
@@ -160,6 +162,10 @@ impl ClusterMap {
             Change::ReplaceNode { id, accept_loss } => map.replace_node(*id, *accept_loss),
             Change::NodeStarted { id, start, releases } => map.node_started(*id, *start, *releases),
             Change::RaiseLevel(level) => map.raise_level(*level),
+            Change::HoldLevel(is_held) => {
+                map.hold_level(*is_held);
+                Ok(())
+            }
             Change::InSync { group, epoch, revision, in_sync } => {
                 map.set_in_sync(*group, (*epoch, *revision), in_sync)
             }

@@ -3,6 +3,7 @@
 
 use super::change::{Change, Step};
 use super::keeper::{Keeper, ProposalEnd};
+use super::level::Feature;
 use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, Node, NodeState, Start};
 use super::message::Message;
 use super::positions::Positions;
@@ -381,9 +382,9 @@ impl Leading {
             }
         }
         // A node that is about to be registered with an older program holds the level back, since it comes before this.
-        let attainable = next.attainable_level();
-        if attainable > next.level
-            && let Ok(map) = next.apply(&Change::RaiseLevel(attainable))
+        let level = next.next_level();
+        if level > next.level
+            && let Ok(map) = next.apply(&Change::RaiseLevel(level))
         {
             next = map;
         }
@@ -434,6 +435,12 @@ impl Leading {
         match change {
             Change::NodeStarted { .. } => refuse!("a node itself reports that it started"),
             Change::RaiseLevel(_) => refuse!("the level rises by itself"),
+            Change::HoldLevel(_) => {
+                if !turn.planted.has(Fault::FeatureUsedEarly) {
+                    map.require(Feature::LevelHeld)?;
+                }
+                map.apply(change)
+            }
             Change::RemoveNode { id, .. } | Change::ReplaceNode { id, .. } if is_fixed(id) => {
                 refuse!("node {id} is in the control group, whose members cannot be changed yet")
             }

@@ -12,6 +12,40 @@ use super::refusal::{Refusal, refuse};
 use protocol::NodeId;
 use wire::release::Release;
 
+/// What the cluster can do from some level on. What is here changes a record, a message or the map, so programs that do
+/// not know the level would fail at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// An operator holds the level where it is. The map says so in a field that release 1 does not know.
+    LevelHeld,
+}
+
+impl Feature {
+    /// All of them.
+    pub const ALL: [Feature; 1] = [Feature::LevelHeld];
+
+    /// The level that brings it.
+    pub fn since(self) -> Release {
+        match self {
+            Feature::LevelHeld => 2,
+        }
+    }
+
+    /// What it is, for people.
+    fn words(self) -> &'static str {
+        match self {
+            Feature::LevelHeld => "holding the level",
+        }
+    }
+
+    /// Whether a map uses it.
+    fn is_used(self, map: &ClusterMap) -> bool {
+        match self {
+            Feature::LevelHeld => map.is_level_held,
+        }
+    }
+}
+
 impl ClusterMap {
     /// The highest level that every node's program knows, as far as it has started.
     pub fn attainable_level(&self) -> Release {
@@ -19,9 +53,52 @@ impl ClusterMap {
         newest.max(self.level)
     }
 
+    /// The level to which the control leader may raise the cluster now.
+    pub fn next_level(&self) -> Release {
+        if self.is_level_held { self.level } else { self.attainable_level() }
+    }
+
     /// The nodes whose programs do not know a level. What runs on a node that has not started yet is not known.
     pub fn nodes_below(&self, level: Release) -> Vec<NodeId> {
         self.nodes.iter().filter(|(_, node)| node.releases.newest < level).map(|(id, _)| *id).collect()
+    }
+
+    /// Checks that the cluster is at a level that has a feature. Ask before anything is recorded, sent or shown that needs it.
+    ///
+    /// # Errors
+    /// A sentence that says which level it takes, and what keeps the cluster from it.
+    pub fn require(&self, feature: Feature) -> Result<(), Refusal> {
+        let (since, level) = (feature.since(), self.level);
+        if level >= since {
+            return Ok(());
+        }
+        let (what, below) = (feature.words(), self.nodes_below(since));
+        match below.is_empty() {
+            true => refuse!(
+                "{what} needs level {since}, and the cluster is at level {level}: it rises in a moment, ask again"
+            ),
+            false => refuse!(
+                "{what} needs level {since}, and the cluster is at level {level}, as the programs of nodes {below:?} are not \
+                 known to have release {since}: upgrade these first"
+            ),
+        }
+    }
+
+    /// Checks that the map uses nothing that its level does not have.
+    pub(super) fn check_level(&self) -> Result<(), String> {
+        match Feature::ALL.into_iter().find(|it| it.is_used(self) && self.require(*it).is_err()) {
+            Some(early) => Err(format!(
+                "it is of level {}, and uses what level {} brings: {}",
+                self.level,
+                early.since(),
+                early.words()
+            )),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn hold_level(&mut self, is_held: bool) {
+        self.is_level_held = is_held;
     }
 
     pub(super) fn raise_level(&mut self, level: Release) -> Result<(), Refusal> {

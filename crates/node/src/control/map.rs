@@ -36,6 +36,9 @@ pub struct ClusterMap {
     /// The release whose messages, records and settings the cluster may use. It never falls. See `level`.
     #[serde(default = "first_level")]
     pub level: Release,
+    /// Whether an operator holds the level where it is, so that nodes can go back. From level 2 on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_level_held: bool,
     /// The nodes, by their numbers.
     pub nodes: BTreeMap<NodeId, Node>,
     /// The keyspaces, by their prefixes.
@@ -405,6 +408,9 @@ impl ClusterMap {
     /// A sentence that says what is inconsistent.
     pub fn check(&self) -> Result<(), String> {
         let wrong = |what: String| Err(format!("map {}: {what}", self.version));
+        if let Err(why) = self.check_level() {
+            return wrong(why);
+        }
         if !self.groups.contains_key(&CONTROL_GROUP) || !self.keyspaces.contains_key("") {
             return wrong("it has no control group or no default keyspace".into());
         }

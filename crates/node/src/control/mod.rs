@@ -112,6 +112,7 @@ use keeper::Keeper;
 use kv::codec::Malformed;
 use leading::{Leading, Turn};
 use lease::NodeLease;
+pub use level::Feature;
 pub use map::{
     CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, MAP_BYTES_MAX, Node, NodeState, Rejoin, Slots,
     Start, control_members,

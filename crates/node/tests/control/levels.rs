@@ -80,7 +80,7 @@ fn a_program_that_does_not_know_the_level_is_not_admitted() {
         world.start(node);
         world.run_for(3_000_000);
         let why = refusal(&world, node).expect("it is refused");
-        assert!(why.contains("the cluster is at level 2"), "{why}");
+        assert!(why.contains(&format!("the cluster is at level {}", NEW.newest)), "{why}");
         assert!(!world.control(node).expect("it runs").is_admitted());
         world.told.clear();
         restart(&mut world, node, NEW);
@@ -126,4 +126,38 @@ fn the_level_never_falls_and_rises_only_to_what_all_know() {
     assert_eq!(map.apply(&Change::RaiseLevel(OLD.newest)), Ok(map.clone()));
     let start = Start { identity: 3, life: 2, run: 2, found: 0 };
     map.apply(&Change::NodeStarted { id: 3, start, releases: OLD }).expect_err("it does not know the level");
+}
+
+#[test]
+fn an_operator_holds_the_level_once_it_can_be_held() {
+    const FIRST: Releases = Releases { oldest: 1, newest: 1 };
+    let mut world = World::new(3, 3, 1000);
+    for node in 1..=3 {
+        world.set_releases(node, FIRST);
+        world.start(node);
+    }
+    world.become_whole();
+    assert_eq!(level(&world), 1);
+    let why = format!("{:?}", world.make(2, &Change::HoldLevel(true)).expect_err("release 1 cannot"));
+    assert!(why.contains("holding the level needs level 2") && why.contains("nodes [1, 2, 3]"), "{why}");
+
+    (1..=3).for_each(|node| restart(&mut world, node, OLD));
+    assert_eq!(level(&world), OLD.newest);
+    world.make(1, &Change::HoldLevel(true)).expect("all nodes know how");
+    (1..=3).for_each(|node| restart(&mut world, node, NEW));
+    assert_eq!(level(&world), OLD.newest, "it is held");
+    restart(&mut world, 2, OLD);
+    assert_eq!(refusal(&world, 2), None, "a node can go back");
+    restart(&mut world, 2, NEW);
+    world.make(3, &Change::HoldLevel(false)).expect("an operator is content");
+    world.run_for(2_000_000);
+    assert_eq!(level(&world), NEW.newest);
+}
+
+#[test]
+fn a_map_that_uses_what_its_level_does_not_have_is_none() {
+    let map = ClusterMap::initial(&[address(1)], &keyspaces()[..1]).expect("a cluster");
+    let early = ClusterMap { is_level_held: true, ..map };
+    let why = ClusterMap::decode(&early.encode(), OLD).unwrap_err();
+    assert!(why.contains("it is of level 1, and uses what level 2 brings: holding the level"), "{why}");
 }

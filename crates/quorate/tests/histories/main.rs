@@ -17,6 +17,7 @@ mod started;
 #[path = "../processes/support.rs"]
 #[allow(dead_code)] // Other tests use the rest.
 mod support;
+mod upgrade;
 
 use check::{History, Verdict};
 use rustix::process::Signal;

@@ -595,6 +595,7 @@ fn disagreements(answers: &Answers, risks: &mut Vec<Risk>) {
                 ),
             },
             action: match below.is_empty() {
+                _ if map.is_level_held => "an operator holds it: CLUSTER LEVEL RISE lets it rise, and then there is no way back".into(),
                 true => "normal for a moment: the control leader raises it".into(),
                 false => "end the upgrade, or remove nodes that do not come back; until then every node can go back to the \
                           program that it had"

@@ -106,6 +106,14 @@ pub enum Class {
     NodeRemoved,
     /// Nodes that had lost their disk, and were added again as new members.
     NodeReplaced,
+    /// Nodes that were started with the next release's program.
+    Upgraded,
+    /// Nodes that went back to the last release's program.
+    Downgraded,
+    /// Programs of the last release that were refused, as the cluster's level had risen.
+    OldProgramRefused,
+    /// Levels that an operator has held.
+    LevelHeld,
     /// Replicas that had evicted keys by the end of a run.
     Evicted,
     /// Writes that were refused because a keyspace had no room.
@@ -114,7 +122,7 @@ pub enum Class {
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 53] = [
+    pub const ALL: [Class; 57] = [
         Class::Crash,
         Class::CrashWithinTurn,
         Class::CrashBeforeWrite,
@@ -166,6 +174,10 @@ impl Class {
         Class::NodeAdded,
         Class::NodeRemoved,
         Class::NodeReplaced,
+        Class::Upgraded,
+        Class::Downgraded,
+        Class::OldProgramRefused,
+        Class::LevelHeld,
         Class::Evicted,
         Class::OutOfMemory,
     ];
@@ -241,6 +253,10 @@ impl Class {
             Class::NodeAdded => "node-added",
             Class::NodeRemoved => "node-removed",
             Class::NodeReplaced => "node-replaced",
+            Class::Upgraded => "upgraded",
+            Class::Downgraded => "downgraded",
+            Class::OldProgramRefused => "old-program-refused",
+            Class::LevelHeld => "level-held",
             Class::Evicted => "evicted",
             Class::OutOfMemory => "out-of-memory",
         }

@@ -20,6 +20,10 @@ pub(crate) enum Order {
     Remove { node: Place },
     /// `CLUSTER REPLACE` of a node that has lost its disk, with a new disk.
     Replace { node: Place },
+    /// `CLUSTER LEVEL HOLD`.
+    HoldLevel,
+    /// `CLUSTER LEVEL RISE`.
+    LetLevelRise,
 }
 
 impl Order {
@@ -31,6 +35,7 @@ impl Order {
             Order::Add { .. } => Class::NodeAdded,
             Order::Remove { .. } => Class::NodeRemoved,
             Order::Replace { .. } => Class::NodeReplaced,
+            Order::HoldLevel | Order::LetLevelRise => Class::LevelHeld,
         }
     }
 }
@@ -111,6 +116,8 @@ impl fmt::Display for Order {
             Order::Add { node } => write!(formatter, "the operator adds node {}", node + 1),
             Order::Remove { node } => write!(formatter, "the operator removes node {}", node + 1),
             Order::Replace { node } => write!(formatter, "the operator replaces node {}", node + 1),
+            Order::HoldLevel => formatter.write_str("the operator holds the level"),
+            Order::LetLevelRise => formatter.write_str("the operator lets the level rise"),
         }
     }
 }

@@ -12,6 +12,7 @@ use node::Node;
 use node::control::CONTROL_GROUP;
 use storage::simulated::{SimulatedDisk, Survivors};
 use storage::{Cause, ValueWork, Verb, Work};
+use wire::release::RELEASES;
 
 impl World {
     // Work beside the node.
@@ -79,6 +80,12 @@ impl World {
             self.counts.add(Class::PowerLossInStart);
             self.tell_of(place, "loses its power while it starts");
             self.host(place).disk.lose_power(Survivors::Random);
+            return self.queue.push(self.now + after_us, again);
+        }
+        if super::programs::is_of_level(why) && host.releases != RELEASES {
+            host.needs_new_program = true;
+            self.counts.add(Class::OldProgramRefused);
+            self.tell_of(place, &format!("does not start, as it should: {why}"));
             return self.queue.push(self.now + after_us, again);
         }
         if host.rotten.is_some() && names_a_place(why) {

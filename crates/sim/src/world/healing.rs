@@ -82,6 +82,7 @@ impl World {
     pub(super) fn progress(&mut self) {
         let now = self.now;
         self.look_at_map();
+        self.exchange_refused_programs();
         match self.phase {
             Phase::Starting { by } => {
                 if now >= by || self.are_all_ready() {
@@ -222,6 +223,10 @@ impl World {
 
     /// Describes what the control group has yet to settle.
     fn unsettled(&self) -> Option<String> {
+        if self.map.version > 0 && self.map.level != self.map.next_level() {
+            let (level, next) = (self.map.level, self.map.next_level());
+            return Some(format!("the cluster is at level {level} and could be at {next}"));
+        }
         for (id, group, space) in self.promised() {
             let name = self.map.name_of(id);
             let is_lost = |member: &&NodeId| self.hosts[usize::from(place_of(**member))].is_lost;

@@ -51,7 +51,7 @@ impl Machine<'_> {
         }
         if up {
             self.host().ways[usize::from(peer)].link = Some(generation);
-            turn.node.peer_link(id(peer), Some(wire::release::RELEASES.newest));
+            turn.node.peer_link(id(peer), Some(self.world.spoken(own, peer)));
         } else {
             // The second connection ends with the first.
             self.world.drop_unread(own, peer, true);

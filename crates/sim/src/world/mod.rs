@@ -12,6 +12,7 @@ mod disks;
 mod healing;
 mod machine;
 mod operator;
+mod programs;
 mod trouble;
 mod turns;
 
@@ -67,6 +68,8 @@ pub(crate) struct World {
     lost_writes: Vec<u64>,
     /// The times on which a majority of wall clocks has agreed.
     pub(crate) clocks: Agreed,
+    /// Draws which program a node is started with.
+    programs: Random,
     failure: Option<Failure>,
     trace: Trace,
     /// A buffer that is reused for every request.
@@ -131,6 +134,7 @@ impl World {
             observers: VecDeque::new(),
             forgot: vec![false; scenario.spaces.len()],
             clocks: Agreed::default(),
+            programs: Random::new(seed, stream::PROGRAMS),
             failure: None,
             trace: Trace::new(told),
             arguments: ArgumentsBuffer::new(),

@@ -105,6 +105,8 @@ impl World {
                 let process = self.hosts[usize::from(node)].node();
                 process.is_some_and(Node::is_admitted)
             }
+            Order::HoldLevel => self.map.is_level_held,
+            Order::LetLevelRise => self.map.version > 0 && !self.map.is_level_held,
             Order::Change { .. } => false,
         }
     }
@@ -154,6 +156,8 @@ impl World {
             }
             Order::Remove { node } => words(&format!("CLUSTER REMOVE {} FORCE", id(node))),
             Order::Replace { node } => words(&format!("CLUSTER REPLACE {}", id(node))),
+            Order::HoldLevel => words("CLUSTER LEVEL HOLD"),
+            Order::LetLevelRise => words("CLUSTER LEVEL RISE"),
         }
     }
 

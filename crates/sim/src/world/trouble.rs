@@ -290,6 +290,8 @@ impl World {
         if host.is_alive() || host.life != life || host.is_kept_down || host.is_absent {
             return;
         }
+        let releases = self.choose_program(place);
+        let host = self.host(place);
         host.life += 1;
         host.epoch += 1;
         let Host { clock, random, .. } = host;
@@ -318,7 +320,7 @@ impl World {
             storage,
             seed,
             table_seed: 7,
-            releases: wire::release::RELEASES,
+            releases,
             process: Default::default(),
             planted,
         };

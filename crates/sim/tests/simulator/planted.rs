@@ -378,11 +378,15 @@ fn a_leader_follower_value_is_removed_while_a_start_may_come_back_to_it() {
 
 #[test]
 fn a_checkpoint_counts_before_its_fragments_are_durable() {
-    // A start that misses fragments shows as damage, or as a node that never serves again.
-    find_coded_on_disk(Fault::CheckpointBeforeValues, 119);
+    assert_eq!(find_coded_on_disk(Fault::CheckpointBeforeValues, 258), Broken::Storage);
 }
 
 #[test]
 fn a_fragment_is_removed_while_a_start_may_come_back_to_it() {
     assert_eq!(find_coded_on_disk(Fault::ValueRemovedEarly, 1), Broken::Storage);
+}
+
+#[test]
+fn the_cluster_uses_what_a_level_brings_before_it_has_risen() {
+    assert_eq!(find(Fault::FeatureUsedEarly, Protocol::Consensus, 0), Broken::Liveness);
 }

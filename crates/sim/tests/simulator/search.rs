@@ -55,6 +55,22 @@ fn values_on_the_disk_are_kept() {
     }
 }
 
+/// Nodes get the other release's program as they start, under all faults.
+#[test]
+fn nodes_of_two_releases_serve_in_one_cluster() {
+    let settings = Settings { releases: true, ..Settings::default() };
+    let mut totals = Totals::default();
+    for seed in 0..40 {
+        let report = sim::run(seed, &settings, false);
+        totals.add(&report);
+        assert_eq!(report.failure, None, "replay it with: {}", settings.command(seed));
+    }
+    // That an old program is refused takes a level that rises while a node goes back: it is rare.
+    for class in [Class::Upgraded, Class::Downgraded, Class::LevelHeld] {
+        assert!(totals.counts.of(class) > 0, "{}", class.name());
+    }
+}
+
 /// What clients keep is never older than the bound, in keyspaces of each protocol.
 #[test]
 fn what_clients_keep_is_not_too_old() {

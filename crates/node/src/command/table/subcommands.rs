@@ -375,7 +375,7 @@ pub(super) static KEYSPACE: [CommandSpec; 11] = [
     help_of("keyspace|help").docs(Group::Cluster, "3.0.0", "O(1)"),
 ];
 
-pub(super) static CLUSTER: [CommandSpec; 15] = [
+pub(super) static CLUSTER: [CommandSpec; 16] = [
     node("cluster|add", 7, NodeCommand::Cluster(ClusterCommand::Add))
         .flags(CLUSTER_WIDE)
         .in_categories(&[ClusterCategory])
@@ -403,6 +403,14 @@ pub(super) static CLUSTER: [CommandSpec; 15] = [
         .flags(ANY_TIME)
         .docs(Group::Cluster, "3.0.0", "O(N) for N bytes")
         .help("key", "Returns the hash slot of a key"),
+    node("cluster|level", -2, NodeCommand::Cluster(ClusterCommand::Level))
+        .flags(CLUSTER_WIDE)
+        .in_categories(&[ClusterCategory])
+        .docs(Group::Cluster, "3.0.0", "O(N) for N nodes")
+        .help(
+            "[HOLD | RISE]",
+            "Returns the cluster's level and what keeps it there; holds it; lets it rise by itself again",
+        ),
     node("cluster|map", 2, NodeCommand::Cluster(ClusterCommand::Map))
         .flags(ANY_TIME)
         .docs(Group::Cluster, "3.0.0", "O(N) for N groups")
