@@ -82,7 +82,11 @@ pub(crate) fn keyspace_command(
         },
         KeyspaceCommand::Create => words(arguments).and_then(|(prefix, settings)| {
             let settings = std::iter::once(("prefix", prefix)).chain(settings);
-            Ok(Change::CreateKeyspace(Keyspace::of_settings(settings)?))
+            let keyspace = Keyspace::of_settings(settings)?;
+            if keyspace.database() != 0 {
+                cx.map.require(Feature::Databases)?;
+            }
+            Ok(Change::CreateKeyspace(keyspace))
         }),
         KeyspaceCommand::Set => words(arguments).map(|(prefix, settings)| {
             let settings: BTreeMap<String, String> =

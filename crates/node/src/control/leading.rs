@@ -466,6 +466,9 @@ impl Leading {
                 Ok(next)
             }
             Change::CreateKeyspace(keyspace) => {
+                if keyspace.database() != 0 {
+                    map.require(Feature::Databases)?;
+                }
                 let next = checked(map.apply(change)?, &keyspace.prefix)?;
                 check_groups(map, &next, turn.groups_max)
                     .map_err(|why| format!("keyspace '{}': {why}", keyspace.name()))?;

@@ -18,16 +18,18 @@ use wire::release::Release;
 pub enum Feature {
     /// An operator holds the level where it is. The map says so in a field that release 1 does not know.
     LevelHeld,
+    /// A keyspace holds a database. Release 1 takes `@3` for a prefix of keys, and refuses what another node routes otherwise.
+    Databases,
 }
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Feature; 1] = [Feature::LevelHeld];
+    pub const ALL: [Feature; 2] = [Feature::LevelHeld, Feature::Databases];
 
     /// The level that brings it.
     pub fn since(self) -> Release {
         match self {
-            Feature::LevelHeld => 2,
+            Feature::LevelHeld | Feature::Databases => 2,
         }
     }
 
@@ -35,6 +37,7 @@ impl Feature {
     fn words(self) -> &'static str {
         match self {
             Feature::LevelHeld => "holding the level",
+            Feature::Databases => "a database beside database 0",
         }
     }
 
@@ -42,6 +45,8 @@ impl Feature {
     fn is_used(self, map: &ClusterMap) -> bool {
         match self {
             Feature::LevelHeld => map.is_level_held,
+            // A new cluster, which begins at the lowest level, may be configured with some.
+            Feature::Databases => false,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::cluster::{address, keyspaces};
 use crate::world::World;
+use node::Keyspace;
 use node::control::{Change, ClusterMap, Event, Start};
 use wire::release::{RELEASES, Release, Releases};
 
@@ -138,6 +139,10 @@ fn an_operator_holds_the_level_once_it_can_be_held() {
     }
     world.become_whole();
     assert_eq!(level(&world), 1);
+    let database = Keyspace { prefix: "@3".into(), ..Keyspace::default() };
+    let why =
+        format!("{:?}", world.make(1, &Change::CreateKeyspace(database)).expect_err("release 1 cannot"));
+    assert!(why.contains("a database beside database 0 needs level 2"), "{why}");
     let why = format!("{:?}", world.make(2, &Change::HoldLevel(true)).expect_err("release 1 cannot"));
     assert!(why.contains("holding the level needs level 2") && why.contains("nodes [1, 2, 3]"), "{why}");
 
