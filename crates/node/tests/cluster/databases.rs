@@ -136,7 +136,15 @@ fn a_key_moves_with_its_expiry_unless_the_other_database_has_it() {
         assert_error(&cluster.ask(there, "MOVE k 9"), "ERR");
         assert_error(&cluster.ask(there, "MOVE k x"), "ERR");
     }
-    let mut cluster = setup(3, &["prefix=", "prefix=@1 replication=abd", "prefix=@2 coding=2"]).start();
+    let mut cluster = setup(
+        3,
+        &[
+            "prefix= replication=consensus",
+            "prefix=@1 replication=abd",
+            "prefix=@2 replication=consensus coding=2",
+        ],
+    )
+    .start();
     let client = cluster.client(1);
     assert_error(&cluster.ask(client, "MOVE k 1"), "ERR");
     assert_error(&cluster.ask(client, "MOVE k 2"), "ERR");
