@@ -150,6 +150,23 @@ fn a_key_moves_with_its_expiry_unless_the_other_database_has_it() {
     assert_error(&cluster.ask(client, "MOVE k 2"), "ERR");
 }
 
+#[test]
+fn a_value_on_the_disk_moves_too() {
+    for replication in ["consensus", "leader-follower acks=majority"] {
+        let disk = format!("prefix=@1 replication={replication} storage=disk storage_threshold=64");
+        let mut cluster = setup(3, &["prefix= replication=consensus", &disk]).start();
+        let text = "x".repeat(5000);
+        for node in 1..=3 {
+            let (zero, one) = (client_of(&mut cluster, node, 0), client_of(&mut cluster, node, 1));
+            assert_eq!(cluster.ask(zero, &format!("SET k {text} PX 100000")), "OK");
+            for (client, to) in [(zero, 1), (one, 0), (zero, 1)] {
+                assert_eq!(cluster.ask(client, &format!("MOVE k {to}")), "1", "node {node}");
+            }
+            assert_eq!(cluster.ask(one, "GETDEL k"), format!("\"{text}\""));
+        }
+    }
+}
+
 /// A key of four counters moves to and fro while others count, links break, and nodes are cut off. Each acknowledged count
 /// is in one of the databases, and a key is in both only if a client was told that it may be.
 #[test]
