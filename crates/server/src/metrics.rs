@@ -73,10 +73,11 @@ impl Counted {
                 "# HELP quorate_{name} {help}\n# TYPE quorate_{name} gauge\nquorate_{name} {value}"
             );
         }
+        let name = "quorate_tls_certificate_expiry_timestamp_seconds";
+        let help = "Until when the certificate for TLS is valid.";
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
         if let Some(expires_s) = self.certificate_expires_s {
-            let name = "quorate_tls_certificate_expiry_timestamp_seconds";
-            let help = "Until when the certificate for TLS is valid.";
-            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {expires_s}");
+            let _ = writeln!(out, "{name} {expires_s}");
         }
     }
 }
