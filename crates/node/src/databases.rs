@@ -59,7 +59,7 @@ pub(crate) fn select(cx: &mut Context, client: ClientId, number: &[u8]) {
 ///
 /// # Errors
 /// What the client is told.
-fn named(cx: &Context, number: &[u8]) -> Result<u8, String> {
+pub(crate) fn named(cx: &Context, number: &[u8]) -> Result<u8, String> {
     let number = kv::number::parse_integer(number).ok_or(NOT_AN_INTEGER)?;
     let number = u8::try_from(number).ok().filter(|number| *number < DATABASES).ok_or(OUT_OF_RANGE)?;
     match cx.router.database(number).exists() {

@@ -15,6 +15,7 @@ use crate::connections;
 use crate::context::Context;
 use crate::context::memory::OUT_OF_MEMORY;
 use crate::context::routing::{CROSSSLOT, Sent};
+use crate::databases;
 use crate::parameters::request_bytes_max;
 use crate::scripts;
 use crate::session::{ClientId, Gathered, ITEM_BYTES, Item, Pending};
@@ -461,6 +462,9 @@ fn gather(
         encodings,
     };
     let only_group = cx.router.database(number).only_group();
+    // A number that is none is an error in its place.
+    let goes_elsewhere = matches!(found.spec.handler, Handler::Node(NodeCommand::Select))
+        && databases::named(cx, &arguments[1]).is_ok_and(|named| named != number);
     let draw = cx.draw();
     let mut script_bytes = Vec::new();
     let script = match found.spec.handler {
@@ -500,7 +504,7 @@ fn gather(
         },
         Handler::Container => return Err(CommandError::WrongArity(found.spec.name).to_string()),
         Handler::Node(NodeCommand::Transaction(_)) => answered(&ReplyBuffer::ok), // UNWATCH.
-        Handler::Node(NodeCommand::Select) if arguments[1] != *number.to_string().as_bytes() => {
+        Handler::Node(NodeCommand::Select) if goes_elsewhere => {
             return Err("ERR a transaction is of one database: SELECT it before MULTI".into());
         }
         Handler::Node(_) => {

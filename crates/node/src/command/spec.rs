@@ -281,8 +281,8 @@ pub enum ServerCommand {
     Shutdown,
     /// `LOLWUT`.
     Lolwut,
-    /// `SWAPDB`, `MOVE`.
-    OtherDatabase,
+    /// `SWAPDB`.
+    SwapDatabases,
 }
 
 /// The subcommands of `SLOWLOG`.

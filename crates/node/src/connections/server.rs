@@ -18,8 +18,9 @@ pub(super) fn server(cx: &mut Context, client: ClientId, command: ServerCommand,
         ServerCommand::Shutdown => {
             replies.error("ERR SHUTDOWN is refused: a node is stopped by SIGTERM or SIGINT to its process");
         }
-        // What Redis answers in cluster mode, which has one database, too.
-        ServerCommand::OtherDatabase => replies.error(&format!("ERR {name} is not allowed in cluster mode")),
+        ServerCommand::SwapDatabases => replies.error(
+            "ERR SWAPDB is refused: nodes learn of a new order of databases one after the other; MOVE keys, or SELECT another database",
+        ),
         ServerCommand::Lolwut => {
             let text = format!(
                 "  o---o\n   \\ /     two of three are a quorum\n    o\n\nQuorate ver. {}\n",
