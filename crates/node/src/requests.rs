@@ -1,6 +1,8 @@
 //! A client's request on its way: whether it may run, and what it asks of which groups.
 
-use crate::command::{self, CommandError, Found, Handler, NamedBy, NodeCommand, ScriptCommand};
+use crate::command::{
+    self, CommandError, Found, Handler, NamedBy, NodeCommand, ScriptCommand, TransactionCommand,
+};
 use crate::connections::http::{HttpGuard, is_http};
 use crate::connections::{self, monitor};
 use crate::context::Context;
@@ -126,6 +128,7 @@ fn needs_database(found: Found) -> bool {
                 | NodeCommand::Reset
                 | NodeCommand::Client(_)
                 | NodeCommand::Keyspace(_)
+                | NodeCommand::Transaction(TransactionCommand::Discard)
         )
     )
 }

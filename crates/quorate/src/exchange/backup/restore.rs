@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
@@ -218,7 +219,18 @@ impl<'r> Restoring<'r> {
             let words: Vec<String> = words.map(|(name, value)| format!("{name}={value}")).collect();
             let mut request: Vec<&[u8]> = vec![b"KEYSPACE", b"CREATE", keyspace.prefix.as_bytes()];
             request.extend(words.iter().map(String::as_bytes));
-            return done(self.client.ask(&request)?).with_context(|| {
+            // A new cluster is at the lowest level for a moment, which has no databases.
+            const TRIES: usize = 50;
+            let mut reply = self.client.ask(&request)?;
+            for _ in 0..TRIES {
+                if !matches!(&reply, Reply::Error(error) if error.ends_with("it rises in a moment, ask again"))
+                {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(200));
+                reply = self.client.ask(&request)?;
+            }
+            return done(reply).with_context(|| {
                 format!(
                     "keyspace '{name}' cannot be made as it was: make it yourself with the settings that it shall have \
                      (KEYSPACE CREATE), and restore again"
