@@ -75,6 +75,8 @@ const plural = (count, what) => `${number(count)} ${what}${count === 1 ? "" : "s
 const number = (value) => Math.round(value).toLocaleString("en");
 const rate = (value) => (value === null ? "–" : `${value >= 10 || value === 0 ? number(value) : value.toFixed(1)}/s`);
 const nameOf = (prefix) => (prefix === "" ? "default" : prefix);
+// HTTP serves database 0 alone: the keys of another one cannot be shown here.
+const isDatabase = (prefix) => /^@([1-9]|1[0-5])$/.test(prefix);
 
 function bytes(value) {
   const units = [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
@@ -661,7 +663,7 @@ function keyspaceCard(keyspace) {
   return h("article", { class: "panel keyspace" },
     h("header", {}, h("h2", {}, h("span", { class: "mono" }, nameOf(prefix)), prefix === "" ? " keyspace" : ""),
       h("div", { class: "actions" },
-        h("button", { type: "button", "data-key": `browse ${prefix}`, onclick: () => browse(prefix) }, "Keys"),
+        isDatabase(prefix) ? null : h("button", { type: "button", "data-key": `browse ${prefix}`, onclick: () => browse(prefix) }, "Keys"),
         state.may.change ? h("button", { type: "button", "data-key": `change ${prefix}`, onclick: () => changeKeyspace(prefix) }, "Change") : null,
         state.may.drop && prefix !== "" ? h("button", { type: "button", class: "danger", "data-key": `drop ${prefix}`, onclick: () => dropKeyspace(keyspace) }, "Drop") : null)),
     h("p", { class: "promise" }, `${keyspace.promise}.`),
