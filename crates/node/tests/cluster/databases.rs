@@ -84,7 +84,10 @@ fn what_clients_of_one_database_do_concerns_no_other() {
         assert_eq!(cluster.ask(*client, "MULTI"), "OK");
         assert_eq!(cluster.ask(*client, "APPEND k +"), "QUEUED");
         assert_eq!(cluster.ask(*client, "EXEC"), "[2]");
-        assert_eq!(cluster.ask(*client, "LOCK l o 1000").is_empty(), false);
+    }
+    for client in &clients[..2] {
+        let reply = cluster.ask(*client, "LOCK l o PX 1000");
+        assert!(!reply.starts_with('-') && reply != "nil", "each has a lock of that name: {reply}");
     }
     let info = cluster.ask(clients[0], "INFO keyspace");
     assert!(info.contains("db0:keys=") && info.contains("db1:keys=") && info.contains("db2:keys="), "{info}");
