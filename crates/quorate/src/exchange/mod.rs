@@ -100,16 +100,18 @@ fn select(client: &mut Client, database: u8) -> Result<()> {
     }
 }
 
-/// The databases of a cluster, and database 0 is selected.
+/// The databases of a cluster. Afterwards database 0 is selected.
 ///
 /// # Errors
-/// The connection is lost.
+/// The connection is lost, or `SELECT` is refused for another reason than that there is no such database: what is not seen
+/// must not be taken for nothing.
 fn databases(client: &mut Client) -> Result<Vec<u8>> {
     let mut found = Vec::new();
     for database in (0..DATABASES).rev() {
-        // A cluster that knows no databases refuses all but 0.
-        if !matches!(client.ask(&[b"SELECT", database.to_string().as_bytes()])?, Reply::Error(_)) {
-            found.insert(0, database);
+        match client.ask(&[b"SELECT", database.to_string().as_bytes()])? {
+            Reply::Error(error) if error.starts_with("ERR DB index is out of range") => {}
+            Reply::Error(error) => bail!("{error}"),
+            _ => found.insert(0, database),
         }
     }
     Ok(found)

@@ -341,13 +341,12 @@ impl Taking {
     }
 
     fn walked_through(&mut self, source: &mut Source, keyspace: &str, prefix: &str) -> Result<Shard> {
-        let longer: Vec<String> = source
-            .map
-            .keyspaces
-            .keys()
-            .filter(|it| it.len() > prefix.len() && database_named(it.as_bytes()) == 0)
-            .cloned()
-            .collect();
+        // Prefixes divide database 0 only.
+        let divides = |it: &&String| it.len() > prefix.len() && database_named(it.as_bytes()) == 0;
+        let longer: Vec<String> = match database_named(keyspace.as_bytes()) {
+            0 => source.map.keyspaces.keys().filter(divides).cloned().collect(),
+            _ => Vec::new(),
+        };
         let is_own = |key: &[u8]| {
             key.starts_with(prefix.as_bytes())
                 && !longer.iter().any(|other| key.starts_with(other.as_bytes()))
