@@ -1,8 +1,8 @@
 //! Databases: what `SELECT` chooses, and `MOVE`, which takes a key from one to another.
 //!
 //! A database is a keyspace, so it is replicated by groups of its own, and no record changes two of them. `MOVE` is
-//! several requests of the client's node: it copies the key, and removes the original if nobody has changed it
-//! since. If somebody has, it takes the copy back and begins again.
+//! several requests of the client's node: it copies the key, and removes the original if that has not changed since. If it
+//! has, the node takes the copy back and begins again.
 //!
 //! ```text
 //!         group of the source                 group of the target
@@ -29,7 +29,7 @@ use protocol::{Request, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
 use wire::resp::Arguments;
 
-/// How often a key is copied that others change meanwhile.
+/// How many times a key is copied if others keep changing it.
 const ATTEMPTS: u32 = 8;
 
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
@@ -58,7 +58,7 @@ pub(crate) fn select(cx: &mut Context, client: ClientId, number: &[u8]) {
 /// The number of a database that there is.
 ///
 /// # Errors
-/// What the client is told.
+/// The error for the client: it is no number, or there is no such database.
 pub(crate) fn named(cx: &Context, number: &[u8]) -> Result<u8, String> {
     let number = kv::number::parse_integer(number).ok_or(NOT_AN_INTEGER)?;
     let number = u8::try_from(number).ok().filter(|number| *number < DATABASES).ok_or(OUT_OF_RANGE)?;
@@ -277,7 +277,7 @@ impl Move {
                 Next::Stage(Stage::Take)
             }
             (Stage::Take, Some(Reply::Array(_))) => Next::Answer(1),
-            // It was changed meanwhile: the copy is an old one.
+            // The original has changed since it was copied.
             (Stage::Take, Some(Reply::NullArray)) => Next::Stage(Stage::LookBack),
             (Stage::TakeBack, Some(Reply::Array(_) | Reply::NullArray)) => self.again(),
             _ => self.after_failure(Outcome::Refused, reply),
@@ -300,7 +300,7 @@ impl Move {
         format!("UNKNOWN the key '{}' may be in both databases: it {why}", crate::words::one_line(&key))
     }
 
-    /// What the client is told when a group has not done what it was asked.
+    /// What comes after an answer that says that a step was not taken, or may not have been.
     fn after_failure(&self, result: Outcome, reply: &[u8]) -> Next {
         let text = match Reply::first(reply) {
             Reply::Error(error) => String::from_utf8_lossy(error).into_owned(),

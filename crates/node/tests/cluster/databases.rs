@@ -170,6 +170,56 @@ fn a_value_on_the_disk_moves_too() {
     }
 }
 
+/// A count arrives at each moment of a move: before it, in between, when the copy has to be taken back, and behind it. The
+/// move succeeds all the same, and nothing is lost or counted twice.
+#[test]
+fn a_key_that_changes_while_it_is_copied_is_copied_again() {
+    for (from, to) in [(0, 1), (1, 2), (2, 0)] {
+        let mut cluster = setup(3, &DATABASES).start();
+        let (mover, counter) = (client_of(&mut cluster, 2, from), client_of(&mut cluster, 1, from));
+        let (here, there) = (client_of(&mut cluster, 3, from), client_of(&mut cluster, 3, to));
+        for turns in 0..40 {
+            let key = format!("k{turns}");
+            assert_eq!(cluster.ask(counter, &format!("INCRBY {key} 10")), "10");
+            cluster.send(mover, &format!("MOVE {key} {to}"));
+            cluster.turns(turns);
+            cluster.send(counter, &format!("INCR {key}"));
+            assert_eq!(cluster.reply(mover), "1", "{turns} turns");
+            let counted = cluster.reply(counter);
+            let found = [here, there].map(|client| cluster.ask(client, &format!("GET {key}")));
+            match counted.as_str() {
+                "11" => assert_eq!(found, ["nil", "\"11\""], "{turns} turns"),
+                // It had moved away.
+                "1" => assert_eq!(found, ["\"1\"", "\"10\""], "{turns} turns"),
+                other => panic!("{turns} turns: {other}"),
+            }
+        }
+    }
+}
+
+/// What clients were told of the keys of a run.
+#[derive(Default)]
+struct Tally {
+    /// Counts that were acknowledged, and those of which it is not known.
+    counted: [u64; 4],
+    maybe: [u64; 4],
+    /// Whether a client was told that the key may be in several databases.
+    is_doubtful: [bool; 4],
+}
+
+impl Tally {
+    fn take(&mut self, moves: bool, key: usize, reply: &str) {
+        let is_unknown = reply.starts_with("-UNKNOWN");
+        match moves {
+            true => self.is_doubtful[key] |= is_unknown,
+            false => {
+                self.counted[key] += u64::from(!reply.starts_with('-'));
+                self.maybe[key] += u64::from(is_unknown);
+            }
+        }
+    }
+}
+
 /// A key of four counters moves to and fro while others count, links break, and nodes are cut off. Each acknowledged count
 /// is in one of the databases, and a key is in both only if a client was told that it may be.
 #[test]
@@ -184,21 +234,14 @@ fn no_count_is_lost_while_keys_move() {
             })
             .collect();
         let mut waiting: Vec<Option<(bool, usize)>> = vec![None; clients.len()];
-        let (mut counted, mut maybe, mut is_doubtful) = ([0_u64; 4], [0_u64; 4], [false; 4]);
+        let mut tally = Tally::default();
         let mut cut: Option<u16> = None;
         for turn in 0..1500 {
             for (place, (client, database)) in clients.iter().enumerate() {
                 if let Some((moves, key)) = waiting[place] {
                     let Some(reply) = cluster.arrived(*client) else { continue };
                     waiting[place] = None;
-                    let is_unknown = reply.starts_with("-UNKNOWN");
-                    match moves {
-                        true => is_doubtful[key] |= is_unknown,
-                        false => {
-                            counted[key] += u64::from(!reply.starts_with('-'));
-                            maybe[key] += u64::from(is_unknown);
-                        }
-                    }
+                    tally.take(moves, key, &reply);
                 } else if turn < 1200 && draws.below(12) == 0 {
                     let key = draws.below(4) as usize;
                     let moves = draws.below(3) == 0;
@@ -228,14 +271,7 @@ fn no_count_is_lost_while_keys_move() {
         for (place, (client, _)) in clients.iter().enumerate() {
             if let Some((moves, key)) = waiting[place] {
                 let reply = cluster.reply(*client);
-                let is_unknown = reply.starts_with("-UNKNOWN");
-                match moves {
-                    true => is_doubtful[key] |= is_unknown,
-                    false => {
-                        counted[key] += u64::from(!reply.starts_with('-'));
-                        maybe[key] += u64::from(is_unknown);
-                    }
-                }
+                tally.take(moves, key, &reply);
             }
         }
         cluster.settle();
@@ -249,10 +285,10 @@ fn no_count_is_lost_while_keys_move() {
                 })
                 .collect();
             let sum: u64 = values.iter().sum();
-            let (least, most) = (counted[key], counted[key] + maybe[key]);
+            let (least, most) = (tally.counted[key], tally.counted[key] + tally.maybe[key]);
             assert!(sum >= least, "seed {seed}, k{key}: {values:?} hold less than the {least} counts");
             assert!(
-                sum <= most || is_doubtful[key],
+                sum <= most || tally.is_doubtful[key],
                 "seed {seed}, k{key}: {values:?} hold more than {most} counts"
             );
         }
