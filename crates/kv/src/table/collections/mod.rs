@@ -673,7 +673,11 @@ impl Table {
             return (answer, false);
         }
         collection.order_if_small();
-        entry.restamp(record.stamp(entry.deadline(), entry.kind()));
+        if collection.len() > 0 {
+            // One that is empty is removed as it was: the mark of its removal has the version that a small one's would have,
+            // for whether a collection is large differs between replicas.
+            entry.restamp(record.stamp(entry.deadline(), entry.kind()));
+        }
         self.changes.note(entry.key());
         let (bytes_after, due_after) = (entry.memory_bytes(), entry.first_due());
         self.entry_bytes = self.entry_bytes - bytes_before + bytes_after;

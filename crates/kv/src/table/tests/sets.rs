@@ -27,6 +27,23 @@ fn an_expired_target_is_another_set() {
     );
 }
 
+/// Whether a set is large differs between replicas, and transactions that watch keys depend on the marks of removed ones.
+#[test]
+fn a_set_that_is_emptied_leaves_the_same_mark_whether_it_was_small_or_large() {
+    let marks = |members: usize| {
+        let mut store = Store::new();
+        let names: Vec<String> = (0..members).map(|number| format!("member{number}")).collect();
+        store.play(&format!("SADD s {} -> {members}", names.join(" ")));
+        let version = store.table.version_floor();
+        let is_large = store.table.peek(b"s", 0).is_some_and(|entry| entry.collection().is_some());
+        store.play(&format!("SREM s {} -> {members}\nEXISTS s -> 0", names.join(" ")));
+        let marks: Vec<_> = store.table.departed.marks().map(|(_, marked)| marked == version).collect();
+        (is_large, marks)
+    };
+    assert_eq!(marks(3), (false, vec![true]));
+    assert_eq!(marks(300), (true, vec![true]));
+}
+
 #[test]
 fn members_come_and_go() {
     play(
