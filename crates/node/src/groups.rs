@@ -1,6 +1,7 @@
 //! The groups that this node knows of, by number. Numbers are never reused, so there are gaps.
 
 use crate::command::statistics::Latencies;
+use crate::commits::CommitTimes;
 use crate::control::FatalRecord;
 use crate::journal::Tail;
 use crate::keyspace::{Database, Keyspace};
@@ -48,6 +49,8 @@ pub(crate) struct Group {
     rests: bool,
     /// How long the commands took that it has carried out for this node's clients, from request to reply.
     pub(crate) latency: Latencies,
+    /// How long its replica here takes to commit writes.
+    pub(crate) commits: CommitTimes,
     /// Requests that no node can take now.
     pub(crate) waiting: VecDeque<Kept>,
     /// The forwarded requests that have no outcome yet, counted by node and leadership.
@@ -96,6 +99,7 @@ impl Group {
             next_tick_us: 0,
             rests: false,
             latency: Latencies::default(),
+            commits: CommitTimes::default(),
             waiting: VecDeque::new(),
             under_way: Vec::new(),
         }

@@ -19,6 +19,7 @@ mod clock;
 mod cluster;
 mod coding;
 pub mod command;
+mod commits;
 mod completing;
 mod configuration;
 mod connections;

@@ -124,7 +124,7 @@ const MODULES: [(&str, &[&[&str]]); 12] = [
             ],
             &["context"],
             &["groups"],
-            &["envelope", "replica"],
+            &["commits", "envelope", "replica"],
             &["control", "journal", "parameters", "scripts", "session"],
             &["users"],
             &["command", "configuration"],

@@ -4,6 +4,7 @@
 //! loop: a command that is answered within its turn took 0 microseconds.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 use super::COMMAND_COUNT;
 
@@ -16,13 +17,11 @@ const ERROR_CODES_MAX: usize = 128;
 pub struct Counters {
     /// How often it was executed, with success or not.
     pub calls: u64,
-    /// Microseconds from request to outcome, summed over all calls.
-    pub microseconds: u64,
     /// How often it was refused before anything was done.
     pub rejected: u64,
     /// How often it was executed and answered with an error.
     pub failed: u64,
-    /// The distribution of these times.
+    /// How long the calls took, from request to outcome.
     pub latency: Latencies,
 }
 
@@ -57,9 +56,7 @@ impl CommandStatistics {
     /// Adds the time that a command took.
     #[inline]
     pub fn took(&mut self, number: usize, microseconds: u64) {
-        let counters = &mut self.commands[number];
-        counters.microseconds += microseconds;
-        counters.latency.record(microseconds);
+        self.commands[number].latency.record(microseconds);
     }
 
     /// Counts an executed command that is answered with an error.
@@ -112,7 +109,7 @@ impl CommandStatistics {
 
     /// The microseconds that all commands took together.
     pub fn microseconds(&self) -> u64 {
-        self.commands.iter().map(|counters| counters.microseconds).sum()
+        self.commands.iter().map(|counters| counters.latency.sum_us()).sum()
     }
 
     /// The number of error replies.
@@ -131,7 +128,8 @@ const STEPS: usize = 8;
 /// table are never called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
-    counts: Vec<u32>,
+    counts: Vec<u64>,
+    sum_us: u64,
 }
 
 impl Latencies {
@@ -141,29 +139,30 @@ impl Latencies {
         if self.counts.is_empty() {
             self.counts = vec![0; OCTAVES * STEPS];
         }
-        let count = &mut self.counts[bucket(microseconds)];
-        *count = count.saturating_add(1);
+        self.counts[bucket(microseconds)] += 1;
+        self.sum_us += microseconds;
     }
 
     /// The number of measured times.
     pub fn count(&self) -> u64 {
-        self.counts.iter().map(|count| u64::from(*count)).sum()
+        self.counts.iter().sum()
+    }
+
+    /// The sum of all measured times, in microseconds.
+    pub fn sum_us(&self) -> u64 {
+        self.sum_us
     }
 
     /// The longest time of each bucket that has any, in microseconds, with how many it has.
-    pub fn buckets(&self) -> impl Iterator<Item = (u64, u32)> {
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         counts.map(|(bucket, count)| (highest(bucket), *count))
     }
 
     /// Powers of two microseconds, each with the number of times below it. One at which there is nothing new is left out.
     pub fn below_powers(&self) -> impl Iterator<Item = (u64, u64)> {
-        let below = |power: u64| {
-            let measured = self.counts.iter().enumerate().filter(move |(bucket, _)| highest(*bucket) < power);
-            measured.map(|(_, count)| u64::from(*count)).sum::<u64>()
-        };
         let mut before = 0;
-        (0..OCTAVES as u32 + STEPS as u32).map(move |power| (1 << power, below(1 << power))).filter(
+        (0..OCTAVES as u32 + STEPS as u32).map(|power| (1 << power, self.below(1 << power))).filter(
             move |(_, count)| {
                 let is_new = *count > before;
                 before = *count;
@@ -172,13 +171,33 @@ impl Latencies {
         )
     }
 
+    /// How many times were shorter than a power of two of at least [`STEPS`] microseconds.
+    fn below(&self, power_us: u64) -> u64 {
+        let measured = self.counts.iter().enumerate().filter(|(bucket, _)| highest(*bucket) < power_us);
+        measured.map(|(_, count)| count).sum()
+    }
+
+    /// Appends the samples of a histogram in Prometheus's text format: `name` ends in `_seconds`, `labels` are not empty.
+    /// All histograms have the same buckets, so that they can be added up: each power of two from 64 us to 17 s.
+    pub(crate) fn render(&self, name: &str, labels: &str, out: &mut String) {
+        for power in 6..=24 {
+            let (end_us, count) = (1_u64 << power, self.below(1 << power));
+            let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{}\"}} {count}", end_us as f64 / 1e6);
+        }
+        let (count, sum) = (self.count(), self.sum_us as f64 / 1e6);
+        let _ = write!(
+            out,
+            "{name}_bucket{{{labels},le=\"+Inf\"}} {count}\n{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} {count}\n"
+        );
+    }
+
     /// The time in microseconds that `percent` of all do not exceed, to within an eighth. 0 if there are
     /// none.
     pub fn percentile(&self, percent: f64) -> u64 {
         let wanted = (self.count() as f64 * percent / 100.0).ceil() as u64;
         let mut seen = 0;
         for (bucket, count) in self.counts.iter().enumerate() {
-            seen += u64::from(*count);
+            seen += count;
             if *count > 0 && seen >= wanted {
                 return highest(bucket);
             }
@@ -244,6 +263,25 @@ mod tests {
     }
 
     #[test]
+    fn a_histogram_for_prometheus_adds_up() {
+        let mut latencies = Latencies::default();
+        [0, 63, 64, 1_000_000, 40_000_000].into_iter().for_each(|microseconds| latencies.record(microseconds));
+        let mut text = String::new();
+        latencies.render("quorate_x_seconds", "command=\"get\"", &mut text);
+        for line in [
+            "quorate_x_seconds_bucket{command=\"get\",le=\"0.000064\"} 2",
+            "quorate_x_seconds_bucket{command=\"get\",le=\"0.000128\"} 3",
+            "quorate_x_seconds_bucket{command=\"get\",le=\"1.048576\"} 4",
+            "quorate_x_seconds_bucket{command=\"get\",le=\"16.777216\"} 4",
+            "quorate_x_seconds_bucket{command=\"get\",le=\"+Inf\"} 5",
+            "quorate_x_seconds_sum{command=\"get\"} 41.000127",
+            "quorate_x_seconds_count{command=\"get\"} 5",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line} is missing in\n{text}");
+        }
+    }
+
+    #[test]
     fn calls_refusals_and_errors_are_counted_apart() {
         let mut first = CommandStatistics::new();
         first.called(0);
@@ -257,7 +295,7 @@ mod tests {
         first.error(b"NOAUTH Authentication required.");
         let used: Vec<_> = first.used().collect();
         let [(0, get), (1, set)] = used[..] else { panic!("{used:?}") };
-        assert_eq!((get.calls, get.microseconds, get.failed, get.rejected), (2, 40, 1, 0));
+        assert_eq!((get.calls, get.latency.sum_us(), get.failed, get.rejected), (2, 40, 1, 0));
         assert_eq!((set.calls, set.rejected), (0, 1));
         assert_eq!(first.errors().collect::<Vec<_>>(), [("ERR", 2), ("NOAUTH", 1)]);
         assert_eq!((first.calls(), first.error_replies()), (2, 3));

@@ -351,12 +351,12 @@ fn cpu(facts: &Facts, fields: &mut Fields<'_>) {
 fn command_statistics(facts: &Facts, fields: &mut Fields<'_>) {
     for (number, counters) in facts.commands.used() {
         let Some(spec) = by_number(number) else { continue };
-        let per_call = counters.microseconds as f64 / counters.calls.max(1) as f64;
+        let per_call = counters.latency.sum_us() as f64 / counters.calls.max(1) as f64;
         fields.put(
             &format!("cmdstat_{}", spec.name),
             format_args!(
                 "calls={},usec={},usec_per_call={per_call:.2},rejected_calls={},failed_calls={}",
-                counters.calls, counters.microseconds, counters.rejected, counters.failed
+                counters.calls, counters.latency.sum_us(), counters.rejected, counters.failed
             ),
         );
     }

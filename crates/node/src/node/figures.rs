@@ -102,7 +102,7 @@ struct GroupFigures {
     locks: u64,
     lock_waiters: u64,
     /// How long its commands took that clients of this node gave.
-    latency: Vec<(u64, u32)>,
+    latency: Vec<(u64, u64)>,
 }
 
 /// A command of this node's clients, since `CONFIG RESETSTAT`.
@@ -114,7 +114,7 @@ struct CommandFigures {
     rejected: u64,
     us: u64,
     /// Times in microseconds, each with the number of calls that took so long or, by an eighth at most, less.
-    latency: Vec<(u64, u32)>,
+    latency: Vec<(u64, u64)>,
 }
 
 /// `CLUSTER REPORT`.
@@ -196,7 +196,7 @@ fn command_figures((number, counted): (usize, &Counters)) -> Option<CommandFigur
         calls: counted.calls,
         failed: counted.failed,
         rejected: counted.rejected,
-        us: counted.microseconds,
+        us: counted.latency.sum_us(),
         latency: counted.latency.buckets().collect(),
     })
 }

@@ -272,6 +272,7 @@ pub(super) fn metrics(node: &Node, out: &mut String) {
         seconds(clock.ahead_ms.unsigned_abs())
     );
     link_metrics(node, out);
+    time_metrics(node, out);
     group_metrics(node, out);
 }
 
@@ -296,16 +297,38 @@ fn link_metrics(node: &Node, out: &mut String) {
     }
 }
 
-fn group_metrics(node: &Node, out: &mut String) {
-    type Value = fn(&Group, &Status) -> u64;
-    /// The labels that distinguish a group's series. The shard is named where there are several.
-    fn label(group: &Group) -> String {
-        let name = label_text(group.keyspace.name());
-        match group.keyspace.shards {
-            1 => format!("keyspace=\"{name}\""),
-            _ => format!("keyspace=\"{name}\",shard=\"{}\"", group.shard),
+/// The labels that distinguish a group's series. The shard is named where there are several.
+fn label(group: &Group) -> String {
+    let name = label_text(group.keyspace.name());
+    match group.keyspace.shards {
+        1 => format!("keyspace=\"{name}\""),
+        _ => format!("keyspace=\"{name}\",shard=\"{}\"", group.shard),
+    }
+}
+
+/// How long commands took, by their names and by keyspaces, and how long commits took.
+fn time_metrics(node: &Node, out: &mut String) {
+    let begin = |name: &str, help: &str, out: &mut String| {
+        let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} histogram\n");
+    };
+    let name = "quorate_command_seconds";
+    begin(name, "Time from a command of this node's clients to its reply.", out);
+    for (number, latency) in node.cx.clients.statistics.measured() {
+        if let Some(spec) = crate::command::by_number(number) {
+            latency.render(name, &format!("command=\"{}\"", label_text(spec.name)), out);
         }
     }
+    let groups = || node.cx.groups.iter().map(|(_, group)| (label(group), group));
+    let name = "quorate_keyspace_command_seconds";
+    begin(name, "Time from a command of this node's clients to its reply.", out);
+    groups().for_each(|(label, group)| group.latency.render(name, &label, out));
+    let name = "quorate_keyspace_commit_seconds";
+    begin(name, "Time from a write's order by this replica to its outcome, of one write at a time.", out);
+    groups().for_each(|(label, group)| group.commits.times.render(name, &label, out));
+}
+
+fn group_metrics(node: &Node, out: &mut String) {
+    type Value = fn(&Group, &Status) -> u64;
     fn table(group: &Group, value: impl Fn(&kv::Table) -> u64) -> u64 {
         group.replica.as_ref().map_or(0, |replica| value(replica.table()))
     }

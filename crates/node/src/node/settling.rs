@@ -59,6 +59,9 @@ impl Node {
     #[inline]
     fn settle_effects(&mut self, group: u16, spills: bool) {
         let mut effects = self.unsettled.take();
+        if let Some(group) = self.cx.groups.get_mut(group) {
+            group.commits.end(&effects.outcomes, self.cx.now);
+        }
         if effects.replies.has_announcements() {
             self.channels.publish_announced(&mut self.cx, &mut effects.replies);
         }

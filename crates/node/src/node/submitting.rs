@@ -207,6 +207,7 @@ impl Node {
             );
             return self.complete_with_error(ticket, group, Outcome::Refused, &error);
         }
+        target.commits.begin(ticket, request, self.cx.now);
         let input = Input::Request { ticket, request, follows, seen, deadline_us, fenced };
         let effects = self.unsettled.effects();
         let stepped = replica.step(self.cx.now, input, effects);
@@ -221,6 +222,7 @@ impl Node {
         };
         if let Some(to) = redirect {
             effects.outcomes.pop();
+            target.commits.abandon(ticket);
             match fenced {
                 true => self.complete(ticket, group, Outcome::Redirect { to }, &[]),
                 false => self.forwarding.forward(&mut self.cx, group, to, asked, *request),

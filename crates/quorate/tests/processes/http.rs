@@ -149,6 +149,23 @@ fn health_metrics_and_the_list_show_what_they_promise() {
     assert!(server.metric("quorate_client_bytes_in_total") >= 6);
 }
 
+/// The buckets of a histogram: at most as many as its count, the last one exactly as many.
+#[test]
+fn histograms_count_commands_and_commits() {
+    let server = Server::start("", "");
+    let mut client = server.client();
+    for _ in 0..3 {
+        assert_eq!(client.ask("SET k v"), "OK");
+    }
+    client.ask("GET k");
+    assert_eq!(server.metric("quorate_command_seconds_count{command=\"set\"}"), 3);
+    assert_eq!(server.metric("quorate_command_seconds_bucket{command=\"set\",le=\"+Inf\"}"), 3);
+    assert!(server.metric("quorate_command_seconds_bucket{command=\"set\",le=\"0.001024\"}") <= 3);
+    assert_eq!(server.metric("quorate_keyspace_command_seconds_count{keyspace=\"default\"}"), 4);
+    // One after the other: each of these writes is measured, and no read.
+    assert_eq!(server.metric("quorate_keyspace_commit_seconds_count{keyspace=\"default\"}"), 3);
+}
+
 #[test]
 fn a_connection_serves_many_requests_and_head_has_no_body() {
     let server = Server::start("", "");

@@ -136,7 +136,7 @@ impl Server {
         (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
     }
 
-    /// Returns the value of a metric without labels.
+    /// Returns the value of a metric. Its labels, if it has any, are part of the name.
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let (_, text) = self.http("GET /metrics HTTP/1.1", "");
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
