@@ -265,7 +265,9 @@ mod tests {
     #[test]
     fn a_histogram_for_prometheus_adds_up() {
         let mut latencies = Latencies::default();
-        [0, 63, 64, 1_000_000, 40_000_000].into_iter().for_each(|microseconds| latencies.record(microseconds));
+        [0, 63, 64, 1_000_000, 40_000_000]
+            .into_iter()
+            .for_each(|microseconds| latencies.record(microseconds));
         let mut text = String::new();
         latencies.render("quorate_x_seconds", "command=\"get\"", &mut text);
         for line in [

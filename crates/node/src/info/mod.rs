@@ -356,7 +356,10 @@ fn command_statistics(facts: &Facts, fields: &mut Fields<'_>) {
             &format!("cmdstat_{}", spec.name),
             format_args!(
                 "calls={},usec={},usec_per_call={per_call:.2},rejected_calls={},failed_calls={}",
-                counters.calls, counters.latency.sum_us(), counters.rejected, counters.failed
+                counters.calls,
+                counters.latency.sum_us(),
+                counters.rejected,
+                counters.failed
             ),
         );
     }

@@ -40,13 +40,10 @@ impl<'a> Descent<'a> {
 
     /// Loads what a search looks at first in the node.
     fn touch(&self) -> u64 {
-        const LEADS_IN_LINE: usize = 8;
         match self.node {
             None => 0,
             Some(Node::Leaf(leaf)) => leaf.count() as u64,
-            Some(Node::Inner(children)) => {
-                children.leads.iter().step_by(LEADS_IN_LINE).fold(0, |seen, lead| seen ^ lead)
-            }
+            Some(Node::Inner(children)) => children.leads.touch(),
         }
     }
 

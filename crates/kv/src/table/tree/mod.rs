@@ -20,7 +20,7 @@ mod tests;
 use arrayvec::ArrayVec;
 pub(super) use descent::Descent;
 use piece::{Leaf, Piece, PieceIter, item_bytes};
-use std::sync::Arc;
+use triomphe::Arc;
 
 /// Most bytes of a leaf that has more than one item.
 pub(super) const LEAF_BYTES: usize = if cfg!(test) { 32 } else { 512 };
@@ -78,32 +78,83 @@ enum Node {
 }
 
 /// The children of a node, field by field, as many of each: a search reads the leads alone, without a branch for each, and
-/// then one node.
+/// then one node. What a change of one item has to look at beside that is little, for each part of it may be in a place of
+/// memory that nobody has looked at for long.
 #[derive(Clone, Debug, Default)]
 struct Inner {
-    /// The first bytes of each child's bound, so that a comparison seldom has to look at the others.
-    leads: ArrayVec<u64, PLACES>,
+    /// The children together, with their bounds.
+    below: Size,
+    leads: Leads,
     nodes: ArrayVec<Node, PLACES>,
     /// How many items each child has.
     items: ArrayVec<usize, PLACES>,
-    rest: Vec<Rest>,
+    /// In an ordered tree, for each child but the first: greater than all items of the child before, and not greater than
+    /// this child's first one. As short as that allows.
+    bounds: Vec<Box<[u8]>>,
 }
 
-/// What a search seldom looks at.
+/// The first bytes of each child's bound, so that a comparison seldom has to look at the others, and the greatest number
+/// behind those of the last child.
 #[derive(Clone, Debug)]
-struct Rest {
-    /// In an ordered tree, unless this is the first child: greater than all items of the child before, and not greater
-    /// than this child's first one. As short as that allows.
-    bound: Box<[u8]>,
-    content: usize,
-    bytes: usize,
+struct Leads([u64; LEADS]);
+
+/// A search looks at one lead of so many first.
+const LEADS_STEP: usize = 8;
+const LEADS: usize = PLACES.next_multiple_of(LEADS_STEP);
+
+impl Default for Leads {
+    fn default() -> Leads {
+        Leads([u64::MAX; LEADS])
+    }
+}
+
+impl Leads {
+    fn insert(&mut self, at: usize, lead: u64) {
+        self.0.copy_within(at..LEADS - 1, at + 1);
+        self.0[at] = lead;
+    }
+
+    fn remove(&mut self, at: usize) {
+        self.0.copy_within(at + 1.., at);
+        self.0[LEADS - 1] = u64::MAX;
+    }
+
+    fn split_off(&mut self, at: usize) -> Leads {
+        let mut right = Leads::default();
+        right.0[..LEADS - at].copy_from_slice(&self.0[at..]);
+        self.0[at..].fill(u64::MAX);
+        right
+    }
+
+    /// How many of all leads but the first one are less. They ascend from the second one on.
+    ///
+    /// Sums take no branch that depends on the key, and which way a search by halves goes cannot be predicted. The first
+    /// sum is over every eighth lead, the second one over those between two of these.
+    #[inline]
+    fn count_less(&self, lead: u64) -> usize {
+        let is_less = |at: usize| usize::from(self.0[at] < lead);
+        let from = (1..LEADS / LEADS_STEP).map(|step| is_less(step * LEADS_STEP)).sum::<usize>() * LEADS_STEP;
+        let between: &[u64; LEADS_STEP] = self.0[from..].first_chunk().expect("the last step is a whole one");
+        from + between[1..].iter().map(|it| usize::from(*it < lead)).sum::<usize>()
+    }
+
+    /// Loads all of them into the processor's cache.
+    fn touch(&self) -> u64 {
+        self.0.iter().step_by(LEADS_STEP).fold(0, |seen, lead| seen ^ lead)
+    }
 }
 
 /// A child that has no place yet.
 struct Child {
     bound: Box<[u8]>,
-    size: Size,
     node: Node,
+}
+
+impl Child {
+    fn size(&self) -> Size {
+        let size = self.node.size();
+        Size { bytes: size.bytes + self.bound.len(), ..size }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,6 +174,14 @@ impl std::ops::AddAssign for Size {
     }
 }
 
+impl std::ops::SubAssign for Size {
+    fn sub_assign(&mut self, other: Size) {
+        self.items -= other.items;
+        self.content -= other.content;
+        self.bytes -= other.bytes;
+    }
+}
+
 /// By how much the size of a node has changed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Change {
@@ -132,6 +191,17 @@ struct Change {
 }
 
 impl Size {
+    /// What has changed since this was the size.
+    fn since(self, before: Size) -> Change {
+        let changed = |now: usize, before: usize| now as isize - before as isize;
+        Change {
+            items: changed(self.items, before.items),
+            content: changed(self.content, before.content),
+            bytes: changed(self.bytes, before.bytes),
+        }
+    }
+
+    #[inline]
     fn changed(self, change: Change) -> Size {
         let Change { items, content, bytes } = change;
         let changed =
@@ -174,9 +244,9 @@ impl Discarded {
     /// Frees a node, unless another tree shares it, and returns how many items it held, at least one.
     pub(super) fn drop_some(&mut self) -> usize {
         match self.0.pop() {
-            Some(Node::Leaf(leaf)) => Arc::into_inner(leaf).map_or(1, |leaf| leaf.count().max(1)),
+            Some(Node::Leaf(leaf)) => Arc::try_unwrap(leaf).map_or(1, |leaf| leaf.count().max(1)),
             Some(Node::Inner(children)) => {
-                self.0.extend(Arc::into_inner(children).into_iter().flat_map(|children| children.nodes));
+                self.0.extend(Arc::try_unwrap(children).into_iter().flat_map(|children| children.nodes));
                 1
             }
             None => 1,
@@ -224,14 +294,7 @@ impl Node {
         let bytes = self.own_bytes();
         match self {
             Node::Leaf(leaf) => Size { items: leaf.count(), content: leaf.byte_count(), bytes },
-            Node::Inner(children) => {
-                let mut size = Size { bytes, ..Size::default() };
-                for at in 0..children.len() {
-                    size += children.size(at);
-                    size.bytes += children.rest[at].bound.len();
-                }
-                size
-            }
+            Node::Inner(children) => Size { bytes: bytes + children.below.bytes, ..children.below },
         }
     }
 
@@ -249,77 +312,74 @@ impl Node {
     }
 }
 
-impl Child {
-    fn of(node: Node, bound: Box<[u8]>) -> Child {
-        Child { bound, size: node.size(), node }
-    }
-}
-
 impl Inner {
     /// Memory beside the node's own.
     fn own_bytes(&self) -> usize {
-        size_of::<Inner>() + self.rest.capacity() * size_of::<Rest>()
+        size_of::<Inner>() + self.bounds.capacity() * size_of::<Box<[u8]>>()
     }
 
     fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    fn size(&self, at: usize) -> Size {
-        let Rest { content, bytes, .. } = self.rest[at];
-        Size { items: self.items[at], content, bytes }
-    }
-
-    fn set_size(&mut self, at: usize, size: Size) {
-        self.items[at] = size.items;
-        (self.rest[at].content, self.rest[at].bytes) = (size.content, size.bytes);
-    }
-
-    fn measure(&mut self, at: usize) {
-        let size = self.nodes[at].size();
-        self.set_size(at, size);
+    /// Notes that a child's size has changed.
+    #[inline]
+    fn note(&mut self, at: usize, change: Change) {
+        self.items[at] = self.items[at].strict_add_signed(change.items);
+        self.below = self.below.changed(change);
     }
 
     fn insert(&mut self, at: usize, child: Child) {
-        let Child { bound, size: Size { items, content, bytes }, node } = child;
-        self.leads.insert(at, lead_of(&bound));
-        self.nodes.insert(at, node);
-        self.items.insert(at, items);
-        self.rest.insert(at, Rest { bound, content, bytes });
+        let size = child.size();
+        self.below += size;
+        self.leads.insert(at, lead_of(&child.bound));
+        self.nodes.insert(at, child.node);
+        self.items.insert(at, size.items);
+        self.bounds.insert(at, child.bound);
     }
 
-    fn remove(&mut self, at: usize) -> (Node, usize) {
-        self.rest.remove(at);
+    fn remove(&mut self, at: usize) -> Child {
         self.leads.remove(at);
-        (self.nodes.remove(at), self.items.remove(at))
+        self.items.remove(at);
+        let child = Child { node: self.nodes.remove(at), bound: self.bounds.remove(at) };
+        self.below -= child.size();
+        child
     }
 
     fn split_off(&mut self, at: usize) -> Inner {
-        let right = Inner {
-            leads: self.leads.drain(at..).collect(),
+        let mut right = Inner {
+            below: Size::default(),
+            leads: self.leads.split_off(at),
             nodes: self.nodes.drain(at..).collect(),
             items: self.items.drain(at..).collect(),
-            rest: self.rest.split_off(at),
+            bounds: self.bounds.split_off(at),
         };
-        self.rest.shrink_to_fit();
+        self.bounds.shrink_to_fit();
+        for (node, bound) in right.nodes.iter().zip(&right.bounds) {
+            right.below += node.size();
+            right.below.bytes += bound.len();
+        }
+        self.below -= right.below;
         right
     }
 
     /// Appends the children of the next node, whose bound is given.
     fn append(&mut self, more: &Inner, bound: Box<[u8]>) {
         let seam = self.len();
-        self.leads.extend(more.leads.iter().copied());
+        self.below += more.below;
+        self.below.bytes = self.below.bytes + bound.len() - more.bounds[0].len();
+        self.leads.0[seam..seam + more.len()].copy_from_slice(&more.leads.0[..more.len()]);
         self.nodes.extend(more.nodes.iter().cloned());
         self.items.extend(more.items.iter().copied());
-        self.rest.extend_from_slice(&more.rest);
-        self.leads[seam] = lead_of(&bound);
-        self.rest[seam].bound = bound;
+        self.bounds.extend_from_slice(&more.bounds);
+        self.leads.0[seam] = lead_of(&bound);
+        self.bounds[seam] = bound;
     }
 
     #[inline]
     fn is_above(&self, at: usize, lead: u64, key: &[u8]) -> bool {
-        let bound_lead = self.leads[at];
-        if bound_lead == lead { *self.rest[at].bound > *key } else { bound_lead > lead }
+        let bound_lead = self.leads.0[at];
+        if bound_lead == lead { *self.bounds[at] > *key } else { bound_lead > lead }
     }
 
     /// The child that holds the item of this rank, or into which an item goes that gets this rank, and the number of items
@@ -344,8 +404,7 @@ impl Inner {
     /// In an ordered tree, the child that holds a key or would.
     #[inline]
     fn child_with(&self, lead: u64, key: &[u8]) -> usize {
-        // A sum takes no branch that depends on the key: which way a search by halves goes cannot be predicted.
-        let mut at: usize = self.leads[1..].iter().map(|bound_lead| usize::from(*bound_lead < lead)).sum();
+        let mut at = self.leads.count_less(lead);
         while at + 1 < self.len() && !self.is_above(at + 1, lead, key) {
             at += 1;
         }
@@ -394,7 +453,9 @@ fn insert(node: &mut Node, spot: Spot<'_>, item: &[u8], shape: Shape) -> Added {
             });
             let bounds: Vec<Box<[u8]>> = bounds.map(Into::into).collect();
             let more = more.into_iter().zip(bounds);
-            Added::Divided(more.map(|(leaf, bound)| Child::of(Node::Leaf(leaf.into()), bound)).collect())
+            Added::Divided(
+                more.map(|(leaf, bound)| Child { bound, node: Node::Leaf(Arc::new(leaf)) }).collect(),
+            )
         }
         Node::Inner(children) => {
             let children = Arc::make_mut(children);
@@ -408,15 +469,22 @@ fn insert(node: &mut Node, spot: Spot<'_>, item: &[u8], shape: Shape) -> Added {
                     (usize::from(*at), Spot::Found { path, rank, at: offset })
                 }
             };
+            let before = children.nodes[at].size();
             let more = match insert(&mut children.nodes[at], below, item, shape) {
                 Added::InPlace(change) => {
-                    children.set_size(at, children.size(at).changed(change));
+                    if let Node::Leaf(leaf) = &mut children.nodes[at]
+                        && shape.is_ordered
+                        && leaf.needs_marks()
+                    {
+                        Arc::make_mut(leaf).mark();
+                    }
+                    children.note(at, change);
                     let bytes = change.bytes + node.own_bytes() as isize - bytes_before;
                     return Added::InPlace(Change { bytes, ..change });
                 }
                 Added::Divided(more) => more,
             };
-            children.measure(at);
+            children.note(at, children.nodes[at].size().since(before));
             for (child, at) in more.into_iter().zip(at + 1..) {
                 children.insert(at, child);
             }
@@ -430,8 +498,8 @@ fn insert(node: &mut Node, spot: Spot<'_>, item: &[u8], shape: Shape) -> Added {
                 _ => children.len() / 2,
             };
             let right = children.split_off(cut);
-            let bound = right.rest[0].bound.clone();
-            Added::Divided(vec![Child::of(Node::Inner(right.into()), bound)])
+            let bound = right.bounds[0].clone();
+            Added::Divided(vec![Child { bound, node: Node::Inner(Arc::new(right)) }])
         }
     }
 }
@@ -495,23 +563,15 @@ fn remove(node: &mut Node, from: usize, to: usize, shape: Shape, discarded: &mut
             let children = Arc::make_mut(children);
             let (first, mut before) = children.child_for(from, None);
             let (mut at, mut from) = (first, from);
-            let mut left = to - from;
+            let (mut left, below) = (to - from, children.below);
             while left > 0 {
-                let size = children.size(at);
-                let (start, count) = (from - before, left.min(size.items - (from - before)));
-                if count == size.items {
-                    change.items -= size.items as isize;
-                    change.content -= size.content as isize;
-                    change.bytes -= (size.bytes + children.rest[at].bound.len()) as isize;
-                    let (node, items) = children.remove(at);
-                    discarded.take(node, items);
+                let items = children.items[at];
+                let (start, count) = (from - before, left.min(items - (from - before)));
+                if count == items {
+                    discarded.take(children.remove(at).node, items);
                 } else {
-                    let node = &mut children.nodes[at];
-                    let less = remove(node, start, start + count, shape, discarded);
-                    children.set_size(at, size.changed(less));
-                    change.items += less.items;
-                    change.content += less.content;
-                    change.bytes += less.bytes;
+                    let less = remove(&mut children.nodes[at], start, start + count, shape, discarded);
+                    children.note(at, less);
                     before += children.items[at];
                     at += 1;
                 }
@@ -520,8 +580,9 @@ fn remove(node: &mut Node, from: usize, to: usize, shape: Shape, discarded: &mut
             }
             // The children at both ends of the gap may be small now.
             for at in (first.saturating_sub(1)..=first + 1).rev() {
-                change.bytes += join(children, at, shape);
+                join(children, at, shape);
             }
+            change = children.below.since(below);
         }
     }
     change.bytes += node.own_bytes() as isize - bytes_before;
@@ -543,7 +604,7 @@ fn overwrite(node: &mut Node, rank: usize, item: &[u8]) -> isize {
             let (at, before) = children.child_for(rank, None);
             let bytes = overwrite(&mut children.nodes[at], rank - before, item);
             if bytes != 0 {
-                children.rest[at].bytes = children.rest[at].bytes.saturating_add_signed(bytes);
+                children.below.bytes = children.below.bytes.strict_add_signed(bytes);
             }
             bytes
         }
@@ -551,39 +612,29 @@ fn overwrite(node: &mut Node, rank: usize, item: &[u8]) -> isize {
     below + bytes_before.map_or(0, |before| node.own_bytes() as isize - before)
 }
 
-/// Makes one of a child and the next one, if they are small, and returns by how much the memory of what is below the
-/// children's node has changed.
-fn join(children: &mut Inner, at: usize, shape: Shape) -> isize {
-    if at + 1 >= children.len() {
-        return 0;
-    }
-    // A leaf's content is its bytes, so a leaf that is too large is not looked at.
-    let (left, right) = (children.size(at), children.size(at + 1));
-    let is_small = match &children.nodes[at] {
-        Node::Leaf(_) => {
-            left.content + right.content <= shape.leaf_bytes() * 3 / 4
-                && left.items + right.items <= shape.leaf_items() * 3 / 4
+/// Makes one of a child and the next one, if they are small.
+fn join(children: &mut Inner, at: usize, shape: Shape) {
+    let [left, right, ..] = &children.nodes[at.min(children.len())..] else { return };
+    let is_small = match (left, right) {
+        // A leaf's content is its bytes.
+        (Node::Leaf(left), Node::Leaf(right)) => {
+            left.byte_count() + right.byte_count() <= shape.leaf_bytes() * 3 / 4
+                && left.count() + right.count() <= shape.leaf_items() * 3 / 4
         }
-        Node::Inner(node) if node.len() > FANOUT * 3 / 4 => false,
-        Node::Inner(node) => match &children.nodes[at + 1] {
-            Node::Inner(more) => node.len() + more.len() <= FANOUT * 3 / 4,
-            Node::Leaf(_) => unreachable!("the children of a node have the same height"),
-        },
+        (Node::Inner(left), Node::Inner(right)) => left.len() + right.len() <= FANOUT * 3 / 4,
+        _ => unreachable!("the children of a node have the same height"),
     };
     if !is_small {
-        return 0;
+        return;
     }
-    let bound = std::mem::take(&mut children.rest[at + 1].bound);
-    let mut change = -((left.bytes + right.bytes + bound.len()) as isize);
-    let (next, _) = children.remove(at + 1);
-    match (&mut children.nodes[at], &next) {
+    let next = children.remove(at + 1);
+    let before = children.nodes[at].size();
+    match (&mut children.nodes[at], &next.node) {
         (Node::Leaf(left), Node::Leaf(right)) => Arc::make_mut(left).append(right.view()),
-        (Node::Inner(left), Node::Inner(more)) => Arc::make_mut(left).append(more, bound),
+        (Node::Inner(left), Node::Inner(more)) => Arc::make_mut(left).append(more, next.bound),
         _ => unreachable!("the children of a node have the same height"),
     }
-    children.measure(at);
-    change += children.size(at).bytes as isize;
-    change
+    children.note(at, children.nodes[at].size().since(before));
 }
 
 impl Tree {
@@ -604,7 +655,7 @@ impl Tree {
             self.root = None;
         } else {
             if !matches!(self.root, Some(Node::Leaf(_))) {
-                self.root = Some(Node::Leaf(Arc::default()));
+                self.root = Some(Node::Leaf(Arc::new(Leaf::default())));
             }
             let Some(Node::Leaf(leaf)) = &mut self.root else { unreachable!("it has just been made one") };
             Arc::make_mut(leaf).load(piece);
@@ -661,7 +712,7 @@ impl Tree {
 
     fn insert_at(&mut self, spot: Spot<'_>, item: &[u8]) {
         match &mut self.root {
-            None => self.root = Some(Node::Leaf(Leaf::of(item).into())),
+            None => self.root = Some(Node::Leaf(Arc::new(Leaf::of(item)))),
             Some(root) => {
                 let more = match insert(root, spot, item, self.shape) {
                     Added::InPlace(change) => return self.size = self.size.changed(change),
@@ -669,9 +720,9 @@ impl Tree {
                 };
                 if !more.is_empty() {
                     let mut above = Inner::default();
-                    above.insert(0, Child::of(root.clone(), Box::default()));
+                    above.insert(0, Child { bound: Box::default(), node: root.clone() });
                     more.into_iter().zip(1..).for_each(|(child, at)| above.insert(at, child));
-                    *root = Node::Inner(above.into());
+                    *root = Node::Inner(Arc::new(above));
                 }
             }
         }
@@ -742,18 +793,23 @@ impl Tree {
                 assert!(leaf.count() > 0);
                 return 0;
             };
-            assert!((1..=FANOUT).contains(&children.len()) && children.rest.len() == children.len());
+            assert!((1..=FANOUT).contains(&children.len()) && children.bounds.len() == children.len());
             let heights: Vec<usize> = children.nodes.iter().map(|node| check(node, shape)).collect();
             assert!(heights.iter().all(|height| *height == heights[0]), "all leaves are equally deep");
-            assert!(children.leads.len() == children.len() && children.items.len() == children.len());
-            for (at, (node, Rest { bound, .. })) in children.nodes.iter().zip(&children.rest).enumerate() {
-                assert_eq!(children.size(at), node.size());
+            assert_eq!(children.items.len(), children.len());
+            assert!(children.leads.0[children.len()..].iter().all(|lead| *lead == u64::MAX));
+            let mut below = Size::default();
+            for (at, (node, bound)) in children.nodes.iter().zip(&children.bounds).enumerate() {
+                assert_eq!(children.items[at], node.size().items);
+                below += node.size();
+                below.bytes += bound.len();
                 if at > 0 && shape.is_ordered {
-                    assert_eq!(children.leads[at], lead_of(bound));
+                    assert_eq!(children.leads.0[at], lead_of(bound));
                     assert!(children.nodes[at - 1].end_item(true) < &**bound);
                     assert!(&**bound <= node.end_item(false));
                 }
             }
+            assert_eq!(children.below, below);
             heights[0] + 1
         }
         let Some(root) = &self.root else { return assert_eq!(self.size, Size::default()) };

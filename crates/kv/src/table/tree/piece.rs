@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Pieces are short, so an item is found by walking; where all items have the same length, without that. Such a piece may
-//! be *bare*: without the lengths.
+//! be *bare*: without the lengths. Where lengths differ, the leaves of large trees have *marks*: some places from which a
+//! walk may begin.
 
 use std::hint::select_unpredictable;
 
@@ -98,6 +99,20 @@ fn lead_in(bytes: &[u8], item: std::ops::Range<usize>) -> u64 {
     }
 }
 
+/// The place of an item.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mark {
+    rank: u16,
+    /// The offset at which it begins.
+    at: u16,
+}
+
+/// About a quarter, a half and three quarters of the way; all zero if there are none.
+type Marks = [Mark; 3];
+
+/// The fewest items for which marks pay off.
+const MARKED_ITEMS: usize = if cfg!(test) { 3 } else { 16 };
+
 /// A read-only view of a piece.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::table) struct Piece<'a> {
@@ -107,11 +122,12 @@ pub(in crate::table) struct Piece<'a> {
     stride: usize,
     /// Whether items have no lengths in front.
     is_bare: bool,
+    marks: Marks,
 }
 
 impl<'a> Piece<'a> {
     pub(in crate::table) const EMPTY: Piece<'static> =
-        Piece { bytes: &[], count: 0, stride: 0, is_bare: false };
+        Piece { bytes: &[], count: 0, stride: 0, is_bare: false, marks: [Mark { rank: 0, at: 0 }; 3] };
 
     pub(in crate::table) fn new(bytes: &'a [u8], count: usize) -> Piece<'a> {
         Piece { bytes, count, ..Piece::EMPTY }
@@ -124,7 +140,7 @@ impl<'a> Piece<'a> {
     pub(in crate::table) fn bare(bytes: &'a [u8], count: usize) -> Piece<'a> {
         let stride = bytes.len() / count;
         assert!(stride > 0 && stride * count == bytes.len(), "items without lengths have the same one");
-        Piece { bytes, count, stride, is_bare: true }
+        Piece { bytes, count, stride, is_bare: true, ..Piece::EMPTY }
     }
 
     /// The range of the item that begins at an offset.
@@ -182,8 +198,13 @@ impl<'a> Piece<'a> {
     /// items are in order.
     pub(super) fn find(self, key: &[u8]) -> (usize, usize, bool) {
         let lead = lead_of(key);
-        let from = if self.stride > 0 { self.last_with_less(lead) } else { 0 };
-        let mut at = from * self.stride;
+        let (from, mut at) = match self.stride {
+            0 => self.last_mark_with_less(lead),
+            stride => {
+                let from = self.last_with_less(lead);
+                (from, from * stride)
+            }
+        };
         for rank in from..self.count {
             let range = self.item_at(at);
             let end = range.end;
@@ -201,6 +222,24 @@ impl<'a> Piece<'a> {
             at = end;
         }
         (self.count, self.bytes.len(), false)
+    }
+
+    /// The rank and the offset of the last marked item whose first bytes are less, or of the first item.
+    #[inline]
+    fn last_mark_with_less(self, lead: u64) -> (usize, usize) {
+        let mut last = Mark::default();
+        for mark in self.marks {
+            // Without marks, this looks at the first item.
+            let at = usize::from(mark.at);
+            let is_less = at < self.bytes.len() && lead_in(self.bytes, self.item_at(at)) < lead;
+            // Not branches, as below.
+            let (rank, at) = (
+                select_unpredictable(is_less, mark.rank, last.rank),
+                select_unpredictable(is_less, mark.at, last.at),
+            );
+            last = Mark { rank, at };
+        }
+        (last.rank.into(), last.at.into())
     }
 
     /// The last item whose first bytes are less, or the first item, where all have the same length.
@@ -258,10 +297,15 @@ pub(super) struct Leaf {
     bytes: Vec<u8>,
     /// Where the items begin.
     start: usize,
-    count: usize,
+    count: u32,
     /// Bytes that each item takes; 0 if they are not known to be the same for all.
-    stride: usize,
+    stride: u32,
+    marks: Marks,
 }
+
+/// What a search looks at first is together in memory.
+const _: () =
+    assert!(size_of::<Leaf>() + size_of::<usize>() <= 64, "a leaf and its count of owners fill one line");
 
 impl Leaf {
     pub(super) fn of(item: &[u8]) -> Leaf {
@@ -271,11 +315,50 @@ impl Leaf {
     }
 
     pub(super) fn view(&self) -> Piece<'_> {
-        Piece { bytes: &self.bytes[self.start..], count: self.count, stride: self.stride, is_bare: false }
+        let (count, stride) = (self.count(), self.stride as usize);
+        Piece { bytes: &self.bytes[self.start..], count, stride, is_bare: false, marks: self.marks }
     }
 
     pub(super) fn count(&self) -> usize {
-        self.count
+        self.count as usize
+    }
+
+    /// Whether a walk is long for the lack of marks, or of better ones.
+    #[inline]
+    pub(super) fn needs_marks(&self) -> bool {
+        let count = self.count();
+        let [first, second, third] = self.marks.map(|mark| usize::from(mark.rank));
+        let longest = first.max(second - first).max(third - second).max(count - third);
+        self.stride == 0 && longest > count / 2 && (MARKED_ITEMS..=u16::MAX.into()).contains(&count)
+    }
+
+    /// Places the marks. A walk over all items.
+    pub(super) fn mark(&mut self) {
+        let (view, quarter) = (self.view(), self.count() / 4);
+        let (mut rank, mut at) = (0, 0);
+        let marks = [1, 2, 3].map(|quarters| {
+            while rank < quarters * quarter {
+                (rank, at) = (rank + 1, view.item_at(at).end);
+            }
+            Some(Mark { rank: rank.try_into().ok()?, at: at.try_into().ok()? })
+        });
+        // One item may be too long for that.
+        self.marks = marks.map(|mark| mark.unwrap_or_default());
+        if marks.contains(&None) {
+            self.marks = Marks::default();
+        }
+    }
+
+    /// Moves the marks behind an offset along with their items: so many more items and bytes are in front of them.
+    fn shift_marks(&mut self, from: usize, items: u16, bytes: usize) {
+        for mark in &mut self.marks {
+            if mark.rank > 0 && usize::from(mark.at) >= from {
+                match usize::from(mark.at).checked_add(bytes).and_then(|at| at.try_into().ok()) {
+                    Some(at) => *mark = Mark { rank: mark.rank + items, at },
+                    None => return self.marks = Marks::default(),
+                }
+            }
+        }
     }
 
     pub(super) fn byte_count(&self) -> usize {
@@ -295,7 +378,8 @@ impl Leaf {
             self.bytes.extend_from_slice(piece.bytes);
         }
         let stride = if piece.is_bare { item_bytes(piece.stride) } else { piece.stride };
-        (self.start, self.count, self.stride) = (0, piece.count, stride);
+        (self.start, self.count, self.stride) = (0, piece.count as u32, stride as u32);
+        self.marks = Marks::default();
     }
 
     pub(super) fn insert(&mut self, rank: usize, item: &[u8]) {
@@ -306,6 +390,7 @@ impl Leaf {
     pub(super) fn insert_at(&mut self, rank: usize, at: usize, item: &[u8]) {
         debug_assert_eq!(at, self.view().offset(rank));
         let needed = item_bytes(item.len());
+        self.shift_marks(at, 1, needed);
         let at = if rank == 0 && self.count > 0 {
             self.make_room_in_front(needed);
             self.start -= needed;
@@ -318,7 +403,7 @@ impl Leaf {
             at
         };
         write_item(item, &mut self.bytes[at..at + needed]);
-        self.stride = if self.count == 0 || self.stride == needed { needed } else { 0 };
+        self.stride = if self.count == 0 || self.stride as usize == needed { needed as u32 } else { 0 };
         self.count += 1;
     }
 
@@ -362,7 +447,8 @@ impl Leaf {
             0 => self.start += end,
             _ => drop(self.bytes.drain(self.start + start..self.start + end)),
         }
-        self.count -= to - from;
+        self.count -= (to - from) as u32;
+        self.marks = Marks::default();
         let held = self.byte_count();
         if self.bytes.capacity() > 2 * held + 64 {
             self.close_front();
@@ -388,36 +474,41 @@ impl Leaf {
     /// Takes out the items from `rank` on.
     pub(super) fn split_off(&mut self, rank: usize) -> Leaf {
         let bytes = self.bytes.split_off(self.start + self.view().offset(rank));
-        let count = self.count - rank;
-        self.count = rank;
+        let count = self.count - rank as u32;
+        self.count = rank as u32;
+        self.marks = Marks::default();
         self.shrink();
-        Leaf { bytes, start: 0, count, stride: self.stride }
+        Leaf { bytes, start: 0, count, stride: self.stride, marks: Marks::default() }
     }
 
     /// Asserts that items are as long as it is known of them.
     #[cfg(test)]
     pub(super) fn check_invariants(&self) {
         assert!(self.start <= self.bytes.len());
-        assert_eq!(self.view().iter().count(), self.count);
-        let is_uniform = self.view().iter().all(|item| item_bytes(item.len()) == self.stride);
+        assert_eq!(self.view().iter().count(), self.count());
+        let is_uniform = self.view().iter().all(|item| item_bytes(item.len()) == self.stride as usize);
         assert!(self.stride == 0 || is_uniform);
+        assert!(self.marks.is_sorted_by_key(|mark| mark.rank));
+        for Mark { rank, at } in self.marks {
+            assert_eq!(self.view().offset(rank.into()), at.into(), "a mark is where its item begins");
+        }
     }
 
     /// The rank at which half of the bytes are in front; neither 0 nor the end.
     pub(super) fn middle(&self) -> usize {
         let (bytes, mut at) = (self.view().bytes(), 0);
-        let rank = (0..self.count).take_while(|_| {
+        let rank = (0..self.count()).take_while(|_| {
             at = item_at(bytes, at).end;
             at * 2 <= bytes.len()
         });
-        rank.count().clamp(1, self.count.max(2) - 1)
+        rank.count().clamp(1, self.count().max(2) - 1)
     }
 
     pub(super) fn append(&mut self, other: Piece<'_>) {
         assert!(!other.is_bare, "the items of leaves have lengths");
         self.bytes.extend_from_slice(other.bytes);
-        self.count += other.count;
-        if self.stride != other.stride {
+        self.count += other.count as u32;
+        if self.stride as usize != other.stride {
             self.stride = 0;
         }
     }
