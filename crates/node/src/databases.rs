@@ -93,6 +93,8 @@ struct Move {
     seen: (u64, Version, Version),
     /// The version of the copy.
     copied: Version,
+    /// Why the original was not removed, if it had not changed.
+    refusal: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +133,7 @@ impl Moves {
                 self.latest += 1;
                 let (attempts, stage, seen, copied) = (0, Stage::Look, (0, 0, 0), 0);
                 let key = key.to_vec();
-                let begun = Move { ticket, from, to, key, attempts, stage, seen, copied };
+                let begun = Move { ticket, from, to, key, attempts, stage, seen, copied, refusal: None };
                 begun.ask(cx, self.latest, follows);
                 self.under_way.insert(self.latest, begun);
             }
@@ -278,7 +280,10 @@ impl Move {
             }
             (Stage::Take, Some(Reply::Array(_))) => Next::Answer(1),
             // The original has changed since it was copied.
-            (Stage::Take, Some(Reply::NullArray)) => Next::Stage(Stage::LookBack),
+            (Stage::Take, Some(Reply::NullArray)) => {
+                self.refusal = None;
+                Next::Stage(Stage::LookBack)
+            }
             (Stage::TakeBack, Some(Reply::Array(_) | Reply::NullArray)) => self.again(),
             _ => self.after_failure(Outcome::Refused, reply),
         }
@@ -288,10 +293,11 @@ impl Move {
         self.attempts += 1;
         match self.attempts < ATTEMPTS {
             true => Next::Stage(Stage::Look),
-            false => Next::Error(
-                Outcome::Refused,
-                "TRYAGAIN the key was changed each time it was copied; it was not moved".into(),
-            ),
+            false => {
+                let changed =
+                    || "TRYAGAIN the key was changed each time it was copied; it was not moved".into();
+                Next::Error(Outcome::Refused, self.refusal.take().unwrap_or_else(changed))
+            }
         }
     }
 
@@ -301,7 +307,7 @@ impl Move {
     }
 
     /// What comes after an answer that says that a step was not taken, or may not have been.
-    fn after_failure(&self, result: Outcome, reply: &[u8]) -> Next {
+    fn after_failure(&mut self, result: Outcome, reply: &[u8]) -> Next {
         let text = match Reply::first(reply) {
             Reply::Error(error) => String::from_utf8_lossy(error).into_owned(),
             _ => "ERR a group has answered something else than it was asked".into(),
@@ -310,7 +316,10 @@ impl Move {
             Stage::Look | Stage::Read => Next::Error(Outcome::Refused, text),
             Stage::Store if result != Outcome::Unknown => Next::Error(Outcome::Refused, text),
             // The original is where it was.
-            Stage::Take if result != Outcome::Unknown => Next::Stage(Stage::LookBack),
+            Stage::Take if result != Outcome::Unknown => {
+                self.refusal = Some(text);
+                Next::Stage(Stage::LookBack)
+            }
             _ => Next::Error(Outcome::Unknown, self.in_both(&format!("was not moved wholly ({text})"))),
         }
     }

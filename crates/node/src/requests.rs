@@ -25,8 +25,8 @@ const NOAUTH: &str = "NOAUTH Authentication required.";
 pub(crate) enum Admitted {
     /// Nothing, for now: it was refused, or a pause holds it back.
     Not,
-    /// It is this command, which is carried out.
-    Command(Found),
+    /// It is this command, which is carried out, of a client that has selected this database.
+    Command(Found, u8),
     /// It is this command, which is queued after `MULTI`.
     Queued(Found),
     /// It is of a part of the server: see [`internal`].
@@ -111,7 +111,7 @@ pub(crate) fn admit(
     cx.clients.statistics.called(found.number);
     match session.is_gathering() && !ends_or_escapes_a_transaction(found.spec.handler) {
         true => Admitted::Queued(found),
-        false => Admitted::Command(found),
+        false => Admitted::Command(found, database),
     }
 }
 
@@ -269,12 +269,12 @@ impl HeldCalls {
 
 /// What arguments are parsed with.
 #[inline]
-pub(crate) fn parsed_with(cx: &Context, client: ClientId) -> command::Context {
+pub(crate) fn parsed_with(cx: &Context, database: u8) -> command::Context {
     command::Context {
         now_ms: cx.now.unix_ms,
         value_bytes_max: cx.parameters.value_bytes_max(),
         stream_node_entries: cx.parameters.stream_node_entries(),
-        database: cx.clients.sessions.get(client).map_or(0, |session| session.database),
+        database,
         encodings: cx.parameters.encodings(),
     }
 }
@@ -454,7 +454,8 @@ fn internal_command<'a>(
         (b"QUORATE.FETCH", 2) => Command::Fetch { key: argument(1) },
         // `SET` with all of its options, answered with the version.
         (b"QUORATE.PUT", 3..) => {
-            let context = command::Context { stream_node_entries: 0, ..parsed_with(cx, client) };
+            let database = cx.clients.sessions.get(client).map_or(0, |session| session.database);
+            let context = command::Context { stream_node_entries: 0, ..parsed_with(cx, database) };
             let command = command::set(arguments, scratch, &context).map_err(|error| error.to_string())?;
             if let Some(text) = refuses_fence(cx, client, &command) {
                 return Err(text);

@@ -48,7 +48,9 @@ impl Node {
         let Node { cx, http_guard, held_calls, scripts, .. } = self;
         match requests::admit(cx, (http_guard, held_calls), scripts, client, arguments) {
             Admitted::Not => {}
-            Admitted::Command(found) => self.take_command(client, found, arguments, &mut scratch),
+            Admitted::Command(found, database) => {
+                self.take_command(client, (found, database), arguments, &mut scratch);
+            }
             Admitted::Queued(found) => {
                 transactions::queue(cx, scripts, client, found, arguments, &mut scratch);
             }
@@ -64,13 +66,13 @@ impl Node {
     fn take_command(
         &mut self,
         client: ClientId,
-        found: Found,
+        (found, database): (Found, u8),
         arguments: Arguments<'_>,
         scratch: &mut Vec<u8>,
     ) {
         let cx = &mut self.cx;
         match found.spec.handler {
-            Handler::Data(parse) => match parse(arguments, scratch, &requests::parsed_with(cx, client)) {
+            Handler::Data(parse) => match parse(arguments, scratch, &requests::parsed_with(cx, database)) {
                 // By reference from here on: a copy would wait for what the parser has just written.
                 Ok(ref command) => match found.spec.wait.and_then(|wait| wait(arguments)) {
                     Some(wait_us) if self.waits.wait_for_elements(cx, client, command, wait_us) => {}

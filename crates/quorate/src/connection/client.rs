@@ -36,6 +36,18 @@ impl Reply {
     }
 }
 
+/// The server serves nobody without a password, and there was none.
+#[derive(Debug)]
+pub(crate) struct WantsPassword;
+
+impl std::fmt::Display for WantsPassword {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("it wants a password")
+    }
+}
+
+impl std::error::Error for WantsPassword {}
+
 /// A connection.
 pub(crate) struct Client {
     stream: BufReader<Stream>,
@@ -70,10 +82,13 @@ impl Client {
                 bail!("{address} refuses the password: {error}");
             }
         }
-        if let Reply::Error(error) = client.ask(&[b"PING"]).with_context(|| address.to_owned())? {
-            bail!("{address} does not serve: {error}");
+        match client.ask(&[b"PING"]).with_context(|| address.to_owned())? {
+            Reply::Error(error) if error.starts_with("NOAUTH ") => {
+                Err(WantsPassword).with_context(|| address.to_owned())
+            }
+            Reply::Error(error) => bail!("{address} does not serve: {error}"),
+            _ => Ok(client),
         }
-        Ok(client)
     }
 
     /// Sends a request and waits for its reply.

@@ -6,6 +6,7 @@ mod client;
 mod stream;
 mod tls;
 
+use client::WantsPassword;
 pub(crate) use client::{Client, Reply, put_request};
 pub(crate) use stream::Stream;
 pub(crate) use tls::{FOR_CLUSTERS, FOR_OLD_SERVERS, Tls, Trust};
@@ -188,7 +189,7 @@ impl Cluster {
     /// It cannot be reached, is not trusted, or does not let this client in.
     pub(crate) fn connect(&self, address: &str, within: Duration) -> Result<Client> {
         match Client::connect(address, &self.credentials, self.tls.as_ref(), within) {
-            Err(error) if format!("{error:#}").contains("NOAUTH") => bail!(
+            Err(error) if error.is::<WantsPassword>() => bail!(
                 "{address}: it wants a password: name its file with --password-file, and the user with --user"
             ),
             outcome => outcome,
