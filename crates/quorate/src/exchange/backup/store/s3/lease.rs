@@ -181,7 +181,7 @@ impl Held {
         };
         match written {
             Ok(now) => *etag = now,
-            Err(failure) if failure.is_condition() || failure.status() == 404 => {
+            Err(failure) if failure.is_condition() || failure.is_missing() => {
                 // An earlier try may have come through, and its answer not.
                 match find(&self.remote)? {
                     Some(found) if found.content == self.content => *etag = found.etag,
@@ -218,7 +218,7 @@ fn find(remote: &Remote) -> Result<Option<Found>, Failure> {
     let action = GetObject::new(&remote.address.bucket, Some(&remote.address.credentials), &key);
     let answer = match remote.ask(&action, &[], &[]) {
         Ok(answer) => answer,
-        Err(failure) if failure.status() == 404 && failure.code() != "NoSuchBucket" => return Ok(None),
+        Err(failure) if failure.is_missing() => return Ok(None),
         Err(failure) => return Err(failure),
     };
     let time = |name: HeaderName| moment::parse_http(answer.headers.get(name)?.to_str().ok()?);

@@ -8,6 +8,8 @@ mod address;
 mod lease;
 mod object;
 mod remote;
+#[cfg(test)]
+mod tests;
 mod upload;
 
 use std::cell::RefCell;
@@ -36,7 +38,10 @@ impl Bucket {
     /// # Errors
     /// It names no bucket, or the environment says too little.
     pub(super) fn open(place: &str) -> Result<Bucket> {
-        let address = Address::find(place, |name| std::env::var(name).ok())?;
+        Bucket::at(Address::find(place, |name| std::env::var(name).ok())?)
+    }
+
+    fn at(address: Address) -> Result<Bucket> {
         Ok(Bucket { remote: Arc::new(Remote::new(address)?), lease: RefCell::new(None) })
     }
 }
@@ -50,9 +55,9 @@ impl Remote {
 
     /// An error about an object.
     fn about(&self, path: &str, failure: Failure) -> anyhow::Error {
-        match failure.code() {
-            "NoSuchKey" => anyhow!("{} is not there", self.name_of(path)),
-            _ => anyhow!(failure).context(self.name_of(path)),
+        match failure.is_missing() {
+            true => anyhow!("{} is not there", self.name_of(path)),
+            false => anyhow!(failure).context(self.name_of(path)),
         }
     }
 }
@@ -125,7 +130,7 @@ impl Store for Bucket {
         match self.remote.ask(&action, &[], &[]) {
             Ok(_) => Ok(()),
             // Some stores say so; and a first try may have removed it.
-            Err(failure) if failure.status() == 404 && failure.code() != "NoSuchBucket" => Ok(()),
+            Err(failure) if failure.is_missing() => Ok(()),
             Err(failure) => Err(self.remote.about(path, failure)),
         }
     }

@@ -32,8 +32,8 @@ const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Bytes of an answer that is no object.
-const ANSWER_BYTES: u64 = 16 << 20;
+/// Bytes of an answer that is read as a whole: more than of an object that is written as a whole.
+const ANSWER_BYTES: u64 = 64 << 20;
 
 /// An object store.
 pub(super) struct Remote {
@@ -201,7 +201,7 @@ impl Remote {
             bucket: self.address.bucket.name().to_owned(),
             status,
             code: element(text, "Code").unwrap_or_default(),
-            message: element(text, "Message").unwrap_or_default(),
+            message: element(text, "Message").unwrap_or_default().trim_end_matches('.').to_owned(),
             region: element(text, "Region").or_else(|| header.map(str::to_owned)),
             tries: 1,
         })
@@ -265,6 +265,11 @@ impl Failure {
             Failure::Refused(refusal) => refusal.status,
             Failure::Lost { .. } => 0,
         }
+    }
+
+    /// Whether the object is not there. A 404 may be about something else: the bucket, the keys, or no store at all.
+    pub(super) fn is_missing(&self) -> bool {
+        self.code() == "NoSuchKey"
     }
 
     /// Whether it may be done when it is tried again.
@@ -365,15 +370,15 @@ mod tests {
             let (host, bucket) = ("store:9000".to_owned(), "b".to_owned());
             let region = region.map(str::to_owned);
             let refusal =
-                Refusal { host, bucket, status, code: code.into(), message: "No.".into(), region, tries: 1 };
+                Refusal { host, bucket, status, code: code.into(), message: "No".into(), region, tries: 1 };
             Failure::Refused(refusal).to_string()
         };
-        let begins = "the store at store:9000 refuses it: 404 NoSuchBucket No.: make the bucket b";
+        let begins = "the store at store:9000 refuses it: 404 NoSuchBucket No: make the bucket b";
         assert!(text(404, "NoSuchBucket", None).starts_with(begins), "{}", text(404, "NoSuchBucket", None));
         assert!(text(301, "PermanentRedirect", Some("eu-west-1")).contains("set AWS_REGION to that"));
         assert!(text(403, "SignatureDoesNotMatch", None).contains("AWS_SECRET_ACCESS_KEY"));
         assert!(text(403, "AccessDenied", None).contains("must be allowed"));
-        assert!(text(500, "", None).ends_with("refuses it: 500 No."));
+        assert!(text(500, "", None).ends_with("refuses it: 500 No"));
     }
 
     #[test]
