@@ -168,8 +168,9 @@ impl Remote {
             return Ok((head.headers, body));
         }
         let mut text = Vec::new();
-        // The status says enough.
-        let _ = body.into_reader().take(ANSWER_BYTES).read_to_end(&mut text);
+        // What it is about decides what is done, and that is in the text.
+        let read = body.into_reader().take(ANSWER_BYTES).read_to_end(&mut text);
+        read.map_err(|error| self.lost(&error.into()))?;
         Err(self.refused(head.status.as_u16(), &head.headers, &String::from_utf8_lossy(&text)))
     }
 
