@@ -8,7 +8,7 @@ use ureq::BodyReader;
 use ureq::http::HeaderMap;
 use ureq::http::header::{CONTENT_LENGTH, ETAG, HeaderName, IF_MATCH, RANGE};
 
-use super::remote::{Failure, Refusal, Remote};
+use super::remote::{Failure, Remote};
 
 /// An object that is being read.
 pub(super) struct Object {
@@ -103,6 +103,6 @@ impl Remote {
 impl Failure {
     /// Whether the store has a condition for a request that does not hold.
     pub(super) fn is_condition(&self) -> bool {
-        matches!(self, Failure::Refused(Refusal { status: 412, .. }))
+        self.status() == 412
     }
 }

@@ -58,7 +58,7 @@ impl Answer {
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The store refuses it.
-    Refused(Refusal),
+    Refused(Box<Refusal>),
     /// There was no answer, or none that is understood.
     Lost { host: String, why: String, may_pass: bool },
 }
@@ -197,7 +197,7 @@ impl Remote {
     /// What an answer says that is no success.
     fn refused(&self, status: u16, headers: &HeaderMap, text: &str) -> Failure {
         let header = headers.get("x-amz-bucket-region").and_then(|region| region.to_str().ok());
-        Failure::Refused(Refusal {
+        Failure::Refused(Box::new(Refusal {
             host: self.address.host.clone(),
             bucket: self.address.bucket.name().to_owned(),
             status,
@@ -205,7 +205,7 @@ impl Remote {
             message: element(text, "Message").unwrap_or_default().trim_end_matches('.').to_owned(),
             region: element(text, "Region").or_else(|| header.map(str::to_owned)),
             tries: 1,
-        })
+        }))
     }
 
     /// What an error of the connection means. The address of a request is not repeated: its signature is in it.
@@ -277,7 +277,8 @@ impl Failure {
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Failure::Lost { may_pass, .. } => *may_pass,
-            Failure::Refused(Refusal { status, code, .. }) => {
+            Failure::Refused(refusal) => {
+                let (status, code) = (refusal.status, &refusal.code);
                 matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
                     || [
                         "SlowDown",
@@ -308,7 +309,7 @@ impl fmt::Display for Failure {
             Failure::Refused(refusal) => refusal,
             Failure::Lost { host, why, .. } => return write!(out, "the store at {host}: {why}"),
         };
-        let Refusal { host, bucket, status, code, message, region, tries } = refusal;
+        let Refusal { host, bucket, status, code, message, region, tries } = &**refusal;
         write!(out, "the store at {host} refuses it: {status}")?;
         for said in [code, message].into_iter().filter(|said| !said.is_empty()) {
             write!(out, " {said}")?;
@@ -372,7 +373,7 @@ mod tests {
             let region = region.map(str::to_owned);
             let refusal =
                 Refusal { host, bucket, status, code: code.into(), message: "No".into(), region, tries: 1 };
-            Failure::Refused(refusal).to_string()
+            Failure::Refused(Box::new(refusal)).to_string()
         };
         let begins = "the store at store:9000 refuses it: 404 NoSuchBucket No: make the bucket b";
         assert!(text(404, "NoSuchBucket", None).starts_with(begins), "{}", text(404, "NoSuchBucket", None));
