@@ -76,7 +76,10 @@ fn serve(mut client: TcpStream, shared: &Shared) {
         true => (503, String::new(), b"<Error><Code>SlowDown</Code></Error>".to_vec()),
         false => objects.answer(&request),
     };
-    let length = if request.method == "HEAD" { 0 } else { body.len() };
+    let length = body.len();
+    if request.method == "HEAD" {
+        body.clear();
+    }
     if is_lost {
         body.truncate(length / 2);
         if body.is_empty() {
