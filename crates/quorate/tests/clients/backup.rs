@@ -380,8 +380,8 @@ fn what_would_mix_things_up_is_refused() {
     // A backup of another cluster goes on from none of these.
     let said = back_up(&other, folder, &[]);
     assert!(said.contains("1 shards copied"), "{said}");
-    let (code, said) = quorate(&["backup", "--to", "s3://bucket/shop"]);
-    assert!(code == 1 && said.contains("no way to s3://"), "{said}");
+    let (code, said) = quorate(&["backup", "--to", "gs://bucket/shop"]);
+    assert!(code == 1 && said.contains("no way to gs://"), "{said}");
 }
 
 #[test]

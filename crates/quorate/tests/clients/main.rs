@@ -28,6 +28,7 @@ mod locks;
 mod page;
 mod queues;
 mod redisson;
+mod s3;
 mod scripts;
 mod sealed;
 mod support;

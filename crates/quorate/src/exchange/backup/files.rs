@@ -2,14 +2,13 @@
 //!
 //! The checksums are SHA-256, one for each block of [`BLOCK_BYTES`]: so a damaged file is refused with the place.
 
-use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::Path;
+use std::io::{self, Read, Write};
 
-use anyhow::{Context as _, Result, ensure};
-use rustix::fs::{Advice, fadvise};
+use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+
+use super::store::NewFile;
 
 /// Bytes that have one checksum.
 pub(super) const BLOCK_BYTES: u64 = 16 << 20;
@@ -79,38 +78,33 @@ impl Summing {
 
 /// A new file that is being written.
 pub(super) struct Writer {
-    file: BufWriter<File>,
+    /// What errors call it.
+    name: String,
+    file: Box<dyn NewFile>,
     summing: Summing,
 }
 
 impl Writer {
-    /// Creates the file.
-    ///
-    /// # Errors
-    /// It cannot be, or is there.
-    pub(super) fn create(path: &Path) -> Result<Writer> {
-        let file = File::create_new(path).with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(Writer { file: BufWriter::with_capacity(1 << 20, file), summing: Summing::default() })
+    pub(super) fn new(name: String, file: Box<dyn NewFile>) -> Writer {
+        Writer { name, file, summing: Summing::default() }
     }
 
-    /// Has all of it on the disk, and forgotten by the page cache as far as that can be asked for: so who reads it back
-    /// reads what the disk has.
+    /// Has all of it stored.
     ///
     /// # Errors
-    /// That of the file.
-    pub(super) fn end(mut self) -> io::Result<Sums> {
+    /// It is not.
+    pub(super) fn end(mut self) -> Result<Sums> {
         self.summing.end(|_, _| Ok::<(), io::Error>(()))?;
-        let file = self.file.into_inner().map_err(|error| error.into_error())?;
-        file.sync_all()?;
-        // Only advice.
-        let _ = fadvise(&file, 0, None, Advice::DontNeed);
+        self.file.end().with_context(|| format!("cannot write {}", self.name))?;
         Ok(self.summing.sums)
     }
 }
 
 impl Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write_all(bytes)?;
+        let written = self.file.write_all(bytes);
+        written
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot write {}: {error}", self.name)))?;
         self.summing.take(bytes, |_, _| Ok::<(), io::Error>(()))?;
         Ok(bytes.len())
     }
@@ -127,22 +121,6 @@ pub(super) struct Reader<R> {
     summing: Summing,
     /// The last block was compared.
     is_ended: bool,
-}
-
-/// Opens a file.
-///
-/// # Errors
-/// It cannot be opened, or has another length.
-pub(super) fn open(path: &Path, expected: &Sums) -> Result<Reader<BufReader<File>>> {
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    let bytes = file.metadata().with_context(|| format!("cannot read {}", path.display()))?.len();
-    ensure!(
-        bytes == expected.bytes,
-        "{} is damaged: it has {bytes} bytes and should have {}",
-        path.display(),
-        expected.bytes
-    );
-    Ok(Reader::new(BufReader::with_capacity(1 << 20, file), expected.clone()))
 }
 
 impl<R: Read> Reader<R> {
@@ -188,24 +166,6 @@ impl<R: Read> Read for Reader<R> {
         }
         Ok(count)
     }
-}
-
-/// Writes a small file whole, so that after a crash it is there with all of its bytes or not at all.
-///
-/// # Errors
-/// That of the file.
-pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create_new(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
-/// Has the names in a folder on the disk.
-///
-/// # Errors
-/// That of the folder.
-pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! `quorate backup` and `quorate restore`: all of a cluster as files, and back into another cluster.
 //!
-//! Reading order: [`manifest`] (what a backup consists of), [`files`] (checksums), [`changes`] (a form of file), [`take`]
-//! (makes a backup), [`state`] (what a shard held at a moment), [`choose`] (which files show a moment), [`mod@restore`],
-//! [`moment`] (times as text).
+//! Reading order: [`store`] (where files are), [`manifest`] (what a backup consists of), [`backups`] (which there are),
+//! [`files`] (checksums), [`changes`] (a form of file), [`take`] (makes a backup), [`state`] (what a shard held at a moment),
+//! [`choose`] (which files show a moment), [`mod@restore`], [`moment`] (times as text).
 
+mod backups;
 mod changes;
 mod choose;
 mod files;
@@ -11,6 +12,7 @@ mod manifest;
 mod moment;
 mod restore;
 mod state;
+mod store;
 mod take;
 
 pub(crate) use restore::RestoreArgs;
@@ -21,10 +23,11 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
-use self::manifest::{Folder, Manifest};
+use self::backups::Backups;
+use self::manifest::Manifest;
 use self::take::Made;
 use super::Progress;
 use crate::cluster::say;
@@ -34,6 +37,7 @@ const EXAMPLES: &str = "\
 Examples:
   quorate backup --to /backup/shop --addr 10.0.0.7:7000 --password-file password
   quorate backup --to /backup/shop --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
+  quorate backup --to s3://backups/shop                     into an object store; its keys are in the environment
   quorate backup --to /backup/shop --every 1h --keep 48     until it is stopped
   quorate backup --list /backup/shop                        which there are, and to which times they restore
   quorate backup --verify /backup/shop                      reads all files, against their checksums
@@ -68,16 +72,16 @@ pub(crate) struct BackupArgs {
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 struct What {
-    /// The folder of backups to add one to; created if it is not there
-    #[arg(long, value_name = "DIR")]
+    /// Where to add a backup: a folder, which is created if it is not there, or s3://BUCKET/PREFIX
+    #[arg(long, value_name = "PLACE")]
     to: Option<PathBuf>,
 
-    /// Read all files of the backups in a folder, and compare them with their checksums
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["full", "every", "keep"])]
+    /// Read all files of the backups in a place, and compare them with their checksums
+    #[arg(long, value_name = "PLACE", conflicts_with_all = ["full", "every", "keep"])]
     verify: Option<PathBuf>,
 
-    /// List the backups in a folder
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["full", "every", "keep"])]
+    /// List the backups in a place
+    #[arg(long, value_name = "PLACE", conflicts_with_all = ["full", "every", "keep"])]
     list: Option<PathBuf>,
 }
 
@@ -94,38 +98,28 @@ pub(super) fn run(args: &BackupArgs) -> Result<()> {
     }
 }
 
-/// Refuses what is no folder.
-fn check_folder(path: &Path) -> Result<()> {
-    let text = path.to_string_lossy();
-    match text.split_once("://") {
-        Some((scheme, _)) => bail!(
-            "{text}: backups go into folders, and this version has no way to {scheme}://: make them in a folder, and copy that, \
-             whole, by a program of the store (aws s3 sync, rclone)"
-        ),
-        None => Ok(()),
-    }
-}
-
 fn make(to: &Path, args: &BackupArgs) -> Result<()> {
-    check_folder(to)?;
     // Values, and hashes of passwords.
     server::files::make_for_owner_alone();
-    let folder = Folder::lock(to)?;
-    let Some(every) = args.every else { return make_one(&folder, args) };
+    let backups = Backups::open(to)?;
+    backups.lock()?;
+    let Some(every) = args.every else { return make_one(&backups, args) };
     loop {
         let begun = Instant::now();
-        if let Err(error) = make_one(&folder, args) {
+        if let Err(error) = make_one(&backups, args) {
             // The next one may do better. Whoever watches looks at the newest backup's age.
             let _ = writeln!(std::io::stderr(), "{}: no backup: {error:#}", moment::text(moment::now_ms()));
         }
+        backups.rest();
         std::thread::sleep(every.saturating_sub(begun.elapsed()));
     }
 }
 
-fn make_one(folder: &Folder, args: &BackupArgs) -> Result<()> {
+fn make_one(backups: &Backups, args: &BackupArgs) -> Result<()> {
     let begun = Instant::now();
-    folder.sweep()?;
-    let made = take::take(folder, &args.connect, args.full)?;
+    backups.lock()?;
+    let before = backups.sweep()?.pop().filter(|_| !args.full);
+    let made = take::take(backups, &args.connect, before)?;
     let Made { name, copied, continued, keys, records, bytes } = made;
     let mut parts = Vec::new();
     if copied > 0 {
@@ -138,7 +132,7 @@ fn make_one(folder: &Folder, args: &BackupArgs) -> Result<()> {
     let (parts, megabytes) = (parts.join(", "), bytes as f64 / 1e6);
     say(&format!("backup {name}: {parts}, {megabytes:.1} MB written and read back in {seconds:.1} s"));
     if let Some(keep) = args.keep {
-        let removed = folder.prune(keep.into())?;
+        let removed = backups.prune(keep.into())?;
         if removed > 0 {
             say(&format!("{removed} old backups removed"));
         }
@@ -148,10 +142,8 @@ fn make_one(folder: &Folder, args: &BackupArgs) -> Result<()> {
 
 /// Reads all files of all backups.
 fn verify(path: &Path) -> Result<()> {
-    check_folder(path)?;
-    let folder = Folder::open(path)?;
-    let backups = folder.backups()?;
-    ensure!(!backups.is_empty(), "there is no backup in {}", path.display());
+    let place = Backups::open(path)?;
+    let backups = place.some()?;
     let (mut progress, mut bytes) = (Progress::begin(), 0);
     // What was found of each file: later backups need the same ones.
     let mut found: BTreeMap<&str, Option<String>> = BTreeMap::new();
@@ -163,7 +155,7 @@ fn verify(path: &Path) -> Result<()> {
             let keys = &shard.keys;
             let of_keys = found.entry(&keys.path).or_insert_with(|| {
                 bytes += keys.sums.bytes;
-                let read = take::check_keys(&folder.path_of(&keys.path), &keys.sums);
+                let read = take::check_keys(&place, &keys.path, &keys.sums);
                 let read = read.and_then(|types| {
                     ensure!(types == keys.types, "there are {types:?}, and should be {:?}", keys.types);
                     Ok(())
@@ -174,7 +166,7 @@ fn verify(path: &Path) -> Result<()> {
             for changes in &shard.changes {
                 let of_changes = found.entry(&changes.path).or_insert_with(|| {
                     bytes += changes.sums.bytes;
-                    let read = take::check_changes(&folder.path_of(&changes.path), changes);
+                    let read = take::check_changes(&place, changes);
                     read.err().map(|error| format!("{error:#}"))
                 });
                 wrong.extend(of_changes.as_ref().map(|why| format!("{}: {why}", changes.path)));
@@ -195,9 +187,7 @@ fn verify(path: &Path) -> Result<()> {
 
 /// Lists backups.
 fn list(path: &Path) -> Result<()> {
-    check_folder(path)?;
-    let backups = Folder::open(path)?.backups()?;
-    ensure!(!backups.is_empty(), "there is no backup in {}", path.display());
+    let backups = Backups::open(path)?.some()?;
     for backup in &backups {
         say(&format!("{}  cluster '{}', {}", backup.name, backup.cluster.name, described(backup)?));
         for keyspace in &backup.keyspaces {

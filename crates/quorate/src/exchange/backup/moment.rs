@@ -51,6 +51,16 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
     Ok((days * 86_400 + hour * 3600 + minute * 60 + second) * 1000 + ms)
 }
 
+/// Reads a date as HTTP writes it, `Fri, 27 Nov 2026 09:10:07 GMT`, in milliseconds since the Unix epoch.
+pub(super) fn parse_http(text: &str) -> Option<u64> {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (_, date) = text.split_once(", ")?;
+    let [day, month, year, time, "GMT"] = date.split(' ').collect::<Vec<_>>()[..] else { return None };
+    let month = 1 + MONTHS.iter().position(|name| *name == month)?;
+    parse(&format!("{year}-{month}-{day}T{time}Z")).ok()
+}
+
 /// Reads `90s`, `15m`, `1h`, `7d`.
 ///
 /// # Errors
@@ -105,6 +115,17 @@ mod tests {
         for wrong in ["", "yesterday", "2001-02-29T00:00:00Z", "2000-02-29T24:00:00Z", "2000-02-29T00:00:00"]
         {
             assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_date_of_http_is_a_time() {
+        assert_eq!(parse_http("Tue, 29 Feb 2000 00:00:01 GMT"), Some(951_782_401_000));
+        assert_eq!(parse_http("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777_000));
+        for wrong in
+            ["", "now", "Tue, 29 Foo 2000 00:00:01 GMT", "Tue, 29 Feb 2000 00:00:01", "Tue, 29 Feb 2000"]
+        {
+            assert_eq!(parse_http(wrong), None, "{wrong}");
         }
     }
 

@@ -17,11 +17,12 @@ use super::super::import::{Importer, string_bytes_max};
 use super::super::live::{Compare, digest};
 use super::super::snapshot::{self, Rules, Sink};
 use super::super::{Destination, Progress, key_count, select};
+use super::backups::Backups;
 use super::choose::{self, Chosen, Plan};
-use super::manifest::{Folder, Keyspace, Shard};
+use super::manifest::{Keyspace, Shard};
 use super::state::State;
 use super::take::storages;
-use super::{changes, check_folder, files, moment};
+use super::{changes, moment};
 use crate::cluster::say;
 use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, map_of, put_request};
 
@@ -29,6 +30,7 @@ const EXAMPLES: &str = "\
 Examples:
   quorate restore --from /backup/shop --dry-run                  what would be restored, after all files were read
   quorate restore --from /backup/shop --addr 10.0.1.1:7000       the newest backup
+  quorate restore --from s3://backups/shop --addr 10.0.1.1:7000  from an object store
   quorate restore --from /backup/shop --addr 10.0.1.1:7443 --cacert authority.crt   over TLS
   quorate restore --from /backup/shop --addr 10.0.1.1:7000 --until 2026-11-26T21:59:00Z
 
@@ -46,8 +48,8 @@ const COMPARED: usize = 50;
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {
-    /// The folder of backups
-    #[arg(long, value_name = "DIR")]
+    /// Where the backups are: a folder, or s3://BUCKET/PREFIX
+    #[arg(long, value_name = "PLACE")]
     from: PathBuf,
 
     #[command(flatten)]
@@ -83,13 +85,11 @@ pub(crate) struct RestoreArgs {
 /// # Errors
 /// A sentence that says what was not restored.
 pub(in super::super) fn run(args: &RestoreArgs) -> Result<()> {
-    check_folder(&args.from)?;
-    let folder = Folder::open(&args.from)?;
+    let place = Backups::open(&args.from)?;
     let backups = match &args.backup {
-        Some(name) => vec![folder.backup(name)?],
-        None => folder.backups()?,
+        Some(name) => vec![place.get(name)?],
+        None => place.some()?,
     };
-    ensure!(!backups.is_empty(), "there is no backup in {}", args.from.display());
     let plan = match args.until {
         Some(until_ms) => choose::at(&backups, until_ms)?,
         None => choose::newest(&backups)?,
@@ -108,20 +108,19 @@ pub(in super::super) fn run(args: &RestoreArgs) -> Result<()> {
         say(&format!("keyspace '{name}': {}, {keys} keys and up to {records} changes", chosen.shows));
     }
     // A damaged file is found before anything has changed.
-    check_files(&folder, &plan)?;
+    check_files(&place, &plan)?;
     if args.dry_run {
         return Ok(());
     }
-    Restoring::begin(args, &folder, &plan)?.run()
+    Restoring::begin(args, &place, &plan)?.run()
 }
 
-fn check_files(folder: &Folder, plan: &Plan<'_>) -> Result<()> {
+fn check_files(place: &Backups, plan: &Plan<'_>) -> Result<()> {
     let (mut progress, mut bytes) = (Progress::begin(), 0);
     let shards = || plan.keyspaces.iter().flat_map(|chosen| &chosen.keyspace.shards);
     let all: u64 = shards().flat_map(Shard::files).map(|(_, sums)| sums.bytes).sum();
     for (path, sums) in shards().flat_map(Shard::files) {
-        let path = folder.path_of(path);
-        files::open(&path, sums)?.read_out().with_context(|| path.display().to_string())?;
+        place.read(path, sums)?.read_out().with_context(|| place.name_of(path))?;
         bytes += sums.bytes;
         progress.show_bytes(bytes, Some(bytes as f64 / all.max(1) as f64));
     }
@@ -132,7 +131,7 @@ fn check_files(folder: &Folder, plan: &Plan<'_>) -> Result<()> {
 
 /// A restore under way.
 struct Restoring<'r> {
-    folder: &'r Folder,
+    place: &'r Backups,
     plan: &'r Plan<'r>,
     compare: Compare,
     map: ClusterMap,
@@ -145,7 +144,7 @@ struct Restoring<'r> {
 
 impl<'r> Restoring<'r> {
     /// Makes sure that the cluster may be restored into.
-    fn begin(args: &RestoreArgs, folder: &'r Folder, plan: &'r Plan<'r>) -> Result<Restoring<'r>> {
+    fn begin(args: &RestoreArgs, place: &'r Backups, plan: &'r Plan<'r>) -> Result<Restoring<'r>> {
         let cluster = args.connect.resolve(Role::Changes)?;
         let (address, mut client) = cluster.open(ANSWER_WITHIN)?;
         let map = map_of(&mut client)?;
@@ -175,7 +174,7 @@ impl<'r> Restoring<'r> {
         let importer = Importer::new(Some(connection), string_bytes_max, destinations, true);
         let sampler = Sampler { importer, database: 0, step, seen: 0, samples: Vec::new(), left_out: 0 };
         let compare = args.compare;
-        Ok(Restoring { folder, plan, compare, map, client, sampler, all_bytes, before_bytes: 0 })
+        Ok(Restoring { place, plan, compare, map, client, sampler, all_bytes, before_bytes: 0 })
     }
 
     fn run(mut self) -> Result<()> {
@@ -300,26 +299,23 @@ impl<'r> Restoring<'r> {
     }
 
     fn restore(&mut self, chosen: &Chosen<'_>, shard: &Shard) -> Result<()> {
-        let place = |path: &str| self.folder.path_of(path);
-        let path = place(&shard.keys.path);
-        let keys = files::open(&path, &shard.keys.sums)?;
+        let place = self.place;
+        let keys = place.read(&shard.keys.path, &shard.keys.sums)?;
+        let name = || place.name_of(&shard.keys.path);
         self.sampler.importer.set_destination(Destination::of_keyspace(&chosen.keyspace.prefix));
         let rules = self.sampler.importer.rules().clone();
         let has_changes = shard.changes.iter().any(|changes| changes.records > 0);
         self.sampler.importer.begin_file(self.before_bytes, self.all_bytes);
         if !has_changes {
-            return read(keys, &rules, &mut self.sampler).with_context(|| path.display().to_string());
+            return read(keys, &rules, &mut self.sampler).with_context(name);
         }
         let mut state = State::new();
         // Nothing has expired, however long ago that was.
         let all = Rules { expired_ms: 0, string_bytes_max: usize::MAX, ..rules.clone() };
-        read(keys, &all, &mut state)
-            .and_then(|()| state.check())
-            .with_context(|| path.display().to_string())?;
+        read(keys, &all, &mut state).and_then(|()| state.check()).with_context(name)?;
         'files: for file in &shard.changes {
-            let path = place(&file.path);
-            let name = || path.display().to_string();
-            let open = files::open(&path, &file.sums)?;
+            let name = || place.name_of(&file.path);
+            let open = place.read(&file.path, &file.sums)?;
             let mut reader = changes::Reader::new(open, file.sums.bytes, file.from).with_context(name)?;
             while let Some(record) = reader.next().with_context(name)? {
                 // Times may go back a little; versions never do. So the moment is before the first record that is later.

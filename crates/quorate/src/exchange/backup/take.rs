@@ -5,9 +5,7 @@
 //! Where there is no such copy, since keys are registers or values are not in memory, keys are read one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -20,9 +18,10 @@ use server::status::report::Report;
 
 use super::super::export::scanned;
 use super::super::{Progress, select};
+use super::backups::Backups;
 use super::changes::{self, Record};
-use super::files::{self, Writer};
-use super::manifest::{ChangeFile, Cluster, FORMAT, Folder, KeyFile, Keyspace, Manifest, Shard};
+use super::files::{Sums, Writer};
+use super::manifest::{ChangeFile, Cluster, FORMAT, KeyFile, Keyspace, Manifest, Shard};
 use super::moment;
 use crate::cluster::say;
 use crate::connection::{self, ANSWER_WITHIN, Client, Connect, Reply, Role, map_of, put_request};
@@ -53,22 +52,19 @@ pub(super) struct Made {
     pub(super) bytes: u64,
 }
 
-/// Makes a backup. With `is_whole`, of copies only.
+/// Makes a backup that goes on from an earlier one, if there is one and that is possible.
 ///
 /// # Errors
-/// A sentence that says why there is none. The folder is as it was, but for a part that the next backup removes.
-pub(super) fn take(folder: &Folder, connect: &Connect, is_whole: bool) -> Result<Made> {
+/// A sentence that says why there is none. The place is as it was, but for files that the next backup removes.
+pub(super) fn take(backups: &Backups, connect: &Connect, before: Option<Manifest>) -> Result<Made> {
     let begun_ms = moment::now_ms();
     let mut source = Source::find(connect)?;
     let report = source.text(&[b"CLUSTER", b"REPORT"])?;
     let cluster = cluster_of(&source.map, &report)?;
-    let before = folder.backups()?.pop();
-    let before = before.filter(|before| !is_whole && !before.cluster.storages.is_disjoint(&cluster.storages));
+    let before = before.filter(|before| !before.cluster.storages.is_disjoint(&cluster.storages));
     let name = moment::name(begun_ms);
-    let part = folder.part_of(&name);
-    fs::create_dir(&part).with_context(|| format!("cannot make the folder {}", part.display()))?;
     let mut taking = Taking {
-        part,
+        backups,
         name: name.clone(),
         progress: Progress::begin(),
         made: Made { name: name.clone(), copied: 0, continued: 0, keys: 0, records: 0, bytes: 0 },
@@ -97,7 +93,7 @@ pub(super) fn take(folder: &Folder, connect: &Connect, is_whole: bool) -> Result
         functions,
         checksum: String::new(),
     };
-    folder.add(&mut manifest)?;
+    backups.add(&mut manifest)?;
     taking.progress.end();
     Ok(taking.made)
 }
@@ -228,14 +224,14 @@ impl Begun {
 }
 
 /// A backup under way.
-struct Taking {
-    part: PathBuf,
+struct Taking<'b> {
+    backups: &'b Backups,
     name: String,
     progress: Progress,
     made: Made,
 }
 
-impl Taking {
+impl Taking<'_> {
     fn keyspace(
         &mut self,
         source: &mut Source,
@@ -271,7 +267,7 @@ impl Taking {
                     for shard in std::mem::take(&mut keyspace.shards) {
                         self.made.keys -= shard.keys.types.values().sum::<u64>();
                         self.made.bytes -= shard.keys.sums.bytes;
-                        fs::remove_file(self.part.join(format!("{}.rdb", shard.group)))?;
+                        self.backups.remove(&shard.keys.path)?;
                     }
                     keyspace.shards = vec![self.walked(source, prefix)?];
                     break;
@@ -296,21 +292,24 @@ impl Taking {
         format!("{}/{file}", self.name)
     }
 
+    fn changes_of(&self, group: u16) -> String {
+        self.path(&format!("{group}.changes"))
+    }
+
     /// Ends a file of keys, and reads it back.
-    fn end_keys(&mut self, file: &str, writer: Writer) -> Result<KeyFile> {
-        let path = self.part.join(file);
-        let sums = writer.end().with_context(|| format!("cannot write {}", path.display()))?;
-        let types = check_keys(&path, &sums).with_context(|| format!("{}, read back", path.display()))?;
+    fn end_keys(&mut self, path: String, writer: Writer) -> Result<KeyFile> {
+        let sums = writer.end()?;
+        let read = check_keys(self.backups, &path, &sums);
+        let types = read.with_context(|| format!("{}, read back", self.backups.name_of(&path)))?;
         self.made.keys += types.values().sum::<u64>();
         self.made.bytes += sums.bytes;
-        Ok(KeyFile { path: self.path(file), sums, types })
+        Ok(KeyFile { path, sums, types })
     }
 
     /// Writes what a leader sends.
     fn copied(&mut self, client: Client, begun: &Begun) -> Result<Shard> {
-        let file = format!("{}.rdb", begun.group);
-        let mut writer = Writer::create(&self.part.join(&file))?;
-        let cannot = || format!("cannot write to {}", self.part.display());
+        let path = self.path(&format!("{}.rdb", begun.group));
+        let mut writer = self.backups.create(&path)?;
         let (mut held, mut stream) = client.into_parts();
         let mut buffer = vec![0; 256 << 10];
         let mut bytes = 0;
@@ -320,13 +319,13 @@ impl Taking {
             ensure!(count > 0, "the node has ended the connection: its log says why");
             held.extend_from_slice(&buffer[..count]);
             let sure = held.len().saturating_sub(MARK_BYTES);
-            writer.write_all(&held[..sure]).with_context(cannot)?;
+            writer.write_all(&held[..sure])?;
             held.drain(..sure);
             bytes += sure as u64;
             self.progress.show_bytes(self.made.bytes + bytes, None);
         }
-        writer.write_all(&held[..held.len() - MARK_BYTES]).with_context(cannot)?;
-        let keys = self.end_keys(&file, writer)?;
+        writer.write_all(&held[..held.len() - MARK_BYTES])?;
+        let keys = self.end_keys(path, writer)?;
         let Begun { group, version, time_ms, .. } = *begun;
         Ok(Shard { group, version, time_ms, keys, changes: Vec::new() })
     }
@@ -354,8 +353,8 @@ impl Taking {
         let pattern = [&escaped(prefix.as_bytes())[..], b"*"].concat();
         let has_registers = source.map.keyspaces[keyspace].keyspace.replication.has_registers();
         // Group numbers begin at 1, so this is no other file's name.
-        let file = format!("0-{}.rdb", self.made.copied);
-        let mut writer = Writer::create(&self.part.join(&file))?;
+        let path = self.path(&format!("0-{}.rdb", self.made.copied));
+        let mut writer = self.backups.create(&path)?;
         let (mut cursor, mut bytes) = (b"0".to_vec(), b"REDIS0012\xfe\x00".to_vec());
         loop {
             let scan: [&[u8]; 6] = [b"SCAN", &cursor, b"MATCH", &pattern, b"COUNT", STEP];
@@ -389,7 +388,7 @@ impl Taking {
                 "the deadline of the key \"{}\" changes all the time, so it cannot be read together with its value",
                 keys[0].escape_ascii()
             );
-            writer.write_all(&bytes).with_context(|| format!("cannot write to {}", self.part.display()))?;
+            writer.write_all(&bytes)?;
             self.made.bytes += bytes.len() as u64;
             self.progress.show_bytes(self.made.bytes, None);
             bytes.clear();
@@ -400,7 +399,7 @@ impl Taking {
         }
         // The end, without a checksum.
         writer.write_all(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0])?;
-        let keys = self.end_keys(&file, writer)?;
+        let keys = self.end_keys(path, writer)?;
         self.made.bytes -= keys.sums.bytes;
         Ok(Shard { group: 0, version: 0, time_ms: source.time_ms()?, keys, changes: Vec::new() })
     }
@@ -466,8 +465,8 @@ fn escaped(bytes: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// It cannot be read, or is damaged: the error names the place.
-pub(super) fn check_keys(path: &Path, sums: &files::Sums) -> Result<BTreeMap<String, u64>> {
-    let mut file = FileReader::new(files::open(path, sums)?)?;
+pub(super) fn check_keys(backups: &Backups, path: &str, sums: &Sums) -> Result<BTreeMap<String, u64>> {
+    let mut file = FileReader::new(backups.read(path, sums)?)?;
     let mut types = BTreeMap::new();
     loop {
         match file.item()? {
@@ -512,7 +511,7 @@ fn versions(word: &str) -> Option<Said> {
     word.split(',').map(one).collect()
 }
 
-impl Taking {
+impl Taking<'_> {
     /// Adds all changes behind those that an earlier backup has, up to what the leaders have applied now.
     fn changes(&mut self, source: &mut Source, prefix: &str, before: &[Shard]) -> Result<Vec<Shard>, Broken> {
         let until_ms = source.time_ms()?;
@@ -534,7 +533,6 @@ impl Taking {
             ];
             let reply = match source.client.ask(&words)? {
                 Reply::Error(error) if error.starts_with("BEHIND ") => {
-                    self.forget(before);
                     return Err(Broken::Behind);
                 }
                 Reply::Error(error) => return Err(anyhow!("{error}").into()),
@@ -548,7 +546,7 @@ impl Taking {
                 let (writer, count) = match &mut files[place] {
                     Some(open) => open,
                     none => {
-                        let mut writer = Writer::create(&self.part.join(format!("{}.changes", at[place].0)))?;
+                        let mut writer = self.backups.create(&self.changes_of(at[place].0))?;
                         changes::begin(&mut writer)?;
                         none.insert((writer, 0))
                     }
@@ -574,31 +572,24 @@ impl Taking {
         let mut shards = before.to_vec();
         for ((shard, file), at) in shards.iter_mut().zip(files).zip(&at) {
             let from = shard.reached();
-            let name = format!("{}.changes", shard.group);
+            let path = self.changes_of(shard.group);
             // A shard that has not changed has a file without records: its time has gone on.
             let (writer, records) = match file {
                 Some(open) => open,
                 None => {
-                    let mut writer = Writer::create(&self.part.join(&name))?;
+                    let mut writer = self.backups.create(&path)?;
                     changes::begin(&mut writer)?;
                     (writer, 0)
                 }
             };
-            let path = self.part.join(&name);
-            let sums = writer.end().with_context(|| format!("cannot write {}", path.display()))?;
-            let changes = ChangeFile { path: self.path(&name), sums, from, until: at.1, until_ms, records };
-            check_changes(&path, &changes).with_context(|| format!("{}, read back", path.display()))?;
+            let sums = writer.end()?;
+            let changes = ChangeFile { path, sums, from, until: at.1, until_ms, records };
+            let read = check_changes(self.backups, &changes);
+            read.with_context(|| format!("{}, read back", self.backups.name_of(&changes.path)))?;
             self.made.bytes += changes.sums.bytes;
             shard.changes.push(changes);
         }
         Ok(shards)
-    }
-
-    /// Removes what was written of changes.
-    fn forget(&self, shards: &[Shard]) {
-        for shard in shards {
-            let _ = fs::remove_file(self.part.join(format!("{}.changes", shard.group)));
-        }
     }
 }
 
@@ -702,8 +693,8 @@ fn parsed(reply: Reply) -> Option<(Said, Vec<(Said, Record)>)> {
 ///
 /// # Errors
 /// It cannot be read, or is damaged: the error names the place.
-pub(super) fn check_changes(path: &Path, expected: &ChangeFile) -> Result<()> {
-    let file = files::open(path, &expected.sums)?;
+pub(super) fn check_changes(backups: &Backups, expected: &ChangeFile) -> Result<()> {
+    let file = backups.read(&expected.path, &expected.sums)?;
     let mut reader = changes::Reader::new(file, expected.sums.bytes, expected.from)?;
     let mut records = 0;
     while let Some(record) = reader.next()? {
