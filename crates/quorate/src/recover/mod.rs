@@ -83,7 +83,11 @@ pub(crate) fn run(args: &RecoverArgs) -> Result<()> {
         "nothing has to be recovered: enough of every group is left. Start these nodes; a lost node is replaced while the \
          others serve (quorate node replace, quorate node remove)"
     );
-    let copies = nodes.iter().map(|node| node.back_up(&plan, &survivors)).collect::<Result<Vec<_>>>()?;
+    let back_up = |node: &StoppedNode| -> Result<PathBuf> {
+        // Without the `.` by which a configuration file may name its own folder.
+        Ok(node.back_up(&plan, &survivors)?.components().collect())
+    };
+    let copies = nodes.iter().map(back_up).collect::<Result<Vec<_>>>()?;
     for (done, node) in nodes.iter().enumerate() {
         let found = own.iter().find(|found| found.node == node.node()).context("each folder was read")?;
         node.write(&plan, found).with_context(|| {

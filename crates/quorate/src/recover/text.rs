@@ -83,6 +83,14 @@ pub(super) fn steps(is_done: bool, nodes: &[StoppedNode], plan: &Plan) -> Vec<St
         steps.push("enough of every group is left: start these nodes, and recover nothing".to_owned());
         return steps;
     }
+    let has_control = plan.groups.iter().any(|report| report.group == CONTROL_GROUP && report.survives);
+    if !is_done && has_control {
+        steps.push(
+            "a majority of the control nodes is left: start these nodes and replace the lost ones while they serve, unless \
+             a keyspace above has lost its majority for good"
+                .to_owned(),
+        );
+    }
     if !is_done {
         steps.push(
             "start every node that can be started; a folder that is left out counts as lost".to_owned(),
@@ -94,8 +102,8 @@ pub(super) fn steps(is_done: bool, nodes: &[StoppedNode], plan: &Plan) -> Vec<St
     steps.extend(nodes.iter().map(start));
     for lost in &plan.lost {
         steps.push(format!(
-            "quorate node replace {lost} --accept-loss   if its machine comes back, with an empty folder; else quorate node \
-             remove {lost} --force"
+            "quorate node replace {lost} --accept-loss   then start its machine with an empty folder, or: quorate node remove \
+             {lost} --force"
         ));
     }
     let mut named: Vec<(&str, Fate)> = Vec::new();

@@ -1,6 +1,7 @@
 //! `quorate recover`: a majority of the control nodes is lost, and the cluster goes on with what is left.
 
 use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
@@ -65,6 +66,9 @@ fn refused(words: &[&str], why: &str) {
 fn until_replied(port: u16, request: &str, reply: &str) {
     let mut last = String::new();
     until(&format!("{request} gets {reply}"), || {
+        if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            return false; // It is about to start.
+        }
         let mut client = Client::connect(port);
         last = client.ask(request);
         if last.starts_with('$') && last != "$-1" {
@@ -150,9 +154,9 @@ fn five_nodes_lose_three_and_the_other_two_go_on() {
             "--dir",
             nodes[1].to_str().unwrap(),
             "--config",
-            &configs[2],
-            "--config",
             &configs[3],
+            "--config",
+            &configs[4],
         ],
         "nothing has to be recovered",
     );
@@ -212,12 +216,11 @@ fn five_nodes_lose_three_and_the_other_two_go_on() {
     let address = format!("127.0.0.1:{}", base + 3);
     done(&["keyspace", "--addr", &address, "drop", "reg:", "--yes"]);
     for id in ["1", "2", "3"] {
-        let mut last = String::new();
-        until("the node can be removed", || {
-            let (code, text) = run(&["node", "--addr", &address, "remove", id, "--force"]);
-            last = text;
-            code == 0
-        });
+        for verb in [&["replace", id, "--accept-loss"], &["remove", id, "--force"]] {
+            until("the lost node is given up", || {
+                run(&[&["node", "--addr", &address][..], verb].concat()).0 == 0
+            });
+        }
     }
     until("three nodes are left", || {
         let list = run(&["node", "--addr", &address, "--json", "list"]).1;
