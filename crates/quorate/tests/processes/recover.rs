@@ -78,6 +78,18 @@ fn until_replied(port: u16, request: &str, reply: &str) {
     });
 }
 
+/// Writes a key and waits until so many other replicas have it: a majority may be those that are about to be lost.
+#[track_caller]
+fn write_everywhere(port: u16, key: &str, others: u16) {
+    let mut last = String::new();
+    until(&format!("{others} others have {key}"), || {
+        let mut client = Client::connect(port);
+        let set = client.ask(&format!("SET {key} before"));
+        last = client.ask(&format!("WAIT {others} 5000"));
+        set == "+OK" && last == format!(":{others}")
+    });
+}
+
 /// Kills a cluster with all its nodes, at once.
 fn kill(mut cluster: Cluster, nodes: u16) {
     let processes: Vec<u32> = (1..=nodes).map(|id| cluster.process(id)).collect();
@@ -97,7 +109,8 @@ fn five_nodes_lose_three_and_the_other_two_go_on() {
         "prefix=reg: replication=abd durability=fsync",
     ];
     let (cluster, _) = Cluster::start_spaced(folder.path(), base, 5, 7, &keyspaces);
-    for key in ["k", "three:k", "lf:k", "reg:k"] {
+    write_everywhere(base, "k", 4);
+    for key in ["three:k", "lf:k", "reg:k"] {
         until_replied(base, &format!("SET {key} before"), "+OK");
     }
     let nodes: Vec<PathBuf> = (0..=6).map(|id| cluster.node(id)).collect();
@@ -247,7 +260,7 @@ fn three_nodes_lose_two_and_one_goes_on_until_the_others_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let base = free_ports(9);
     let (cluster, _) = Cluster::start(folder.path(), base, 3);
-    until_replied(base, "SET k before", "+OK");
+    write_everywhere(base, "k", 2);
     let nodes: Vec<PathBuf> = (0..=3).map(|id| cluster.node(id)).collect();
     kill(cluster, 3);
     for id in [1, 2] {
@@ -271,11 +284,8 @@ fn three_nodes_lose_two_and_one_goes_on_until_the_others_are_replaced() {
     let _others: Vec<Node> = [1, 2].into_iter().map(|id| Node::start(&nodes[id])).collect();
     let address = format!("127.0.0.1:{}", base + 2);
     for id in ["1", "2"] {
-        let mut last = String::new();
         until("the node is replaced", || {
-            let (code, text) = run(&["node", "--addr", &address, "replace", id, "--accept-loss"]);
-            last = text;
-            code == 0
+            run(&["node", "--addr", &address, "replace", id, "--accept-loss"]).0 == 0
         });
     }
     until_replied(base, "GET k", "after");
