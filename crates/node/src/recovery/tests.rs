@@ -76,7 +76,9 @@ fn the_control_group_is_left_to_the_survivor_that_holds_most() {
     later.stands.get_mut(&CONTROL_GROUP).unwrap().is_whole = false;
     let plan = Plan::new(&[survivors[0].clone(), survivors[1].clone(), later]).unwrap();
     assert_eq!((plan.newest, plan.groups[0].fate), ((5, 13), Fate::Alone { node: 4 }));
-    assert!(plan.is_needless(), "three of five are left, and each counts or comes along");
+    assert!(!plan.is_needless(), "two voters of five are no majority");
+    let three = [survivors[0].clone(), survivors[1].clone(), survivor(&map, 5, 3)];
+    assert!(Plan::new(&three).unwrap().is_needless(), "three are");
 }
 
 #[test]
