@@ -149,6 +149,11 @@ impl Cluster {
         read
     }
 
+    /// Another node has proved that the cluster was recovered without this one.
+    pub(crate) fn left_behind(&mut self, cx: &mut Context, why: &str) {
+        self.input(cx, |control, _, effects| control.left_behind(why, effects));
+    }
+
     /// A link came up or broke. What was held for the peer is of no use any more.
     pub(crate) fn link(&mut self, cx: &mut Context, id: NodeId, up: bool) {
         self.tail.drop_held(id);

@@ -9,7 +9,7 @@
 //! `forwarding` (requests that other nodes carry out, and those that wait), `waits` (clients that wait for locks and elements),
 //! `channels` (subscribers), `cluster` (the control group, which `control` is), `coding` and `values` (large values),
 //! `long` (long commands), `following` (who follows what changes), `quarantine`, `clock`, `asking` (what only one node knows),
-//! `recent` (what has happened lately).
+//! `recent` (what has happened lately), `recovery` (what an operator makes of what is left of a cluster).
 
 mod asking;
 mod cache;
@@ -51,6 +51,7 @@ mod output;
 mod parameters;
 mod quarantine;
 mod recent;
+pub mod recovery;
 mod replica;
 mod requests;
 mod scripting;
@@ -78,7 +79,8 @@ pub use guard::AuthGuard;
 pub use keyspace::{DATABASES, Keyspace, database_named};
 pub use log::{Level, Line};
 pub use node::{
-    BoundedMemory, Credentials, GroupDescription, Health, KeyspaceDescription, KeyspaceHealth, Node, NotKnown,
+    BoundedMemory, Credentials, Folder, GroupDescription, Health, KeyspaceDescription, KeyspaceHealth, Node,
+    NotKnown,
 };
 pub use output::Output;
 pub use parameters::Parameters;

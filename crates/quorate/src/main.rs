@@ -14,6 +14,7 @@ mod join;
 mod manage;
 mod manual;
 mod memory;
+mod recover;
 mod status;
 
 use std::ffi::OsString;
@@ -90,6 +91,8 @@ enum Command {
     Backup(exchange::BackupArgs),
     /// Put a backup into a running cluster
     Restore(exchange::RestoreArgs),
+    /// Go on with the folders that are left when a majority of the control nodes is lost
+    Recover(recover::RecoverArgs),
     /// Write what makes a shell complete these commands
     Completions(manual::CompletionsArgs),
     /// Write manual pages
@@ -167,6 +170,7 @@ fn main() -> ExitCode {
         Command::Export(args) => ("export", exchange::export(&args)),
         Command::Backup(args) => ("backup", exchange::backup(&args)),
         Command::Restore(args) => ("restore", exchange::restore(&args)),
+        Command::Recover(args) => ("recover", recover::run(&args)),
         Command::Completions(args) => ("completions", manual::complete(&args, CommandLine::command())),
         Command::Man(args) => ("man", manual::pages(&args, CommandLine::command())),
         Command::Bench(rest) => ("bench", hand_over(Some("bench"), &rest)),

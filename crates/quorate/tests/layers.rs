@@ -118,6 +118,7 @@ const MODULES: [(&str, &[&[&str]]); 12] = [
                 "notes",
                 "quarantine",
                 "recent",
+                "recovery",
                 "scripting",
                 "values",
                 "waits",
@@ -182,7 +183,7 @@ const MODULES: [(&str, &[&[&str]]); 12] = [
             &["counters", "limiter", "look_ahead", "outlet", "sizes"],
         ],
     ),
-    ("wire", &[&["handshake"], &["greeting", "seal"], &["frame", "release", "resp"]]),
+    ("wire", &[&["handshake"], &["greeting", "seal"], &["frame", "lineage", "release", "resp"]]),
     ("coding", &[&["layout"], &["cost", "matrix"]]),
     (
         "check",
@@ -198,6 +199,7 @@ const MODULES: [(&str, &[&[&str]]); 12] = [
     (
         "server",
         &[
+            &["recovery"],
             &["start"],
             &["http"],
             &["status"],

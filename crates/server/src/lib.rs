@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`config`] (a node's configuration), [`files`] (its folder), [`run`] (startup), `worker` (the event loop),
 //! `clients` and `peers` (the two kinds of connections), `bridge` and `http` (access over HTTP, and the page for people), [`status`] (how a whole cluster
-//! stands), `metrics` (what is counted).
+//! stands), [`recovery`] (folders of stopped nodes), `metrics` (what is counted).
 
 pub mod config;
 mod descriptors;
@@ -25,6 +25,7 @@ pub mod memory;
 mod metrics;
 mod notebook;
 mod peers;
+pub mod recovery;
 mod resolver;
 mod socket;
 mod start;

@@ -118,7 +118,7 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
 
     let limits = &config.limits;
     let identity = Identity::new(&config.name_for_peers(), config.node, config.secret.as_bytes())?;
-    let identity = identity.reached_at_port(config.own()?.peer_port);
+    let identity = identity.reached_at_port(config.own()?.peer_port).of_lineage(node.lineage());
     let resolver = Resolver::new(waker);
     let scratch = tls::scratch();
     let security = Security::new(handshakes, tls::Scratch::clone(&scratch));
@@ -202,7 +202,11 @@ fn reload_signal() -> Result<Arc<AtomicBool>> {
     Ok(is_asked)
 }
 
-fn node_configuration(config: &Config) -> Result<Configuration> {
+/// What a node is made with.
+///
+/// # Errors
+/// The system gives no random numbers.
+pub(crate) fn node_configuration(config: &Config) -> Result<Configuration> {
     Ok(Configuration {
         node: config.node,
         cluster: config.cluster.clone(),

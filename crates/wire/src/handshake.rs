@@ -15,6 +15,9 @@
 //! older release than they would; and both count with the same bytes, so they agree. Where there is no release that both
 //! understand, the acceptor sends its Challenge all the same, so that both sides can say which builds these are.
 //!
+//! Behind the build stands the [lineage](crate::lineage) of the node: whether it belongs to the cluster as it began, or
+//! as an operator has recovered it. Nodes of different lineages refuse each other in the same way, so that both learn it.
+//!
 //! *The layout of these messages stays as it is.* A later release may put more behind the build, before the mac: what an
 //! older one does not know there it passes by, and proves all the same. So any two builds from this one on can read what
 //! the other one is.
@@ -38,12 +41,14 @@
 //! The messages are payloads of [`crate::greeting`] frames of at most [`PAYLOAD_BYTES_MAX`]. The kind of the Hello says
 //! which [`Lane`] between the two nodes this connection is.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use hmac::{Hmac, KeyInit, Mac};
 use kv::codec::{Malformed, Reader, Writer};
 use sha2::Sha256;
 
+use crate::lineage::{self, Lineage};
 use crate::release::{BUILD_BYTES_MAX, Build, Release, Releases};
 use crate::seal::{KEY_BYTES, Key, Session};
 
@@ -154,6 +159,16 @@ pub enum HandshakeError {
         /// This node's build.
         ours: Build,
     },
+    /// The peer has the folder of another history of this cluster than this node: one of them was not part of a recovery.
+    #[error("{}", of_another_lineage(*node, *theirs, *ours))]
+    AnotherLineage {
+        /// The peer.
+        node: u16,
+        /// The peer's lineage.
+        theirs: Lineage,
+        /// This node's lineage.
+        ours: Lineage,
+    },
     /// A message arrived before the one that it answers.
     #[error("the peer's handshake messages are out of order")]
     OutOfOrder,
@@ -165,6 +180,25 @@ impl From<Malformed> for HandshakeError {
     }
 }
 
+fn of_another_lineage(node: u16, theirs: Lineage, ours: Lineage) -> String {
+    match theirs.recoveries.cmp(&ours.recoveries) {
+        Ordering::Greater => format!(
+            "the cluster was recovered without this node's folder: node {node} is {theirs}, and this folder is {ours}. What it \
+             holds does not count any more. To use this machine again, start it with an empty folder: see quorate node \
+             replace and quorate join"
+        ),
+        Ordering::Less => format!(
+            "node {node} has a folder {theirs}, and this cluster is {ours}: that folder was not part of the recovery, and \
+             does not count any more. Stop that node; to use its machine again, start it with an empty folder: see quorate \
+             node replace and quorate join"
+        ),
+        Ordering::Equal => format!(
+            "two recoveries were made of this cluster: node {node} is {theirs}, and this node is {ours}. Decide which one \
+             counts, stop the nodes of the other one, and start them with empty folders"
+        ),
+    }
+}
+
 /// This node's identity, and the secret that authenticates its peers.
 #[derive(Clone)]
 pub struct Identity {
@@ -172,6 +206,8 @@ pub struct Identity {
     node: u16,
     port: u16,
     build: Build,
+    /// None: this node has no map yet.
+    lineage: Option<Lineage>,
     secret: Vec<u8>,
 }
 
@@ -189,13 +225,26 @@ impl Identity {
             return Err(HandshakeError::Unusable("the cluster's secret is empty"));
         }
         let secret = secret.to_vec();
-        Ok(Identity { cluster: cluster.to_owned(), node, port: 0, build: Build::own(), secret })
+        let lineage = Some(Lineage::default());
+        Ok(Identity { cluster: cluster.to_owned(), node, port: 0, build: Build::own(), lineage, secret })
     }
 
     /// Adds the port at which other nodes reach this one, which its Hello announces. Without this call it announces 0.
     #[must_use]
     pub fn reached_at_port(self, port: u16) -> Identity {
         Identity { port, ..self }
+    }
+
+    /// Names the history of the cluster that this node belongs to; `None` if it has no map yet. Without this call it is
+    /// that of a cluster that was never recovered.
+    #[must_use]
+    pub fn of_lineage(self, lineage: Option<Lineage>) -> Identity {
+        Identity { lineage, ..self }
+    }
+
+    /// The history of the cluster that this node belongs to; `None` if it has no map yet.
+    pub fn lineage(&self) -> Option<Lineage> {
+        self.lineage
     }
 
     /// Names another build than this one, for tests of builds that differ.
@@ -208,11 +257,21 @@ impl Identity {
         Identity { build, ..self }
     }
 
-    /// Appends this node's build to a handshake message.
+    /// Appends this node's build and lineage to a handshake message.
     fn put_build(&self, out: &mut Vec<u8>) {
         out.put_u16(self.build.releases.oldest);
         out.put_u16(self.build.releases.newest);
         out.put_bytes(self.build.version.as_bytes());
+        lineage::put(out, self.lineage);
+    }
+
+    fn check_lineage(&self, node: u16, theirs: Option<Lineage>) -> Result<(), HandshakeError> {
+        match (theirs, self.lineage) {
+            (Some(theirs), Some(ours)) if !lineage::meets(Some(theirs), Some(ours)) => {
+                Err(HandshakeError::AnotherLineage { node, theirs, ours })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The newest release that this node and a build understand.
@@ -250,13 +309,14 @@ impl Identity {
 impl fmt::Debug for Identity {
     /// Omits the secret: identities end up in logs.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Identity { cluster, node, port, build, secret: _ } = self;
+        let Identity { cluster, node, port, build, lineage, secret: _ } = self;
         formatter
             .debug_struct("Identity")
             .field("cluster", cluster)
             .field("node", node)
             .field("port", port)
             .field("build", build)
+            .field("lineage", lineage)
             .finish_non_exhaustive()
     }
 }
@@ -319,6 +379,8 @@ impl Dialer {
         identity.check_peer(node, is_expected)?;
         let _nonce = reader.take(size_of::<Nonce>())?;
         let peer = take_build(&mut reader)?;
+        let lineage = lineage::take(&mut reader)?;
+        identity.check_lineage(node, lineage)?;
         let release = identity.common(node, &peer)?;
         transcript.extend_from_slice(mac);
 
@@ -327,7 +389,7 @@ impl Dialer {
         transcript.extend_from_slice(&proof);
         fits(&proof);
         let session = Session::new(
-            (peer, release),
+            (peer, lineage, release),
             identity.key(DIALER_FRAMES, &transcript),
             identity.key(ACCEPTOR_FRAMES, &transcript),
         );
@@ -352,6 +414,7 @@ pub struct Acceptor {
 struct Greeted {
     node: u16,
     build: Build,
+    lineage: Option<Lineage>,
     transcript: Vec<u8>,
 }
 
@@ -376,10 +439,16 @@ impl Acceptor {
         self.greeted.as_ref().map(|greeted| greeted.node)
     }
 
-    /// Why no Proof is awaited once the Challenge has been sent: there is no release that both builds understand.
+    /// Why no Proof is awaited once the Challenge has been sent: the dialer is of another lineage, or there is no release
+    /// that both builds understand.
     pub fn refusal(&self) -> Option<HandshakeError> {
-        let greeted = self.greeted.as_ref()?;
-        self.identity.common(greeted.node, &greeted.build).err()
+        self.agreed(self.greeted.as_ref()?).err()
+    }
+
+    /// The release to speak with a dialer of this lineage.
+    fn agreed(&self, greeted: &Greeted) -> Result<Release, HandshakeError> {
+        self.identity.check_lineage(greeted.node, greeted.lineage)?;
+        self.identity.common(greeted.node, &greeted.build)
     }
 
     /// Checks the dialer's Hello and returns the Challenge to send. `is_expected` says whether the claimed node may
@@ -420,9 +489,17 @@ impl Acceptor {
         if self.identity.mac(GREETER, signed).verify_slice(mac).is_err() {
             return Err(HandshakeError::WrongSecret { node });
         }
-        self.identity.check_peer(node, is_expected)?;
         let _nonce = reader.take(size_of::<Nonce>())?;
+        // What follows the build ends before the mac.
+        let read = payload.len() - reader.rest().len();
+        let mut reader =
+            Reader::new(signed.get(read..).ok_or(HandshakeError::NotAPeer("a message is too short"))?);
         let build = take_build(&mut reader)?;
+        let lineage = lineage::take(&mut reader)?;
+        // A node of another lineage is to learn that, even if it was removed here since.
+        if lineage::meets(lineage, self.identity.lineage) {
+            self.identity.check_peer(node, is_expected)?;
+        }
 
         let mut challenge = vec![CHALLENGE];
         challenge.put_u16(VERSION);
@@ -440,7 +517,7 @@ impl Acceptor {
             "the proofs cover every byte of both sides"
         );
         (self.lane, self.port) = (lane, port);
-        self.greeted = Some(Greeted { node, build, transcript });
+        self.greeted = Some(Greeted { node, build, lineage, transcript });
         Ok(challenge)
     }
 
@@ -450,10 +527,11 @@ impl Acceptor {
     /// # Errors
     /// [`HandshakeError`] with the reason why the peer is refused; close the connection.
     pub fn on_proof(self, payload: &[u8]) -> Result<(u16, Session), HandshakeError> {
-        let Some(Greeted { node, build, mut transcript }) = self.greeted else {
+        let greeted = self.greeted.as_ref().ok_or(HandshakeError::OutOfOrder)?;
+        let release = self.agreed(greeted)?;
+        let Some(Greeted { node, build, lineage, mut transcript }) = self.greeted else {
             return Err(HandshakeError::OutOfOrder);
         };
-        let release = self.identity.common(node, &build)?;
         let mut reader = Reader::new(payload);
         if reader.u8()? != PROOF {
             return Err(HandshakeError::OutOfOrder);
@@ -466,7 +544,7 @@ impl Acceptor {
         transcript.extend_from_slice(payload);
         let sends = self.identity.key(ACCEPTOR_FRAMES, &transcript);
         let receives = self.identity.key(DIALER_FRAMES, &transcript);
-        Ok((node, Session::new((build, release), sends, receives)))
+        Ok((node, Session::new((build, lineage, release), sends, receives)))
     }
 }
 

@@ -27,6 +27,7 @@ use aegis::aegis128l::Aegis128L;
 use ring::aead::quic::{self, HeaderProtectionKey};
 
 use crate::frame::{FrameError, HEADER_BYTES, Header, LENGTH_BYTES, LENGTH_TAG_BYTES, Next, TAG_BYTES};
+use crate::lineage::Lineage;
 use crate::release::{Build, Release};
 
 /// The keys for one direction of one connection.
@@ -88,6 +89,8 @@ fn are_equal(a: [u8; LENGTH_TAG_BYTES], b: [u8; LENGTH_TAG_BYTES]) -> bool {
 pub struct Session {
     /// The build on the other side.
     pub peer: Build,
+    /// The history of the cluster that the other side belongs to; `None` if it had no map yet.
+    pub lineage: Option<Lineage>,
     /// The newest release that both sides understand: of this one are the messages of both.
     pub release: Release,
     /// Seals what this side sends.
@@ -97,9 +100,14 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn new((peer, release): (Build, Release), sends: Key, receives: Key) -> Session {
+    pub(crate) fn new(
+        (peer, lineage, release): (Build, Option<Lineage>, Release),
+        sends: Key,
+        receives: Key,
+    ) -> Session {
         Session {
             peer,
+            lineage,
             release,
             sealer: Sealer { key: sends, sequence: 0, sealed: 0 },
             opener: Opener { key: receives, sequence: 0, announced: None },

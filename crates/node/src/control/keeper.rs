@@ -7,6 +7,7 @@ use super::message::Message;
 use super::record::{put_begun, put_replica};
 use kv::codec::{Malformed, Reader};
 use kv::{Command, Condition, Expiry, List, Reply, ReplyBuffer, SetAnswer};
+use protocol::consensus::Found;
 use protocol::consensus::{self, Options, Replica, Status};
 use protocol::contract::{Input, NodeId, Now, Replica as _, Result as Outcome};
 use protocol::{Configuration, Progress, Request, Ticket};
@@ -132,6 +133,16 @@ impl Keeper {
         self.replica.status(now)
     }
 
+    /// What its replica holds, when its records were read.
+    pub(super) fn found(&self) -> Found {
+        self.replica.found()
+    }
+
+    /// The record behind which its replica is the group, alone, with this map as the newest version.
+    pub(super) fn alone(&self, epoch: u32, version: u64, map: &[u8]) -> Vec<u8> {
+        self.replica.alone(epoch, &[proposal(key_of(version).as_bytes(), map)])
+    }
+
     pub(super) fn take_end(&mut self) -> Option<ProposalEnd> {
         self.end.take()
     }
@@ -160,13 +171,7 @@ impl Keeper {
     /// Proposes a version of the map.
     pub(super) fn propose(&mut self, now: Now, version: u64, map: &[u8], out: &mut Effects) {
         let key = key_of(version);
-        let command = Command::Set {
-            key: key.as_bytes(),
-            value: map,
-            expiry: Expiry::Clear,
-            condition: Condition::IfAbsent,
-            answer: SetAnswer::Status,
-        };
+        let command = proposal(key.as_bytes(), map);
         // It ends when it is committed, or can never be. Not earlier, since no node could then know which of the two it
         // will be.
         const NEVER_US: u64 = 24 * 3600 * 1_000_000;
@@ -225,6 +230,17 @@ impl Keeper {
             Reply::Bulk(bytes) => Some(bytes.to_vec()),
             _ => None,
         }
+    }
+}
+
+/// The write that makes a version of the map, unless another one has made it.
+fn proposal<'a>(key: &'a [u8], map: &'a [u8]) -> Command<'a> {
+    Command::Set {
+        key,
+        value: map,
+        expiry: Expiry::Clear,
+        condition: Condition::IfAbsent,
+        answer: SetAnswer::Status,
     }
 }
 

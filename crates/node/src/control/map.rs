@@ -13,6 +13,7 @@ use protocol::registers::Replacement;
 use protocol::{Configuration, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use wire::lineage::Lineage;
 use wire::release::{RELEASES, Release, Releases};
 
 /// A group's number. No number is ever used twice.
@@ -36,6 +37,9 @@ pub struct ClusterMap {
     /// The release whose messages, records and settings the cluster may use. It never falls. See `level`.
     #[serde(default = "first_level")]
     pub level: Release,
+    /// Which history of the cluster this is: another one since each recovery. A node never takes a map of another one.
+    #[serde(default, skip_serializing_if = "Lineage::is_original")]
+    pub lineage: Lineage,
     /// Whether an operator holds the level where it is, so that nodes can go back. From level 2 on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_level_held: bool,
@@ -310,7 +314,7 @@ impl ClusterMap {
     }
 
     /// Whether a replica of a group still holds after a restart what it acknowledged.
-    pub(super) fn keeps_records(&self, group: GroupId) -> bool {
+    pub(crate) fn keeps_records(&self, group: GroupId) -> bool {
         self.keyspace_of(group).is_none_or(Keyspace::keeps_records)
     }
 

@@ -225,6 +225,8 @@ pub struct Control {
     /// Refused because the cluster has no such node. It has forgotten nothing, so it is admitted as soon as there is
     /// one.
     is_unknown: bool,
+    /// The cluster was recovered without this node. Nothing lets it in again.
+    is_left_behind: bool,
     /// The epoch that the control group's replica was last configured with.
     configured_epoch: u64,
     has_started: bool,
@@ -247,6 +249,7 @@ impl Control {
             is_admitted: false,
             refused: None,
             is_unknown: false,
+            is_left_behind: false,
             configured_epoch: 0,
             has_started: false,
         }
@@ -305,7 +308,40 @@ impl Control {
         self.take_part(now, out);
     }
 
+    // Recovery, offline.
+
+    /// What the control group's replica here holds, if there is one. Ask when its records were read.
+    pub(crate) fn keeps(&self) -> Option<consensus::Found> {
+        self.keeper.as_ref().map(Keeper::found)
+    }
+
+    /// For each node, the start that was admitted last and up to where its log was durable, as far as this node had heard.
+    pub(crate) fn heard(&self) -> impl Iterator<Item = (NodeId, Start, u64)> {
+        self.positions.heard()
+    }
+
+    /// The records behind which this node is the control group, alone, with this map.
+    pub(crate) fn alone(&self, map: &ClusterMap) -> Vec<Vec<u8>> {
+        let Options { id, start, .. } = &self.options;
+        let epoch = map.groups.get(&CONTROL_GROUP).map_or(0, |group| group.epoch);
+        let new = Keeper::new(&self.options);
+        let keeper = self.keeper.as_ref().unwrap_or(&new);
+        let (mut begun, mut replica) = (Vec::new(), Vec::new());
+        record::put_begun(&mut begun, &[(*id, start.identity)].into());
+        let epoch = u32::try_from(epoch).expect("a control group's epoch is the number of a configuration");
+        record::put_replica(&mut replica, &keeper.alone(epoch, map.version, &map.encode()));
+        vec![begun, replica]
+    }
+
     // Inputs.
+
+    /// Another node has proved that the cluster was recovered without this one: it must not take part in anything.
+    pub fn left_behind(&mut self, why: &str, out: &mut Effects) {
+        if !std::mem::replace(&mut self.is_left_behind, true) {
+            out.events.push(Event::Refused { why: why.to_owned() });
+            self.refuse_as(why.to_owned(), out);
+        }
+    }
 
     /// Takes a message from another node's component.
     ///
@@ -649,7 +685,9 @@ impl Control {
 
     /// Takes a committed map, if it is newer.
     fn adopt(&mut self, now: Now, map: ClusterMap, out: &mut Effects) {
-        if map.version <= self.map.version {
+        // The node is in one history of the cluster, from its first map on.
+        let is_of_another = self.map.version > 0 && map.lineage != self.map.lineage;
+        if map.version <= self.map.version || is_of_another || self.is_left_behind {
             return;
         }
         let id = self.options.id;

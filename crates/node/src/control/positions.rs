@@ -159,6 +159,11 @@ impl Positions {
         self.put_heard(out);
     }
 
+    /// Each node's start that was admitted last, and up to where its log was durable, as far as was heard.
+    pub(super) fn heard(&self) -> impl Iterator<Item = (NodeId, Start, u64)> {
+        self.heard.iter().map(|(node, (start, durable))| (*node, *start, *durable))
+    }
+
     /// Appends what was heard.
     pub(super) fn put_heard(&self, out: &mut Vec<u8>) {
         for (node, (start, durable)) in &self.heard {

@@ -13,6 +13,14 @@ use protocol::{Input, NodeId, Result as Outcome};
 use wire::release::Release;
 
 impl Node {
+    /// Another node has proved, in a handshake, that the cluster was recovered without this one. It serves nothing from now
+    /// on.
+    pub fn left_behind(&mut self, why: &str) {
+        let Node { cx, cluster, .. } = self;
+        cluster.left_behind(cx, why);
+        self.carry_out_calls();
+    }
+
     /// Handles a link to a peer that came up, with the release that both sides speak on it, or broke. What was on its way
     /// over a broken link is lost, and forgotten.
     pub fn peer_link(&mut self, id: NodeId, release: Option<Release>) {

@@ -5,7 +5,7 @@
 //! carries out the effects of replicas and takes outcomes back, and `calls` carries out the calls of components. Simulators
 //! and tests look into a node by `inspection`. No other file has methods of [`Node`], and its fields are private to this
 //! folder: a component gets what it may touch as parameters. `opening` reads a node's log; `facts`, `report`, `figures` and
-//! `describe` say how it stands.
+//! `describe` say how it stands. `recovering` reads a node's log without starting it, for a recovery, and writes what that decides.
 
 mod calls;
 mod clients;
@@ -17,6 +17,7 @@ mod inspection;
 mod links;
 mod opening;
 mod process;
+mod recovering;
 mod report;
 mod settling;
 mod submitting;
@@ -25,6 +26,7 @@ mod unsettled;
 pub use clients::{Credentials, NotKnown};
 pub use describe::{GroupDescription, KeyspaceDescription};
 pub use inspection::BoundedMemory;
+pub use recovering::Folder;
 pub use report::{Health, KeyspaceHealth};
 
 use self::unsettled::Unsettled;
@@ -58,6 +60,7 @@ use crate::waits::Waits;
 use protocol::{Input, Now, Result as Outcome};
 use storage::ValueWork;
 use storage::{Disk, DiskError, Work};
+use wire::lineage::Lineage;
 
 /// One node, without its sockets: client requests and peers' frames go in, replies and frames come out.
 pub struct Node {
@@ -136,6 +139,11 @@ impl Node {
     /// agreed on yet.
     pub fn map_version(&self) -> u64 {
         self.cx.map.version
+    }
+
+    /// The history of the cluster that this node belongs to; `None` while it has no map.
+    pub fn lineage(&self) -> Option<Lineage> {
+        (self.cx.map.version > 0).then_some(self.cx.map.lineage)
     }
 
     /// The parameters that `CONFIG GET` returns.

@@ -145,9 +145,20 @@ impl Node {
 /// # Errors
 /// See [`Node::open_again`].
 pub(super) fn read<D: Disk>(
-    mut configuration: Configuration,
+    configuration: Configuration,
     disk: &mut D,
     values: Option<&mut dyn ValueStore>,
+    past: Option<Past>,
+    now: Now,
+) -> Result<Opened, StartError> {
+    read_log(configuration, disk, (values, true), past, now)
+}
+
+/// Reads what the disk of a node holds. Large values are put into the store, and looked for there if that is wanted.
+pub(super) fn read_log<D: Disk>(
+    mut configuration: Configuration,
+    disk: &mut D,
+    (values, looks_for_values): (Option<&mut dyn ValueStore>, bool),
     past: Option<Past>,
     now: Now,
 ) -> Result<Opened, StartError> {
@@ -213,7 +224,7 @@ pub(super) fn read<D: Disk>(
     }
     taken?;
     let Reading { groups, mut control, map: map_record, positions, values, mut sweep, .. } = reading;
-    if let Some(values) = values {
+    if let Some(values) = values.filter(|_| looks_for_values) {
         sweep.end(&groups, values)?;
     }
     if !map_record.is_empty() {

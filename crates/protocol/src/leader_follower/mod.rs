@@ -201,6 +201,12 @@ impl Replica {
         self.state.intact = false;
     }
 
+    /// What its records say that it holds: the last position, the greatest epoch that it has seen, and whether it holds
+    /// everything that it ever acknowledged. Ask before it is configured.
+    pub fn recorded(&self) -> (Position, u64, bool) {
+        (self.state.last(), self.state.epoch.max(self.state.journal.earlier_epoch), self.state.intact)
+    }
+
     /// Returns the replica's status. O(members).
     pub fn status(&self, now: Now) -> Status {
         let state = &self.state;

@@ -14,6 +14,7 @@ mod logs;
 mod manage;
 mod owner;
 mod peers;
+mod recover;
 mod restart;
 mod status;
 mod strangers;

@@ -10,6 +10,7 @@ use node::{NodeAddress, NodeId};
 use wire::frame::FrameError;
 use wire::greeting;
 use wire::handshake::{Acceptor, Dialer, HandshakeError, Identity, Lane, Nonce};
+use wire::lineage::is_left_behind;
 use wire::seal::Session;
 
 use crate::tls::names::check_node;
@@ -91,6 +92,8 @@ pub(super) enum Fault {
     Broken(io::Error),
     /// It broke the protocol, or was silent for too long.
     Refused(String),
+    /// The peer has proved that the cluster was recovered without this node.
+    LeftBehind(String),
     /// A frame is not the one that the peer sent: an attacker on the path, or a faulty network, has changed it.
     Forged(String),
 }
@@ -110,7 +113,14 @@ impl From<io::Error> for Fault {
 
 impl From<HandshakeError> for Fault {
     fn from(error: HandshakeError) -> Self {
-        Fault::Refused(error.to_string())
+        match &error {
+            HandshakeError::AnotherLineage { theirs, ours, .. }
+                if is_left_behind(Some(*ours), Some(*theirs)) =>
+            {
+                Fault::LeftBehind(error.to_string())
+            }
+            _ => Fault::Refused(error.to_string()),
+        }
     }
 }
 
@@ -132,7 +142,7 @@ impl std::fmt::Display for Fault {
                 formatter.write_str("the other side closed it")
             }
             Fault::Broken(error) => error.fmt(formatter),
-            Fault::Refused(text) | Fault::Forged(text) => formatter.write_str(text),
+            Fault::Refused(text) | Fault::LeftBehind(text) | Fault::Forged(text) => formatter.write_str(text),
         }
     }
 }

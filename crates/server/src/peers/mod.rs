@@ -35,6 +35,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use node::{Node, NodeAddress, NodeId};
 use wire::handshake::{self, Acceptor, Identity, Lane};
+use wire::lineage::meets;
 use wire::release::RELEASES;
 use wire::{frame, greeting};
 
@@ -74,6 +75,10 @@ const ACCEPTS_PER_TURN_MAX: usize = 16;
 /// Larger buffers are released when they are empty.
 const RETAINED_BYTES_MAX: usize = 1 << 20;
 
+/// Why a connection is closed that was made before this node had a map.
+const ANOTHER_LINEAGE: &str =
+    "it belongs to another history of this cluster: one of the two was not part of a recovery";
+
 /// All connections to and from other nodes.
 pub(crate) struct Peers {
     identity: Identity,
@@ -96,6 +101,8 @@ pub(crate) struct Peers {
     security: Security,
     /// Connections that have something to be read of which no event tells.
     ready: Vec<usize>,
+    /// The node belongs to another history of the cluster since connections were last looked at.
+    is_of_new_lineage: bool,
 }
 
 struct Peer {
@@ -202,6 +209,7 @@ impl Peers {
             limiter: Limiter::default(),
             security,
             ready: Vec::new(),
+            is_of_new_lineage: false,
         }
     }
 
@@ -211,6 +219,11 @@ impl Peers {
         let version = node.map_version();
         if self.map_version.replace(version) == Some(version) {
             return;
+        }
+        // A node that had no map has met nodes of any history.
+        if node.lineage() != self.identity.lineage() {
+            self.identity = self.identity.clone().of_lineage(node.lineage());
+            self.is_of_new_lineage = true;
         }
         let nodes = &node.configuration().nodes;
         for address in nodes.iter().filter(|address| address.id != self.own) {
@@ -238,6 +251,19 @@ impl Peers {
                 && !nodes.iter().any(|address| address.id == peer.id)
             {
                 peer.leaves_at_us = Some(now_us + FAREWELL_US);
+            }
+        }
+    }
+
+    /// Closes the connections to nodes that belong to another history of the cluster.
+    fn leave_other_lineages(&mut self, turn: &mut Turn<'_>) {
+        if !std::mem::take(&mut self.is_of_new_lineage) {
+            return;
+        }
+        for index in 0..self.connections.len() {
+            let session = self.connections[index].as_ref().and_then(|connection| connection.session.as_ref());
+            if session.is_some_and(|session| !meets(self.identity.lineage(), session.lineage)) {
+                self.close(index, Fault::Refused(ANOTHER_LINEAGE.into()), turn);
             }
         }
     }
@@ -297,6 +323,9 @@ impl Peers {
 
     /// When [`Peers::on_time`] next has something to do.
     pub(crate) fn wakeup_us(&self) -> u64 {
+        if self.is_of_new_lineage {
+            return 0;
+        }
         let dials = self.peers.iter().filter_map(|peer| peer.dial_at_us);
         let connections = self.connections.iter().flatten();
         let deadlines = connections
@@ -318,6 +347,7 @@ impl Peers {
                 self.close(index, Fault::late(), turn);
             }
         }
+        self.leave_other_lineages(turn);
         self.part(turn);
         self.take_secured(registry, turn);
         self.keep_secure(turn);
@@ -526,6 +556,11 @@ impl Peers {
                 continue;
             }
             if let Some(peer) = proved {
+                // The handshake may have begun before this node had a map.
+                let lineage = connection.session.as_ref().map(|session| session.lineage);
+                if lineage.is_some_and(|lineage| !meets(self.identity.lineage(), lineage)) {
+                    return Err(Fault::Refused(ANOTHER_LINEAGE.into()));
+                }
                 match connection.lane {
                     Lane::Main => self.establish(index, peer, turn),
                     Lane::Urgent => self.establish_urgent(index, peer, turn)?,
@@ -610,6 +645,9 @@ impl Peers {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else { return };
         let (now_us, address) = (turn.now.monotonic_us, connection.address);
         let fault = connection.explained(fault);
+        if let Fault::LeftBehind(why) = &fault {
+            turn.node.left_behind(why);
+        }
         let is_proved = connection.link().is_some();
         let is_link = self.peers.iter().any(|peer| peer.link == Some(index));
         if connection.lane == Lane::Successor && !is_link && (is_proved || connection.dialled.is_some()) {
@@ -666,7 +704,7 @@ impl Peers {
             Fault::Broken(_) => peer.told.is_none() && peer.pause_us > PAUSE_US_TOLD,
             // It was logged, with a limit, when the connection was closed.
             Fault::Forged(_) => false,
-            Fault::Refused(_) => peer.told.as_ref() != Some(&text),
+            Fault::Refused(_) | Fault::LeftBehind(_) => peer.told.as_ref() != Some(&text),
         };
         if is_news {
             let Peer { host, port, .. } = &peer;

@@ -282,3 +282,31 @@ fn the_seed_of_tables_follows_from_the_secret_alone() {
     assert_eq!(seed, 0x73cc_af54_cfb2_80fd, "{seed:#x}");
     assert_ne!(seed, table_seed(b"0123456789abcdef0123456789abcdeg"));
 }
+
+#[test]
+fn nodes_of_different_lineages_refuse_each_other_and_both_learn_why() {
+    use wire::lineage::Lineage;
+    let of = |node, lineage| identity("main", node, "secret").of_lineage(lineage);
+    let (old, new) = (Some(Lineage::default()), Some(Lineage { recoveries: 1, mark: 7 }));
+    for (dialer_has, acceptor_has) in [(old, new), (new, old)] {
+        let (dialer, hello) = Dialer::new(of(1, dialer_has), DIALER_NONCE);
+        let mut acceptor = Acceptor::new(of(2, acceptor_has), ACCEPTOR_NONCE);
+        let nobody = |_| false;
+        let challenge =
+            acceptor.on_hello(&hello, nobody).expect("so that the dialer learns it, removed or not");
+        let refusal = acceptor.refusal().expect("another lineage").to_string();
+        let error = dialer.on_challenge(&challenge, anyone).map(|_| ()).unwrap_err().to_string();
+        let (left_behind, recovered) = if dialer_has == old { (error, refusal) } else { (refusal, error) };
+        assert!(
+            left_behind.starts_with("the cluster was recovered without this node's folder"),
+            "{left_behind}"
+        );
+        assert!(recovered.contains("was not part of the recovery"), "{recovered}");
+        assert!(acceptor.on_proof(&[3; 33]).is_err(), "and nothing goes on");
+    }
+    assert_eq!(shake(of(1, new), of(2, new)), Ok((2, 1)));
+    assert_eq!(shake(of(1, None), of(2, new)), Ok((2, 1)), "a newcomer");
+    let other = Some(Lineage { recoveries: 1, mark: 8 });
+    let error = shake(of(1, other), of(2, new)).unwrap_err().to_string();
+    assert!(error.contains("two recoveries were made of this cluster"), "{error}");
+}

@@ -6,6 +6,7 @@ mod learning;
 mod memory;
 mod messages;
 mod omnipaxos_traps;
+mod recovering;
 mod schedule;
 mod schedules;
 mod show;

@@ -1,0 +1,166 @@
+//! The folder of a stopped node, for a recovery: what is found in it, and what is written into it.
+//!
+//! Nothing is overwritten: what a [`Plan`] decides for a node are records behind those that it has.
+
+use super::opening::{Opened, read_log};
+use crate::configuration::Configuration;
+use crate::control::{CONTROL_GROUP, GroupId, MAP_GROUP};
+use crate::journal::Tail;
+use crate::recovery::{Heard, Plan, Stand, Survivor};
+use crate::replica::Replica;
+use crate::start_error::StartError;
+use protocol::Now;
+use protocol::consensus::Found;
+use protocol::leader_follower::Durability;
+use std::sync::Arc;
+use storage::{Disk, DiskError, ValueName, ValueStore};
+
+/// The folder of a node that does not run, read.
+pub struct Folder {
+    opened: Opened,
+    survivor: Survivor,
+}
+
+/// Large values are not looked at: the log refers to them, and the node's next start finds out whether they are there.
+struct NotLookedAt;
+
+impl ValueStore for NotLookedAt {
+    fn put(&mut self, _: &[(ValueName, Arc<Vec<u8>>)]) -> Result<(), DiskError> {
+        Ok(())
+    }
+
+    fn get(&mut self, _: &ValueName) -> Result<Option<Vec<u8>>, DiskError> {
+        Ok(None)
+    }
+
+    fn remove(&mut self, _: &[ValueName]) -> Result<(), DiskError> {
+        Ok(())
+    }
+
+    fn persist(&mut self) -> Result<(), DiskError> {
+        Ok(())
+    }
+
+    fn names(&mut self, _: &mut dyn FnMut(ValueName)) -> Result<(), DiskError> {
+        Ok(())
+    }
+}
+
+impl Folder {
+    /// Reads what the disk of a node holds, which must not run. A torn end of the log is cut off, as at a start.
+    ///
+    /// # Errors
+    /// [`StartError`]: what would keep the node from starting.
+    pub fn read<D: Disk>(configuration: Configuration, disk: &mut D, now: Now) -> Result<Folder, StartError> {
+        let opened = read_log(configuration, disk, (Some(&mut NotLookedAt), false), None, now)?;
+        let Opened { cx, control, .. } = &opened;
+        let mut survivor = Survivor {
+            node: cx.configuration.node,
+            cluster: cx.configuration.cluster.clone(),
+            log: cx.configuration.identity,
+            openings: cx.configuration.life - 1,
+            end: cx.journal.durable(),
+            map: (**control.map()).clone(),
+            stands: Default::default(),
+            heard: control.heard().map(|(node, start, durable)| (node, Heard { start, durable })).collect(),
+        };
+        survivor.stands.extend(control.keeps().map(|found| (CONTROL_GROUP, of_consensus(found))));
+        for (id, group) in cx.groups.iter() {
+            if let Some(replica) = &group.replica {
+                survivor.stands.insert(id, stand_of(replica));
+            }
+        }
+        Ok(Folder { opened, survivor })
+    }
+
+    /// What was found.
+    pub fn survivor(&self) -> &Survivor {
+        &self.survivor
+    }
+
+    /// Writes what a plan decides for this node, and returns when it is durable.
+    ///
+    /// # Errors
+    /// A sentence that says why not. Then the node must not be started before the same has been done again.
+    ///
+    /// # Panics
+    /// When the plan was made for another state of this folder.
+    pub fn write<D: Disk>(self, plan: &Plan, disk: &mut D, now: Now) -> Result<(), String> {
+        let Folder { opened, survivor } = self;
+        let Opened { mut cx, control, .. } = opened;
+        assert!(plan.map.version > survivor.map.version, "the plan is older than the folder");
+        // All of them in one tail: what counts is when the last one is durable. The map comes first. Should nothing behind it
+        // be written, the node waits in the new history for a group that never begins; the other way round, it would lead
+        // alone in the old one.
+        let mut tail = Tail::new(Durability::Fsync);
+        cx.journal.append(MAP_GROUP, &mut tail, [&plan.map.encode(), &[]]);
+        for id in plan.alone_at(survivor.node) {
+            for record in records(&cx.groups, &control, plan, id) {
+                cx.journal.append(id, &mut tail, [&record, &[]]);
+            }
+        }
+        let (mut lines, mut work) = (Vec::new(), Vec::new());
+        loop {
+            let is_settled = cx.journal.settle(now, &mut lines);
+            if let Some(why) = cx.journal.stopped() {
+                return Err(why.to_owned());
+            }
+            if cx.journal.is_full() {
+                let why = lines.pop().map_or_else(|| "the disk is full".into(), |line| line.text);
+                return Err(format!("{why}; free room on the disk, and do it again"));
+            }
+            if is_settled {
+                return Ok(());
+            }
+            cx.journal.take_work(&mut work);
+            for piece in work.drain(..) {
+                let result = piece.run(disk);
+                cx.journal.work_finished(piece, result, now, &mut lines);
+            }
+        }
+    }
+}
+
+/// The records behind which a group is left to this node, alone. In a leader-follower group the map says it all.
+fn records(
+    groups: &crate::groups::Groups,
+    control: &crate::control::Control,
+    plan: &Plan,
+    id: GroupId,
+) -> Vec<Vec<u8>> {
+    if id == CONTROL_GROUP {
+        return control.alone(&plan.map);
+    }
+    let Some(Replica::Consensus(replica)) = groups.get(id).and_then(|group| group.replica.as_ref()) else {
+        return Vec::new();
+    };
+    let epoch = plan.map.groups.get(&id).and_then(|group| u32::try_from(group.epoch).ok());
+    vec![replica.alone(epoch.expect("the plan has the numbers of configurations"), &[])]
+}
+
+fn stand_of(replica: &Replica) -> Stand {
+    match replica {
+        Replica::Consensus(replica) => of_consensus(replica.found()),
+        Replica::LeaderFollower(replica) => {
+            let (position, epoch, is_whole) = replica.recorded();
+            Stand {
+                rank: [position.epoch, position.offset, 0, 0, 0],
+                members: Vec::new(),
+                is_whole,
+                commands: position.offset,
+                epoch,
+            }
+        }
+        Replica::Abd(_) | Replica::Blocking(_) => Stand { is_whole: true, ..Stand::default() },
+    }
+}
+
+fn of_consensus(found: Found) -> Stand {
+    Stand {
+        rank: found.rank,
+        members: found.members,
+        is_whole: found.has_vote,
+        commands: found.commands,
+        epoch: found.newest.into(),
+    }
+}

@@ -1,0 +1,161 @@
+//! What a recovery tells: for people, and as JSON.
+
+use std::path::{Path, PathBuf};
+
+use node::NodeId;
+use node::control::CONTROL_GROUP;
+use node::recovery::{Fate, GroupReport, Plan, Survivor};
+use serde_json::{Value, json};
+use server::recovery::StoppedNode;
+
+/// The report, line by line.
+pub(super) fn lines(
+    survivors: &[Survivor],
+    plan: &Plan,
+    nodes: &[StoppedNode],
+    copies: &[PathBuf],
+) -> Vec<String> {
+    let (newest, version) = plan.newest;
+    let mut lines = vec![format!("Folders that are left: {}", survivors.len())];
+    for survivor in survivors {
+        let control = match survivor.stands.get(&CONTROL_GROUP) {
+            Some(stand) => format!(
+                "of the control group {} entries in ballot {} of configuration {}",
+                stand.rank[4], stand.rank[1], stand.rank[0]
+            ),
+            None => "nothing of the control group".to_owned(),
+        };
+        let is_newest = if survivor.node == newest { ", the newest" } else { "" };
+        lines.push(format!("  node {}: map {}{is_newest}; {control}", survivor.node, survivor.map.version));
+    }
+    let before = survivors.iter().find(|survivor| survivor.node == newest).map(|survivor| &survivor.map);
+    let address = |id: &NodeId| {
+        let known = before.and_then(|map| map.nodes.get(id)).map(|node| &node.address);
+        known.map_or_else(
+            || format!("  node {id}"),
+            |it| format!("  node {id} ({}:{})", it.host, it.client_port),
+        )
+    };
+    lines.push(if plan.lost.is_empty() {
+        "Lost, for good: no node".to_owned()
+    } else {
+        "Lost, for good:".to_owned()
+    });
+    lines.extend(plan.lost.iter().map(address));
+    let (control, data): (Vec<&GroupReport>, Vec<&GroupReport>) =
+        plan.groups.iter().partition(|report| report.group == CONTROL_GROUP);
+    lines.push("The control group:".to_owned());
+    lines.extend(control.into_iter().map(|report| format!("  {}", line(report))));
+    lines.push(format!("Keyspaces, as of map {version}:"));
+    lines.extend(data.into_iter().map(|report| format!("  {} {}", name(report), line(report))));
+    for (node, copy) in nodes.iter().zip(copies) {
+        lines.push(format!("Node {} is written. Its log as it was: {}", node.node(), copy.display()));
+    }
+    lines
+}
+
+fn name(report: &GroupReport) -> String {
+    let keyspace = if report.keyspace.is_empty() { "default" } else { &report.keyspace };
+    format!("'{keyspace}' shard {}", report.shard)
+}
+
+/// What becomes of a group.
+fn line(report: &GroupReport) -> String {
+    let GroupReport { members, left, fate, loss, survives, .. } = report;
+    let left = match left.is_empty() {
+        true => "none is left".to_owned(),
+        false => format!("{left:?} are left"),
+    };
+    let becomes = match fate {
+        Fate::GoesOn => "goes on".to_owned(),
+        Fate::Alone { node } => format!("goes on at node {node} alone, and gets other members by itself"),
+        Fate::StandsStill => "stands still".to_owned(),
+        Fate::Lost => "IS LOST".to_owned(),
+    };
+    let may = if *survives || matches!(fate, Fate::Lost) { "" } else { "may be lost: " };
+    format!("of nodes {members:?} {left}: {becomes}; {may}{loss}")
+}
+
+/// What to do next.
+pub(super) fn steps(is_done: bool, nodes: &[StoppedNode], plan: &Plan) -> Vec<String> {
+    let mut steps = Vec::new();
+    if plan.is_needless() {
+        steps.push("enough of every group is left: start these nodes, and recover nothing".to_owned());
+        return steps;
+    }
+    let has_control = plan.groups.iter().any(|report| report.group == CONTROL_GROUP && report.survives);
+    if !is_done && has_control {
+        steps.push(
+            "a majority of the control nodes is left: start these nodes and replace the lost ones while they serve, unless \
+             a keyspace above has lost its majority for good"
+                .to_owned(),
+        );
+    }
+    if !is_done {
+        steps.push(
+            "start every node that can be started; a folder that is left out counts as lost".to_owned(),
+        );
+        steps.push("see to it that the lost nodes cannot start, and clients do not reach them".to_owned());
+        steps.push("the same command with --accept-loss, on every machine that has a folder left".to_owned());
+    }
+    let start = |node: &StoppedNode| format!("quorate server --config {}", shown(node.config_file()));
+    steps.extend(nodes.iter().map(start));
+    for lost in &plan.lost {
+        steps.push(format!(
+            "quorate node replace {lost} --accept-loss   then start its machine with an empty folder, or: quorate node remove \
+             {lost} --force"
+        ));
+    }
+    let mut named: Vec<(&str, Fate)> = Vec::new();
+    for report in plan.groups.iter().filter(|report| report.group != CONTROL_GROUP) {
+        let name = (report.keyspace.as_str(), report.fate);
+        if !named.contains(&name) {
+            named.push(name);
+        }
+    }
+    for (keyspace, fate) in named {
+        match fate {
+            Fate::StandsStill => steps.push(format!(
+                "quorate keyspace recover '{keyspace}' --accept-loss   when the replaced nodes run with empty folders"
+            )),
+            Fate::Lost if keyspace.is_empty() => steps.push(
+                "the default keyspace cannot be dropped: restore a backup into a new cluster (quorate restore)".to_owned(),
+            ),
+            Fate::Lost => steps.push(format!(
+                "quorate keyspace drop '{keyspace}' --yes   then make it again, and restore its backup (quorate restore)"
+            )),
+            Fate::GoesOn | Fate::Alone { .. } => {}
+        }
+    }
+    steps
+}
+
+fn shown(file: &Path) -> String {
+    file.display().to_string()
+}
+
+/// The report as JSON.
+pub(super) fn json(survivors: &[Survivor], plan: &Plan, copies: &[PathBuf], steps: &[String]) -> Value {
+    let (newest, version) = plan.newest;
+    let left = survivors.iter().map(|survivor| {
+        let control = survivor.stands.get(&CONTROL_GROUP).map(|stand| {
+            json!({
+                "configuration": stand.rank[0],
+                "ballot": stand.rank[1],
+                "entries": stand.rank[4],
+                "has_vote": stand.is_whole,
+            })
+        });
+        json!({ "node": survivor.node, "map_version": survivor.map.version, "control": control })
+    });
+    json!({
+        "left": left.collect::<Vec<_>>(),
+        "newest_map": { "node": newest, "version": version },
+        "lost": plan.lost,
+        "needed": !plan.is_needless(),
+        "recovery": { "number": plan.lineage.recoveries, "mark": format!("{:016x}", plan.lineage.mark) },
+        "groups": plan.groups,
+        "copies": copies.iter().map(|copy| copy.display().to_string()).collect::<Vec<_>>(),
+        "next": steps,
+    })
+}
