@@ -140,7 +140,7 @@ impl Latencies {
             self.counts = vec![0; OCTAVES * STEPS];
         }
         self.counts[bucket(microseconds)] += 1;
-        self.sum_us += microseconds;
+        self.sum_us = self.sum_us.saturating_add(microseconds);
     }
 
     /// The number of measured times.

@@ -42,6 +42,8 @@ fn expressions<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
 fn what_alarms_and_dashboard_ask_for_is_there() {
     let keyspace = "[[keyspace]]\nprefix = \"cache:\"\nreplication = \"leader-follower\"\nacks = \"none\"\n";
     let server = Server::start("", keyspace);
+    // The times of a command are there once it was given.
+    server.client().ask("PING");
     let mut there = BTreeSet::new();
     until("both keyspaces have metrics", || {
         let text = server.http("GET /metrics HTTP/1.1", "").1;

@@ -155,7 +155,7 @@ fn histograms_count_commands_and_commits() {
     let server = Server::start("", "");
     let mut client = server.client();
     for _ in 0..3 {
-        assert_eq!(client.ask("SET k v"), "OK");
+        assert_eq!(client.ask("SET k v"), "+OK");
     }
     client.ask("GET k");
     assert_eq!(server.metric("quorate_command_seconds_count{command=\"set\"}"), 3);
