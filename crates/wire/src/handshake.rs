@@ -15,7 +15,7 @@
 //! older release than they would; and both count with the same bytes, so they agree. Where there is no release that both
 //! understand, the acceptor sends its Challenge all the same, so that both sides can say which builds these are.
 //!
-//! Behind the build stands the [lineage](crate::lineage) of the node: whether it belongs to the cluster as it began, or
+//! Behind the build stands the [lineage] of the node: whether it belongs to the cluster as it began, or
 //! as an operator has recovered it. Nodes of different lineages refuse each other in the same way, so that both learn it.
 //!
 //! *The layout of these messages stays as it is.* A later release may put more behind the build, before the mac: what an
