@@ -20,8 +20,8 @@ impl CommitTimes {
     /// Measures this request, if it is a write that ends when it is committed, and no other is being measured.
     #[inline]
     pub(crate) fn begin(&mut self, ticket: Ticket, request: &Request<'_>, now: Now) {
-        let is_free = |since: u64| now.monotonic_us.saturating_sub(since) > GIVEN_UP_AFTER_US;
-        if self.open.is_none_or(|(_, since)| is_free(since))
+        let is_given_up = |since: u64| now.monotonic_us.saturating_sub(since) > GIVEN_UP_AFTER_US;
+        if self.open.is_none_or(|(_, since)| is_given_up(since))
             && let Some(command) = request.write()
             // Some of these wait for others.
             && !matches!(command, Command::Queue(_) | Command::Lock(_))

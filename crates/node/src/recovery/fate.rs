@@ -175,7 +175,7 @@ fn of_leader_follower(map: &ClusterMap, id: GroupId, group: &Group, left: &Left<
     if !keeps_records {
         let loss =
             "all of it, as with every stop of all nodes: it is kept in memory only (durability = none)";
-        // With all members there they find out by themselves that nobody has anything.
+        // If all members are there, they find out on their own that none of them has any records.
         return match there.len() == members {
             true => (true, Fate::GoesOn, loss.into()),
             false => (false, Fate::Alone { node: *first }, loss.into()),

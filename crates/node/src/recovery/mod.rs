@@ -2,7 +2,7 @@
 //!
 //! Pure: from what was found in the folders ([`Survivor`]) follows what can be kept, what is lost, and the map with which
 //! the survivors go on ([`Plan`]). All machines that are given the same survivors make the same plan, to the bit: so each
-//! folder can be worked on where it is. The nodes are stopped meanwhile.
+//! machine can write its own folders. No node runs in the meantime.
 //!
 //! # What is done
 //!
@@ -24,7 +24,7 @@
 //! it had but members that are down. In a group that is left to one survivor, that one holds what any other survivor
 //! knows to be decided (`protocol::consensus`, `recovering`). Others take over its state as newcomers do.
 //!
-//! *Nobody counts whose disk was put back*: the survivors' memory of each other's logs is compared here, as the control
+//! *A node whose disk was set back does not count*: the survivors' memory of each other's logs is compared here, as the control
 //! group does at an admission, which checks it once more at the start.
 //!
 //! *The old leases* are over: all survivors were stopped, and the lost nodes are the operator's word. A lost node that
@@ -42,8 +42,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use wire::lineage::Lineage;
 
-/// How far the version of the new map is ahead of the newest one that was found. The lost nodes may have had later maps; no
-/// cluster has changed its map so often within the moments in which nobody else heard of it.
+/// How far the version of the new map is ahead of the newest one that was found. Lost nodes may have had later maps, and the
+/// log of a survivor may hold proposals of later ones that it has not adopted: these keep their keys, and a version that
+/// is there is never replaced (`proposal` in `control/keeper.rs`). So the new version must be beyond all of these. There are
+/// at most a few, since each proposal waits for the version before it.
 const LEAP: u64 = 1 << 20;
 
 /// What was found in the folder of a node.

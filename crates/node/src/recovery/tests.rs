@@ -70,7 +70,7 @@ fn the_control_group_is_left_to_the_survivor_that_holds_most() {
     let other = Plan::new(&survivors[..1]).unwrap();
     assert_eq!(other.lineage.recoveries, 1);
     assert_ne!(other.lineage.mark, plan.lineage.mark);
-    // The newest map counts, whoever has it; who has a vote in the newest configuration holds most.
+    // The newest map counts, whichever node has it. The replica with a vote in the newest configuration holds the most.
     let mut later = survivor(&map, 5, 3);
     later.map.version = 13;
     later.stands.get_mut(&CONTROL_GROUP).unwrap().is_whole = false;

@@ -78,8 +78,8 @@ enum Node {
 }
 
 /// The children of a node, field by field, as many of each: a search reads the leads alone, without a branch for each, and
-/// then one node. What a change of one item has to look at beside that is little, for each part of it may be in a place of
-/// memory that nobody has looked at for long.
+/// then one node. A change of one item looks at little else, since each further place in memory may be out of the
+/// processor's cache.
 #[derive(Clone, Debug, Default)]
 struct Inner {
     /// The children together, with their bounds.
