@@ -2,7 +2,9 @@
 //! that clients and replicas of this node want.
 
 use crate::context::{Call, Confirmation, Context, peers, status};
-use crate::control::{CONTROL_GROUP, Change, ChangeError, Control, Effects, Event, Group, MAP_GROUP};
+use crate::control::{
+    CONTROL_GROUP, Change, ChangeError, Control, Effects, Event, Group, GroupId, MAP_GROUP,
+};
 use crate::journal::{Released, Tail};
 use crate::libraries::{Step as LibrariesStep, Text};
 use crate::log::{Level, Line};
@@ -258,7 +260,7 @@ impl Cluster {
     }
 
     /// Reports to the control group which nodes take part in a new membership of the consensus groups that this node
-    /// leads. `has_fragments` says whether a node has its fragments in a group, in an epoch.
+    /// leads, and the leader-follower groups in which it has taken over. `has_fragments` says whether a node has its fragments in a group, in an epoch.
     pub(crate) fn report_members(
         &mut self,
         cx: &mut Context,
@@ -266,8 +268,16 @@ impl Cluster {
     ) {
         let map = Rc::clone(&cx.map);
         let is_whole = |group: &Group| group.settled && group.in_sync.len() == group.members.len();
-        for (id, entry) in map.groups.iter().filter(|(id, group)| **id != CONTROL_GROUP && !is_whole(group)) {
+        let is_reported = |id: GroupId, group: &Group| is_whole(group) && !map.awaits_leader(id);
+        for (id, entry) in
+            map.groups.iter().filter(|(id, group)| **id != CONTROL_GROUP && !is_reported(**id, group))
+        {
             let replica = cx.groups.get(*id).and_then(|group| group.replica.as_ref());
+            if map.awaits_leader(*id) && replica.is_some_and(|replica| replica.has_taken_over(entry.epoch)) {
+                let in_sync = entry.in_sync.clone();
+                self.request(cx, *id, ControlRequest::InSync { epoch: entry.epoch, in_sync });
+                continue;
+            }
             let voters = replica.and_then(|replica| replica.voters_of(cx.now, entry.epoch));
             let Some(mut in_sync) = voters else { continue };
             in_sync.retain(|node| entry.members.contains(node) && has_fragments(cx, *id, *node, entry.epoch));

@@ -141,6 +141,11 @@ pub trait Replica {
         None
     }
 
+    /// At an appointed leader: whether it leads in this epoch, and holds all that was acknowledged before it.
+    fn has_taken_over(&self, _epoch: u64) -> bool {
+        false
+    }
+
     /// Returns why it does not lead yet although it was appointed: it is still collecting earlier writes.
     fn recovers(&self, _now: Now) -> Option<String> {
         None

@@ -70,6 +70,9 @@ pub(crate) struct SimArgs {
     /// Nodes have the programs of two releases
     #[arg(long)]
     releases: bool,
+    /// In the end a majority of the control nodes is lost, and the cluster is recovered from the others' folders
+    #[arg(long)]
+    recovery: bool,
 
     /// Leave out these faults
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = part)]
@@ -152,6 +155,7 @@ fn simulate(args: &SimArgs) -> Result<ExitCode> {
         bounded: args.bounded,
         changes: args.changes,
         releases: args.releases,
+        recovery: args.recovery,
         without: args.without.iter().copied().collect::<BTreeSet<Part>>(),
         clients_max: args.clients,
         length_ms_max: args.length_ms,

@@ -658,6 +658,13 @@ impl std::fmt::Display for Reply {
     }
 }
 
+impl Key {
+    /// Whether it is written under the fence of a lock.
+    pub(crate) fn is_guarded(self) -> bool {
+        self.class == b'f'
+    }
+}
+
 /// Returns the key that a lock guards. Its hash tag puts it in the same shard.
 pub(crate) fn guarded(lock: Key) -> Key {
     Key { class: b'f', ..lock }

@@ -313,6 +313,19 @@ impl Space {
         matches!(self.protocol, Protocol::LeaderFollower | Protocol::Consensus)
     }
 
+    /// Whether a part of its members can go on with what they hold, once the others are lost for good.
+    pub(crate) fn is_recoverable(&self) -> bool {
+        !self.protocol.has_registers() && self.durability == Durability::Fsync
+    }
+
+    /// Has its members keep records, if it is one that can be recovered then.
+    pub(crate) fn keep_records(&mut self) {
+        if !self.protocol.has_registers() {
+            self.text = self.text.replace(" durability=os", "").replace(" durability=fsync", "");
+            self.set_durability(Durability::Fsync);
+        }
+    }
+
     /// Whether its members recover their data from their disks.
     pub(crate) fn is_durable(&self) -> bool {
         self.durability != Durability::Memory

@@ -42,6 +42,8 @@ pub fn run(seed: u64, settings: &Settings, told: bool) -> Report {
         record: &world.record,
         spaces: &world.scenario.spaces,
         forgot: &world.forgot,
+        recovered: &world.recovered,
+        recovered_at: world.recovered_at,
         clocks_apart_ms: world.clocks.apart_ms(),
     };
     let (seen, unsafe_answer) = evidence.judge();

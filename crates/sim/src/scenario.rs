@@ -39,6 +39,7 @@ pub(crate) mod stream {
     pub(crate) const TRACKING: u64 = 29;
     pub(crate) const READERS: u64 = 30;
     pub(crate) const PROGRAMS: u64 = 31;
+    pub(crate) const RECOVERY: u64 = 32;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     /// By this number, too, none of the seeds that have shown failures of nodes gets another run.
@@ -99,6 +100,8 @@ pub struct Settings {
     pub changes: bool,
     /// Whether nodes have the programs of two releases.
     pub releases: bool,
+    /// Whether a majority of the control nodes is lost in the end, and the cluster is recovered from the others' folders.
+    pub recovery: bool,
     /// The planted fault of the replicas, in tests.
     pub planted: Planted,
     /// The planted fault of the logs, in tests.
@@ -140,6 +143,9 @@ impl Settings {
         }
         if self.releases {
             command += " --releases";
+        }
+        if self.recovery {
+            command += " --recovery";
         }
         if let Some(clients) = self.clients_max {
             command += &format!(" --clients {clients}");
@@ -356,6 +362,7 @@ impl Scenario {
         scenario.draw_bounds(settings);
         scenario.draw_readers(settings);
         scenario.draw_programs(settings);
+        scenario.draw_recovery(settings);
         scenario.restrict(settings);
         scenario
     }
@@ -549,6 +556,28 @@ impl Scenario {
         for order in [Order::HoldLevel, Order::LetLevelRise] {
             self.faults.push(Some(Fault { at, kind: FaultKind::Order(order) }));
             at += random.below(self.length_us - at);
+        }
+    }
+
+    /// Some runs end with the loss of a majority of the control nodes, and a recovery from what is left: those of keyspaces
+    /// with records and an order.
+    fn draw_recovery(&mut self, settings: &Settings) {
+        let is_planted = self.planted_in_storage != storage::planted::Planted::default()
+            || self.planted != Planted::default();
+        let mut random = Random::new(self.seed, stream::RECOVERY);
+        let is_drawn = random.percent(15) && !is_planted && !self.spaces.iter().any(Space::is_coded);
+        if !settings.recovery && !is_drawn {
+            return;
+        }
+        // Programs of the last release do not know of recoveries.
+        self.has_old_programs = false;
+        if settings.recovery {
+            self.spaces.iter_mut().for_each(Space::keep_records);
+        }
+        if self.spaces.iter().all(Space::is_recoverable) && self.first_nodes >= 3 {
+            let (nodes, length_us) = (self.first_nodes, self.length_us);
+            let recovery = Draw { random: &mut random, nodes, length_us }.recovery();
+            self.faults.push(Some(recovery));
         }
     }
 

@@ -258,6 +258,10 @@ pub enum Command<'a> {
     Purge { until: UnixMs },
     /// Removes a key that still has this version, to free memory; returns 1 or 0. Proposed by the leader.
     Evict { key: &'a [u8], version: Version },
+    /// No later record gets a version at or below the newest one plus this number; changes from before are not kept any more.
+    /// Written when acknowledged records were lost for good: what was given with their versions, such as locks' tokens, is
+    /// never given again.
+    SkipVersions { by: u64 },
     /// Stores a value that was versioned elsewhere, if its version is newer than the key's; returns an array of 1 or 0
     /// and the key's version afterwards (`POST /replicate`).
     Replicate { key: &'a [u8], value: &'a [u8], version: Version },
@@ -350,6 +354,7 @@ impl<'a> Command<'a> {
             | Expire { .. }
             | Persist { .. } => true,
             Rename { .. } | Copy { .. } | Clear | Purge { .. } | Evict { .. } | Replicate { .. } => true,
+            SkipVersions { .. } => true,
             SetIf { .. } | DeleteIf { .. } | Restore { .. } => true,
             SetCoded { .. } | Inline { .. } | Abandon { .. } | LongPart { .. } | LongEnd { .. } => true,
             Transaction(transaction) => transaction.is_write(),
@@ -453,7 +458,7 @@ impl<'a> Command<'a> {
             Sort(command) => command.for_each_key(visit),
             Supplied(supplied) => supplied.for_each_key(&mut visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
-            Recent { .. } => {}
+            Recent { .. } | SkipVersions { .. } => {}
             LongPart { .. } | LongEnd { .. } => {}
         }
     }

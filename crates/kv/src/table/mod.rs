@@ -457,6 +457,7 @@ impl Table {
             Clear => self.clear(record, out),
             Purge { until } => self.purge(until, record, out),
             Evict { key, version } => self.evict(key, version, record, out),
+            SkipVersions { by } => return self.skip_versions(by, record, out),
             Replicate { key, value, version } => return self.replicate(key, value, version, record, out),
             SetIf { key, value, expiry, comparison, answer } => {
                 self.set_if(key, value, expiry, comparison, answer, record, out);
@@ -718,6 +719,12 @@ impl Table {
     pub fn set_version_floor(&mut self, floor: Version) {
         self.floor = self.floor.max(floor);
         self.break_history();
+    }
+
+    fn skip_versions(&mut self, by: Version, record: Record, out: &mut ReplyBuffer) -> Version {
+        self.set_version_floor(record.version.saturating_add(by));
+        out.ok();
+        self.floor
     }
 }
 

@@ -286,7 +286,7 @@ fn may_stand_in_a_script(command: &Command<'_>) -> bool {
         // Depends on memory, or on what was asked here, which differ between replicas.
         | MemoryUsage { .. } | Used { .. }
         // Used only by the cluster itself, or a step of its own.
-        | Fetch { .. } | Watch { .. } | Recent { .. } | Replicate { .. } | Transaction(_) | Script(_) | Lock(_) | Queue(_) | SetCoded { .. } | Inline { .. } | Abandon { .. } | Supplied(_)
+        | Fetch { .. } | Watch { .. } | Recent { .. } | Replicate { .. } | SkipVersions { .. } | Transaction(_) | Script(_) | Lock(_) | Queue(_) | SetCoded { .. } | Inline { .. } | Abandon { .. } | Supplied(_)
         | LongPart { .. } | LongEnd { .. }
     )
 }

@@ -4,6 +4,7 @@
 //! before it makes a change: see `leading`.
 
 use super::MAP_GROUP;
+use super::level::Feature;
 use super::map::{
     CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, Node, NodeState, Rejoin, Slots, Start,
     control_members, settles_with,
@@ -20,7 +21,7 @@ use coding::data_fragments_max;
 use protocol::NodeId;
 use protocol::leader_follower::Acks;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::release::{Release, Releases};
 
 /// The most groups of a cluster, all shards of all keyspaces together. The map, which is kept and sent whole, has some
@@ -235,6 +236,7 @@ impl ClusterMap {
                 members,
                 revision: 0,
                 given_up: BTreeMap::new(),
+                taken_over: 0,
                 settled: protocol != Protocol::Consensus,
             };
             let id = self.next_group as GroupId;
@@ -450,16 +452,41 @@ impl ClusterMap {
         node.releases = Releases::default();
         let ids: Vec<GroupId> = self.groups.keys().copied().collect();
         for group_id in ids {
-            let (protocol, name) = (self.protocol(group_id), self.name_of(group_id));
-            let keeps_records = self.keeps_records(group_id);
+            let (protocol, acks) = (self.protocol(group_id), self.acks(group_id));
+            let (name, keeps_records) = (self.name_of(group_id), self.keeps_records(group_id));
+            let has_lost = |(node, known): (&NodeId, &Node)| {
+                (known.rejoins.get(&group_id) == Some(&Rejoin::Leave)).then_some(*node)
+            };
+            let lost: BTreeSet<NodeId> = self.nodes.iter().filter_map(has_lost).chain([id]).collect();
+            let knows_of_leaders = self.require(Feature::TakingOver).is_ok();
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
             // Registers in memory are recovered from the others after every start.
             if !group.members.contains(&id) || protocol.has_registers() && !keeps_records {
                 continue;
             }
             let is_followed = protocol == Protocol::LeaderFollower;
+            let counts = is_followed && matches!(acks, Acks::Count(_) | Acks::Majority) && knows_of_leaders;
+            // Whether members that keep no records have lost their memory the map does not say: the operator does.
+            let is_given_up = accept_loss && !keeps_records && !leader_holds_all(group, &lost);
+            let is_sure = holds_all_without(group, acks, &lost) && !is_given_up;
+            if counts && group.members != [id] && !is_sure {
+                if !accept_loss {
+                    refuse!(
+                        "of the members of {name} nodes {lost:?} would be replaced, and the others may lack what was \
+                         acknowledged: bring one back with its storage, or replace it accepting that writes are lost"
+                    );
+                }
+                give_up(group, acks, &lost, id);
+                let left = |node: &NodeId| !group.members.contains(node);
+                for node in lost.iter().filter(|node| left(node)) {
+                    let known = self.nodes.get_mut(node);
+                    known.map(|known| known.rejoins.insert(group_id, Rejoin::Join));
+                }
+                continue;
+            }
             let others: Vec<NodeId> = group.in_sync.iter().copied().filter(|node| *node != id).collect();
-            let was_alone = group.members == [id] || is_followed && others.is_empty();
+            // Under a count the in-sync set is a preference.
+            let was_alone = group.members == [id] || is_followed && !counts && others.is_empty();
             if was_alone && !accept_loss {
                 refuse!(
                     "node {id} alone held everything that was acknowledged in {name}: bring it back with its storage, \
@@ -475,10 +502,12 @@ impl ClusterMap {
                 continue;
             }
             group.in_sync = others;
-            if is_followed && (was_alone || group.leader == id) {
+            if is_followed && group.leader == id {
                 let fallback = group.members.iter().copied().find(|node| *node != id);
                 group.leader = group.in_sync.first().copied().or(fallback).unwrap_or(id);
-                group.in_sync = if was_alone { vec![group.leader] } else { group.in_sync.clone() };
+                if group.in_sync.is_empty() {
+                    group.in_sync = vec![group.leader];
+                }
                 group.epoch += 1;
             }
             if let Some(node) = self.nodes.get_mut(&id) {
@@ -552,6 +581,7 @@ impl ClusterMap {
         in_sync: &[NodeId],
     ) -> Result<(), Refusal> {
         let (protocol, acks, name) = (self.protocol(id), self.acks(id), self.name_of(id));
+        let knows_of_leaders = self.require(Feature::TakingOver).is_ok();
         let group = self.groups.get_mut(&id).ok_or(Refusal::NoGroup(id))?;
         if epoch != group.epoch {
             let now = group.epoch;
@@ -574,6 +604,10 @@ impl ClusterMap {
             _ => settles_with(acks, group.members.len()),
         };
         group.settled |= in_sync.len() >= needed;
+        // Only a leader that leads asks.
+        if protocol == Protocol::LeaderFollower && knows_of_leaders {
+            group.taken_over = epoch;
+        }
         Ok(())
     }
 
@@ -628,7 +662,7 @@ impl ClusterMap {
 
     fn remove_member(&mut self, id: GroupId, node: NodeId) -> Result<(), Refusal> {
         let (protocol, acks, name) = (self.protocol(id), self.acks(id), self.name_of(id));
-        if !self.may_withdraw(id, node) {
+        if self.awaits_leader(id) || !self.may_withdraw(id, node) {
             self.moveable(id, &name)?;
         }
         let group = self.groups.get_mut(&id).ok_or(Refusal::NoGroup(id))?;
@@ -655,7 +689,12 @@ impl ClusterMap {
         Ok(())
     }
 
-    /// Whether a member may be removed though its group is not settled. In a consensus group a member that lost its
+    /// Whether a member may be removed though its group is not settled.
+    ///
+    /// In leader-follower that is one that lost its storage: it holds nothing, and can never be one of those that are needed
+    /// to settle the group. Its leader, which stays, holds everything, or the removal is refused for that.
+    ///
+    /// In a consensus group a member that lost its
     /// storage no longer takes part, and a membership that waits for it to come as a newcomer would never begin. That
     /// loses no write: a majority of each membership agrees on the next one, and the map only says which is wanted. The
     /// first membership is settled when all have begun it: a member that leaves, and has never begun because it was
@@ -665,13 +704,23 @@ impl ClusterMap {
         let have_others_begun = group.members.iter().all(|it| *it == node || group.in_sync.contains(it));
         let has_lost = known.rejoins.get(&id) == Some(&Rejoin::Leave);
         let never_began = group.epoch == 1 && known.state == NodeState::Leaving;
-        self.protocol(id) == Protocol::Consensus
-            && (has_lost && (group.epoch > 1 || have_others_begun) || never_began && have_others_begun)
+        match self.protocol(id) {
+            Protocol::Consensus => {
+                has_lost && (group.epoch > 1 || have_others_begun) || never_began && have_others_begun
+            }
+            Protocol::LeaderFollower => has_lost && self.require(Feature::TakingOver).is_ok(),
+            Protocol::Abd | Protocol::Blocking => false,
+        }
     }
 
     fn moveable(&mut self, id: GroupId, name: &str) -> Result<&mut Group, Refusal> {
+        let awaits_leader = self.awaits_leader(id);
         let group = self.groups.get_mut(&id).ok_or(Refusal::NoGroup(id))?;
         match group.settled {
+            true if awaits_leader => refuse!(
+                "{name}: node {} has not taken over yet what the others hold; try again",
+                group.leader
+            ),
             true => Ok(group),
             false => refuse!("{name}: its members have changed and it is not settled yet; try again"),
         }
@@ -690,6 +739,32 @@ fn begin_membership(group: &mut Group, protocol: Protocol, acks: Acks) {
         _ => group.in_sync.clear(),
     }
     group.settled = group.in_sync.len() >= settles_with(acks, group.members.len());
+}
+
+/// Whether the leader of a leader-follower group holds all that was acknowledged, and is not lost.
+fn leader_holds_all(group: &Group, lost: &BTreeSet<NodeId>) -> bool {
+    group.taken_over == group.epoch && !lost.contains(&group.leader)
+}
+
+/// Whether the members of a leader-follower group that are not lost hold, between them, all that was acknowledged: its leader
+/// does, or each write is at one more than `acks` says.
+fn holds_all_without(group: &Group, acks: Acks, lost: &BTreeSet<NodeId>) -> bool {
+    let lost_members = group.members.iter().filter(|member| lost.contains(member)).count();
+    let others_do = group.settled && lost_members < settles_with(acks, group.members.len());
+    leader_holds_all(group, lost) || others_do
+}
+
+/// Goes on without the members that are lost, with what the others hold. Without others it begins again, empty, at `last`.
+fn give_up(group: &mut Group, acks: Acks, lost: &BTreeSet<NodeId>, last: NodeId) {
+    group.members.retain(|member| !lost.contains(member));
+    if group.members.is_empty() {
+        group.members = vec![last];
+    }
+    if !group.members.contains(&group.leader) {
+        let preferred = group.in_sync.iter().find(|node| group.members.contains(node));
+        group.leader = *preferred.unwrap_or(&group.members[0]);
+    }
+    begin_membership(group, Protocol::LeaderFollower, acks);
 }
 
 /// Describes what a loss of replicas means for failures.

@@ -20,16 +20,18 @@ pub enum Feature {
     LevelHeld,
     /// A keyspace holds a database. Release 1 takes `@3` for a prefix of keys, and refuses what another node routes otherwise.
     Databases,
+    /// The map says in which epoch a leader has taken over, in a field that release 1 does not know.
+    TakingOver,
 }
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Feature; 2] = [Feature::LevelHeld, Feature::Databases];
+    pub const ALL: [Feature; 3] = [Feature::LevelHeld, Feature::Databases, Feature::TakingOver];
 
     /// The level that brings it.
     pub fn since(self) -> Release {
         match self {
-            Feature::LevelHeld | Feature::Databases => 2,
+            Feature::LevelHeld | Feature::Databases | Feature::TakingOver => 2,
         }
     }
 
@@ -38,6 +40,7 @@ impl Feature {
         match self {
             Feature::LevelHeld => "holding the level",
             Feature::Databases => "a database beside database 0",
+            Feature::TakingOver => "knowing when a leader has taken over",
         }
     }
 
@@ -47,6 +50,7 @@ impl Feature {
             Feature::LevelHeld => map.is_level_held,
             // A new cluster, which begins at the lowest level, may be configured with some.
             Feature::Databases => false,
+            Feature::TakingOver => map.groups.values().any(|group| group.taken_over > 0),
         }
     }
 }

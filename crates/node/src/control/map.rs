@@ -1,5 +1,6 @@
 //! The cluster map: nodes, keyspaces, groups and their members. Plain data.
 
+use super::level::Feature;
 use super::quarantine::Quarantine;
 use super::refusal::Refusal;
 use crate::configuration::NodeAddress;
@@ -194,6 +195,9 @@ pub struct Group {
     /// Registers: members whose memory an operator gave up, with the incarnation for which that holds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub given_up: BTreeMap<NodeId, u64>,
+    /// Leader-follower: the newest epoch whose leader is known to hold all that was acknowledged before it.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub taken_over: u64,
     /// False from a change of members until enough of them are known to hold everything: until then no leader is
     /// appointed, and no other member changes.
     pub settled: bool,
@@ -225,6 +229,10 @@ pub(super) fn settles_with(acks: Acks, members: usize) -> usize {
         Acks::Count(count) => (usize::from(count) + 1).min(members),
         Acks::Majority => members / 2 + 1,
     }
+}
+
+fn is_none(epoch: &u64) -> bool {
+    *epoch == 0
 }
 
 /// How many nodes hold the map in a cluster of `nodes`.
@@ -282,6 +290,7 @@ impl ClusterMap {
             members,
             revision: 0,
             given_up: BTreeMap::new(),
+            taken_over: 0,
             settled: true,
         };
         map.groups.insert(CONTROL_GROUP, control);
@@ -316,6 +325,21 @@ impl ClusterMap {
     /// Whether a replica of a group still holds after a restart what it acknowledged.
     pub(crate) fn keeps_records(&self, group: GroupId) -> bool {
         self.keyspace_of(group).is_none_or(Keyspace::keeps_records)
+    }
+
+    /// Whether a group's leader has yet to say that it holds all that was acknowledged before its epoch.
+    ///
+    /// A leader of leader-follower that is appointed asks so many members what they hold that one of them must have what was
+    /// acknowledged. How many that are follows from the members, among whom the acknowledgers were. With other members it
+    /// might ask too few: so none leaves and none comes before it has taken over. Under `all` the in-sync set holds
+    /// everything at any time, and under `none` nothing is promised.
+    pub fn awaits_leader(&self, id: GroupId) -> bool {
+        let counts = matches!(self.acks(id), Acks::Count(_) | Acks::Majority);
+        let is_known = self.require(Feature::TakingOver).is_ok();
+        self.protocol(id) == Protocol::LeaderFollower
+            && counts
+            && is_known
+            && self.groups.get(&id).is_some_and(|group| group.taken_over != group.epoch)
     }
 
     /// A group's name for people.

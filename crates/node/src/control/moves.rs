@@ -41,6 +41,9 @@ impl ClusterMap {
         if self.protocol(id).has_registers() {
             return None; // Registers keep the members that they begin with.
         }
+        if self.awaits_leader(id) {
+            return None;
+        }
         let wanted = self.replicas_of(id, staying.len());
         let has_rejoin = |node: &NodeId, rejoin| {
             self.nodes.get(node).is_some_and(|node| node.rejoins.get(&id) == Some(&rejoin))

@@ -9,6 +9,7 @@ use crate::journal::Tail;
 use crate::recovery::{Heard, Plan, Stand, Survivor};
 use crate::replica::Replica;
 use crate::start_error::StartError;
+use kv::{Command, SKIPPED_VERSIONS};
 use protocol::Now;
 use protocol::consensus::Found;
 use protocol::leader_follower::Durability;
@@ -121,7 +122,8 @@ impl Folder {
     }
 }
 
-/// The records behind which a group is left to this node, alone. In a leader-follower group the map says it all.
+/// The records behind which a group is left to this node, alone. Lost replicas may have given versions behind all that is
+/// left here, as tokens of locks or to readers of changes: none of these is given again.
 fn records(
     groups: &crate::groups::Groups,
     control: &crate::control::Control,
@@ -131,11 +133,19 @@ fn records(
     if id == CONTROL_GROUP {
         return control.alone(&plan.map);
     }
-    let Some(Replica::Consensus(replica)) = groups.get(id).and_then(|group| group.replica.as_ref()) else {
-        return Vec::new();
-    };
-    let epoch = plan.map.groups.get(&id).and_then(|group| u32::try_from(group.epoch).ok());
-    vec![replica.alone(epoch.expect("the plan has the numbers of configurations"), &[])]
+    let skip = [Command::SkipVersions { by: SKIPPED_VERSIONS }];
+    let epoch = plan.map.groups.get(&id).map_or(0, |group| group.epoch);
+    match groups.get(id).and_then(|group| group.replica.as_ref()) {
+        Some(Replica::Consensus(replica)) => {
+            let number = u32::try_from(epoch).expect("the plan has the numbers of configurations");
+            vec![replica.alone(number, &skip)]
+        }
+        // A replica that keeps no records has nothing to which they could be added, and begins anew.
+        Some(Replica::LeaderFollower(replica)) if plan.map.keeps_records(id) => {
+            vec![replica.alone(epoch - 1, &skip)]
+        }
+        _ => Vec::new(),
+    }
 }
 
 fn stand_of(replica: &Replica) -> Stand {

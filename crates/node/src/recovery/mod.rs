@@ -233,6 +233,9 @@ fn next_map(
         let known = survivors.iter().filter_map(|it| it.stands.get(&report.group)).map(|stand| stand.epoch);
         let Some(group) = next.groups.get_mut(&report.group) else { continue };
         group.epoch = known.fold(group.epoch, u64::max) + 1;
+        if map.protocol(report.group) == Protocol::LeaderFollower {
+            group.epoch += 1; // The one before is that of the records of the recovery.
+        }
         if map.protocol(report.group) == Protocol::Consensus && u32::try_from(group.epoch).is_err() {
             return Err(format!("group {} has used up the numbers of its configurations", report.group));
         }

@@ -115,6 +115,39 @@ fn a_dead_node_is_replaced_once_and_comes_in_with_an_empty_disk() {
     assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
 }
 
+/// A write is held by the leader and one follower. The leader loses its disk, and the follower only stands still: a leader that
+/// has heard nobody must go on waiting for it, also when the lost one is out of the group.
+#[test]
+fn a_leader_that_has_not_taken_over_is_not_left_alone_by_a_removal() {
+    let keyspace = "prefix=one: acks=1 replicas=3 leader=3 durability=fsync";
+    let mut cluster = setup(5, &[keyspace]).start();
+    let client = cluster.client(1);
+    assert_eq!(cluster.ask(client, "SET one:k before"), "OK");
+    let members = |cluster: &mut Cluster| {
+        let map = cluster.node(1).cluster_map();
+        map.groups[&map.keyspaces["one:"].groups[0]].members.clone()
+    };
+    assert_eq!(members(&mut cluster), [3, 4, 5]);
+    cluster.break_link(3, 4);
+    assert_eq!(cluster.ask(client, "SET one:k v"), "OK", "held by nodes 3 and 5");
+    cluster.kill(3);
+    cluster.wipe(3);
+    cluster.pause(5);
+    cluster.until("node 4 is to lead", |cluster| {
+        let map = cluster.node(1).cluster_map();
+        map.groups[&map.keyspaces["one:"].groups[0]].leader == 4
+    });
+    cluster.until("it is replaced", |cluster| cluster.ask(client, "CLUSTER REPLACE 3") == "OK");
+    cluster.turns(5000);
+    cluster.send(client, "GET one:k");
+    cluster.turns(2000);
+    cluster.go_on(5);
+    let reply = cluster.reply(client);
+    assert!(reply == "\"v\"" || reply.starts_with('-'), "what was acknowledged is lost: {reply}");
+    cluster.until("it is out", |cluster| members(cluster) == [4, 5]);
+    cluster.until("it is read", |cluster| cluster.ask(client, "GET one:k") == "\"v\"");
+}
+
 /// Whether a node is known to hold everything in each of its groups.
 fn holds_everything(cluster: &mut Cluster, asked: u16, node: u16) -> bool {
     let map = cluster.node(asked).cluster_map();

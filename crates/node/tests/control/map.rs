@@ -2,7 +2,7 @@
 //! break.
 
 use crate::cluster::{address, keyspace, keyspaces};
-use node::control::{CONTROL_GROUP, Change, ClusterMap, Group, NodeState, Rejoin, Start, Step};
+use node::control::{CONTROL_GROUP, Change, ClusterMap, Group, GroupId, NodeState, Rejoin, Start, Step};
 use node::{Keyspace, Protocol};
 use proptest::prelude::*;
 use protocol::NodeId;
@@ -326,6 +326,71 @@ fn a_node_whose_replicas_nobody_takes_over_leaves_by_force_only() {
     remove(&five, 5, false).expect("four on four nodes");
     let two = cluster(2, &[consensus("", 0)]);
     remove(&two, 2, false).expect_err("one copy would be left");
+}
+
+/// The map of a group of five replicas, led by node 1, of which so many followers acknowledge a write.
+fn counted(acks: u16) -> (ClusterMap, GroupId) {
+    let space = keyspace("", |it| (it.acks, it.leader) = (Acks::Count(acks), 1));
+    let map = started(cluster(5, &[space]));
+    let map = settle(map.apply(&Change::RaiseLevel(map.next_level())).expect("all know it"), true);
+    let (id, group) = group(&map, "");
+    assert_eq!((&group.members[..], group.leader, group.taken_over), (&[1, 2, 3, 4, 5][..], 1, group.epoch));
+    (map, id)
+}
+
+fn removals(map: &ClusterMap, id: GroupId) -> usize {
+    let removes = |change: &Change| matches!(change, Change::MoveMember { group, step: Step::Remove(_) } if *group == id);
+    map.next_moves(true, |_| true).into_iter().filter(removes).count()
+}
+
+fn takes_over(map: &ClusterMap, id: GroupId) -> ClusterMap {
+    let Group { epoch, revision, in_sync, .. } = map.groups[&id].clone();
+    map.apply(&Change::InSync { group: id, epoch, revision, in_sync }).expect("its leader asks")
+}
+
+#[test]
+fn no_member_leaves_or_comes_before_a_leader_has_taken_over() {
+    let (map, id) = counted(2);
+    let map = map.apply(&Change::AppointLeaders(vec![(id, 2)])).expect("it is settled");
+    let map = map.apply(&Change::ReplaceNode { id: 1, accept_loss: false }).expect("one of those that fail");
+    assert_eq!(removals(&map, id), 0);
+    let step = Change::MoveMember { group: id, step: Step::Remove(1) };
+    let refused = map.apply(&step).expect_err("node 2 may not have what nodes 1 and 3 acknowledged");
+    assert!(refused.to_string().contains("has not taken over"), "{refused}");
+    assert_eq!(removals(&takes_over(&map, id), id), 1);
+}
+
+#[test]
+fn members_that_lost_their_storage_leave_one_after_the_other_though_they_keep_a_group_unsettled() {
+    let (mut map, id) = counted(3);
+    for lost in [4, 5] {
+        map = map.apply(&Change::ReplaceNode { id: lost, accept_loss: false }).expect("the leader has all");
+    }
+    for members in [&[1, 2, 3, 5][..], &[1, 2, 3][..]] {
+        assert_eq!(removals(&map, id), 1);
+        let moves = map.next_moves(true, |_| true);
+        let change = moves.iter().find(|it| matches!(it, Change::MoveMember { group, .. } if *group == id));
+        map = map.apply(change.expect("a removal")).expect("it holds nothing");
+        assert_eq!((&map.groups[&id].members[..], map.groups[&id].settled), (members, false));
+        map = takes_over(&map, id);
+    }
+}
+
+#[test]
+fn more_members_than_may_fail_are_given_up_only_where_that_is_accepted() {
+    let (map, id) = counted(2);
+    let replace = |id, accept_loss| Change::ReplaceNode { id, accept_loss };
+    let map = map.apply(&replace(1, false)).expect("the leader is one of two");
+    let map = map.apply(&replace(3, false)).expect("two");
+    assert_ne!(map.groups[&id].leader, 1);
+    let refused = map.apply(&replace(4, false)).expect_err("a write may have been at 1, 3 and 4 alone");
+    assert!(refused.to_string().contains("may lack what was acknowledged"), "{refused}");
+    takes_over(&map, id).apply(&replace(4, false)).expect("its leader has asked the others");
+    let given_up = map.apply(&replace(4, true)).expect("accepted");
+    assert_eq!((&given_up.groups[&id].members[..], given_up.groups[&id].leader), (&[2, 5][..], 2));
+    assert_eq!(given_up.nodes[&3].rejoins[&id], Rejoin::Join);
+    let whole = settle(given_up, true);
+    assert_eq!(whole.groups[&id].members.len(), 2, "the lost nodes have not started yet");
 }
 
 /// Acts as the control leader and the replicas until nothing is left to do: every group reports that it is settled.

@@ -99,7 +99,9 @@ impl Leader {
                 in_sync.extend(stays.then_some(follower.id));
                 continue;
             }
-            let is_in_step = serves && follower.is_in_step(now, silence_ms);
+            // Where the set is a preference, who holds all that the leader holds is in it, committed or not: with fewer
+            // members than acknowledge a write nothing is committed, and none comes before these are known.
+            let is_in_step = (serves || !is_all) && follower.is_in_step(now, silence_ms);
             // No request names it, so it may still be left out.
             is_waited_for_less |= follower.is_joining_set && !is_in_step;
             follower.is_joining_set = is_in_step;

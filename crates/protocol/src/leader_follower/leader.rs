@@ -39,6 +39,8 @@ pub(super) struct Leader {
     pub(super) head: Version,
     /// Nothing is served before this offset is committed: the first record written here, if any was inherited.
     pub(super) serves_from: Version,
+    /// The record that makes durable what it holds when it begins.
+    taken_over: u64,
     /// The last purge ordered: no other one is ordered before it is done.
     pub(super) purge: Version,
     /// The last record that says that a node is gone: no other is ordered before it is applied.
@@ -77,6 +79,7 @@ impl Leader {
         let mut leader = Leader {
             head: offset,
             serves_from: 0,
+            taken_over: state.journal.last(),
             purge: 0,
             dropped: 0,
             builder: Vec::new(),
@@ -108,6 +111,11 @@ impl Leader {
             leader.reconsider(state, now, effects);
         }
         leader
+    }
+
+    /// Whether what it took over is still here after a crash, as far as anything is.
+    pub(super) fn has_taken_over(&self, state: &State) -> bool {
+        state.journal.durable >= self.taken_over
     }
 
     /// More of the history is durable here.

@@ -87,7 +87,8 @@ pub mod message;
 mod options;
 mod queue;
 pub mod record;
-pub mod recovery;
+pub mod recovering;
+mod recovery;
 mod rest;
 mod restoring;
 mod serving;
@@ -199,12 +200,6 @@ impl Replica {
     /// gone nevertheless: the machine lost its power, and they were not synced ([`Durability::Os`]).
     pub fn distrust_records(&mut self) {
         self.state.intact = false;
-    }
-
-    /// What its records say that it holds: the last position, the greatest epoch that it has seen, and whether it holds
-    /// everything that it ever acknowledged. Ask before it is configured.
-    pub fn recorded(&self) -> (Position, u64, bool) {
-        (self.state.last(), self.state.epoch.max(self.state.journal.earlier_epoch), self.state.intact)
     }
 
     /// Returns the replica's status. O(members).
@@ -615,6 +610,11 @@ impl crate::contract::Replica for Replica {
 
     fn summary(&self, now: Now) -> crate::status::Status {
         self.status(now).into()
+    }
+
+    fn has_taken_over(&self, epoch: u64) -> bool {
+        let Role::Leader(leader) = &self.role else { return false };
+        self.state.configuration.epoch == epoch && leader.has_taken_over(&self.state)
     }
 
     fn recovers(&self, now: Now) -> Option<String> {

@@ -295,7 +295,7 @@ impl Recovery {
             .collect();
         format!(
             "it must know what its followers hold, and has no answer of {}; start what is not there, or CLUSTER REPLACE what \
-             never comes back",
+             never comes back, with ACCEPTLOSS if that is not enough",
             silent.join(" and ")
         )
     }

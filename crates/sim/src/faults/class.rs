@@ -68,6 +68,10 @@ pub enum Class {
     PowerLossInStart,
     /// Power losses of all machines at once, after which a minority stayed away.
     Outage,
+    /// Clusters that lost a majority of their control nodes and were recovered.
+    Recovered,
+    /// Nodes that came back with what they held before a recovery, and learned of it.
+    LeftBehind,
     /// Disks that were slow.
     SlowDisk,
     /// Disks on which no operation ended.
@@ -122,7 +126,7 @@ pub enum Class {
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 57] = [
+    pub const ALL: [Class; 59] = [
         Class::Crash,
         Class::CrashWithinTurn,
         Class::CrashBeforeWrite,
@@ -155,6 +159,8 @@ impl Class {
         Class::PowerLoss,
         Class::PowerLossInStart,
         Class::Outage,
+        Class::Recovered,
+        Class::LeftBehind,
         Class::SlowDisk,
         Class::StuckDisk,
         Class::FailedSync,
@@ -234,6 +240,8 @@ impl Class {
             Class::PowerLoss => "power-loss",
             Class::PowerLossInStart => "power-loss-in-start",
             Class::Outage => "outage",
+            Class::Recovered => "recovered",
+            Class::LeftBehind => "left-behind",
             Class::SlowDisk => "slow-disk",
             Class::StuckDisk => "stuck-disk",
             Class::FailedSync => "failed-sync",

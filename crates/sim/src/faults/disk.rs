@@ -25,6 +25,9 @@ pub(crate) enum DiskFault {
     /// Some disks are stuck for `us`. Then every machine loses power, and with it all unsynced data. Some of them
     /// stay away until every key has been read from the others: the run's other faults end with this one.
     Outage { stuck: Mask, away: Mask, us: u64 },
+    /// All machines stop, these lose what they hold for good, and an operator recovers the cluster from the others' folders: the
+    /// run's other faults end with this one. If set, the power fails at this operation of the first folder that is written.
+    Recovery { lost: Mask, again: Option<u8> },
     /// Work beside the node takes `times` as long.
     Slow { node: Place, times: u64, us: u64 },
     /// Work beside the node does not end.
@@ -46,6 +49,7 @@ impl DiskFault {
         match self {
             DiskFault::PowerLoss { .. } => Class::PowerLoss,
             DiskFault::Outage { .. } => Class::Outage,
+            DiskFault::Recovery { .. } => Class::Recovered,
             DiskFault::Slow { .. } => Class::SlowDisk,
             DiskFault::Stuck { .. } => Class::StuckDisk,
             DiskFault::Refusal { verb: Verb::Sync, .. } => Class::FailedSync,
@@ -126,6 +130,19 @@ impl Draw<'_> {
         let kind = Kind::Disk(DiskFault::Outage { stuck, away, us });
         // Before everything heals.
         super::Fault { at: (self.length_us - us).saturating_sub(MS), kind }
+    }
+
+    /// Draws the loss of a majority of the control nodes, which are among the first of the cluster, and perhaps of others.
+    pub(crate) fn recovery(&mut self) -> super::Fault {
+        let control = self.nodes.min(if self.nodes < 5 { 3 } else { 5 });
+        let mut lost = self.some();
+        while (lost.count_ones() as Place) <= control / 2 {
+            lost |= 1 << self.random.below(control.into());
+        }
+        let again = self.random.percent(50).then(|| 1 + self.random.below(6) as u8);
+        let kind = Kind::Disk(DiskFault::Recovery { lost, again });
+        // Before everything heals.
+        super::Fault { at: self.length_us.saturating_sub(MS), kind }
     }
 
     fn slow_disk(&mut self) -> DiskFault {
@@ -221,6 +238,16 @@ impl fmt::Display for DiskFault {
                 write!(
                     formatter,
                     "the disks of nodes {stuck} are stuck for {ms} ms; then all nodes lose their power, and nodes {away} stay away"
+                )
+            }
+            DiskFault::Recovery { lost, again } => {
+                let again = again.map_or(String::new(), |at| {
+                    format!(", and the power fails at operation {at} of the first one")
+                });
+                let ids = ids(*lost);
+                write!(
+                    formatter,
+                    "nodes {ids} are lost for good, and the cluster is recovered from the other folders{again}"
                 )
             }
             DiskFault::Slow { node, times, us } => {

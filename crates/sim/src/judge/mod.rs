@@ -4,6 +4,7 @@ mod collections;
 mod fleeting;
 mod locks;
 mod queues;
+mod recovered;
 mod stale;
 
 use crate::operation::{Kind, Operation, Reply, Value};
@@ -19,6 +20,9 @@ pub(crate) struct Evidence<'r> {
     pub(crate) spaces: &'r [Space],
     /// For each space, whether its leader may have forgotten acknowledged writes, where that is allowed.
     pub(crate) forgot: &'r [bool],
+    /// For each space, whether acknowledged writes were lost with a majority, and when the cluster was recovered.
+    pub(crate) recovered: &'r [bool],
+    pub(crate) recovered_at: Option<u64>,
     /// For each space, whether it existed to the end: dropped ones are not checked.
     pub(crate) stayed: &'r [bool],
     /// For each space, for how many requests its groups may still keep elements, and how many have claimed theirs.
@@ -42,9 +46,14 @@ impl Evidence<'_> {
             let entries = || self.record.on_keys().filter(|e| usize::from(e.operation.key.space) == index);
             let linearizable = entries().filter(|entry| is_ordered(entry, space));
             // What is evicted is missing for no reason that a client knows.
-            let is_last_seen = !space.reads_any && !self.forgot[index] && !space.evicts();
+            let recovered_at = self.recovered_at.filter(|_| self.recovered[index]);
+            let forgot = self.forgot[index] || recovered_at.is_some();
+            let is_last_seen = !space.reads_any && !forgot && !space.evicts();
             let mut found = fleeting::judge(entries(), self.clocks_apart_ms, is_last_seen);
-            if self.forgot[index] {
+            if let Some(at) = recovered_at {
+                found = found.or_else(|| recovered::judge(entries(), space, at));
+            }
+            if forgot {
                 found = found.or_else(|| stale::judge_values(entries()));
                 seen[index].lost_acknowledged +=
                     Written::new(linearizable, space).lost(&finally(entries(), space));

@@ -101,6 +101,9 @@ impl World {
         {
             return;
         }
+        if self.are_of_two_lineages(one, other) {
+            return;
+        }
         let pair = self.network.pair(one, other);
         pair.generation += 1;
         let generation = pair.generation;

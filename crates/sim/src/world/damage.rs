@@ -27,7 +27,7 @@ impl World {
         }
     }
 
-    fn take_map(&mut self, map: Rc<ClusterMap>) {
+    pub(super) fn take_map(&mut self, map: Rc<ClusterMap>) {
         for (index, space) in self.scenario.spaces.iter().enumerate() {
             let before = groups_of(&self.map, space);
             let leads_anew = |(id, group): (GroupId, &Group)| {

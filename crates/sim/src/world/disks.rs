@@ -132,6 +132,7 @@ impl World {
                 (again, happens) = (Some(us), false);
             }
             (DiskFault::Outage { away, .. }, _) => happens = self.black_out(away),
+            (DiskFault::Recovery { lost, again }, _) => happens = self.lose_majority(lost, again),
             (DiskFault::Slow { node, times, us }, 0) => {
                 self.host(node).disk.slowness = times;
                 again = Some(us);

@@ -33,6 +33,11 @@ pub(super) enum Phase {
     },
     /// Faults and load.
     Faults,
+    /// The cluster was recovered from what is left of it. Until then the nodes that were not part of it may come back as they
+    /// were.
+    Recovering {
+        until: u64,
+    },
     /// Open requests get their replies.
     Answering {
         by: u64,
@@ -65,7 +70,7 @@ pub(super) enum Next {
 }
 
 /// How often the world checks its progress.
-const LOOK_US: u64 = 20 * MS;
+pub(super) const LOOK_US: u64 = 20 * MS;
 
 /// A command's timeout, and what its node may add to it.
 const ANSWER_US: u64 = 10 * SECOND;
@@ -91,6 +96,13 @@ impl World {
             }
             // The time is over, or so much was sent that the run would take too long.
             Phase::Faults => self.heal(),
+            Phase::Recovering { until } => {
+                self.check_those_left_behind();
+                if now >= until {
+                    self.replace_the_lost();
+                    self.enter(Phase::Answering { by: self.answered_by() });
+                }
+            }
             Phase::Answering { by } => {
                 if self.clients.iter().all(Client::is_satisfied) {
                     self.enter(Phase::Readying { by: now + READY_US, next: Next::Missing });
@@ -145,7 +157,7 @@ impl World {
         }
     }
 
-    fn enter(&mut self, phase: Phase) {
+    pub(super) fn enter(&mut self, phase: Phase) {
         self.trace.tell(self.now, format_args!("phase: {phase:?}"));
         self.phase = phase;
     }
@@ -175,14 +187,19 @@ impl World {
         if is_long { ROUNDS * 2 * (latency_us + jitter_us) * requests } else { 0 }
     }
 
-    /// Ends all faults for good.
-    fn heal(&mut self) {
+    /// The time by which all requests that are open have their replies, if nothing disturbs that.
+    fn answered_by(&self) -> u64 {
         // A client that waits gets its reply when the wait ends, and the replies to its later requests
         // after that.
         let waits = |kind: &Kind| *kind == Kind::Lock || kind.waits();
         let has_waits = self.scenario.spaces.iter().any(|space| space.kinds.iter().any(waits));
         let waits_us = if has_waits { self.scenario.pipeline * WAIT_MS_MAX * MS } else { 0 };
-        self.enter(Phase::Answering { by: self.now + ANSWER_US + waits_us + self.parts_us() });
+        self.now + ANSWER_US + waits_us + self.parts_us()
+    }
+
+    /// Ends all faults for good.
+    pub(super) fn heal(&mut self) {
+        self.enter(Phase::Answering { by: self.answered_by() });
         // They read no more, so nothing more would be found of what they keep.
         (0..self.clients.len() as u8).for_each(|client| self.drop_kept(client, None));
         self.network.heal();
@@ -222,7 +239,7 @@ impl World {
     }
 
     /// Describes what the control group has yet to settle.
-    fn unsettled(&self) -> Option<String> {
+    pub(super) fn unsettled(&self) -> Option<String> {
         if self.map.version > 0 && self.map.level != self.map.next_level() {
             let (level, next) = (self.map.level, self.map.next_level());
             return Some(format!("the cluster is at level {level} and could be at {next}"));

@@ -3,7 +3,7 @@
 //! Everything happens in [`World::run`]: the next event or the next turn of a node, whichever is first. Read `turns`
 //! (a node's turn, and its output), `machine` (what the driver asks for), `connections` (links between nodes),
 //! `asking` (clients), `trouble` (faults), `disks` (faults of disks, and the work done on them), `damage` (how much
-//! may be lost), `operator` (changes of the cluster) and `healing` (what must hold once faults are over).
+//! may be lost), `recovery` (when more than that is lost), `operator` (changes of the cluster) and `healing` (what must hold once faults are over).
 
 mod asking;
 mod connections;
@@ -13,6 +13,7 @@ mod healing;
 mod machine;
 mod operator;
 mod programs;
+mod recovery;
 mod trouble;
 mod turns;
 
@@ -64,6 +65,9 @@ pub(crate) struct World {
     map: Rc<ClusterMap>,
     /// For each space, whether its leader may have forgotten what it had acknowledged.
     pub(crate) forgot: Vec<bool>,
+    /// For each space, whether acknowledged writes of it were lost with a majority, before the time of the recovery.
+    pub(crate) recovered: Vec<bool>,
+    pub(crate) recovered_at: Option<u64>,
     /// For each space, the acknowledged writes that dead processes counted as lost.
     lost_writes: Vec<u64>,
     /// The times on which a majority of wall clocks has agreed.
@@ -133,6 +137,8 @@ impl World {
             presence: operator::presence(&scenario.spaces),
             observers: VecDeque::new(),
             forgot: vec![false; scenario.spaces.len()],
+            recovered: vec![false; scenario.spaces.len()],
+            recovered_at: None,
             clocks: Agreed::default(),
             programs: Random::new(seed, stream::PROGRAMS),
             failure: None,

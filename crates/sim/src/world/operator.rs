@@ -155,7 +155,11 @@ impl World {
                 words(&format!("CLUSTER ADD {} {} {ports}", address.id, address.host))
             }
             Order::Remove { node } => words(&format!("CLUSTER REMOVE {} FORCE", id(node))),
-            Order::Replace { node } => words(&format!("CLUSTER REPLACE {}", id(node))),
+            Order::Replace { node } => {
+                // What was lost in a recovery is lost: the operator has accepted that.
+                let accepted = if self.recovered_at.is_some() { " ACCEPTLOSS" } else { "" };
+                words(&format!("CLUSTER REPLACE {}{accepted}", id(node)))
+            }
             Order::HoldLevel => words("CLUSTER LEVEL HOLD"),
             Order::LetLevelRise => words("CLUSTER LEVEL RISE"),
         }

@@ -10,6 +10,7 @@ use crate::trace::id;
 use driver::Clients;
 use node::{Configuration, Node, NodeAddress};
 use storage::simulated::{Survivors, Trouble};
+use wire::release::Releases;
 
 /// A process's limit, as in a configuration file: more than simulated clients need.
 const INPUT_BYTES_MAX: usize = 64 << 20;
@@ -272,7 +273,49 @@ impl World {
     pub(super) fn restart(&mut self, place: Place, life: u32) {
         let now = self.now;
         let seed = self.random.draw();
-        let Scenario { planted, command_timeout_ms, sweep_ms, long_command_bytes, sizes, .. } = self.scenario;
+        let host = self.host(place);
+        if host.is_alive() || host.life != life || host.is_kept_down || host.is_absent {
+            return;
+        }
+        let releases = self.choose_program(place);
+        let configuration = self.configuration(place, seed, releases);
+        let host = self.host(place);
+        host.life += 1;
+        host.epoch += 1;
+        let Host { clock, random, .. } = host;
+        clock.restart(now, random);
+        let (files, values) = (&mut host.disk.files, &mut host.disk.values);
+        if let Some(operation) = host.power_goes_at.take() {
+            files.trouble_in(operation.into(), Trouble::Crash);
+        }
+        let opened = Node::open_with(configuration, files, Some(values), host.clock.read(now));
+        match opened {
+            Ok(node) => {
+                let clients = Clients::new(INPUT_BYTES_MAX, REQUEST_TIMEOUT_MS);
+                let sizes = self.scenario.sizes;
+                let host = self.host(place);
+                host.process = Some(Box::new(Process::new(node, clients, sizes)));
+            }
+            Err(why) => return self.does_not_start(place, &why.to_string()),
+        }
+        let host = self.host(place);
+        host.disk.files.trouble.clear();
+        host.is_refused = host.disk.files.refusal.is_some();
+        host.rotten = None;
+        (host.free_at, host.turn_at) = (now, now);
+        let life = host.life;
+        self.trace.note(u64::from(place) | 1 << 61);
+        self.trace.tell(now, format_args!("node {} starts, for the {life}. time", id(place)));
+        for peer in self.places().filter(|peer| *peer != place) {
+            self.reconsider(place.min(peer), place.max(peer));
+        }
+        // Clients that were connected to the previous process and did not notice its death learn of it now.
+        self.tell_clients_of(place);
+    }
+
+    /// The configuration of a process.
+    pub(super) fn configuration(&self, place: Place, seed: u64, releases: Releases) -> Configuration {
+        let Scenario { planted, command_timeout_ms, sweep_ms, long_command_bytes, .. } = self.scenario;
         let storage = node::StorageSettings {
             segment_bytes: self.scenario.segment_bytes,
             checkpoint_bytes: self.scenario.checkpoint_bytes,
@@ -286,17 +329,7 @@ impl World {
         let nodes = self.addresses.iter().filter(is_told).cloned().collect();
         let spaces = self.scenario.spaces.iter().filter(|space| !space.is_created);
         let keyspaces = spaces.map(|space| space.keyspace.clone()).collect();
-        let host = self.host(place);
-        if host.is_alive() || host.life != life || host.is_kept_down || host.is_absent {
-            return;
-        }
-        let releases = self.choose_program(place);
-        let host = self.host(place);
-        host.life += 1;
-        host.epoch += 1;
-        let Host { clock, random, .. } = host;
-        clock.restart(now, random);
-        let configuration = Configuration {
+        Configuration {
             node: id(place),
             cluster: "simulated".into(),
             nodes,
@@ -323,31 +356,7 @@ impl World {
             releases,
             process: Default::default(),
             planted,
-        };
-        let (files, values) = (&mut host.disk.files, &mut host.disk.values);
-        if let Some(operation) = host.power_goes_at.take() {
-            files.trouble_in(operation.into(), Trouble::Crash);
         }
-        let opened = Node::open_with(configuration, files, Some(values), host.clock.read(now));
-        match opened {
-            Ok(node) => {
-                let clients = Clients::new(INPUT_BYTES_MAX, REQUEST_TIMEOUT_MS);
-                host.process = Some(Box::new(Process::new(node, clients, sizes)));
-            }
-            Err(why) => return self.does_not_start(place, &why.to_string()),
-        }
-        files.trouble.clear();
-        host.is_refused = files.refusal.is_some();
-        host.rotten = None;
-        (host.free_at, host.turn_at) = (now, now);
-        let life = host.life;
-        self.trace.note(u64::from(place) | 1 << 61);
-        self.trace.tell(now, format_args!("node {} starts, for the {life}. time", id(place)));
-        for peer in self.places().filter(|peer| *peer != place) {
-            self.reconsider(place.min(peer), place.max(peer));
-        }
-        // Clients that were connected to the previous process and did not notice its death learn of it now.
-        self.tell_clients_of(place);
     }
 
     /// Makes clients that believe to be connected to a node find that they are not.

@@ -90,6 +90,7 @@ const SCRIPT_WITH_EXTENT: u8 = 107;
 const RESTORE: u8 = 108;
 const EVICT: u8 = 109;
 const SCRIPT_WITH_OPTIONS: u8 = 110;
+const SKIP_VERSIONS: u8 = 111;
 /// In the byte that says whether a restored value replaces another: what follows about its use.
 const RESTORED_IDLE: u8 = 2;
 const RESTORED_FREQUENCY: u8 = 4;
@@ -362,6 +363,10 @@ impl<'a> Command<'a> {
                 out.extend_from_slice(reference);
                 out.put_bytes(value);
             }
+            SkipVersions { by } => {
+                out.put_u8(SKIP_VERSIONS);
+                out.put_u64(by);
+            }
             Abandon { coordinator, counter } => {
                 out.put_u8(ABANDON);
                 ValueId { coordinator, counter }.put(out);
@@ -574,6 +579,7 @@ impl<'a> Command<'a> {
             }
             CLEAR => Clear,
             PURGE => Purge { until: reader.u64()? },
+            SKIP_VERSIONS => SkipVersions { by: reader.u64()? },
             EVICT => Evict { key: reader.bytes()?, version: reader.u64()? },
             REPLICATE => Replicate { key: reader.bytes()?, value: reader.bytes()?, version: reader.u64()? },
             SET_CODED => SetCoded {

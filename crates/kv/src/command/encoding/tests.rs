@@ -76,6 +76,7 @@ fn every_command<'a>(
         Clear,
         Purge { until: 1 },
         Evict { key, version: 7 },
+        SkipVersions { by: u64::MAX },
         Used { key, usage: Usage::Idle },
         Used { key, usage: Usage::Frequency },
         Replicate { key, value, version: 8 },

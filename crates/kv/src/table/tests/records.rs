@@ -1,6 +1,7 @@
 //! Versions, and how a record assigns them to the keys that it writes.
 
 use super::*;
+use crate::{Hold, LockCommand, SKIPPED_VERSIONS};
 
 #[test]
 fn a_record_gives_its_number_as_the_version() {
@@ -21,6 +22,21 @@ fn versions_grow_even_after_a_higher_one_came_from_elsewhere() {
     assert_eq!(table.apply(&plain_set(b"k", b"w"), 2, 0, &mut out), 1001);
     assert_eq!(table.apply(&plain_set(b"l", b"w"), 3, 0, &mut out), 1002);
     assert_eq!(table.apply(&plain_set(b"l", b"w"), 5000, 0, &mut out), 5000);
+}
+
+#[test]
+fn versions_that_were_skipped_are_never_given() {
+    let (mut table, mut out) = (Table::new(1), ReplyBuffer::new());
+    table.apply(&plain_set(b"k", b"v"), 7, 0, &mut out);
+    let skip = Command::SkipVersions { by: SKIPPED_VERSIONS };
+    assert_eq!(table.apply(&skip, 8, 0, &mut out), 8 + SKIPPED_VERSIONS);
+    assert_eq!(table.read(&Command::Get { key: b"k" }, 0, &mut out), 7, "what is there stays");
+    // A lock's token is its record's version.
+    out.clear();
+    let acquire = LockCommand::Acquire { name: b"l", owner: b"o", hold: Hold::Lease(1000), waiter: None };
+    table.apply(&Command::Lock(acquire), 9, 0, &mut out);
+    assert_eq!(Reply::first(out.as_bytes()), Reply::Integer(9 + SKIPPED_VERSIONS as i64));
+    assert_eq!(table.apply(&plain_set(b"k", b"w"), 10, 0, &mut out), 10 + SKIPPED_VERSIONS);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! One replica of a group goes on alone, when a majority is lost: what it holds is decided, and others can join it.
 
-use kv::Command;
+use kv::{Command, SKIPPED_VERSIONS};
 use omnipaxos::ballot_leader_election::Ballot;
 use protocol::consensus::{
     Change, Entry, Group, Head, Lease, Member, Options, Proposer, Replica, StopSign, Timing,
@@ -76,10 +76,13 @@ fn what_it_holds_is_decided_and_it_leads_alone() {
         assert_eq!(found.rank, [1, 3, 0, 2, entries]);
         assert_eq!((found.members, found.has_vote), (vec![1, 2, 3], true));
         assert_eq!((found.decided, found.commands, found.newest), (1, 3, newest));
-        let record = replica(&[&before]).alone(5, &[Command::GetDelete { key: b"d" }]);
-        let status = configured(replica(&[&before, &record]), 5, &[1]).status(at_ms(3));
+        let writes = [Command::GetDelete { key: b"d" }, Command::SkipVersions { by: SKIPPED_VERSIONS }];
+        let record = replica(&[&before]).alone(5, &writes);
+        let alone = configured(replica(&[&before, &record]), 5, &[1]);
+        assert_eq!(alone.table().version_floor(), 5 + SKIPPED_VERSIONS);
+        let status = alone.status(at_ms(3));
         assert_eq!((status.role, status.configuration, &status.members[..]), ("leader", 5, &[1][..]));
-        assert_eq!((status.applied, status.applied_entries), (4, entries + 2), "{status:?}");
+        assert_eq!((status.applied, status.applied_entries), (5, entries + 2), "{status:?}");
         // A start later it is the same, and knows no less.
         let found = replica(&[&before, &record]).found();
         assert_eq!((found.rank[0], found.rank[4], found.newest), (5, entries + 2, 5));

@@ -2,6 +2,7 @@
 
 mod failover;
 mod golden;
+mod recovering;
 mod schedule;
 mod schedules;
 mod show;
