@@ -139,6 +139,8 @@ pub enum Fault {
     OlderDiskLetIn,
     /// control: what a level brings is used before the cluster has risen to it.
     FeatureUsedEarly,
+    /// A group that goes on after a recovery gives versions that lost replicas may have given.
+    RecoveryKeepsVersions,
     /// driver: a buffer lent to the node is given back while it holds the beginning of the next request.
     BufferGivenBackEarly,
     /// driver: a peer is read although the log is behind.

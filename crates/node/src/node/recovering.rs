@@ -4,7 +4,8 @@
 
 use super::opening::{Opened, read_log};
 use crate::configuration::Configuration;
-use crate::control::{CONTROL_GROUP, GroupId, MAP_GROUP};
+use crate::context::Context;
+use crate::control::{CONTROL_GROUP, Control, GroupId, MAP_GROUP};
 use crate::journal::Tail;
 use crate::recovery::{Heard, Plan, Stand, Survivor};
 use crate::replica::Replica;
@@ -13,6 +14,7 @@ use kv::{Command, SKIPPED_VERSIONS};
 use protocol::Now;
 use protocol::consensus::Found;
 use protocol::leader_follower::Durability;
+use protocol::planted::Fault;
 use std::sync::Arc;
 use storage::{Disk, DiskError, ValueName, ValueStore};
 
@@ -96,7 +98,7 @@ impl Folder {
         let mut tail = Tail::new(Durability::Fsync);
         cx.journal.append(MAP_GROUP, &mut tail, [&plan.map.encode(), &[]]);
         for id in plan.alone_at(survivor.node) {
-            for record in records(&cx.groups, &control, plan, id) {
+            for record in records(&cx, &control, plan, id) {
                 cx.journal.append(id, &mut tail, [&record, &[]]);
             }
         }
@@ -124,18 +126,14 @@ impl Folder {
 
 /// The records behind which a group is left to this node, alone. Lost replicas may have given versions behind all that is
 /// left here, as tokens of locks or to readers of changes: none of these is given again.
-fn records(
-    groups: &crate::groups::Groups,
-    control: &crate::control::Control,
-    plan: &Plan,
-    id: GroupId,
-) -> Vec<Vec<u8>> {
+fn records(cx: &Context, control: &Control, plan: &Plan, id: GroupId) -> Vec<Vec<u8>> {
     if id == CONTROL_GROUP {
         return control.alone(&plan.map);
     }
-    let skip = [Command::SkipVersions { by: SKIPPED_VERSIONS }];
+    let keeps = cx.configuration.planted.has(Fault::RecoveryKeepsVersions);
+    let skip = [Command::SkipVersions { by: if keeps { 0 } else { SKIPPED_VERSIONS } }];
     let epoch = plan.map.groups.get(&id).map_or(0, |group| group.epoch);
-    match groups.get(id).and_then(|group| group.replica.as_ref()) {
+    match cx.groups.get(id).and_then(|group| group.replica.as_ref()) {
         Some(Replica::Consensus(replica)) => {
             let number = u32::try_from(epoch).expect("the plan has the numbers of configurations");
             vec![replica.alone(number, &skip)]

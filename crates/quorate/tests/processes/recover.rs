@@ -113,6 +113,11 @@ fn five_nodes_lose_three_and_the_other_two_go_on() {
     for key in ["three:k", "lf:k", "reg:k"] {
         until_replied(base, &format!("SET {key} before"), "+OK");
     }
+    let token = |port: u16, owner: &str| -> u64 {
+        let reply = Client::connect(port).ask(&format!("LOCK job {owner} PX 100 WAIT 10000"));
+        reply.trim_start_matches(':').parse().expect("a token")
+    };
+    let token_before = token(base, "ann");
     let nodes: Vec<PathBuf> = (0..=6).map(|id| cluster.node(id)).collect();
     let configs: Vec<String> =
         nodes.iter().map(|node| node.join("quorate.toml").display().to_string()).collect();
@@ -199,6 +204,10 @@ fn five_nodes_lose_three_and_the_other_two_go_on() {
         until_replied(base + 4, &format!("SET {key} after"), "+OK");
         until_replied(base + 3, &format!("GET {key}"), "after");
     }
+
+    // The lost ones may have granted the lock again and again.
+    let token_after = token(base + 3, "bob");
+    assert!(token_after > token_before + (1 << 40), "{token_before}, and then {token_after}");
 
     // The lost nodes come back with their old folders, and are a majority of the old control group. They learn that they were
     // left behind, serve nothing, and do no harm.

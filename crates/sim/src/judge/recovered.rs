@@ -28,7 +28,11 @@ pub(super) fn judge<'e>(
     for entry in entries.clone().filter(is_plain) {
         by_key.entry(entry.operation.key).or_default()[usize::from(entry.start >= at)].push(entry);
     }
-    let broken = by_key.values().find_map(|[before, after]| judge_key(before, after, space));
+    // An evicted counter begins anew, so that the least that is seen does not say where it was.
+    let is_judged =
+        |[before, after]: &&[Vec<&Entry>; 2]| !space.evicts() || !before.iter().chain(after).any(counts);
+    let mut keys = by_key.values().filter(is_judged);
+    let broken = keys.find_map(|[before, after]| judge_key(before, after, space));
     broken.or_else(|| judge_tokens(entries, at))
 }
 
@@ -58,8 +62,6 @@ fn what_may_be_left(before: &[&Entry], after: &[&Entry]) -> Vec<Option<Vec<u8>>>
         (Kind::Get | Kind::GetByScript, Reply::Nil) => Some(0),
         _ => None,
     });
-    let counts =
-        |entry: &&Entry| matches!(entry.operation.kind, Kind::Increment | Kind::Transact | Kind::Script);
     if before.iter().chain(after).any(counts) {
         let least = least.min().filter(|least| *least > 0);
         return vec![least.map(|sum| sum.to_string().into_bytes())];
@@ -80,6 +82,11 @@ fn what_may_be_left(before: &[&Entry], after: &[&Entry]) -> Vec<Option<Vec<u8>>>
         left.push(Some(bytes.clone()));
     }
     left
+}
+
+/// Whether it adds to a counter.
+fn counts(entry: &&Entry) -> bool {
+    matches!(entry.operation.kind, Kind::Increment | Kind::Transact | Kind::Script)
 }
 
 /// Every token that is granted after the recovery is above all that were granted before it.

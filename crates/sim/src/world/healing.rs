@@ -244,6 +244,10 @@ impl World {
             let (level, next) = (self.map.level, self.map.next_level());
             return Some(format!("the cluster is at level {level} and could be at {next}"));
         }
+        let control = self.map.groups.get(&CONTROL_GROUP).filter(|group| !group.settled);
+        if let Some(control) = control.filter(|_| self.map.version > 0) {
+            return Some(format!("the control group is not settled: {control:?}"));
+        }
         for (id, group, space) in self.promised() {
             let name = self.map.name_of(id);
             let is_lost = |member: &&NodeId| self.hosts[usize::from(place_of(**member))].is_lost;

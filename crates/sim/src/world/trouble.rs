@@ -8,7 +8,7 @@ use crate::host::{Doom, Host, Item, Process};
 use crate::scenario::Scenario;
 use crate::trace::id;
 use driver::Clients;
-use node::{Configuration, Node, NodeAddress};
+use node::{Configuration, Node, NodeAddress, NodeId};
 use storage::simulated::{Survivors, Trouble};
 use wire::release::Releases;
 
@@ -323,9 +323,13 @@ impl World {
             behind_bytes: self.scenario.behind_bytes,
             planted: self.scenario.planted_in_storage,
         };
-        // The nodes that the cluster began with, and this one.
+        // The nodes that the cluster began with, and this one. After a recovery the first ones may all be lost: an operator
+        // names those that go on.
         let first = usize::from(self.scenario.first_nodes);
-        let is_told = |address: &&NodeAddress| usize::from(address.id) <= first || address.id == id(place);
+        let goes_on = |node: &NodeId| self.recovered_at.is_some() && self.map.nodes.contains_key(node);
+        let is_told = |NodeAddress { id: node, .. }: &&NodeAddress| {
+            usize::from(*node) <= first || *node == id(place) || goes_on(node)
+        };
         let nodes = self.addresses.iter().filter(is_told).cloned().collect();
         let spaces = self.scenario.spaces.iter().filter(|space| !space.is_created);
         let keyspaces = spaces.map(|space| space.keyspace.clone()).collect();

@@ -44,6 +44,12 @@ fn find_bounded(fault: Fault, first: u64) -> Broken {
     find_with(&format!("{fault:?}"), settings, Protocol::Consensus, first)
 }
 
+/// The same where the cluster is recovered from what is left of it.
+fn find_recovered(fault: Fault, first: u64) -> Broken {
+    let settings = Settings { planted: Planted::one(fault), recovery: true, ..Settings::default() };
+    find_with(&format!("{fault:?}"), settings, Protocol::Consensus, first)
+}
+
 /// The same for a fault of logs.
 fn find_in_storage(fault: storage_planted::Fault, first: u64) -> Broken {
     let planted_in_storage = storage_planted::Planted::one(fault);
@@ -319,6 +325,11 @@ fn readers_of_changes_miss_what_a_snapshot_brought() {
 #[test]
 fn readers_of_changes_get_one_twice() {
     assert_eq!(find(Fault::ChangesRepeated, Protocol::Consensus, 0), Broken::Safety);
+}
+
+#[test]
+fn a_recovered_group_gives_versions_that_lost_replicas_gave() {
+    assert_eq!(find_recovered(Fault::RecoveryKeepsVersions, 14), Broken::Safety);
 }
 
 #[test]
