@@ -221,6 +221,7 @@ impl ClusterMap {
         if self.next_group + u32::from(shards) > u32::from(MAP_GROUP) {
             refuse!("keyspace '{name}': all group numbers are used up; none is ever used twice");
         }
+        let knows_of_leaders = self.require(Feature::TakingOver).is_ok();
         let mut groups = Vec::new();
         for shard in 0..shards {
             let first = self.first_node(&keyspace, shard);
@@ -236,7 +237,8 @@ impl ClusterMap {
                 members,
                 revision: 0,
                 given_up: BTreeMap::new(),
-                taken_over: 0,
+                // Nothing was acknowledged before.
+                taken_over: u64::from(knows_of_leaders && protocol == Protocol::LeaderFollower),
                 settled: protocol != Protocol::Consensus,
             };
             let id = self.next_group as GroupId;
@@ -285,6 +287,13 @@ impl ClusterMap {
         let nodes = nodes.max(usize::from(entry.keyspace.replicas));
         let changed = with_settings(&entry.keyspace, settings)?.resolved(nodes)?;
         let (before, after) = (entry.keyspace.acks, changed.acks);
+        // How many a new leader must ask follows from `acks`, too.
+        if before != after
+            && let Some(id) = entry.groups.clone().into_iter().find(|id| self.awaits_leader(*id))
+        {
+            refuse!("{}", self.has_no_leader_yet(id));
+        }
+        let entry = self.keyspaces.get_mut(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.to_string()))?;
         entry.keyspace = changed;
         // Under `all` the in-sync set is a promise, under other `acks` a preference: an in-sync set from before the
         // change is not enough. A new epoch begins with the leader alone, and is settled when enough others hold
@@ -713,14 +722,17 @@ impl ClusterMap {
         }
     }
 
+    fn has_no_leader_yet(&self, id: GroupId) -> String {
+        let (name, leader) = (self.name_of(id), self.groups.get(&id).map_or(0, |group| group.leader));
+        format!("{name}: node {leader} has not taken over yet what the others hold; try again")
+    }
+
     fn moveable(&mut self, id: GroupId, name: &str) -> Result<&mut Group, Refusal> {
-        let awaits_leader = self.awaits_leader(id);
+        if self.awaits_leader(id) {
+            refuse!("{}", self.has_no_leader_yet(id));
+        }
         let group = self.groups.get_mut(&id).ok_or(Refusal::NoGroup(id))?;
         match group.settled {
-            true if awaits_leader => refuse!(
-                "{name}: node {} has not taken over yet what the others hold; try again",
-                group.leader
-            ),
             true => Ok(group),
             false => refuse!("{name}: its members have changed and it is not settled yet; try again"),
         }

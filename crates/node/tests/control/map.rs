@@ -357,6 +357,11 @@ fn no_member_leaves_or_comes_before_a_leader_has_taken_over() {
     let step = Change::MoveMember { group: id, step: Step::Remove(1) };
     let refused = map.apply(&step).expect_err("node 2 may not have what nodes 1 and 3 acknowledged");
     assert!(refused.to_string().contains("has not taken over"), "{refused}");
+    // With more acknowledgers it would ask fewer, too.
+    let settings = [("acks".to_owned(), "3".to_owned())].into();
+    let change = Change::SetKeyspace { prefix: String::new(), settings };
+    let refused = map.apply(&change).expect_err("a new leader may not have what node 3 acknowledged");
+    assert!(refused.to_string().contains("has not taken over"), "{refused}");
     assert_eq!(removals(&takes_over(&map, id), id), 1);
 }
 
