@@ -221,7 +221,7 @@ impl ClusterMap {
         if self.next_group + u32::from(shards) > u32::from(MAP_GROUP) {
             refuse!("keyspace '{name}': all group numbers are used up; none is ever used twice");
         }
-        let knows_of_leaders = self.require(Feature::TakingOver).is_ok();
+        let knows_of_leaders = self.has(Feature::TakingOver);
         let mut groups = Vec::new();
         for shard in 0..shards {
             let first = self.first_node(&keyspace, shard);
@@ -467,7 +467,7 @@ impl ClusterMap {
                 (known.rejoins.get(&group_id) == Some(&Rejoin::Leave)).then_some(*node)
             };
             let lost: BTreeSet<NodeId> = self.nodes.iter().filter_map(has_lost).chain([id]).collect();
-            let knows_of_leaders = self.require(Feature::TakingOver).is_ok();
+            let knows_of_leaders = self.has(Feature::TakingOver);
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
             // Registers in memory are recovered from the others after every start.
             if !group.members.contains(&id) || protocol.has_registers() && !keeps_records {
@@ -590,7 +590,7 @@ impl ClusterMap {
         in_sync: &[NodeId],
     ) -> Result<(), Refusal> {
         let (protocol, acks, name) = (self.protocol(id), self.acks(id), self.name_of(id));
-        let knows_of_leaders = self.require(Feature::TakingOver).is_ok();
+        let knows_of_leaders = self.has(Feature::TakingOver);
         let group = self.groups.get_mut(&id).ok_or(Refusal::NoGroup(id))?;
         if epoch != group.epoch {
             let now = group.epoch;
@@ -717,7 +717,7 @@ impl ClusterMap {
             Protocol::Consensus => {
                 has_lost && (group.epoch > 1 || have_others_begun) || never_began && have_others_begun
             }
-            Protocol::LeaderFollower => has_lost && self.require(Feature::TakingOver).is_ok(),
+            Protocol::LeaderFollower => has_lost && self.has(Feature::TakingOver),
             Protocol::Abd | Protocol::Blocking => false,
         }
     }

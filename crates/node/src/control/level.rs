@@ -72,13 +72,18 @@ impl ClusterMap {
         self.nodes.iter().filter(|(_, node)| node.releases.newest < level).map(|(id, _)| *id).collect()
     }
 
+    /// Whether the cluster is at a level that has a feature.
+    pub fn has(&self, feature: Feature) -> bool {
+        self.level >= feature.since()
+    }
+
     /// Checks that the cluster is at a level that has a feature. Ask before anything is recorded, sent or shown that needs it.
     ///
     /// # Errors
     /// A sentence that says which level it takes, and what keeps the cluster from it.
     pub fn require(&self, feature: Feature) -> Result<(), Refusal> {
         let (since, level) = (feature.since(), self.level);
-        if level >= since {
+        if self.has(feature) {
             return Ok(());
         }
         let (what, below) = (feature.words(), self.nodes_below(since));
@@ -95,7 +100,7 @@ impl ClusterMap {
 
     /// Checks that the map uses nothing that its level does not have.
     pub(super) fn check_level(&self) -> Result<(), String> {
-        match Feature::ALL.into_iter().find(|it| it.is_used(self) && self.require(*it).is_err()) {
+        match Feature::ALL.into_iter().find(|it| it.is_used(self) && !self.has(*it)) {
             Some(early) => Err(format!(
                 "it is of level {}, and uses what level {} brings: {}",
                 self.level,

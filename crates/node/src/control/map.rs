@@ -334,11 +334,9 @@ impl ClusterMap {
     /// might ask too few: so none leaves and none comes before it has taken over. Under `all` the in-sync set holds
     /// everything at any time, and under `none` nothing is promised.
     pub fn awaits_leader(&self, id: GroupId) -> bool {
-        let counts = matches!(self.acks(id), Acks::Count(_) | Acks::Majority);
-        let is_known = self.require(Feature::TakingOver).is_ok();
-        self.protocol(id) == Protocol::LeaderFollower
-            && counts
-            && is_known
+        self.has(Feature::TakingOver)
+            && self.protocol(id) == Protocol::LeaderFollower
+            && matches!(self.acks(id), Acks::Count(_) | Acks::Majority)
             && self.groups.get(&id).is_some_and(|group| group.taken_over != group.epoch)
     }
 
