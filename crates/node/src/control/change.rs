@@ -221,7 +221,6 @@ impl ClusterMap {
         if self.next_group + u32::from(shards) > u32::from(MAP_GROUP) {
             refuse!("keyspace '{name}': all group numbers are used up; none is ever used twice");
         }
-        let knows_of_leaders = self.has(Feature::TakingOver);
         let mut groups = Vec::new();
         for shard in 0..shards {
             let first = self.first_node(&keyspace, shard);
@@ -237,8 +236,7 @@ impl ClusterMap {
                 members,
                 revision: 0,
                 given_up: BTreeMap::new(),
-                // Nothing was acknowledged before.
-                taken_over: u64::from(knows_of_leaders && protocol == Protocol::LeaderFollower),
+                taken_over: 0,
                 settled: protocol != Protocol::Consensus,
             };
             let id = self.next_group as GroupId;
@@ -755,7 +753,7 @@ fn begin_membership(group: &mut Group, protocol: Protocol, acks: Acks) {
 
 /// Whether the leader of a leader-follower group holds all that was acknowledged, and is not lost.
 fn leader_holds_all(group: &Group, lost: &BTreeSet<NodeId>) -> bool {
-    group.taken_over == group.epoch && !lost.contains(&group.leader)
+    group.has_taken_over() && !lost.contains(&group.leader)
 }
 
 /// Whether the members of a leader-follower group that are not lost hold, between them, all that was acknowledged: its leader

@@ -204,6 +204,11 @@ pub struct Group {
 }
 
 impl Group {
+    /// Whether its leader is known to hold all that was acknowledged before its epoch. Before the first one that is nothing.
+    pub fn has_taken_over(&self) -> bool {
+        self.epoch == 1 || self.taken_over == self.epoch
+    }
+
     /// The configuration of the group's replicas.
     pub fn configuration(&self) -> Configuration {
         Configuration {
@@ -337,7 +342,7 @@ impl ClusterMap {
         self.has(Feature::TakingOver)
             && self.protocol(id) == Protocol::LeaderFollower
             && matches!(self.acks(id), Acks::Count(_) | Acks::Majority)
-            && self.groups.get(&id).is_some_and(|group| group.taken_over != group.epoch)
+            && self.groups.get(&id).is_some_and(|group| !group.has_taken_over())
     }
 
     /// A group's name for people.
