@@ -172,7 +172,7 @@ fn blocking_acknowledges_what_is_not_durable() {
 
 #[test]
 fn blocking_writes_without_checking_the_lock() {
-    assert_eq!(find(Fault::WriteWithoutLockCheck, Protocol::Blocking, 1501), Broken::Safety);
+    assert_eq!(find(Fault::WriteWithoutLockCheck, Protocol::Blocking, 1945), Broken::Safety);
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn consensus_forgets_what_was_served() {
 
 #[test]
 fn consensus_gives_elements_back_to_the_other_end() {
-    assert_eq!(find(Fault::QueueGivenBackBehind, Protocol::Consensus, 98), Broken::Safety);
+    assert_eq!(find(Fault::QueueGivenBackBehind, Protocol::Consensus, 289), Broken::Safety);
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn clients_keep_what_they_have_read_though_their_node_is_cut_off() {
 
 #[test]
 fn clients_keep_what_they_have_read_though_a_snapshot_is_installed() {
-    assert_eq!(find(Fault::CachesOutliveSnapshot, Protocol::LeaderFollower, 135), Broken::Safety);
+    assert_eq!(find(Fault::CachesOutliveSnapshot, Protocol::LeaderFollower, 444), Broken::Safety);
 }
 
 #[test]

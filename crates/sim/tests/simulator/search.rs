@@ -123,6 +123,27 @@ fn changes_are_read_once_and_in_order() {
     }
 }
 
+/// A majority is lost for good, and an operator recovers the cluster from the other folders.
+#[test]
+fn clusters_are_recovered_from_what_is_left() {
+    let mut totals = Totals::default();
+    // Of 22 and 1314 only some replicas go on, fewer than acknowledge a write, and others are replaced at once.
+    for (protocol, seeds) in [
+        (Protocol::Consensus, &[0, 1, 2, 3, 4, 5, 6, 7][..]),
+        (Protocol::LeaderFollower, &[0, 1, 2, 3, 22, 1314]),
+    ] {
+        let settings = Settings { protocol: Some(protocol), recovery: true, ..Settings::default() };
+        for seed in seeds {
+            let report = sim::run(*seed, &settings, false);
+            totals.add(&report);
+            assert_eq!(report.failure, None, "replay it with: {}", settings.command(*seed));
+        }
+    }
+    for class in [Class::Recovered, Class::LeftBehind] {
+        assert!(totals.counts.of(class) > 0, "there is no {}", class.name());
+    }
+}
+
 /// What happens to disks, and the power.
 const OF_DISKS: [Class; 14] = [
     Class::CrashBeforeWrite,
@@ -160,8 +181,9 @@ fn protocols_keep_their_promises_side_by_side() {
     }
     assert_eq!(totals.seen.len(), Protocol::ALL.len(), "every protocol was drawn");
     // A search in which nothing goes wrong, or nobody is served, shows nothing.
-    // Outages are of values that are kept as fragments, and old programs are seldom refused: each has its own test.
-    let rare = [Class::Outage, Class::OldProgramRefused];
+    // Outages are of values that are kept as fragments, old programs are seldom refused, and few clusters are recovered: each has
+    // its own test.
+    let rare = [Class::Outage, Class::OldProgramRefused, Class::Recovered, Class::LeftBehind];
     let is_elsewhere = |class: &Class| OF_DISKS.contains(class) || rare.contains(class);
     for class in Class::ALL.into_iter().filter(|class| !is_elsewhere(class)) {
         assert!(totals.counts.of(class) > 0, "there is no {} in 40 runs", class.name());
