@@ -379,7 +379,7 @@ fn a_value_is_removed_while_a_start_may_come_back_to_it() {
 
 #[test]
 fn a_leader_follower_checkpoint_counts_before_its_values_are_durable() {
-    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::LeaderFollower, 2626), Broken::Storage);
+    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::LeaderFollower, 2684), Broken::Storage);
 }
 
 #[test]
