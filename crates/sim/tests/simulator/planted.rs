@@ -314,7 +314,7 @@ fn clients_keep_what_they_have_read_though_their_node_is_cut_off() {
 
 #[test]
 fn clients_keep_what_they_have_read_though_a_snapshot_is_installed() {
-    assert_eq!(find(Fault::CachesOutliveSnapshot, Protocol::LeaderFollower, 444), Broken::Safety);
+    assert_eq!(find(Fault::CachesOutliveSnapshot, Protocol::LeaderFollower, 488), Broken::Safety);
 }
 
 #[test]
