@@ -260,7 +260,8 @@ impl Cluster {
     }
 
     /// Reports to the control group which nodes take part in a new membership of the consensus groups that this node
-    /// leads, and the leader-follower groups in which it has taken over. `has_fragments` says whether a node has its fragments in a group, in an epoch.
+    /// leads, and the leader-follower groups in which it has taken over. `has_fragments` says whether a node has its fragments
+    /// in a group, in an epoch.
     pub(crate) fn report_members(
         &mut self,
         cx: &mut Context,
@@ -268,12 +269,13 @@ impl Cluster {
     ) {
         let map = Rc::clone(&cx.map);
         let is_whole = |group: &Group| group.settled && group.in_sync.len() == group.members.len();
-        let is_reported = |id: GroupId, group: &Group| is_whole(group) && !map.awaits_leader(id);
+        let is_reported = |id: GroupId, group: &Group| is_whole(group) && !map.awaits_takeover(id);
         for (id, entry) in
             map.groups.iter().filter(|(id, group)| **id != CONTROL_GROUP && !is_reported(**id, group))
         {
             let replica = cx.groups.get(*id).and_then(|group| group.replica.as_ref());
-            if map.awaits_leader(*id) && replica.is_some_and(|replica| replica.has_taken_over(entry.epoch)) {
+            if map.awaits_takeover(*id) && replica.is_some_and(|replica| replica.has_taken_over(entry.epoch))
+            {
                 let in_sync = entry.in_sync.clone();
                 self.request(cx, *id, ControlRequest::InSync { epoch: entry.epoch, in_sync });
                 continue;

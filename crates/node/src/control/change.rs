@@ -287,9 +287,9 @@ impl ClusterMap {
         let (before, after) = (entry.keyspace.acks, changed.acks);
         // How many a new leader must ask follows from `acks`, too.
         if before != after
-            && let Some(id) = entry.groups.clone().into_iter().find(|id| self.awaits_leader(*id))
+            && let Some(id) = entry.groups.clone().into_iter().find(|id| self.awaits_takeover(*id))
         {
-            refuse!("{}", self.has_no_leader_yet(id));
+            refuse!("{}", self.not_taken_over_yet(id));
         }
         let entry = self.keyspaces.get_mut(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.to_string()))?;
         entry.keyspace = changed;
@@ -465,15 +465,15 @@ impl ClusterMap {
                 (known.rejoins.get(&group_id) == Some(&Rejoin::Leave)).then_some(*node)
             };
             let lost: BTreeSet<NodeId> = self.nodes.iter().filter_map(has_lost).chain([id]).collect();
-            let knows_of_leaders = self.has(Feature::TakingOver);
+            let knows_takeovers = self.has(Feature::TakingOver);
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
             // Registers in memory are recovered from the others after every start.
             if !group.members.contains(&id) || protocol.has_registers() && !keeps_records {
                 continue;
             }
             let is_followed = protocol == Protocol::LeaderFollower;
-            let counts = is_followed && matches!(acks, Acks::Count(_) | Acks::Majority) && knows_of_leaders;
-            // Whether members that keep no records have lost their memory the map does not say: the operator does.
+            let counts = is_followed && matches!(acks, Acks::Count(_) | Acks::Majority) && knows_takeovers;
+            // The map does not say whether members that keep no records have lost their memory. The operator does.
             let is_given_up = accept_loss && !keeps_records && !leader_holds_all(group, &lost);
             let is_sure = holds_all_without(group, acks, &lost) && !is_given_up;
             if counts && group.members != [id] && !is_sure {
@@ -588,7 +588,7 @@ impl ClusterMap {
         in_sync: &[NodeId],
     ) -> Result<(), Refusal> {
         let (protocol, acks, name) = (self.protocol(id), self.acks(id), self.name_of(id));
-        let knows_of_leaders = self.has(Feature::TakingOver);
+        let knows_takeovers = self.has(Feature::TakingOver);
         let group = self.groups.get_mut(&id).ok_or(Refusal::NoGroup(id))?;
         if epoch != group.epoch {
             let now = group.epoch;
@@ -611,8 +611,8 @@ impl ClusterMap {
             _ => settles_with(acks, group.members.len()),
         };
         group.settled |= in_sync.len() >= needed;
-        // Only a leader that leads asks.
-        if protocol == Protocol::LeaderFollower && knows_of_leaders {
+        // A replica asks only once it leads, and holds all of it durably.
+        if protocol == Protocol::LeaderFollower && knows_takeovers {
             group.taken_over = epoch;
         }
         Ok(())
@@ -669,7 +669,7 @@ impl ClusterMap {
 
     fn remove_member(&mut self, id: GroupId, node: NodeId) -> Result<(), Refusal> {
         let (protocol, acks, name) = (self.protocol(id), self.acks(id), self.name_of(id));
-        if self.awaits_leader(id) || !self.may_withdraw(id, node) {
+        if self.awaits_takeover(id) || !self.may_withdraw(id, node) {
             self.moveable(id, &name)?;
         }
         let group = self.groups.get_mut(&id).ok_or(Refusal::NoGroup(id))?;
@@ -698,8 +698,8 @@ impl ClusterMap {
 
     /// Whether a member may be removed though its group is not settled.
     ///
-    /// In leader-follower that is one that lost its storage: it holds nothing, and can never be one of those that are needed
-    /// to settle the group. Its leader, which stays, holds everything, or the removal is refused for that.
+    /// In a leader-follower group that is a member that lost its storage: it holds nothing, and can never be one of those that
+    /// are needed to settle the group. The leader stays, and holds everything once it has taken over.
     ///
     /// In a consensus group a member that lost its
     /// storage no longer takes part, and a membership that waits for it to come as a newcomer would never begin. That
@@ -720,14 +720,14 @@ impl ClusterMap {
         }
     }
 
-    fn has_no_leader_yet(&self, id: GroupId) -> String {
+    fn not_taken_over_yet(&self, id: GroupId) -> String {
         let (name, leader) = (self.name_of(id), self.groups.get(&id).map_or(0, |group| group.leader));
         format!("{name}: node {leader} has not taken over yet what the others hold; try again")
     }
 
     fn moveable(&mut self, id: GroupId, name: &str) -> Result<&mut Group, Refusal> {
-        if self.awaits_leader(id) {
-            refuse!("{}", self.has_no_leader_yet(id));
+        if self.awaits_takeover(id) {
+            refuse!("{}", self.not_taken_over_yet(id));
         }
         let group = self.groups.get_mut(&id).ok_or(Refusal::NoGroup(id))?;
         match group.settled {

@@ -196,7 +196,7 @@ pub struct Group {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub given_up: BTreeMap<NodeId, u64>,
     /// Leader-follower: the newest epoch whose leader is known to hold all that was acknowledged before it.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub taken_over: u64,
     /// False from a change of members until enough of them are known to hold everything: until then no leader is
     /// appointed, and no other member changes.
@@ -236,7 +236,7 @@ pub(super) fn settles_with(acks: Acks, members: usize) -> usize {
     }
 }
 
-fn is_none(epoch: &u64) -> bool {
+fn is_zero(epoch: &u64) -> bool {
     *epoch == 0
 }
 
@@ -334,11 +334,11 @@ impl ClusterMap {
 
     /// Whether a group's leader has yet to say that it holds all that was acknowledged before its epoch.
     ///
-    /// A leader of leader-follower that is appointed asks so many members what they hold that one of them must have what was
-    /// acknowledged. How many that are follows from the members, among whom the acknowledgers were. With other members it
-    /// might ask too few: so none leaves and none comes before it has taken over. Under `all` the in-sync set holds
+    /// A leader that is appointed asks enough members what they hold that at least one of them has each acknowledged write. How
+    /// many are enough follows from the members that the group had when the write was acknowledged. If the members changed while
+    /// it asks, it might ask too few. So no member leaves or comes before it has taken over. Under `all` the in-sync set holds
     /// everything at any time, and under `none` nothing is promised.
-    pub fn awaits_leader(&self, id: GroupId) -> bool {
+    pub fn awaits_takeover(&self, id: GroupId) -> bool {
         self.has(Feature::TakingOver)
             && self.protocol(id) == Protocol::LeaderFollower
             && matches!(self.acks(id), Acks::Count(_) | Acks::Majority)
@@ -456,6 +456,9 @@ impl ClusterMap {
             }
             if !is_among(&group.in_sync, &group.members) || group.epoch == 0 {
                 return wrong(format!("group {id} has an epoch of 0 or others in sync than its members"));
+            }
+            if group.taken_over > group.epoch {
+                return wrong(format!("group {id} was taken over in an epoch that has not begun"));
             }
             let leads = group.members.contains(&group.leader);
             let fits = match self.protocol(*id) {

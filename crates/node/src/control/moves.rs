@@ -41,7 +41,7 @@ impl ClusterMap {
         if self.protocol(id).has_registers() {
             return None; // Registers keep the members that they begin with.
         }
-        if self.awaits_leader(id) {
+        if self.awaits_takeover(id) {
             return None;
         }
         let wanted = self.replicas_of(id, staying.len());

@@ -115,8 +115,8 @@ fn a_dead_node_is_replaced_once_and_comes_in_with_an_empty_disk() {
     assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
 }
 
-/// A write is held by the leader and one follower. The leader loses its disk, and the follower only stands still: a leader that
-/// has heard nobody must go on waiting for it, also when the lost one is out of the group.
+/// The leader and one follower hold a write. The leader loses its disk, and the follower is paused. The new leader has no answer
+/// yet: it must keep waiting for that follower, even though the lost node is being replaced.
 #[test]
 fn a_leader_that_has_not_taken_over_is_not_left_alone_by_a_removal() {
     let keyspace = "prefix=one: acks=1 replicas=3 leader=3 durability=fsync";

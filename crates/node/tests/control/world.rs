@@ -573,7 +573,7 @@ impl World {
                 Protocol::LeaderFollower => self.leads(id, group_id),
                 _ => in_sync.first() == Some(&id) && !group.settled,
             };
-            if speaks && (in_sync != group.in_sync || !group.settled || map.awaits_leader(group_id)) {
+            if speaks && (in_sync != group.in_sync || !group.settled || map.awaits_takeover(group_id)) {
                 self.change(
                     id,
                     &Change::InSync {

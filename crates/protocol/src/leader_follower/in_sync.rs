@@ -76,7 +76,8 @@ impl Leader {
                 follower.in_step_us = follower.in_step_us.max(least_us);
             }
         }
-        if !is_leased {
+        // By its first request the control group knows that it has taken over, and may change the members.
+        if !is_leased || !self.has_taken_over(state) {
             return;
         }
         if let Some(request) = &mut self.in_sync_request {
@@ -99,8 +100,8 @@ impl Leader {
                 in_sync.extend(stays.then_some(follower.id));
                 continue;
             }
-            // Where the set is a preference, who holds all that the leader holds is in it, committed or not: with fewer
-            // members than acknowledge a write nothing is committed, and none comes before these are known.
+            // Where the set is only a preference, it holds every follower that has what the leader has, committed or not. A group
+            // with too few members to acknowledge a write commits nothing, and gets new members only when it is settled.
             let is_in_step = (serves || !is_all) && follower.is_in_step(now, silence_ms);
             // No request names it, so it may still be left out.
             is_waited_for_less |= follower.is_joining_set && !is_in_step;

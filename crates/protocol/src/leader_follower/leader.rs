@@ -39,8 +39,8 @@ pub(super) struct Leader {
     pub(super) head: Version,
     /// Nothing is served before this offset is committed: the first record written here, if any was inherited.
     pub(super) serves_from: Version,
-    /// The record that makes durable what it holds when it begins.
-    taken_over: u64,
+    /// When this record is durable, all that it held when it began to lead is.
+    takeover_record: u64,
     /// The last purge ordered: no other one is ordered before it is done.
     pub(super) purge: Version,
     /// The last record that says that a node is gone: no other is ordered before it is applied.
@@ -79,7 +79,7 @@ impl Leader {
         let mut leader = Leader {
             head: offset,
             serves_from: 0,
-            taken_over: state.journal.last(),
+            takeover_record: state.journal.last(),
             purge: 0,
             dropped: 0,
             builder: Vec::new(),
@@ -113,9 +113,9 @@ impl Leader {
         leader
     }
 
-    /// Whether what it took over is still here after a crash, as far as anything is.
+    /// Whether all that it took over is durable here.
     pub(super) fn has_taken_over(&self, state: &State) -> bool {
-        state.journal.durable >= self.taken_over
+        state.journal.durable >= self.takeover_record
     }
 
     /// More of the history is durable here.

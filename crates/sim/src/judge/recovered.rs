@@ -1,7 +1,7 @@
 //! Keyspaces of which acknowledged writes were lost with a majority: what holds of them after the recovery.
 //!
-//! All operations that began since must be possible, one after the other, from some value that the key had had before: nobody
-//! can say which. And tokens of locks are never given twice, though the grants of the lost replicas are forgotten.
+//! The operations on a key that began after the recovery must fit one order, starting from some value that the key had before it.
+//! Which one that is cannot be known. And no token of a lock is granted twice, although the lost replicas' grants are forgotten.
 
 use super::{Written, is_ordered};
 use crate::operation::{Key, Kind, Reply};

@@ -54,7 +54,7 @@ impl World {
         plan.is_some()
     }
 
-    /// Whether the folders would say all that was acknowledged, if all were there.
+    /// Whether the folders of all machines, together, hold all that was acknowledged.
     fn may_be_recovered(&mut self) -> bool {
         self.notice_repairs();
         let is_lost = |host: &crate::host::Host| host.is_lost || host.is_refilling || host.rotten.is_some();
@@ -158,7 +158,7 @@ impl World {
     ) -> Result<(), String> {
         let mut files = self.host(place).disk.files.clone();
         let folder = self.folder(place, &mut files)?;
-        assert_eq!(folder.survivor(), found, "a folder that nobody has touched");
+        assert_eq!(folder.survivor(), found, "the folder has not changed since it was read");
         if let Some(operation) = again {
             files.trouble_in(operation.into(), Trouble::Crash);
         }

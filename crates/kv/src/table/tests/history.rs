@@ -109,7 +109,7 @@ fn a_snapshot_that_is_installed_leaves_no_gap_that_is_not_seen() {
 }
 
 #[test]
-fn who_has_read_what_was_lost_for_good_sees_it() {
+fn a_reader_of_changes_that_were_lost_for_good_learns_of_it() {
     let mut store = store(1 << 20);
     for number in 0..5 {
         store.set(&format!("k{number}"), "v");

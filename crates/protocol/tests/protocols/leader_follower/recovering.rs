@@ -57,8 +57,10 @@ fn what_it_holds_is_committed_and_versions_are_skipped() {
     alone.step(NOW, Input::Configure(&configuration), &mut effects);
     alone.step(NOW, Input::Lease { until_us: u64::MAX }, &mut effects);
     alone.step(NOW, Input::Flush, &mut effects);
+    assert!(!alone.has_taken_over(8), "a crash now might still lose it");
     alone.step(NOW, Input::Durable { record: effects.records.len() as u64 }, &mut effects);
     alone.check_invariants(NOW);
+    assert!(alone.has_taken_over(8) && !alone.has_taken_over(7));
     let status = alone.status(NOW);
     assert!(status.role == "leader" && status.ready && status.applied >= 3, "{status:?}");
     assert_eq!(alone.table().version_floor(), 3 + SKIPPED_VERSIONS);
