@@ -27,7 +27,7 @@ mod watch;
 pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
 pub use command::{
     AddOptions, Aggregate, By, BytesCommand, Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced,
-    HashCommand, HashPart, Hold, Known, List, ListCommand, LockCommand, NewId, QueueCommand, Script,
+    HashCommand, HashPart, Hold, Known, List, ListCommand, LockCommand, NewId, QueueCommand, Routed, Script,
     ScriptLimits, ScriptOptions, SetAnswer, SetCommand, SetOperation, SortCommand, SortedCommand,
     StreamCommand, StreamId, Supplied, Transaction, Trim, WaiterId, Watched, WhenFull, Wish,
 };

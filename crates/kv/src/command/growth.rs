@@ -32,6 +32,7 @@ impl Command<'_> {
             LongEnd { .. } => false,
             // A command that was admitted before its values were fetched, and values that replace references.
             Supplied(_) | Inline { .. } => false,
+            Routed(routed) => routed.command().may_grow(),
             _ => false,
         }
     }
@@ -44,6 +45,7 @@ impl Command<'_> {
             Command::Transaction(transaction) => {
                 transaction.commands().all(|command| !command.may_grow() || command.may_overfill())
             }
+            Command::Routed(routed) => routed.command().may_overfill(),
             _ => false,
         }
     }
@@ -65,6 +67,7 @@ impl Command<'_> {
             Transaction(transaction) => {
                 transaction.commands().all(|command| !command.is_write() || command.only_deletes())
             }
+            Routed(routed) => routed.command().only_deletes(),
             _ => false,
         }
     }
@@ -77,7 +80,9 @@ impl Command<'_> {
             Command::SetRange { .. } | Command::Copy { .. } | Command::Transaction(_) => {
                 self.growth_bytes_of_any(bytes_of)
             }
-            Command::OnBytes(_) | Command::Sort(_) => self.growth_bytes_of_any(bytes_of),
+            Command::OnBytes(_) | Command::Sort(_) | Command::Routed(_) => {
+                self.growth_bytes_of_any(bytes_of)
+            }
             _ => 0,
         }
     }
@@ -101,6 +106,7 @@ impl Command<'_> {
                 let growths = transaction.commands().map(|command| command.growth_bytes(bytes_of));
                 growths.fold(0, u64::saturating_add)
             }
+            Command::Routed(routed) => routed.command().growth_bytes(bytes_of),
             _ => 0,
         }
     }

@@ -15,6 +15,7 @@ mod list;
 mod lists;
 mod lock;
 mod queue;
+mod routed;
 mod script;
 mod sets;
 mod sort;
@@ -40,6 +41,7 @@ pub use lock::{Fenced, Hold, LockCommand, WaiterId};
 pub(crate) use queue::Keys;
 pub use queue::{Awaited, QueueCommand, WISH_BYTES_MAX, Wish};
 pub(crate) use script::UNIT_NS;
+pub use routed::Routed;
 pub use script::{Script, ScriptLimits, ScriptOptions, WhenFull};
 pub use sets::{SetCommand, SetOperation};
 pub use sort::{SortCommand, SortOptions, pattern_parts};
@@ -262,6 +264,11 @@ pub enum Command<'a> {
     /// Written when acknowledged records were lost for good: what was given with their versions, such as locks' tokens, is
     /// never given again.
     SkipVersions { by: u64 },
+    /// The keyspace has been exchanged so often, each exchange counted twice: while the count is odd, no client's command is
+    /// carried out, and from the next even one on those that were routed by it ([`Routed`]). Nobody waits for a lock or an
+    /// element any more. With an even count later versions are above `floor`, and earlier changes are not kept any more. A
+    /// count that is not above the table's does nothing. Proposed by the leader.
+    Exchange { exchanges: u64, floor: Version },
     /// Stores a value that was versioned elsewhere, if its version is newer than the key's; returns an array of 1 or 0
     /// and the key's version afterwards (`POST /replicate`).
     Replicate { key: &'a [u8], value: &'a [u8], version: Version },
@@ -322,6 +329,8 @@ pub enum Command<'a> {
 
     /// A command with the bytes it needs from values stored outside the table. Ordered as a write.
     Supplied(Supplied<'a>),
+    /// A client's command for a keyspace that was exchanged (`SWAPDB`).
+    Routed(Routed<'a>),
 }
 
 impl<'a> Command<'a> {
@@ -354,7 +363,7 @@ impl<'a> Command<'a> {
             | Expire { .. }
             | Persist { .. } => true,
             Rename { .. } | Copy { .. } | Clear | Purge { .. } | Evict { .. } | Replicate { .. } => true,
-            SkipVersions { .. } => true,
+            SkipVersions { .. } | Exchange { .. } => true,
             SetIf { .. } | DeleteIf { .. } | Restore { .. } => true,
             SetCoded { .. } | Inline { .. } | Abandon { .. } | LongPart { .. } | LongEnd { .. } => true,
             Transaction(transaction) => transaction.is_write(),
@@ -369,6 +378,7 @@ impl<'a> Command<'a> {
             OnStream(command) => command.is_write(),
             OnBytes(command) => command.is_write(),
             Sort(command) => command.is_write(),
+            Routed(routed) => routed.command().is_write(),
         }
     }
 
@@ -403,6 +413,7 @@ impl<'a> Command<'a> {
             OnBytes(command) if command.is_write() => command.bytes(),
             Sort(command) if command.is_write() => command.bytes(),
             Supplied(supplied) => supplied.bytes(),
+            Routed(routed) if routed.command().is_write() => routed.bytes(),
             _ => 0,
         }
     }
@@ -457,11 +468,17 @@ impl<'a> Command<'a> {
             OnBytes(command) => command.for_each_key(visit),
             Sort(command) => command.for_each_key(visit),
             Supplied(supplied) => supplied.for_each_key(&mut visit),
+            Routed(routed) => visit_keys(&routed.command(), &mut visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
-            Recent { .. } | SkipVersions { .. } => {}
+            Recent { .. } | SkipVersions { .. } | Exchange { .. } => {}
             LongPart { .. } | LongEnd { .. } => {}
         }
     }
+}
+
+// Dynamic, because commands visit the keys of those inside of them, too.
+fn visit_keys<'a>(command: &Command<'a>, visit: &mut dyn FnMut(&'a [u8])) {
+    command.for_each_key(visit);
 }
 
 /// A question about the use of a key.

@@ -22,6 +22,7 @@ impl Command<'_> {
             OnStream(command) => return command.may_walk(),
             OnBytes(command) => return command.may_walk(),
             Sort(_) => return true,
+            Routed(routed) => return routed.command().may_walk(),
             _ => {}
         }
         matches!(
@@ -110,6 +111,7 @@ impl Command<'_> {
                 }
                 walks_ns.saturating_add(scripts_ns)
             }
+            Routed(routed) => routed.command().walk_ns(known),
             _ => 0,
         }
     }

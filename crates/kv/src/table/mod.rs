@@ -10,7 +10,7 @@
 //! commands: `reads`, `scan`, `strings`, `numbers`, `bits`, `sketches`, `common`, `tree`, `collections`, `lists`, `sets`,
 //! `sorted`, `geo`, `streams`, `fields` and `hashes`, `sort`, `expire`, `eviction`, `keys`, `transactions`, `locks`, `queues`, `scripts`
 //! and `interpreter`, `registers`; last `coded` and `spill` (values that are not in the table), `long` (commands that
-//! arrive in parts), and `snapshot`.
+//! arrive in parts), `exchange` (which commands are for another database by now), and `snapshot`.
 
 mod bits;
 mod changes;
@@ -21,6 +21,7 @@ mod dump;
 mod effects;
 mod entry;
 mod eviction;
+mod exchange;
 mod expire;
 mod geo;
 mod hashes;
@@ -192,7 +193,10 @@ pub struct Table {
     /// The approximate time that all scripts have taken on this replica; it never decreases.
     scripts_ns: u64,
     uses: Uses,
-    /// Whether changes, misses or accesses are noted: the one question about these that each command asks.
+    /// How often its keyspace was exchanged: see `exchange`.
+    exchanges: u64,
+    /// Whether changes, misses or accesses are noted, or routes are checked: the one question about these that each command
+    /// asks.
     is_observed: bool,
 }
 
@@ -246,6 +250,7 @@ impl Table {
             script_costs: ScriptCosts::default(),
             scripts_ns: 0,
             uses: Uses::default(),
+            exchanges: 0,
             is_observed: false,
         }
     }
@@ -274,7 +279,7 @@ impl Table {
 
     /// Notes whether anything has to be noted now.
     fn observe(&mut self) {
-        self.is_observed = self.uses.is_on() || self.changes.has_followers();
+        self.is_observed = self.uses.is_on() || self.changes.has_followers() || self.exchanges > 0;
     }
 
     /// Applies one record of the group's history and appends one reply to `out`.
@@ -355,8 +360,21 @@ impl Table {
 
     #[inline(never)]
     fn apply_any(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
+        if !self.checks_routes(command) {
+            return self.apply_routed(command, record, out);
+        }
+        match self.routed_here(command) {
+            Ok(command) => self.apply_routed(&command, record, out),
+            Err(exchanged) => {
+                exchanged.write(out);
+                record.version
+            }
+        }
+    }
+
+    fn apply_routed(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
         if let Command::Get { .. } = command {
-            return self.read(command, record.time, out);
+            return self.read_routed(command, record.time, out);
         }
         if self.is_observed {
             self.note_uses(command, record.time);
@@ -458,6 +476,7 @@ impl Table {
             Purge { until } => self.purge(until, record, out),
             Evict { key, version } => self.evict(key, version, record, out),
             SkipVersions { by } => return self.skip_versions(by, record, out),
+            Exchange { exchanges, floor } => self.exchange(exchanges, floor, record, out),
             Replicate { key, value, version } => return self.replicate(key, value, version, record, out),
             SetIf { key, value, expiry, comparison, answer } => {
                 self.set_if(key, value, expiry, comparison, answer, record, out);
@@ -487,7 +506,7 @@ impl Table {
             LongEnd { id, .. } => return self.carry_out_long(id, record, out),
             // Within another command: its reply is only a part of the whole.
             Get { key } => return self.get(key, record.time, None, out),
-            _ => return self.read(command, record.time, out),
+            _ => return self.read_routed(command, record.time, out),
         }
         record.version
     }
@@ -498,6 +517,20 @@ impl Table {
     /// A write is refused: it must be ordered first.
     #[inline]
     pub fn read(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
+        if !self.is_observed {
+            return self.read_routed(command, now, out);
+        }
+        match self.routed_here(command) {
+            Ok(command) => self.read_routed(&command, now, out),
+            Err(exchanged) => {
+                exchanged.write(out);
+                0
+            }
+        }
+    }
+
+    #[inline]
+    fn read_routed(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
         let now = latest(now);
         if self.is_observed {
             self.note_misses(command, now);
@@ -560,6 +593,8 @@ impl Table {
             OnStream(command) if !command.is_write() => return self.read_stream(&command, now, out),
             OnBytes(command) if !command.is_write() => return self.read_bytes(&command, now, out),
             Sort(command) if !command.is_write() => self.read_sort(&command, now, out),
+            // The table has not heard of that exchange.
+            Routed(_) => exchange::Exchanged.write(out),
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
         0

@@ -287,7 +287,7 @@ fn may_stand_in_a_script(command: &Command<'_>) -> bool {
         | MemoryUsage { .. } | Used { .. }
         // Used only by the cluster itself, or a step of its own.
         | Fetch { .. } | Watch { .. } | Recent { .. } | Replicate { .. } | SkipVersions { .. } | Transaction(_) | Script(_) | Lock(_) | Queue(_) | SetCoded { .. } | Inline { .. } | Abandon { .. } | Supplied(_)
-        | LongPart { .. } | LongEnd { .. }
+        | LongPart { .. } | LongEnd { .. } | Exchange { .. } | Routed(_)
     )
 }
 

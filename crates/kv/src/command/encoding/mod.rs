@@ -48,6 +48,7 @@ const DUMP: u8 = 37;
 const USED: u8 = 38;
 const RECENT: u8 = 39;
 const READING_SCRIPT_WITH_OPTIONS: u8 = 40;
+const ROUTED_READ: u8 = 41;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -91,6 +92,8 @@ const RESTORE: u8 = 108;
 const EVICT: u8 = 109;
 const SCRIPT_WITH_OPTIONS: u8 = 110;
 const SKIP_VERSIONS: u8 = 111;
+const EXCHANGE: u8 = 112;
+const ROUTED: u8 = 113;
 /// In the byte that says whether a restored value replaces another: what follows about its use.
 const RESTORED_IDLE: u8 = 2;
 const RESTORED_FREQUENCY: u8 = 4;
@@ -115,6 +118,7 @@ pub(super) fn may_stand_in_a_transaction(encoded: &[u8]) -> bool {
                 | LOCK
                 | LOCK_READ)
         ) | Some(&(SET_CODED | INLINE | ABANDON | SUPPLIED | LONG_PART | LONG_END | QUEUE | QUEUE_READ))
+            | Some(&(ROUTED | ROUTED_READ | EXCHANGE | SKIP_VERSIONS | RECENT))
     )
 }
 
@@ -123,7 +127,15 @@ pub(super) fn may_be_supplied(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
         None | Some(&(PURGE | EVICT | LOCK | LOCK_READ | SET_CODED | INLINE | ABANDON | SUPPLIED))
-            | Some(&(LONG_PART | LONG_END | QUEUE | QUEUE_READ))
+            | Some(&(LONG_PART | LONG_END | QUEUE | QUEUE_READ | ROUTED | ROUTED_READ | EXCHANGE))
+    )
+}
+
+/// Whether an encoded command can be one with a count of exchanges. By its tag alone: see [`may_stand_in_a_transaction`].
+pub(super) fn may_be_routed(encoded: &[u8]) -> bool {
+    !matches!(
+        encoded.first(),
+        None | Some(&(ROUTED | ROUTED_READ | SUPPLIED | LONG_PART | LONG_END | EXCHANGE))
     )
 }
 
@@ -367,6 +379,11 @@ impl<'a> Command<'a> {
                 out.put_u8(SKIP_VERSIONS);
                 out.put_u64(by);
             }
+            Exchange { exchanges, floor } => {
+                out.put_u8(EXCHANGE);
+                out.put_u64(exchanges);
+                out.put_u64(floor);
+            }
             Abandon { coordinator, counter } => {
                 out.put_u8(ABANDON);
                 ValueId { coordinator, counter }.put(out);
@@ -442,6 +459,10 @@ impl<'a> Command<'a> {
             Supplied(supplied) => {
                 out.put_u8(SUPPLIED);
                 supplied.encode(out);
+            }
+            Routed(routed) => {
+                out.put_u8(if routed.command().is_write() { ROUTED } else { ROUTED_READ });
+                routed.encode(out);
             }
         }
     }
@@ -580,6 +601,7 @@ impl<'a> Command<'a> {
             CLEAR => Clear,
             PURGE => Purge { until: reader.u64()? },
             SKIP_VERSIONS => SkipVersions { by: reader.u64()? },
+            EXCHANGE => Exchange { exchanges: reader.u64()?, floor: reader.u64()? },
             EVICT => Evict { key: reader.bytes()?, version: reader.u64()? },
             REPLICATE => Replicate { key: reader.bytes()?, value: reader.bytes()?, version: reader.u64()? },
             SET_CODED => SetCoded {
@@ -603,6 +625,7 @@ impl<'a> Command<'a> {
                 Abandon { coordinator, counter }
             }
             SUPPLIED => Supplied(super::Supplied::decode(reader)?),
+            ROUTED | ROUTED_READ => Routed(super::Routed::decode(reader)?),
             LONG_PART => {
                 let (id, offset, length) = (ValueId::take(reader)?, reader.u32()?, reader.u32()?);
                 LongPart { id, offset, length, bytes: reader.bytes()? }

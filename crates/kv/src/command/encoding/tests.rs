@@ -4,7 +4,7 @@ use super::*;
 use crate::Coordinator;
 use crate::command::{
     AddOptions, Aggregate, BitOperation, By, BytesCommand, CommonAnswer, Draft, Fenced, HashCommand,
-    HashPart, Hold, ListCommand, LockCommand, QueueCommand, ScriptOptions, SetCommand, SetOperation,
+    HashPart, Hold, ListCommand, LockCommand, QueueCommand, Routed, ScriptOptions, SetCommand, SetOperation,
     SortCommand, SortedCommand, StreamCommand, Supplied, Trim, WaiterId, Watched, WhenFull, Wish, script,
 };
 use std::num::NonZeroU64;
@@ -18,6 +18,7 @@ fn every_command<'a>(
     fenced: Fenced<'a>,
     scripts: [script::Script<'a>; 6],
     supplied: Supplied<'a>,
+    routed: [Routed<'a>; 2],
     wish: Wish<'a>,
 ) -> Vec<Command<'a>> {
     use Command::*;
@@ -77,6 +78,9 @@ fn every_command<'a>(
         Purge { until: 1 },
         Evict { key, version: 7 },
         SkipVersions { by: u64::MAX },
+        Exchange { exchanges: u64::MAX, floor: 5 },
+        Routed(routed[0]),
+        Routed(routed[1]),
         Used { key, usage: Usage::Idle },
         Used { key, usage: Usage::Frequency },
         Replicate { key, value, version: 8 },
@@ -348,7 +352,12 @@ fn every_command_reads_back_as_it_was_written_and_no_shorter() {
     let mut eighth = Vec::new();
     let waits = Command::OnList(ListCommand::PopAny { keys: list, at_front: true });
     let wish = Wish::build(&waits, &mut eighth).expect("a BLPOP waits");
-    for command in every_command(list, pairs, &drafts(), fenced, scripts, supplied, wish) {
+    let (mut thirteenth, mut fourteenth) = (Vec::new(), Vec::new());
+    let routed = [
+        Routed::build(2, &Command::Get { key: b"k" }, &mut thirteenth),
+        Routed::build(u64::MAX, &Command::GetDelete { key: b"k" }, &mut fourteenth),
+    ];
+    for command in every_command(list, pairs, &drafts(), fenced, scripts, supplied, routed, wish) {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         let mut reader = Reader::new(&bytes);

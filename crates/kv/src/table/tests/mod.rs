@@ -4,6 +4,7 @@ mod bytes;
 mod changes;
 mod coded;
 mod eviction;
+mod exchange;
 mod expiry;
 mod geo;
 mod hashes;

@@ -1,0 +1,89 @@
+//! Exchanges of databases: which commands of clients a table still takes, or takes already.
+//!
+//! The table counts the exchanges of its keyspace twice each: the count is odd from the moment at which its group has stopped
+//! for an exchange until it goes on. A client's command carries the count by which it was routed ([`crate::Routed`]), and is
+//! carried out only if that is the table's. So whatever was routed before an exchange takes effect before the group has
+//! stopped, or never; however long it was on its way, and whoever orders it.
+
+use super::{Record, Table};
+use crate::Version;
+use crate::command::{Command, LockCommand};
+use crate::reply::ReplyBuffer;
+
+/// The reply to a command that was routed by another count.
+const EXCHANGED: &str =
+    "TRYAGAIN the databases were exchanged (SWAPDB) while the command was on its way; nothing was done, try again";
+
+/// The command was routed by another count than the table's.
+pub(super) struct Exchanged;
+
+impl Exchanged {
+    pub(super) fn write(self, out: &mut ReplyBuffer) {
+        out.error(EXCHANGED);
+    }
+}
+
+impl Table {
+    /// How often its keyspace was exchanged, as far as its group has carried that out, each exchange counted twice.
+    #[inline]
+    pub fn exchanges(&self) -> u64 {
+        self.exchanges
+    }
+
+    /// Whether the table takes a command, as far as exchanges are concerned.
+    #[inline]
+    pub fn takes(&self, command: &Command<'_>) -> bool {
+        !self.checks_routes(command) || self.routed_here(command).is_ok()
+    }
+
+    /// Whether commands have to be looked at by [`Table::routed_here`].
+    #[inline]
+    pub(super) fn checks_routes(&self, command: &Command<'_>) -> bool {
+        self.exchanges > 0 || matches!(command, Command::Routed(_))
+    }
+
+    /// Returns the command itself, if it was routed by the table's count, or is none of a client.
+    #[cold]
+    pub(super) fn routed_here<'c>(&self, command: &Command<'c>) -> Result<Command<'c>, Exchanged> {
+        let (count, command) = match command {
+            Command::Routed(routed) => (routed.exchanges(), routed.command()),
+            Command::Supplied(supplied) => {
+                let is_of_a_client = supplied.command().is_some_and(|it| it.is_of_a_client());
+                return if is_of_a_client && self.exchanges > 0 { Err(Exchanged) } else { Ok(*command) };
+            }
+            command if command.is_of_a_client() => (0, *command),
+            command => return Ok(*command),
+        };
+        match count == self.exchanges && count.is_multiple_of(2) {
+            true => Ok(command),
+            false => Err(Exchanged),
+        }
+    }
+
+    /// [`Command::Exchange`].
+    pub(super) fn exchange(&mut self, exchanges: u64, floor: Version, record: Record, out: &mut ReplyBuffer) {
+        out.ok();
+        self.raise_floor(record);
+        if exchanges <= self.exchanges {
+            return;
+        }
+        self.exchanges = exchanges;
+        // Whoever waits here has selected a database that will be elsewhere. What was served is its client's.
+        self.queues.remove_all_waiting();
+        for node in self.locks.coordinators() {
+            let drop = LockCommand::DropWaiters { node, spared: None };
+            self.locks.apply(&drop, record.version, &mut self.lock_events);
+        }
+        if exchanges.is_multiple_of(2) {
+            self.set_version_floor(floor);
+            self.changes.miss_some();
+        }
+        self.observe();
+    }
+
+    /// A snapshot's count.
+    pub(super) fn set_exchanges(&mut self, exchanges: u64) {
+        self.exchanges = exchanges;
+        self.observe();
+    }
+}
