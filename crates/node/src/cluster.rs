@@ -3,7 +3,7 @@
 
 use crate::context::{Call, Confirmation, Context, peers, status};
 use crate::control::{
-    CONTROL_GROUP, Change, ChangeError, Control, Effects, Event, Group, GroupId, MAP_GROUP,
+    CONTROL_GROUP, Change, ChangeError, Control, Effects, Event, ExchangeStep, Group, GroupId, MAP_GROUP,
 };
 use crate::journal::{Released, Tail};
 use crate::libraries::{Step as LibrariesStep, Text};
@@ -382,6 +382,9 @@ fn told(change: &Change) -> Option<String> {
         Change::ReplaceNode { id, accept_loss } => {
             format!("lets node {id} in anew{}", if *accept_loss { ", accepting loss" } else { "" })
         }
+        Change::Exchange(ExchangeStep::Begin { between: (one, other), .. }) => {
+            format!("has exchanged the databases of {} and {}", named(one), named(other))
+        }
         Change::Quarantine { group, step } => {
             format!("has changed the quarantine of group {group}: {step:?}")
         }
@@ -410,6 +413,7 @@ fn told(change: &Change) -> Option<String> {
         Change::NodeStarted { .. }
         | Change::RaiseLevel(_)
         | Change::InSync { .. }
+        | Change::Exchange(_)
         | Change::AppointLeaders(_)
         | Change::MoveMember { .. } => return None,
     })

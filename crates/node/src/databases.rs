@@ -19,7 +19,10 @@
 //! `MIGRATE` between two servers of Redis.
 
 use crate::context::Context;
+use crate::control::{Change, Feature};
+use crate::groups::routed;
 use crate::keyspace::{DATABASES, prefix_of_database};
+use crate::operators;
 use crate::origin::{Asked, Origin};
 use crate::session::ClientId;
 use kv::codec::Reader;
@@ -71,6 +74,23 @@ pub(crate) fn named(cx: &Context, number: &[u8]) -> Result<u8, String> {
     }
 }
 
+/// `SWAPDB`.
+pub(crate) fn swap(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+    let numbers = [(1, "first"), (2, "second")].map(|(place, which)| match named(cx, &arguments[place]) {
+        Err(error) if error == NOT_AN_INTEGER => Err(format!("ERR invalid {which} DB index")),
+        named => named,
+    });
+    match numbers {
+        [Err(error), _] | [_, Err(error)] => cx.answer(client, |replies| replies.error(&error)),
+        [Ok(one), Ok(other)] if one == other => cx.answer(client, ReplyBuffer::ok),
+        [Ok(one), Ok(other)] => {
+            let [one, other] = [one, other].map(prefix_of_database);
+            let step = cx.map.require(Feature::Exchanges).and_then(|()| cx.map.exchange_of(&one, &other));
+            operators::change_or_refuse(cx, client, step.map(Change::Exchange));
+        }
+    }
+}
+
 /// The keys that are on their way from one database to another.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
@@ -85,6 +105,8 @@ struct Move {
     ticket: Ticket,
     from: u16,
     to: u16,
+    /// How often the keyspaces of the two had been exchanged when it began.
+    exchanges: (u64, u64),
     key: Vec<u8>,
     attempts: u32,
     stage: Stage,
@@ -133,7 +155,8 @@ impl Moves {
                 self.latest += 1;
                 let (attempts, stage, seen, copied) = (0, Stage::Look, (0, 0, 0), 0);
                 let key = key.to_vec();
-                let begun = Move { ticket, from, to, key, attempts, stage, seen, copied, refusal: None };
+                let exchanges = (cx.groups[from].exchanges, cx.groups[to].exchanges);
+                let begun = Move { ticket, from, to, exchanges, key, attempts, stage, seen, copied, refusal: None };
                 begun.ask(cx, self.latest, follows);
                 self.under_way.insert(self.latest, begun);
             }
@@ -211,7 +234,11 @@ impl Move {
         let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
         let (ticket, seen) = (Origin::Move.ticket(number), Version::MAX);
         let asked = Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 };
-        cx.submit(self.group(), asked, &Request::Command(command));
+        let group = self.group();
+        let exchanges = if group == self.from { self.exchanges.0 } else { self.exchanges.1 };
+        let mut scratch = Vec::new();
+        let routed = routed(exchanges, command, &mut scratch);
+        cx.submit(group, asked, &Request::Command(routed.as_ref().unwrap_or(command)));
     }
 
     /// Asks what the stage is about.

@@ -8,7 +8,7 @@ use crate::keyspace::{Database, Keyspace};
 use crate::origin::Asked;
 use crate::replica::Replica;
 use crate::setting::CodingSettings;
-use kv::Command;
+use kv::{Command, Routed, Version};
 use kv::table::{Chooser, Eviction};
 use protocol::{Configuration, NodeId, Now};
 use std::collections::{BTreeMap, VecDeque};
@@ -18,6 +18,12 @@ use std::ops::{Index, IndexMut};
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) keyspace: Keyspace,
+    /// How often the keyspace was exchanged, and the version above which it goes on: see `control::exchange`.
+    pub(crate) exchanges: u64,
+    pub(crate) floor: Version,
+    /// The step of an exchange that this node last asked for, as leader, and when: the count that was to be reached, and whether
+    /// the group was behind it.
+    pub(crate) exchange_asked: ((u64, bool), u64),
     /// The number of the shard in the keyspace.
     pub(crate) shard: u16,
     pub(crate) members: Vec<NodeId>,
@@ -84,6 +90,9 @@ impl Group {
         Group {
             tail: Tail::new(keyspace.durability()),
             keyspace,
+            exchanges: 0,
+            floor: 0,
+            exchange_asked: ((0, false), 0),
             shard,
             members: Vec::new(),
             coding: None,
@@ -129,12 +138,32 @@ impl Group {
         is_bounded && command.may_grow() && is_above()
     }
 
+    /// A client's command that is routed to this group now, with the count of exchanges, encoded in `scratch`; `None` if it
+    /// needs none.
+    #[inline]
+    pub(crate) fn routed<'s>(&self, command: &Command<'_>, scratch: &'s mut Vec<u8>) -> Option<Command<'s>> {
+        routed(self.exchanges, command, scratch)
+    }
+
     /// Its name in texts.
     pub(crate) fn name(&self) -> String {
         match self.keyspace.shards {
             1 => self.keyspace.name().to_string(),
             _ => format!("{} shard {}", self.keyspace.name(), self.shard),
         }
+    }
+}
+
+/// A client's command that was routed by this count of exchanges, encoded in `scratch`; `None` if it needs none.
+#[inline]
+pub(crate) fn routed<'s>(
+    exchanges: u64,
+    command: &Command<'_>,
+    scratch: &'s mut Vec<u8>,
+) -> Option<Command<'s>> {
+    match exchanges == 0 || !command.is_of_a_client() {
+        true => None,
+        false => Some(Command::Routed(Routed::build(exchanges, command, scratch))),
     }
 }
 

@@ -29,6 +29,7 @@ mod databases;
 mod envelope;
 mod events;
 mod eviction;
+mod exchanges;
 mod following;
 mod forwarding;
 mod gather;

@@ -147,7 +147,7 @@ impl LongCommands {
         {
             session.close_gate_now();
         }
-        let watched_in = match command {
+        let watched_in = match command.unrouted() {
             Command::Transaction(transaction) if transaction.is_watching() => Some(transaction.epoch()),
             _ => None,
         };

@@ -37,7 +37,7 @@ pub(crate) enum Admitted {
 #[inline]
 pub(crate) fn admit(
     cx: &mut Context,
-    (http_guard, held_calls): (&mut HttpGuard, &mut HeldCalls),
+    (http_guard, held): (&mut HttpGuard, &mut HeldRequests),
     scripts: &mut scripts::Cache,
     client: ClientId,
     arguments: Arguments<'_>,
@@ -99,7 +99,14 @@ pub(crate) fn admit(
     }
     if matches!(found.spec.handler, Handler::Node(NodeCommand::Script(_)))
         && cx.now.monotonic_us >= cx.lease_until_us
-        && held_calls.hold_back(cx, scripts, client, found, arguments)
+        && calls_too_early(cx, scripts, found)
+        && held.hold_back(cx, client, Until::FunctionsAreKnown, arguments)
+    {
+        return Admitted::Not;
+    }
+    if cx.exchanges.concerns(database)
+        && needs_database(found)
+        && held.hold_back(cx, client, Until::DatabasesAreExchanged, arguments)
     {
         return Admitted::Not;
     }
@@ -198,70 +205,94 @@ fn is_held_back(
     connections::pause::hold_back(cx, client, found, arguments, is_writing_script)
 }
 
-/// The calls of functions that wait until this node is sure to know the newest functions: while the control group gets
-/// another leader, for as long as a command may wait for the leader of its group.
+/// What a request waits for before it is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Until {
+    /// This node is sure to know the newest functions: while the control group gets another leader, it is not.
+    FunctionsAreKnown,
+    /// The client's database is not being exchanged any more.
+    DatabasesAreExchanged,
+}
+
+/// A request that waits, with its client's session.
+#[derive(Clone, Copy, Debug)]
+struct HeldRequest {
+    client: ClientId,
+    until: Until,
+    /// When it has waited long enough: it is taken in any case.
+    gives_up_us: u64,
+}
+
+/// The requests that wait before they are taken, each for as long as a command may wait for the leader of its group.
 #[derive(Debug, Default)]
-pub(crate) struct HeldCalls {
-    /// The clients, and until when each waits at most.
-    clients: VecDeque<(ClientId, u64)>,
-    /// A call that has waited long enough is being taken.
+pub(crate) struct HeldRequests {
+    held: VecDeque<HeldRequest>,
+    /// A request that has waited long enough is being taken.
     gives_up: bool,
 }
 
-impl HeldCalls {
-    /// Whether no call waits.
+/// Whether a request is a call of a function, and this node may not know the newest ones.
+#[cold]
+fn calls_too_early(cx: &Context, scripts: &scripts::Cache, found: Found) -> bool {
+    let calls = matches!(
+        found.spec.handler,
+        Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) if how.named_by == NamedBy::Function
+    );
+    calls && !scripts.knows_functions(cx)
+}
+
+impl HeldRequests {
+    /// Whether no request waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.clients.is_empty()
+        self.held.is_empty()
     }
 
-    /// Holds a request back if it is a call that has to wait, and returns whether it did.
+    /// Holds a request back, and returns whether it did.
     #[cold]
     fn hold_back(
         &mut self,
         cx: &mut Context,
-        scripts: &mut scripts::Cache,
         client: ClientId,
-        found: Found,
+        until: Until,
         arguments: Arguments<'_>,
     ) -> bool {
-        let calls = matches!(
-            found.spec.handler,
-            Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) if how.named_by == NamedBy::Function
-        );
-        if !calls || self.gives_up || scripts.knows_functions(cx) {
-            return false;
-        }
-        let Some(session) = cx.clients.sessions.get_mut(client) else { return false };
-        if session.is_internal() || session.is_gathering() {
+        let Some(session) = cx.clients.sessions.get_mut(client).filter(|_| !self.gives_up) else { return false };
+        // What is queued takes effect with EXEC.
+        if session.is_internal() || session.is_gathering() && until == Until::FunctionsAreKnown {
             return false;
         }
         session.hold_back(arguments);
-        let until_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
-        self.clients.push_back((client, until_us));
+        let gives_up_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
+        self.held.push_back(HeldRequest { client, until, gives_up_us });
         true
     }
 
-    /// The next call that has waited, or waited long enough. When it was taken, [`HeldCalls::end`] is due.
+    /// The next request that has waited, or waited long enough. When it was taken, [`HeldRequests::end`] is due.
     pub(crate) fn next(
         &mut self,
         cx: &mut Context,
         scripts: &mut scripts::Cache,
     ) -> Option<(ClientId, Box<ArgumentsBuffer>)> {
-        while let Some((client, until_us)) = self.clients.front().copied() {
-            let is_overdue = !scripts.knows_functions(cx);
-            if is_overdue && cx.now.monotonic_us < until_us {
-                return None;
-            }
-            self.clients.pop_front();
-            let Some(session) = cx.clients.sessions.get_mut(client) else { continue };
+        let knows_functions = scripts.knows_functions(cx);
+        loop {
+            let is_over = |held: &HeldRequest| match (held.until, cx.clients.sessions.get(held.client)) {
+                (Until::FunctionsAreKnown, _) => knows_functions,
+                (Until::DatabasesAreExchanged, Some(session)) => !cx.exchanges.concerns(session.database),
+                (Until::DatabasesAreExchanged, None) => true,
+            };
+            let is_overdue = |held: &HeldRequest| cx.now.monotonic_us >= held.gives_up_us;
+            let at = self.held.iter().position(|held| is_over(held) || is_overdue(held))?;
+            let held = self.held[at];
+            let gives_up = !is_over(&held);
+            self.held.remove(at);
+            let Some(session) = cx.clients.sessions.get_mut(held.client) else { continue };
             let Some(request) = session.held_back.take() else { continue };
-            self.gives_up = is_overdue;
-            return Some((client, request));
+            self.gives_up = gives_up;
+            return Some((held.client, request));
         }
-        None
     }
 
-    /// A call was taken.
+    /// A request was taken.
     pub(crate) fn end(&mut self) {
         self.gives_up = false;
     }

@@ -18,14 +18,15 @@ pub(crate) fn read(
     now: UnixMs,
     replies: &mut ReplyBuffer,
 ) -> Version {
-    if let Command::Transaction(transaction) = command
+    let unrouted = command.unrouted();
+    if let Command::Transaction(transaction) = &unrouted
         && is_of_another_epoch(transaction, epoch)
     {
         replies.push(Reply::NullArray);
         return 0;
     }
     let version = table.read(command, now, replies);
-    if matches!(command, Command::Watch { .. }) { epoch } else { version }
+    if matches!(unrouted, Command::Watch { .. }) { epoch } else { version }
 }
 
 /// Checks a write before the leader of an epoch orders it: false for a transaction that will not take effect.
@@ -37,7 +38,7 @@ pub(crate) fn may_be_ordered(
     now: UnixMs,
     planted: Planted,
 ) -> bool {
-    match command {
+    match &command.unrouted() {
         Command::Transaction(transaction) if planted.has(Fault::WatchNotRechecked) => {
             table.is_as_it_was(transaction, now)
         }

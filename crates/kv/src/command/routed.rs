@@ -90,6 +90,8 @@ impl<'a> Command<'a> {
             Purge { .. } | Evict { .. } | SkipVersions { .. } | Exchange { .. } | Recent { .. } => false,
             SetCoded { .. } | Inline { .. } | Abandon { .. } | LongPart { .. } | LongEnd { .. } => false,
             Supplied(_) | Routed(_) => false,
+            // Without a key it asks how new the group is.
+            Watch { keys } => !keys.is_empty(),
             Lock(command) => !matches!(
                 command,
                 LockCommand::Check { .. }

@@ -7,7 +7,7 @@
 
 use super::{Record, Table};
 use crate::Version;
-use crate::command::{Command, LockCommand};
+use crate::command::{Command, LockCommand, QueueCommand};
 use crate::reply::ReplyBuffer;
 
 /// The reply to a command that was routed by another count.
@@ -54,7 +54,12 @@ impl Table {
             command if command.is_of_a_client() => (0, *command),
             command => return Ok(*command),
         };
-        match count == self.exchanges && count.is_multiple_of(2) {
+        // What was served before is claimed by asking once more.
+        let is_served = || match command {
+            Command::Queue(QueueCommand::Ask { waiter, .. }) => self.queues.served_to(waiter).is_some(),
+            _ => false,
+        };
+        match count == self.exchanges && count.is_multiple_of(2) || is_served() {
             true => Ok(command),
             false => Err(Exchanged),
         }

@@ -55,6 +55,7 @@ pub enum NodeCommand {
     Reset,
     Hello,
     Select,
+    SwapDatabases,
     Move,
     /// `READONLY` and `READWRITE`: the keyspace's `reads` decides which replica may answer, whatever the
     /// connection says.
@@ -281,8 +282,6 @@ pub enum ServerCommand {
     Shutdown,
     /// `LOLWUT`.
     Lolwut,
-    /// `SWAPDB`.
-    SwapDatabases,
 }
 
 /// The subcommands of `SLOWLOG`.

@@ -18,9 +18,6 @@ pub(super) fn server(cx: &mut Context, client: ClientId, command: ServerCommand,
         ServerCommand::Shutdown => {
             replies.error("ERR SHUTDOWN is refused: a node is stopped by SIGTERM or SIGINT to its process");
         }
-        ServerCommand::SwapDatabases => replies.error(
-            "ERR SWAPDB is refused: nodes learn of a new order of databases one after the other; MOVE keys, or SELECT another database",
-        ),
         ServerCommand::Lolwut => {
             let text = format!(
                 "  o---o\n   \\ /     two of three are a quorum\n    o\n\nQuorate ver. {}\n",

@@ -3,6 +3,7 @@
 
 pub(crate) mod clients;
 pub(crate) mod delays;
+pub(crate) mod exchanges;
 pub(crate) mod long_replies;
 pub(crate) mod measuring;
 pub(crate) mod memory;
@@ -16,6 +17,7 @@ pub(crate) mod work;
 
 use crate::configuration::Configuration;
 use crate::context::clients::Clients;
+use crate::context::exchanges::Exchanges;
 use crate::context::measuring::Measuring;
 use crate::context::memory::Memory;
 use crate::context::pause::Pause;
@@ -88,6 +90,8 @@ pub(crate) struct Context {
     /// Why the control group does not admit it, if it said so.
     pub(crate) refusal: Option<String>,
     pub(crate) router: Router,
+    /// The exchanges of databases, as far as this node takes part.
+    pub(crate) exchanges: Exchanges,
     pub(crate) clients: Clients,
     /// Who may log in, and what each may do.
     pub(crate) users: Users,

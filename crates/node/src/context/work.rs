@@ -44,7 +44,11 @@ impl Context {
     #[inline]
     pub(crate) fn spend_on(&mut self, group: u16, request: &Request<'_>) -> Option<String> {
         let nanoseconds = self.work_ns(group, request);
-        if nanoseconds > TRANSACTION_NS_MAX && matches!(request, Request::Command(Command::Transaction(_))) {
+        let is_transaction = |request: &Request<'_>| match request {
+            Request::Command(command) => matches!(command.unrouted(), Command::Transaction(_)),
+            Request::Wait { .. } => false,
+        };
+        if nanoseconds > TRANSACTION_NS_MAX && is_transaction(request) {
             return Some(format!(
                 "ERR the transaction would look at so many keys or fields that it took about {} ms, and {} ms is all that it may \
                  take in one step; nothing was done",

@@ -4,6 +4,7 @@
 //! before it makes a change: see `leading`.
 
 use super::MAP_GROUP;
+use super::exchange::Step as ExchangeStep;
 use super::level::Feature;
 use super::map::{
     CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, Node, NodeState, Rejoin, Slots, Start,
@@ -122,6 +123,8 @@ pub enum Change {
         /// What is reported or decided.
         step: QuarantineStep,
     },
+    /// Exchanges two databases, step by step.
+    Exchange(ExchangeStep),
     /// Adds libraries of functions, or removes some.
     Libraries(LibrariesStep),
     /// Makes a user, changes one, or removes some.
@@ -174,6 +177,7 @@ impl ClusterMap {
                 leaders.iter().try_for_each(|(group, leader)| map.appoint(*group, *leader))
             }
             Change::Quarantine { group, step } => map.change_quarantine(*group, *step),
+            Change::Exchange(step) => map.step_exchange(step),
             Change::Libraries(step) => libraries::apply(&mut map.libraries, step).map_err(Refusal::Other),
             Change::Users(step) => users::apply(&mut map.users, step).map_err(Refusal::Other),
             Change::MoveMember { group, step: Step::Add(node) } => map.add_member(*group, *node),
@@ -244,7 +248,8 @@ impl ClusterMap {
             self.groups.insert(id, group);
             groups.push(id);
         }
-        self.keyspaces.insert(keyspace.prefix.clone(), KeyspaceEntry { keyspace, groups });
+        let prefix = keyspace.prefix.clone();
+        self.keyspaces.insert(prefix, KeyspaceEntry { keyspace, groups, exchanges: 0, floor: 0 });
         Ok(())
     }
 
@@ -268,6 +273,9 @@ impl ClusterMap {
         if prefix.is_empty() {
             refuse!("the default keyspace cannot be dropped: keys without another keyspace belong to it");
         }
+        if self.is_exchanging(prefix) {
+            refuse!("keyspace '{prefix}' is being exchanged at this moment (SWAPDB); try again");
+        }
         let entry = self.keyspaces.remove(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.to_string()))?;
         for group in entry.groups {
             self.groups.remove(&group);
@@ -284,6 +292,10 @@ impl ClusterMap {
         // After a node was removed by force, it may have fewer replicas than its setting says.
         let nodes = nodes.max(usize::from(entry.keyspace.replicas));
         let changed = with_settings(&entry.keyspace, settings)?.resolved(nodes)?;
+        if changed.coding().is_some() && entry.exchanges > 0 {
+            let name = changed.name();
+            refuse!("keyspace '{name}' has held another database (SWAPDB), and so cannot keep values as fragments");
+        }
         let (before, after) = (entry.keyspace.acks, changed.acks);
         // How many a new leader must ask follows from `acks`, too.
         if before != after

@@ -2,6 +2,7 @@
 //! See the parent module for why that is safe.
 
 use super::change::{Change, Step};
+use super::exchange::Step as ExchangeStep;
 use super::keeper::{Keeper, ProposalEnd};
 use super::level::Feature;
 use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, Node, NodeState, Start};
@@ -73,9 +74,13 @@ pub(super) struct Leading {
     /// The latest answers, in case one is lost.
     answered: VecDeque<(NodeId, u64, u64, Result<u64, Refusal>)>,
     in_flight: Option<InFlight>,
-    /// Changes of libraries and users that are made, with the versions of their maps. They are answered when no node can execute
+    /// Changes of libraries, users and databases that are made, with the versions of their maps. They are answered when no node can execute
     /// functions by an older map: see [`Leading::answer_spread`].
     spreading: Vec<(u64, Asked)>,
+    /// Requests for an exchange of databases that is under way.
+    exchanging: Vec<Asked>,
+    /// Since when the exchange is under way, as far as this leader knows.
+    exchanges_since_us: Option<u64>,
     read_at_us: u64,
     /// What it saw when it last looked for something to do and found nothing.
     looked: Option<Outlook>,
@@ -178,7 +183,8 @@ impl Leading {
         let is_it = |asked: &Asked| (asked.from, asked.run, asked.id) == (from, run, id);
         let in_flight = self.in_flight.iter().flat_map(|in_flight| &in_flight.asked);
         let spreading = self.spreading.iter().map(|(_, asked)| asked);
-        if self.waiting.iter().chain(in_flight).chain(spreading).any(is_it) {
+        let made = spreading.chain(&self.exchanging);
+        if self.waiting.iter().chain(in_flight).chain(made).any(is_it) {
             return;
         }
         let before = self.answered.iter().find(|(node, r, i, _)| (*node, *r, *i) == (from, run, id));
@@ -246,6 +252,7 @@ impl Leading {
             }
         }
         // Last, since a change that changes nothing is answered at once, too.
+        self.answer_exchanged(turn, out);
         self.answer_spread(turn, out);
         true
     }
@@ -264,6 +271,7 @@ impl Leading {
             })
         };
         if turn.first.is_some()
+            || map.exchange.is_some()
             || map.nodes.iter().any(has_started)
             || members_of_control(turn, keeper, map).is_some()
         {
@@ -282,6 +290,8 @@ impl Leading {
         self.unconfirmed.clear();
         self.in_flight = None;
         self.spreading.clear();
+        self.exchanging.clear();
+        self.exchanges_since_us = None;
         self.waiting.clear();
         self.answered.clear();
         self.looked = None;
@@ -313,11 +323,40 @@ impl Leading {
     fn answer_made(&mut self, turn: &Turn<'_>, version: u64, asked: Asked, out: &mut Effects) {
         match asked.change {
             Change::Libraries(_) | Change::Users(_) => self.spreading.push((version, asked)),
+            Change::Exchange(ExchangeStep::Begin { .. }) => self.exchanging.push(asked),
             _ => self.answer(turn.id, asked, Ok(version), out),
         }
     }
 
-    /// Answers the changes of libraries and users that every node knows which may serve clients: it has the map, or it has no
+    /// Takes up the requests for an exchange that is made, or given up.
+    fn answer_exchanged(&mut self, turn: &Turn<'_>, out: &mut Effects) {
+        if self.exchanging.is_empty() || turn.map.exchange.is_some() {
+            return;
+        }
+        for asked in std::mem::take(&mut self.exchanging) {
+            // What is made already is not made again.
+            match turn.map.apply(&asked.change) {
+                Ok(map) if map == **turn.map => self.spreading.push((turn.map.version, asked)),
+                _ => {
+                    let why = "the databases were not exchanged: a shard of theirs did not answer in time; try again";
+                    self.answer(turn.id, asked, Err(Refusal::Other(why.into())), out);
+                }
+            }
+        }
+    }
+
+    /// Returns the change that gives up an exchange which has been under way for too long: a group of its keyspaces cannot stop.
+    fn exchange_to_give_up(&mut self, turn: &Turn<'_>, map: &ClusterMap) -> Option<Change> {
+        const PATIENCE_US: u64 = 3_000_000;
+        if map.exchange.is_none() {
+            self.exchanges_since_us = None;
+            return None;
+        }
+        let since_us = *self.exchanges_since_us.get_or_insert(turn.now.monotonic_us);
+        (turn.now.monotonic_us >= since_us + PATIENCE_US).then_some(Change::Exchange(ExchangeStep::GiveUp))
+    }
+
+    /// Answers the changes of libraries, users and databases that every node knows which may serve clients: it has the map, or it has no
     /// lease any more, and gets none before it has the map.
     fn answer_spread(&mut self, turn: &Turn<'_>, out: &mut Effects) {
         if self.spreading.is_empty() {
@@ -388,6 +427,11 @@ impl Leading {
         {
             next = map;
         }
+        if let Some(change) = self.exchange_to_give_up(turn, &next)
+            && let Ok(map) = next.apply(&change)
+        {
+            next = map;
+        }
         if let Some(change) = members_of_control(turn, keeper, &next)
             && let Ok(map) = next.apply(&change)
         {
@@ -443,6 +487,11 @@ impl Leading {
             }
             Change::RemoveNode { id, .. } | Change::ReplaceNode { id, .. } if is_fixed(id) => {
                 refuse!("node {id} is in the control group, whose members cannot be changed yet")
+            }
+            Change::Exchange(ExchangeStep::GiveUp) => refuse!("the control leader gives an exchange up"),
+            Change::Exchange(_) => {
+                map.require(Feature::Exchanges)?;
+                map.apply(change)
             }
             Change::MoveMember { group: CONTROL_GROUP, .. } => {
                 refuse!("the control group's members follow from which nodes there are")

@@ -22,16 +22,20 @@ pub enum Feature {
     Databases,
     /// The map says in which epoch a leader has taken over, in a field that release 1 does not know.
     TakingOver,
+    /// Two databases are exchanged: fields of the map, records, and commands that say how they were routed, none of which
+    /// release 1 knows.
+    Exchanges,
 }
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Feature; 3] = [Feature::LevelHeld, Feature::Databases, Feature::TakingOver];
+    pub const ALL: [Feature; 4] =
+        [Feature::LevelHeld, Feature::Databases, Feature::TakingOver, Feature::Exchanges];
 
     /// The level that brings it.
     pub fn since(self) -> Release {
         match self {
-            Feature::LevelHeld | Feature::Databases | Feature::TakingOver => 2,
+            Feature::LevelHeld | Feature::Databases | Feature::TakingOver | Feature::Exchanges => 2,
         }
     }
 
@@ -41,6 +45,7 @@ impl Feature {
             Feature::LevelHeld => "holding the level",
             Feature::Databases => "a database beside database 0",
             Feature::TakingOver => "knowing when a leader has taken over",
+            Feature::Exchanges => "SWAPDB",
         }
     }
 
@@ -51,6 +56,7 @@ impl Feature {
             // A new cluster, which begins at the lowest level, may be configured with some.
             Feature::Databases => false,
             Feature::TakingOver => map.groups.values().any(|group| group.taken_over > 0),
+            Feature::Exchanges => map.keyspaces.values().any(|entry| entry.exchanges > 0),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The cluster map: nodes, keyspaces, groups and their members. Plain data.
 
+use super::exchange::Exchange;
 use super::level::Feature;
 use super::quarantine::Quarantine;
 use super::refusal::Refusal;
@@ -59,6 +60,9 @@ pub struct ClusterMap {
     /// The users' rules, by their names.
     #[serde(default, skip_serializing_if = "Rules::is_empty")]
     pub users: Rules,
+    /// The exchange of two databases that is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exchange: Option<Exchange>,
     /// The number of the next group. Greater than any group number when all are used up.
     pub next_group: u32,
 }
@@ -149,6 +153,12 @@ pub struct KeyspaceEntry {
     pub keyspace: Keyspace,
     /// Its shards' groups, in the order of the shards.
     pub groups: Vec<GroupId>,
+    /// How often it was exchanged, each time counted twice: see `exchange`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub exchanges: u64,
+    /// A version above all that it, or the keyspace from which it took its prefix, had given before the last exchange.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub floor: u64,
 }
 
 /// A range of hash slots, both ends included.
@@ -236,8 +246,8 @@ pub(super) fn settles_with(acks: Acks, members: usize) -> usize {
     }
 }
 
-fn is_zero(epoch: &u64) -> bool {
-    *epoch == 0
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// How many nodes hold the map in a cluster of `nodes`.
@@ -488,6 +498,9 @@ impl ClusterMap {
             if next != SLOTS || entry.keyspace.prefix != *prefix {
                 return wrong(format!("keyspace '{prefix}' ends at slot {next}"));
             }
+        }
+        if let Err(why) = self.check_exchanges() {
+            return wrong(why);
         }
         for (id, node) in &self.nodes {
             if *id == 0 || node.address.id != *id {

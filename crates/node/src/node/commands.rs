@@ -45,8 +45,8 @@ impl Node {
 
     fn take_request(&mut self, client: ClientId, arguments: Arguments<'_>) {
         let mut scratch = std::mem::take(&mut self.scratch);
-        let Node { cx, http_guard, held_calls, scripts, .. } = self;
-        match requests::admit(cx, (http_guard, held_calls), scripts, client, arguments) {
+        let Node { cx, http_guard, held, scripts, .. } = self;
+        match requests::admit(cx, (http_guard, held), scripts, client, arguments) {
             Admitted::Not => {}
             Admitted::Command(found, database) => {
                 self.take_command(client, (found, database), arguments, &mut scratch);
@@ -182,6 +182,7 @@ impl Node {
             }
             NodeCommand::Select => databases::select(cx, client, &arguments[1]),
             NodeCommand::Move => self.moves.begin(cx, client, arguments),
+            NodeCommand::SwapDatabases => databases::swap(cx, client, arguments),
             NodeCommand::LockList => lock_list::list(cx, client, arguments),
             NodeCommand::Transaction(command) => {
                 self.transaction_command(client, command, arguments, scratch);
@@ -285,12 +286,12 @@ impl Node {
         }
     }
 
-    /// Takes the calls of functions that have waited, or waited long enough.
+    /// Takes the requests that have waited, or waited long enough.
     #[cold]
-    pub(super) fn take_held_calls(&mut self) {
-        while let Some((client, request)) = self.held_calls.next(&mut self.cx, &mut self.scripts) {
+    pub(super) fn take_held(&mut self) {
+        while let Some((client, request)) = self.held.next(&mut self.cx, &mut self.scripts) {
             self.request(client, request.as_arguments());
-            self.held_calls.end();
+            self.held.end();
             // It may have more input, and nothing else would say so.
             self.cx.clients.list(client);
         }

@@ -43,6 +43,7 @@ use crate::context::Context;
 use crate::context::{peers, room};
 use crate::databases::Moves;
 use crate::eviction::{Evictions, Need};
+use crate::exchanges;
 use crate::following::Following;
 use crate::forwarding::Forwarding;
 use crate::gather::Gathers;
@@ -52,7 +53,7 @@ use crate::long::LongCommands;
 use crate::parameters::Parameters;
 use crate::quarantine::Quarantine;
 use crate::recent::Recent;
-use crate::requests::HeldCalls;
+use crate::requests::HeldRequests;
 use crate::scripts;
 use crate::usage::{Rate, Usage};
 use crate::values::Values;
@@ -82,8 +83,8 @@ pub struct Node {
     /// Slows down the guessing of passwords.
     auth_guard: AuthGuard,
     http_guard: HttpGuard,
-    /// The calls of functions that wait until this node knows the newest ones.
-    held_calls: HeldCalls,
+    /// The requests that wait before they are taken.
+    held: HeldRequests,
     /// The channel subscriptions of this node's clients.
     channels: Channels,
     /// Who follows what changes.
@@ -187,8 +188,8 @@ impl Node {
         self.cx.spent_ns = 0;
         self.channels.deliver_put_off(&mut self.cx);
         self.end_pause();
-        if !self.held_calls.is_empty() {
-            self.take_held_calls();
+        if !self.held.is_empty() {
+            self.take_held();
         }
         while let Some((ticket, reply)) = self.cx.clients.delays.take_due(now.monotonic_us) {
             self.complete(ticket, 0, Outcome::Done { version: 0, offset: 0 }, &reply);
@@ -222,6 +223,9 @@ impl Node {
             self.clock.tend(&mut self.cx);
             self.quarantine.tend(&mut self.cx);
             room::tend(&mut self.cx, self.values.is_full());
+            exchanges::tend(&mut self.cx);
+        } else if self.cx.exchanges.due_us <= now.monotonic_us {
+            exchanges::tend(&mut self.cx);
         }
         self.carry_out_calls();
     }
@@ -379,6 +383,7 @@ impl Node {
             .min(self.waits.next_due_us())
             .min(self.cx.clients.delays.next_due_us())
             .min(self.cx.pause.due_us())
+            .min(self.cx.exchanges.due_us)
             .min(self.forwarding.next_due_us());
         let own = own.min(self.cx.peers.wakeup_us());
         let own = own.min(self.coding.wakeup_us()).min(self.values.wakeup_us()).min(self.long.wakeup_us());

@@ -117,7 +117,7 @@ impl Node {
             following: Following::default(),
             auth_guard: Default::default(),
             http_guard: Default::default(),
-            held_calls: Default::default(),
+            held: Default::default(),
             waits: Waits::new(own, life_of_waits(configuration)),
             coding: Coding::new(life),
             long: LongCommands::new(Coordinator { node: own, life }),
@@ -259,6 +259,7 @@ pub(super) fn read_log<D: Disk>(
         lease_until_us: 0,
         refusal: None,
         router: Router::default(),
+        exchanges: Default::default(),
         clients: Clients::new(),
         users: Users::new(Configured {
             password: configuration.password.clone(),

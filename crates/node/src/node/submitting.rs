@@ -9,6 +9,7 @@ use crate::context::status;
 use crate::envelope::DecodedRequest;
 use crate::eviction::{self, Need};
 use crate::gather::Combine;
+use crate::groups::routed;
 use crate::origin::{Asked, Origin};
 use crate::session::{ClientId, Session};
 use kv::codec::Reader;
@@ -69,6 +70,15 @@ impl Node {
         (seen, deadline_us): (Version, u64),
     ) {
         let work_ns = self.cx.work_ns(group, request);
+        let (mut scratch, command);
+        let routed = match request {
+            Request::Command(it) if self.cx.groups[group].exchanges > 0 => {
+                scratch = Vec::new();
+                command = self.cx.groups[group].routed(it, &mut scratch);
+                command.as_ref().map(Request::Command)
+            }
+            _ => None,
+        };
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
         let follows = session.is_waiting();
         if let Some(command) = request.write() {
@@ -92,7 +102,8 @@ impl Node {
         {
             self.following.tracking.note_read(&mut self.cx, client, ticket.sequence, group, command);
         }
-        self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 }, request);
+        let asked = Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 };
+        self.submit(group, asked, routed.as_ref().unwrap_or(request));
     }
 
     /// Sends the requests that `request` makes to several groups for a client, and answers with one reply.
@@ -118,11 +129,14 @@ impl Node {
         let gather = self.gathers.begin(ticket, combine, groups.len(), bytes_max);
         for (part, (group, request, seen)) in asked.into_iter().enumerate() {
             let ticket = Origin::Part(gather).ticket(part as u64);
-            self.submit(
-                group,
-                Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 },
-                &request,
-            );
+            let mut scratch = Vec::new();
+            let routed = match request {
+                Request::Command(command) => self.cx.groups[group].routed(command, &mut scratch),
+                Request::Wait { .. } => None,
+            };
+            let request = routed.as_ref().map_or(request, Request::Command);
+            let asked = Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 };
+            self.submit(group, asked, &request);
         }
     }
 
@@ -138,7 +152,7 @@ impl Node {
                 return self.forwarding.forward(&mut self.cx, group, to, asked, *request);
             }
         }
-        let in_full;
+        let (in_full, mut in_full_bytes);
         let mut request = *request;
         let written = request.write();
         if let Some(command) = written {
@@ -159,7 +173,11 @@ impl Node {
                     let error = refusal_without_room(command, error);
                     return self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
                 };
-                in_full = script;
+                in_full_bytes = Vec::new();
+                in_full = match command {
+                    Command::Routed(it) => routed(it.exchanges(), &script, &mut in_full_bytes).unwrap_or(script),
+                    _ => script,
+                };
                 request = Request::Command(&in_full);
             }
         }
@@ -175,7 +193,7 @@ impl Node {
             && self.cx.groups[group].keyspace.has_leader()
             && asked.leadership == 0
             // A request that waits has at most `WISH_BYTES_MAX` bytes, and does not come in parts.
-            && !matches!(command, Command::Queue(_))
+            && !matches!(command.unrouted(), Command::Queue(_))
         {
             return self.long.begin(&mut self.cx, group, asked, command);
         }
@@ -294,14 +312,14 @@ impl Node {
 /// The script that a full keyspace runs in the place of this one, if it does.
 #[cold]
 fn without_room<'c>(command: &Command<'c>) -> Option<Command<'c>> {
-    let Command::Script(script) = command else { return None };
+    let Command::Script(script) = command.unrouted() else { return None };
     let options = ScriptOptions { is_in_full: true, ..script.options() };
     (options.when_full == WhenFull::ByCommand).then(|| Command::Script(script.with_options(options)))
 }
 
 /// The error for a command for which there is no room.
 fn refusal_without_room(command: &Command<'_>, error: &'static str) -> &'static str {
-    match command {
+    match command.unrouted() {
         Command::Script(script)
             if script.options().when_full == WhenFull::Refused && error == OUT_OF_MEMORY =>
         {

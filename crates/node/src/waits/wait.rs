@@ -101,6 +101,8 @@ pub(super) struct Wait {
     /// The client's ticket, while the client waits.
     pub(super) ticket: Option<Ticket>,
     pub(super) group: u16,
+    /// How often the group's keyspace had been exchanged when the request was routed.
+    pub(super) exchanges: u64,
     pub(super) want: Want,
     /// When the client has waited long enough.
     pub(super) ends_us: u64,
@@ -133,6 +135,7 @@ impl Wait {
         Wait {
             ticket,
             group,
+            exchanges: 0,
             want,
             ends_us,
             stage: if ticket.is_some() { Stage::Asking } else { Stage::Leaving },

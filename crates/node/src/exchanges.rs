@@ -1,0 +1,81 @@
+//! This node's part in exchanges of databases (`SWAPDB`): see [`crate::control`], where the map changes, and
+//! [`kv::Command::Exchange`]. A node holds back what its clients ask of the two databases, and moves the groups that it leads
+//! to the map's count.
+
+use crate::context::{Call, Context};
+use crate::control::{Change, ClusterMap, ExchangeStep};
+use crate::keyspace::database_named;
+use crate::origin::{Asked, Origin};
+use kv::{Command, Version};
+use protocol::Request;
+
+/// How long a leader waits before it stops its group: until then other nodes have heard of the exchange, and hold back what
+/// would be refused.
+const GRACE_US: u64 = 20_000;
+
+/// How often a node looks how an exchange stands.
+const LOOK_US: u64 = 5_000;
+
+/// When a step that has not come about is asked for again.
+const AGAIN_US: u64 = 100_000;
+
+/// Follows a new map, whose counts the groups have already.
+pub(crate) fn follow(cx: &mut Context, map: &ClusterMap) {
+    let between = map.exchange.iter().flat_map(|it| [&it.between.0, &it.between.1]);
+    let databases = between.map(|prefix| 1 << database_named(prefix.as_bytes())).fold(0, |all, one| all | one);
+    let now_us = cx.now.monotonic_us;
+    if databases != 0 && !cx.exchanges.is_on() {
+        cx.exchanges.stops_at_us = now_us + GRACE_US;
+    }
+    if databases != cx.exchanges.databases {
+        cx.exchanges.due_us = now_us;
+    }
+    cx.exchanges.databases = databases;
+}
+
+/// Moves the groups that this node leads to the counts of the map.
+pub(crate) fn tend(cx: &mut Context) {
+    let now_us = cx.now.monotonic_us;
+    let mut is_any_under_way = cx.exchanges.is_on();
+    let mut place = 0;
+    while let Some(id) = cx.groups.ids().get(place).copied() {
+        place += 1;
+        let group = &mut cx.groups[id];
+        let count = group.exchanges;
+        let Some(replica) = group.replica.as_ref().filter(|_| count > 0) else { continue };
+        let has = replica.table().exchanges();
+        let is_reported = || cx.map.exchange.as_ref().is_none_or(|it| it.stopped.contains_key(&id));
+        let is_behind = has < count;
+        if !is_behind && (count.is_multiple_of(2) || is_reported()) {
+            continue;
+        }
+        is_any_under_way = true;
+        let is_early = is_behind && !count.is_multiple_of(2) && now_us < cx.exchanges.stops_at_us;
+        let step = (count, is_behind);
+        let is_asked = group.exchange_asked.0 == step && now_us < group.exchange_asked.1 + AGAIN_US;
+        if !replica.is_leader() || is_early || is_asked {
+            continue;
+        }
+        let version = replica.table().version_floor();
+        group.exchange_asked = (step, now_us);
+        match is_behind {
+            true => {
+                let floor = group.floor;
+                move_to(cx, id, count, floor);
+            }
+            false => {
+                let step = ExchangeStep::Stopped { group: id, exchanges: count, version };
+                cx.call(Call::Change { client: None, change: Box::new(Change::Exchange(step)) });
+            }
+        }
+    }
+    cx.exchanges.due_us = if is_any_under_way { now_us + LOOK_US } else { u64::MAX };
+}
+
+fn move_to(cx: &mut Context, group: u16, exchanges: u64, floor: Version) {
+    let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
+    // The outcome is ignored: what is not done is asked for again.
+    let ticket = Origin::Nobody.ticket(0);
+    let asked = Asked { ticket, follows: false, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
+    cx.submit(group, asked, &Request::Command(&Command::Exchange { exchanges, floor }));
+}
