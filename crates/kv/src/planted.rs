@@ -32,6 +32,8 @@ pub enum Fault {
     SnapshotNotNoted,
     /// The history of changes goes on although a snapshot takes the place of the table.
     HistoryOutlivesSnapshot,
+    /// A command is carried out whichever database its group holds by now.
+    RoutesNotChecked,
 }
 
 /// The fault that is planted, if any; `F` lists those that can be.

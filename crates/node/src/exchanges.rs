@@ -4,8 +4,11 @@
 
 use crate::context::{Call, Context};
 use crate::control::{Change, ClusterMap, ExchangeStep};
+use crate::groups::Group;
 use crate::keyspace::database_named;
 use crate::origin::{Asked, Origin};
+use crate::replica::Replica;
+use crate::setting::Reads;
 use kv::{Command, Version};
 use protocol::Request;
 
@@ -70,6 +73,13 @@ pub(crate) fn tend(cx: &mut Context) {
         }
     }
     cx.exchanges.due_us = if is_any_under_way { now_us + LOOK_US } else { u64::MAX };
+}
+
+/// Whether a command that was routed by this count comes before the group has gone on behind the exchange. It waits here, unless
+/// another node is to answer it.
+pub(crate) fn comes_early(group: &Group, replica: &Replica, exchanges: u64) -> bool {
+    let is_answered_here = replica.is_leader() || group.keyspace.reads == Reads::Any;
+    is_answered_here && replica.table().exchanges() < exchanges && exchanges.is_multiple_of(2)
 }
 
 fn move_to(cx: &mut Context, group: u16, exchanges: u64, floor: Version) {

@@ -133,6 +133,8 @@ pub enum Fault {
     CachesOutliveSnapshot,
     /// Change streams: what is kept of changes goes on although a snapshot is installed.
     ChangesOutliveSnapshot,
+    /// A command is carried out whichever database its group holds by now.
+    RoutesNotChecked,
     /// Change streams: the change whose version a reader has is read again.
     ChangesRepeated,
     /// control: a node is admitted although its log ends before what it was known to have made durable.
@@ -188,6 +190,7 @@ pub(crate) fn in_table(planted: Planted) -> kv::planted::Planted {
         Fault::EvictsApart => Some(InTable::EvictsApart),
         Fault::CachesOutliveSnapshot => Some(InTable::SnapshotNotNoted),
         Fault::ChangesOutliveSnapshot => Some(InTable::HistoryOutlivesSnapshot),
+        Fault::RoutesNotChecked => Some(InTable::RoutesNotChecked),
         _ => None,
     })
 }

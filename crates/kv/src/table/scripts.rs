@@ -133,7 +133,7 @@ impl Access<'_> {
         }
         if !command.is_write() {
             self.note_read(command);
-            self.table.read(command, self.now, out);
+            self.table.read_routed(command, self.now, out);
             return Ok(());
         }
         let Some(record) = self.record else { return Err(ScriptRefusal::Write) };

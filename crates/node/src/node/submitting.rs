@@ -8,6 +8,7 @@ use crate::context::routing::Sent;
 use crate::context::status;
 use crate::envelope::DecodedRequest;
 use crate::eviction::{self, Need};
+use crate::exchanges;
 use crate::gather::Combine;
 use crate::groups::routed;
 use crate::origin::{Asked, Origin};
@@ -202,6 +203,14 @@ impl Node {
             let to = self.cx.coordinator_of(group);
             return self.forwarding.forward(&mut self.cx, group, to, asked, *request);
         };
+        if let Request::Command(Command::Routed(routed)) = request
+            && exchanges::comes_early(target, replica, routed.exchanges())
+        {
+            let why = "TRYAGAIN the databases are being exchanged (SWAPDB); nothing was done, try again".into();
+            return self.forwarding.keep(&mut self.cx, group, asked, *request, why);
+        }
+        let target = &mut self.cx.groups[group];
+        let Some(replica) = &mut target.replica else { return };
         let Asked { ticket, follows, seen, deadline_us, leadership, .. } = asked;
         let fenced = leadership != 0 && !self.cx.configuration.planted.has(Fault::LeadershipNotCompared);
         if fenced && replica.leads_in() != Some(leadership) {

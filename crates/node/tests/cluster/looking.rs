@@ -115,10 +115,6 @@ fn what_is_not_here_is_answered_with_what_is_true() {
             "MOVE k 1",
             "-ERR DB index is out of range: no keyspace holds database 1, and an operator can make one with KEYSPACE CREATE @1",
         ),
-        (
-            "SWAPDB 0 1",
-            "-ERR SWAPDB is refused: nodes learn of a new order of databases one after the other; MOVE keys, or SELECT another database",
-        ),
         ("DEBUG SET-ACTIVE-EXPIRE 1", "OK"),
         ("DEBUG PROTOCOL array", "[0, 1, 2]"),
         ("CONFIG GET cluster-enabled", "[\"cluster-enabled\", \"yes\"]"),

@@ -1,0 +1,329 @@
+//! `SWAPDB`: two databases are exchanged at one moment for all clients.
+
+use crate::support::{Client, Cluster, Draws, assert_error, seeded, setup};
+use protocol::planted::{Fault, Planted};
+
+const DATABASES: [&str; 3] = [
+    "prefix= replication=consensus",
+    "prefix=@1 replication=consensus shards=2",
+    "prefix=@2 replication=leader-follower acks=majority durability=fsync",
+];
+
+/// A client of a node that has selected a database.
+fn client_of(cluster: &mut Cluster, node: u16, database: u8) -> Client {
+    let client = cluster.client(node);
+    assert_eq!(cluster.ask(client, &format!("SELECT {database}")), "OK");
+    client
+}
+
+#[test]
+fn all_clients_find_the_other_database() {
+    let mut cluster = setup(3, &DATABASES).start();
+    let clients: Vec<(Client, u8)> = (1..=3)
+        .flat_map(|node| (0..3).map(move |database| (node, database)))
+        .map(|(node, database)| (client_of(&mut cluster, node, database), database))
+        .collect();
+    for (client, database) in &clients[..3] {
+        for key in ["k", "a", "b", "c"] {
+            assert_eq!(cluster.ask(*client, &format!("SET {key} {database}")), "OK");
+        }
+    }
+    let mut holds = [0, 1, 2];
+    for (turn, (one, other)) in [(0, 1), (1, 2), (2, 0), (0, 2), (1, 0), (1, 0)].into_iter().enumerate() {
+        let (asker, _) = clients[turn % clients.len()];
+        assert_eq!(cluster.ask(asker, &format!("SWAPDB {one} {other}")), "OK");
+        holds.swap(one, other);
+        for (client, database) in &clients {
+            let text = format!("\"{}\"", holds[usize::from(*database)]);
+            assert_eq!(cluster.ask(*client, "GET k"), text, "{turn}: database {database}");
+            assert_eq!(cluster.ask(*client, "EVAL return(redis.call('get',KEYS[1])) 1 a"), text);
+            assert_eq!(cluster.pipeline(*client, &["MULTI", "GET b", "EXEC"])[2], format!("[{text}]"));
+        }
+        let (writer, _) = clients[(turn + 4) % clients.len()];
+        assert_eq!(cluster.ask(writer, "INCR n").parse::<u64>().map(|count| count > 0), Ok(true));
+        assert_eq!(cluster.ask(writer, "DEL n"), "1");
+        assert_eq!(cluster.ask(writer, "DBSIZE"), "4");
+    }
+    let (first, _) = clients[0];
+    let shards = cluster.ask(first, "KEYSPACE GET @1");
+    let settings = cluster.ask(first, "KEYSPACE GET @2");
+    assert!(shards.contains("consensus") || settings.contains("consensus"), "settings go with the keys");
+}
+
+#[test]
+fn what_cannot_be_exchanged_is_refused() {
+    let keyspaces = [DATABASES[0], "prefix=c: replication=consensus", DATABASES[1], "prefix=@3 replication=abd"];
+    let mut cluster = setup(3, &keyspaces).start();
+    let client = cluster.client(2);
+    assert_eq!(cluster.ask(client, "SWAPDB x 1"), "-ERR invalid first DB index");
+    assert_eq!(cluster.ask(client, "SWAPDB 1 x"), "-ERR invalid second DB index");
+    assert_eq!(cluster.ask(client, "SWAPDB 1 16"), "-ERR DB index is out of range");
+    assert!(cluster.ask(client, "SWAPDB 1 5").contains("no keyspace holds database 5"));
+    assert_eq!(cluster.ask(client, "SWAPDB 1 1"), "OK");
+    assert!(cluster.ask(client, "SWAPDB 1 3").contains("'@3' has registers"));
+    assert!(cluster.ask(client, "SWAPDB 0 1").contains("keyspaces 'c:' are parts of it"));
+    assert_eq!(cluster.ask(client, "MULTI"), "OK");
+    assert_error(&cluster.ask(client, "SWAPDB 0 1"), "ERR");
+}
+
+#[test]
+fn who_waits_or_watches_does_so_no_more() {
+    let mut cluster = setup(3, &DATABASES).start();
+    let [waiter, watcher, pusher] = [1, 2, 3].map(|node| client_of(&mut cluster, node, 1));
+    let other = client_of(&mut cluster, 1, 2);
+    cluster.send(waiter, "BLPOP l 0");
+    let locker = client_of(&mut cluster, 2, 1);
+    assert!(!cluster.ask(pusher, "LOCK n a PX 60000").starts_with('-'));
+    cluster.send(locker, "LOCK n b PX 60000 WAIT 60000");
+    assert_eq!(cluster.ask(watcher, "SET k v"), "OK");
+    assert_eq!(cluster.ask(other, "SET k v"), "OK");
+    assert_eq!(cluster.ask(watcher, "WATCH k"), "OK");
+    assert_eq!(cluster.ask(pusher, "SWAPDB 2 1"), "OK");
+    assert_eq!([waiter, locker].map(|client| cluster.reply(client)), ["nil", "nil"]);
+    assert_eq!(cluster.pipeline(watcher, &["MULTI", "SET k w", "EXEC"])[2], "nil");
+    // Nobody waits there any more.
+    assert_eq!(cluster.ask(other, "RPUSH l x"), "1");
+    assert_eq!(cluster.ask(waiter, "BLPOP l 0.01"), "nil");
+    assert_eq!(cluster.ask(other, "BLPOP l 0.01"), "[\"l\", \"x\"]");
+    assert_eq!(cluster.ask(waiter, "LLEN l"), "0");
+}
+
+/// Elements that were there, or came, when clients that wait for them have their database exchanged: none is lost.
+#[test]
+fn no_element_is_lost_when_the_databases_of_those_who_wait_are_exchanged() {
+    for turns in 0..40 {
+        let mut cluster = setup(3, &DATABASES).start();
+        let [waiter, pusher] = [2, 3].map(|node| client_of(&mut cluster, node, 1));
+        let [one, two] = [1, 2].map(|database| client_of(&mut cluster, 1, database));
+        cluster.send(waiter, "BLPOP l 0");
+        cluster.turns(10);
+        cluster.send(one, "SWAPDB 1 2");
+        cluster.turns(turns);
+        cluster.send(pusher, "RPUSH l x");
+        let pushed = cluster.reply(pusher);
+        let popped = cluster.reply(waiter);
+        assert_eq!(cluster.reply(one), "OK");
+        cluster.settle();
+        let found = [one, two].map(|client| cluster.ask(client, "LLEN l"));
+        let count = found.iter().filter(|length| *length == "1").count() + usize::from(popped != "nil");
+        let there = usize::from(!pushed.starts_with('-'));
+        assert_eq!(count, there, "{turns} turns: {pushed}, {popped}, {found:?}");
+        if pushed.starts_with('-') {
+            assert_error(&pushed, "TRYAGAIN");
+        }
+    }
+}
+
+#[test]
+fn tokens_grow_and_readers_of_changes_begin_anew() {
+    let keyspaces = ["prefix=@1 replication=consensus changes_bytes=1mb", "prefix=@2 replication=consensus changes_bytes=1mb"];
+    let mut cluster = setup(3, &keyspaces).start();
+    let [one, two] = [1, 2].map(|database| client_of(&mut cluster, 1, database));
+    for number in 0..20 {
+        assert_eq!(cluster.ask(one, &format!("SET k{number} v")), "OK");
+    }
+    let changes = cluster.ask(one, "KEYSPACE CHANGES @1 FROM 0");
+    let is_version = |word: &&str| {
+        word.split_once('-').is_some_and(|(group, version)| [group, version].iter().all(|it| it.parse::<u64>().is_ok()))
+    };
+    let read = changes.split('"').filter(is_version).last().expect("a version").to_owned();
+    let first: u64 = cluster.ask(one, "LOCK l a PX 60000").parse().expect("a token");
+    assert_eq!(cluster.ask(one, "SWAPDB 1 2"), "OK");
+    let second: u64 = cluster.ask(one, "LOCK l b PX 60000").parse().expect("a token");
+    assert!(second > first, "{second} comes after {first}");
+    let third: u64 = cluster.ask(two, "LOCK other b PX 60000").parse().expect("a token");
+    assert!(third > first);
+    // Versions of changes name their groups, and nothing is kept from before.
+    let refused = cluster.ask(one, &format!("KEYSPACE CHANGES @1 FROM {read}"));
+    assert!(refused.contains("no version of changes of keyspace '@1'"), "{refused}");
+    let late = cluster.ask(one, &format!("KEYSPACE CHANGES @2 FROM {read}"));
+    assert!(late.contains("BEHIND"), "{late}");
+}
+
+#[test]
+fn an_exchange_that_cannot_be_made_is_given_up() {
+    let keyspaces = ["prefix=@1 replication=consensus", "prefix=@2 replication=leader-follower replicas=1 leader=3 acks=none"];
+    let mut cluster = setup(3, &keyspaces).start();
+    let (one, two) = (client_of(&mut cluster, 1, 1), client_of(&mut cluster, 2, 2));
+    assert_eq!(cluster.ask(one, "SET k 1"), "OK");
+    cluster.pause(3);
+    cluster.send(two, "SWAPDB 1 2");
+    cluster.turns(30);
+    cluster.send(one, "GET k");
+    let reply = cluster.reply(two);
+    assert!(reply.starts_with("-ERR the databases were not exchanged"), "{reply}");
+    assert_eq!(cluster.reply(one), "\"1\"", "it was held back, and goes on");
+    assert_eq!(cluster.ask(one, "SET k 2"), "OK");
+    cluster.go_on(3);
+    cluster.settle();
+    assert_eq!(cluster.ask(two, "SET k 3"), "OK");
+    assert_eq!(cluster.ask(one, "SWAPDB 1 2"), "OK");
+    assert_eq!([one, two].map(|client| cluster.ask(client, "GET k")), ["\"3\"", "\"2\""]);
+}
+
+/// A write, or a read of a mark, of a client.
+struct Operation {
+    database: usize,
+    invoked: u64,
+    answered: u64,
+    /// The keyspace in which it was carried out, by what it found or where it was found.
+    keyspace: usize,
+}
+
+/// One exchange while clients at all nodes write and read, nodes are cut off and paused. Whatever was answered was carried
+/// out before one moment in the keyspace that had held the database, or behind it in the other one.
+fn exchange_at_one_moment(seed: u64, is_calm: bool, planted: Option<Fault>) -> Result<usize, String> {
+    let (_, mut draws): (_, Draws) = seeded(DATABASES[0], seed, None);
+    let planted = planted.map(Planted::one).unwrap_or_default();
+    let mut cluster =
+        setup(3, &DATABASES).with(|configuration| configuration.planted = planted).start();
+    let clients: Vec<(Client, usize)> = (0..12)
+        .map(|place: u16| {
+            let database = usize::from(place % 2) + 1;
+            (client_of(&mut cluster, 1 + place % 3, database as u8), database)
+        })
+        .collect();
+    for (client, database) in &clients[..2] {
+        assert_eq!(cluster.ask(*client, &format!("SET mark {database}")), "OK");
+    }
+    let swapper = cluster.client(1 + draws.below(3) as u16);
+    let begins = 300 + draws.below(300);
+    let (mut swapped, mut swap_reply) = (None, String::new());
+    let (mut waiting, mut done): (Vec<Option<(u64, Option<u64>)>>, _) = (vec![None; clients.len()], Vec::new());
+    let (mut cut, mut paused, mut number, mut refused) = (None, None, 0, 0);
+    let mut writes = Vec::new();
+    for turn in 0..4000_u64 {
+        if turn == begins {
+            cluster.send(swapper, "SWAPDB 1 2");
+        }
+        if turn >= begins && swapped.is_none() {
+            if let Some(reply) = cluster.arrived(swapper) {
+                (swapped, swap_reply) = (Some(turn), reply);
+            }
+        }
+        for (place, (client, database)) in clients.iter().enumerate() {
+            if paused == Some(client.node) {
+                continue;
+            }
+            match waiting[place] {
+                Some((invoked, write)) => {
+                    let Some(reply) = cluster.arrived(*client) else { continue };
+                    waiting[place] = None;
+                    let operation = Operation { database: *database, invoked, answered: turn, keyspace: 0 };
+                    match write {
+                        Some(number) if reply == "OK" => writes.push((number, operation)),
+                        None if reply == "\"1\"" => done.push(Operation { keyspace: 1, ..operation }),
+                        None if reply == "\"2\"" => done.push(Operation { keyspace: 2, ..operation }),
+                        _ if reply.starts_with('-') => {
+                            refused += usize::from(!reply.starts_with("-UNKNOWN"));
+                        }
+                        _ => return Err(format!("{reply} is no answer")),
+                    }
+                }
+                None if turn < 3000 && draws.below(25) == 0 => match draws.below(2) {
+                    0 => {
+                        number += 1;
+                        cluster.send(*client, &format!("SET w{number} v"));
+                        waiting[place] = Some((turn, Some(number)));
+                    }
+                    _ => {
+                        cluster.send(*client, "GET mark");
+                        waiting[place] = Some((turn, None));
+                    }
+                },
+                None => {}
+            }
+        }
+        if !is_calm && draws.below(250) == 0 {
+            match (cut.take(), paused.take()) {
+                (Some(node), _) => cluster.reconnect(node),
+                (None, Some(node)) => cluster.go_on(node),
+                (None, None) => {
+                    let node = 1 + draws.below(3) as u16;
+                    match draws.below(2) {
+                        0 => {
+                            cluster.cut_off(node);
+                            cut = Some(node);
+                        }
+                        _ => {
+                            cluster.pause(node);
+                            paused = Some(node);
+                        }
+                    }
+                }
+            }
+        }
+        cluster.turn();
+    }
+    cut.into_iter().for_each(|node| cluster.reconnect(node));
+    paused.into_iter().for_each(|node| cluster.go_on(node));
+    cluster.settle();
+    if swapped.is_none() {
+        swap_reply = cluster.reply(swapper);
+    }
+    for (place, (client, _)) in clients.iter().enumerate() {
+        if waiting[place].is_some() {
+            cluster.reply(*client);
+        }
+    }
+    if is_calm && (refused > 0 || swap_reply != "OK") {
+        return Err(format!("{refused} commands were refused, and SWAPDB was answered by {swap_reply}"));
+    }
+    // Where the databases are now.
+    let readers = [1, 2].map(|database| client_of(&mut cluster, 1, database));
+    let marks = readers.map(|client| cluster.ask(client, "GET mark"));
+    let is_exchanged = marks == ["\"2\"", "\"1\""];
+    if !is_exchanged && marks != ["\"1\"", "\"2\""] || swap_reply == "OK" && !is_exchanged {
+        return Err(format!("{marks:?} after {swap_reply}"));
+    }
+    for (number, operation) in writes {
+        let found = readers.map(|client| cluster.ask(client, &format!("EXISTS w{number}")) == "1");
+        let holder = match found {
+            [true, false] => 0,
+            [false, true] => 1,
+            _ => return Err(format!("w{number} was acknowledged, and is there: {found:?}")),
+        };
+        let keyspace = if is_exchanged { 2 - holder } else { 1 + holder };
+        done.push(Operation { keyspace, ..operation });
+    }
+    if !is_exchanged {
+        let strayed = done.iter().find(|it| it.keyspace != it.database);
+        return strayed.map_or(Ok(done.len()), |it| Err(format!("{} is not in its database", it.invoked)));
+    }
+    // No moment lies between what was before and what was behind, if the first of these was answered before the last of those
+    // began.
+    let (before, behind): (Vec<&Operation>, Vec<&Operation>) =
+        done.iter().partition(|it| it.keyspace == it.database);
+    let last = before.iter().map(|it| it.invoked).max().unwrap_or(0);
+    let first = behind.iter().map(|it| it.answered).min().unwrap_or(u64::MAX).min(swapped.unwrap_or(u64::MAX));
+    let early = behind.iter().find(|it| it.answered < begins);
+    match early {
+        Some(it) => Err(format!("behind the exchange at {}, which began at {begins}", it.answered)),
+        None if first < last => Err(format!("behind the exchange at {first}, and before it at {last}")),
+        None => Ok(done.len()),
+    }
+}
+
+#[test]
+fn there_is_one_moment_of_the_exchange_whatever_happens() {
+    let mut operations = 0;
+    for seed in 0..30 {
+        let looked_at = exchange_at_one_moment(seed, false, None);
+        operations += looked_at.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+    assert!(operations > 10_000, "{operations} operations were looked at");
+}
+
+#[test]
+fn nothing_is_refused_while_all_nodes_are_well() {
+    for seed in 0..5 {
+        let looked_at = exchange_at_one_moment(seed, true, None);
+        looked_at.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
+
+#[test]
+fn commands_that_are_carried_out_wherever_they_arrive_are_found() {
+    let found = (0..30).any(|seed| exchange_at_one_moment(seed, false, Some(Fault::RoutesNotChecked)).is_err());
+    assert!(found, "the fault is not found");
+}
