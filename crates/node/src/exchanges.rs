@@ -4,8 +4,7 @@
 
 use crate::context::{Call, Context};
 use crate::control::{Change, ClusterMap, ExchangeStep};
-use crate::groups::Group;
-use crate::keyspace::database_named;
+use crate::keyspace::{Keyspace, database_named};
 use crate::origin::{Asked, Origin};
 use crate::replica::Replica;
 use crate::setting::Reads;
@@ -77,8 +76,8 @@ pub(crate) fn tend(cx: &mut Context) {
 
 /// Whether a command that was routed by this count comes before the group has gone on behind the exchange. It waits here, unless
 /// another node is to answer it.
-pub(crate) fn comes_early(group: &Group, replica: &Replica, exchanges: u64) -> bool {
-    let is_answered_here = replica.is_leader() || group.keyspace.reads == Reads::Any;
+pub(crate) fn comes_early(keyspace: &Keyspace, replica: &Replica, exchanges: u64) -> bool {
+    let is_answered_here = replica.is_leader() || keyspace.reads == Reads::Any;
     is_answered_here && replica.table().exchanges() < exchanges && exchanges.is_multiple_of(2)
 }
 

@@ -204,7 +204,7 @@ impl Node {
             return self.forwarding.forward(&mut self.cx, group, to, asked, *request);
         };
         if let Request::Command(Command::Routed(routed)) = request
-            && exchanges::comes_early(target, replica, routed.exchanges())
+            && exchanges::comes_early(&target.keyspace, replica, routed.exchanges())
         {
             let why = "TRYAGAIN the databases are being exchanged (SWAPDB); nothing was done, try again".into();
             return self.forwarding.keep(&mut self.cx, group, asked, *request, why);
