@@ -156,7 +156,8 @@ impl Moves {
                 let (attempts, stage, seen, copied) = (0, Stage::Look, (0, 0, 0), 0);
                 let key = key.to_vec();
                 let exchanges = (cx.groups[from].exchanges, cx.groups[to].exchanges);
-                let begun = Move { ticket, from, to, exchanges, key, attempts, stage, seen, copied, refusal: None };
+                let begun =
+                    Move { ticket, from, to, exchanges, key, attempts, stage, seen, copied, refusal: None };
                 begun.ask(cx, self.latest, follows);
                 self.under_way.insert(self.latest, begun);
             }

@@ -24,7 +24,8 @@ const AGAIN_US: u64 = 100_000;
 /// Follows a new map, whose counts the groups have already.
 pub(crate) fn follow(cx: &mut Context, map: &ClusterMap) {
     let between = map.exchange.iter().flat_map(|it| [&it.between.0, &it.between.1]);
-    let databases = between.map(|prefix| 1 << database_named(prefix.as_bytes())).fold(0, |all, one| all | one);
+    let databases =
+        between.map(|prefix| 1 << database_named(prefix.as_bytes())).fold(0, |all, one| all | one);
     let now_us = cx.now.monotonic_us;
     if databases != 0 && !cx.exchanges.is_on() {
         cx.exchanges.stops_at_us = now_us + GRACE_US;

@@ -2,8 +2,8 @@
 
 use crate::coding::Coding;
 use crate::context::Context;
-use crate::exchanges;
 use crate::control::{self, CONTROL_GROUP, ClusterMap, Rejoin};
+use crate::exchanges;
 use crate::groups::Group;
 use crate::journal::Tail;
 use crate::keyspace::Router;

@@ -256,7 +256,9 @@ impl HeldRequests {
         until: Until,
         arguments: Arguments<'_>,
     ) -> bool {
-        let Some(session) = cx.clients.sessions.get_mut(client).filter(|_| !self.gives_up) else { return false };
+        let Some(session) = cx.clients.sessions.get_mut(client).filter(|_| !self.gives_up) else {
+            return false;
+        };
         // What is queued takes effect with EXEC.
         if session.is_internal() || session.is_gathering() && until == Until::FunctionsAreKnown {
             return false;

@@ -80,9 +80,7 @@ impl Command<'_> {
             Command::SetRange { .. } | Command::Copy { .. } | Command::Transaction(_) => {
                 self.growth_bytes_of_any(bytes_of)
             }
-            Command::OnBytes(_) | Command::Sort(_) | Command::Routed(_) => {
-                self.growth_bytes_of_any(bytes_of)
-            }
+            Command::OnBytes(_) | Command::Sort(_) | Command::Routed(_) => self.growth_bytes_of_any(bytes_of),
             _ => 0,
         }
     }

@@ -531,7 +531,12 @@ impl Table {
 
     /// [`Table::read`] of a command that is for this table.
     #[inline]
-    pub(super) fn read_routed(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
+    pub(super) fn read_routed(
+        &mut self,
+        command: &Command<'_>,
+        now: UnixMs,
+        out: &mut ReplyBuffer,
+    ) -> Version {
         let now = latest(now);
         if self.is_observed {
             self.note_misses(command, now);

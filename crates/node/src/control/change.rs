@@ -294,7 +294,9 @@ impl ClusterMap {
         let changed = with_settings(&entry.keyspace, settings)?.resolved(nodes)?;
         if changed.coding().is_some() && entry.exchanges > 0 {
             let name = changed.name();
-            refuse!("keyspace '{name}' has held another database (SWAPDB), and so cannot keep values as fragments");
+            refuse!(
+                "keyspace '{name}' has held another database (SWAPDB), and so cannot keep values as fragments"
+            );
         }
         let (before, after) = (entry.keyspace.acks, changed.acks);
         // How many a new leader must ask follows from `acks`, too.

@@ -75,7 +75,10 @@ impl ClusterMap {
     /// There is no such keyspace.
     pub(crate) fn exchange_of(&self, one: &str, other: &str) -> Result<Step, Refusal> {
         let entry = |prefix: &str| {
-            self.keyspaces.get(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.to_owned())).map(|it| &it.groups)
+            self.keyspaces
+                .get(prefix)
+                .ok_or_else(|| Refusal::NoKeyspace(prefix.to_owned()))
+                .map(|it| &it.groups)
         };
         entry(one)?;
         let brings = entry(other)?.first().copied().unwrap_or_default();
@@ -95,9 +98,8 @@ impl ClusterMap {
 
     fn begin_exchange(&mut self, between: &(String, String), brings: GroupId) -> Result<(), Refusal> {
         let (one, other) = between;
-        let entry = |prefix: &String| {
-            self.keyspaces.get(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.clone()))
-        };
+        let entry =
+            |prefix: &String| self.keyspaces.get(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.clone()));
         let (first, second) = (entry(one)?, entry(other)?);
         if first.groups.first() == Some(&brings) {
             return Ok(()); // It is made already.
@@ -130,7 +132,9 @@ impl ClusterMap {
             refuse!("SWAPDB is for keyspaces with a leader, and '{name}' has registers");
         }
         if keyspace.coding().is_some() || keyspace.spills() {
-            refuse!("SWAPDB is for values that are whole and in memory, and '{name}' keeps large ones elsewhere");
+            refuse!(
+                "SWAPDB is for values that are whole and in memory, and '{name}' keeps large ones elsewhere"
+            );
         }
         if database_named(keyspace.prefix.as_bytes()) > 0 {
             return Ok(());
@@ -172,7 +176,8 @@ impl ClusterMap {
     /// Lets both keyspaces go on, after a change of the two.
     fn end_exchange(&mut self, change: impl FnOnce(&mut KeyspaceEntry, &mut KeyspaceEntry)) {
         let Some(Exchange { between: (one, other), .. }) = self.exchange.take() else { return };
-        let (Some(mut first), Some(mut second)) = (self.keyspaces.remove(&one), self.keyspaces.remove(&other))
+        let (Some(mut first), Some(mut second)) =
+            (self.keyspaces.remove(&one), self.keyspaces.remove(&other))
         else {
             unreachable!("a keyspace that is being exchanged is not dropped");
         };
@@ -197,7 +202,9 @@ impl ClusterMap {
         }
         let is_there = |prefix: &String| self.keyspaces.contains_key(prefix);
         match &self.exchange {
-            Some(Exchange { between: (one, other), .. }) if one == other || !is_there(one) || !is_there(other) => {
+            Some(Exchange { between: (one, other), .. })
+                if one == other || !is_there(one) || !is_there(other) =>
+            {
                 Err(format!("keyspaces '{one}' and '{other}' cannot be exchanged"))
             }
             _ => Ok(()),
@@ -228,7 +235,8 @@ mod tests {
     }
 
     fn stop(map: &ClusterMap, group: GroupId, exchanges: u64, version: Version) -> ClusterMap {
-        let map = map.apply(&Change::Exchange(Step::Stopped { group, exchanges, version })).expect("a report");
+        let map =
+            map.apply(&Change::Exchange(Step::Stopped { group, exchanges, version })).expect("a report");
         map.check().expect("a map");
         map
     }

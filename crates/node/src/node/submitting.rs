@@ -176,7 +176,9 @@ impl Node {
                 };
                 in_full_bytes = Vec::new();
                 in_full = match command {
-                    Command::Routed(it) => routed(it.exchanges(), &script, &mut in_full_bytes).unwrap_or(script),
+                    Command::Routed(it) => {
+                        routed(it.exchanges(), &script, &mut in_full_bytes).unwrap_or(script)
+                    }
                     _ => script,
                 };
                 request = Request::Command(&in_full);
@@ -206,7 +208,8 @@ impl Node {
         if let Request::Command(Command::Routed(routed)) = request
             && exchanges::comes_early(&target.keyspace, replica, routed.exchanges())
         {
-            let why = "TRYAGAIN the databases are being exchanged (SWAPDB); nothing was done, try again".into();
+            let why =
+                "TRYAGAIN the databases are being exchanged (SWAPDB); nothing was done, try again".into();
             return self.forwarding.keep(&mut self.cx, group, asked, *request, why);
         }
         let target = &mut self.cx.groups[group];

@@ -6,8 +6,7 @@ use crate::locks::{LockEvent, LockNotification};
 use crate::{Hold, SKIPPED_VERSIONS};
 use std::num::NonZeroU64;
 
-const EXCHANGED: &str =
-    "!TRYAGAIN the databases were exchanged (SWAPDB) while the command was on its way; nothing was done, try again";
+const EXCHANGED: &str = "!TRYAGAIN the databases were exchanged (SWAPDB) while the command was on its way; nothing was done, try again";
 
 impl Store {
     fn exchange(&mut self, exchanges: u64) -> String {
@@ -91,7 +90,12 @@ fn nobody_waits_across_an_exchange_and_what_was_served_stays() {
     assert_eq!(store.apply(&acquire(4, b"b")), "QUEUED");
     let mut elements = Vec::new();
     let elements = List::build(&mut elements, [&b"e"[..]]);
-    store.apply(&Command::OnList(ListCommand::Push { key: b"l", elements, at_front: true, if_present: false }));
+    store.apply(&Command::OnList(ListCommand::Push {
+        key: b"l",
+        elements,
+        at_front: true,
+        if_present: false,
+    }));
     store.table.take_lock_events();
     store.exchange(1);
     let dropped = store.table.take_lock_events().unwrap_or_default();
