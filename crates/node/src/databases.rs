@@ -1,4 +1,4 @@
-//! Databases: what `SELECT` chooses, and `MOVE`, which takes a key from one to another.
+//! Databases: what `SELECT` chooses, `SWAPDB`, and `MOVE`, which takes a key from one to another.
 //!
 //! A database is a keyspace, so it is replicated by groups of its own, and no record changes two of them. `MOVE` is
 //! several requests of the client's node: it copies the key, and removes the original if that has not changed since. If it
@@ -18,11 +18,10 @@
 //! both, and stays in both if the node dies in that moment or an outcome is not known: the client gets `UNKNOWN`, as with
 //! `MIGRATE` between two servers of Redis.
 
-use crate::context::Context;
+use crate::context::{Call, Confirmation, Context};
 use crate::control::{Change, Feature};
 use crate::groups::routed;
 use crate::keyspace::{DATABASES, prefix_of_database};
-use crate::operators;
 use crate::origin::{Asked, Origin};
 use crate::session::ClientId;
 use kv::codec::Reader;
@@ -86,7 +85,16 @@ pub(crate) fn swap(cx: &mut Context, client: ClientId, arguments: Arguments<'_>)
         [Ok(one), Ok(other)] => {
             let [one, other] = [one, other].map(prefix_of_database);
             let step = cx.map.require(Feature::Exchanges).and_then(|()| cx.map.exchange_of(&one, &other));
-            operators::change_or_refuse(cx, client, step.map(Change::Exchange));
+            match step {
+                Err(why) => {
+                    let error = format!("{} {why}", why.code());
+                    cx.answer(client, |replies| replies.error(&error));
+                }
+                Ok(step) => {
+                    let change = Box::new(Change::Exchange(step));
+                    cx.call(Call::Change { client: Some((client, Confirmation::Ok)), change });
+                }
+            }
         }
     }
 }

@@ -179,7 +179,7 @@ fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery
     Ok(Recovery::Loss(lines))
 }
 
-pub(crate) fn change_or_refuse(cx: &mut Context, client: ClientId, change: Result<Change, Refusal>) {
+fn change_or_refuse(cx: &mut Context, client: ClientId, change: Result<Change, Refusal>) {
     match change {
         Ok(change) => {
             cx.call(Call::Change { client: Some((client, Confirmation::Ok)), change: Box::new(change) })

@@ -113,6 +113,7 @@ const MODULES: [(&str, &[&[&str]]); 12] = [
                 "connections",
                 "databases",
                 "eviction",
+                "exchanges",
                 "lock_list",
                 "long",
                 "notes",

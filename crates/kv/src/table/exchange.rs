@@ -12,7 +12,7 @@ use crate::planted::Fault;
 use crate::reply::ReplyBuffer;
 
 /// The reply to a command that was routed by another count.
-const EXCHANGED: &str = "TRYAGAIN the databases were exchanged (SWAPDB) while the command was on its way; nothing was done, try again";
+const EXCHANGED: &str = "TRYAGAIN EXCHANGED the databases were exchanged (SWAPDB) while the command was on its way; nothing was done, try again";
 
 /// The command was routed by another count than the table's.
 pub(super) struct Exchanged;

@@ -209,7 +209,8 @@ impl Node {
             && exchanges::comes_early(&target.keyspace, replica, routed.exchanges())
         {
             let why =
-                "TRYAGAIN the databases are being exchanged (SWAPDB); nothing was done, try again".into();
+                "TRYAGAIN EXCHANGED the databases are being exchanged (SWAPDB); nothing was done, try again"
+                    .into();
             return self.forwarding.keep(&mut self.cx, group, asked, *request, why);
         }
         let target = &mut self.cx.groups[group];

@@ -79,7 +79,13 @@ fn who_waits_or_watches_does_so_no_more() {
     assert_eq!(cluster.ask(watcher, "SET k v"), "OK");
     assert_eq!(cluster.ask(other, "SET k v"), "OK");
     assert_eq!(cluster.ask(watcher, "WATCH k"), "OK");
+    let keeper = client_of(&mut cluster, 3, 1);
+    cluster.ask(keeper, "HELLO 3");
+    assert_eq!(cluster.ask(keeper, "CLIENT TRACKING ON"), "OK");
+    assert_eq!(cluster.ask(keeper, "GET k"), "\"v\"");
     assert_eq!(cluster.ask(pusher, "SWAPDB 2 1"), "OK");
+    let told = cluster.reply(keeper);
+    assert!(told.contains("invalidate"), "{told}");
     assert_eq!([waiter, locker].map(|client| cluster.reply(client)), ["nil", "nil"]);
     assert_eq!(cluster.pipeline(watcher, &["MULTI", "SET k w", "EXEC"])[2], "nil");
     // Nobody waits there any more.

@@ -6,7 +6,7 @@ use crate::locks::{LockEvent, LockNotification};
 use crate::{Hold, SKIPPED_VERSIONS};
 use std::num::NonZeroU64;
 
-const EXCHANGED: &str = "!TRYAGAIN the databases were exchanged (SWAPDB) while the command was on its way; nothing was done, try again";
+const EXCHANGED: &str = "!TRYAGAIN EXCHANGED the databases were exchanged (SWAPDB) while the command was on its way; nothing was done, try again";
 
 impl Store {
     fn exchange(&mut self, exchanges: u64) -> String {
