@@ -137,7 +137,7 @@ fn tokens_grow_and_readers_of_changes_begin_anew() {
         word.split_once('-')
             .is_some_and(|(group, version)| [group, version].iter().all(|it| it.parse::<u64>().is_ok()))
     };
-    let read = changes.split('"').filter(is_version).last().expect("a version").to_owned();
+    let read = changes.split('"').rfind(is_version).expect("a version").to_owned();
     let first: u64 = cluster.ask(one, "LOCK l a PX 60000").parse().expect("a token");
     assert_eq!(cluster.ask(one, "SWAPDB 1 2"), "OK");
     let second: u64 = cluster.ask(one, "LOCK l b PX 60000").parse().expect("a token");
@@ -343,7 +343,7 @@ fn exchange_at_one_moment(seed: u64, is_calm: bool, planted: Option<Fault>) -> R
     let readers = [1, 2].map(|database| client_of(&mut cluster, 1, database));
     let marks = readers.map(|client| cluster.ask(client, "GET mark"));
     let is_exchanged = marks == ["\"2\"", "\"1\""];
-    if !is_exchanged && marks != ["\"1\"", "\"2\""] || swap_reply == "OK" && !is_exchanged {
+    if !is_exchanged && (marks != ["\"1\"", "\"2\""] || swap_reply == "OK") {
         return Err(format!("{marks:?} after {swap_reply}"));
     }
     for (number, operation) in writes {
@@ -374,6 +374,7 @@ fn exchange_at_one_moment(seed: u64, is_calm: bool, planted: Option<Fault>) -> R
 }
 
 /// How many seeds a test tries: more when somebody searches.
+#[allow(clippy::disallowed_methods)]
 fn seeds() -> u64 {
     std::env::var("QUORATE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(30)
 }
