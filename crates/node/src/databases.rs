@@ -19,7 +19,7 @@
 //! `MIGRATE` between two servers of Redis.
 
 use crate::context::{Call, Confirmation, Context};
-use crate::control::{Change, Feature};
+use crate::control::{Change, ExchangeStep, Feature};
 use crate::groups::routed;
 use crate::keyspace::{DATABASES, prefix_of_database};
 use crate::origin::{Asked, Origin};
@@ -84,17 +84,13 @@ pub(crate) fn swap(cx: &mut Context, client: ClientId, arguments: Arguments<'_>)
         [Ok(one), Ok(other)] if one == other => cx.answer(client, ReplyBuffer::ok),
         [Ok(one), Ok(other)] => {
             let [one, other] = [one, other].map(prefix_of_database);
-            let step = cx.map.require(Feature::Exchanges).and_then(|()| cx.map.exchange_of(&one, &other));
-            match step {
-                Err(why) => {
-                    let error = format!("{} {why}", why.code());
-                    cx.answer(client, |replies| replies.error(&error));
-                }
-                Ok(step) => {
-                    let change = Box::new(Change::Exchange(step));
-                    cx.call(Call::Change { client: Some((client, Confirmation::Ok)), change });
-                }
+            if let Err(why) = cx.map.require(Feature::Exchanges) {
+                let error = format!("{} {why}", why.code());
+                return cx.answer(client, |replies| replies.error(&error));
             }
+            let step = ExchangeStep::Begin { between: (one, other), request: cx.draw() };
+            let change = Box::new(Change::Exchange(step));
+            cx.call(Call::Change { client: Some((client, Confirmation::Ok)), change });
         }
     }
 }

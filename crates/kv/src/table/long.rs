@@ -194,6 +194,8 @@ impl Table {
         let bytes = match is_in_snapshot {
             true => self.leave_to_snapshots(id, gathered.bytes),
             // Most commands are long because of their value, which is not copied.
+            // A plain `SET` carries no count of exchanges.
+            false if self.exchanges() > 0 => Arc::new(gathered.bytes),
             false => match Self::take_over(gathered.bytes, record) {
                 Ok(entry) => {
                     let hash = self.index.hash(entry.key());

@@ -29,12 +29,17 @@ use kv::{SKIPPED_VERSIONS, Version};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// How many exchanges the map remembers that were made: more than can be made while a node asks for one.
+const REMEMBERED: usize = 128;
+
 /// An exchange that has begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
     /// The prefixes of the two keyspaces.
     pub between: (String, String),
+    /// The number of the request for it.
+    pub request: u64,
     /// The groups that are known to have stopped, each with the highest version that it had given.
     pub stopped: BTreeMap<GroupId, Version>,
 }
@@ -43,12 +48,12 @@ pub struct Exchange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
-    /// It begins, unless the first prefix has that group already.
+    /// It begins, unless it is made already: a request may be repeated.
     Begin {
         /// The prefixes of the two keyspaces.
         between: (String, String),
-        /// The first group of the second keyspace: with it one request for an exchange does not make two.
-        brings: GroupId,
+        /// The request's number, drawn at random.
+        request: u64,
     },
     /// A group has stopped.
     Stopped {
@@ -69,49 +74,34 @@ impl ClusterMap {
         self.exchange.as_ref().is_some_and(|it| it.between.0 == prefix || it.between.1 == prefix)
     }
 
-    /// The exchange that brings a database's keyspace to another one.
-    ///
-    /// # Errors
-    /// There is no such keyspace.
-    pub(crate) fn exchange_of(&self, one: &str, other: &str) -> Result<Step, Refusal> {
-        let entry = |prefix: &str| {
-            self.keyspaces
-                .get(prefix)
-                .ok_or_else(|| Refusal::NoKeyspace(prefix.to_owned()))
-                .map(|it| &it.groups)
-        };
-        entry(one)?;
-        let brings = entry(other)?.first().copied().unwrap_or_default();
-        Ok(Step::Begin { between: (one.to_owned(), other.to_owned()), brings })
+    /// Whether a request for an exchange has to wait until another one is made, or given up.
+    pub(super) fn must_wait_for_exchange(&self, step: &Step) -> bool {
+        let Step::Begin { request, .. } = step else { return false };
+        self.exchange.as_ref().is_some_and(|it| it.request != *request)
     }
 
     pub(super) fn step_exchange(&mut self, step: &Step) -> Result<(), Refusal> {
         match step {
-            Step::Begin { between, brings } => self.begin_exchange(between, *brings),
+            Step::Begin { between, request } => self.begin_exchange(between, *request),
             Step::Stopped { group, exchanges, version } => self.note_stopped(*group, *exchanges, *version),
             Step::GiveUp => {
-                self.end_exchange(|_, _| {});
+                self.end_exchange(false, |_, _| {});
                 Ok(())
             }
         }
     }
 
-    fn begin_exchange(&mut self, between: &(String, String), brings: GroupId) -> Result<(), Refusal> {
+    fn begin_exchange(&mut self, between: &(String, String), request: u64) -> Result<(), Refusal> {
         let (one, other) = between;
         let entry =
             |prefix: &String| self.keyspaces.get(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.clone()));
         let (first, second) = (entry(one)?, entry(other)?);
-        if first.groups.first() == Some(&brings) {
-            return Ok(()); // It is made already.
-        }
-        if let Some(under_way) = &self.exchange {
-            match under_way.between == *between {
-                true => return Ok(()),
-                false => refuse!("other databases are being exchanged at this moment; try again"),
-            }
-        }
-        if second.groups.first() != Some(&brings) {
-            refuse!("the databases were exchanged otherwise since this was asked; look again");
+        match &self.exchange {
+            _ if self.exchanged.contains(&request) => return Ok(()),
+            Some(under_way) if under_way.request == request => return Ok(()),
+            Some(_) => refuse!("other databases are being exchanged at this moment; try again"),
+            None if one == other => refuse!("a database cannot be exchanged with itself"),
+            None => {}
         }
         for entry in [first, second] {
             self.check_exchange(&entry.keyspace)?;
@@ -121,7 +111,7 @@ impl ClusterMap {
                 entry.exchanges += 1;
             }
         }
-        self.exchange = Some(Exchange { between: between.clone(), stopped: BTreeMap::new() });
+        self.exchange = Some(Exchange { between: between.clone(), request, stopped: BTreeMap::new() });
         Ok(())
     }
 
@@ -165,7 +155,7 @@ impl ClusterMap {
             let highest = exchange.stopped.values().max().copied().unwrap_or_default();
             // A multiple, so that what replicas check of versions and offsets holds on.
             let floor = (highest / SKIPPED_VERSIONS + 1) * SKIPPED_VERSIONS;
-            self.end_exchange(|first, second| {
+            self.end_exchange(true, |first, second| {
                 std::mem::swap(&mut first.keyspace.prefix, &mut second.keyspace.prefix);
                 (first.floor, second.floor) = (floor, floor);
             });
@@ -174,8 +164,13 @@ impl ClusterMap {
     }
 
     /// Lets both keyspaces go on, after a change of the two.
-    fn end_exchange(&mut self, change: impl FnOnce(&mut KeyspaceEntry, &mut KeyspaceEntry)) {
-        let Some(Exchange { between: (one, other), .. }) = self.exchange.take() else { return };
+    fn end_exchange(&mut self, is_made: bool, change: impl FnOnce(&mut KeyspaceEntry, &mut KeyspaceEntry)) {
+        let Some(Exchange { between: (one, other), request, .. }) = self.exchange.take() else { return };
+        if is_made {
+            self.exchanged.push(request);
+            let forgotten = self.exchanged.len().saturating_sub(REMEMBERED);
+            self.exchanged.drain(..forgotten);
+        }
         let (Some(mut first), Some(mut second)) =
             (self.keyspaces.remove(&one), self.keyspaces.remove(&other))
         else {
@@ -230,8 +225,12 @@ mod tests {
         map
     }
 
+    fn ask(one: &str, other: &str, request: u64) -> Change {
+        Change::Exchange(Step::Begin { between: (one.into(), other.into()), request })
+    }
+
     fn begin(map: &ClusterMap, one: &str, other: &str) -> Result<ClusterMap, Refusal> {
-        map.apply(&Change::Exchange(map.exchange_of(one, other)?))
+        map.apply(&ask(one, other, map.version))
     }
 
     fn stop(map: &ClusterMap, group: GroupId, exchanges: u64, version: Version) -> ClusterMap {
@@ -246,7 +245,7 @@ mod tests {
         let before = map(&["prefix=", "prefix=@1: shards=2 replication=leader-follower acks=1"]);
         let groups = |map: &ClusterMap, prefix: &str| map.keyspaces[prefix].groups.clone();
         assert_eq!((groups(&before, ""), groups(&before, "@1")), (vec![1], vec![2, 3]));
-        let ask = Change::Exchange(before.exchange_of("", "@1").expect("two keyspaces"));
+        let ask = ask("", "@1", 7);
         let begun = before.apply(&ask).expect("they can be exchanged");
         begun.check().expect("a map");
         assert_eq!(begun.apply(&ask).as_ref(), Ok(&begun), "asked again, it goes on");
@@ -266,6 +265,7 @@ mod tests {
         let back = begin(&made, "", "@1").expect("they can be exchanged");
         let back = [1, 2, 3].into_iter().fold(back, |map, group| stop(&map, group, 3, 1));
         assert_eq!((groups(&back, ""), groups(&back, "@1")), (vec![1], vec![2, 3]));
+        assert_eq!(back.apply(&ask).as_ref(), Ok(&back), "the first request is repeated late");
     }
 
     #[test]

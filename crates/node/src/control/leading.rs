@@ -77,8 +77,9 @@ pub(super) struct Leading {
     /// Changes of libraries, users and databases that are made, with the versions of their maps. They are answered when no node can execute
     /// functions by an older map: see [`Leading::answer_spread`].
     spreading: Vec<(u64, Asked)>,
-    /// Requests for an exchange of databases that is under way.
+    /// Requests for an exchange of databases that is under way, and those that wait for the end of another one.
     exchanging: Vec<Asked>,
+    exchanging_later: Vec<Asked>,
     /// Since when the exchange is under way, as far as this leader knows.
     exchanges_since_us: Option<u64>,
     read_at_us: u64,
@@ -183,7 +184,7 @@ impl Leading {
         let is_it = |asked: &Asked| (asked.from, asked.run, asked.id) == (from, run, id);
         let in_flight = self.in_flight.iter().flat_map(|in_flight| &in_flight.asked);
         let spreading = self.spreading.iter().map(|(_, asked)| asked);
-        let made = spreading.chain(&self.exchanging);
+        let made = spreading.chain(&self.exchanging).chain(&self.exchanging_later);
         if self.waiting.iter().chain(in_flight).chain(made).any(is_it) {
             return;
         }
@@ -291,6 +292,7 @@ impl Leading {
         self.in_flight = None;
         self.spreading.clear();
         self.exchanging.clear();
+        self.exchanging_later.clear();
         self.exchanges_since_us = None;
         self.waiting.clear();
         self.answered.clear();
@@ -328,11 +330,12 @@ impl Leading {
         }
     }
 
-    /// Takes up the requests for an exchange that is made, or given up.
+    /// Answers the requests for an exchange that is made, or given up, and takes up those that wait for that.
     fn answer_exchanged(&mut self, turn: &Turn<'_>, out: &mut Effects) {
-        if self.exchanging.is_empty() || turn.map.exchange.is_some() {
+        if turn.map.exchange.is_some() {
             return;
         }
+        self.waiting.append(&mut self.exchanging_later);
         for asked in std::mem::take(&mut self.exchanging) {
             // What is made already is not made again.
             match turn.map.apply(&asked.change) {
@@ -409,6 +412,12 @@ impl Leading {
         }
         let mut changed = Vec::new();
         for asked in std::mem::take(&mut self.waiting) {
+            if let Change::Exchange(step) = &asked.change
+                && next.must_wait_for_exchange(step)
+            {
+                self.exchanging_later.push(asked);
+                continue;
+            }
             match self.make(turn, &next, &asked.change) {
                 Ok(map) if map == next && next == *before => {
                     self.answer_made(turn, before.version, asked, out);

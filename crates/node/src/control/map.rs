@@ -63,6 +63,9 @@ pub struct ClusterMap {
     /// The exchange of two databases that is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange: Option<Exchange>,
+    /// The requests for the latest exchanges that were made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exchanged: Vec<u64>,
     /// The number of the next group. Greater than any group number when all are used up.
     pub next_group: u32,
 }

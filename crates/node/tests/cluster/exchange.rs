@@ -51,6 +51,26 @@ fn all_clients_find_the_other_database() {
 }
 
 #[test]
+fn exchanges_that_are_asked_for_at_once_are_made_one_after_the_other() {
+    let mut cluster = setup(3, &DATABASES).start();
+    let [one, two, zero] = [1, 2, 0].map(|database| client_of(&mut cluster, 1, database));
+    let all = [one, two, zero];
+    for (client, text) in all.iter().zip(["one", "two", "zero"]) {
+        assert_eq!(cluster.ask(*client, &format!("SET k {text}")), "OK");
+    }
+    let askers = [1, 2, 3].map(|node| cluster.client(node));
+    askers.iter().for_each(|asker| cluster.send(*asker, "SWAPDB 1 2"));
+    assert_eq!(askers.map(|asker| cluster.reply(asker)), ["OK"; 3]);
+    assert_eq!(all.map(|client| cluster.ask(client, "GET k")), ["\"two\"", "\"one\"", "\"zero\""]);
+    cluster.send(askers[0], "SWAPDB 1 2");
+    cluster.send(askers[1], "SWAPDB 0 1");
+    assert_eq!([askers[0], askers[1]].map(|asker| cluster.reply(asker)), ["OK"; 2]);
+    let found = all.map(|client| cluster.ask(client, "GET k"));
+    let either = [["\"zero\"", "\"two\"", "\"one\""], ["\"one\"", "\"zero\"", "\"two\""]];
+    assert!(either.iter().any(|order| found == *order), "{found:?}");
+}
+
+#[test]
 fn what_cannot_be_exchanged_is_refused() {
     let keyspaces =
         [DATABASES[0], "prefix=c: replication=consensus", DATABASES[1], "prefix=@3 replication=abd"];

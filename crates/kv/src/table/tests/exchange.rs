@@ -3,7 +3,7 @@
 use super::*;
 use crate::command::{Draft, ListCommand, LockCommand, QueueCommand, Routed, WaiterId, Wish};
 use crate::locks::{LockEvent, LockNotification};
-use crate::{Hold, SKIPPED_VERSIONS};
+use crate::{Coordinator, Hold, SKIPPED_VERSIONS, ValueId};
 use std::num::NonZeroU64;
 
 const EXCHANGED: &str = "!TRYAGAIN EXCHANGED the databases were exchanged (SWAPDB) while the command was on its way; nothing was done, try again";
@@ -68,6 +68,30 @@ fn transactions_are_routed_as_a_whole() {
     store.exchange(2);
     assert_eq!(store.apply(&transaction), EXCHANGED);
     assert_eq!(store.routed(2, &transaction), "[OK \"v\"]");
+}
+
+#[test]
+fn a_command_that_comes_in_parts_is_routed_when_it_begins() {
+    let coordinator = Coordinator { node: 1, life: 1 };
+    let mut store = Store::new();
+    let mut begin = |store: &mut Store, counter, exchanges: Option<u64>| {
+        let (mut encoded, mut scratch) = (Vec::new(), Vec::new());
+        let set = plain_set(b"k", b"v");
+        match exchanges {
+            Some(count) => Command::Routed(Routed::build(count, &set, &mut scratch)).encode(&mut encoded),
+            None => set.encode(&mut encoded),
+        }
+        let (id, length) = (ValueId { coordinator, counter }, encoded.len() as u32);
+        store.apply(&Command::LongPart { id, offset: 0, length, bytes: &encoded });
+        id
+    };
+    let early = begin(&mut store, 1, None);
+    store.exchange(2);
+    let routed = begin(&mut store, 2, Some(2));
+    assert_eq!(store.apply(&Command::LongEnd { id: early, watched_in: None }), EXCHANGED);
+    assert_eq!(store.routed(2, &Command::Exists { keys: List::build(&mut Vec::new(), [&b"k"[..]]) }), "0");
+    assert_eq!(store.apply(&Command::LongEnd { id: routed, watched_in: None }), "OK");
+    assert_eq!(store.routed(2, &Command::Get { key: b"k" }), "\"v\"");
 }
 
 #[test]
