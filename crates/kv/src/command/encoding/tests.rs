@@ -354,7 +354,8 @@ fn every_command_reads_back_as_it_was_written_and_no_shorter() {
         Routed::build(2, &Command::Get { key: b"k" }, &mut thirteenth),
         Routed::build(u64::MAX, &Command::GetDelete { key: b"k" }, &mut fourteenth),
     ];
-    let commands = every_command(list, pairs, &drafts(), fenced, scripts, supplied, wish);
+    let drafts = drafts();
+    let commands = every_command(list, pairs, &drafts, fenced, scripts, supplied, wish);
     for command in commands.into_iter().chain(routed.map(Command::Routed)) {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);

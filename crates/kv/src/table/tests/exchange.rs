@@ -74,7 +74,7 @@ fn transactions_are_routed_as_a_whole() {
 fn a_command_that_comes_in_parts_is_routed_when_it_begins() {
     let coordinator = Coordinator { node: 1, life: 1 };
     let mut store = Store::new();
-    let mut begin = |store: &mut Store, counter, exchanges: Option<u64>| {
+    let begin = |store: &mut Store, counter, exchanges: Option<u64>| {
         let (mut encoded, mut scratch) = (Vec::new(), Vec::new());
         let set = plain_set(b"k", b"v");
         match exchanges {
