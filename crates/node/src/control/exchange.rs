@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_prefixes_change_when_all_groups_have_stopped() {
-        let before = map(&["prefix=", "prefix=@1: shards=2 replication=leader-follower acks=1"]);
+        let before = map(&["prefix=", "prefix=@1 shards=2 replication=leader-follower acks=1"]);
         let groups = |map: &ClusterMap, prefix: &str| map.keyspaces[prefix].groups.clone();
         assert_eq!((groups(&before, ""), groups(&before, "@1")), (vec![1], vec![2, 3]));
         let ask = ask("", "@1", 7);
@@ -284,8 +284,8 @@ mod tests {
     #[test]
     fn what_cannot_be_exchanged_is_refused_with_the_reason() {
         for (keyspaces, why) in [
-            (&["prefix=@1: replication=abd"][..], "'@1' has registers"),
-            (&["prefix=@1: storage=disk"], "'@1' keeps large ones elsewhere"),
+            (&["prefix=@1 replication=abd"][..], "'@1' has registers"),
+            (&["prefix=@1 storage=disk"], "'@1' keeps large ones elsewhere"),
             (&["prefix=@1", "prefix=cache:"], "keyspaces 'cache:' are parts of it"),
             (&[], "there is no keyspace '@1'"),
         ] {
