@@ -172,10 +172,11 @@ impl LongCommands {
 
     /// Sends parts as far as there is room.
     pub(crate) fn pump(&mut self, cx: &mut Context) {
+        // Nothing is due without a command: the last one's part may have been answered after it ended.
+        self.wakeup_us = u64::MAX;
         if self.commands.len() == 0 {
             return;
         }
-        self.wakeup_us = u64::MAX;
         let handles: Vec<Handle> = self.commands.iter().map(|(handle, _)| handle).collect();
         let mut budget = part_bytes(&cx.configuration) * PARTS_UNDER_WAY;
         // One part of each in turn, so that a short one does not wait for a long one.

@@ -251,7 +251,9 @@ impl Index {
         start: KeyHash,
     ) -> impl Iterator<Item = (KeyHash, &Entry, Option<u32>)> {
         let partitions = self.partitions.iter().enumerate().skip(start.partition());
-        partitions.flat_map(move |(number, partition)| {
+        // A small table has entries in few of them.
+        let held = partitions.filter(|(_, partition)| partition.len() > 0);
+        held.flat_map(move |(number, partition)| {
             let first = if number == start.partition() { start.item() } else { 0 };
             let entries = partition.walk_marked_from(first);
             entries.map(move |(item, entry, mark)| (KeyHash::join(number, item), entry, mark))
@@ -325,7 +327,9 @@ impl Index {
     /// Iterates over all entries in the order of their hashes, from `start` on.
     pub(super) fn walk_from(&self, start: KeyHash) -> impl Iterator<Item = (KeyHash, &Entry)> {
         let partitions = self.partitions.iter().enumerate().skip(start.partition());
-        partitions.flat_map(move |(number, partition)| {
+        // A small table has entries in few of them.
+        let held = partitions.filter(|(_, partition)| partition.len() > 0);
+        held.flat_map(move |(number, partition)| {
             let first = if number == start.partition() { start.item() } else { 0 };
             partition.walk_from(first).map(move |(item, entry)| (KeyHash::join(number, item), entry))
         })

@@ -214,3 +214,21 @@ fn a_full_disk_refuses_it_and_takes_it_again_when_there_is_room() {
     (1..=3).for_each(|node| cluster.set_disk_full(node, false));
     cluster.until("there is room again", |cluster| cluster.ask(client, &long) == "OK");
 }
+
+/// A part may be answered after its command has ended. A node that took this for something to do would never rest again.
+#[test]
+fn a_node_rests_when_its_last_long_command_was_refused() {
+    let mut cluster = three("prefix= replication=consensus memory_max=20000 eviction=none").start();
+    let client = cluster.client(2);
+    let mut reply = String::new();
+    for number in 0.. {
+        reply = cluster.ask(client, &format!("SET {number} {}", value('A', 3_000)));
+        if reply != "OK" || number == 20 {
+            break;
+        }
+    }
+    assert!(reply.starts_with("-OOM"), "{reply}");
+    cluster.turns(100);
+    let restless = cluster.restless_turns(2, 1000);
+    assert!(restless < 100, "it rests, but for {restless} of 1000 turns");
+}
