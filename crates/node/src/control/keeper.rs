@@ -6,7 +6,7 @@ use super::map::CONTROL_GROUP;
 use super::message::Message;
 use super::record::{put_begun, put_replica};
 use kv::codec::{Malformed, Reader};
-use kv::{Command, Condition, Expiry, List, Reply, ReplyBuffer, SetAnswer};
+use kv::{Command, Condition, Expiry, List, Reply, ReplyBuffer, SetAnswer, Version};
 use protocol::consensus::Found;
 use protocol::consensus::{self, Options, Replica, Status};
 use protocol::contract::{Input, NodeId, Now, Replica as _, Result as Outcome};
@@ -30,6 +30,9 @@ pub(super) struct Keeper {
     proposed: Option<Ticket>,
     /// The outcome of the last proposal, until it is taken.
     end: Option<ProposalEnd>,
+    /// What was looked at when there was no newer map: the table's highest version, how often it was replaced, and the version of
+    /// the known map.
+    looked_at: Option<(Version, u64, u64)>,
 }
 
 /// The outcome of a proposal.
@@ -68,6 +71,7 @@ impl Keeper {
             checkpoint_begins: false,
             proposed: None,
             end: None,
+            looked_at: None,
         }
     }
 
@@ -206,6 +210,18 @@ impl Keeper {
 
     /// Returns the newest map that is committed and applied here, if it is newer than version `known`.
     pub(super) fn newer_map(&mut self, now: Now, known: u64) -> Option<Vec<u8>> {
+        let table = self.replica.table();
+        // Every turn asks, and few have written anything.
+        let state = (table.version_floor(), table.replacements(), known);
+        if self.looked_at == Some(state) {
+            return None;
+        }
+        let newer = self.look_for_newer_map(now, known);
+        self.looked_at = newer.is_none().then_some(state);
+        newer
+    }
+
+    fn look_for_newer_map(&mut self, now: Now, known: u64) -> Option<Vec<u8>> {
         let mut newest = None;
         let mut version = known;
         while let Some(map) = self.map(now, version + 1) {

@@ -484,7 +484,9 @@ impl Control {
         }
         let keeper = self.keeper.as_ref().filter(|_| self.beginning.has_begun());
         let keeper_us = keeper.map_or(u64::MAX, |keeper| keeper.replica.wakeup_us(now));
-        let beginning_us = if self.is_control_node() { self.beginning.wakeup_us() } else { u64::MAX };
+        // Later it is the map that says whether it may begin.
+        let may_ask = self.map.version == 0 && self.is_control_node();
+        let beginning_us = if may_ask { self.beginning.wakeup_us() } else { u64::MAX };
         keeper_us.min(beginning_us).min(self.leading.wakeup_us()).min(asking_us)
     }
 
