@@ -1,4 +1,5 @@
-//! How fast the simulated world turns: 60 calm seconds of five nodes at 100 operations per second, checked.
+//! How fast the simulated world turns: 60 calm seconds of five nodes at 100 operations per second, checked; and runs of a search,
+//! with all that goes wrong in them.
 
 #![allow(missing_docs)]
 
@@ -23,5 +24,24 @@ fn calm(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, calm);
+fn search(criterion: &mut Criterion) {
+    const SEEDS: std::ops::RangeInclusive<u64> = 1..=20;
+    let run = |protocol| {
+        let settings = Settings { protocol, ..Settings::default() };
+        let simulated_us = SEEDS.map(|seed| {
+            let report = sim::run(seed, &settings, false);
+            assert_eq!(report.failure, None);
+            report.simulated_us
+        });
+        simulated_us.sum::<u64>()
+    };
+    let mut group = criterion.benchmark_group("20 runs with all faults");
+    group.sample_size(10);
+    for (name, protocol) in [("all protocols", None), ("consensus", Some(Protocol::Consensus))] {
+        group.throughput(Throughput::Elements(run(protocol) / 1_000_000));
+        group.bench_function(name, |bencher| bencher.iter(|| run(protocol)));
+    }
+}
+
+criterion_group!(benches, calm, search);
 criterion_main!(benches);

@@ -97,6 +97,8 @@ pub struct Node {
     unsettled: Unsettled,
     /// Bytes of key lists while a command is carried out.
     scratch: Vec<u8>,
+    /// Bytes of a command with its count of exchanges while it is submitted.
+    routed_bytes: Vec<u8>,
     /// The scripts that clients can name by their digests.
     scripts: scripts::Cache,
 }

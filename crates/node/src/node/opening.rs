@@ -126,6 +126,7 @@ impl Node {
             evictions: Default::default(),
             unsettled: Unsettled::new(bounds),
             scratch: Vec::new(),
+            routed_bytes: Vec::new(),
             scripts: Default::default(),
             quarantine,
             cx,

@@ -18,6 +18,9 @@ use kv::{Command, ScriptOptions, Version, WhenFull};
 use protocol::planted::Fault;
 use protocol::{Input, NOBODY, Request, Result as Outcome};
 
+/// A buffer of more bytes, for one long command, is not kept.
+const ROUTED_BYTES_KEPT: usize = 64 << 10;
+
 impl Node {
     /// Sends a client's command to its group, if it was not answered already.
     pub(super) fn ask(&mut self, client: ClientId, sent: Option<&Sent<'_>>) {
@@ -71,15 +74,13 @@ impl Node {
         (seen, deadline_us): (Version, u64),
     ) {
         let work_ns = self.cx.work_ns(group, request);
-        let (mut scratch, command);
-        let routed = match request {
-            Request::Command(it) if self.cx.groups[group].exchanges > 0 => {
-                scratch = Vec::new();
-                command = self.cx.groups[group].routed(it, &mut scratch);
-                command.as_ref().map(Request::Command)
-            }
-            _ => None,
+        let is_exchanged = self.cx.groups[group].exchanges > 0;
+        let mut scratch = if is_exchanged { std::mem::take(&mut self.routed_bytes) } else { Vec::new() };
+        let command = match request {
+            Request::Command(it) => self.cx.groups[group].routed(it, &mut scratch),
+            Request::Wait { .. } => None,
         };
+        let routed = command.as_ref().map(Request::Command);
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
         let follows = session.is_waiting();
         if let Some(command) = request.write() {
@@ -105,6 +106,9 @@ impl Node {
         }
         let asked = Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 };
         self.submit(group, asked, routed.as_ref().unwrap_or(request));
+        if is_exchanged && scratch.capacity() <= ROUTED_BYTES_KEPT {
+            self.routed_bytes = scratch;
+        }
     }
 
     /// Sends the requests that `request` makes to several groups for a client, and answers with one reply.
