@@ -10,6 +10,7 @@ use crate::replica::Replica;
 use crate::setting::Reads;
 use kv::{Command, Version};
 use protocol::Request;
+use std::cmp::Ordering;
 
 /// How long a leader waits before it stops its group: until then other nodes have heard of the exchange, and hold back what
 /// would be refused.
@@ -45,31 +46,33 @@ pub(crate) fn tend(cx: &mut Context) {
         place += 1;
         let group = &mut cx.groups[id];
         let count = group.exchanges;
-        let Some(replica) = group.replica.as_ref().filter(|_| count > 0) else { continue };
-        let has = replica.table().exchanges();
+        let Some(replica) = group.replica.as_ref() else { continue };
+        let (has, is_odd) = (replica.table().exchanges(), !count.is_multiple_of(2));
         let is_reported = || cx.map.exchange.as_ref().is_none_or(|it| it.stopped.contains_key(&id));
-        let is_behind = has < count;
-        if !is_behind && (count.is_multiple_of(2) || is_reported()) {
+        let standing = has.cmp(&count);
+        let is_done = match standing {
+            Ordering::Less => false,
+            _ if is_odd => is_reported(),
+            // This node may only be late: then its map will have that count.
+            standing => standing == Ordering::Equal,
+        };
+        if is_done {
             continue;
         }
         is_any_under_way = true;
-        let is_early = is_behind && !count.is_multiple_of(2) && now_us < cx.exchanges.stops_at_us;
-        let step = (count, is_behind);
+        let is_early = standing == Ordering::Less && is_odd && now_us < cx.exchanges.stops_at_us;
+        let step = (count, standing);
         let is_asked = group.exchange_asked.0 == step && now_us < group.exchange_asked.1 + AGAIN_US;
         if !replica.is_leader() || is_early || is_asked {
             continue;
         }
-        let version = replica.table().version_floor();
+        let (version, floor) = (replica.table().version_floor(), group.floor);
         group.exchange_asked = (step, now_us);
-        match is_behind {
-            true => {
-                let floor = group.floor;
-                move_to(cx, id, count, floor);
-            }
-            false => {
-                let step = ExchangeStep::Stopped { group: id, exchanges: count, version };
-                cx.call(Call::Change { client: None, change: Box::new(Change::Exchange(step)) });
-            }
+        match standing {
+            Ordering::Less => move_to(cx, id, count, floor),
+            _ if is_odd => report(cx, ExchangeStep::Stopped { group: id, exchanges: count, version }),
+            // The map was set back by a recovery: it must catch up, or the group carries out nothing any more.
+            _ => report(cx, ExchangeStep::Ahead { group: id, exchanges: has }),
         }
     }
     cx.exchanges.due_us = if is_any_under_way { now_us + LOOK_US } else { u64::MAX };
@@ -80,6 +83,10 @@ pub(crate) fn tend(cx: &mut Context) {
 pub(crate) fn comes_early(keyspace: &Keyspace, replica: &Replica, exchanges: u64) -> bool {
     let is_answered_here = replica.is_leader() || keyspace.reads == Reads::Any;
     is_answered_here && replica.table().exchanges() < exchanges && exchanges.is_multiple_of(2)
+}
+
+fn report(cx: &mut Context, step: ExchangeStep) {
+    cx.call(Call::Change { client: None, change: Box::new(Change::Exchange(step)) });
 }
 
 fn move_to(cx: &mut Context, group: u16, exchanges: u64, floor: Version) {

@@ -11,6 +11,7 @@ use crate::setting::CodingSettings;
 use kv::table::{Chooser, Eviction};
 use kv::{Command, Routed, Version};
 use protocol::{Configuration, NodeId, Now};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Index, IndexMut};
 
@@ -21,9 +22,9 @@ pub(crate) struct Group {
     /// How often the keyspace was exchanged, and the version above which it goes on: see `control::exchange`.
     pub(crate) exchanges: u64,
     pub(crate) floor: Version,
-    /// The step of an exchange that this node last asked for, as leader, and when: the count that was to be reached, and whether
-    /// the group was behind it.
-    pub(crate) exchange_asked: ((u64, bool), u64),
+    /// The step of an exchange that this node last asked for, as leader, and when: the map's count, and how the group's compared
+    /// with it.
+    pub(crate) exchange_asked: ((u64, Ordering), u64),
     /// The number of the shard in the keyspace.
     pub(crate) shard: u16,
     pub(crate) members: Vec<NodeId>,
@@ -92,7 +93,7 @@ impl Group {
             keyspace,
             exchanges: 0,
             floor: 0,
-            exchange_asked: ((0, false), 0),
+            exchange_asked: ((0, Ordering::Equal), 0),
             shard,
             members: Vec::new(),
             coding: None,

@@ -7,20 +7,20 @@
 //!  group 2      .           stopped |                  .         goes on |
 //! ```
 //!
-//! Nodes learn of a map one after the other, and a command may be on its way for long. So a keyspace counts its exchanges,
-//! each twice: the count is odd from the map in which one has begun to the map in which it is made or given up. Clients'
-//! commands carry the count by which they were routed, groups carry out those of their own count only, and none while it is
-//! odd ([`kv::Command::Exchange`]). A group's leader moves the group's count to the map's. The map is exchanged when all
-//! groups of both keyspaces have stopped. So:
+//! Nodes learn of a map one after the other, and a command may be on its way for long. So a keyspace counts each exchange
+//! twice: its count is odd from the map in which an exchange begins to the map in which it is made or given up. A client's
+//! command carries the count by which it was routed. A group carries it out only if the group has the same count, and none while
+//! that is odd ([`kv::Command::Exchange`]). The leader of a group raises the group's count to the map's. The exchange is made
+//! when all groups of both keyspaces have stopped. So:
 //!
-//! * what was routed by the map from before takes effect before its group has stopped, and so before the exchange, or never;
-//! * what is routed by the map from after takes effect after that group has gone on, and so after the exchange.
+//! * a command that was routed by an older map takes effect before its group stops, and so before the exchange, or never;
+//! * a command that is routed by the newer map takes effect after its group goes on, and so after the exchange.
 //!
 //! The moment of the exchange is the commit of that map. If a group cannot stop, the control leader gives the exchange up
 //! after a while: the counts become even, and the prefixes stay.
 //!
-//! From then on both keyspaces give versions above all that either gave before, so that fencing tokens only grow and readers
-//! of changes find that they have to begin anew.
+//! From then on both keyspaces give versions above all that either gave before, so that fencing tokens only grow, and readers
+//! of changes learn that they have to begin anew.
 
 use super::map::{ClusterMap, GroupId, KeyspaceEntry};
 use super::refusal::{Refusal, refuse};
@@ -29,8 +29,9 @@ use kv::{SKIPPED_VERSIONS, Version};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How many exchanges the map remembers that were made: more than can be made while a node asks for one.
-const REMEMBERED: usize = 128;
+/// How many exchanges the map remembers that were made. A node repeats a request for five seconds (`Timing::answer_ms`), and
+/// each exchange takes 20 ms at least, for which leaders wait before they stop their groups: that makes 250.
+const REMEMBERED: usize = 256;
 
 /// An exchange that has begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +65,13 @@ pub enum Step {
         /// The highest version that it has given.
         version: Version,
     },
+    /// A group has a higher count than the map, which was set back by a recovery (`quorate recover`).
+    Ahead {
+        /// The group's number.
+        group: GroupId,
+        /// Its count of exchanges.
+        exchanges: u64,
+    },
     /// It is given up: both keyspaces go on as they were.
     GiveUp,
 }
@@ -84,6 +92,7 @@ impl ClusterMap {
         match step {
             Step::Begin { between, request } => self.begin_exchange(between, *request),
             Step::Stopped { group, exchanges, version } => self.note_stopped(*group, *exchanges, *version),
+            Step::Ahead { group, exchanges } => self.catch_up_with(*group, *exchanges),
             Step::GiveUp => {
                 self.end_exchange(false, |_, _| {});
                 Ok(())
@@ -163,6 +172,20 @@ impl ClusterMap {
         Ok(())
     }
 
+    /// Raises the count of a keyspace above that of one of its groups: otherwise the group would never carry out a command again.
+    /// An exchange that only the group knows of was lost with the newest maps, and nothing that was routed by it may take effect.
+    fn catch_up_with(&mut self, id: GroupId, exchanges: u64) -> Result<(), Refusal> {
+        let prefix = self.groups.get(&id).ok_or(Refusal::NoGroup(id))?.keyspace.clone();
+        let is_exchanging = self.is_exchanging(&prefix);
+        if let Some(entry) = self.keyspaces.get_mut(&prefix)
+            && entry.exchanges < exchanges
+            && !is_exchanging
+        {
+            entry.exchanges = exchanges / 2 * 2 + 2;
+        }
+        Ok(())
+    }
+
     /// Lets both keyspaces go on, after a change of the two.
     fn end_exchange(&mut self, is_made: bool, change: impl FnOnce(&mut KeyspaceEntry, &mut KeyspaceEntry)) {
         let Some(Exchange { between: (one, other), request, .. }) = self.exchange.take() else { return };
@@ -193,6 +216,11 @@ impl ClusterMap {
         for (prefix, entry) in &self.keyspaces {
             if self.is_exchanging(prefix) == entry.exchanges.is_multiple_of(2) {
                 return Err(format!("keyspace '{prefix}' counts {} steps of exchanges", entry.exchanges));
+            }
+            let keyspace = &entry.keyspace;
+            let is_whole = keyspace.has_leader() && keyspace.coding().is_none() && !keyspace.spills();
+            if entry.exchanges > 0 && !is_whole {
+                return Err(format!("keyspace '{prefix}' was exchanged, and keeps values elsewhere"));
             }
         }
         let is_there = |prefix: &String| self.keyspaces.contains_key(prefix);
@@ -279,6 +307,22 @@ mod tests {
             assert_eq!((&before.groups, after.exchanges, after.floor), (&after.groups, 2, 0));
         }
         assert_eq!(stop(&given_up, 3, 1, 5), given_up, "a report that comes late counts for nothing");
+    }
+
+    #[test]
+    fn a_map_that_was_set_back_catches_up_with_its_groups() {
+        let before = map(&["prefix=@1", "prefix=@2"]);
+        let ahead = |exchanges| Change::Exchange(Step::Ahead { group: 2, exchanges });
+        let raised = |map: &ClusterMap, exchanges| map.apply(&ahead(exchanges)).expect("a report");
+        for (exchanges, then) in [(0, 0), (1, 2), (2, 4), (3, 4)] {
+            let after = raised(&before, exchanges);
+            after.check().expect("a map");
+            assert_eq!((after.keyspaces["@1"].exchanges, after.keyspaces["@2"].exchanges), (then, 0));
+        }
+        let raised_once = raised(&before, 3);
+        assert_eq!(raised(&raised_once, 3), raised_once, "it was reported twice");
+        let begun = begin(&before, "@1", "@2").expect("they can be exchanged");
+        assert_eq!(raised(&begun, 5), begun, "when the exchange is over, it is reported again");
     }
 
     #[test]
