@@ -18,8 +18,9 @@ pub(crate) fn read(
     now: UnixMs,
     replies: &mut ReplyBuffer,
 ) -> Version {
-    let unrouted = command.unrouted();
-    if let Command::Transaction(transaction) = &unrouted
+    let mut inner = None;
+    let unrouted = command.unrouted(&mut inner);
+    if let Command::Transaction(transaction) = unrouted
         && is_of_another_epoch(transaction, epoch)
     {
         replies.push(Reply::NullArray);
@@ -38,7 +39,7 @@ pub(crate) fn may_be_ordered(
     now: UnixMs,
     planted: Planted,
 ) -> bool {
-    match &command.unrouted() {
+    match command.unrouted(&mut None) {
         Command::Transaction(transaction) if planted.has(Fault::WatchNotRechecked) => {
             table.is_as_it_was(transaction, now)
         }

@@ -264,10 +264,10 @@ pub enum Command<'a> {
     /// Written when acknowledged records were lost for good: what was given with their versions, such as locks' tokens, is
     /// never given again.
     SkipVersions { by: u64 },
-    /// The keyspace has been exchanged so often, each exchange counted twice: while the count is odd, no client's command is
-    /// carried out, and from the next even one on those that were routed by it ([`Routed`]). Nobody waits for a lock or an
-    /// element any more. With an even count later versions are above `floor`, and earlier changes are not kept any more. A
-    /// count that is not above the table's does nothing. Proposed by the leader.
+    /// Raises the table's count of exchanges, in which each exchange counts twice. While the count is odd, no client's command is
+    /// carried out. While it is even, a client's command is carried out if it was routed by the same count ([`Routed`]). All
+    /// requests that wait for a lock or an element are dropped. With an even count, later versions are above `floor`, and
+    /// the history of changes begins anew. A count that is not above the table's changes nothing. Proposed by the leader.
     Exchange { exchanges: u64, floor: Version },
     /// Stores a value that was versioned elsewhere, if its version is newer than the key's; returns an array of 1 or 0
     /// and the key's version afterwards (`POST /replicate`).
@@ -468,17 +468,12 @@ impl<'a> Command<'a> {
             OnBytes(command) => command.for_each_key(visit),
             Sort(command) => command.for_each_key(visit),
             Supplied(supplied) => supplied.for_each_key(&mut visit),
-            Routed(routed) => visit_keys(&routed.command(), &mut visit),
+            Routed(routed) => routed.for_each_key(&mut visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
             Recent { .. } | SkipVersions { .. } | Exchange { .. } => {}
             LongPart { .. } | LongEnd { .. } => {}
         }
     }
-}
-
-// Dynamic, because commands visit the keys of those inside of them, too.
-fn visit_keys<'a>(command: &Command<'a>, visit: &mut dyn FnMut(&'a [u8])) {
-    command.for_each_key(visit);
 }
 
 /// A question about the use of a key.

@@ -1,11 +1,11 @@
 //! A command with the number of exchanges of its keyspace at the time when it was routed.
 //!
-//! `SWAPDB` has two keyspaces exchange the databases that they hold. A command may be on its way meanwhile: in a queue, on a
-//! link, in a log. If it took effect in its group behind the exchange, it would change the database of other clients. So a
-//! keyspace counts its exchanges, each table of its groups does ([`Command::Exchange`]), and each command of a client carries
-//! the count by which its node chose the group. A table carries it out only if its own count is the same.
+//! `SWAPDB` makes two keyspaces exchange the databases that they hold. Meanwhile a command may be in a queue, on a link, or in a
+//! log. If it took effect in its group after the exchange, it would change another database than its client's. So every keyspace
+//! counts its exchanges, and so do the tables of its groups ([`Command::Exchange`]). A client's command carries the count by
+//! which its node chose the group, and a table carries the command out only if its own count is the same.
 //!
-//! Without the wrapper the count is 0: keyspaces that were never exchanged pay nothing.
+//! A command without this wrapper has the count 0, so commands for a keyspace that was never exchanged are as they were.
 
 use super::encoding::may_be_routed;
 use super::{Command, LockCommand, QueueCommand};
@@ -52,6 +52,11 @@ impl<'a> Routed<'a> {
         self.command.len()
     }
 
+    // Dynamic, because commands visit the keys of routed ones, too.
+    pub(super) fn for_each_key(&self, visit: &mut dyn FnMut(&'a [u8])) {
+        self.command().for_each_key(visit);
+    }
+
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.put_u64(self.exchanges);
         out.put_bytes(self.command);
@@ -73,17 +78,18 @@ impl<'a> Routed<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// The command itself, if it is one with a count of exchanges; else the same command.
+    /// The command without its count of exchanges. If it has one, the command itself is decoded into `inner`; else nothing is
+    /// copied.
     #[inline]
-    pub fn unrouted(&self) -> Command<'a> {
+    pub fn unrouted<'s>(&'s self, inner: &'s mut Option<Command<'a>>) -> &'s Command<'a> {
         match self {
-            Command::Routed(routed) => routed.command(),
-            command => *command,
+            Command::Routed(routed) => inner.insert(routed.command()),
+            command => command,
         }
     }
 
-    /// Whether it is a client's, and so for the database that the client has selected. The others are the group's own: whoever
-    /// sends them means the group, whichever database it holds.
+    /// Whether a client has sent it, and so means the database that it has selected. All other commands are meant for their group,
+    /// whichever database that holds.
     pub fn is_of_a_client(&self) -> bool {
         use Command::*;
         match self {

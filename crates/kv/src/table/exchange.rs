@@ -1,9 +1,9 @@
 //! Exchanges of databases: which commands of clients a table still takes, or takes already.
 //!
-//! The table counts the exchanges of its keyspace twice each: the count is odd from the moment at which its group has stopped
-//! for an exchange until it goes on. A client's command carries the count by which it was routed ([`crate::Routed`]), and is
-//! carried out only if that is the table's. So whatever was routed before an exchange takes effect before the group has
-//! stopped, or never; however long it was on its way, and whoever orders it.
+//! The table counts each exchange of its keyspace twice: the count is odd from the record that stops the group for an exchange
+//! to the record that lets it go on. A client's command carries the count by which it was routed ([`crate::Routed`]), and is
+//! carried out only if the table has the same count. So a command that was routed before an exchange takes effect before its
+//! group stops, or never. How long it was on its way, and which leader orders it, makes no difference.
 
 use super::{Record, Table};
 use crate::Version;
@@ -74,7 +74,8 @@ impl Table {
             return;
         }
         self.exchanges = exchanges;
-        // Whoever waits here has selected a database that will be elsewhere. What was served is its client's.
+        // The clients that wait here have selected a database that another keyspace is about to hold. What they were served is
+        // theirs.
         self.queues.remove_all_waiting();
         for node in self.locks.coordinators() {
             let drop = LockCommand::DropWaiters { node, spared: None };

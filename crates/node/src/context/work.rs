@@ -45,7 +45,7 @@ impl Context {
     pub(crate) fn spend_on(&mut self, group: u16, request: &Request<'_>) -> Option<String> {
         let nanoseconds = self.work_ns(group, request);
         let is_transaction = |request: &Request<'_>| match request {
-            Request::Command(command) => matches!(command.unrouted(), Command::Transaction(_)),
+            Request::Command(command) => matches!(command.unrouted(&mut None), Command::Transaction(_)),
             Request::Wait { .. } => false,
         };
         if nanoseconds > TRANSACTION_NS_MAX && is_transaction(request) {

@@ -186,7 +186,8 @@ impl Node {
                 DecodedRequest::Command(command) => {
                     let group = self.cx.groups.get(asked.group);
                     let number = group.map_or(0, |group| group.keyspace.database());
-                    let found = self.cx.group_in(self.cx.router.database(number), &command.unrouted());
+                    let found =
+                        self.cx.group_in(self.cx.router.database(number), command.unrouted(&mut None));
                     found.is_none_or(|found| found == asked.group)
                 }
                 DecodedRequest::Wait { .. } => true,

@@ -200,7 +200,7 @@ impl Node {
             && self.cx.groups[group].keyspace.has_leader()
             && asked.leadership == 0
             // A request that waits has at most `WISH_BYTES_MAX` bytes, and does not come in parts.
-            && !matches!(command.unrouted(), Command::Queue(_))
+            && !matches!(command.unrouted(&mut None), Command::Queue(_))
         {
             return self.long.begin(&mut self.cx, group, asked, command);
         }
@@ -329,14 +329,15 @@ impl Node {
 /// The script that a full keyspace runs in the place of this one, if it does.
 #[cold]
 fn without_room<'c>(command: &Command<'c>) -> Option<Command<'c>> {
-    let Command::Script(script) = command.unrouted() else { return None };
+    let mut inner = None;
+    let Command::Script(script) = command.unrouted(&mut inner) else { return None };
     let options = ScriptOptions { is_in_full: true, ..script.options() };
     (options.when_full == WhenFull::ByCommand).then(|| Command::Script(script.with_options(options)))
 }
 
 /// The error for a command for which there is no room.
 fn refusal_without_room(command: &Command<'_>, error: &'static str) -> &'static str {
-    match command.unrouted() {
+    match command.unrouted(&mut None) {
         Command::Script(script)
             if script.options().when_full == WhenFull::Refused && error == OUT_OF_MEMORY =>
         {

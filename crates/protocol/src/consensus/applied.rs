@@ -200,8 +200,9 @@ impl Applied {
     /// Applies a command that nobody here waits for: its asker was told that the outcome is not known, or asked another
     /// replica. A lock that was asked for and granted at once is told its coordinator all the same.
     fn apply_unasked(&mut self, command: &Command<'_>, notifier: Notifier, effects: &mut Effects) {
-        let Command::Lock(LockCommand::Acquire { name, waiter: Some(waiter), .. }) = command.unrouted()
-        else {
+        let mut inner = None;
+        let unrouted = command.unrouted(&mut inner);
+        let &Command::Lock(LockCommand::Acquire { name, waiter: Some(waiter), .. }) = unrouted else {
             return self.table.apply_unasked(command, self.offset, self.time);
         };
         let mut reply = ReplyBuffer::new();

@@ -204,7 +204,7 @@ impl Leadership {
     ) {
         let Asked { ticket, follows, deadline_us, fenced, .. } = asked;
         let behind = if follows { self.newest_batch(proposals) } else { 0 };
-        let is_timed = matches!(command.unrouted(), Command::Lock(_));
+        let is_timed = matches!(command.unrouted(&mut None), Command::Lock(_));
         let queue = if behind > proposals.last() && !is_timed {
             Queue::WithinBatches
         } else if behind > proposals.settled() {

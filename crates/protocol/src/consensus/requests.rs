@@ -51,7 +51,7 @@ impl Answers<'_> {
     pub(super) fn answer(&mut self, ticket: Ticket, command: &Command<'_>, effects: &mut Effects) {
         let start = effects.replies.len();
         let (now, replies) = (self.now, &mut effects.replies);
-        let version = if let Command::Lock(LockCommand::Describe { name }) = command.unrouted()
+        let version = if let Command::Lock(LockCommand::Describe { name }) = command.unrouted(&mut None)
             && self.applied.table().takes(command)
         {
             let locks = self.applied.table().locks();
