@@ -9,7 +9,7 @@ const DATABASES: [&str; 3] = [
 ];
 
 /// A client of a node that has selected a database.
-fn client_of(cluster: &mut Cluster, node: u16, database: u8) -> Client {
+pub(crate) fn client_of(cluster: &mut Cluster, node: u16, database: u8) -> Client {
     let client = cluster.client(node);
     assert_eq!(cluster.ask(client, &format!("SELECT {database}")), "OK");
     client

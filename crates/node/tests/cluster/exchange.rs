@@ -1,5 +1,6 @@
 //! `SWAPDB`: two databases are exchanged at one moment for all clients.
 
+use crate::databases::client_of;
 use crate::support::{Client, Cluster, Draws, assert_error, seeded, setup};
 use protocol::planted::{Fault, Planted};
 
@@ -8,13 +9,6 @@ const DATABASES: [&str; 3] = [
     "prefix=@1 replication=consensus shards=2",
     "prefix=@2 replication=leader-follower acks=majority durability=fsync",
 ];
-
-/// A client of a node that has selected a database.
-fn client_of(cluster: &mut Cluster, node: u16, database: u8) -> Client {
-    let client = cluster.client(node);
-    assert_eq!(cluster.ask(client, &format!("SELECT {database}")), "OK");
-    client
-}
 
 #[test]
 fn all_clients_find_the_other_database() {
