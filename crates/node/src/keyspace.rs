@@ -422,6 +422,11 @@ impl Keyspace {
         self.durability() != Durability::None
     }
 
+    /// Whether it keeps its latest changes for those who follow them.
+    pub(crate) fn keeps_changes(&self) -> bool {
+        self.changes_bytes > 0
+    }
+
     /// Whether its longer values are kept on the disk instead of in memory.
     #[inline]
     pub(crate) fn spills(&self) -> bool {

@@ -8,9 +8,12 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use node::{Level, Line, one_line};
 use tracing::field::Field;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::format::{Format, Json, JsonFields, Writer, debug_fn};
-use tracing_subscriber::fmt::{FormatFields, SubscriberBuilder};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry};
 
 use crate::log_writer::{self, Settled};
 
@@ -25,6 +28,9 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The default of what is logged.
 const USUAL: &str = "info";
 
+/// Writes the lines of a log.
+type Lines = Box<dyn Layer<Registry> + Send + Sync>;
+
 /// Sends the log to standard error. Does nothing if the program has set up a log of its own.
 ///
 /// If standard error appends to a file that should be kept short, `file` is its name. When dropped, the returned value
@@ -35,17 +41,16 @@ const USUAL: &str = "info";
 pub(crate) fn start(file: Option<PathBuf>) -> Result<Settled> {
     let filter = match std::env::var(FILTER_VARIABLE) {
         Ok(text) => filter(&text)?,
-        Err(VarError::NotPresent) => EnvFilter::new(USUAL),
+        Err(VarError::NotPresent) => filter(USUAL)?,
         Err(VarError::NotUnicode(_)) => bail!("{FILTER_VARIABLE}: it is not valid text"),
     };
     let is_json = is_json(std::env::var_os(FORMAT_VARIABLE).as_deref())?;
     let note = if is_json { note_in_json } else { note_in_words };
     let (writer, settled) =
         log_writer::start(file, note).context("cannot start the thread of the log's lines")?;
-    let _ = match is_json {
-        true => json_logger(filter).with_writer(move || writer.clone()).try_init(),
-        false => logger(filter).with_writer(move || writer.clone()).try_init(),
-    };
+    let writer = move || writer.clone();
+    let lines = if is_json { lines_in_json(writer) } else { lines_in_words(writer) };
+    let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
     Ok(settled)
 }
 
@@ -68,17 +73,16 @@ fn note_in_json(text: &str) -> String {
     format!("{}\n", serde_json::json!({ "level": "WARN", "message": text, "target": "server::log_writer" }))
 }
 
-/// Writes an object for each event, with its time, its level, its message and the part of the program it comes from.
-fn json_logger(filter: EnvFilter) -> SubscriberBuilder<JsonFields, Format<Json>, EnvFilter> {
-    let log = tracing_subscriber::fmt().with_env_filter(filter).json();
-    log.flatten_event(true).with_current_span(false).with_span_list(false)
+/// An object for each event, with its time, its level, its message and the part of the program it comes from.
+fn lines_in_json(writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static) -> Lines {
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).json();
+    lines.flatten_event(true).with_current_span(false).with_span_list(false).boxed()
 }
 
-fn logger(
-    filter: EnvFilter,
-) -> SubscriberBuilder<impl for<'w> FormatFields<'w> + 'static, Format, EnvFilter> {
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(false);
-    log.fmt_fields(debug_fn(put_field))
+/// A line of text for each event, with its time, its level and its message.
+fn lines_in_words(writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static) -> Lines {
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_target(false).with_ansi(false);
+    lines.fmt_fields(debug_fn(put_field)).boxed()
 }
 
 /// Writes a part of a line. Names and texts in it may come from anyone, and none of them may end the line.
@@ -93,7 +97,7 @@ fn put_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::
 /// Parses a filter: a level, or `part=level` for parts of the program, separated by commas.
 ///
 /// A word that is not a level would be taken as the name of a part, and so silence everything else.
-fn filter(text: &str) -> Result<EnvFilter> {
+fn filter(text: &str) -> Result<Targets> {
     let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
     let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
     for word in &words {
@@ -106,7 +110,7 @@ fn filter(text: &str) -> Result<EnvFilter> {
     let has_level = words.iter().any(|word| !word.contains('='));
     let usual = if has_level { None } else { Some(USUAL) };
     let directives: Vec<&str> = usual.into_iter().chain(words).collect();
-    EnvFilter::try_new(directives.join(",")).with_context(|| format!("{FILTER_VARIABLE}={text}"))
+    directives.join(",").parse().with_context(|| format!("{FILTER_VARIABLE}={text}"))
 }
 
 /// Logs a line of the node.
@@ -162,7 +166,7 @@ mod tests {
     fn in_json_each_event_is_an_object_whatever_its_text() {
         let kept = Kept::default();
         let writer = kept.clone();
-        let log = json_logger(EnvFilter::new("info")).with_writer(move || writer.clone()).finish();
+        let log = tracing_subscriber::registry().with(lines_in_json(move || writer.clone()));
         tracing::subscriber::with_default(log, || {
             line(&Line { level: Level::Warning, text: "one \"two\"\nthree".into() });
             line(&Line { level: Level::Audit, text: "four".into() });
@@ -189,7 +193,7 @@ mod tests {
     fn what_is_logged_stays_in_its_line() {
         let kept = Kept::default();
         let writer = kept.clone();
-        let log = logger(EnvFilter::new("info")).with_writer(move || writer.clone()).finish();
+        let log = tracing_subscriber::registry().with(lines_in_words(move || writer.clone()));
         tracing::subscriber::with_default(log, || {
             line(&Line { level: Level::Warning, text: "one\n2026 ERROR two\r\u{1b}[2J".into() });
             tracing::info!(host = "a\nb", "three {}", "four\u{2028}");

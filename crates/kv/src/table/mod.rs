@@ -607,8 +607,8 @@ impl Table {
     }
 
     /// Touches what commands on these keys will need, so that it is in the processor's cache. Takes at most
-    /// [`WARMED_KEYS_MAX`] keys and ignores the rest. Changes nothing. Returns whether some of them hold large collections:
-    /// then [`Table::warm_names`] pays off, too.
+    /// [`WARMED_KEYS_MAX`] keys and ignores the rest. Changes nothing. Returns whether some of them hold large collections
+    /// with names: then [`Table::warm_names`] pays off, too.
     ///
     /// In a large table a command spends nearly all of its time waiting for memory, twice in a row: for the place,
     /// which the index finds, and for the entry. Here the first wait begins for all keys before the second, so that the
@@ -620,16 +620,20 @@ impl Table {
         }
         let seen = entries.iter().flatten().fold(0, |seen, entry: &&Entry| seen ^ entry.touch());
         std::hint::black_box(seen); // The result is unused, but the work must not be optimised away.
-        entries.iter().flatten().any(|entry| entry.collection().is_some())
+        entries.iter().flatten().filter_map(|entry| entry.collection()).any(Collection::has_names)
     }
 
     /// Touches what commands will need that look for these members or fields of these keys, as [`Table::warm`] does. Each
     /// level of a collection's tree is a step.
     pub fn warm_names<'k>(&self, names: impl Iterator<Item = (&'k [u8], &'k [u8])>) {
         let collection_of = |key| self.index.likely(self.index.hash(key)).and_then(Entry::collection);
+        // Many commands in a row are on one key.
+        let (mut last, mut collection) = (&b""[..], None);
         let found = names.take(WARMED_KEYS_MAX).filter_map(|(key, name)| {
-            let collection = collection_of(key)?;
-            Some((collection, collection.descent(name)?))
+            if last != key {
+                (last, collection) = (key, collection_of(key));
+            }
+            Some((collection?, collection?.descent(name)?))
         });
         let (collections, mut descents): (ArrayVec<_, WARMED_KEYS_MAX>, ArrayVec<_, WARMED_KEYS_MAX>) =
             found.unzip();
@@ -669,7 +673,7 @@ impl Table {
         let is_large = || self.entry_bytes >= FEW_BYTES;
         let has_names = || {
             let collection = self.index.likely(self.index.hash(key)).and_then(Entry::collection);
-            collection.is_some_and(|collection| collection.descent(key).is_some())
+            collection.is_some_and(Collection::has_names)
         };
         self.index.len() >= FEW_KEYS || is_large() && has_names()
     }

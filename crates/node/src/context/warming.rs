@@ -23,8 +23,12 @@ impl Context {
         let database = self.router.database(0);
         let mut keys = [(0, &b""[..]); WARMED_KEYS_MAX];
         let mut count = 0;
-        let with_key = requests.clone().filter_map(|arguments| arguments.get(1));
-        for (place, key) in keys.iter_mut().zip(with_key) {
+        for key in requests.clone().filter_map(|arguments| arguments.get(1)) {
+            // Many requests in a row are on one key.
+            if count > 0 && keys[count - 1].1 == key {
+                continue;
+            }
+            let Some(place) = keys.get_mut(count) else { break };
             *place = (database.group_of(key), key);
             count += 1;
         }

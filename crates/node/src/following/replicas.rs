@@ -1,9 +1,9 @@
-//! Replicas of Redis and Valkey that follow the default keyspace (`REPLICAOF`): `REPLCONF` and `PSYNC`; and clients that want a
-//! copy alone, of one shard of any keyspace: `KEYSPACE COPY`.
+//! Replicas of Redis and Valkey that follow all keyspaces that keep their changes (`REPLICAOF`): `REPLCONF` and `PSYNC`; and
+//! clients that want a copy alone, of one shard of any keyspace: `KEYSPACE COPY`.
 //!
-//! A replica gets a copy of the keyspace as it is at one moment (of each shard), in the form of a file of Redis that ends with
-//! a mark, and then the effects of all changes behind that moment ([`kv::table::History`]). It is asynchronous: nothing waits
-//! for it, and what it acknowledges is of no consequence.
+//! A replica gets a copy of the keyspaces, each shard as it is at one moment, in the form of a file of Redis that ends with
+//! a mark, and then the effects of all changes behind these moments ([`kv::table::History`]). It is asynchronous: nothing waits
+//! for it, and what it acknowledges is of no consequence. When there are other keyspaces or shards to follow, it begins again.
 //!
 //! The stream's offset counts its bytes. Where each record ends is noted with the versions there, so a replica that connects
 //! to this node again goes on where it was, as long as the changes behind that are kept.
@@ -49,6 +49,8 @@ pub(crate) struct Replicas {
 struct Replica {
     client: ClientId,
     stream: Stream,
+    /// The version of the map by which it was last seen that it follows what there is to follow. `None`: it does not matter.
+    map_version: Option<u64>,
     /// What is left of the copy; `None`: it has it.
     copy: Option<Copy>,
     /// It has been sent the whole copy, and has not acknowledged that yet: it finds the end only if nothing follows.
@@ -61,27 +63,39 @@ struct Replica {
     due_us: u64,
 }
 
+/// A shard that is copied or followed, and the database that its keys are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Shard {
+    database: u8,
+    group: u16,
+}
+
 /// What a replica has been sent.
 #[derive(Debug)]
 struct Stream {
     /// The name that Redis calls a replication id.
     id: String,
     offset: u64,
-    /// The groups of the keyspace, each with the version up to which all has been sent.
+    /// The database that the replica has been told to select.
+    selected: Option<u8>,
+    shards: Vec<Shard>,
+    /// Of each shard's group, the version up to which all has been sent.
     versions: Vec<(u16, Version)>,
     /// Offsets at which records end, with the versions there.
     ends: VecDeque<(u64, Vec<(u16, Version)>)>,
 }
 
-/// A copy of the keyspace under way.
+/// A copy under way.
 #[derive(Debug)]
 struct Copy {
     /// The shards that are left, the last one first, each with its snapshot and how often its table had been replaced then.
-    left: Vec<(u16, SnapshotId, u64)>,
+    left: Vec<(Shard, SnapshotId, u64)>,
+    /// The database of the keys that were written last.
+    database: Option<u8>,
     mark: String,
-    /// What the form of the copy cannot say, if it is one for servers before Redis 7.4. `None`: it can say all, and nothing
-    /// follows it.
-    expiring: Option<Vec<ExpiringField>>,
+    /// What the form of the copy cannot say, of each database, if it is one for servers before Redis 7.4. `None`: it can say
+    /// all, and nothing follows it.
+    expiring: Option<BTreeMap<u8, Vec<ExpiringField>>>,
 }
 
 impl Replicas {
@@ -121,35 +135,40 @@ impl Replicas {
         cx.answer(client, ReplyBuffer::ok);
     }
 
-    /// `PSYNC id offset`: begins to send a client the default keyspace, or goes on.
+    /// `PSYNC id offset`: begins to send a client what there is to follow, or goes on.
     pub(crate) fn begin(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
-        let groups = match self.check(cx, client) {
-            Ok(groups) => groups,
+        let shards = match self.check(cx, client) {
+            Ok(shards) => shards,
             Err(error) => return cx.answer(client, |replies| replies.error(&format!("ERR {error}"))),
         };
-        let continued = self.continued(cx, &groups, &arguments[1], &arguments[2]);
-        let how = if continued.is_some() { "goes on" } else { "gets a copy of the default keyspace" };
+        let continued = self.continued(cx, &shards, &arguments[1], &arguments[2]);
+        let how = match &continued {
+            Some(_) => "goes on".to_owned(),
+            None => format!("gets a copy {}", what_is_followed(cx)),
+        };
         let (stream, copy) = match continued {
             Some(stream) => {
                 cx.answer(client, |replies| replies.push(Reply::Status(b"CONTINUE")));
                 (stream, None)
             }
             None => {
-                let (stream, copy) = match self.copied(cx, client, &groups) {
-                    Ok((stream, copy)) => (stream, Copy { expiring: Some(Vec::new()), ..copy }),
+                let (stream, copy) = match self.copied(cx, client, shards) {
+                    Ok((stream, copy)) => (stream, Copy { expiring: Some(BTreeMap::new()), ..copy }),
                     Err(why) => {
                         return cx.answer(client, |replies| replies.error(&format!("ERR {why}")));
                     }
                 };
                 let answer = format!("FULLRESYNC {} {}", stream.id, stream.offset);
                 cx.answer(client, |replies| replies.push(Reply::Status(answer.as_bytes())));
-                // Version 10 of the format, and the only database.
-                let head = [format!("$EOF:{}\r\n", copy.mark).as_bytes(), b"REDIS0010\xfe\x00"].concat();
-                cx.send_raw(client, &head);
+                // Version 10 of the format.
+                cx.send_raw(client, format!("$EOF:{}\r\nREDIS0010", copy.mark).as_bytes());
                 (stream, Some(copy))
             }
         };
-        self.add(cx, client, (stream, copy), |address| format!("a Redis replica at {address} {how}"));
+        let map_version = Some(cx.map.version);
+        self.add(cx, client, (stream, copy), map_version, |address| {
+            format!("a Redis replica at {address} {how}")
+        });
     }
 
     fn add(
@@ -157,6 +176,7 @@ impl Replicas {
         cx: &mut Context,
         client: ClientId,
         (stream, copy): (Stream, Option<Copy>),
+        map_version: Option<u64>,
         line: impl FnOnce(&str) -> String,
     ) {
         let Some(session) = cx.clients.sessions.get_mut(client) else { return };
@@ -169,14 +189,15 @@ impl Replicas {
         let now_us = cx.now.monotonic_us;
         let (took_us, ping_us) = (now_us, now_us + PING_US);
         let is_loading = copy.is_some();
+        let first = Vec::new();
         let replica =
-            Replica { client, stream, copy, is_loading, first: Vec::new(), took_us, ping_us, due_us: 0 };
+            Replica { client, stream, map_version, copy, is_loading, first, took_us, ping_us, due_us: 0 };
         self.all.insert(client, replica);
         self.due_us = 0;
     }
 
-    /// The groups of the default keyspace, if a replica can follow it here.
-    fn check(&self, cx: &Context, client: ClientId) -> Result<Vec<u16>, String> {
+    /// The shards that there are to follow, if a replica can follow all of them here.
+    fn check(&self, cx: &Context, client: ClientId) -> Result<Vec<Shard>, String> {
         let session = cx.clients.sessions.get(client).ok_or("the client is gone")?;
         if session.is_waiting() || self.all.contains_key(&client) {
             return Err("a connection's only request is PSYNC, and its last one".into());
@@ -184,24 +205,31 @@ impl Replicas {
         if !session.takes_marked_copy {
             return Err("a replica must take copies that end with a mark: REPLCONF capa eof".into());
         }
-        let entry = cx.map.keyspaces.get("").ok_or("there is no default keyspace")?;
-        check_kept(entry)?;
-        if entry.keyspace.spills() {
-            return Err("values on the disk cannot be copied for a Redis replica: use quorate export".into());
+        let shards = shards_to_follow(cx);
+        if shards.is_empty() {
+            check_kept(cx.map.keyspaces.get("").ok_or("there is no default keyspace")?)?;
         }
-        match entry.groups.iter().all(|group| history_of(cx, *group).is_some()) {
-            true => Ok(entry.groups.clone()),
-            false => {
+        for entry in cx.map.keyspaces.values().filter(|entry| entry.keyspace.keeps_changes()) {
+            let name = entry.keyspace.name();
+            if entry.keyspace.spills() {
+                return Err(format!(
+                    "keyspace '{name}' has values on the disk, which cannot be copied for a Redis replica: use quorate export, \
+                     or have the keyspace keep no changes, with KEYSPACE SET \"{}\" changes_bytes=0, to leave it out",
+                    entry.keyspace.prefix
+                ));
+            }
+            if !entry.groups.iter().all(|group| history_of(cx, *group).is_some()) {
                 let own = cx.configuration.node;
-                Err(format!(
-                    "node {own} has no replica of the default keyspace that serves: ask another node"
-                ))
+                return Err(format!(
+                    "node {own} has no replica of keyspace '{name}' that serves: ask another node"
+                ));
             }
         }
+        Ok(shards)
     }
 
     /// The stream of a replica that was here before, if it can go on at this offset: that of the first byte which it lacks.
-    fn continued(&mut self, cx: &Context, groups: &[u16], id: &[u8], offset: &[u8]) -> Option<Stream> {
+    fn continued(&mut self, cx: &Context, shards: &[Shard], id: &[u8], offset: &[u8]) -> Option<Stream> {
         let offset = kv::number::parse_integer(offset).and_then(|offset| u64::try_from(offset).ok())?;
         let place = self.gone.iter().position(|stream| stream.id.as_bytes() == id)?;
         let stream = &self.gone[place];
@@ -213,19 +241,22 @@ impl Replicas {
                 history.since(floor) <= *version
             })
         };
-        if !versions.iter().map(|(group, _)| group).eq(groups) || !versions.iter().all(is_kept) {
+        if stream.shards != shards || !versions.iter().all(is_kept) {
             return None;
         }
         let mut stream = self.gone.remove(place)?;
         stream.ends.truncate(end + 1);
         (stream.offset, stream.versions) = stream.ends.back().cloned()?;
+        // Which one it was there is not noted.
+        stream.selected = None;
         Some(stream)
     }
 
     /// `KEYSPACE COPY prefix shard`: begins to send a client the keys of a shard.
     pub(crate) fn copy(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
         let begun = self.find_copied(cx, client, &arguments[2], &arguments[3]).and_then(|(group, name)| {
-            let begun = self.copied(cx, client, &[group]);
+            // Whichever database it is: its reader knows.
+            let begun = self.copied(cx, client, vec![Shard { database: 0, group }]);
             begun.map(|begun| (group, name, begun)).map_err(|why| format!("NOCOPY {why}"))
         });
         let (group, name, (stream, copy)) = match begun {
@@ -234,10 +265,10 @@ impl Replicas {
         };
         let answer = format!("COPY {group}-{} {} {}", stream.versions[0].1, cx.now.unix_ms, copy.mark);
         cx.answer(client, |replies| replies.push(Reply::Status(answer.as_bytes())));
-        // Version 12 of the format, and the only database.
-        cx.send_raw(client, b"REDIS0012\xfe\x00");
+        // Version 12 of the format.
+        cx.send_raw(client, b"REDIS0012");
         let line = |address: &str| format!("{name} is copied for the client at {address}");
-        self.add(cx, client, (stream, Some(copy)), line);
+        self.add(cx, client, (stream, Some(copy)), None, line);
     }
 
     /// The group of a shard of a keyspace, and its name, if this node leads it.
@@ -290,10 +321,10 @@ impl Replicas {
         &mut self,
         cx: &mut Context,
         client: ClientId,
-        groups: &[u16],
+        shards: Vec<Shard>,
     ) -> Result<(Stream, Copy), &'static str> {
         const NONE: &str = "this node has no replica of the keyspace that it could copy";
-        for group in groups {
+        for Shard { group, .. } in &shards {
             if table_of(cx, *group).ok_or(NONE)?.holds_coded() {
                 return Err("some values are on the disk or in fragments: read them key by key");
             }
@@ -307,13 +338,14 @@ impl Replicas {
         let hex = |salt: u8| (salt..salt + 3).map(name).collect::<String>()[..40].to_owned();
         let (id, mark) = (hex(0), hex(3));
         let (mut versions, mut left) = (Vec::new(), Vec::new());
-        for group in groups {
-            let table = table_of(cx, *group).ok_or(NONE)?;
-            versions.push((*group, table.version_floor()));
-            left.push((*group, table.begin_snapshot(), table.replacements()));
+        for shard in &shards {
+            let table = table_of(cx, shard.group).ok_or(NONE)?;
+            versions.push((shard.group, table.version_floor()));
+            left.push((*shard, table.begin_snapshot(), table.replacements()));
         }
-        let stream = Stream { id, offset: 1, versions, ends: VecDeque::new() };
-        Ok((stream, Copy { left, mark, expiring: None }))
+        left.reverse();
+        let stream = Stream { id, offset: 1, selected: None, shards, versions, ends: VecDeque::new() };
+        Ok((stream, Copy { left, database: None, mark, expiring: None }))
     }
 
     /// A client is gone.
@@ -364,7 +396,7 @@ impl Replicas {
 impl Copy {
     /// Gives up the snapshots that are left. Those of a table that was replaced are gone with it.
     fn end(self, cx: &mut Context) {
-        for (group, snapshot, replacements) in self.left {
+        for (Shard { group, .. }, snapshot, replacements) in self.left {
             if let Some(table) = table_of(cx, group).filter(|table| table.replacements() == replacements) {
                 table.end_snapshot(snapshot);
             }
@@ -374,11 +406,16 @@ impl Copy {
     /// Appends the next part of the copy. Returns whether it is whole.
     fn write(&mut self, cx: &mut Context, out: &mut Vec<u8>) -> Result<bool, &'static str> {
         const REPLACED: &str = "the keyspace was replaced while it was copied";
-        while let Some((group, snapshot, replacements)) = self.left.last().copied() {
+        while let Some((Shard { database, group }, snapshot, replacements)) = self.left.last().copied() {
+            if self.database != Some(database) {
+                self.database = Some(database);
+                out.extend_from_slice(&[0xfe, database]);
+            }
+            let expiring = self.expiring.as_mut().map(|all| all.entry(database).or_default());
             let table = table_of(cx, group).filter(|table| table.replacements() == replacements);
             let table = table.ok_or(REPLACED)?;
             let room = CHUNK_BYTES.saturating_sub(out.len());
-            if table.dump_chunk(snapshot, room, out, self.expiring.as_mut()).ok_or(REPLACED)? {
+            if table.dump_chunk(snapshot, room, out, expiring).ok_or(REPLACED)? {
                 if out.len() >= CHUNK_BYTES {
                     return Ok(false);
                 }
@@ -398,6 +435,12 @@ impl Replica {
     /// Sends what there is, as far as it has room. Returns whether more may follow.
     fn advance(&mut self, cx: &mut Context) -> Result<bool, &'static str> {
         let now_us = cx.now.monotonic_us;
+        if self.map_version.is_some_and(|version| version != cx.map.version) {
+            if self.stream.shards != shards_to_follow(cx) {
+                return Err("there are other keyspaces or shards to follow than before");
+            }
+            self.map_version = Some(cx.map.version);
+        }
         let Some(session) = cx.clients.sessions.get(self.client) else { return Ok(true) };
         if session.output_bytes() >= OUTPUT_BYTES {
             self.due_us = now_us + LOOK_US;
@@ -415,11 +458,13 @@ impl Replica {
             if is_whole && let Some(copy) = self.copy.take() {
                 let Some(expiring) = copy.expiring else { return Ok(false) };
                 // What follows the copy, once it is acknowledged.
-                put_command([&b"SELECT"[..], b"0"], &mut self.first);
-                for (key, field, deadline) in expiring {
-                    let deadline = deadline.to_string();
-                    let words = [&b"HPEXPIREAT"[..], &key, deadline.as_bytes(), b"FIELDS", b"1", &field];
-                    put_command(words, &mut self.first);
+                for (database, fields) in expiring {
+                    self.stream.select(database, &mut self.first);
+                    for (key, field, deadline) in fields {
+                        let deadline = deadline.to_string();
+                        let words = [&b"HPEXPIREAT"[..], &key, deadline.as_bytes(), b"FIELDS", b"1", &field];
+                        put_command(words, &mut self.first);
+                    }
                 }
             }
             return Ok(true);
@@ -445,8 +490,11 @@ impl Replica {
             let mut reader = Reader::new(records.as_bytes());
             for _ in 0..recent.records {
                 let (version, _, elements) = take_record(&mut reader).ok_or("a change that is none")?;
-                let is_only = self.stream.versions.len() == 1;
+                let database = self.stream.shards[place].database;
+                let is_only =
+                    self.stream.shards.iter().filter(|shard| shard.database == database).count() == 1;
                 let before = out.len();
+                self.stream.select(database, &mut out);
                 put_record(elements, is_only, &mut out)?;
                 self.stream.versions[place].1 = version;
                 self.stream.sent(out.len() - before);
@@ -472,6 +520,14 @@ impl Replica {
 }
 
 impl Stream {
+    /// Has the replica select a database, unless it has.
+    fn select(&mut self, database: u8, out: &mut Vec<u8>) {
+        if self.selected != Some(database) {
+            self.selected = Some(database);
+            put_command([&b"SELECT"[..], database.to_string().as_bytes()], out);
+        }
+    }
+
     /// So many bytes more were sent, and a record ends there.
     fn sent(&mut self, bytes: usize) {
         self.offset += bytes as u64;
@@ -482,12 +538,38 @@ impl Stream {
     }
 }
 
+/// The shards of all keyspaces that keep their changes, by database.
+fn shards_to_follow(cx: &Context) -> Vec<Shard> {
+    let kept = cx.map.keyspaces.values().filter(|entry| entry.keyspace.keeps_changes());
+    let mut shards: Vec<Shard> = kept
+        .flat_map(|entry| {
+            let database = entry.keyspace.database();
+            entry.groups.iter().map(move |group| Shard { database, group: *group })
+        })
+        .collect();
+    shards.sort_unstable();
+    shards
+}
+
+/// Which keyspaces a replica follows, and which not, for the log.
+fn what_is_followed(cx: &Context) -> String {
+    let names = |is_kept: bool| -> Vec<String> {
+        let entries = cx.map.keyspaces.values().filter(|entry| entry.keyspace.keeps_changes() == is_kept);
+        entries.map(|entry| format!("'{}'", entry.keyspace.name())).collect()
+    };
+    let (kept, others) = (names(true).join(", "), names(false).join(", "));
+    match others.is_empty() {
+        true => format!("of keyspaces {kept}"),
+        false => format!("of keyspaces {kept}, and not of {others}, which keep no changes"),
+    }
+}
+
 /// The table of this node's replica of a group, if that goes on and can be copied.
 fn table_of(cx: &mut Context, group: u16) -> Option<&mut Table> {
     cx.groups.get_mut(group).filter(|group| group.holds.is_none())?.replica.as_mut()?.dumped()
 }
 
-/// Appends the effects of a record, as one transaction if there are several. `is_only`: the keyspace has one shard.
+/// Appends the effects of a record, as one transaction if there are several. `is_only`: no other shard has keys in its database.
 fn put_record(elements: &[u8], is_only: bool, out: &mut Vec<u8>) -> Result<(), &'static str> {
     const NONE: &str = "a change that is none";
     let mut reader = Reader::new(elements);

@@ -221,6 +221,68 @@ fn valkey_follows_a_cluster_with_shards() {
 }
 
 #[test]
+fn a_replica_follows_all_keyspaces_that_keep_changes_each_into_its_database() {
+    let keyspaces =
+        ["prefix= ", "prefix=s: shards=2 ", "prefix=@1 "].map(|it| format!("{it}changes_bytes=16mb"));
+    let [default, prefixed, database] = &keyspaces;
+    let cluster = Cluster::start(1, &[default, prefixed, database, "prefix=quiet:"]);
+    let mut ours = cluster.client(1);
+    let set = |client: &mut redis::Connection, database: u8, key: &str| {
+        assert_eq!(ask(client, &format!("SELECT {database}")), "OK");
+        assert_eq!(ask(client, &format!("SET {key} {database}-{key}")), "OK");
+    };
+    for (database, key) in [(0, "a"), (0, "s:a"), (0, "s:b"), (0, "quiet:a"), (1, "a")] {
+        set(&mut ours, database, key);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (log, port) = (folder.path().join("log"), cluster.client_port(1).to_string());
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    let options =
+        ["--save", "", "--dir", folder.path().to_str().unwrap(), "--logfile", log.to_str().unwrap()];
+    let options = [&options[..], &["--replicaof", "127.0.0.1", &port]].concat();
+    let Some(server) = Redis::start_program("redis-server", free_ports(1), &options) else { return };
+    let mut theirs = client_of(server.1);
+    let mut has = |database: u8, key: &str, value: &str| {
+        until(&format!("database {database} has {key}"), || {
+            run(&mut theirs, &[b"SELECT", database.to_string().as_bytes()]);
+            told(&run(&mut theirs, &[b"GET", key.as_bytes()])) == value
+        });
+    };
+    for (database, key) in [(0, "a"), (0, "s:a"), (0, "s:b"), (1, "a")] {
+        has(database, key, &format!("\"{database}-{key}\""));
+    }
+    for (database, key) in [(1, "b"), (0, "b"), (1, "c"), (0, "s:c"), (0, "quiet:b"), (1, "last")] {
+        set(&mut ours, database, key);
+    }
+    for (database, key) in [(1, "last"), (1, "b"), (0, "b"), (1, "c"), (0, "s:c")] {
+        has(database, key, &format!("\"{database}-{key}\""));
+    }
+    has(0, "quiet:a", "nil");
+    has(0, "quiet:b", "nil");
+
+    // It goes on after a lost connection, in the database that the next change is in.
+    let mut other = client_of(server.1);
+    run(&mut other, &[b"CLIENT", b"KILL", b"TYPE", b"master"]);
+    set(&mut ours, 0, "s:d");
+    set(&mut ours, 1, "d");
+    has(0, "s:d", "\"0-s:d\"");
+    has(1, "d", "\"1-d\"");
+    assert!(said().contains("Successful partial resynchronization"), "{}", said());
+
+    // Another database, and one that has another's place, are copied.
+    assert_eq!(ask(&mut ours, "KEYSPACE CREATE @2 changes_bytes=16mb"), "OK");
+    until("there is database 2", || ask(&mut ours, "SELECT 2") == "OK");
+    set(&mut ours, 2, "a");
+    has(2, "a", "\"2-a\"");
+    assert_eq!(ask(&mut ours, "SWAPDB 1 2"), "OK");
+    has(1, "a", "\"2-a\"");
+    has(2, "a", "\"1-a\"");
+    has(2, "last", "\"1-last\"");
+    set(&mut ours, 1, "e");
+    has(1, "e", "\"1-e\"");
+}
+
+#[test]
 fn a_replica_is_refused_what_cannot_be_followed() {
     let cluster = Cluster::start(1, &[]);
     let mut client = cluster.client(1);

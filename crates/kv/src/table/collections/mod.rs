@@ -114,6 +114,13 @@ impl Collection {
         sorted
     }
 
+    /// Whether items are looked for by the names of members or fields.
+    pub(super) fn has_names(&self) -> bool {
+        self.kind == Kind::Set
+            || self.kind == Kind::Hash && self.order == Order::Hashed
+            || self.names.is_some()
+    }
+
     /// A search for the item of a member or a field, or in the index of these. `None` for a list or a stream, or without a
     /// name.
     pub(super) fn descent(&self, name: &[u8]) -> Option<Descent<'_>> {

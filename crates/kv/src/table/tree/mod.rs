@@ -383,8 +383,18 @@ impl Inner {
     }
 
     /// The child that holds the item of this rank, or into which an item goes that gets this rank, and the number of items
-    /// in front of it.
+    /// in front of it. Those at the ends are found at once: there lists and streams grow and shrink.
+    #[inline]
     fn child_for(&self, rank: usize, new: Option<&[u8]>) -> (usize, usize) {
+        let last = self.len() - 1;
+        if rank < self.items[0] {
+            return (0, 0);
+        }
+        let before = self.below.items - self.items[last];
+        if rank > before { (last, before) } else { self.child_between(rank, new) }
+    }
+
+    fn child_between(&self, rank: usize, new: Option<&[u8]>) -> (usize, usize) {
         let mut before = 0;
         let last = self.len() - 1;
         for (at, items) in self.items[..last].iter().enumerate() {
@@ -429,14 +439,14 @@ enum Spot<'p> {
     Found { path: &'p [u8], rank: usize, at: usize },
 }
 
-/// Adds an item below a node.
-fn insert(node: &mut Node, spot: Spot<'_>, item: &[u8], shape: Shape) -> Added {
+/// Adds an item below a node. If it needs a new leaf at an end of the tree, that leaf gets room for so many bytes.
+fn insert(node: &mut Node, spot: Spot<'_>, item: &[u8], shape: Shape, room: usize) -> Added {
     // A node that was shared is copied here, which may change what it takes.
     let bytes_before = node.own_bytes() as isize;
     match node {
         Node::Leaf(leaf) => {
             let leaf = Arc::make_mut(leaf);
-            let more = insert_into_leaf(leaf, spot, item, shape);
+            let more = insert_into_leaf(leaf, spot, item, shape, room);
             if more.is_empty() {
                 let bytes = node.own_bytes() as isize - bytes_before;
                 return Added::InPlace(Change { items: 1, content: item_bytes(item.len()) as isize, bytes });
@@ -470,7 +480,7 @@ fn insert(node: &mut Node, spot: Spot<'_>, item: &[u8], shape: Shape) -> Added {
                 }
             };
             let before = children.nodes[at].size();
-            let more = match insert(&mut children.nodes[at], below, item, shape) {
+            let more = match insert(&mut children.nodes[at], below, item, shape, room) {
                 Added::InPlace(change) => {
                     if let Node::Leaf(leaf) = &mut children.nodes[at]
                         && shape.is_ordered
@@ -505,7 +515,7 @@ fn insert(node: &mut Node, spot: Spot<'_>, item: &[u8], shape: Shape) -> Added {
 }
 
 /// Adds an item to a leaf, and returns the leaves to be added behind it: at most two.
-fn insert_into_leaf(leaf: &mut Leaf, spot: Spot<'_>, item: &[u8], shape: Shape) -> Vec<Leaf> {
+fn insert_into_leaf(leaf: &mut Leaf, spot: Spot<'_>, item: &[u8], shape: Shape, room: usize) -> Vec<Leaf> {
     let (rank, at) = match spot {
         Spot::Rank(rank) => (rank, None),
         Spot::Found { path, rank, at } => {
@@ -524,13 +534,10 @@ fn insert_into_leaf(leaf: &mut Leaf, spot: Spot<'_>, item: &[u8], shape: Shape) 
         return Vec::new();
     }
     let count = leaf.count();
-    if rank == count {
+    if rank == count || rank == 0 {
         leaf.shrink();
-        return vec![Leaf::of(item)];
-    }
-    if rank == 0 {
-        leaf.shrink();
-        return vec![std::mem::replace(leaf, Leaf::of(item))];
+        let new = Leaf::with_room(item, room, rank == 0);
+        return vec![if rank == 0 { std::mem::replace(leaf, new) } else { new }];
     }
     let middle = leaf.middle();
     let mut right = leaf.split_off(middle);
@@ -714,7 +721,10 @@ impl Tree {
         match &mut self.root {
             None => self.root = Some(Node::Leaf(Arc::new(Leaf::of(item)))),
             Some(root) => {
-                let more = match insert(root, spot, item, self.shape) {
+                // A tree that is not ordered grows at its ends. A whole leaf is little beside sixteen.
+                let is_long = self.size.content > 16 * self.shape.leaf_bytes();
+                let room = if is_long && !self.shape.is_ordered { self.shape.leaf_bytes() } else { 0 };
+                let more = match insert(root, spot, item, self.shape, room) {
                     Added::InPlace(change) => return self.size = self.size.changed(change),
                     Added::Divided(more) => more,
                 };

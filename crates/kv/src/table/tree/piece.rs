@@ -309,7 +309,17 @@ const _: () =
 
 impl Leaf {
     pub(super) fn of(item: &[u8]) -> Leaf {
-        let mut leaf = Leaf::default();
+        Leaf::with_room(item, 0, false)
+    }
+
+    /// A leaf with room for so many bytes, in front of the item or behind it: what is added there moves nothing.
+    pub(super) fn with_room(item: &[u8], bytes: usize, is_in_front: bool) -> Leaf {
+        let needed = item_bytes(item.len());
+        let mut leaf = Leaf { bytes: Vec::with_capacity(bytes.max(needed)), ..Leaf::default() };
+        if is_in_front {
+            leaf.start = bytes.saturating_sub(needed);
+            leaf.bytes.resize(leaf.start, 0);
+        }
         leaf.insert(0, item);
         leaf
     }
