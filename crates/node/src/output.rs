@@ -77,12 +77,21 @@ impl Output {
     }
 
     /// Its approximate memory, in bytes. Values that are shared with others count by their share.
+    #[inline]
     pub(crate) fn memory_bytes(&self) -> usize {
+        if self.later.is_empty() {
+            return self.bytes.capacity();
+        }
         let later = self.later.iter().map(|(value, behind)| value.share_bytes() + behind.capacity());
         self.bytes.capacity() + later.sum::<usize>()
     }
 
+    /// How many bytes are left. Asked before each request.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
+        if self.later.is_empty() {
+            return self.bytes.len();
+        }
         let later = self.later.iter().map(|(value, behind)| value.len() + behind.len());
         self.bytes.len() + later.sum::<usize>()
     }

@@ -94,7 +94,7 @@ impl CommandStatistics {
     /// The times of each command that has ended since the counters were reset, with its number.
     pub fn measured(&self) -> impl Iterator<Item = (usize, &Latencies)> {
         let all = self.commands.iter().map(|counters| &counters.latency).enumerate();
-        all.filter(|(_, latency)| !latency.counts.is_empty())
+        all.filter(|(_, latency)| latency.count() > 0)
     }
 
     /// Error codes with their counts, in alphabetical order.
@@ -124,10 +124,12 @@ const OCTAVES: usize = 32;
 /// Steps within a power of two, so that a percentile is off by an eighth at most.
 const STEPS: usize = 8;
 
-/// How often each time in microseconds was measured. Empty until the first one, since most commands of the
-/// table are never called.
+/// How often each time in microseconds was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
+    /// Of commands that were answered in their turn, so in 0 microseconds. They are the most, and the fastest.
+    at_once: u64,
+    /// Of all others. Empty until there is one, since most commands of the table are never called.
     counts: Vec<u64>,
     sum_us: u64,
 }
@@ -136,6 +138,13 @@ impl Latencies {
     /// Counts a time.
     #[inline]
     pub(crate) fn record(&mut self, microseconds: u64) {
+        match microseconds {
+            0 => self.at_once += 1,
+            _ => self.record_longer(microseconds),
+        }
+    }
+
+    fn record_longer(&mut self, microseconds: u64) {
         if self.counts.is_empty() {
             self.counts = vec![0; OCTAVES * STEPS];
         }
@@ -145,7 +154,13 @@ impl Latencies {
 
     /// The number of measured times.
     pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
+        self.at_once + self.counts.iter().sum::<u64>()
+    }
+
+    /// The buckets that have any, with how many.
+    fn filled(&self) -> impl Iterator<Item = (usize, u64)> {
+        let longer = self.counts.iter().copied().enumerate();
+        std::iter::once((0, self.at_once)).chain(longer).filter(|(_, count)| *count > 0)
     }
 
     /// The sum of all measured times, in microseconds.
@@ -155,8 +170,7 @@ impl Latencies {
 
     /// The longest time of each bucket that has any, in microseconds, with how many it has.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
-        let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        counts.map(|(bucket, count)| (highest(bucket), *count))
+        self.filled().map(|(bucket, count)| (highest(bucket), count))
     }
 
     /// Powers of two microseconds, each with the number of times below it. One at which there is nothing new is left out.
@@ -173,8 +187,8 @@ impl Latencies {
 
     /// How many times were shorter than a power of two of at least [`STEPS`] microseconds.
     fn below(&self, power_us: u64) -> u64 {
-        let measured = self.counts.iter().enumerate().filter(|(bucket, _)| highest(*bucket) < power_us);
-        measured.map(|(_, count)| count).sum()
+        let shorter = self.filled().filter(|(bucket, _)| highest(*bucket) < power_us);
+        shorter.map(|(_, count)| count).sum()
     }
 
     /// Appends the samples of a histogram in Prometheus's text format: `name` ends in `_seconds`, `labels` are not empty.
@@ -196,9 +210,9 @@ impl Latencies {
     pub fn percentile(&self, percent: f64) -> u64 {
         let wanted = (self.count() as f64 * percent / 100.0).ceil() as u64;
         let mut seen = 0;
-        for (bucket, count) in self.counts.iter().enumerate() {
+        for (bucket, count) in self.filled() {
             seen += count;
-            if *count > 0 && seen >= wanted {
+            if seen >= wanted {
                 return highest(bucket);
             }
         }
