@@ -1,9 +1,10 @@
 //! A command with the number of exchanges of its keyspace at the time when it was routed.
 //!
-//! `SWAPDB` makes two keyspaces exchange the databases that they hold. Meanwhile a command may be in a queue, on a link, or in a
-//! log. If it took effect in its group after the exchange, it would change another database than its client's. So every keyspace
-//! counts its exchanges, and so do the tables of its groups ([`Command::Exchange`]). A client's command carries the count by
-//! which its node chose the group, and a table carries the command out only if its own count is the same.
+//! `SWAPDB` makes two keyspaces exchange the databases that they hold. While that happens, a command may still be in a queue,
+//! on a link, or in a log. If it took effect in its group after the exchange, it would change another database than its
+//! client's. So every keyspace counts its exchanges, and so do the tables of its groups ([`Command::Exchange`]). A client's
+//! command carries the count by which its node chose the group, and a table carries the command out only if its own count is
+//! the same.
 //!
 //! A command without this wrapper has the count 0, so commands for a keyspace that was never exchanged are as they were.
 

@@ -49,7 +49,7 @@ pub(crate) struct Replicas {
 struct Replica {
     client: ClientId,
     stream: Stream,
-    /// The version of the map by which it was last seen that it follows what there is to follow. `None`: it does not matter.
+    /// The version of the map for which it was last checked that it follows all there is to follow. `None`: it only gets a copy.
     map_version: Option<u64>,
     /// What is left of the copy; `None`: it has it.
     copy: Option<Copy>,
@@ -79,7 +79,7 @@ struct Stream {
     /// The database that the replica has been told to select.
     selected: Option<u8>,
     shards: Vec<Shard>,
-    /// Of each shard's group, the version up to which all has been sent.
+    /// At the place of each shard: its group, and the version up to which all has been sent.
     versions: Vec<(u16, Version)>,
     /// Offsets at which records end, with the versions there.
     ends: VecDeque<(u64, Vec<(u16, Version)>)>,
@@ -179,6 +179,11 @@ impl Replicas {
         map_version: Option<u64>,
         line: impl FnOnce(&str) -> String,
     ) {
+        let groups = stream.shards.iter().map(|shard| shard.group);
+        assert!(
+            groups.eq(stream.versions.iter().map(|(group, _)| *group)),
+            "each shard has the version at its place"
+        );
         let Some(session) = cx.clients.sessions.get_mut(client) else { return };
         session.readers += 1;
         let text = line(match &session.kind {

@@ -114,7 +114,7 @@ impl Collection {
         sorted
     }
 
-    /// Whether items are looked for by the names of members or fields.
+    /// Whether items are looked for by the names of members or fields: then [`Collection::descent`] finds where to begin.
     pub(super) fn has_names(&self) -> bool {
         self.kind == Kind::Set
             || self.kind == Kind::Hash && self.order == Order::Hashed

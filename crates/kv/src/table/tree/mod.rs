@@ -439,7 +439,7 @@ enum Spot<'p> {
     Found { path: &'p [u8], rank: usize, at: usize },
 }
 
-/// Adds an item below a node. If it needs a new leaf at an end of the tree, that leaf gets room for so many bytes.
+/// Adds an item below a node. A new leaf for it alone, in front of a full one or behind it, gets room for so many bytes.
 fn insert(node: &mut Node, spot: Spot<'_>, item: &[u8], shape: Shape, room: usize) -> Added {
     // A node that was shared is copied here, which may change what it takes.
     let bytes_before = node.own_bytes() as isize;
@@ -721,7 +721,7 @@ impl Tree {
         match &mut self.root {
             None => self.root = Some(Node::Leaf(Arc::new(Leaf::of(item)))),
             Some(root) => {
-                // A tree that is not ordered grows at its ends. A whole leaf is little beside sixteen.
+                // A tree that is not ordered mostly grows at its ends, and then fills that leaf. One is little beside sixteen.
                 let is_long = self.size.content > 16 * self.shape.leaf_bytes();
                 let room = if is_long && !self.shape.is_ordered { self.shape.leaf_bytes() } else { 0 };
                 let more = match insert(root, spot, item, self.shape, room) {
