@@ -125,6 +125,9 @@ impl Collection {
         now: UnixMs,
         discarded: &mut Discarded,
     ) -> bool {
+        if deadline(NO_DEADLINE) == NO_DEADLINE && self.overwrite_value(name, value) {
+            return false;
+        }
         match self.find_field(name) {
             Some((rank, before)) if before.is_live(now) => {
                 let (shape, field) =

@@ -124,6 +124,24 @@ impl Collection {
         self.order_if_large();
     }
 
+    /// Overwrites the value of a field of a large hash by one that is as long, if the field has no deadline. Goes down the
+    /// tree once. Returns false, with nothing done, if it must be done otherwise.
+    #[inline]
+    pub(in crate::table) fn overwrite_value(&mut self, name: &[u8], value: &[u8]) -> bool {
+        if self.order == Order::Added {
+            return false;
+        }
+        let after = Field { name, value, deadline: NO_DEADLINE }.shape();
+        let is_like_it = |item: &[u8]| {
+            let field = Order::Hashed.field(item);
+            field.name == name && field.shape() == after
+        };
+        let Some(found) = self.items.find_in_leaf(&hash_of(name), is_like_it) else { return false };
+        self.items.overwrite_end(&found, value);
+        self.is_changed = true;
+        true
+    }
+
     /// Removes the field of this rank, which has this shape.
     pub(in crate::table) fn remove_field(
         &mut self,

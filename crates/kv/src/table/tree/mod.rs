@@ -430,13 +430,55 @@ enum Added {
     Divided(Vec<Child>),
 }
 
-/// Where an item is added.
+/// Where an item is, or where it is added.
 #[derive(Clone, Copy, Debug)]
 enum Spot<'p> {
-    /// Where it gets this rank.
+    /// Where it has this rank, or gets it.
     Rank(usize),
     /// Where it was looked for: below the children at these places, in the leaf with this rank and at this offset.
     Found { path: &'p [u8], rank: usize, at: usize },
+}
+
+impl Spot<'_> {
+    /// The child to which it leads, and the spot below that. `new`: the item, if it is to be added.
+    #[inline]
+    fn below(self, children: &Inner, new: Option<&[u8]>) -> (usize, Self) {
+        match self {
+            Spot::Rank(rank) => {
+                let (at, before) = children.child_for(rank, new);
+                (at, Spot::Rank(rank - before))
+            }
+            Spot::Found { path: [], .. } => unreachable!("a path ends at a leaf"),
+            Spot::Found { path: [at, path @ ..], rank, at: offset } => {
+                (usize::from(*at), Spot::Found { path, rank, at: offset })
+            }
+        }
+    }
+
+    /// The rank in the leaf to which it has led, and the offset if that is known.
+    fn in_leaf(self) -> (usize, Option<usize>) {
+        match self {
+            Spot::Rank(rank) => (rank, None),
+            Spot::Found { path, rank, at } => {
+                assert!(path.is_empty(), "a path ends at a leaf");
+                (rank, Some(at))
+            }
+        }
+    }
+}
+
+/// What a search in an ordered tree has found: the spot of an item, until the tree changes.
+#[derive(Debug)]
+pub(super) struct Found {
+    path: ArrayVec<u8, LEVELS>,
+    rank: usize,
+    at: usize,
+}
+
+impl Found {
+    fn spot(&self) -> Spot<'_> {
+        Spot::Found { path: &self.path, rank: self.rank, at: self.at }
+    }
 }
 
 /// Adds an item below a node. A new leaf for it alone, in front of a full one or behind it, gets room for so many bytes.
@@ -469,16 +511,7 @@ fn insert(node: &mut Node, spot: Spot<'_>, item: &[u8], shape: Shape, room: usiz
         }
         Node::Inner(children) => {
             let children = Arc::make_mut(children);
-            let (at, below) = match spot {
-                Spot::Rank(rank) => {
-                    let (at, before) = children.child_for(rank, Some(item));
-                    (at, Spot::Rank(rank - before))
-                }
-                Spot::Found { path: [], .. } => unreachable!("a path ends at a leaf"),
-                Spot::Found { path: [at, path @ ..], rank, at: offset } => {
-                    (usize::from(*at), Spot::Found { path, rank, at: offset })
-                }
-            };
+            let (at, below) = spot.below(children, Some(item));
             let before = children.nodes[at].size();
             let more = match insert(&mut children.nodes[at], below, item, shape, room) {
                 Added::InPlace(change) => {
@@ -516,13 +549,7 @@ fn insert(node: &mut Node, spot: Spot<'_>, item: &[u8], shape: Shape, room: usiz
 
 /// Adds an item to a leaf, and returns the leaves to be added behind it: at most two.
 fn insert_into_leaf(leaf: &mut Leaf, spot: Spot<'_>, item: &[u8], shape: Shape, room: usize) -> Vec<Leaf> {
-    let (rank, at) = match spot {
-        Spot::Rank(rank) => (rank, None),
-        Spot::Found { path, rank, at } => {
-            assert!(path.is_empty(), "a path ends at a leaf");
-            (rank, Some(at))
-        }
-    };
+    let (rank, at) = spot.in_leaf();
     let fits = |leaf: &Leaf| {
         leaf.count() == 0
             || leaf.count() < shape.leaf_items()
@@ -596,20 +623,22 @@ fn remove(node: &mut Node, from: usize, to: usize, shape: Shape, discarded: &mut
     change
 }
 
-/// Overwrites an item by another one of the same length, and returns by how much memory has changed: a node that was
-/// shared is copied, without spare room.
-fn overwrite(node: &mut Node, rank: usize, item: &[u8]) -> isize {
+/// Changes bytes of an item, and returns by how much memory has changed: a node that was shared is copied, without spare
+/// room.
+fn overwrite(node: &mut Node, spot: Spot<'_>, write: impl FnOnce(&mut [u8])) -> isize {
     // Whether the node is shared is seen on the way, what memory it takes is not.
     let bytes_before = node.is_shared().then(|| node.own_bytes() as isize);
     let below = match node {
         Node::Leaf(leaf) => {
-            Arc::make_mut(leaf).overwrite(rank, item);
+            let (rank, at) = spot.in_leaf();
+            let at = at.unwrap_or_else(|| leaf.view().offset(rank));
+            write(Arc::make_mut(leaf).item_mut(at));
             0
         }
         Node::Inner(children) => {
             let children = Arc::make_mut(children);
-            let (at, before) = children.child_for(rank, None);
-            let bytes = overwrite(&mut children.nodes[at], rank - before, item);
+            let (at, below) = spot.below(children, None);
+            let bytes = overwrite(&mut children.nodes[at], below, write);
             if bytes != 0 {
                 children.below.bytes = children.below.bytes.strict_add_signed(bytes);
             }
@@ -708,13 +737,35 @@ impl Tree {
 
     /// Adds an item to an ordered tree where its order demands; returns false, with nothing done, if it is there.
     pub(super) fn insert_in_order(&mut self, item: &[u8]) -> bool {
-        let mut path = ArrayVec::<u8, LEVELS>::new();
-        let piece = self.items().piece_below(item, |_, at| path.push(at as u8));
-        let (rank, at, is_there) = piece.find(item);
+        let (found, is_there, _) = self.search(item);
         if !is_there {
-            self.insert_at(Spot::Found { path: &path, rank, at }, item);
+            self.insert_at(found.spot(), item);
         }
         !is_there
+    }
+
+    /// Looks for `key`: its spot, whether it is there, and the leaf.
+    #[inline]
+    fn search(&self, key: &[u8]) -> (Found, bool, Piece<'_>) {
+        let mut path = ArrayVec::new();
+        let piece = self.items().piece_below(key, |_, at| path.push(at as u8));
+        let (rank, at, is_there) = piece.find(key);
+        (Found { path, rank, at }, is_there, piece)
+    }
+
+    /// Looks through the items of an ordered tree that begin with `start`, as far as they are in the leaf where the first
+    /// one belongs.
+    #[inline]
+    pub(super) fn find_in_leaf(&self, start: &[u8], is_it: impl Fn(&[u8]) -> bool) -> Option<Found> {
+        let (mut found, _, piece) = self.search(start);
+        let mut items = piece.iter_at(found.at);
+        loop {
+            let item = items.next().filter(|item| item.starts_with(start))?;
+            if is_it(item) {
+                return Some(found);
+            }
+            (found.rank, found.at) = (found.rank + 1, items.offset());
+        }
     }
 
     fn insert_at(&mut self, spot: Spot<'_>, item: &[u8]) {
@@ -782,8 +833,23 @@ impl Tree {
     /// If there is no such rank, or the item has another length.
     pub(super) fn overwrite(&mut self, rank: usize, item: &[u8]) {
         assert!(rank < self.len(), "the rank of an item");
+        self.overwrite_at(Spot::Rank(rank), |before| before.copy_from_slice(item));
+    }
+
+    /// Overwrites the last bytes of an item that was found. They must not decide its place in the order.
+    ///
+    /// # Panics
+    /// If the item is shorter.
+    pub(super) fn overwrite_end(&mut self, found: &Found, end: &[u8]) {
+        self.overwrite_at(found.spot(), |item| {
+            let from = item.len().strict_sub(end.len());
+            item[from..].copy_from_slice(end);
+        });
+    }
+
+    fn overwrite_at(&mut self, spot: Spot<'_>, write: impl FnOnce(&mut [u8])) {
         let Some(root) = &mut self.root else { unreachable!("a tree with items has a root") };
-        let bytes = overwrite(root, rank, item);
+        let bytes = overwrite(root, spot, write);
         self.size.bytes = self.size.bytes.saturating_add_signed(bytes);
     }
 

@@ -273,6 +273,13 @@ pub(super) struct PieceIter<'a> {
     bare_length: usize,
 }
 
+impl PieceIter<'_> {
+    /// Where the next item begins, or the end.
+    pub(super) fn offset(&self) -> usize {
+        self.at
+    }
+}
+
 impl<'a> Iterator for PieceIter<'a> {
     type Item = &'a [u8];
 
@@ -466,13 +473,10 @@ impl Leaf {
         }
     }
 
-    /// Replaces an item by one of the same length.
-    ///
-    /// # Panics
-    /// If its length is another.
-    pub(super) fn overwrite(&mut self, rank: usize, item: &[u8]) {
-        let range = item_at(&self.bytes, self.start + self.view().offset(rank));
-        self.bytes[range].copy_from_slice(item);
+    /// The bytes of the item that begins at an offset.
+    pub(super) fn item_mut(&mut self, at: usize) -> &mut [u8] {
+        let range = item_at(&self.bytes, self.start + at);
+        &mut self.bytes[range]
     }
 
     /// Gives back the room for further items.
