@@ -228,6 +228,7 @@ impl<S: Socket> Driver<S> {
                 Event::Peer(connection) => peers.serve(connection, world, turn),
             }
         }
+        clients.serve_round(turn);
         world.attend(clients, turn);
     }
 

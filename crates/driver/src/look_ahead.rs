@@ -12,7 +12,7 @@ pub(crate) struct LookAhead {
 
 impl LookAhead {
     /// Enough to overlap the waits, few enough that what was fetched is still in the cache when it is used.
-    const REQUESTS: usize = 15;
+    pub(crate) const REQUESTS: usize = 15;
 
     /// Creates a look-ahead that has parsed nothing.
     pub(crate) fn new() -> LookAhead {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use node::{ClientId, Node, Output};
 use protocol::planted::Fault;
-use wire::resp::{Progress, RequestParser};
+use wire::resp::{Arguments, Progress, RequestParser};
 
+use super::round::Parsed;
 use super::{Change, Socket};
 use crate::look_ahead::LookAhead;
 use crate::outlet::Outlet;
@@ -41,6 +42,8 @@ pub(super) struct Connection<S> {
     is_hung_up: bool,
     /// `input` may hold complete requests that the node did not want yet.
     is_put_off: bool,
+    /// It has been read in the present round, and what arrived is not taken yet.
+    pub(super) is_read_ahead: bool,
     /// There is output that has not been offered to the socket yet.
     pub(super) has_unwritten: bool,
     /// It is in one of the lists of connections to serve in a later turn.
@@ -71,6 +74,7 @@ impl<S: Socket> Connection<S> {
             has_unread: false,
             is_hung_up: false,
             is_put_off: false,
+            is_read_ahead: false,
             has_unwritten: false,
             is_listed: false,
         }
@@ -115,30 +119,94 @@ impl<S: Socket> Connection<S> {
                 true => self.read_in_place(turn.buffer.len()),
                 false => self.socket.read(turn.buffer),
             };
-            match read {
-                Ok(0) => {
-                    // The client may have closed only its half, and may still read the replies to its requests.
-                    self.has_unread = false;
-                    self.ended_us = Some(turn.now.monotonic_us);
-                    turn.node.close_after_replies(self.id);
-                }
-                Ok(count) => {
-                    self.has_unread = count == turn.buffer.len() || self.is_hung_up;
-                    self.heard_us = turn.now.monotonic_us;
-                    share = share.saturating_sub(count);
-                    turn.counters.client_bytes_in += count as u64;
-                    turn.has_read();
-                    match is_in_place {
-                        true => self.parse_kept(turn),
-                        false => self.parse_arrived(count, turn),
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.has_unread = false,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            let count = match self.note_read(read, turn.buffer.len(), turn) {
+                Ok(0) => continue,
+                Ok(count) => count,
                 Err(_) => return Standing::Broken,
+            };
+            share = share.saturating_sub(count);
+            turn.has_read();
+            match is_in_place {
+                true => self.parse_kept(turn),
+                false => {
+                    let buffer = std::mem::take(&mut turn.buffer);
+                    self.parse_arrived(&buffer[..count], None, turn);
+                    turn.buffer = buffer;
+                }
             }
         }
         Standing::Waits
+    }
+
+    /// Notes the outcome of a read that had room for so many bytes. Returns how many have arrived.
+    fn note_read<C>(
+        &mut self,
+        read: io::Result<usize>,
+        room: usize,
+        turn: &mut Turn<'_, C>,
+    ) -> io::Result<usize> {
+        match read {
+            Ok(0) => {
+                // The client may have closed only its half, and may still read the replies to its requests.
+                self.has_unread = false;
+                self.ended_us = Some(turn.now.monotonic_us);
+                turn.node.close_after_replies(self.id);
+                Ok(0)
+            }
+            Ok(count) => {
+                self.has_unread = count == room || self.is_hung_up;
+                self.heard_us = turn.now.monotonic_us;
+                turn.counters.client_bytes_in += count as u64;
+                Ok(count)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.has_unread = false;
+                Ok(0)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether its input may be read before that of others is taken: it begins with a request, and the node wants it.
+    pub(super) fn may_be_read_ahead<C>(&self, turn: &Turn<'_, C>) -> bool {
+        let is_at_start = self.input.is_empty() && !self.is_put_off;
+        self.has_unread && is_at_start && turn.node.wants_input(self.id)
+    }
+
+    /// Reads what has arrived, to be given to [`Connection::take_arrived`]. Returns how many bytes that are, and what came of
+    /// parsing the first request, or `None` if nothing has arrived.
+    pub(super) fn read_ahead<C>(
+        &mut self,
+        buffer: &mut [u8],
+        turn: &mut Turn<'_, C>,
+    ) -> io::Result<Option<(usize, Parsed)>> {
+        let read = self.socket.read(buffer);
+        let count = self.note_read(read, buffer.len(), turn)?;
+        if count == 0 {
+            return Ok(None);
+        }
+        self.is_read_ahead = true;
+        Ok(Some((count, self.parser.parse(&buffer[..count], &turn.node.request_limits(self.id)))))
+    }
+
+    /// The arguments of the first request, if it is complete.
+    pub(super) fn first_arguments<'a>(&'a self, first: &Parsed, arrived: &'a [u8]) -> Option<Arguments<'a>> {
+        matches!(first, Ok(Progress::Complete { .. })).then(|| self.parser.arguments(arrived))
+    }
+
+    /// Gives the node what has been read ahead, and goes on as [`Connection::take_input`] does. `first`: what came of
+    /// parsing the first request.
+    pub(super) fn take_arrived(
+        &mut self,
+        arrived: &[u8],
+        first: Parsed,
+        turn: &mut Turn<'_, impl Clock>,
+    ) -> Standing {
+        assert!(self.is_read_ahead && self.input.is_empty(), "what was read ahead is taken once, and in its order");
+        self.is_read_ahead = false;
+        self.parse_arrived(arrived, Some(first), turn);
+        if self.has_more_input() { self.take_input(turn) } else { Standing::Waits }
     }
 
     /// Whether a large request has begun, and has room for a full read.
@@ -156,15 +224,15 @@ impl<S: Socket> Connection<S> {
         read
     }
 
-    /// Parses what has just been read into the driver's buffer.
-    fn parse_arrived(&mut self, count: usize, turn: &mut Turn<'_, impl Clock>) {
-        let arrived = &turn.buffer[..count];
+    /// Parses what has just been read into a buffer that others use too. `first`: what came of parsing its first request, if
+    /// that has been done.
+    fn parse_arrived(&mut self, arrived: &[u8], first: Option<Parsed>, turn: &mut Turn<'_, impl Clock>) {
         if !self.input.is_empty() {
             self.input.extend_from_slice(arrived);
             return self.parse_kept(turn);
         }
-        let (taken, _) = self.parse(arrived, turn.node, turn.ahead, turn.clock);
-        if taken < count {
+        let (taken, _) = self.parse(arrived, first, turn.node, turn.ahead, turn.clock);
+        if taken < arrived.len() {
             self.input.extend_from_slice(&arrived[taken..]);
             self.note_partial(taken, turn);
         } else {
@@ -178,7 +246,7 @@ impl<S: Socket> Connection<S> {
         let (taken, needed) = if input.len() >= turn.sizes.lent_bytes_min {
             let lent = Arc::new(input);
             turn.node.lend(Some(Arc::clone(&lent)));
-            let (taken, needed) = self.parse(&lent, turn.node, turn.ahead, turn.clock);
+            let (taken, needed) = self.parse(&lent, None, turn.node, turn.ahead, turn.clock);
             turn.node.lend(None);
             match Arc::try_unwrap(lent) {
                 _ if turn.planted.has(Fault::BufferGivenBackEarly) => input = Vec::new(),
@@ -190,7 +258,7 @@ impl<S: Socket> Connection<S> {
             }
             (taken, needed)
         } else {
-            let (taken, needed) = self.parse(&input, turn.node, turn.ahead, turn.clock);
+            let (taken, needed) = self.parse(&input, None, turn.node, turn.ahead, turn.clock);
             input.drain(..taken);
             (taken, needed)
         };
@@ -214,10 +282,12 @@ impl<S: Socket> Connection<S> {
     }
 
     /// Gives the node every complete request in `bytes` that it wants. Returns how many bytes these took, and the least
-    /// number of bytes that the incomplete request still needs.
+    /// number of bytes that the incomplete request still needs. `parsed`: what came of parsing the first one, if that has
+    /// been done.
     fn parse(
         &mut self,
         bytes: &[u8],
+        mut parsed: Option<Parsed>,
         node: &mut Node,
         ahead: &mut LookAhead,
         clock: impl Clock,
@@ -227,7 +297,7 @@ impl<S: Socket> Connection<S> {
         self.is_put_off = false;
         while taken < bytes.len() {
             let rest = &bytes[taken..];
-            let first = match self.parser.parse(rest, &limits) {
+            let first = match parsed.take().unwrap_or_else(|| self.parser.parse(rest, &limits)) {
                 Ok(Progress::Complete { consumed }) => consumed,
                 Ok(Progress::Incomplete { needed }) => return (taken, needed),
                 Err(error) => {
@@ -236,7 +306,8 @@ impl<S: Socket> Connection<S> {
                 }
             };
             // A client that has not authenticated yet may do so with the first request, and then has other limits.
-            let window = if limits.authenticated { ahead.parse(&rest[first..], &limits) } else { 0 };
+            let has_more = first < rest.len();
+            let window = if has_more && limits.authenticated { ahead.parse(&rest[first..], &limits) } else { 0 };
             if window > 0 {
                 let others = (0..window).map(|index| ahead.arguments(index, &rest[first..]));
                 node.warm(std::iter::once(self.parser.arguments(rest)).chain(others));

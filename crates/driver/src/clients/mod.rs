@@ -5,17 +5,21 @@
 //! room). A read that does not fill the buffer has emptied the socket and saves a second read that would find nothing; the
 //! end of the input, which such a read can hide, has an event of its own.
 //!
-//! All connections read into one buffer of the driver, and requests are parsed there. Only a request that is still
-//! incomplete at the buffer's end is copied to the connection. A large request is thus copied once more than if it were read
-//! in place; that costs as much as clearing the place for it would have cost.
+//! All connections read into the same buffers, and requests are parsed there. Only a request that is still
+//! incomplete at the end of what was read is copied to the connection. A large request is thus copied once more than if it
+//! were read in place; that costs as much as clearing the place for it would have cost.
+//!
+//! Several clients are read before the first one's requests are carried out: see [`round`].
 
 mod connection;
+mod round;
 
 use std::io::{Read, Write};
 
 use node::ClientId;
 
 use self::connection::{Connection, Standing};
+use self::round::Round;
 use crate::limiter::Limiter;
 use crate::turn::{Clock, Turn};
 
@@ -55,6 +59,8 @@ pub struct Clients<S> {
     /// Lists of clients, kept for reuse.
     ready: Vec<ClientId>,
     waiting: Vec<ClientId>,
+    /// Clients that have been read and are not served yet.
+    round: Round,
     /// Bytes that have arrived and are not consumed yet, over all connections.
     input_bytes: usize,
     input_bytes_max: usize,
@@ -74,6 +80,7 @@ impl<S: Socket> Clients<S> {
             held: Vec::new(),
             ready: Vec::new(),
             waiting: Vec::new(),
+            round: Round::default(),
             input_bytes: 0,
             input_bytes_max,
             request_timeout_ms,
@@ -111,7 +118,7 @@ impl<S: Socket> Clients<S> {
         if connection.note(change) {
             self.write(id, turn);
         }
-        self.serve_or_postpone(id, turn);
+        self.read_or_postpone(id, turn);
     }
 
     /// Begins a turn with the clients whose input waits: first those that were not served in the last turn, in the order of
@@ -119,6 +126,7 @@ impl<S: Socket> Clients<S> {
     /// waiting.
     pub(crate) fn serve_waiting(&mut self, turn: &mut Turn<'_, impl Clock>) {
         self.bytes_in_before = turn.counters.client_bytes_in;
+        self.round.make_room(turn.buffer.len());
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.append(&mut self.postponed);
         waiting.append(&mut self.unfinished);
@@ -131,28 +139,83 @@ impl<S: Socket> Clients<S> {
                 if std::mem::take(&mut connection.has_unwritten) {
                     self.write(id, turn);
                 }
-                self.serve_or_postpone(id, turn);
+                self.read_or_postpone(id, turn);
             }
         }
         self.waiting = waiting;
     }
 
-    fn serve_or_postpone(&mut self, id: ClientId, turn: &mut Turn<'_, impl Clock>) {
+    /// Serves the clients that have been read. Called when no more events are there.
+    pub(crate) fn serve_round(&mut self, turn: &mut Turn<'_, impl Clock>) {
+        if self.round.members.is_empty() {
+            return;
+        }
+        turn.has_read();
+        if self.round.members.len() > 1 {
+            self.look_ahead(turn);
+        }
+        let mut round = std::mem::take(&mut self.round);
+        for member in round.members.drain(..) {
+            let arrived = &round.buffer[member.bytes];
+            self.serve_with(member.id, turn, |connection, turn| {
+                connection.take_arrived(arrived, member.first, turn)
+            });
+        }
+        self.round = round;
+    }
+
+    /// Loads what the first requests of the clients in the round need from memory.
+    fn look_ahead(&self, turn: &Turn<'_, impl Clock>) {
+        let Round { buffer, members } = &self.round;
+        let requests = members.iter().filter_map(|member| {
+            let connection = self.connections.get(member.id.index())?.as_ref()?;
+            connection.first_arguments(&member.first, &buffer[member.bytes.clone()])
+        });
+        turn.node.warm(requests);
+    }
+
+    fn read_or_postpone(&mut self, id: ClientId, turn: &mut Turn<'_, impl Clock>) {
+        let Some(connection) = connection_of(&mut self.connections, id) else { return };
         let is_over = turn.counters.client_bytes_in - self.bytes_in_before >= turn.sizes.input_bytes_max;
-        if !is_over && !turn.node.is_spent() {
+        if is_over || turn.node.is_spent() {
+            if !std::mem::replace(&mut connection.is_listed, true) {
+                self.postponed.push(id);
+            }
+        } else if connection.is_read_ahead {
+            // What has been read comes first.
+            self.serve_round(turn);
             self.serve(id, turn);
-        } else if let Some(connection) = connection_of(&mut self.connections, id)
-            && !connection.is_listed
-        {
-            connection.is_listed = true;
-            self.postponed.push(id);
+        } else if !connection.may_be_read_ahead(turn) {
+            self.serve(id, turn);
+        } else {
+            let filled = self.round.filled();
+            match connection.read_ahead(&mut self.round.buffer[filled..], turn) {
+                Ok(None) => self.serve(id, turn),
+                Ok(Some((count, first))) => {
+                    self.round.add(id, filled..filled + count, first);
+                    if self.round.is_full() {
+                        self.serve_round(turn);
+                    }
+                }
+                Err(_) => self.close(id, turn),
+            }
         }
     }
 
     fn serve(&mut self, id: ClientId, turn: &mut Turn<'_, impl Clock>) {
+        self.serve_with(id, turn, |connection, turn| connection.take_input(turn));
+    }
+
+    /// Serves a client whose input `take` takes.
+    fn serve_with<C: Clock>(
+        &mut self,
+        id: ClientId,
+        turn: &mut Turn<'_, C>,
+        take: impl FnOnce(&mut Connection<S>, &mut Turn<'_, C>) -> Standing,
+    ) {
         let Some(connection) = connection_of(&mut self.connections, id) else { return };
         let before = connection.input.len();
-        let standing = connection.take_input(turn);
+        let standing = take(connection, turn);
         self.input_bytes = self.input_bytes + connection.input.len() - before;
         match standing {
             Standing::Waits if connection.has_more_input() && turn.node.is_crowded() => {

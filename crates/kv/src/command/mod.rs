@@ -335,7 +335,16 @@ pub enum Command<'a> {
 
 impl<'a> Command<'a> {
     /// Whether the command may change the table, and so must be ordered.
+    #[inline]
     pub fn is_write(&self) -> bool {
+        match self {
+            Command::Get { .. } => false,
+            Command::Set { .. } => true,
+            _ => self.is_any_write(),
+        }
+    }
+
+    fn is_any_write(&self) -> bool {
         use Command::*;
         match self {
             Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => {

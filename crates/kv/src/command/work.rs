@@ -13,6 +13,10 @@ impl Command<'_> {
     /// the time.
     #[inline]
     pub fn may_walk(&self) -> bool {
+        !matches!(self, Command::Get { .. } | Command::Set { .. }) && self.may_any_walk()
+    }
+
+    fn may_any_walk(&self) -> bool {
         use Command::*;
         match self {
             Hash(command) => return command.may_walk(),

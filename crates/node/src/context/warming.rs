@@ -22,10 +22,11 @@ impl Context {
         // What is loaded for the clients of other databases is of no use, and does no harm.
         let database = self.router.database(0);
         let mut keys = [(0, &b""[..]); WARMED_KEYS_MAX];
-        let mut count = 0;
+        let mut count = 0_usize;
         for key in requests.clone().filter_map(|arguments| arguments.get(1)) {
-            // Many requests in a row are on one key.
-            if count > 0 && keys[count - 1].1 == key {
+            // Many requests in a row are on one key. The last bytes tell most others apart.
+            let before = keys[count.saturating_sub(1)].1;
+            if count > 0 && before.last() == key.last() && before == key {
                 continue;
             }
             let Some(place) = keys.get_mut(count) else { break };

@@ -664,15 +664,24 @@ impl Session {
         self.place_of(group);
     }
 
+    #[inline]
     fn place_of(&mut self, group: u16) -> &mut Version {
-        let at = match self.written.binary_search_by_key(&group, |(id, _)| *id) {
+        // Most clients write to one group.
+        let at = match self.written[..] {
+            [(only, _)] if only == group => 0,
+            _ => self.place_among_groups(group),
+        };
+        &mut self.written[at].1
+    }
+
+    fn place_among_groups(&mut self, group: u16) -> usize {
+        match self.written.binary_search_by_key(&group, |(id, _)| *id) {
             Ok(at) => at,
             Err(at) => {
                 self.written.insert(at, (group, 0));
                 at
             }
-        };
-        &mut self.written[at].1
+        }
     }
 
     /// The groups that this client has written to.

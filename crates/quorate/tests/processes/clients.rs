@@ -4,7 +4,9 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::support::{Client, Server, free_ports, quorate, request, until};
+use rustix::process::Signal;
+
+use super::support::{Client, Server, free_ports, quorate, request, signal, until};
 
 #[test]
 fn requests_may_end_anywhere_in_the_stream() {
@@ -84,6 +86,73 @@ fn clients_that_always_send_more_delay_no_other() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
+}
+
+/// A turn reads several clients before it carries out what the first one asks for. While the process is stopped, all of them
+/// send, so that the next turn finds them together.
+#[test]
+fn clients_that_are_read_together_each_get_their_own_replies_in_order() {
+    const ROUNDS: usize = 5;
+    const KINDS: usize = 8;
+    let server = Server::start("", "");
+    for round in 0..ROUNDS {
+        let mut clients: Vec<Client> = (0..5 * KINDS).map(|_| server.client()).collect();
+        clients.iter_mut().for_each(|client| assert_eq!(client.ask("PING"), "+PONG"));
+        let deep = |number: usize| (0..number + 600).map(|at| format!("ECHO {number}:{at}\r\n")).collect::<String>();
+        signal(server.process(), Signal::STOP);
+        for (number, client) in clients.iter_mut().enumerate() {
+            match number % KINDS {
+                0 => client.send(format!("SET {round}:{number} mine\r\nGET {round}:{number}\r\n")),
+                1 => client.send("PING\r\n*2\r\n$4\r\nECHO\r\n$6\r\nhal"),
+                2 => client.send(deep(number)),
+                3 => client.send(format!("BLPOP {round}:{number} 0\r\nPING\r\n")),
+                4 => client.send("PING\r\n*1\r\n!4\r\n"),
+                5 => client.send("MULTI\r\nINCR count\r\nGET none\r\nEXEC\r\n"),
+                6 => client.send("*1\r\n"),
+                _ => {
+                    client.send("ECHO last\r\nGET k");
+                    client.stream.shutdown(Shutdown::Write).unwrap();
+                }
+            }
+        }
+        signal(server.process(), Signal::CONT);
+        // What was left open ends now, the last client first.
+        for (number, client) in clients.iter_mut().enumerate().rev() {
+            match number % KINDS {
+                1 => client.send("ves\r\n"),
+                6 => client.send("$4\r\nPING\r\n"),
+                3 => assert_eq!(server.client().ask(&format!("RPUSH {round}:{number} job")), ":1"),
+                _ => {}
+            }
+        }
+        let mut counts = Vec::new();
+        for (number, client) in clients.iter_mut().enumerate() {
+            let mut expect = |lines: &[&str]| lines.iter().for_each(|line| assert_eq!(client.line(), *line));
+            match number % KINDS {
+                0 => expect(&["+OK", "$4", "mine"]),
+                1 => expect(&["+PONG", "$6", "halves"]),
+                2 => (0..number + 600).for_each(|at| {
+                    let text = format!("{number}:{at}");
+                    expect(&[&format!("${}", text.len()), &text]);
+                }),
+                3 => {
+                    let key = format!("{round}:{number}");
+                    expect(&["*2", &format!("${}", key.len()), &key, "$3", "job", "+PONG"]);
+                }
+                4 => assert_eq!(client.rest(), b"+PONG\r\n-ERR Protocol error: expected '$', got '!'\r\n"),
+                5 => {
+                    expect(&["+OK", "+QUEUED", "+QUEUED", "*2"]);
+                    counts.push(client.line());
+                    assert_eq!(client.line(), "$-1");
+                }
+                6 => expect(&["+PONG"]),
+                _ => assert_eq!(client.rest(), b"$4\r\nlast\r\n"),
+            }
+        }
+        let first = round * counts.len();
+        let expected = (first..first + counts.len()).map(|before| format!(":{}", before + 1));
+        assert!(counts.iter().cloned().eq(expected), "served in the order of their arrival: {counts:?}");
+    }
 }
 
 #[test]

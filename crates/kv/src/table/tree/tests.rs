@@ -3,7 +3,7 @@
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn told(tree: &Tree) -> Vec<Vec<u8>> {
     tree.items().iter_from(0).map(<[u8]>::to_vec).collect()
@@ -103,6 +103,39 @@ proptest! {
             tree.check_invariants();
         }
         prop_assert!(told(&tree).iter().eq(&model));
+    }
+
+    /// Names of two bytes, each with a value of four bytes behind it.
+    #[test]
+    fn an_item_that_was_found_is_overwritten_and_copies_stay_as_they_were(
+        steps in vec((0..8u8, 0..9u8, any::<[u8; 4]>(), 0..9u8), 0..400),
+    ) {
+        let (mut tree, mut model, mut copies) = (Tree::new(true), BTreeMap::new(), Vec::new());
+        for (first, second, value, kind) in steps {
+            let name = [first, second];
+            let found = tree.find_in_leaf(&name, |item| item.starts_with(&name));
+            prop_assert_eq!(found.is_some(), model.contains_key(&name));
+            // By a part of the name, it is found unless another leaf has it, and never another one.
+            if let Some(found) = tree.find_in_leaf(&name[..1], |item| item.starts_with(&name)) {
+                tree.overwrite_end(&found, &value[2..]);
+                let held: &mut [u8; 4] = model.get_mut(&name).expect("only what is there is found");
+                held[2..].copy_from_slice(&value[2..]);
+            }
+            match found {
+                Some(found) => tree.overwrite_end(&found, &value),
+                None => assert!(tree.insert_in_order(&[&name[..], &value].concat())),
+            }
+            model.insert(name, value);
+            if kind == 0 {
+                copies.push((tree.clone(), model.clone()));
+            }
+            tree.check_invariants();
+        }
+        copies.push((tree, model));
+        for (tree, model) in copies {
+            let items = model.iter().map(|(name, value)| [&name[..], value].concat());
+            prop_assert!(told(&tree).into_iter().eq(items));
+        }
     }
 }
 

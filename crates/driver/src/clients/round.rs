@@ -1,0 +1,73 @@
+//! Clients that are read together, before any of their requests is carried out.
+//!
+//! So that what their requests need can be loaded from memory all at once, as it is for the requests of one pipeline
+//! ([`crate::look_ahead`]), and the time is looked at once for all of them.
+
+use std::ops::Range;
+
+use crate::look_ahead::LookAhead;
+use node::ClientId;
+use wire::resp::{Progress, ProtocolError};
+
+/// What came of parsing a connection's first request.
+pub(super) type Parsed = Result<Progress, ProtocolError>;
+
+/// A client that has been read, and whose input the node has not been given.
+pub(super) struct Member {
+    pub(super) id: ClientId,
+    /// Its input in the round's buffer: more than nothing.
+    pub(super) bytes: Range<usize>,
+    /// Its first request.
+    pub(super) first: Parsed,
+}
+
+impl Member {
+    /// Whether one request is all that it has sent.
+    fn is_one_request(&self) -> bool {
+        self.first == Ok(Progress::Complete { consumed: self.bytes.len() })
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Round {
+    /// Nothing but this round writes to it.
+    pub(super) buffer: Vec<u8>,
+    /// In the order in which they were read: their input is in the buffer one behind the other.
+    pub(super) members: Vec<Member>,
+}
+
+impl Round {
+    /// As many as can be looked ahead for at once.
+    const MEMBERS_MAX: usize = LookAhead::REQUESTS + 1;
+
+    /// A round has few bytes, so that those of the first client are still in the processor's cache when the last one has
+    /// been read.
+    const PART_FILLED_MAX: usize = 8;
+
+    /// Makes the buffer this large, if it is not.
+    pub(super) fn make_room(&mut self, bytes: usize) {
+        if self.buffer.len() < bytes {
+            self.buffer.resize(bytes, 0);
+        }
+    }
+
+    /// How many bytes of the buffer are in use: the rest is room for the input of another client.
+    pub(super) fn filled(&self) -> usize {
+        self.members.last().map_or(0, |last| last.bytes.end)
+    }
+
+    /// Adds a client whose input has been read to where there was room.
+    pub(super) fn add(&mut self, id: ClientId, bytes: Range<usize>, first: Parsed) {
+        assert_eq!(bytes.start, self.filled(), "input is read behind that of others");
+        self.members.push(Member { id, bytes, first });
+    }
+
+    /// Whether it is time to serve its members. A pipeline is looked ahead into by itself, and goes through the processor's
+    /// cache faster alone.
+    pub(super) fn is_full(&self) -> bool {
+        let Some(last) = self.members.last() else { return false };
+        !last.is_one_request()
+            || self.members.len() == Round::MEMBERS_MAX
+            || last.bytes.end > self.buffer.len() / Round::PART_FILLED_MAX
+    }
+}
