@@ -203,7 +203,10 @@ impl<S: Socket> Connection<S> {
         first: Parsed,
         turn: &mut Turn<'_, impl Clock>,
     ) -> Standing {
-        assert!(self.is_read_ahead && self.input.is_empty(), "what was read ahead is taken once, and in its order");
+        assert!(
+            self.is_read_ahead && self.input.is_empty(),
+            "what was read ahead is taken once, and in its order"
+        );
         self.is_read_ahead = false;
         self.parse_arrived(arrived, Some(first), turn);
         if self.has_more_input() { self.take_input(turn) } else { Standing::Waits }
@@ -307,7 +310,8 @@ impl<S: Socket> Connection<S> {
             };
             // A client that has not authenticated yet may do so with the first request, and then has other limits.
             let has_more = first < rest.len();
-            let window = if has_more && limits.authenticated { ahead.parse(&rest[first..], &limits) } else { 0 };
+            let window =
+                if has_more && limits.authenticated { ahead.parse(&rest[first..], &limits) } else { 0 };
             if window > 0 {
                 let others = (0..window).map(|index| ahead.arguments(index, &rest[first..]));
                 node.warm(std::iter::once(self.parser.arguments(rest)).chain(others));

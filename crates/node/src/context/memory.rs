@@ -260,7 +260,10 @@ pub(crate) fn refuses_growth(cx: &mut Context, group: u16, command: &Command<'_>
     let replica = cx.groups[group].replica.as_ref();
     let bytes_of = |key: &[u8]| replica.map_or(0, |replica| replica.table().bytes_of(key));
     let growth = command.growth_bytes(&bytes_of);
-    if growth > cx.memory.room() && growth > 0 {
+    if growth == 0 {
+        return false;
+    }
+    if growth > cx.memory.room() {
         return true;
     }
     cx.memory.grown[0] = cx.memory.grown[0].saturating_add(growth);

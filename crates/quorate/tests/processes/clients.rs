@@ -98,7 +98,8 @@ fn clients_that_are_read_together_each_get_their_own_replies_in_order() {
     for round in 0..ROUNDS {
         let mut clients: Vec<Client> = (0..5 * KINDS).map(|_| server.client()).collect();
         clients.iter_mut().for_each(|client| assert_eq!(client.ask("PING"), "+PONG"));
-        let deep = |number: usize| (0..number + 600).map(|at| format!("ECHO {number}:{at}\r\n")).collect::<String>();
+        let deep =
+            |number: usize| (0..number + 600).map(|at| format!("ECHO {number}:{at}\r\n")).collect::<String>();
         signal(server.process(), Signal::STOP);
         for (number, client) in clients.iter_mut().enumerate() {
             match number % KINDS {
