@@ -275,6 +275,15 @@ impl ReplyBuffer {
         }
     }
 
+    /// Returns the number if an encoded reply consists of just one: most replies to writes do.
+    #[inline]
+    pub fn only_integer(encoded: &[u8]) -> Option<i64> {
+        match encoded {
+            [INTEGER, bytes @ ..] => Some(i64::from_le_bytes(bytes.try_into().ok()?)),
+            _ => None,
+        }
+    }
+
     /// From now on, lends a value of at least `bytes_min` bytes instead of copying it, if it is a whole reply. The
     /// caller must check for such replies with [`ReplyBuffer::lent`]; without this call there are none.
     pub fn lend_from(&mut self, bytes_min: usize) {

@@ -340,6 +340,7 @@ impl<'a> Command<'a> {
         match self {
             Command::Get { .. } => false,
             Command::Set { .. } => true,
+            Command::OnList(command) => command.is_write(),
             _ => self.is_any_write(),
         }
     }

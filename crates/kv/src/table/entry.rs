@@ -301,6 +301,7 @@ impl Entry {
         u32::from_le_bytes(self.field(20)) as usize
     }
 
+    #[inline]
     pub(super) fn kind(&self) -> Kind {
         let field = u32::from_le_bytes(self.field(16));
         if field & SPECIAL_BIT == 0 {

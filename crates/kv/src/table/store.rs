@@ -219,10 +219,7 @@ impl Table {
         if let Some(reference) = coded_before {
             self.lose_reference(reference);
         }
-        if bytes_before != bytes_after {
-            self.entry_bytes =
-                self.entry_bytes - allocated_bytes(bytes_before) + allocated_bytes(bytes_after);
-        }
+        self.count_bytes(bytes_before, bytes_after);
         if deadline_before != deadline {
             self.remove_deadline(place.hash, deadline_before);
             self.add_deadline(place.hash, deadline);
@@ -230,6 +227,14 @@ impl Table {
         self.change_first_due(place.hash, due_before, due_after);
         self.raise_floor(record);
         deadline_before
+    }
+
+    /// Notes that an entry's capacity has changed.
+    #[inline]
+    pub(super) fn count_bytes(&mut self, before: usize, after: usize) {
+        if before != after {
+            self.entry_bytes = self.entry_bytes - allocated_bytes(before) + allocated_bytes(after);
+        }
     }
 
     /// Notes that the first deadline of the fields of a key with this hash is another one.

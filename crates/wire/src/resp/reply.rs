@@ -24,13 +24,15 @@ pub enum Protocol {
 /// the client would take the next one for the other half.
 #[inline]
 pub fn write_reply(encoded: &[u8], protocol: Protocol, out: &mut Vec<u8>) -> Result<(), Malformed> {
-    match ReplyBuffer::only_bulk(encoded) {
-        Some(bytes) => {
-            write_bulk(bytes, out);
-            Ok(())
-        }
-        None => write_whole(encoded, protocol, out),
+    // Most replies need no look at the elements that follow, or at the protocol.
+    if let Some(bytes) = ReplyBuffer::only_bulk(encoded) {
+        write_bulk(bytes, out);
+    } else if let Some(number) = ReplyBuffer::only_integer(encoded) {
+        write_head(b':', number, out);
+    } else {
+        return write_whole(encoded, protocol, out);
     }
+    Ok(())
 }
 
 fn write_whole(encoded: &[u8], protocol: Protocol, out: &mut Vec<u8>) -> Result<(), Malformed> {

@@ -667,10 +667,12 @@ impl Table {
         record: Record,
         edit: impl FnOnce(&mut Collection, &mut Discarded) -> R,
     ) -> (R, bool) {
-        // Before anything changes. If nothing does, it costs a copy of the entry, whose items are shared.
-        self.save_for_snapshots(place.hash);
+        if !self.snapshots.is_empty() {
+            // Before anything changes. If nothing does, it costs a copy of the entry, whose items are shared.
+            self.save_for_snapshots(place.hash);
+        }
         let entry = self.index.entry_mut(place);
-        let (bytes_before, due_before) = (entry.memory_bytes(), entry.first_due());
+        let (bytes_before, due_before) = (entry.capacity(), entry.first_due());
         let Some(collection) = entry.collection_mut() else {
             unreachable!("the caller has seen a large collection here")
         };
@@ -686,8 +688,8 @@ impl Table {
             entry.restamp(record.stamp(entry.deadline(), entry.kind()));
         }
         self.changes.note(entry.key());
-        let (bytes_after, due_after) = (entry.memory_bytes(), entry.first_due());
-        self.entry_bytes = self.entry_bytes - bytes_before + bytes_after;
+        let (bytes_after, due_after) = (entry.capacity(), entry.first_due());
+        self.count_bytes(bytes_before, bytes_after);
         self.change_first_due(place.hash, due_before, due_after);
         self.raise_floor(record);
         (answer, true)

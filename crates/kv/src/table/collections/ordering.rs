@@ -175,11 +175,16 @@ impl Collection {
 
     /// Makes a large hash small again, if it fits into half of what a small one may have: one whose size fluctuates stays
     /// as it is. Its fields stand in the order of their hashes then.
+    #[inline]
     pub(super) fn order_if_small(&mut self) {
-        let is_small = self.len() <= HASH_SMALL_FIELDS / 2 && self.content_bytes() <= HASH_SMALL_BYTES / 2;
-        if self.order == Order::Added || !is_small {
-            return;
+        let is_small = || self.len() <= HASH_SMALL_FIELDS / 2 && self.content_bytes() <= HASH_SMALL_BYTES / 2;
+        if self.order == Order::Hashed && is_small() {
+            self.order_as_added();
         }
+    }
+
+    #[cold]
+    fn order_as_added(&mut self) {
         let mut tree = Tree::shaped(shape_of(Kind::Hash));
         let mut item = Vec::new();
         for (rank, field) in self.items().iter_from(0).map(|item| Order::Hashed.field(item)).enumerate() {
