@@ -159,6 +159,8 @@ pub struct Configuration {
     pub table_seed: u64,
     /// What this program understands: [`wire::release::RELEASES`], or less in tests.
     pub releases: Releases,
+    /// Which share of clients' commands is traced, from 0 to 1; `None`: nothing is, nor what other nodes trace.
+    pub traced_share: Option<f64>,
     /// Facts about the process.
     pub process: ProcessFacts,
     /// A planted fault, in tests.

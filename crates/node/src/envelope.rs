@@ -4,6 +4,7 @@
 //! peer travel in one envelope.
 
 use crate::control::GroupId;
+use crate::spans::SpanContext;
 use kv::codec::{Malformed, Reader, Writer};
 use kv::locks::LockNotification;
 use kv::{Command, Version};
@@ -31,6 +32,7 @@ const LISTENERS_ASKED: u8 = 18;
 const LISTENERS: u8 = 19;
 const ASKED: u8 = 20;
 const ANSWERED: u8 = 21;
+const TRACED: u8 = 22;
 
 /// No deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -42,6 +44,8 @@ pub(crate) enum Envelope<'a> {
     Group { group: u16, message: &'a [u8] },
     /// Requests of the sender's clients.
     Requests(&'a [u8]),
+    /// The request of this number, which follows, belongs to a trace. Since release 2.
+    Traced { id: u64, context: SpanContext },
     /// Outcomes of the receiver's requests.
     Outcomes(&'a [u8]),
     /// A message about fragments of a group's values: see [`protocol::coded`].
@@ -100,6 +104,11 @@ impl<'a> Envelope<'a> {
             FRAGMENTS => Envelope::Fragments { group: reader.u16()?, message: reader.rest() },
             REQUESTS => Envelope::Requests(reader.rest()),
             OUTCOMES => Envelope::Outcomes(reader.rest()),
+            TRACED => {
+                let (id, high, low) = (reader.u64()?, reader.u64()?, reader.u64()?);
+                let trace = u128::from(high) << 64 | u128::from(low);
+                Envelope::Traced { id, context: SpanContext { trace, span: reader.u64()? } }
+            }
             LEADER => Envelope::Leader { group: reader.u16()?, leader: reader.u16()? },
             LIFE => Envelope::Life(reader.u64()?),
             ALIVE => Envelope::Alive,
@@ -156,6 +165,13 @@ impl<'a> Envelope<'a> {
             Envelope::Outcomes(items) => {
                 out.put_u8(OUTCOMES);
                 out.extend_from_slice(items);
+            }
+            Envelope::Traced { id, context: SpanContext { trace, span } } => {
+                out.put_u8(TRACED);
+                out.put_u64(*id);
+                out.put_u64((trace >> 64) as u64);
+                out.put_u64(*trace as u64);
+                out.put_u64(*span);
             }
             Envelope::Leader { group, leader } => {
                 out.put_u8(LEADER);
@@ -465,6 +481,7 @@ pub fn payload_words(payload: &[u8]) -> &'static str {
     match Envelope::decode(payload) {
         Ok(Envelope::Requests(_)) => "requests of clients",
         Ok(Envelope::Outcomes(_)) => "outcomes of clients",
+        Ok(Envelope::Traced { .. }) => "the trace of a request",
         Ok(Envelope::OutcomePart(_)) => "a part of an outcome",
         Ok(Envelope::PartsArrived { .. }) => "so much of an outcome has arrived",
         _ => "what is of no group",

@@ -62,6 +62,7 @@ mod setting;
 mod slab;
 pub mod slots;
 mod slow;
+mod spans;
 mod start_error;
 mod transactions;
 mod transfer;
@@ -87,6 +88,7 @@ pub use output::Output;
 pub use parameters::Parameters;
 pub use protocol::NodeId;
 pub use quarantine::{Notebook, Past};
+pub use spans::{Span, SpanContext, SpanKind};
 pub use start_error::StartError;
 
 pub use session::{ClientKind, TlsClient};

@@ -20,6 +20,9 @@
 //! [values]                          # all optional, see ValueSettings
 //! engine = "fjall"
 //!
+//! [traces]                          # optional, see TraceSettings
+//! endpoint = "http://127.0.0.1:4318"
+//!
 //! [tls]                             # optional, see TlsSettings
 //! client_port = 7443
 //! certificate = "node-1.crt"
@@ -56,6 +59,7 @@ use node::{DebugCommand, Keyspace, NodeAddress, NodeId, StorageSettings, check_h
 use serde::{Deserialize, Serialize};
 
 use crate::memory::{self, MEMORY_BYTES_MIN};
+use crate::traces::TraceSettings;
 use crate::values::Engine;
 
 /// The shortest secret, in bytes: a shorter one could be guessed.
@@ -306,6 +310,9 @@ pub struct Config {
     /// How large values are kept.
     #[serde(default)]
     pub values: ValueSettings,
+    /// Where traces of sampled commands go; without it there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traces: Option<TraceSettings>,
     /// TLS for clients and HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsSettings>,
@@ -470,6 +477,9 @@ impl Config {
                 "bind: {} can be reached from other machines, and there is no password: set `password`, or bind to 127.0.0.1",
                 self.bind
             ),
+        }
+        if let Some(traces) = &self.traces {
+            traces.check()?;
         }
         if let Some(tls) = &self.tls {
             tls.check(self.bind, self.own()?, self.password.is_some())?;

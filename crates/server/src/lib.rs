@@ -31,6 +31,7 @@ mod socket;
 mod start;
 pub mod status;
 pub mod tls;
+pub mod traces;
 mod turn;
 mod usage;
 pub mod values;

@@ -28,6 +28,10 @@ pub(crate) struct Counted {
     pub(crate) tls_handshakes: u64,
     /// Handshakes of clients that came to nothing.
     pub(crate) tls_refused: u64,
+    /// Spans that the collector has taken.
+    pub(crate) spans_sent: u64,
+    /// Spans that were dropped.
+    pub(crate) spans_dropped: u64,
     /// Bytes of requests that are not consumed yet.
     pub(crate) input_bytes: usize,
     pub(crate) peer_links: usize,
@@ -54,6 +58,8 @@ impl Counted {
             ("http_calls_total", "Calls that HTTP handed to the worker.", self.http_calls),
             ("tls_handshakes_total", "Connections of clients and HTTP over TLS.", self.tls_handshakes),
             ("tls_refused_total", "Handshakes of TLS that were refused or too slow.", self.tls_refused),
+            ("spans_sent_total", "Spans of traces that the collector has taken.", self.spans_sent),
+            ("spans_dropped_total", "Spans of traces that were dropped.", self.spans_dropped),
             ("log_lines_lost_total", "Lines of the log that could not be written.", lost_lines()),
         ];
         for (name, help, value) in counters {

@@ -28,6 +28,7 @@ use crate::notebook;
 use crate::peers::{Peers, Security};
 use crate::resolver::Resolver;
 use crate::tls::{self, Certificates};
+use crate::traces::Exporter;
 use crate::turn::Clock;
 use crate::values::{TreeValues, ValueThreads};
 use crate::worker::{self, Parts, Worker};
@@ -116,6 +117,7 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         None => (None, None, None),
     };
 
+    let exporter = Exporter::start(config.traces.as_ref(), &config.cluster, config.node)?;
     let limits = &config.limits;
     let identity = Identity::new(&config.name_for_peers(), config.node, config.secret.as_bytes())?;
     let identity = identity.reached_at_port(config.own()?.peer_port).of_lineage(node.lineage());
@@ -128,6 +130,7 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         peer_listener: listeners.peers,
         arrivals,
         tls_counters,
+        exporter,
         signals: mio::net::UnixStream::from_std(signals),
         node,
         clients: Clients::new(limits.input_bytes_max, limits.request_timeout_ms),
@@ -161,8 +164,9 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         own.http_port,
         own.peer_port
     );
-    let folder = worker.run()?;
+    let (folder, exporter) = worker.run()?;
     http.stop();
+    exporter.into_iter().for_each(Exporter::stop);
     if let Some(door) = door {
         door.stop();
     }
@@ -232,6 +236,7 @@ pub(crate) fn node_configuration(config: &Config) -> Result<Configuration> {
         seed: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,
         table_seed: table_seed(config.secret.as_bytes()),
         releases: wire::release::RELEASES,
+        traced_share: config.traces.as_ref().map(|traces| traces.sample),
         process: process_facts(config)?,
         planted: Default::default(),
     })

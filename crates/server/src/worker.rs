@@ -27,6 +27,7 @@ use crate::memory;
 use crate::metrics::{self, Durations};
 use crate::peers::Peers;
 use crate::tls::{self, AnySocket, Arrivals, Scratch};
+use crate::traces::{self, Exporter};
 use crate::turn::{CLIENT_TOKENS, Clock, PEER_TOKENS, Turn};
 use crate::usage;
 use crate::values::ValueThreads;
@@ -79,6 +80,7 @@ struct Outside {
     has_arrivals: bool,
     scratch: Scratch,
     tls_counters: Arc<tls::Counters>,
+    exporter: Option<Exporter>,
     sockets: SocketBound,
     signals: UnixStream,
     peers: Peers,
@@ -110,6 +112,8 @@ pub(crate) struct Parts {
     /// Clients with TLS, if there is a port for them.
     pub(crate) arrivals: Option<Arrivals>,
     pub(crate) tls_counters: Arc<tls::Counters>,
+    /// What sends spans, if there are any.
+    pub(crate) exporter: Option<Exporter>,
     /// Where connections with TLS decrypt.
     pub(crate) scratch: Scratch,
     /// Becomes readable when the process is asked to stop.
@@ -162,6 +166,7 @@ impl Worker {
                 has_arrivals: false,
                 scratch: parts.scratch,
                 tls_counters: parts.tls_counters,
+                exporter: parts.exporter,
                 sockets: parts.sockets,
                 signals: parts.signals,
                 peers: parts.peers,
@@ -181,11 +186,12 @@ impl Worker {
         })
     }
 
-    /// Takes turns until the process is asked to stop. Returns the folder, to be closed.
+    /// Takes turns until the process is asked to stop. Returns the folder, to be closed, and what sends spans, to be
+    /// stopped.
     ///
     /// # Errors
     /// The system no longer reports events, or the disk has failed.
-    pub(crate) fn run(mut self) -> Result<DataFolder> {
+    pub(crate) fn run(mut self) -> Result<(DataFolder, Option<Exporter>)> {
         while !self.outside.is_stopping {
             self.turn()?;
         }
@@ -200,7 +206,7 @@ impl Worker {
             self.turn()?;
         }
         self.settle_log()?;
-        Ok(self.folder)
+        Ok((self.folder, self.outside.exporter))
     }
 
     fn settle_log(&mut self) -> Result<()> {
@@ -309,11 +315,12 @@ impl World for Outside {
     }
 
     fn attend(&mut self, clients: &mut Clients<AnySocket>, turn: &mut Turn<'_>) {
-        let Outside { peers, bridge, turns, syncs, tls_counters, .. } = self;
+        let Outside { peers, bridge, turns, syncs, tls_counters, exporter, .. } = self;
+        let traces = exporter.as_ref().map(|exporter| &*exporter.counters);
         let is_called = std::mem::take(&mut self.is_called) || bridge.is_unfinished();
         if is_called {
             bridge.take_calls(turn, |question, calls, turn| {
-                answer(question, (clients, peers, [turns, syncs], calls, tls_counters), turn);
+                answer(question, (clients, peers, [turns, syncs], calls, tls_counters, traces), turn);
             });
         }
         let registry = self.poll.registry();
@@ -394,6 +401,11 @@ impl World for Outside {
     #[inline]
     fn run_periodic_tasks(&mut self, turn: &mut Turn<'_>) {
         self.peers.follow(turn.node, turn.now.monotonic_us);
+        if turn.node.has_spans()
+            && let Some(exporter) = &self.exporter
+        {
+            exporter.send(turn.node.take_spans());
+        }
     }
 
     fn wakeup_us(&self) -> u64 {
@@ -437,12 +449,13 @@ impl Door {
 /// Answers a question that came over HTTP. The asking task may have given up.
 fn answer(
     question: Question,
-    (clients, peers, [turns, syncs], http_calls, tls): (
+    (clients, peers, [turns, syncs], http_calls, tls, traces): (
         &Clients<AnySocket>,
         &Peers,
         [&Durations; 2],
         u64,
         &tls::Counters,
+        Option<&traces::Counters>,
     ),
     turn: &mut Turn<'_>,
 ) {
@@ -463,6 +476,9 @@ fn answer(
                 http_calls,
                 tls_handshakes: tls.done.load(Ordering::Relaxed),
                 tls_refused: tls.refused.load(Ordering::Relaxed),
+                spans_sent: traces.map_or(0, |traces| traces.sent.load(Ordering::Relaxed)),
+                spans_dropped: traces.map_or(0, |traces| traces.dropped.load(Ordering::Relaxed))
+                    + turn.node.spans_dropped(),
                 input_bytes: clients.input_bytes(),
                 peer_links: peers.links(),
                 peer_links_tls: peers.links_with_tls(),

@@ -34,6 +34,7 @@ use crate::parameters::Parameters;
 use crate::session::Subscriptions;
 use crate::session::{ClientId, ClientKind};
 use crate::slab::Handle;
+use crate::spans::Spans;
 use crate::users::{AclLog, User, Users};
 use kv::{Reference, ReplyBuffer, SharedBytes, ValueId};
 use protocol::coded::{KeptPiece, StoredPiece};
@@ -100,6 +101,7 @@ pub(crate) struct Context {
     /// How many passwords were drawn.
     pub(crate) passwords_drawn: u64,
     pub(crate) measuring: Measuring,
+    pub(crate) spans: Spans,
     pub(crate) pause: Pause,
     pub(crate) peers: Peers,
     /// The buffer that holds the requests that are being taken, if it may be kept.

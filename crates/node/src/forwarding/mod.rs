@@ -16,6 +16,7 @@ use kv::Version;
 use kv::codec::Reader;
 use protocol::{NodeId, Request, Result as Outcome, Ticket};
 use std::ops::Range;
+use wire::release::Release;
 
 use crate::origin::{Asked, HOPS_MAX};
 pub(crate) use answers::note_refusal;
@@ -53,6 +54,9 @@ pub(crate) struct ForwardedBytes {
     /// How many requests were ever forwarded.
     count: u64,
 }
+
+/// The release that has [`Envelope::Traced`].
+const TRACES_SINCE: Release = 2;
 
 /// Longer requests are not sent again.
 const FORWARDED_BYTES_MAX: usize = 64 << 10;
@@ -175,6 +179,13 @@ impl Forwarding {
             hops: hops + 1,
             leadership,
         };
+        if cx.spans.is_on()
+            && let Some(context) =
+                cx.spans.begin_inner(cx.now, ticket, ("forward", Some(to)), || cx.groups[group].name())
+            && peer.release() >= TRACES_SINCE
+        {
+            peer.send(&Envelope::Traced { id: forwarded.id, context });
+        }
         let request = peer.add_request(&forwarded, &request);
         if request.len() <= FORWARDED_BYTES_MAX
             && let Some(entry) = self.entries.get_mut(entry)

@@ -132,6 +132,7 @@ impl Node {
             }
             Envelope::Asked { id, words } => self.answer_node(from, id, words)?,
             Envelope::Answered { id, reply } => self.asking.answered(&mut self.cx, from, id, reply)?,
+            Envelope::Traced { id, context } => self.cx.spans.announced(self.cx.now, from, id, context),
             Envelope::Requests(items) => self.forwarded_requests(from, items)?,
             Envelope::Outcomes(items) => {
                 let mut reader = Reader::new(items);
@@ -180,6 +181,9 @@ impl Node {
             };
             let link = peer.link();
             let ticket = Origin::Peer(from, link).ticket(asked.id);
+            if self.cx.spans.is_on() {
+                self.cx.spans.begin_forwarded(self.cx.now, ticket, (from, asked.id));
+            }
             let ForwardedRequest { follows, seen, hops, leadership, .. } = asked;
             // A node with another map may send a key to another group, where it would not be found later.
             let belongs = match &decoded {

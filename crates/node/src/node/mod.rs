@@ -55,6 +55,7 @@ use crate::quarantine::Quarantine;
 use crate::recent::Recent;
 use crate::requests::HeldRequests;
 use crate::scripts;
+use crate::spans::Span;
 use crate::usage::{Rate, Usage};
 use crate::values::Values;
 use crate::waits::Waits;
@@ -217,6 +218,9 @@ impl Node {
                 self.following.tracking.tend(&mut self.cx);
             }
             self.waits.drop_waiters_of_old_incarnations(&mut self.cx);
+            if self.cx.spans.is_on() {
+                self.cx.spans.tend(now);
+            }
             self.coding.look_for_fragments(&mut self.cx);
             let coding = &self.coding;
             self.cluster.report_members(&mut self.cx, |cx, group, node, epoch| {
@@ -313,6 +317,22 @@ impl Node {
     /// Moves work that runs beside the event loop into `work`: syncs, and the upkeep of the log.
     pub fn take_work(&mut self, work: &mut Vec<Work>) {
         self.cx.journal.take_work(work);
+    }
+
+    /// Whether spans have ended since the last [`Node::take_spans`].
+    #[inline]
+    pub fn has_spans(&self) -> bool {
+        self.cx.spans.has_ended()
+    }
+
+    /// How many spans were dropped since too many were held.
+    pub fn spans_dropped(&self) -> u64 {
+        self.cx.spans.dropped
+    }
+
+    /// The spans that have ended since the last call.
+    pub fn take_spans(&mut self) -> Vec<Span> {
+        self.cx.spans.take()
     }
 
     /// Takes the result of a piece of that work. Call it within a turn.

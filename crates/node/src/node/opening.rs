@@ -30,6 +30,7 @@ use crate::notes;
 use crate::parameters::Parameters;
 use crate::quarantine::{Past, Quarantine};
 use crate::replica::Replica;
+use crate::spans::Spans;
 use crate::start_error::StartError;
 use crate::usage::Usage;
 use crate::users::{Configured, Users};
@@ -270,6 +271,7 @@ pub(super) fn read_log<D: Disk>(
         acl_log: Default::default(),
         passwords_drawn: 0,
         measuring: Measuring::default(),
+        spans: Spans::new(configuration.traced_share, life_of_waits(&configuration)),
         pause: Pause::default(),
         peers: Peers::default(),
         lent: None,

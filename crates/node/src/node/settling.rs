@@ -62,6 +62,11 @@ impl Node {
         if let Some(group) = self.cx.groups.get_mut(group) {
             group.commits.end(&effects.outcomes, self.cx.now);
         }
+        if self.cx.spans.is_on() {
+            for outcome in &effects.outcomes {
+                self.cx.spans.end_inner(self.cx.now, outcome.ticket);
+            }
+        }
         if effects.replies.has_announcements() {
             self.channels.publish_announced(&mut self.cx, &mut effects.replies);
         }
@@ -198,6 +203,9 @@ impl Node {
 
     #[inline]
     fn complete_now(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
+        if self.cx.spans.is_on() && !ReplyBuffer::is_unfinished(reply) {
+            self.cx.spans.end(self.cx.now, ticket, reply);
+        }
         match Origin::of(ticket) {
             Origin::Session(client) => {
                 if self.following.tracking.is_on() {

@@ -2,6 +2,7 @@
 
 use super::Node;
 use crate::completing;
+use crate::context::Context;
 use crate::context::memory::{self, OUT_OF_MEMORY, SCRIPT_OUT_OF_MEMORY};
 use crate::context::room::{self, Verdict};
 use crate::context::routing::Sent;
@@ -99,6 +100,10 @@ impl Node {
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
         session.request_ns = work_ns;
         let ticket = session.begin(wants_version);
+        if self.cx.spans.is_on() {
+            let name = session.command_name();
+            self.cx.spans.begin(self.cx.now, ticket, name);
+        }
         if self.following.tracking.is_on()
             && let Request::Command(command) = request
         {
@@ -130,10 +135,18 @@ impl Node {
             }
         }
         let ticket = session.begin(false);
+        if self.cx.spans.is_on() {
+            let name = session.command_name();
+            self.cx.spans.begin(self.cx.now, ticket, name);
+        }
+        let whole = ticket;
         let bytes_max = self.cx.memory.reply_max();
-        let gather = self.gathers.begin(ticket, combine, groups.len(), bytes_max);
+        let gather = self.gathers.begin(whole, combine, groups.len(), bytes_max);
         for (part, (group, request, seen)) in asked.into_iter().enumerate() {
             let ticket = Origin::Part(gather).ticket(part as u64);
+            if self.cx.spans.is_on() {
+                self.cx.spans.begin_part(self.cx.now, ticket, whole);
+            }
             let mut scratch = Vec::new();
             let routed = match request {
                 Request::Command(command) => self.cx.groups[group].routed(command, &mut scratch),
@@ -232,6 +245,11 @@ impl Node {
             let why = self.cx.nobody_leads(group);
             return self.forwarding.keep(&mut self.cx, group, asked, *request, why);
         }
+        if self.cx.spans.is_on() {
+            let name = if written.is_some() { "replicate" } else { "read" };
+            let Context { spans, groups, now, .. } = &mut self.cx;
+            spans.begin_inner(*now, ticket, (name, None), || groups[group].name());
+        }
         let target = &mut self.cx.groups[group];
         let Some(replica) = &mut target.replica else { return };
         if self.values.is_on() && self.values.is_overloaded() && target.keyspace.spills() && written.is_some()
@@ -258,6 +276,9 @@ impl Node {
         if let Some(to) = redirect {
             effects.outcomes.pop();
             target.commits.abandon(ticket);
+            if self.cx.spans.is_on() {
+                self.cx.spans.abandon_inner(ticket);
+            }
             match fenced {
                 true => self.complete(ticket, group, Outcome::Redirect { to }, &[]),
                 false => self.forwarding.forward(&mut self.cx, group, to, asked, *request),

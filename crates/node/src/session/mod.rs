@@ -4,6 +4,7 @@ mod queued;
 mod subscriptions;
 mod tracking;
 
+use crate::command;
 pub(crate) use crate::listening::Listening;
 use crate::output::{OUTPUT_CHUNK_BYTES, Output};
 pub(crate) use crate::slab::ClientId;
@@ -456,6 +457,11 @@ impl Session {
             ClientKind::Resp { address, .. } => address.parse().map(|address: SocketAddr| address.ip()).ok(),
             ClientKind::Internal => None,
         }
+    }
+
+    /// The name of the command that was taken last.
+    pub(crate) fn command_name(&self) -> &'static str {
+        self.last_command.and_then(command::by_number).map_or("", |spec| spec.name)
     }
 
     /// Makes a place for the reply of a request that begins now.

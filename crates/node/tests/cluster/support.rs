@@ -126,6 +126,7 @@ pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
             seed: 7,
             table_seed: 8,
             releases: wire::release::RELEASES,
+            traced_share: None,
             process: Default::default(),
             planted: Default::default(),
         },

@@ -67,6 +67,7 @@ impl Host {
             seed: 7,
             table_seed: 8,
             releases: RELEASES,
+            traced_share: None,
             process: Default::default(),
             planted: Default::default(),
         };

@@ -108,6 +108,7 @@ impl Folder {
                 limits: limits.clone(),
                 storage: Default::default(),
                 values: Default::default(),
+                traces: None,
                 tls,
                 keyspaces: settings.keyspaces.clone(),
                 dial: Vec::new(),

@@ -21,4 +21,5 @@ mod strangers;
 mod support;
 mod tls;
 mod tools;
+mod traces;
 mod usage;

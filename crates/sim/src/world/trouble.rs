@@ -358,6 +358,7 @@ impl World {
             seed,
             table_seed: 7,
             releases,
+            traced_share: None,
             process: Default::default(),
             planted,
         }
