@@ -94,9 +94,7 @@ impl ClusterMap {
         }
         let (what, below) = (feature.words(), self.nodes_below(since));
         match below.is_empty() {
-            true => refuse!(
-                "{what} needs level {since}, and the cluster is at level {level}: it rises in a moment, ask again"
-            ),
+            true => Err(Refusal::LevelRises { what: what.into(), since, level }),
             false => refuse!(
                 "{what} needs level {since}, and the cluster is at level {level}, as the programs of nodes {below:?} are not \
                  known to have release {since}: upgrade these first"

@@ -3,6 +3,7 @@
 use kv::codec::{Malformed, Reader, Writer};
 use protocol::NodeId;
 use thiserror::Error;
+use wire::release::Release;
 
 /// The most bytes of a sentence in a message.
 const SENTENCE_BYTES_MAX: usize = 4096;
@@ -22,6 +23,16 @@ pub enum Refusal {
     /// No group has this number.
     #[error("there is no group {0}")]
     NoGroup(u16),
+    /// The cluster is not yet at the level that brings something, though all programs know it.
+    #[error("{what} needs level {since}, and the cluster is at level {level}: it rises in a moment, ask again")]
+    LevelRises {
+        /// What is wanted, for people.
+        what: String,
+        /// The level that brings it.
+        since: Release,
+        /// The present one.
+        level: Release,
+    },
     /// A reason that only people can use: the sentence.
     #[error("{0}")]
     Other(String),
@@ -44,11 +55,12 @@ macro_rules! refuse {
 pub(crate) use refuse;
 
 impl Refusal {
-    /// The word by which programs recognize the error, the first one of an error reply.
+    /// What programs recognize the error by: an error reply begins with it.
     pub fn code(&self) -> &'static str {
         match self {
             Refusal::NoKeyspace(_) | Refusal::NoNode(_) | Refusal::NoGroup(_) => "NOTFOUND",
             Refusal::KeyspaceExists(_) => "EXISTS",
+            Refusal::LevelRises { .. } => "TRYAGAIN LEVEL",
             Refusal::Other(_) => "ERR",
         }
     }
@@ -75,6 +87,13 @@ impl Refusal {
                 out.put_u8(5);
                 put_sentence(out, sentence);
             }
+            // Release 1 does not know it, and never gets it: all programs of the cluster know a later level.
+            Refusal::LevelRises { what, since, level } => {
+                out.put_u8(6);
+                put_sentence(out, what);
+                out.put_u16(*since);
+                out.put_u16(*level);
+            }
         }
     }
 
@@ -85,6 +104,11 @@ impl Refusal {
             3 => Refusal::NoNode(reader.u16()?),
             4 => Refusal::NoGroup(reader.u16()?),
             5 => Refusal::Other(take_sentence(reader)?),
+            6 => Refusal::LevelRises {
+                what: take_sentence(reader)?,
+                since: reader.u16()?,
+                level: reader.u16()?,
+            },
             _ => return Err(Malformed("unknown kind of refusal")),
         })
     }

@@ -222,8 +222,7 @@ impl<'r> Restoring<'r> {
             const TRIES: usize = 50;
             let mut reply = self.client.ask(&request)?;
             for _ in 0..TRIES {
-                if !matches!(&reply, Reply::Error(error) if error.ends_with("it rises in a moment, ask again"))
-                {
+                if !matches!(&reply, Reply::Error(error) if error.starts_with("TRYAGAIN LEVEL ")) {
                     break;
                 }
                 std::thread::sleep(Duration::from_millis(200));
