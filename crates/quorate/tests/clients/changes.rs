@@ -290,4 +290,9 @@ fn a_replica_is_refused_what_cannot_be_followed() {
     assert!(ask(&mut client, "PSYNC ? -1").contains("capa eof"));
     assert_eq!(ask(&mut client, "REPLCONF capa eof capa psync2"), "OK");
     assert!(ask(&mut client, "PSYNC ? -1").contains("changes_bytes"));
+    let mut operator = cluster.client(1);
+    assert_eq!(ask(&mut operator, "KEYSPACE CREATE large: storage=disk changes_bytes=1048576"), "OK");
+    assert!(ask(&mut client, "PSYNC ? -1").contains("keyspace 'large:' has values on the disk"));
+    assert_eq!(ask(&mut operator, "KEYSPACE SET large: changes_bytes=0"), "OK");
+    assert!(ask(&mut client, "PSYNC ? -1").contains("changes_bytes"), "that keyspace is left out");
 }
