@@ -35,7 +35,8 @@ pub(crate) struct Wanted {
 /// This node's part in the cluster.
 pub(crate) struct Cluster {
     control: Control,
-    effects: Effects,
+    /// Empty; `None` while what is in it is settled. In a box, since it is handed on for each message.
+    effects: Option<Box<Effects>>,
     /// The state of the control component's records in the log.
     tail: Tail,
     /// Whether the control component was given any input in this turn.
@@ -60,7 +61,7 @@ impl Cluster {
     pub(crate) fn new(control: Control, map_record: Vec<u8>, positions_record: Vec<u8>) -> Cluster {
         Cluster {
             control,
-            effects: Effects::default(),
+            effects: None,
             tail: Tail::new(Durability::Fsync),
             is_due: true,
             wakeup_us: 0,
@@ -116,14 +117,14 @@ impl Cluster {
 
     /// Begins to take part in the control group's work.
     pub(crate) fn start(&mut self, cx: &mut Context) {
-        let mut effects = std::mem::take(&mut self.effects);
+        let mut effects = self.effects.take().unwrap_or_default();
         self.control.start(cx.now, cx.journal.durable(), &mut effects);
         self.settle(cx, effects);
     }
 
     /// Gives an input to the control component, which then ends its turn with this one.
     fn input(&mut self, cx: &mut Context, input: impl FnOnce(&mut Control, Now, &mut Effects)) {
-        let mut effects = std::mem::take(&mut self.effects);
+        let mut effects = self.effects.take().unwrap_or_default();
         input(&mut self.control, cx.now, &mut effects);
         self.is_due = true;
         self.settle(cx, effects);
@@ -176,7 +177,7 @@ impl Cluster {
     /// Ends the control component's turn, if it took part in this one.
     pub(crate) fn flush(&mut self, cx: &mut Context) {
         if std::mem::take(&mut self.is_due) {
-            let mut effects = std::mem::take(&mut self.effects);
+            let mut effects = self.effects.take().unwrap_or_default();
             if cx.is_admitted && self.map_tail.may_leave(self.admission_record) {
                 self.control.log_is_durable(cx.journal.durable());
             }
@@ -187,7 +188,7 @@ impl Cluster {
     }
 
     /// Carries out the effects that the control component has left.
-    fn settle(&mut self, cx: &mut Context, mut effects: Effects) {
+    fn settle(&mut self, cx: &mut Context, mut effects: Box<Effects>) {
         // First, since the end of the log that it holds is from before this start had appended anything.
         if let Some(record) = effects.positions_record.take() {
             self.positions_record = effects.bytes[record].to_vec();
@@ -226,7 +227,7 @@ impl Cluster {
         let is_refused = effects.refused.is_some();
         self.is_removed |= effects.is_removed;
         effects.clear();
-        self.effects = effects;
+        self.effects = Some(effects);
         cx.is_admitted |= is_admitted;
         if is_refused {
             // Another start of this node was admitted, or it lost its storage: it must not take part in anything.

@@ -38,8 +38,15 @@ pub(crate) enum NotLetIn {
 
 /// A call from HTTP to the worker.
 pub(crate) enum Call {
-    /// Runs a command for somebody, in a session that ends with it if so said; the answer is encoded as [`kv::Reply`]s.
-    Command(Whom, ArgumentsBuffer, bool, oneshot::Sender<Vec<u8>>),
+    /// Runs a command for somebody on the keys of a database; the answer is encoded as [`kv::Reply`]s.
+    Command {
+        whom: Whom,
+        database: u8,
+        arguments: ArgumentsBuffer,
+        /// The session ends with the command.
+        is_alone: bool,
+        sender: oneshot::Sender<Vec<u8>>,
+    },
     /// Asks who somebody is, and whether that user may give this command.
     LogIn(Credentials, Option<ArgumentsBuffer>, oneshot::Sender<Result<Vec<u8>, NotLetIn>>),
     /// Some call's answer is no longer awaited.
@@ -139,8 +146,8 @@ impl Bridge {
             let taken = self.calls_taken;
             turn.has_read();
             match call {
-                Call::Command(whom, arguments, is_alone, sender) => {
-                    self.start(&whom, &arguments, is_alone, sender, turn);
+                Call::Command { whom, database, arguments, is_alone, sender } => {
+                    self.start((&whom, database), &arguments, is_alone, sender, turn);
                 }
                 Call::LogIn(credentials, wants, sender) => {
                     // HTTP may have given up.
@@ -166,7 +173,7 @@ impl Bridge {
 
     fn start(
         &mut self,
-        whom: &Whom,
+        (whom, database): (&Whom, u8),
         arguments: &ArgumentsBuffer,
         is_alone: bool,
         sender: oneshot::Sender<Vec<u8>>,
@@ -187,7 +194,7 @@ impl Bridge {
         }
         self.waiting[id.index()] = Some(Waiting { client: id, sender, is_alone });
         let whom = whom.as_ref().map(|whom| (whom.0.as_slice(), whom.1));
-        turn.node.request_for(id, whom, arguments.as_arguments());
+        turn.node.request_for(id, whom, database, arguments.as_arguments());
     }
 
     /// Takes the next call, for a test that answers in the worker's place.

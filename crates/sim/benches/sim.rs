@@ -43,5 +43,9 @@ fn search(criterion: &mut Criterion) {
     }
 }
 
+/// That of the program that people run.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 criterion_group!(benches, calm, search);
 criterion_main!(benches);

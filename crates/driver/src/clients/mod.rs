@@ -125,6 +125,7 @@ impl<S: Socket> Clients<S> {
     /// their arrival, then those that were served and have more. So a client that always has more does not keep the others
     /// waiting.
     pub(crate) fn serve_waiting(&mut self, turn: &mut Turn<'_, impl Clock>) {
+        assert!(self.round.members.is_empty(), "a turn serves all that it has read");
         self.bytes_in_before = turn.counters.client_bytes_in;
         self.round.make_room(turn.buffer.len());
         let mut waiting = std::mem::take(&mut self.waiting);

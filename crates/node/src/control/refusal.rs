@@ -24,7 +24,9 @@ pub enum Refusal {
     #[error("there is no group {0}")]
     NoGroup(u16),
     /// The cluster is not yet at the level that brings something, though all programs know it.
-    #[error("{what} needs level {since}, and the cluster is at level {level}: it rises in a moment, ask again")]
+    #[error(
+        "{what} needs level {since}, and the cluster is at level {level}: it rises in a moment, ask again"
+    )]
     LevelRises {
         /// What is wanted, for people.
         what: String,

@@ -3,14 +3,15 @@
 use super::Node;
 use crate::command;
 use crate::context::work::TURN_NS;
+use crate::databases;
 use crate::output::Output;
 use crate::parameters::request_bytes_max;
 use crate::session::{ClientId, ClientKind, Session};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use wire::resp::Arguments;
 use wire::resp::request::{Limits, ProtocolError};
+use wire::resp::{Arguments, ArgumentsBuffer};
 
 /// What somebody shows who does not come over a client's connection.
 #[derive(Clone, PartialEq, Eq)]
@@ -81,8 +82,15 @@ impl Node {
     }
 
     /// Takes a request that a part of the server, which has the session `client`, makes for a user at an address. Without
-    /// one it is the server's own, and may do everything.
-    pub fn request_for(&mut self, client: ClientId, whom: Option<(&[u8], IpAddr)>, arguments: Arguments<'_>) {
+    /// one it is the server's own, and may do everything. Keys are those of the database with this number.
+    pub fn request_for(
+        &mut self,
+        client: ClientId,
+        whom: Option<(&[u8], IpAddr)>,
+        database: u8,
+        arguments: Arguments<'_>,
+    ) {
+        let chosen = if database == 0 { Ok(0) } else { self.database_for(whom, database) };
         let user = whom.map(|(name, _)| self.cx.users.find(name).cloned());
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
         session.asked_from = whom.map(|(_, from)| from);
@@ -91,7 +99,24 @@ impl Node {
             // The user was removed a moment ago: the request is a stranger's.
             Some(user) => session.become_user(user),
         }
-        self.request(client, arguments);
+        match chosen {
+            Ok(number) => {
+                session.database = number;
+                self.request(client, arguments);
+            }
+            Err(error) => self.cx.answer(client, |replies| replies.error(&error)),
+        }
+    }
+
+    /// The database of a request, if there is one with this number and the user may select it.
+    #[cold]
+    fn database_for(&self, whom: Option<(&[u8], IpAddr)>, database: u8) -> Result<u8, String> {
+        let number = database.to_string();
+        if let Some((user, _)) = whom {
+            let select: ArgumentsBuffer = [&b"SELECT"[..], number.as_bytes()].into_iter().collect();
+            self.may(user, select.as_arguments())?;
+        }
+        databases::named(&self.cx, number.as_bytes())
     }
 
     /// Closes the client that has been connected longest without authenticating, so that strangers do not keep clients

@@ -34,14 +34,15 @@ const says = (page, id, text) =>
 const turnTo = (page, view) => page.click(`.tabs a[href="#${view}"]`);
 
 /** Gives a command as the page does. */
-const run = (page, ...command) =>
-  page.evaluate(async (command) => {
+const run = (page, ...command) => runIn(page, 0, ...command);
+const runIn = (page, database, ...command) =>
+  page.evaluate(async ([database, command]) => {
     const headers = { "Content-Type": "application/json", "X-Quorate": "test" };
     const authorization = sessionStorage.getItem("quorate.authorization");
     if (authorization) headers.Authorization = authorization;
-    const answer = await fetch("/command", { method: "POST", headers, body: JSON.stringify({ command }), credentials: "omit" });
+    const answer = await fetch(`/command?database=${database}`, { method: "POST", headers, body: JSON.stringify({ command }), credentials: "omit" });
     return { status: answer.status, ...(await answer.json()) };
-  }, command);
+  }, [database, command]);
 
 const phases = {
   /** Nobody has a password: everybody is an operator. */
@@ -107,6 +108,19 @@ const phases = {
     await page.click("#dialog-go");
     await until(page, () => document.querySelectorAll("#key-list button").length === 6);
     assert.equal((await run(page, "EXISTS", markup)).reply, 0);
+
+    // Keys of another database.
+    await run(page, "KEYSPACE", "CREATE", "@3");
+    await runIn(page, 3, "SET", "there", "in database three");
+    await turnTo(page, "keyspaces");
+    await page.click('[data-key="browse @3"]');
+    await says(page, "found", "1 key");
+    await open("there");
+    await says(page, "key", "in database three");
+    await page.selectOption("#database", "0");
+    await page.click("#scan-form button");
+    await says(page, "found", "keys");
+    assert.equal(await page.locator("#key-list button", { hasText: "there" }).count(), 0);
 
     // Locks, with owner and who waits (the test has taken them), and slow commands.
     await turnTo(page, "locks");

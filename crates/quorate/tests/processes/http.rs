@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use serde_json::json;
 
-use super::support::{SECRET, Server, connect};
+use super::support::{SECRET, Server, connect, until};
 
 #[test]
 fn values_are_put_read_and_deleted() {
@@ -57,6 +57,34 @@ fn keys_and_values_may_be_any_bytes() {
     // For a deletion, a path with a special meaning is still a key.
     server.json("POST /put HTTP/1.1", r#"{"key": "health", "value": "v"}"#);
     assert_eq!(server.json("DELETE /health HTTP/1.1", "").1["deleted"], true);
+}
+
+#[test]
+fn a_request_may_name_the_database_of_its_keys() {
+    let server = Server::start("", "");
+    let mut client = server.client();
+    until("databases can be made", || client.ask("KEYSPACE CREATE @3") == "+OK");
+    let body = r#"{"key": "k", "value": "in three"}"#;
+    assert_eq!(server.json("POST /put?database=3 HTTP/1.1", body).0, 200);
+    assert_eq!(server.json("GET /get/k?database=3 HTTP/1.1", "").1["value"], "in three");
+    assert_eq!(server.json("GET /get/k HTTP/1.1", "").0, 404, "the next request is on database 0 again");
+    assert_eq!(server.json("GET /get/k?database=0 HTTP/1.1", "").0, 404);
+    let command = "POST /command?database=3 HTTP/1.1\r\nX-Quorate: test";
+    assert_eq!(server.json(command, r#"{"command": ["STRLEN", "k"]}"#).1["reply"], 8);
+    assert_eq!(client.ask("SELECT 3"), "+OK");
+    assert_eq!(client.ask("GET k"), "$8", "it is the same store");
+    assert_eq!(client.line(), "in three");
+    assert_eq!(server.json("DELETE /k?database=3 HTTP/1.1", "").1["deleted"], true);
+    for (query, why) in [("database=4", "no keyspace holds database 4"), ("database=16", "from 0 to 15")] {
+        let (status, told) = server.json(&format!("GET /get/k?{query} HTTP/1.1"), "");
+        assert!(status == 400 && told["error"].as_str().unwrap().contains(why), "{told}");
+    }
+    // Who may not select a database does not reach it in this way.
+    assert_eq!(client.ask("ACL SETUSER ann on >secret ~* +@all -select"), "+OK");
+    let ann = "Authorization: Basic YW5uOnNlY3JldA==";
+    assert_eq!(server.json(&format!("GET /get/k HTTP/1.1\r\n{ann}"), "").0, 404);
+    let (status, told) = server.json(&format!("GET /get/k?database=3 HTTP/1.1\r\n{ann}"), "");
+    assert_eq!((status, &told["code"]), (403, &json!("NOPERM")), "{told}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use node::DATABASES;
 use serde_json::{Map, Value};
 
 use super::answer::Refusal;
@@ -11,7 +12,19 @@ pub(super) fn key_of(encoded: &str, query: Option<&str>) -> Result<Vec<u8>, Refu
     if encoded.is_empty() {
         return Err(Refusal::bad_request("the path names no key"));
     }
-    name_of(encoded, query)
+    match database_of(query)? {
+        Some(_) => name_of(encoded, None),
+        None => name_of(encoded, query),
+    }
+}
+
+/// Returns the number of the database that a query names.
+pub(super) fn database_of(query: Option<&str>) -> Result<Option<u8>, Refusal> {
+    let Some(number) = query.and_then(|query| query.strip_prefix("database=")) else { return Ok(None) };
+    let number = number.parse().ok().filter(|number| *number < DATABASES);
+    number
+        .map(Some)
+        .ok_or_else(|| Refusal::bad_request(format!("database={{N}}: a number from 0 to {}", DATABASES - 1)))
 }
 
 /// Returns the lock that a path names.
@@ -98,6 +111,16 @@ mod tests {
             assert!(key_of(wrong, None).is_err(), "{wrong}");
         }
         assert!(key_of("a", Some("b")).is_err());
+    }
+
+    #[test]
+    fn a_query_may_name_a_database() {
+        assert_eq!(database_of(None).unwrap(), None);
+        assert_eq!(database_of(Some("database=15")).unwrap(), Some(15));
+        assert_eq!(key_of("a", Some("database=3")).unwrap(), b"a");
+        for wrong in ["database=16", "database=", "database=a", "database=3&a"] {
+            assert!(database_of(Some(wrong)).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -38,7 +38,7 @@ use wire::resp::ArgumentsBuffer;
 
 use super::access::{Access, require_json};
 use super::answer::{Answer, Refusal};
-use super::fields::{bytes_of, key_of, named, prefix_of};
+use super::fields::{bytes_of, database_of, key_of, named, prefix_of};
 use super::page;
 use super::{Stage, StageOf};
 use crate::bridge::{Call, Caller, NotLetIn, Whom};
@@ -57,6 +57,8 @@ const BODY_UNIT_BYTES: u64 = 4 << 10;
 pub(super) struct Routes {
     shared: Arc<Shared>,
     whom: Whom,
+    /// The database of the keys that the request names.
+    database: u8,
 }
 
 impl Deref for Routes {
@@ -124,7 +126,7 @@ impl Routes {
             body_units: Semaphore::new(body_units_max as usize),
             body_units_max,
         };
-        Routes { shared: Arc::new(shared), whom: None }
+        Routes { shared: Arc::new(shared), whom: None, database: 0 }
     }
 
     /// Answers one request, from a client at this address.
@@ -152,7 +154,9 @@ impl Routes {
             }
             _ => {
                 let user = self.user(from, &path, &request).await?;
-                let routes = Routes { shared: Arc::clone(&self.shared), whom: Some(Arc::new((user, from))) };
+                let (shared, whom) = (Arc::clone(&self.shared), Some(Arc::new((user, from))));
+                let database = database_of(request.uri().query())?;
+                let routes = Routes { shared, whom, database: database.unwrap_or(0) };
                 Arc::new(routes).answer_client(&path, request).await
             }
         }
@@ -331,8 +335,9 @@ impl Routes {
 
     /// Runs a command. An error reply becomes a [`Refusal`].
     pub(super) async fn command(&self, arguments: ArgumentsBuffer) -> Result<Vec<u8>, Refusal> {
-        let whom = self.whom.clone();
-        let reply = self.ask(|sender| Call::Command(whom, arguments, false, sender)).await?;
+        let (whom, database) = (self.whom.clone(), self.database);
+        let reply =
+            self.ask(|sender| Call::Command { whom, database, arguments, is_alone: false, sender }).await?;
         match Reply::first(&reply) {
             Reply::Error(text) => Err(Refusal::from_node(text)),
             _ => Ok(reply),
@@ -342,8 +347,9 @@ impl Routes {
     /// Runs a command in a session of its own, which ends with it. If the client goes, so does the session.
     pub(super) async fn command_alone(&self, arguments: ArgumentsBuffer) -> Result<Vec<u8>, Refusal> {
         let mut guard = AbandonOnDrop(Some(&self.caller));
-        let whom = self.whom.clone();
-        let reply = self.ask(|sender| Call::Command(whom, arguments, true, sender)).await?;
+        let (whom, database) = (self.whom.clone(), self.database);
+        let reply =
+            self.ask(|sender| Call::Command { whom, database, arguments, is_alone: true, sender }).await?;
         guard.0 = None;
         match Reply::first(&reply) {
             Reply::Error(text) => Err(Refusal::from_node(text)),
@@ -358,7 +364,7 @@ impl Routes {
 
     /// The same, for this node itself, which may do everything.
     pub(super) fn as_node(&self) -> Routes {
-        Routes { shared: Arc::clone(&self.shared), whom: None }
+        Routes { shared: Arc::clone(&self.shared), whom: None, database: self.database }
     }
 
     /// Runs a command that may wait up to `wait` for its answer. The wait ends if the client disconnects.
@@ -369,8 +375,10 @@ impl Routes {
     ) -> Result<Vec<u8>, Refusal> {
         // Dropped with this future, when the connection is gone.
         let mut guard = AbandonOnDrop(Some(&self.caller));
-        let whom = self.whom.clone();
-        let reply = self.ask_for(wait, |sender| Call::Command(whom, arguments, false, sender)).await?;
+        let (whom, database) = (self.whom.clone(), self.database);
+        let reply = self
+            .ask_for(wait, |sender| Call::Command { whom, database, arguments, is_alone: false, sender })
+            .await?;
         guard.0 = None;
         match Reply::first(&reply) {
             Reply::Error(text) => Err(Refusal::from_node(text)),

@@ -75,8 +75,8 @@ const plural = (count, what) => `${number(count)} ${what}${count === 1 ? "" : "s
 const number = (value) => Math.round(value).toLocaleString("en");
 const rate = (value) => (value === null ? "–" : `${value >= 10 || value === 0 ? number(value) : value.toFixed(1)}/s`);
 const nameOf = (prefix) => (prefix === "" ? "default" : prefix);
-// HTTP serves database 0 alone: the keys of another one cannot be shown here.
-const isDatabase = (prefix) => /^@([1-9]|1[0-5])$/.test(prefix);
+/** The number of the database that a keyspace holds; 0 for a keyspace that is a part of database 0. */
+const databaseOf = (prefix) => Number(prefix.match(/^@([1-9]|1[0-5])$/)?.[1] ?? 0);
 
 function bytes(value) {
   const units = [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
@@ -160,7 +160,8 @@ async function ask(path, method = "GET", body = undefined) {
 }
 
 /** Gives a command of the Redis protocol. */
-const run = async (...words) => (await ask("/command", "POST", { command: words })).reply;
+const run = (...words) => runIn(0, ...words);
+const runIn = async (database, ...words) => (await ask(database === 0 ? "/command" : `/command?database=${database}`, "POST", { command: words })).reply;
 const mayEach = async (commands) => (await ask("/may", "POST", { commands }));
 
 /** Asks every node that is up a command, and returns the answers of those that have given one, with their numbers. */
@@ -367,7 +368,7 @@ function done(text) {
 // Views.
 
 const VIEWS = {
-  overview: drawOverview, keyspaces: drawKeyspaces, commands: drawCommands, slow: drawSlow, locks: drawLocks, keys: () => {}, events: drawEvents,
+  overview: drawOverview, keyspaces: drawKeyspaces, commands: drawCommands, slow: drawSlow, locks: drawLocks, keys: drawDatabases, events: drawEvents,
 };
 
 function turn() {
@@ -663,7 +664,7 @@ function keyspaceCard(keyspace) {
   return h("article", { class: "panel keyspace" },
     h("header", {}, h("h2", {}, h("span", { class: "mono" }, nameOf(prefix)), prefix === "" ? " keyspace" : ""),
       h("div", { class: "actions" },
-        isDatabase(prefix) ? null : h("button", { type: "button", "data-key": `browse ${prefix}`, onclick: () => browse(prefix) }, "Keys"),
+        h("button", { type: "button", "data-key": `browse ${prefix}`, onclick: () => browse(prefix) }, "Keys"),
         state.may.change ? h("button", { type: "button", "data-key": `change ${prefix}`, onclick: () => changeKeyspace(prefix) }, "Change") : null,
         state.may.drop && prefix !== "" ? h("button", { type: "button", class: "danger", "data-key": `drop ${prefix}`, onclick: () => dropKeyspace(keyspace) }, "Drop") : null)),
     h("p", { class: "promise" }, `${keyspace.promise}.`),
@@ -897,20 +898,34 @@ async function drawEvents() {
 
 // Keys.
 
-const scan = { cursor: "0", pattern: "*", type: "", seen: new Set(), key: null };
+const scan = { cursor: "0", pattern: "*", type: "", database: 0, seen: new Set(), key: null };
+/** Gives a command on the keys that are shown. */
+const runThere = (...words) => runIn(scan.database, ...words);
 /** So many steps of a scan are made for a press of a button, as long as nothing is found. */
 const STEPS = 20;
 
+/** Lets people choose among the databases that there are. */
+function drawDatabases() {
+  const numbers = [0, ...new Set((state.standing?.keyspaces ?? []).map(({ prefix }) => databaseOf(prefix)).filter((it) => it > 0))].sort((one, other) => one - other);
+  const chosen = $("database").value || "0";
+  if (numbers.join() === [...$("database").options].map(({ value }) => value).join()) return;
+  $("database").replaceChildren(...numbers.map((it) => h("option", { value: it, selected: String(it) === chosen }, it)));
+  $("database-field").hidden = numbers.length === 1;
+}
+
 function browse(prefix) {
+  const database = databaseOf(prefix);
+  drawDatabases();
+  $("database").value = String(database);
   // What stands for something else in a pattern is meant as it is.
-  $("pattern").value = `${prefix.replace(/[*?[\]\\^]/g, "\\$&")}*`;
+  $("pattern").value = database > 0 ? "*" : `${prefix.replace(/[*?[\]\\^]/g, "\\$&")}*`;
   location.hash = "#keys";
   find();
 }
 
 function find(event) {
   event?.preventDefault();
-  Object.assign(scan, { cursor: "0", pattern: $("pattern").value || "*", type: $("type").value, seen: new Set(), key: null });
+  Object.assign(scan, { cursor: "0", pattern: $("pattern").value || "*", type: $("type").value, database: Number($("database").value || 0), seen: new Set(), key: null });
   $("key-list").replaceChildren();
   $("key").replaceChildren();
   return findMore();
@@ -924,7 +939,7 @@ async function findMore() {
   try {
     for (let step = 0; step < STEPS && found < 100; step += 1) {
       const words = ["SCAN", scan.cursor, "MATCH", pattern, "COUNT", "500", ...(type ? ["TYPE", type] : [])];
-      const [cursor, keys] = await run(...words);
+      const [cursor, keys] = await runThere(...words);
       if (seen !== scan.seen) return;
       scan.cursor = shown(cursor);
       for (const key of keys) {
@@ -953,16 +968,16 @@ const VALUE_BYTES = 64 * 1024;
 
 const READERS = {
   string: async (key) => {
-    const length = await run("STRLEN", key);
-    const text = length > VALUE_BYTES ? await run("GETRANGE", key, "0", String(VALUE_BYTES - 1)) : await run("GET", key);
+    const length = await runThere("STRLEN", key);
+    const text = length > VALUE_BYTES ? await runThere("GETRANGE", key, "0", String(VALUE_BYTES - 1)) : await runThere("GET", key);
     return { size: bytes(length), whole: length <= VALUE_BYTES ? text : null, body: [h("pre", { class: "value", tabindex: "0", "aria-label": "value" }, shown(text)),
       length > VALUE_BYTES ? h("p", { class: "small muted" }, `The first ${bytes(VALUE_BYTES)} are shown.`) : null] };
   },
-  hash: async (key) => elements(await run("HLEN", key), "field", ["Field", "Value"], pairsOf(shownOf(await run("HSCAN", key, "0", "COUNT", String(SHOWN))))),
-  set: async (key) => elements(await run("SCARD", key), "member", ["Member"], shownOf(await run("SSCAN", key, "0", "COUNT", String(SHOWN))).map((member) => [member])),
-  list: async (key) => elements(await run("LLEN", key), "element", ["Place", "Element"], (await run("LRANGE", key, "0", String(SHOWN - 1))).map((element, place) => [place, element])),
-  zset: async (key) => elements(await run("ZCARD", key), "member", ["Member", "Score"], flatPairs(await run("ZRANGE", key, "0", String(SHOWN - 1), "WITHSCORES"))),
-  stream: async (key) => elements(await run("XLEN", key), "entry", ["Id", "Fields"], (await run("XREVRANGE", key, "+", "-", "COUNT", String(SHOWN)))
+  hash: async (key) => elements(await runThere("HLEN", key), "field", ["Field", "Value"], pairsOf(shownOf(await runThere("HSCAN", key, "0", "COUNT", String(SHOWN))))),
+  set: async (key) => elements(await runThere("SCARD", key), "member", ["Member"], shownOf(await runThere("SSCAN", key, "0", "COUNT", String(SHOWN))).map((member) => [member])),
+  list: async (key) => elements(await runThere("LLEN", key), "element", ["Place", "Element"], (await runThere("LRANGE", key, "0", String(SHOWN - 1))).map((element, place) => [place, element])),
+  zset: async (key) => elements(await runThere("ZCARD", key), "member", ["Member", "Score"], flatPairs(await runThere("ZRANGE", key, "0", String(SHOWN - 1), "WITHSCORES"))),
+  stream: async (key) => elements(await runThere("XLEN", key), "entry", ["Id", "Fields"], (await runThere("XREVRANGE", key, "+", "-", "COUNT", String(SHOWN)))
     .map(([id, fields]) => [id, fields ? pairsOf(fields).map(([name, value]) => `${shown(name)} = ${shown(value)}`).join("\n") : ""])),
 };
 const shownOf = ([, list]) => list;
@@ -984,9 +999,9 @@ async function openKey(key, button) {
   const view = (...children) => scan.key === key && $("key").replaceChildren(h("article", { class: "panel" }, ...children.flat(2).filter(Boolean)));
   const title = h("h2", {}, shown(key));
   try {
-    const type = await run("TYPE", name);
+    const type = await runThere("TYPE", name);
     if (type === "none") return view(h("header", {}, title), h("p", { class: "muted" }, "It does not exist any more."));
-    const optional = (...words) => run(...words).catch((error) => { if (error.status === 401) throw error; return null; });
+    const optional = (...words) => runThere(...words).catch((error) => { if (error.status === 401) throw error; return null; });
     const [ttl, memory, { may }, read] = await Promise.all([
       optional("PTTL", name), optional("MEMORY", "USAGE", name),
       mayEach([["DEL", name], ["SET", name, "x"], ["PEXPIRE", name, "1"]]),
@@ -1016,7 +1031,7 @@ function editKey(key, value, again) {
   dialog({
     title: `Edit ${shown(key)}`, go: "Store", body: [field("value", "Value", text, "Its expiry stays. Refused if the value has changed meanwhile.")],
     act: async () => {
-      const stored = await run("SET", word(key), text.value, "IFEQ", value, "KEEPTTL");
+      const stored = await runThere("SET", word(key), text.value, "IFEQ", value, "KEEPTTL");
       if (stored === null) throw new Refused(0, "CHANGED", "somebody else has changed it meanwhile; close this and open the key again");
       done(`${shown(key)} was stored.`);
       again();
@@ -1030,7 +1045,7 @@ function expireKey(key, ttl, again) {
     body: [field("seconds", "Seconds from now", input(ttl > 0 ? String(Math.ceil(ttl / 1000)) : "", { inputmode: "numeric", pattern: "[0-9]*" }), "Empty: it does not expire.")],
     act: async (form) => {
       const seconds = String(form.get("seconds")).trim();
-      await (seconds === "" ? run("PERSIST", word(key)) : run("EXPIRE", word(key), seconds));
+      await (seconds === "" ? runThere("PERSIST", word(key)) : runThere("EXPIRE", word(key), seconds));
       done(`The expiry of ${shown(key)} was set.`);
       again();
     },
@@ -1041,7 +1056,7 @@ function deleteKey(key, button) {
   dialog({
     title: `Delete ${shown(key)}`, go: "Delete", isDanger: true, body: [h("p", {}, "The key and its value are removed from all replicas. There is no way back.")],
     act: async () => {
-      await run("DEL", word(key));
+      await runThere("DEL", word(key));
       button?.closest("li")?.remove();
       $("key").replaceChildren();
       done(`${shown(key)} was deleted.`);
