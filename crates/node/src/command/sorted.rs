@@ -145,13 +145,18 @@ impl RangeOptions {
         mut index: usize,
         takes_scores: bool,
     ) -> Result<RangeOptions, CommandError> {
+        // With this length, a range of ranks may have `LIMIT`, which means nothing then.
+        const NO_BOUND: i64 = -1;
+        let mut bounds = false;
         while let Some(option) = arguments.get(index) {
             if takes_scores && is(option, "WITHSCORES") {
                 self.with_scores = true;
             } else if is(option, "LIMIT") && index + 2 < arguments.len() {
                 // Nothing is left of what begins at a negative offset, and all of what has a negative length.
-                let most = |index| integer(arguments, index).map(|it| u32::try_from(it).unwrap_or(u32::MAX));
-                self.limit = Some((most(index + 1)?, most(index + 2)?));
+                let most = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
+                let (skip, count) = (integer(arguments, index + 1)?, integer(arguments, index + 2)?);
+                self.limit = Some((most(skip), most(count)));
+                bounds = count != NO_BOUND;
                 index += 2;
             } else if self.is_reverse.is_none() && is(option, "REV") {
                 self.is_reverse = Some(true);
@@ -165,8 +170,11 @@ impl RangeOptions {
             index += 1;
         }
         let by = self.by.unwrap_or(By::Rank);
-        if self.limit.is_some() && by == By::Rank {
-            return Err(CommandError::LimitByRank);
+        if by == By::Rank {
+            if bounds {
+                return Err(CommandError::LimitByRank);
+            }
+            self.limit = None;
         }
         if self.with_scores && by == By::Member {
             return Err(CommandError::ScoresByMember);

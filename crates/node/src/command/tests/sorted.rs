@@ -86,6 +86,11 @@ fn what_is_wrong_with_a_command_on_sorted_sets_is_said_as_in_redis() {
             "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
         ),
         (
+            "ZRANGE z 0 1 limit 0 -2",
+            "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
+        ),
+        ("ZRANGE z x 1 limit 5 -1", integer),
+        (
             "ZRANGE z 0 1 bylex withscores",
             "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
         ),

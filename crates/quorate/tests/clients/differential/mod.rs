@@ -7,7 +7,7 @@
 //!
 //! Seeds: a run of the tests takes some seconds and the same programs each time. To look for longer, with a seed from the
 //! clock: `QUORATE_DIFFERENTIAL_MINUTES=60 cargo test -p quorate --test clients differential -- --nocapture`.
-//! `QUORATE_DIFFERENTIAL_SEED` chooses another seed.
+//! `QUORATE_DIFFERENTIAL_SEED` chooses another seed, and `QUORATE_DIFFERENTIAL_PROGRAM` one program of it.
 
 mod compare;
 mod reply;
@@ -230,7 +230,12 @@ fn random_programs_get_the_replies_of_redis() {
         None => 1,
         Some(_) => std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_secs()),
     });
-    let programs = if minutes.is_some() { usize::MAX } else { 600 };
+    let only = number("QUORATE_DIFFERENTIAL_PROGRAM").map(|only| only as usize);
+    let programs = match (only, minutes) {
+        (Some(only), _) => only + 1,
+        (None, Some(_)) => usize::MAX,
+        (None, None) => 600,
+    };
     let time = Duration::from_secs(minutes.map_or(300, |minutes| minutes * 60));
     println!("seed {seed}");
 
@@ -238,7 +243,7 @@ fn random_programs_get_the_replies_of_redis() {
     let begin = Instant::now();
     // By the name of the command that was answered differently.
     let mut found: BTreeMap<String, String> = BTreeMap::new();
-    let mut count = 0;
+    let mut count = only.unwrap_or(0);
     while count < programs && begin.elapsed() < time && found.len() < SHOWN_MAX {
         let mut random = Random(seed.wrapping_mul(1 << 32).wrapping_add(count as u64));
         let resp: &[u8] = if random.percent(50) { b"2" } else { b"3" };
