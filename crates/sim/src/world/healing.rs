@@ -104,9 +104,10 @@ impl World {
                 }
             }
             Phase::Answering { by } => {
-                if self.clients.iter().all(Client::is_satisfied) {
+                let mut waiting = self.clients.iter().filter(|client| !client.is_satisfied()).peekable();
+                if waiting.peek().is_none() {
                     self.enter(Phase::Readying { by: now + READY_US, next: Next::Missing });
-                } else if now >= by {
+                } else if waiting.any(|client| now >= by + self.refusals_us(client.node)) {
                     self.complain_of_clients("after everything healed");
                 }
             }
@@ -195,6 +196,14 @@ impl World {
         let has_waits = self.scenario.spaces.iter().any(|space| space.kinds.iter().any(waits));
         let waits_us = if has_waits { self.scenario.pipeline * WAIT_MS_MAX * MS } else { 0 };
         self.now + ANSWER_US + waits_us + self.parts_us()
+    }
+
+    /// How much longer clients of a node may have to wait that has lost its disk, and is not admitted: it refuses a request
+    /// after the command's timeout, and a transaction is asked for once those before it have been answered.
+    fn refusals_us(&self, place: Place) -> u64 {
+        let transacts = |space: &Space| space.kinds.contains(&Kind::Transact);
+        let is_slow = self.hosts[usize::from(place)].is_lost && self.scenario.spaces.iter().any(transacts);
+        if is_slow { self.scenario.pipeline * self.scenario.command_timeout_ms * MS } else { 0 }
     }
 
     /// Ends all faults for good.
