@@ -1,7 +1,7 @@
 //! Sends spans to a collector: OTLP over HTTP, with bodies in JSON
 //! (<https://opentelemetry.io/docs/specs/otlp/#otlphttp>), in a thread of its own.
 //!
-//! The worker hands spans over and waits for nothing. What the collector does not take is dropped, and counted.
+//! The worker hands spans over and never waits. Spans that the collector does not take are dropped and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ const GATHERED_FOR: Duration = Duration::from_millis(500);
 /// How long the collector may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a collector is left alone that did not take spans. Those that end meanwhile are dropped.
+/// How long to wait after a failure before trying again. Spans that end in the meantime wait in the channel, as far as they fit.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// At the node's end, what is left gets so long.

@@ -174,7 +174,7 @@ impl<S: Socket> Connection<S> {
         self.has_unread && is_at_start && turn.node.wants_input(self.id)
     }
 
-    /// Reads what has arrived, to be given to [`Connection::take_arrived`]. Returns how many bytes that are, and what came of
+    /// Reads what has arrived, to be given to [`Connection::take_arrived`]. Returns how many bytes that are, and the outcome of
     /// parsing the first request, or `None` if nothing has arrived.
     pub(super) fn read_ahead<C>(
         &mut self,
@@ -195,7 +195,7 @@ impl<S: Socket> Connection<S> {
         matches!(first, Ok(Progress::Complete { .. })).then(|| self.parser.arguments(arrived))
     }
 
-    /// Gives the node what has been read ahead, and goes on as [`Connection::take_input`] does. `first`: what came of
+    /// Gives the node what has been read ahead, and goes on as [`Connection::take_input`] does. `first`: the outcome of
     /// parsing the first request.
     pub(super) fn take_arrived(
         &mut self,
@@ -209,7 +209,8 @@ impl<S: Socket> Connection<S> {
         );
         self.is_read_ahead = false;
         self.parse_arrived(arrived, Some(first), turn);
-        if self.has_more_input() { self.take_input(turn) } else { Standing::Waits }
+        // What the node did not want now is not parsed once more in this turn.
+        if self.has_unread { self.take_input(turn) } else { Standing::Waits }
     }
 
     /// Whether a large request has begun, and has room for a full read.
@@ -227,7 +228,7 @@ impl<S: Socket> Connection<S> {
         read
     }
 
-    /// Parses what has just been read into a buffer that others use too. `first`: what came of parsing its first request, if
+    /// Parses what has just been read into a buffer that others use too. `first`: the outcome of parsing its first request, if
     /// that has been done.
     fn parse_arrived(&mut self, arrived: &[u8], first: Option<Parsed>, turn: &mut Turn<'_, impl Clock>) {
         if !self.input.is_empty() {
@@ -285,7 +286,7 @@ impl<S: Socket> Connection<S> {
     }
 
     /// Gives the node every complete request in `bytes` that it wants. Returns how many bytes these took, and the least
-    /// number of bytes that the incomplete request still needs. `parsed`: what came of parsing the first one, if that has
+    /// number of bytes that the incomplete request still needs. `parsed`: the outcome of parsing the first one, if that has
     /// been done.
     fn parse(
         &mut self,

@@ -1,7 +1,7 @@
 //! Clients that are read together, before any of their requests is carried out.
 //!
-//! So that what their requests need can be loaded from memory all at once, as it is for the requests of one pipeline
-//! ([`crate::look_ahead`]), and the time is looked at once for all of them.
+//! What their requests need is then loaded from memory all at once, as it is for the requests of one pipeline
+//! ([`crate::look_ahead`]), and the clock is read once for all of them.
 
 use std::ops::Range;
 
@@ -9,13 +9,13 @@ use crate::look_ahead::LookAhead;
 use node::ClientId;
 use wire::resp::{Progress, ProtocolError};
 
-/// What came of parsing a connection's first request.
+/// The outcome of parsing a connection's first request.
 pub(super) type Parsed = Result<Progress, ProtocolError>;
 
 /// A client that has been read, and whose input the node has not been given.
 pub(super) struct Member {
     pub(super) id: ClientId,
-    /// Its input in the round's buffer: more than nothing.
+    /// Where its input is in the round's buffer. Not empty.
     pub(super) bytes: Range<usize>,
     /// Its first request.
     pub(super) first: Parsed,
@@ -58,6 +58,7 @@ impl Round {
 
     /// Adds a client whose input has been read to where there was room.
     pub(super) fn add(&mut self, id: ClientId, bytes: Range<usize>, first: Parsed) {
+        assert!(!bytes.is_empty(), "a client is in the round because it has sent something");
         assert_eq!(bytes.start, self.filled(), "input is read behind that of others");
         self.members.push(Member { id, bytes, first });
     }

@@ -364,7 +364,7 @@ impl Routes {
 
     /// The same, for this node itself, which may do everything.
     pub(super) fn as_node(&self) -> Routes {
-        Routes { shared: Arc::clone(&self.shared), whom: None, database: self.database }
+        Routes { shared: Arc::clone(&self.shared), whom: None, database: 0 }
     }
 
     /// Runs a command that may wait up to `wait` for its answer. The wait ends if the client disconnects.
