@@ -9,7 +9,7 @@
 //! incomplete at the end of what was read is copied to the connection. A large request is thus copied once more than if it
 //! were read in place; that costs as much as clearing the place for it would have cost.
 //!
-//! Several clients are read before the first one's requests are carried out: see [`round`].
+//! Several clients are read before the first one's requests are carried out: see the module `round`.
 
 mod connection;
 mod round;
