@@ -4,37 +4,13 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use wire::resp::client::{Reply, put_request};
 
 use super::stream::Stream;
 use super::tls::Tls;
 
-/// Longest line of a reply, in bytes.
+/// Longest line that is no reply, in bytes.
 const LINE_BYTES: u64 = 1 << 16;
-
-/// Deepest nesting of a reply's arrays.
-const DEPTH: usize = 8;
-
-/// A reply.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Reply {
-    Status(String),
-    Error(String),
-    Integer(i64),
-    Bulk(Vec<u8>),
-    Null,
-    Array(Vec<Reply>),
-}
-
-impl Reply {
-    /// The bytes of a string.
-    pub(crate) fn bytes(self) -> Option<Vec<u8>> {
-        match self {
-            Reply::Bulk(bytes) => Some(bytes),
-            Reply::Status(text) => Some(text.into_bytes()),
-            _ => None,
-        }
-    }
-}
 
 /// The server serves nobody without a password, and there was none.
 #[derive(Debug)]
@@ -52,16 +28,6 @@ impl std::error::Error for WantsPassword {}
 pub(crate) struct Client {
     stream: BufReader<Stream>,
     out: Vec<u8>,
-}
-
-/// Appends a request.
-pub(crate) fn put_request(words: &[&[u8]], out: &mut Vec<u8>) {
-    let _ = write!(out, "*{}\r\n", words.len());
-    for word in words {
-        let _ = write!(out, "${}\r\n", word.len());
-        out.extend_from_slice(word);
-        out.extend_from_slice(b"\r\n");
-    }
 }
 
 impl Client {
@@ -109,7 +75,7 @@ impl Client {
 
     /// Reads the next reply.
     pub(crate) fn reply(&mut self) -> Result<Reply> {
-        self.read(0).context("the connection is lost")
+        Reply::read(&mut self.stream).context("the connection is lost")
     }
 
     /// Reads a line that is no reply, after empty ones, by which a server shows that it lives.
@@ -128,34 +94,5 @@ impl Client {
     /// Gives back the connection, and what was read of it already.
     pub(crate) fn into_parts(self) -> (Vec<u8>, Stream) {
         (self.stream.buffer().to_vec(), self.stream.into_inner())
-    }
-
-    fn read(&mut self, depth: usize) -> Result<Reply> {
-        let mut line = Vec::new();
-        (&mut self.stream).take(LINE_BYTES).read_until(b'\n', &mut line)?;
-        let Some((kind, rest)) = line.strip_suffix(b"\r\n").and_then(<[u8]>::split_first) else {
-            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-        };
-        let text = String::from_utf8_lossy(rest).into_owned();
-        let length = || text.parse::<i64>();
-        Ok(match kind {
-            b'+' => Reply::Status(text),
-            b'-' => Reply::Error(text),
-            b':' => Reply::Integer(length()?),
-            b'$' | b'*' if length()? < 0 => Reply::Null,
-            b'$' => {
-                let (length, mut bytes) = (length()? as u64, Vec::new());
-                (&mut self.stream).take(length + 2).read_to_end(&mut bytes)?;
-                if bytes.len() as u64 != length + 2 {
-                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-                }
-                bytes.truncate(length as usize);
-                Reply::Bulk(bytes)
-            }
-            b'*' if depth < DEPTH => {
-                Reply::Array((0..length()?).map(|_| self.read(depth + 1)).collect::<Result<_>>()?)
-            }
-            _ => bail!("it sends what is no reply"),
-        })
     }
 }

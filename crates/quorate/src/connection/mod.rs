@@ -6,10 +6,11 @@ mod client;
 mod stream;
 mod tls;
 
+pub(crate) use client::Client;
 use client::WantsPassword;
-pub(crate) use client::{Client, Reply, put_request};
 pub(crate) use stream::Stream;
 pub(crate) use tls::{FOR_CLUSTERS, FOR_OLD_SERVERS, Tls, Trust};
+pub(crate) use wire::resp::client::{Reply, put_request};
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -13,10 +13,11 @@ use rdb::file::FileReader;
 use rdb::{Kind, Source};
 
 use super::live::{self, LiveArgs};
-use super::snapshot::{self, Rules, Sink};
-use super::{Destination, Progress, Refusals, functions, log, select};
+use super::{Progress, Refusals, functions, log, select};
 use crate::cluster::say;
 use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request};
+use contents::keys::{self, Destination, Rules, Sink};
+use contents::{commands, requests};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -241,7 +242,7 @@ impl Importer {
             let mut keys = FileReader::new(reader)?;
             self.file_bytes = length;
             let rules = std::mem::take(&mut self.rules);
-            let outcome = snapshot::read(&mut keys, &rules, self);
+            let outcome = keys::read(&mut keys, &rules, self);
             self.rules = rules;
             outcome?;
             at = keys.source().at();
@@ -253,10 +254,10 @@ impl Importer {
     fn read_log(&mut self, mut source: Source<BufReader<File>>, length: u64) -> Result<()> {
         let mut database = 0_u64;
         while source.at() < length {
-            let item = log::item(&mut source)?;
+            let item = commands::item(&mut source)?;
             let keys = self.taken.values().sum::<u64>() + self.commands;
             self.progress.show(keys, Some(source.at() as f64 / length as f64));
-            let log::Item::Command(words) = item else { continue };
+            let commands::Item::Command(words) = item else { continue };
             let Some(name) = words.first() else { continue };
             let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
             if is("SELECT") {
@@ -430,24 +431,13 @@ impl Sink for Importer {
     }
 
     fn text(&mut self, key: &[u8], deadline_ms: Option<u64>, text: &[u8]) -> Result<()> {
-        let deadline = deadline_ms.map(|deadline| deadline.to_string());
-        let mut words = vec![&b"SET"[..], key, text];
-        if let Some(deadline) = &deadline {
-            words.extend([&b"PXAT"[..], deadline.as_bytes()]);
-        }
-        if !self.replaces {
-            words.push(b"NX");
-        }
-        self.send(&words, key, Purpose::Whole(Kind::String))
+        let request = requests::text(key, deadline_ms, text, self.replaces);
+        self.send_request(&request, key, Purpose::Whole(Kind::String))
     }
 
     fn payload(&mut self, key: &[u8], deadline_ms: Option<u64>, kind: Kind, payload: &[u8]) -> Result<()> {
-        let deadline = deadline_ms.unwrap_or(0).to_string();
-        let mut words = vec![&b"RESTORE"[..], key, deadline.as_bytes(), payload, b"ABSTTL"];
-        if self.replaces {
-            words.push(b"REPLACE");
-        }
-        self.send(&words, key, Purpose::Whole(kind))
+        let request = requests::payload(key, deadline_ms, payload, self.replaces);
+        self.send_request(&request, key, Purpose::Whole(kind))
     }
 
     fn begin_pieces(&mut self, key: &[u8]) -> Result<bool> {
@@ -468,7 +458,7 @@ impl Sink for Importer {
 
     fn end_pieces(&mut self, key: &[u8], deadline_ms: Option<u64>, kind: Kind) -> Result<()> {
         if let Some(deadline) = deadline_ms {
-            self.send(&[b"PEXPIREAT", key, deadline.to_string().as_bytes()], key, Purpose::Piece)?;
+            self.send_request(&requests::deadline(key, deadline), key, Purpose::Piece)?;
         }
         self.flush()?;
         match (self.failed.take(), &mut self.client) {

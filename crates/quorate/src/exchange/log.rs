@@ -1,10 +1,8 @@
-//! Append-only files: their manifest, and the commands in them.
+//! The files of an append-only log, as its manifest names them.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rdb::{Fault, Source};
 
 /// The files of a folder of append-only files, in the order in which they are read.
 pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -47,65 +45,4 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let files: Vec<PathBuf> = base.into_iter().chain(increments.into_iter().map(|(_, file)| file)).collect();
     ensure!(!files.is_empty(), "{} names no file", manifest.display());
     Ok(files)
-}
-
-/// Most words of a command, and longest word.
-const WORDS: usize = 1 << 20;
-const WORD_BYTES: u64 = 512 << 20;
-
-/// What stands in an append-only file.
-pub(super) enum Item {
-    /// The words of a command.
-    Command(Vec<Vec<u8>>),
-    /// What stands behind `#`, such as the time at which the commands behind it were written.
-    Remark(Vec<u8>),
-}
-
-/// Reads what comes next.
-///
-/// # Errors
-/// [`Fault`] if the bytes are neither.
-pub(super) fn item<R: Read>(source: &mut Source<R>) -> Result<Item, Fault> {
-    let line = line(source)?;
-    match line.split_first() {
-        Some((b'#', remark)) => Ok(Item::Remark(remark.to_vec())),
-        Some((b'*', count)) => {
-            let count = number(count, WORDS as u64).ok_or_else(|| damaged(source))?;
-            Ok(Item::Command((0..count).map(|_| word(source)).collect::<Result<_, Fault>>()?))
-        }
-        _ => Err(damaged(source)),
-    }
-}
-
-fn damaged<R: Read>(source: &Source<R>) -> Fault {
-    Fault::Damaged(rdb::Damaged { at: source.at(), why: "this is no command" })
-}
-
-fn number(text: &[u8], most: u64) -> Option<u64> {
-    std::str::from_utf8(text).ok()?.parse().ok().filter(|number| *number <= most)
-}
-
-fn word<R: Read>(source: &mut Source<R>) -> Result<Vec<u8>, Fault> {
-    let line = line(source)?;
-    let length = line.strip_prefix(b"$").and_then(|text| number(text, WORD_BYTES));
-    let length = length.ok_or_else(|| damaged(source))?;
-    let mut bytes = Vec::new();
-    source.bytes(length, &mut bytes)?;
-    if source.array()? == *b"\r\n" { Ok(bytes) } else { Err(damaged(source)) }
-}
-
-fn line<R: Read>(source: &mut Source<R>) -> Result<Vec<u8>, Fault> {
-    const BYTES: usize = 100;
-    let mut line = Vec::new();
-    loop {
-        match source.byte()? {
-            b'\n' => break,
-            byte if line.len() < BYTES => line.push(byte),
-            _ => return Err(damaged(source)),
-        }
-    }
-    if line.last() == Some(&b'\r') {
-        line.pop();
-    }
-    Ok(line)
 }

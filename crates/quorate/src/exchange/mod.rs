@@ -1,8 +1,10 @@
 //! `quorate import` and `quorate export`: keys come from files of Redis, and go into them. `quorate backup` and `quorate restore`:
 //! all of a cluster goes into files, and into another cluster.
 //!
-//! Reading order: [`mod@import`] (which files, and the report), [`snapshot`] (keys of a file), [`pieces`] (values as commands),
-//! [`log`] (append-only files), [`live`] (a running server), [`mod@export`], [`mod@backup`].
+//! What is no matter of connections and files, such as how a value is read and which commands store it, is in [`contents`].
+//!
+//! Reading order: [`mod@import`] (which files, and the report), [`log`] (append-only files), [`live`] (a running server),
+//! [`mod@export`], [`mod@backup`].
 
 mod backup;
 mod export;
@@ -10,19 +12,16 @@ mod functions;
 mod import;
 mod live;
 mod log;
-mod pieces;
-mod snapshot;
 
 pub(crate) use backup::{BackupArgs, RestoreArgs};
 pub(crate) use export::ExportArgs;
 pub(crate) use import::ImportArgs;
 
-use std::borrow::Cow;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use node::{DATABASES, database_named};
+use node::DATABASES;
 
 use crate::connection::{Client, Reply};
 
@@ -56,37 +55,6 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<()> {
 /// A sentence that says what was not restored.
 pub(crate) fn restore(args: &RestoreArgs) -> Result<()> {
     backup::restore(args)
-}
-
-/// Where the keys of a database go.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Destination {
-    /// A database of the cluster.
-    database: u8,
-    /// What is put in front of their names.
-    prefix: Vec<u8>,
-}
-
-impl Destination {
-    /// What `--database NUMBER=PREFIX` names, and where the keys of a keyspace with this prefix are: `@N` is a database.
-    fn named(prefix: &str) -> Destination {
-        match database_named(prefix.as_bytes()) {
-            0 => Destination { database: 0, prefix: prefix.into() },
-            database => Destination { database, prefix: Vec::new() },
-        }
-    }
-
-    /// Where the keys of a keyspace are, under the names that they have.
-    fn of_keyspace(prefix: &str) -> Destination {
-        Destination { database: database_named(prefix.as_bytes()), prefix: Vec::new() }
-    }
-
-    fn name<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
-        match self.prefix.is_empty() {
-            true => Cow::Borrowed(key),
-            false => Cow::Owned([&self.prefix, key].concat()),
-        }
-    }
 }
 
 /// Has a connection select a database of the cluster.

@@ -1,6 +1,7 @@
 //! The Redis serialization protocol, versions 2 and 3.
 
 pub mod arguments;
+pub mod client;
 mod inline;
 pub mod reply;
 pub mod request;

@@ -1,17 +1,14 @@
 //! `quorate backup` and `quorate restore`: all of a cluster as files, and back into another cluster.
 //!
 //! Reading order: [`store`] (where files are), [`manifest`] (what a backup consists of), [`backups`] (which there are),
-//! [`files`] (checksums), [`changes`] (a form of file), [`take`] (makes a backup), [`state`] (what a shard held at a moment),
-//! [`choose`] (which files show a moment), [`mod@restore`], [`moment`] (times as text).
+//! [`files`] (checksums), [`take`] (makes a backup), [`choose`] (which files show a moment), [`mod@restore`], [`moment`] (times as text).
 
 mod backups;
-mod changes;
 mod choose;
 mod files;
 mod manifest;
 mod moment;
 mod restore;
-mod state;
 mod store;
 mod take;
 

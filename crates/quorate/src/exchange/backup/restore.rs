@@ -7,6 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
+use contents::changes;
+use contents::digest::digest;
+use contents::keys::{self, Destination, Rules, Sink};
+use contents::state::State;
 use node::control::ClusterMap;
 use node::database_named;
 use rdb::file::FileReader;
@@ -14,15 +18,13 @@ use rdb::write::{put_text, tag};
 use rdb::{Kind, payload};
 
 use super::super::import::{Importer, string_bytes_max};
-use super::super::live::{Compare, digest};
-use super::super::snapshot::{self, Rules, Sink};
-use super::super::{Destination, Progress, key_count, select};
+use super::super::live::Compare;
+use super::super::{Progress, key_count, select};
 use super::backups::Backups;
 use super::choose::{self, Chosen, Plan};
 use super::manifest::{Keyspace, Shard};
-use super::state::State;
+use super::moment;
 use super::take::storages;
-use super::{changes, moment};
 use crate::cluster::say;
 use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, map_of, put_request};
 
@@ -308,7 +310,7 @@ impl<'r> Restoring<'r> {
         if !has_changes {
             return read(keys, &rules, &mut self.sampler).with_context(name);
         }
-        let mut state = State::new();
+        let mut state = State::default();
         // Nothing has expired, however long ago that was.
         let all = Rules { expired_ms: 0, string_bytes_max: usize::MAX, ..rules.clone() };
         read(keys, &all, &mut state).and_then(|()| state.check()).with_context(name)?;
@@ -316,7 +318,7 @@ impl<'r> Restoring<'r> {
             let name = || place.name_of(&file.path);
             let open = place.read(&file.path, &file.sums)?;
             let mut reader = changes::Reader::new(open, file.sums.bytes, file.from).with_context(name)?;
-            while let Some(record) = reader.next().with_context(name)? {
+            while let Some(record) = reader.record().with_context(name)? {
                 // Times may go back a little; versions never do. So the moment is before the first record that is later.
                 if record.time_ms > chosen.until_ms {
                     break 'files;
@@ -394,7 +396,7 @@ impl<'r> Restoring<'r> {
 /// Reads a file of keys to its end.
 fn read(from: impl Read, rules: &Rules, sink: &mut impl Sink) -> Result<()> {
     let mut file = FileReader::new(from)?;
-    snapshot::read(&mut file, rules, sink)?;
+    keys::read(&mut file, rules, sink)?;
     // The last checksum is compared at the end.
     let behind = std::io::copy(&mut file.into_inner(), &mut std::io::sink())?;
     ensure!(behind == 0, "there are {behind} bytes behind its end");

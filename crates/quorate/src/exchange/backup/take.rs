@@ -9,6 +9,7 @@ use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use contents::changes::{self, Record, Versions, word};
 use node::control::{ClusterMap, KeyspaceEntry};
 use node::database_named;
 use rdb::file::{FileReader, Item};
@@ -19,7 +20,6 @@ use server::status::report::Report;
 use super::super::export::scanned;
 use super::super::{Progress, select};
 use super::backups::Backups;
-use super::changes::{self, Record};
 use super::files::{Sums, Writer};
 use super::manifest::{ChangeFile, Cluster, FORMAT, KeyFile, Keyspace, Manifest, Shard};
 use super::moment;
@@ -498,24 +498,11 @@ impl From<anyhow::Error> for Broken {
     }
 }
 
-/// The versions of a keyspace's groups, in one word.
-fn word(versions: &Said) -> String {
-    versions.iter().map(|(group, version)| format!("{group}-{version}")).collect::<Vec<_>>().join(",")
-}
-
-fn versions(word: &str) -> Option<Said> {
-    let one = |part: &str| {
-        let (group, version) = part.split_once('-')?;
-        Some((group.parse().ok()?, version.parse().ok()?))
-    };
-    word.split(',').map(one).collect()
-}
-
 impl Taking<'_> {
     /// Adds all changes behind those that an earlier backup has, up to what the leaders have applied now.
     fn changes(&mut self, source: &mut Source, prefix: &str, before: &[Shard]) -> Result<Vec<Shard>, Broken> {
         let until_ms = source.time_ms()?;
-        let mut at: Said = before.iter().map(|shard| (shard.group, shard.reached())).collect();
+        let mut at: Versions = before.iter().map(|shard| (shard.group, shard.reached())).collect();
         let goals = source.goals(prefix, &at)?;
         let mut files: Vec<Option<(Writer, u64)>> = at.iter().map(|_| None).collect();
         let mut patience = Instant::now() + PATIENCE;
@@ -538,7 +525,8 @@ impl Taking<'_> {
                 Reply::Error(error) => return Err(anyhow!("{error}").into()),
                 reply => reply,
             };
-            let (reached, records) = parsed(reply).context("KEYSPACE CHANGES answers with what is none")?;
+            let (reached, records) =
+                changes::of_reply(reply).context("KEYSPACE CHANGES answers with what is none")?;
             for (said, record) in records {
                 let place = said.iter().zip(&at).position(|(said, at)| said.0 == at.0 && said.1 > at.1);
                 let place = place.context("a change has a version that is not behind those before")?;
@@ -593,15 +581,12 @@ impl Taking<'_> {
     }
 }
 
-/// Versions of a keyspace's groups.
-type Said = Vec<(u16, u64)>;
-
 /// What a node has of a keyspace.
 struct Holding {
     /// The shards that it leads.
     leads: BTreeSet<usize>,
     /// What it has applied.
-    applied: Said,
+    applied: Versions,
 }
 
 impl Source {
@@ -609,7 +594,7 @@ impl Source {
     ///
     /// # Errors
     /// A shard has no leader that can be asked.
-    fn goals(&self, prefix: &str, at: &Said) -> Result<Said> {
+    fn goals(&self, prefix: &str, at: &Versions) -> Result<Versions> {
         let until = Instant::now() + PATIENCE;
         loop {
             let mut last = anyhow!("no node that was asked leads it");
@@ -643,7 +628,7 @@ impl Source {
             bail!("KEYSPACE CHANGES answers with no list")
         };
         let said = parts.into_iter().next().and_then(Reply::bytes).unwrap_or_default();
-        let applied = versions(&String::from_utf8_lossy(&said)).context("it says no version")?;
+        let applied = changes::versions(&String::from_utf8_lossy(&said)).context("it says no version")?;
         let led = report.keyspaces.iter().filter(|it| it.prefix == prefix && it.role == "leader" && it.ready);
         Ok(Holding { leads: led.map(|it| usize::from(it.shard)).collect(), applied })
     }
@@ -651,7 +636,7 @@ impl Source {
 
 /// For each group the greatest version that a node has applied, or `at`; or the first shard whose leader is not among the
 /// nodes: the others may lack what it has acknowledged.
-fn goals(at: &Said, holdings: &[Holding]) -> Result<Said, usize> {
+fn goals(at: &Versions, holdings: &[Holding]) -> Result<Versions, usize> {
     let mut goals = at.clone();
     for (shard, (group, goal)) in goals.iter_mut().enumerate() {
         if !holdings.iter().any(|holding| holding.leads.contains(&shard)) {
@@ -664,31 +649,6 @@ fn goals(at: &Said, holdings: &[Holding]) -> Result<Said, usize> {
     Ok(goals)
 }
 
-/// The reply to `KEYSPACE CHANGES`: up to which versions these are all, and each record with the versions there.
-fn parsed(reply: Reply) -> Option<(Said, Vec<(Said, Record)>)> {
-    let array = |reply: Reply| match reply {
-        Reply::Array(items) => Some(items),
-        _ => None,
-    };
-    let said = |reply: Option<Reply>| versions(std::str::from_utf8(&reply?.bytes()?).ok()?);
-    let mut parts = array(reply)?.into_iter();
-    let reached = said(parts.next())?;
-    let mut records = Vec::new();
-    for record in array(parts.next()?)? {
-        let mut parts = array(record)?.into_iter();
-        let at = said(parts.next())?;
-        let Reply::Integer(time_ms) = parts.next()? else { return None };
-        let _events = parts.next()?;
-        let mut commands = Vec::new();
-        for effect in array(parts.next()?)? {
-            commands.push(array(effect)?.into_iter().map(Reply::bytes).collect::<Option<Vec<_>>>()?);
-        }
-        // Which of the versions is the record's own shows beside those before.
-        records.push((at, Record { version: 0, time_ms: time_ms as u64, commands }));
-    }
-    Some((reached, records))
-}
-
 /// Reads a file of changes, against its checksums and what is said of it.
 ///
 /// # Errors
@@ -697,7 +657,7 @@ pub(super) fn check_changes(backups: &Backups, expected: &ChangeFile) -> Result<
     let file = backups.read(&expected.path, &expected.sums)?;
     let mut reader = changes::Reader::new(file, expected.sums.bytes, expected.from)?;
     let mut records = 0;
-    while let Some(record) = reader.next()? {
+    while let Some(record) = reader.record()? {
         ensure!(record.version <= expected.until, "record {} is behind the last one", record.version);
         records += 1;
     }

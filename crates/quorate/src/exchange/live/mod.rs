@@ -27,11 +27,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 
-use super::snapshot::Rules;
-use super::{Destination, Refusals, select};
+use super::{Refusals, select};
 use crate::cluster::say;
 use crate::connection::{ANSWER_WITHIN, Client, Connect, FOR_OLD_SERVERS, Reply, Role, Tls, Trust, map_of};
-pub(super) use handover::digest;
+use contents::keys::{Destination, Rules};
 use handover::{Asking, Compared};
 use lane::Target;
 use link::Address;

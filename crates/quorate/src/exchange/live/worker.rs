@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
+use contents::commands;
+use contents::keys::{self, Rules, Sink, of_database};
 use rdb::file::FileReader;
 use rdb::{Fault, Kind, Source};
 
-use super::super::snapshot::{self, Rules, Sink, of_database};
-use super::super::{Refusals, functions, log};
+use super::super::{Refusals, functions};
 use super::StartAgain;
 use super::handover::Asking;
 use super::lane::{Batch, Lane, Refused, Target};
@@ -298,7 +299,7 @@ fn load(
     }
     let mut loader = Loader { import, origin, database: 0, groups, kinds: BTreeMap::new() };
     let mut file = FileReader::new(&mut *reader)?;
-    snapshot::read(&mut file, &import.rules, &mut loader)?;
+    keys::read(&mut file, &import.rules, &mut loader)?;
     let bytes = file.source().at();
     check_end(end, bytes, reader)?;
     loader.end(link)
@@ -513,9 +514,9 @@ impl Follower<'_> {
                     continue;
                 }
             }
-            let words = match log::item(&mut source)? {
-                log::Item::Command(words) => words,
-                log::Item::Remark(_) => Vec::new(),
+            let words = match commands::item(&mut source)? {
+                commands::Item::Command(words) => words,
+                commands::Item::Remark(_) => Vec::new(),
             };
             self.offset = self.link.offset + source.at();
             self.take(words)?;

@@ -12,9 +12,9 @@ use node::command::{Context, Handler, find};
 use rdb::Kind;
 use wire::resp::ArgumentsBuffer;
 
-use super::super::log;
-use super::super::snapshot::Sink;
-use super::changes::Record;
+use crate::changes::Record;
+use crate::commands;
+use crate::keys::Sink;
 
 /// Keys go into the table at this time, before all deadlines.
 const BEGINNING_MS: u64 = 0;
@@ -23,23 +23,26 @@ const BEGINNING_MS: u64 = 0;
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// The keys of a shard.
-pub(super) struct State {
+pub struct State {
     table: Table,
     applied: u64,
     /// What cannot be put in, and why.
     refused: Option<String>,
 }
 
-impl State {
-    pub(super) fn new() -> State {
+impl Default for State {
+    /// Without keys.
+    fn default() -> State {
         State { table: Table::new(0), applied: 0, refused: None }
     }
+}
 
+impl State {
     /// Carries out a record.
     ///
     /// # Errors
     /// A command is none, or cannot be carried out: the record does not belong to these keys.
-    pub(super) fn apply(&mut self, record: &Record) -> Result<()> {
+    pub fn apply(&mut self, record: &Record) -> Result<()> {
         for words in &record.commands {
             self.run(words, record.time_ms).map_err(|why| {
                 let name = words.first().map(Vec::as_slice).unwrap_or_default().escape_ascii();
@@ -55,7 +58,7 @@ impl State {
     ///
     /// # Errors
     /// One was not.
-    pub(super) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         match &self.refused {
             None => Ok(()),
             Some(why) => Err(anyhow!("no backup has {why}")),
@@ -93,7 +96,7 @@ impl State {
     }
 
     /// What it holds, as a file of Redis.
-    pub(super) fn into_file(mut self) -> StateFile {
+    pub fn into_file(mut self) -> StateFile {
         let snapshot = self.table.begin_snapshot();
         // Version 12 of the format, and the only database.
         StateFile { table: self.table, snapshot, out: b"REDIS0012\xfe\x00".to_vec(), read: 0, is_over: false }
@@ -123,9 +126,9 @@ impl Sink for State {
     }
 
     fn piece(&mut self, _: &[u8], request: &[u8]) -> Result<()> {
-        match log::item(&mut rdb::Source::new(request, 0))? {
-            log::Item::Command(words) => self.run(&words, BEGINNING_MS),
-            log::Item::Remark(_) => bail!("a piece of a value that is none"),
+        match commands::item(&mut rdb::Source::new(request, 0))? {
+            commands::Item::Command(words) => self.run(&words, BEGINNING_MS),
+            commands::Item::Remark(_) => bail!("a piece of a value that is none"),
         }
     }
 
@@ -151,7 +154,7 @@ impl Sink for State {
 }
 
 /// What a table holds, read as a file of Redis.
-pub(super) struct StateFile {
+pub struct StateFile {
     table: Table,
     snapshot: SnapshotId,
     out: Vec<u8>,
@@ -182,10 +185,10 @@ impl Read for StateFile {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::Destination;
-    use super::super::super::snapshot::{self, Rules};
-    use super::super::{changes, files};
     use super::*;
+    use crate::changes;
+    use crate::digest::digest;
+    use crate::keys::{self, Destination, Rules};
     use kv::ReplyBuffer;
     use kv::codec::Reader;
     use rdb::file::FileReader;
@@ -314,7 +317,7 @@ mod tests {
 
     fn held(file: impl Read) -> Held {
         let mut held = Held::default();
-        snapshot::read(&mut FileReader::new(file).unwrap(), &all(), &mut held).unwrap();
+        keys::read(&mut FileReader::new(file).unwrap(), &all(), &mut held).unwrap();
         held
     }
 
@@ -392,11 +395,11 @@ mod tests {
                 changes::write(&record, &mut written).unwrap();
             }
             for (at, expected) in moments {
-                let mut state = State::new();
-                snapshot::read(&mut FileReader::new(&file[..]).unwrap(), &all(), &mut state).unwrap();
+                let mut state = State::default();
+                keys::read(&mut FileReader::new(&file[..]).unwrap(), &all(), &mut state).unwrap();
                 state.check().unwrap();
                 let mut reader = changes::Reader::new(&written[..], written.len() as u64, version).unwrap();
-                while let Some(record) = reader.next().unwrap().filter(|record| record.version <= at) {
+                while let Some(record) = reader.record().unwrap().filter(|record| record.version <= at) {
                     state.apply(&record).unwrap();
                 }
                 let state = held(state.into_file()).0;
@@ -406,10 +409,8 @@ mod tests {
                     let value = |(deadline, payload): &(Option<u64>, Vec<u8>)| {
                         (
                             *deadline,
-                            super::super::super::live::digest(payload).unwrap_or_else(|| {
-                                // A string is no payload.
-                                u64::from_str_radix(&files::sum_of(payload)[..16], 16).unwrap()
-                            }),
+                            // A string is no payload.
+                            digest(payload).unwrap_or_else(|| kv::digest::digest_of(payload)),
                         )
                     };
                     assert_eq!(value(&state[key]), value(wanted), "seed {seed}, version {at}, {key}");
@@ -428,10 +429,10 @@ mod tests {
         for at in 0..file.len() {
             let mut changed = file.clone();
             changed[at] ^= 1 << random.below(8);
-            let mut state = State::new();
+            let mut state = State::default();
             let Ok(mut reader) = FileReader::new(&changed[..]) else { continue };
             // Some changes are those of a value.
-            if snapshot::read(&mut reader, &all(), &mut state).is_ok() && state.check().is_ok() {
+            if keys::read(&mut reader, &all(), &mut state).is_ok() && state.check().is_ok() {
                 held(state.into_file());
             }
         }
@@ -440,7 +441,7 @@ mod tests {
         {
             let words = words.split(' ').map(|word| word.as_bytes().to_vec()).collect();
             let record = Record { version: 1, time_ms: 1, commands: vec![words] };
-            let mut state = State::new();
+            let mut state = State::default();
             state.text(b"t0", None, b"v").unwrap();
             state.text(b"k", None, b"v").unwrap();
             let why = state.apply(&record).unwrap_err().to_string();

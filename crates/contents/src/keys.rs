@@ -1,28 +1,61 @@
 //! Files of keys, wherever they come from and wherever their keys go.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Read;
 
 use anyhow::{Context as _, Result};
+use node::database_named;
 use rdb::file::{FileReader, Item};
 use rdb::{Fault, Form, Kind, Part, Source, payload, value};
 
-use super::Destination;
-use super::pieces::{Pieces, whole_bytes};
+use crate::pieces::{Pieces, whole_bytes};
+
+/// Where the keys of a database go.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Destination {
+    /// A database of the cluster.
+    pub database: u8,
+    /// What is put in front of their names.
+    pub prefix: Vec<u8>,
+}
+
+impl Destination {
+    /// What `--database NUMBER=PREFIX` names, and where the keys of a keyspace with this prefix are: `@N` is a database.
+    pub fn named(prefix: &str) -> Destination {
+        match database_named(prefix.as_bytes()) {
+            0 => Destination { database: 0, prefix: prefix.into() },
+            database => Destination { database, prefix: Vec::new() },
+        }
+    }
+
+    /// Where the keys of a keyspace are, under the names that they have.
+    pub fn of_keyspace(prefix: &str) -> Destination {
+        Destination { database: database_named(prefix.as_bytes()), prefix: Vec::new() }
+    }
+
+    /// The name that a key has there.
+    pub fn name<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
+        match self.prefix.is_empty() {
+            true => Cow::Borrowed(key),
+            false => Cow::Owned([&self.prefix, key].concat()),
+        }
+    }
+}
 
 /// What of a file is taken.
 #[derive(Clone, Default)]
-pub(super) struct Rules {
+pub struct Rules {
     /// Where the keys of a database go. Those of other databases are not taken.
-    pub(super) destinations: BTreeMap<u64, Destination>,
+    pub destinations: BTreeMap<u64, Destination>,
     /// Keys whose deadline is not behind this are not taken, in milliseconds since the Unix epoch.
-    pub(super) expired_ms: u64,
+    pub expired_ms: u64,
     /// Longest string that the cluster takes, in bytes.
-    pub(super) string_bytes_max: usize,
+    pub string_bytes_max: usize,
 }
 
 /// Where keys go.
-pub(super) trait Sink {
+pub trait Sink {
     /// Hears which database of the cluster the next keys go to.
     fn select(&mut self, database: u8) -> Result<()>;
 
@@ -58,7 +91,7 @@ pub(super) trait Sink {
 ///
 /// # Errors
 /// Why it cannot be read, or the error of the sink.
-pub(super) fn read<R: Read>(file: &mut FileReader<R>, rules: &Rules, sink: &mut impl Sink) -> Result<()> {
+pub fn read<R: Read>(file: &mut FileReader<R>, rules: &Rules, sink: &mut impl Sink) -> Result<()> {
     let (version, mut database) = (file.version(), 0);
     loop {
         sink.reached(file.source().at())?;
@@ -93,7 +126,7 @@ pub(super) fn read<R: Read>(file: &mut FileReader<R>, rules: &Rules, sink: &mut 
 }
 
 /// Why keys of a database are not taken.
-pub(super) fn of_database(database: u64) -> String {
+pub fn of_database(database: u64) -> String {
     format!("of database {database}: give --database {database}=PREFIX")
 }
 

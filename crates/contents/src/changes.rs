@@ -12,8 +12,8 @@ use std::io::{Read, Write};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rdb::{Fault, Source};
 
-use super::super::log::{self, Item};
-use crate::connection::put_request;
+use crate::commands::{self, Item};
+use wire::resp::client::{Reply, put_request};
 
 /// The beginning of a file.
 const HEAD: &str = "#quorate-changes 1\r\n";
@@ -23,20 +23,64 @@ const COMMANDS: u64 = 1 << 24;
 
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Record {
-    pub(super) version: u64,
+pub struct Record {
+    /// Its number: later records of the same shard have greater ones.
+    pub version: u64,
     /// The time by which it was carried out, in milliseconds since the Unix epoch.
-    pub(super) time_ms: u64,
-    pub(super) commands: Vec<Vec<Vec<u8>>>,
+    pub time_ms: u64,
+    /// What it has changed, as commands with their words. They take effect together.
+    pub commands: Vec<Vec<Vec<u8>>>,
+}
+
+/// Versions of a keyspace's groups.
+pub type Versions = Vec<(u16, u64)>;
+
+/// The versions of a keyspace's groups, in one word.
+pub fn word(versions: &Versions) -> String {
+    versions.iter().map(|(group, version)| format!("{group}-{version}")).collect::<Vec<_>>().join(",")
+}
+
+/// The versions that such a word says.
+pub fn versions(word: &str) -> Option<Versions> {
+    let one = |part: &str| {
+        let (group, version) = part.split_once('-')?;
+        Some((group.parse().ok()?, version.parse().ok()?))
+    };
+    word.split(',').map(one).collect()
+}
+
+/// The reply to `KEYSPACE CHANGES`: up to which versions these are all, and each record with the versions there.
+pub fn of_reply(reply: Reply) -> Option<(Versions, Vec<(Versions, Record)>)> {
+    let array = |reply: Reply| match reply {
+        Reply::Array(items) => Some(items),
+        _ => None,
+    };
+    let said = |reply: Option<Reply>| versions(std::str::from_utf8(&reply?.bytes()?).ok()?);
+    let mut parts = array(reply)?.into_iter();
+    let reached = said(parts.next())?;
+    let mut records = Vec::new();
+    for record in array(parts.next()?)? {
+        let mut parts = array(record)?.into_iter();
+        let at = said(parts.next())?;
+        let Reply::Integer(time_ms) = parts.next()? else { return None };
+        let _events = parts.next()?;
+        let mut commands = Vec::new();
+        for effect in array(parts.next()?)? {
+            commands.push(array(effect)?.into_iter().map(Reply::bytes).collect::<Option<Vec<_>>>()?);
+        }
+        // Which of the versions is the record's own shows beside those before.
+        records.push((at, Record { version: 0, time_ms: time_ms as u64, commands }));
+    }
+    Some((reached, records))
 }
 
 /// Begins a file.
-pub(super) fn begin(out: &mut impl Write) -> Result<()> {
+pub fn begin(out: &mut impl Write) -> Result<()> {
     Ok(out.write_all(HEAD.as_bytes())?)
 }
 
 /// Appends a record.
-pub(super) fn write(record: &Record, out: &mut impl Write) -> Result<()> {
+pub fn write(record: &Record, out: &mut impl Write) -> Result<()> {
     let Record { version, time_ms, commands } = record;
     let mut bytes = format!("#record {version} {time_ms} {}\r\n", commands.len()).into_bytes();
     for words in commands {
@@ -46,7 +90,7 @@ pub(super) fn write(record: &Record, out: &mut impl Write) -> Result<()> {
 }
 
 /// Reads a file from the front.
-pub(super) struct Reader<R> {
+pub struct Reader<R> {
     source: Source<R>,
     bytes: u64,
     version: u64,
@@ -57,10 +101,9 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     /// It is no such file.
-    pub(super) fn new(from: R, bytes: u64, version: u64) -> Result<Reader<R>> {
+    pub fn new(from: R, bytes: u64, version: u64) -> Result<Reader<R>> {
         let mut source = Source::new(from, 0);
-        let is_one =
-            matches!(log::item(&mut source)?, Item::Remark(text) if HEAD[1..].trim_end().as_bytes() == text);
+        let is_one = matches!(commands::item(&mut source)?, Item::Remark(text) if HEAD[1..].trim_end().as_bytes() == text);
         ensure!(is_one, "at byte 0: this is no file of changes, or one of a version that is not known");
         Ok(Reader { source, bytes, version })
     }
@@ -69,7 +112,7 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     /// It is damaged. The error names the place.
-    pub(super) fn next(&mut self) -> Result<Option<Record>> {
+    pub fn record(&mut self) -> Result<Option<Record>> {
         let at = self.source.at();
         let place = || format!("at byte {at}");
         if at == self.bytes {
@@ -80,7 +123,7 @@ impl<R: Read> Reader<R> {
                 Err(fault) => Err(fault.into()),
             };
         }
-        let Item::Remark(text) = log::item(&mut self.source)? else {
+        let Item::Remark(text) = commands::item(&mut self.source)? else {
             bail!("at byte {at}: a command that belongs to no record");
         };
         let text = String::from_utf8(text).ok().with_context(place)?;
@@ -95,7 +138,7 @@ impl<R: Read> Reader<R> {
         self.version = version;
         let mut commands = Vec::new();
         for _ in 0..count {
-            match log::item(&mut self.source)? {
+            match commands::item(&mut self.source)? {
                 Item::Command(words) if !words.is_empty() => commands.push(words),
                 _ => bail!("at byte {at}: the record has less than {count} commands"),
             }
@@ -125,7 +168,7 @@ mod tests {
     fn read(bytes: &[u8]) -> Result<Vec<Record>> {
         let mut reader = Reader::new(bytes, bytes.len() as u64, 2)?;
         let mut records = Vec::new();
-        while let Some(record) = reader.next()? {
+        while let Some(record) = reader.record()? {
             records.push(record);
         }
         Ok(records)

@@ -1,14 +1,14 @@
 //! Values that are too large for one command, as several.
 
-use crate::connection::put_request;
 use rdb::{Id, Kind, Part};
+use wire::resp::client::put_request;
 
 /// Words and bytes after which a command is sent.
 const WORDS: usize = 500;
 const BYTES: usize = 64 << 10;
 
 /// Puts commands together from the parts of one value.
-pub(super) struct Pieces<'k> {
+pub struct Pieces<'k> {
     key: &'k [u8],
     /// The command that is being put together: its name, its words behind the key.
     name: &'static str,
@@ -29,7 +29,8 @@ fn id_text(id: Id) -> Vec<u8> {
 }
 
 impl<'k> Pieces<'k> {
-    pub(super) fn new(key: &'k [u8]) -> Pieces<'k> {
+    /// No part of this key's value has come yet.
+    pub fn new(key: &'k [u8]) -> Pieces<'k> {
         Pieces {
             key,
             name: "",
@@ -42,7 +43,7 @@ impl<'k> Pieces<'k> {
     }
 
     /// Takes the next part, and gives `send` each command that is complete.
-    pub(super) fn take<E>(
+    pub fn take<E>(
         &mut self,
         part: Part<'_>,
         send: &mut impl FnMut(Vec<u8>) -> Result<(), E>,
@@ -144,7 +145,7 @@ impl<'k> Pieces<'k> {
     }
 
     /// Gives `send` the command that is being put together.
-    pub(super) fn end<E>(&mut self, send: &mut impl FnMut(Vec<u8>) -> Result<(), E>) -> Result<(), E> {
+    pub fn end<E>(&mut self, send: &mut impl FnMut(Vec<u8>) -> Result<(), E>) -> Result<(), E> {
         if self.words.is_empty() {
             return Ok(());
         }
@@ -163,6 +164,6 @@ fn score_text(score: f64) -> String {
 }
 
 /// Most bytes of a value that are stored by one command. Streams have more than entries, some of which no command sets.
-pub(super) fn whole_bytes(kind: Kind) -> usize {
+pub fn whole_bytes(kind: Kind) -> usize {
     if kind == Kind::Stream { 8 << 20 } else { 1 << 20 }
 }
