@@ -6,7 +6,8 @@
 //!
 //! Reading order: [`keys`] (files of keys, and who takes keys), [`pieces`] (large values as several commands), [`requests`]
 //! (keys as commands), [`commands`] (append-only files), [`changes`] (what has changed, as a node says it and as a file),
-//! [`state`] (what a shard held at a moment), [`digest`] (whether two values are the same).
+//! [`state`] (what a shard held at a moment), [`digest`] and [`mod@sum`] (whether two values, or two
+//! files of keys, are the same).
 
 pub mod changes;
 pub mod commands;
@@ -15,3 +16,4 @@ pub mod keys;
 pub mod pieces;
 pub mod requests;
 pub mod state;
+pub mod sum;

@@ -95,7 +95,12 @@ impl State {
         }
     }
 
-    /// What it holds, as a file of Redis.
+    /// What it holds, as a file of Redis in memory.
+    pub fn dump(&mut self) -> Vec<u8> {
+        self.table.dump_all()
+    }
+
+    /// What it holds, as a file of Redis that is made while it is read.
     pub fn into_file(mut self) -> StateFile {
         let snapshot = self.table.begin_snapshot();
         // Version 12 of the format, and the only database.
@@ -321,15 +326,6 @@ mod tests {
         held
     }
 
-    /// A copy of a table, as a node sends it.
-    fn copy(table: &mut Table) -> Vec<u8> {
-        let (id, mut out) = (table.begin_snapshot(), b"REDIS0012\xfe\x00".to_vec());
-        while table.dump_chunk(id, 1000, &mut out, None).unwrap() {}
-        table.end_snapshot(id);
-        out.extend_from_slice(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
-        out
-    }
-
     /// The records behind a version.
     fn records(table: &mut Table, from: u64) -> Vec<Record> {
         let mut out = ReplyBuffer::new();
@@ -382,10 +378,10 @@ mod tests {
                     apply(&mut table, &random.command(), offset, now_ms);
                 }
                 if offset == 1 + copied_at {
-                    taken = Some((table.version_floor(), copy(&mut table)));
+                    taken = Some((table.version_floor(), table.dump_all()));
                 }
                 if taken.is_some() && random.below(4) == 0 {
-                    moments.push((table.version_floor(), held(&copy(&mut table)[..]).0));
+                    moments.push((table.version_floor(), held(&table.dump_all()[..]).0));
                 }
             }
             let (version, file) = taken.unwrap();
@@ -425,7 +421,7 @@ mod tests {
         let mut table = Table::new(1);
         let mut random = Random(7);
         (1..=300).for_each(|offset| apply(&mut table, &random.command(), offset, 1_700_000_000_000));
-        let file = copy(&mut table);
+        let file = table.dump_all();
         for at in 0..file.len() {
             let mut changed = file.clone();
             changed[at] ^= 1 << random.below(8);

@@ -1,8 +1,8 @@
-//! How long writes take from their replica's order to their outcome: of one write at a time, which costs the others nothing
-//! but a comparison.
+//! How long writes take from their replica's order to their outcome, and records from their arrival at a replica until it has
+//! applied them: of one at a time, which costs the others nothing but a comparison.
 
 use crate::command::statistics::Latencies;
-use kv::Command;
+use kv::{Command, Version};
 use protocol::{Now, Outcome, Request, Result, Ticket};
 
 /// A write that has no outcome after so long is given up: its request has gone another way.
@@ -46,5 +46,69 @@ impl CommitTimes {
     /// Gives the measurement up if it is that of this request, which goes to another node.
     pub(crate) fn abandon(&mut self, ticket: Ticket) {
         self.open.take_if(|(open, _)| *open == ticket);
+    }
+}
+
+/// How long this node's replica of a group takes to apply what it holds, seen at the ends of turns.
+#[derive(Debug, Default)]
+pub(crate) struct ApplyTimes {
+    /// The record that is being measured, and when it was held first.
+    open: Option<(Version, u64)>,
+    /// What was applied when it was looked last.
+    applied: Version,
+    pub(crate) times: Latencies,
+}
+
+impl ApplyTimes {
+    /// A turn ends, with these as the last record that is held and the last one that is applied.
+    #[inline]
+    pub(crate) fn look(&mut self, (held, applied): (Version, Version), now: Now) {
+        let before = std::mem::replace(&mut self.applied, applied);
+        match self.open {
+            Some((record, since)) if applied >= record => {
+                self.times.record(now.monotonic_us.saturating_sub(since));
+                self.open = None;
+            }
+            // What was not committed may be given up.
+            Some((record, _)) if held < record => self.open = None,
+            Some(_) => return,
+            // It was held and applied within one turn.
+            None if applied > before && held == applied => self.times.record(0),
+            None => {}
+        }
+        if held > applied {
+            self.open = Some((held, now.monotonic_us));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(looks: &[(Version, Version)]) -> Vec<(u64, u64)> {
+        let mut times = ApplyTimes::default();
+        for (turn, look) in (1..).zip(looks) {
+            times.look(*look, Now { monotonic_us: turn * 1000, unix_ms: 0 });
+        }
+        times.times.buckets().collect()
+    }
+
+    #[test]
+    fn a_record_is_measured_until_it_is_applied() {
+        let [(us, 1)] = times(&[(5, 4), (9, 4), (9, 5)])[..] else { panic!("one time") };
+        assert!((2000..2300).contains(&us), "{us}");
+        assert_eq!(times(&[(5, 4), (9, 4)]), [], "it is not applied yet");
+    }
+
+    #[test]
+    fn what_is_applied_in_the_turn_in_which_it_came_takes_no_time() {
+        assert_eq!(times(&[(5, 5), (5, 5), (7, 7)]), [(0, 2)]);
+    }
+
+    #[test]
+    fn a_record_that_is_given_up_is_not_measured() {
+        let [(us, 1)] = times(&[(9, 4), (5, 4), (5, 5)])[..] else { panic!("one time") };
+        assert!((1000..1200).contains(&us), "that of record 5: {us}");
     }
 }

@@ -1,7 +1,7 @@
 //! The groups that this node knows of, by number. Numbers are never reused, so there are gaps.
 
 use crate::command::statistics::Latencies;
-use crate::commits::CommitTimes;
+use crate::commits::{ApplyTimes, CommitTimes};
 use crate::control::FatalRecord;
 use crate::journal::Tail;
 use crate::keyspace::{Database, Keyspace};
@@ -58,6 +58,8 @@ pub(crate) struct Group {
     pub(crate) latency: Latencies,
     /// How long its replica here takes to commit writes.
     pub(crate) commits: CommitTimes,
+    /// How long it takes to apply what it holds.
+    pub(crate) applies: ApplyTimes,
     /// Requests that no node can take now.
     pub(crate) waiting: VecDeque<Kept>,
     /// The forwarded requests that have no outcome yet, counted by node and leadership.
@@ -110,6 +112,7 @@ impl Group {
             rests: false,
             latency: Latencies::default(),
             commits: CommitTimes::default(),
+            applies: ApplyTimes::default(),
             waiting: VecDeque::new(),
             under_way: Vec::new(),
         }
@@ -268,6 +271,9 @@ impl Groups {
             let Some(group) = &mut by_id[usize::from(*id)] else { return false };
             if let Some(replica) = &group.replica {
                 group.next_tick_us = group.next_tick_us.min(replica.wakeup_us(now));
+                if let Some(progress) = replica.held_and_applied() {
+                    group.applies.look(progress, now);
+                }
             }
             group.rests = group.may_rest();
             if group.rests {

@@ -88,6 +88,11 @@ pub trait Replica {
     /// Returns the replica's status, in terms that all protocols share. O(members), with registers O(members and locks).
     fn summary(&self, now: Now) -> Status;
 
+    /// The last record that this replica holds, and the last one that it has applied. `None` where records have no order.
+    fn held_and_applied(&self) -> Option<(Version, Version)> {
+        None
+    }
+
     /// See [`Table::follow_changes`]. Registers have no changes that all replicas agree on, and note none.
     fn follow_changes(&mut self, _changes: bool, _misses: bool) {}
 

@@ -137,6 +137,8 @@ pub enum Fault {
     RoutesNotChecked,
     /// Change streams: the change whose version a reader has is read again.
     ChangesRepeated,
+    /// Backups: a copy is said to be of the version before the one that it shows.
+    CopyOfLaterVersion,
     /// control: a node is admitted although its log ends before what it was known to have made durable.
     OlderDiskLetIn,
     /// control: what a level brings is used before the cluster has risen to it.
@@ -167,6 +169,9 @@ impl Fault {
 
     /// The faults planted in what readers of changes get.
     pub const OF_CHANGES: [Fault; 2] = [Fault::ChangesOutliveSnapshot, Fault::ChangesRepeated];
+
+    /// The faults planted in what backups are made of.
+    pub const OF_BACKUPS: [Fault; 1] = [Fault::CopyOfLaterVersion];
 
     /// The faults planted in what drives a node.
     pub const OF_DRIVERS: [Fault; 3] =

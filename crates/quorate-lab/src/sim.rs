@@ -67,6 +67,9 @@ pub(crate) struct SimArgs {
     /// There are clients that read all changes of a keyspace
     #[arg(long)]
     changes: bool,
+    /// There are clients that make backups, which are restored into another cluster in the end
+    #[arg(long)]
+    backup: bool,
     /// Nodes have the programs of two releases
     #[arg(long)]
     releases: bool,
@@ -155,6 +158,7 @@ fn simulate(args: &SimArgs) -> Result<ExitCode> {
         bounded: args.bounded,
         changes: args.changes,
         releases: args.releases,
+        backup: args.backup,
         recovery: args.recovery,
         without: args.without.iter().copied().collect::<BTreeSet<Part>>(),
         clients_max: args.clients,

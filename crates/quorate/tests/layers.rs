@@ -186,7 +186,10 @@ const MODULES: [(&str, &[&[&str]]); 13] = [
             &["counters", "limiter", "look_ahead", "outlet", "sizes"],
         ],
     ),
-    ("contents", &[&["requests", "state"], &["keys"], &["changes", "pieces"], &["commands", "digest"]]),
+    (
+        "contents",
+        &[&["requests", "state", "sum"], &["keys"], &["changes", "pieces"], &["commands", "digest"]],
+    ),
     ("wire", &[&["handshake"], &["greeting", "seal"], &["frame", "lineage", "release", "resp"]]),
     ("coding", &[&["layout"], &["cost", "matrix"]]),
     (
@@ -235,7 +238,7 @@ const MODULES: [(&str, &[&[&str]]); 13] = [
             &["describe", "host", "network", "report"],
             &["clients", "disk", "message", "scenario"],
             &["conversation", "faults", "record", "trace"],
-            &["caching", "clock", "locking", "reading"],
+            &["caching", "clock", "errand", "locking", "reading"],
             &["promise"],
             &["buffers", "events", "operation", "pipe", "random"],
         ],

@@ -1,6 +1,7 @@
 //! Simulated clients: each sends requests, waits for the replies, thinks, and sends again.
 
 use crate::caching::Caching;
+use crate::errand::{Backup, Errand, Restore};
 use crate::events::Place;
 use crate::locking::Locking;
 use crate::operation::{Operation, Reply};
@@ -24,6 +25,8 @@ pub(crate) enum Downstream {
     Invalid(Option<Box<[u8]>>),
     /// Something has changed.
     News(News),
+    /// A reply to a client that makes or restores a backup. The keys of a copy come as a string.
+    OfErrand(wire::resp::client::Reply),
 }
 
 /// One client and its connection.
@@ -52,6 +55,8 @@ pub(crate) struct Client {
     pub(crate) caching: Option<Caching>,
     /// Of a client that reads all changes of a keyspace, and does nothing else.
     pub(crate) reading: Option<Reading>,
+    /// Of a client that makes or restores a backup, and does nothing else.
+    pub(crate) errand: Option<Errand>,
     /// An observer's remaining requests, in order. It asks one node, and repeats a request until the reply is not an
     /// error.
     pub(crate) script: Option<VecDeque<Operation>>,
@@ -76,6 +81,7 @@ impl Client {
             locking: Locking::default(),
             caching: None,
             reading: None,
+            errand: None,
             script: None,
             last_reply: None,
         }
@@ -91,6 +97,16 @@ impl Client {
         Client { reading: Some(Reading::new(space)), ..Client::new(random, think_us) }
     }
 
+    /// Creates a client that makes a backup of a keyspace.
+    pub(crate) fn backup(random: Random, think_us: u64, space: u8) -> Client {
+        Client { errand: Some(Errand::Backup(Backup::new(space))), ..Client::new(random, think_us) }
+    }
+
+    /// Creates a client that restores backups.
+    pub(crate) fn restore(random: Random, restore: Restore) -> Client {
+        Client { errand: Some(Errand::Restore(restore)), ..Client::new(random, 0) }
+    }
+
     /// Creates an observer: a client that sends a script to one node until every request has been answered.
     pub(crate) fn observer(random: Random, node: Place, script: VecDeque<Operation>) -> Client {
         Client { node, script: Some(script), ..Client::new(random, 0) }
@@ -100,8 +116,9 @@ impl Client {
         self.script.is_some()
     }
 
-    /// Whether no request of its script is left.
+    /// Whether it has the replies to what it has to ask.
     pub(crate) fn is_satisfied(&self) -> bool {
-        self.open.is_empty() && self.script.as_ref().is_none_or(VecDeque::is_empty)
+        let has_asked = self.script.as_ref().is_none_or(VecDeque::is_empty);
+        self.open.is_empty() && has_asked && self.errand.as_ref().is_none_or(Errand::is_done)
     }
 }

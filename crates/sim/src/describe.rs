@@ -51,6 +51,12 @@ impl Scenario {
         if !self.readers.is_empty() {
             lines.push(format!("{} further clients read all changes of a keyspace", self.readers.len()));
         }
+        if !self.backups.is_empty() {
+            lines.push(format!(
+                "backups are made of {} keyspaces, and restored into another cluster",
+                self.backups.len()
+            ));
+        }
         if self.has_old_programs {
             lines.push("nodes have the programs of two releases".into());
         }

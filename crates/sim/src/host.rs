@@ -70,12 +70,26 @@ pub(crate) struct Session {
     pub(crate) owed: u32,
     /// The transaction in progress, if any.
     pub(crate) talk: Option<Talk>,
+    /// Whether its client makes or restores a backup.
+    pub(crate) is_errand: bool,
+    /// What ends the copy that it is being sent.
+    pub(crate) mark: Option<Vec<u8>>,
 }
 
 impl Session {
     /// Creates a connection that the node has not accepted yet.
     pub(crate) fn new(client: u8, connection: u32, room: usize) -> Session {
-        Session { client, connection, id: None, pipe: Pipe::new(room), greetings: 0, owed: 0, talk: None }
+        Session {
+            client,
+            connection,
+            id: None,
+            pipe: Pipe::new(room),
+            greetings: 0,
+            owed: 0,
+            talk: None,
+            is_errand: false,
+            mark: None,
+        }
     }
 
     /// Whether the node has closed the connection.

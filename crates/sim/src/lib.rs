@@ -14,6 +14,7 @@ mod clock;
 mod conversation;
 mod describe;
 mod disk;
+mod errand;
 mod events;
 mod faults;
 mod host;

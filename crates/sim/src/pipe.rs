@@ -54,6 +54,11 @@ impl Pipe {
         }
     }
 
+    /// Delivers requests that are encoded already.
+    pub(crate) fn push_encoded(&mut self, requests: &[u8]) {
+        self.arrived.extend_from_slice(requests);
+    }
+
     /// Whether there is something for the node to read.
     pub(crate) fn is_readable(&self) -> bool {
         self.is_closed || self.read < self.arrived.len()

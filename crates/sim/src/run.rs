@@ -26,8 +26,7 @@ pub fn run(seed: u64, settings: &Settings, told: bool) -> Report {
         lines: Vec::new(),
     };
     let mut world = World::new(scenario, told);
-    // A node that finds an invariant broken panics. After that, only the world's counters are used.
-    let panic = catch_unwind(AssertUnwindSafe(|| world.run())).err();
+    let panic = run_to_end(&mut world);
     (report.simulated_us, report.counts) = (world.now(), world.counts);
     (report.turns, report.frames) = (world.turns, world.frames);
     let stayed: Vec<bool> = (0..world.scenario.spaces.len()).map(|index| world.is_judged(index)).collect();
@@ -50,16 +49,41 @@ pub fn run(seed: u64, settings: &Settings, told: bool) -> Report {
     for (space, seen) in world.scenario.spaces.iter().zip(seen) {
         report.seen.entry(space.protocol).or_default().merge(&seen);
     }
-    let panic = panic.map(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
-        let words = format!("a node stops: {}", text.unwrap_or_default());
-        let now = report.simulated_us;
-        let window_us = (now.saturating_sub(500_000), now);
-        Failure { broken: Broken::Panic, words, window_us, picture: None }
-    });
+    let is_whole = panic.is_none() && !world.has_failed();
+    let restored = if is_whole { world.restored(told) } else { None };
     let (failure, digest, lines) = world.finish();
     report.failure = panic.or(unsafe_answer).or(misread).or(failure);
     (report.digest, report.lines) = (digest, lines);
+    if let Some(world) = restored {
+        run_restored(world, &mut report);
+    }
     report
+}
+
+/// Runs the cluster into which backups were restored, and adds what happened in it.
+fn run_restored(mut world: World, report: &mut Report) {
+    let panic = run_to_end(&mut world);
+    report.simulated_us += world.now();
+    report.turns += world.turns;
+    report.frames += world.frames;
+    report.counts.merge(&world.counts);
+    let (failure, digest, lines) = world.finish();
+    let failure = panic.or(failure);
+    let of_restored = |failure: Failure| Failure {
+        words: format!("in the cluster into which backups were restored: {}", failure.words),
+        ..failure
+    };
+    report.failure = report.failure.take().or(failure.map(of_restored));
+    report.digest ^= digest;
+    report.lines.extend(lines);
+}
+
+/// Runs a world to its end. A node that finds an invariant broken panics; after that, only the world's counters may be used.
+fn run_to_end(world: &mut World) -> Option<Failure> {
+    let panic = catch_unwind(AssertUnwindSafe(|| world.run())).err()?;
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+    let words = format!("a node stops: {}", text.unwrap_or_default());
+    let window_us = (world.now().saturating_sub(500_000), world.now());
+    Some(Failure { broken: Broken::Panic, words, window_us, picture: None })
 }

@@ -1,8 +1,10 @@
 //! Bits of strings: `SETBIT`, `BITCOUNT`, `BITOP`, `BITFIELD` and their kin. The first bit is the highest of the first
 //! byte.
 
-use super::entry::{Entry, Kind};
-use super::strings::{TOO_LONG, WRONG_KIND};
+use super::entry::Entry;
+use super::kind::Kind;
+use super::refusals::WRONG_KIND;
+use super::strings::TOO_LONG;
 use super::{NO_DEADLINE, Record, Table};
 use crate::command::{BitOperation, BytesCommand, FieldAction, FieldOperation, List, Overflow};
 use crate::limits::VALUE_BYTES_MAX_CEILING;

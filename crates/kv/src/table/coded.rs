@@ -10,7 +10,8 @@
 //! coordinator up to a counter ([`Command::Abandon`]): every replica refuses a later record that would store one of
 //! them. What is given up is a part of the table: snapshots contain it.
 
-use super::entry::{Entry, Kind};
+use super::entry::Entry;
+use super::kind::Kind;
 use super::{Record, Table};
 use crate::UnixMs;
 use crate::coded::{Coordinator, REFERENCE_BYTES, Reference, ValueId, ValueRef, View};

@@ -1,12 +1,14 @@
 //! Values in Redis's serialization format: `DUMP` and `RESTORE`.
 
 use super::collections::{Collection, Field};
-use super::entry::{Entry, Kind};
+use super::entry::Entry;
+use super::kind::Kind;
 use super::members::{item_of, member_of};
+use super::order;
 use super::order::{key_of, number_of, short};
-use super::reads::refuse_large_reply;
+use super::refusals::refuse_large_reply;
 use super::tree::Items;
-use super::{NO_DEADLINE, Record, Table, sorted, streams};
+use super::{NO_DEADLINE, Record, Table, streams};
 use crate::command::Deadline;
 use crate::limits::{RESTORED_ITEMS_MAX, VALUE_BYTES_MAX_CEILING, WALKED_BYTES_MAX};
 use crate::reply::ReplyBuffer;
@@ -269,7 +271,7 @@ pub(super) fn put_part(
         match entry.kind() {
             Kind::Set => put_text(&member_of(item), out),
             Kind::Sorted => {
-                let (key, member) = sorted::parts(item);
+                let (key, member) = order::scored_parts(item);
                 put_text(member, out);
                 out.extend_from_slice(&number_of(key).to_le_bytes());
             }
@@ -325,7 +327,7 @@ fn put_value(entry: &Entry, now: UnixMs, out: &mut Vec<u8>) -> u16 {
             put_length(items.len() as u64, out);
             // The greatest first, as in Redis, where that is the fastest order to read.
             for item in items.iter_back(items.len()) {
-                let (key, member) = sorted::parts(item);
+                let (key, member) = order::scored_parts(item);
                 put_text(member, out);
                 out.extend_from_slice(&number_of(key).to_le_bytes());
             }

@@ -8,8 +8,9 @@
 //! else the effect is what came of it: the value, the deadline, the members. What a command does to a key without any of
 //! these is written as the key's whole value. Locks have no counterpart in Redis, and no effects.
 
-use super::entry::{Entry, Kind};
+use super::entry::Entry;
 use super::hashes::field_of;
+use super::kind::Kind;
 use super::order::number_of;
 use super::{NO_DEADLINE, Record, Table, dump};
 use crate::command::{
@@ -321,19 +322,6 @@ impl Table {
         }
         self.cover(&effect);
     }
-}
-
-/// What has become of entries that a consumer got.
-pub(super) struct Delivered {
-    /// Whether the consumer is there.
-    pub(super) is_known: bool,
-    /// Since when, how often, and which entries are pending for it.
-    pub(super) pending: Vec<(u64, u64, Vec<StreamId>)>,
-    /// The entries that were delivered and that no consumer has pending.
-    pub(super) gone: Vec<StreamId>,
-    /// Up to which id the group has read, and how many entries that is.
-    pub(super) last: StreamId,
-    pub(super) read: Option<u64>,
 }
 
 fn with<'w>(front: &[&[u8]], rest: impl IntoIterator<Item = &'w [u8]>) -> Words {

@@ -12,9 +12,9 @@
 //! shrinks with time (as Redis's does), and the time of the last access. Marks are not replicated. A replica knows of the
 //! reads that it has answered and the writes that it has applied.
 
+use super::draws::mix;
 use super::entry::Entry;
 use super::index::KeyHash;
-use super::scan::mix;
 use super::{NO_DEADLINE, Record, Table};
 use crate::command::{Command, FormerUse, Usage};
 use crate::planted::Fault;

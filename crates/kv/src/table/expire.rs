@@ -5,8 +5,8 @@
 //! agree on what exists. The same holds for fields of hashes: see [`super::hashes`].
 
 use super::changes::ChangeClass;
-use super::collections::Found;
-use super::entry::Kind;
+use super::found::Found;
+use super::kind::Kind;
 use super::{NO_DEADLINE, Record, Table};
 use crate::UnixMs;
 use crate::command::{Deadline, ExpireCondition};

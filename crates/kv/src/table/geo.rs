@@ -1,10 +1,10 @@
 //! Places in sorted sets: `GEODIST`, `GEOPOS`, `GEOSEARCH` and their kin. A place is a score: see [`crate::geo`].
 
 use super::collections::Collection;
+use super::order::scored_parts;
 use super::order::{Key, key_of, number_of, short};
-use super::reads::refuse_large_reply;
-use super::sorted::{Sorted, parts};
-use super::strings::WRONG_KIND;
+use super::refusals::{WRONG_KIND, refuse_large_reply};
+use super::sorted_view::Sorted;
 use super::{Record, Table};
 use crate::UnixMs;
 use crate::command::List;
@@ -77,7 +77,8 @@ fn search<'a>(sorted: Sorted<'a>, query: &Query<'_>) -> Result<Vec<Hit<'a>>, &'s
     let mut hits = Vec::new();
     for (least, end) in query.ranges(centre) {
         let from = sorted.items.seek(&short(key_of(least)));
-        let within = sorted.items.iter_from(from).map(parts).take_while(|(key, _)| number_of(*key) < end);
+        let within =
+            sorted.items.iter_from(from).map(scored_parts).take_while(|(key, _)| number_of(*key) < end);
         for (key, member) in within {
             if hits.len() >= enough {
                 break;

@@ -4,13 +4,14 @@
 //! A field is missing from its deadline on, for reads by the reader's clock and for writes by the record's time. What is
 //! left of it is removed by the write that sets it again, or by a purge ([`super::expire`]).
 
-use super::collections::{Collection, Field, Found, HASH_BYTES, Order, find_field, hash_of};
-use super::entry::{Entry, Kind};
+use super::collections::{Collection, Field, Order, find_field};
+use super::draws::Draws;
+use super::entry::Entry;
 use super::expire::allows;
-use super::numbers::{NOT_FINITE, OVERFLOW};
-use super::reads::refuse_large_reply;
-use super::sets::Draws;
-use super::strings::WRONG_KIND;
+use super::found::Found;
+use super::kind::Kind;
+use super::name_hash::{HASH_BYTES, hash_of};
+use super::refusals::{NOT_FINITE, OVERFLOW, WRONG_KIND, refuse_large_reply};
 use super::transactions::CUT_WRITE;
 use super::tree::{Discarded, Items};
 use super::{NO_DEADLINE, Record, Table};
@@ -386,7 +387,7 @@ impl Table {
         write_fields(self.hash_at(found, record), fields, out);
         if ReplyBuffer::is_error(&out.as_bytes()[start..]) {
             out.truncate(start);
-            out.error(super::lists::TOO_MANY_POPPED);
+            out.error(super::refusals::TOO_MANY_POPPED);
         }
     }
 }

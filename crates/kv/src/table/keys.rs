@@ -1,7 +1,8 @@
 //! Writes of whole keys: `DEL`, `RENAME`, `COPY`, `FLUSHALL`, and values versioned elsewhere.
 
 use super::changes::ChangeClass;
-use super::entry::{Entry, Kind};
+use super::entry::Entry;
+use super::kind::Kind;
 use super::{NO_DEADLINE, REPLICATED_VERSION_MAX, Record, Table};
 use crate::Version;
 use crate::command::List;

@@ -1,20 +1,15 @@
 //! Commands on lists: `LPUSH`, `LRANGE` and their kin. For the representation see [`super::collections`].
 
 use super::changes::{ChangeClass, popped, pushed};
-use super::collections::Found;
-use super::entry::Kind;
-use super::reads::refuse_large_reply;
-use super::strings::WRONG_KIND;
+use super::found::Found;
+use super::kind::Kind;
+use super::refusals::{TOO_MANY_POPPED, WRONG_KIND, refuse_large_reply};
 use super::transactions::CUT_WRITE;
 use super::tree::Items;
 use super::{Record, Table};
 use crate::command::{List, ListCommand};
 use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
-
-/// The reply to a command that returns what it removes, if that is too large for a reply.
-pub(super) const TOO_MANY_POPPED: &str =
-    "ERR the reply would hold too many bytes; the command was carried out";
 
 /// Converts a rank that may count from the end; none if there is no such element.
 fn rank_in(length: usize, rank: i64) -> Option<usize> {

@@ -9,7 +9,8 @@
 //! A coordinator that does not know the outcome of a part may send it again; the reply says how much has been gathered.
 //! When no more parts arrive for [`ABANDONED_AFTER_MS`], the next [`Command::Purge`] drops them.
 
-use super::entry::{Entry, HEADER_BYTES, Kind};
+use super::entry::{Entry, HEADER_BYTES};
+use super::kind::Kind;
 use super::{NO_DEADLINE, Record, Table};
 use crate::codec::{Malformed, Reader, Writer};
 use crate::command::{Condition, Expiry, PLAIN_SET_BYTES, SetAnswer, may_come_in_parts};

@@ -10,7 +10,7 @@
 //! permutation of the numbers: the number follows from it. The smallest number has no code, since the empty member, which
 //! has no text either, uses that one.
 
-use super::collections::{HASH_BYTES, hash_of};
+use super::name_hash::{HASH_BYTES, hash_of};
 use crate::number::{INTEGER_TEXT_BYTES_MAX, format_integer, parse_integer};
 use std::borrow::Cow;
 use std::cmp::Ordering;

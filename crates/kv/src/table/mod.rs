@@ -13,31 +13,38 @@
 //! arrive in parts), `exchange` (which commands are for another database by now), and `snapshot`.
 
 mod bits;
+mod blocks;
 mod changes;
 mod coded;
 mod collections;
 mod common;
+mod draws;
 mod dump;
 mod effects;
 mod entry;
+mod entry_items;
 mod eviction;
 mod exchange;
 mod expire;
+mod found;
 mod geo;
 mod hashes;
 mod history;
 mod index;
 mod interpreter;
 mod keys;
+mod kind;
 mod lists;
 mod locks;
 mod long;
 mod members;
+mod name_hash;
 mod numbers;
 mod order;
 mod partition;
 mod queues;
 mod reads;
+mod refusals;
 mod registers;
 mod scan;
 mod scripts;
@@ -46,8 +53,10 @@ mod sketches;
 mod snapshot;
 mod sort;
 mod sorted;
+mod sorted_view;
 mod spill;
 mod store;
+mod stream_items;
 mod streams;
 mod strings;
 #[cfg(test)]
@@ -94,6 +103,9 @@ const SKIPPED: &str = "SKIPPED this command ended every node that carried it out
 
 /// The deadline of a key that does not expire: later than any other.
 const NO_DEADLINE: UnixMs = UnixMs::MAX;
+
+/// The deadline of a tombstone.
+const DELETED: UnixMs = 0;
 
 /// Highest version that [`Command::Replicate`] accepts: low enough that versions can keep growing.
 pub const REPLICATED_VERSION_MAX: Version = 1 << 62;
@@ -383,7 +395,7 @@ impl Table {
                 return record.version;
             }
         }
-        self.drawn = scan::mix(record.version);
+        self.drawn = draws::mix(record.version);
         self.changes.begin_record(record.version, self.floor);
         if self.holds_coded() && self.write_needs(command, record.time, out) {
             return record.version;

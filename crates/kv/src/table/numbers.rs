@@ -1,15 +1,14 @@
 //! Counters: `INCR` and its kin, `INCRBYFLOAT`. Numbers are stored as text; see [`crate::number`].
 
-use super::entry::{Entry, Kind};
+use super::entry::Entry;
 use super::index::Place;
+use super::kind::Kind;
+use super::refusals::{NOT_AN_INTEGER, NOT_FINITE, OVERFLOW};
 use super::{NO_DEADLINE, Record, Table};
 use crate::number::{self, FloatError};
 use crate::reply::ReplyBuffer;
 
-pub(super) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
-pub(super) const OVERFLOW: &str = "ERR increment or decrement would overflow";
 const NOT_A_FLOAT: &str = "ERR value is not a valid float";
-pub(super) const NOT_FINITE: &str = "ERR increment would produce NaN or Infinity";
 
 impl Table {
     pub(super) fn increment_by(&mut self, key: &[u8], delta: i64, record: Record, out: &mut ReplyBuffer) {

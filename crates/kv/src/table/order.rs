@@ -77,6 +77,20 @@ pub(super) fn check_short(bytes: &[u8]) -> Option<(Key, &[u8])> {
     (is_shortest && !number.is_nan() && key_of(number) == key).then_some((key, rest))
 }
 
+/// Divides an item into score and member. Items are trusted: written here, or checked.
+#[inline]
+pub(super) fn scored_parts(item: &[u8]) -> (Key, &[u8]) {
+    match split_short(item) {
+        Some(parts) => parts,
+        None => unreachable!("an item of a sorted set begins with a score"),
+    }
+}
+
+/// Whether bytes from elsewhere are an item of a sorted set.
+pub(super) fn is_scored_member(item: &[u8]) -> bool {
+    check_short(item).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,8 +12,8 @@
 //! Tags, hashes and entries are stored apart: the tags of a million keys take 1.3 MB, which fits in a cache near the
 //! core.
 
+use super::blocks::allocated_bytes;
 use super::entry::Entry;
-use super::store::allocated_bytes;
 
 /// The hash of an empty place: greater than every other. See [`super::index::KeyHash`].
 const FREE: u32 = u32::MAX;
@@ -318,7 +318,8 @@ impl Partition {
 #[cfg(test)]
 mod tests {
     use super::super::NO_DEADLINE;
-    use super::super::entry::{Kind, Stamp};
+    use super::super::entry::Stamp;
+    use super::super::kind::Kind;
     use super::*;
     use std::collections::BTreeMap;
 

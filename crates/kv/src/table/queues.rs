@@ -4,8 +4,8 @@
 //! whole: the length that `LPUSH` returns has the element in it, and a transaction or a script is not disturbed. What a
 //! request is served is the reply to its command, as if the client had called it in this moment.
 
-use super::entry::Kind;
-use super::strings::WRONG_KIND;
+use super::kind::Kind;
+use super::refusals::WRONG_KIND;
 use super::{Record, Table};
 use crate::codec::Reader;
 use crate::command::{

@@ -1,7 +1,8 @@
 //! Reads of single keys, and of several keys by name.
 
-use super::entry::{Entry, Kind};
-use super::strings::WRONG_KIND;
+use super::entry::Entry;
+use super::kind::Kind;
+use super::refusals::{WRONG_KIND, refuse_large_reply};
 use super::{NO_DEADLINE, Table, hashes, sets, sorted};
 use crate::coded::View;
 use crate::command::{Command, EncodingLimits, ExpiryUnit, List};
@@ -299,11 +300,4 @@ pub(super) fn mark_unresolved(command: &Command<'_>, start: usize, out: &mut Rep
     let mut encoded = Vec::new();
     command.encode(&mut encoded);
     out.mark_unresolved(start, &encoded);
-}
-
-/// Replaces a reply that begins at `start` by an error.
-pub(super) fn refuse_large_reply(start: usize, out: &mut ReplyBuffer) {
-    out.truncate(start);
-    let bytes_max = out.reply_bytes_max();
-    out.error(&format!("ERR the reply would hold more than {bytes_max} bytes"));
 }

@@ -4,13 +4,12 @@
 //! version, and a write takes effect if its version is higher than the key's. A deleted key keeps its version: its
 //! entry stays as a tombstone, whose deadline lies before all times, so that every read treats it as missing.
 
-use super::entry::{Entry, Kind};
+use super::DELETED;
+use super::entry::Entry;
 use super::index::KeyHash;
+use super::kind::Kind;
 use super::{NO_DEADLINE, Record, Table};
 use crate::{UnixMs, Version};
-
-/// The deadline of a tombstone.
-pub(super) const DELETED: UnixMs = 0;
 
 /// The content of a key, and the write that stored it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,9 +10,10 @@
 //! Redis allows, and omits none.
 
 use super::Table;
+use super::draws::mix;
 use super::entry::Entry;
 use super::index::KeyHash;
-use super::reads::refuse_large_reply;
+use super::refusals::refuse_large_reply;
 use crate::UnixMs;
 use crate::glob::Pattern;
 use crate::limits::KEY_BYTES_MAX;
@@ -176,12 +177,4 @@ impl Table {
         let around = self.index.walk_from(start).map(|(_, entry)| entry).chain(self.index.iter());
         around.take(RANDOM_EXPIRED_MAX).find(is_live)
     }
-}
-
-/// Spreads consecutive numbers evenly (the finaliser of splitmix64).
-pub(super) fn mix(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }

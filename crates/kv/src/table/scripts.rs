@@ -5,10 +5,11 @@
 //! ([`Access::undo`]).
 
 use super::changes::Mark;
+use super::draws::mix;
 use super::entry::Entry;
 use super::index::KeyHash;
-use super::reads::refuse_large_reply;
-use super::{Record, Table, scan};
+use super::refusals::refuse_large_reply;
+use super::{Record, Table};
 use crate::UnixMs;
 use crate::command::{By, Command, Known, List, Script, UNIT_NS};
 use crate::glob::Pattern;
@@ -349,7 +350,7 @@ impl Table {
             self.watched.begin_script(script);
             // What others have read here must not decide what the script reads.
             self.drawn = self.drawn.wrapping_add(1);
-            self.looked = scan::mix(self.drawn);
+            self.looked = mix(self.drawn);
         }
         // Without a reply there is nothing that could carry the keys.
         let reads = (script.options().tells_reads && !was_quiet).then(Reads::default);

@@ -1,13 +1,15 @@
 //! Commands on sets: `SADD`, `SMEMBERS` and their kin. For the representation see [`super::collections`].
 
 use super::changes::ChangeClass;
-use super::collections::{Collection, Found, HASH_BYTES};
-use super::entry::{Entry, Kind};
-use super::lists::{TOO_MANY_POPPED, write_items};
+use super::collections::Collection;
+use super::draws::{Draws, mix};
+use super::entry::Entry;
+use super::found::Found;
+use super::kind::Kind;
+use super::lists::write_items;
 use super::members::{Member, first_at, is_number, item_of, member_of, position_of};
-use super::reads::refuse_large_reply;
-use super::scan::mix;
-use super::strings::WRONG_KIND;
+use super::name_hash::HASH_BYTES;
+use super::refusals::{TOO_MANY_POPPED, WRONG_KIND, refuse_large_reply};
 use super::transactions::CUT_WRITE;
 use super::tree::Items;
 use super::{Record, Table};
@@ -16,29 +18,6 @@ use crate::glob::Pattern;
 use crate::planted::Fault;
 use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
-use std::collections::BTreeSet;
-
-/// Draws random numbers that follow from a seed.
-pub(super) struct Draws(u64);
-
-impl Draws {
-    pub(super) fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(1);
-        (mix(self.0) % end as u64) as usize
-    }
-
-    /// Draws different numbers below `end`, in ascending order (Floyd's algorithm).
-    pub(super) fn distinct(&mut self, count: usize, end: usize) -> BTreeSet<usize> {
-        let mut drawn = BTreeSet::new();
-        for last in end - count..end {
-            let number = self.below(last + 1);
-            if !drawn.insert(number) {
-                drawn.insert(last);
-            }
-        }
-        drawn
-    }
-}
 
 /// How Redis would store a set, as `OBJECT ENCODING` reports it.
 pub(super) fn encoding(entry: &Entry, limits: &EncodingLimits) -> &'static [u8] {

@@ -1,6 +1,6 @@
 //! Sketches that count different elements: `PFADD`, `PFCOUNT`, `PFMERGE`. They are strings: see [`crate::sketch`].
 
-use super::strings::WRONG_KIND;
+use super::refusals::WRONG_KIND;
 use super::{Record, Table};
 use crate::UnixMs;
 use crate::command::List;

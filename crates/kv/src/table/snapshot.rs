@@ -13,12 +13,14 @@
 //! the keys they are few, and small. The gathered parts of long commands only ever grow: a snapshot notes how far they
 //! reached.
 
+use super::DELETED;
 use super::collections::{self, Collection};
 use super::dump::{self, ExpiringField};
-use super::entry::{Entry, HEADER_BYTES, Kind, Stamp};
+use super::entry::{Entry, HEADER_BYTES, Stamp};
+use super::entry_items;
 use super::index::{Index, KeyHash};
+use super::kind::Kind;
 use super::long::{LongCommands, SnapshotPart};
-use super::registers::DELETED;
 use super::transactions::RemovedVersions;
 use super::tree::Discarded;
 use super::{NO_DEADLINE, Record, Table};
@@ -493,6 +495,19 @@ impl Table {
         Some(snapshot.dump_chunk(&self.index, bytes_max, out, expiring, &mut self.discarded_nodes))
     }
 
+    /// All keys, expired ones that are still there included, as a file of Redis with the one database 0. Locks and queues are
+    /// not in it. Values that are not in the table must not be among them. Takes time and memory in proportion to the table.
+    pub fn dump_all(&mut self) -> Vec<u8> {
+        const CHUNK_BYTES: usize = 64 << 10;
+        // Version 12 of the format.
+        let (snapshot, mut file) = (self.begin_snapshot(), b"REDIS0012\xfe\x00".to_vec());
+        while self.dump_chunk(snapshot, CHUNK_BYTES, &mut file, None) == Some(true) {}
+        self.end_snapshot(snapshot);
+        // The end, without a checksum.
+        file.extend_from_slice(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
+        file
+    }
+
     /// Like [`Table::snapshot_chunk`], for a snapshot transfer to another replica: the values on the disk that the
     /// chunk's entries refer to are sent with it, and count towards `bytes_max`. Their references are returned in
     /// `references`; the caller appends them with [`encode_value`].
@@ -704,7 +719,7 @@ impl Table {
         for entry in self.index.iter() {
             let Stamp { version, deadline, .. } = entry.stamp();
             let text = match entry.is_collection() {
-                true => collections::digest(entry, hash),
+                true => entry_items::digest(entry, hash),
                 false => hash(entry.key_and_value()),
             };
             let mut fields = [0; 32];

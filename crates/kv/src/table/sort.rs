@@ -1,10 +1,12 @@
 //! `SORT`.
 
 use super::collections::{Collection, Field};
-use super::entry::{Entry, Kind};
+use super::entry::Entry;
+use super::kind::Kind;
 use super::lists::write_items;
-use super::strings::WRONG_KIND;
-use super::{Record, Table, hashes, members, sorted};
+use super::order;
+use super::refusals::WRONG_KIND;
+use super::{Record, Table, hashes, members};
 use crate::UnixMs;
 use crate::command::{SortCommand, SortOptions, pattern_parts};
 use crate::number::parse_float;
@@ -44,7 +46,7 @@ impl Table {
         }
         let item_of = |item: &'a [u8]| match kind {
             Some(Kind::Set) => members::member_of(item).into(),
-            Some(Kind::Sorted) => Cow::Borrowed(sorted::parts(item).1),
+            Some(Kind::Sorted) => Cow::Borrowed(order::scored_parts(item).1),
             _ => Cow::Borrowed(item),
         };
         let items = entry.into_iter().flat_map(|entry| entry.items().iter_from(0)).map(item_of);
@@ -133,7 +135,7 @@ impl Table {
                         None => out.null(),
                     }
                     if out.len() - start > out.reply_bytes_max() {
-                        return super::reads::refuse_large_reply(start, out);
+                        return super::refusals::refuse_large_reply(start, out);
                     }
                 }
             }

@@ -1,16 +1,19 @@
 //! Commands on sorted sets: `ZADD`, `ZRANGE` and their kin. For the representation see [`super::collections`].
 
-use super::collections::{Collection, Found, HASH_BYTES, find_key, index_item};
-use super::entry::{Entry, Kind};
-use super::lists::{TOO_MANY_POPPED, ranks};
+use super::collections::{Collection, index_item};
+use super::draws::Draws;
+use super::entry::Entry;
+use super::found::Found;
+use super::kind::Kind;
+use super::lists::ranks;
 use super::members::Member;
-use super::order::{KEY_BYTES, Key, check_short, key_of, number_of, short, split_short};
-use super::reads::refuse_large_reply;
-use super::sets::Draws;
-use super::strings::WRONG_KIND;
+use super::name_hash::HASH_BYTES;
+use super::order::{KEY_BYTES, Key, key_of, number_of, scored_parts, short};
+use super::refusals::{TOO_MANY_POPPED, WRONG_KIND, refuse_large_reply};
+use super::sorted_view::Sorted;
 use super::transactions::CUT_WRITE;
 use super::tree::{Discarded, Items, Tree};
-use super::{Record, Table, geo, members};
+use super::{Record, Table, geo};
 use crate::command::{
     AddOptions, Aggregate, By, EncodingLimits, List, MemberBound, SetOperation, SortedCommand,
     parse_member_bound, parse_score, parse_score_bound,
@@ -26,20 +29,6 @@ const NOT_A_SCORE_RANGE: &str = "ERR min or max is not a float";
 const NOT_A_MEMBER_RANGE: &str = "ERR min or max not valid string range item";
 const NOT_A_NUMBER: &str = "ERR resulting score is not a number (NaN)";
 
-/// Divides an item into score and member. Items are trusted: written here, or checked.
-#[inline]
-pub(super) fn parts(item: &[u8]) -> (Key, &[u8]) {
-    match split_short(item) {
-        Some(parts) => parts,
-        None => unreachable!("an item of a sorted set begins with a score"),
-    }
-}
-
-/// Whether bytes from elsewhere are an item of a sorted set.
-pub(super) fn is_item(item: &[u8]) -> bool {
-    check_short(item).is_some()
-}
-
 fn item_of<'i>(key: Key, member: &[u8], item: &'i mut Vec<u8>) -> &'i [u8] {
     item.clear();
     item.extend_from_slice(&short(key));
@@ -50,50 +39,9 @@ fn item_of<'i>(key: Key, member: &[u8], item: &'i mut Vec<u8>) -> &'i [u8] {
 /// How Redis would store a sorted set, as `OBJECT ENCODING` reports it.
 pub(super) fn encoding(entry: &Entry, limits: &EncodingLimits) -> &'static [u8] {
     let items = entry.items();
-    let is_short = |item: &[u8]| parts(item).1.len() <= limits.sorted_member_bytes as usize;
+    let is_short = |item: &[u8]| scored_parts(item).1.len() <= limits.sorted_member_bytes as usize;
     let is_listpack = items.len() <= limits.sorted_members as usize && items.iter_from(0).all(is_short);
     if is_listpack { b"listpack" } else { b"skiplist" }
-}
-
-/// A read-only view of a sorted set, or of a set as one in which all scores are 1.
-#[derive(Clone, Copy)]
-pub(super) struct Sorted<'a> {
-    pub(super) items: Items<'a>,
-    /// Hash, member and score of each, if the sorted set is a large one.
-    members: Option<&'a Tree>,
-    is_set: bool,
-}
-
-impl<'a> Sorted<'a> {
-    const EMPTY: Sorted<'static> = Sorted { items: Items::EMPTY, members: None, is_set: false };
-
-    fn of(entry: &'a Entry) -> Sorted<'a> {
-        let members = entry.collection().and_then(Collection::names);
-        Sorted { items: entry.items(), members, is_set: entry.kind() == Kind::Set }
-    }
-
-    pub(super) fn len(self) -> usize {
-        self.items.len()
-    }
-
-    pub(super) fn key(self, member: &[u8]) -> Option<Key> {
-        if self.is_set {
-            let is_there = self.items.contains(members::item_of(member, &mut Vec::new()));
-            return is_there.then(|| key_of(1.0));
-        }
-        find_key(self.items, self.members, member)
-    }
-
-    /// All members with their scores, in order; those of a set in the order of their hashes.
-    fn iter(self) -> impl Iterator<Item = (Key, Member<'a>)> {
-        let of_sorted = |item: &'a [u8]| {
-            let (key, member) = parts(item);
-            (key, Member::Text(member))
-        };
-        let is_set = self.is_set;
-        let all = self.items.iter_from(0);
-        all.map(move |item| if is_set { (key_of(1.0), members::member_of(item)) } else { of_sorted(item) })
-    }
 }
 
 impl Collection {
@@ -122,7 +70,7 @@ fn partition(items: Items<'_>, is_before: impl Fn(&[u8]) -> bool) -> usize {
     while start < end {
         let middle = start.midpoint(end);
         match items.get(middle) {
-            Some(item) if is_before(parts(item).1) => start = middle + 1,
+            Some(item) if is_before(scored_parts(item).1) => start = middle + 1,
             _ => end = middle,
         }
     }
@@ -135,7 +83,7 @@ fn ranks_of(items: Items<'_>, by: By, ends: List<'_>) -> Result<Range<usize>, &'
     let (start, end) = (ends.next().unwrap_or_default(), ends.next().unwrap_or_default());
     let range = match by {
         By::Rank => {
-            let integer = |text| crate::number::parse_integer(text).ok_or(super::numbers::NOT_AN_INTEGER);
+            let integer = |text| crate::number::parse_integer(text).ok_or(super::refusals::NOT_AN_INTEGER);
             return Ok(ranks(items.len(), integer(start)?, integer(end)?));
         }
         By::Score => {
@@ -153,7 +101,7 @@ fn ranks_of(items: Items<'_>, by: By, ends: List<'_>) -> Result<Range<usize>, &'
             let end = parse_member_bound(end).ok_or(NOT_A_MEMBER_RANGE)?;
             // Such a range makes sense only if all scores are the same. If they are not, members are compared without
             // their scores, as in Redis.
-            let key_at = |rank| items.get(rank).map(|item| parts(item).0).unwrap_or_default();
+            let key_at = |rank| items.get(rank).map(|item| scored_parts(item).0).unwrap_or_default();
             let (key, last_key) = (key_at(0), key_at(items.len().saturating_sub(1)));
             let rank = |bound: MemberBound<'_>, is_end: bool| match bound {
                 MemberBound::Lowest => 0,
@@ -388,7 +336,7 @@ impl Table {
                     Ok(range) => range,
                     Err(error) => return out.error(error),
                 };
-                let members = items.iter_from(range.start).take(range.len()).map(parts);
+                let members = items.iter_from(range.start).take(range.len()).map(scored_parts);
                 let collection = Collection::of_sorted(members);
                 out.integer(collection.len() as i64);
                 return self.put_collection(to, collection, record);
@@ -502,7 +450,7 @@ impl Table {
             _ if self.is_quiet => out.error(CUT_WRITE),
             (_, 0) => out.array(0),
             (None, _) => {
-                let (key, member) = items.get(range.start).map(parts).unwrap_or_default();
+                let (key, member) = items.get(range.start).map(scored_parts).unwrap_or_default();
                 out.array(2);
                 out.bulk(member);
                 out.push(Reply::Double(number_of(key)));
@@ -545,7 +493,7 @@ impl Table {
     fn pop_named(&mut self, found: Found<'_>, is_highest: bool, record: Record, out: &mut ReplyBuffer) {
         let range = self.popped(found, is_highest, 1);
         let start = out.len();
-        match self.items_at(found).get(range.start).map(parts) {
+        match self.items_at(found).get(range.start).map(scored_parts) {
             Some((key, member)) if !self.is_quiet => {
                 out.array(3);
                 out.bulk(found.key);
@@ -596,8 +544,8 @@ fn at_ranks<'i>(
     is_reverse: bool,
 ) -> Box<dyn Iterator<Item = (Key, &'i [u8])> + 'i> {
     match is_reverse {
-        true => Box::new(items.iter_back(range.end).take(range.len()).map(parts)),
-        false => Box::new(items.iter_from(range.start).take(range.len()).map(parts)),
+        true => Box::new(items.iter_back(range.end).take(range.len()).map(scored_parts)),
+        false => Box::new(items.iter_from(range.start).take(range.len()).map(scored_parts)),
     }
 }
 
@@ -663,7 +611,7 @@ fn write_random(
     out: &mut ReplyBuffer,
 ) {
     let length = items.len();
-    let get = |rank: usize| items.get(rank).map(parts).unwrap_or_default();
+    let get = |rank: usize| items.get(rank).map(scored_parts).unwrap_or_default();
     match count {
         None if length == 0 => out.null(),
         None => out.bulk(get(draws.below(length)).1),

@@ -10,7 +10,7 @@
 //! digest. Where a failover gives a version twice, names with that version denote different bytes, or it does not
 //! matter which of them is meant.
 
-use super::entry::Kind;
+use super::kind::Kind;
 use super::{Record, Table};
 use crate::Version;
 use crate::coded::Reference;

@@ -3,27 +3,15 @@
 //! This module keeps the index, the expiry order, the byte count, the version floor and open snapshots in step; nothing
 //! else touches them.
 
+use super::DELETED;
+use super::blocks::allocated_bytes;
 use super::changes::ChangeClass;
 use super::collections::Collection;
-use super::entry::{Entry, Kind, Stamp};
+use super::entry::{Entry, Stamp};
 use super::index::{Index, KeyHash, Place};
-use super::registers::DELETED;
+use super::kind::Kind;
 use super::{NO_DEADLINE, Record, Table};
 use crate::{SharedBytes, UnixMs};
-
-/// Bytes that the allocator uses for `capacity` bytes. mimalloc has blocks of multiples of 16 bytes up to 128, four sizes for
-/// each doubling up to 128 KiB, and whole pages beyond that.
-#[inline]
-pub(super) fn allocated_bytes(capacity: usize) -> usize {
-    const CLASSES_END: usize = 128 << 10;
-    const PAGE_BYTES: usize = 4096;
-    let step = match capacity {
-        0..=128 => 16,
-        129..=CLASSES_END => capacity.next_power_of_two() / 8,
-        _ => PAGE_BYTES,
-    };
-    capacity.next_multiple_of(step)
-}
 
 /// Whether a deadline is a real one: neither that of a key without expiry nor of a tombstone.
 fn expires(deadline: UnixMs) -> bool {

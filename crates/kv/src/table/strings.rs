@@ -1,8 +1,10 @@
 //! Writes of values: `SET` in all its forms, `GETDEL`, `GETEX`, `MSET`, `APPEND`, `SETRANGE`.
 
 use super::changes::ChangeClass;
-use super::entry::{Entry, Kind};
+use super::entry::Entry;
 use super::index::{KeyHash, Place};
+use super::kind::Kind;
+use super::refusals::{WRONG_KIND, WrongKind};
 use super::transactions::CUT_WRITE;
 use super::{NO_DEADLINE, Record, Table};
 use crate::command::{Comparison, Condition, Deadline, Expiry, List, SetAnswer};
@@ -12,12 +14,6 @@ use crate::reply::ReplyBuffer;
 pub(super) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
 /// The reply to a command for a key that holds another kind of value than the command expects.
-pub(super) const WRONG_KIND: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
-
-/// A command was answered with [`WRONG_KIND`].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct WrongKind;
-
 impl Table {
     #[allow(clippy::too_many_arguments)] // They are the fields of the command.
     pub(super) fn set(

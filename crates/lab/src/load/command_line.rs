@@ -15,10 +15,12 @@ use super::flags::{
     Server, parse_duration, parse_key_choice, parse_mix, parse_server, parse_share, parse_sizes,
 };
 use super::hgrm::write_hgrm;
+use super::keys::KeyChoice;
 use super::live::Live;
-use super::options::{Arrivals, KeyChoice, Mix, Options, Pace, Sizes, Stop, Transport, Wait};
+use super::options::{Arrivals, Mix, Options, Pace, Stop, Transport, Wait};
 use super::outcome::Operation;
 use super::report::Report;
+use super::value::Sizes;
 use super::versus::{Comparison, compare};
 use super::{Error, run};
 

@@ -8,9 +8,9 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
 use super::language::Dialogue;
+use super::outcome::Expected;
 use super::outcome::Outcome;
 use super::recorder::Observed;
-use super::workload::Expected;
 
 /// A new receive buffer holds the replies to a whole batch, so that one read takes them all, within these limits.
 /// It grows when a single reply is larger.

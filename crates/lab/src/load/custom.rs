@@ -10,10 +10,10 @@
 //! | `{random:N}` | a number drawn for it below N |
 //! | `{value}` | a value of the size that is asked for |
 
+use super::outcome::Expected;
 use super::random::Random;
 use super::template::append_number;
 use super::value::Values;
-use super::workload::Expected;
 
 /// A command with places that are filled for each request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,8 +120,8 @@ impl Custom {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::options::Sizes;
     use crate::load::outcome::Operation;
+    use crate::load::value::Sizes;
 
     fn request(text: &str, key: u64, sequence: u64) -> String {
         let asked = Expected { operation: Operation::Custom, key, sequence };

@@ -9,13 +9,11 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use super::language::Scanned;
 use super::options::Options;
-use super::outcome::Operation;
-use super::reply::{Malformed, Reply};
+use super::outcome::{Expected, Operation};
+use super::reply::{Malformed, Reply, Scanned};
 use super::template::Template;
 use super::value::Values;
-use super::workload::Expected;
 
 /// A longer message could arrive in several frames.
 pub(crate) const VALUE_BYTES_MAX: usize = 8 << 10;
@@ -384,8 +382,8 @@ fn append_text(text: &str, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::options::Sizes;
     use crate::load::random::Random;
+    use crate::load::value::Sizes;
 
     fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();

@@ -3,7 +3,9 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use super::options::{KeyChoice, Mix, Sizes, Transport};
+use super::keys::KeyChoice;
+use super::options::{Mix, Transport};
+use super::value::Sizes;
 
 /// The default exponent of `zipf`: that of YCSB.
 const ZIPF_EXPONENT: f64 = 0.99;

@@ -1,7 +1,17 @@
 //! Which key a request uses.
 
-use super::options::KeyChoice;
 use super::random::Random;
+
+/// How a request's key is chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum KeyChoice {
+    /// All keys are equally likely.
+    Uniform,
+    /// Key number k, from 0, has a probability proportional to 1 / (k + 1) to the power of this exponent.
+    Zipf(f64),
+    /// One key after another, then again from the first.
+    Sequential,
+}
 
 /// One thread's source of key numbers.
 pub(crate) struct Keys {

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use super::etcd;
 use super::http;
 use super::options::{Options, Transport};
-use super::reply::{Malformed, Reply};
+use super::outcome::Expected;
+use super::reply::{Malformed, Scanned};
 use super::resp;
 use super::value::Values;
-use super::workload::Expected;
 use super::zookeeper;
 
 /// How much larger than our values a reply may be; a larger one is refused instead of judged.
@@ -33,18 +33,6 @@ pub(crate) struct Dialogue {
     fields: Vec<u8>,
     /// For etcd.
     streams: etcd::Streams,
-}
-
-/// A complete reply.
-pub(crate) struct Scanned<'a> {
-    pub(crate) reply: Reply<'a>,
-    /// The place of its request among the unanswered ones: the first, where replies arrive in the order of requests.
-    /// That request swaps places with the first and is removed.
-    pub(crate) place: usize,
-    /// Its length in the buffer.
-    pub(crate) bytes: usize,
-    /// Whether the server closes the connection after it.
-    pub(crate) closes: bool,
 }
 
 impl Language {

@@ -40,6 +40,7 @@ pub(crate) mod steal;
 mod tally;
 mod template;
 mod timer;
+mod validation;
 mod value;
 mod versus;
 mod worker;
@@ -54,12 +55,14 @@ use std::time::{Duration, Instant};
 pub use command_line::{BenchArgs, bench};
 pub use custom::Custom;
 pub use hgrm::write_hgrm;
+pub use keys::KeyChoice;
 pub use live::Live;
-pub use options::{Arrivals, KeyChoice, Mix, Options, Pace, Sizes, Stop, Transport, Wait};
+pub use options::{Arrivals, Mix, Options, Pace, Stop, Transport, Wait};
 pub use outcome::{ErrorWord, Operation, Outcome};
 #[cfg(test)]
 pub(crate) use report::tests::sample as sample_report;
 pub use report::{Delays, Report, Row};
+pub use value::Sizes;
 pub use versus::{Comparison, compare};
 
 use schedule::{DueTimes, Schedule};

@@ -33,6 +33,15 @@ impl Operation {
     }
 }
 
+/// A request, to be compared with its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expected {
+    pub(crate) operation: Operation,
+    pub(crate) key: u64,
+    /// The sequence number of the write or custom command, if it is one.
+    pub(crate) sequence: u64,
+}
+
 /// How one operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {

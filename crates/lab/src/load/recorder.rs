@@ -9,11 +9,10 @@ use std::time::Instant;
 use check::{Action, Answer, History};
 
 use super::options::Options;
-use super::outcome::{Operation, Outcome};
+use super::outcome::{Expected, Operation, Outcome};
 use super::reply::Reply;
 use super::template::Template;
 use super::value::Values;
-use super::workload::Expected;
 
 /// The most operations that all threads record together: some two gigabytes.
 const OPERATIONS_MAX: usize = 32 << 20;

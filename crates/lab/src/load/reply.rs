@@ -14,6 +14,18 @@ pub(crate) enum Reply<'a> {
     Array,
 }
 
+/// A complete reply.
+pub(crate) struct Scanned<'a> {
+    pub(crate) reply: Reply<'a>,
+    /// The place of its request among the unanswered ones: the first, where replies arrive in the order of requests.
+    /// That request swaps places with the first and is removed.
+    pub(crate) place: usize,
+    /// Its length in the buffer.
+    pub(crate) bytes: usize,
+    /// Whether the server closes the connection after it.
+    pub(crate) closes: bool,
+}
+
 /// The buffer does not hold a reply; the connection cannot be used any further.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("malformed reply")]

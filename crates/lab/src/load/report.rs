@@ -8,10 +8,12 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 use super::custom::Custom;
-use super::options::{Arrivals, KeyChoice, Options, Pace, Sizes, Stop};
+use super::keys::KeyChoice;
+use super::options::{Arrivals, Options, Pace, Stop};
 use super::outcome::{Operation, Outcome};
 use super::steal::DISTURBED_PERCENT;
 use super::tally::{Tally, new_histogram};
+use super::value::Sizes;
 
 /// A request that was sent more than this many microseconds after it was due is late.
 const LATE_US: u64 = 1000;

@@ -7,12 +7,11 @@
 
 use super::custom::Custom;
 use super::options::{Options, Wait};
-use super::outcome::Operation;
+use super::outcome::{Expected, Operation};
 use super::random::Random;
 use super::reply::{Malformed, Reply};
 use super::template::{Template, append_number};
 use super::value::Values;
-use super::workload::Expected;
 
 /// The longest line (status, error, number) that is accepted.
 const LINE_BYTES_MAX: usize = 4096;
@@ -211,8 +210,8 @@ fn parse_integer(digits: &[u8]) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::options::Sizes;
     use crate::load::random::Random;
+    use crate::load::value::Sizes;
 
     const BULK_BYTES_MAX: usize = 1024;
 

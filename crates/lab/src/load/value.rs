@@ -5,7 +5,6 @@
 //! than the two numbers carries their last digits, the key's first, and only the key is checked. Where sizes
 //! differ, both numbers determine a value's size, so that a truncated value is detected.
 
-use super::options::Sizes;
 use super::random::Random;
 
 const NUMBER_BYTES: usize = 16;
@@ -16,6 +15,22 @@ const FILLER_STARTS: usize = 256;
 
 /// The filler is the same in every run, so that a run can read what an earlier one wrote.
 const FILLER_SEED: u64 = 0x0051_554f_5241_5445;
+
+/// A size in bytes, or a range of sizes from which each is drawn uniformly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// The smallest size in bytes.
+    pub min: usize,
+    /// The largest size in bytes.
+    pub max: usize,
+}
+
+impl Sizes {
+    /// A fixed size.
+    pub const fn fixed(bytes: usize) -> Self {
+        Self { min: bytes, max: bytes }
+    }
+}
 
 pub(crate) struct Values {
     sizes: Sizes,

@@ -2,22 +2,13 @@
 
 use super::keys::Keys;
 use super::options::{Options, Wait};
-use super::outcome::{ErrorWord, Operation, Outcome};
+use super::outcome::{ErrorWord, Expected, Operation, Outcome};
 use super::random::Random;
 use super::reply::Reply;
 use super::value::Values;
 
 /// How many low bits of a write's sequence count the thread's writes; the others identify the thread.
 const SEQUENCE_BITS: u32 = 48;
-
-/// A request, to be compared with its reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Expected {
-    pub(crate) operation: Operation,
-    pub(crate) key: u64,
-    /// The sequence number of the write or custom command, if it is one.
-    pub(crate) sequence: u64,
-}
 
 /// One thread's source of requests.
 pub(crate) struct Workload {

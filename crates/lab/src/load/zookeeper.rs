@@ -3,13 +3,11 @@
 //! A packet is a length followed by big-endian fields. A server answers a session's requests in order. A read returns
 //! the contacted server's state, which may be behind. Loading creates the keys: a node must exist before it is written.
 
-use super::language::Scanned;
 use super::options::Options;
-use super::outcome::Operation;
-use super::reply::{Malformed, Reply};
+use super::outcome::{Expected, Operation};
+use super::reply::{Malformed, Reply, Scanned};
 use super::template::Template;
 use super::value::Values;
-use super::workload::Expected;
 
 /// The limit of a server in its default configuration (`jute.maxbuffer`), disregarding a packet's other fields.
 pub(crate) const VALUE_BYTES_MAX: usize = 1_000_000;
@@ -187,8 +185,8 @@ fn packet(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::options::Sizes;
     use crate::load::random::Random;
+    use crate::load::value::Sizes;
 
     const REPLY_BYTES_MAX: usize = 4096;
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::measure;
-use super::relay::{Relay, Route};
+use super::relay::Relay;
+use super::request::Route;
 use super::settings::{Gate, Interface, Link, Node};
 
 const EXIT_FAILED: u8 = 1;

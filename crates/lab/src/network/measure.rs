@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 #[cfg(target_os = "linux")]
 use super::namespaces::Namespaces;
-use super::relay::{Relay, Route};
+use super::relay::Relay;
+use super::request::Route;
 use super::settings::{Bandwidth, Interface, Link};
 
 const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);

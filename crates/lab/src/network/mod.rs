@@ -10,7 +10,7 @@
 //! describes what is modelled, what is not, and how measured behaviour compares with the settings.
 //!
 //! Reading order: `settings` (what can be set), `draws` (chance), `pace` (a rate), `fabric` (arrival times),
-//! `connection` (bytes in flight), `engine` (sockets and time), `relay` (its handle), `namespaces`.
+//! `connection` (bytes in flight), `request`, `engine` (sockets and time), `relay` (its handle), `namespaces`.
 
 mod command_line;
 mod connection;
@@ -22,6 +22,7 @@ mod measure;
 mod namespaces;
 mod pace;
 mod relay;
+mod request;
 mod settings;
 mod timer;
 
@@ -31,7 +32,8 @@ pub use command_line::{RelayArgs, relay};
 pub use fabric::Traffic;
 #[cfg(target_os = "linux")]
 pub use namespaces::Namespaces;
-pub use relay::{LinkTraffic, Relay, Route};
+pub use relay::Relay;
+pub use request::{LinkTraffic, Route};
 pub use settings::{Bandwidth, Gate, Interface, Link, Node};
 
 /// Nanoseconds since the relay started.

@@ -22,7 +22,7 @@
 //! From then on both keyspaces give versions above all that either gave before, so that fencing tokens only grow, and readers
 //! of changes learn that they have to begin anew.
 
-use super::map::{ClusterMap, GroupId, KeyspaceEntry};
+use super::map::{ClusterMap, Exchange, GroupId, KeyspaceEntry};
 use super::refusal::{Refusal, refuse};
 use crate::keyspace::{Keyspace, database_named};
 use kv::{SKIPPED_VERSIONS, Version};
@@ -32,18 +32,6 @@ use std::collections::BTreeMap;
 /// How many exchanges the map remembers that were made. A node repeats a request for five seconds (`Timing::answer_ms`), and
 /// each exchange takes 20 ms at least, for which leaders wait before they stop their groups: that makes 250.
 const REMEMBERED: usize = 256;
-
-/// An exchange that has begun.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Exchange {
-    /// The prefixes of the two keyspaces.
-    pub between: (String, String),
-    /// The number of the request for it.
-    pub request: u64,
-    /// The groups that are known to have stopped, each with the highest version that it had given.
-    pub stopped: BTreeMap<GroupId, Version>,
-}
 
 /// A step of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

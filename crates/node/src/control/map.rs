@@ -1,8 +1,5 @@
 //! The cluster map: nodes, keyspaces, groups and their members. Plain data.
 
-use super::exchange::Exchange;
-use super::level::Feature;
-use super::quarantine::Quarantine;
 use super::refusal::Refusal;
 use crate::configuration::NodeAddress;
 use crate::keyspace::Keyspace;
@@ -10,6 +7,7 @@ use crate::libraries::Libraries;
 use crate::setting::Protocol;
 use crate::slots::SLOTS;
 use crate::users::Rules;
+use kv::Version;
 use protocol::leader_follower::Acks;
 use protocol::registers::Replacement;
 use protocol::{Configuration, NodeId};
@@ -345,19 +343,6 @@ impl ClusterMap {
         self.keyspace_of(group).is_none_or(Keyspace::keeps_records)
     }
 
-    /// Whether a group's leader has yet to say that it holds all that was acknowledged before its epoch.
-    ///
-    /// A leader that is appointed asks enough members what they hold that at least one of them has each acknowledged write. How
-    /// many are enough follows from the members that the group had when the write was acknowledged. If the members changed while
-    /// it asks, it might ask too few. So no member leaves or comes before it has taken over. Under `all` the in-sync set holds
-    /// everything at any time, and under `none` nothing is promised.
-    pub fn awaits_takeover(&self, id: GroupId) -> bool {
-        self.has(Feature::TakingOver)
-            && self.protocol(id) == Protocol::LeaderFollower
-            && matches!(self.acks(id), Acks::Count(_) | Acks::Majority)
-            && self.groups.get(&id).is_some_and(|group| !group.has_taken_over())
-    }
-
     /// A group's name for people.
     pub fn name_of(&self, id: GroupId) -> String {
         match self.groups.get(&id) {
@@ -522,6 +507,68 @@ impl Node {
             releases: Releases::default(),
             state: NodeState::Member,
             rejoins: BTreeMap::new(),
+        }
+    }
+}
+
+/// An exchange that has begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exchange {
+    /// The prefixes of the two keyspaces.
+    pub between: (String, String),
+    /// The number of the request for it.
+    pub request: u64,
+    /// The groups that are known to have stopped, each with the highest version that it had given.
+    pub stopped: BTreeMap<GroupId, Version>,
+}
+
+/// Names a record of a group, as [`kv::RecordName`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FatalRecord {
+    /// Its number in the group's history.
+    pub offset: u64,
+    /// Its time, in milliseconds, by its leader's clock.
+    pub time: u64,
+}
+
+impl From<FatalRecord> for kv::RecordName {
+    fn from(record: FatalRecord) -> kv::RecordName {
+        kv::RecordName { offset: record.offset, time: record.time }
+    }
+}
+
+/// What the map records of such records.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Quarantine {
+    /// The stopped replicas of each group, with the record before which each is stopped.
+    pub standing: BTreeMap<GroupId, BTreeMap<NodeId, FatalRecord>>,
+    /// Records that change nothing on any replica, in the order of the decisions.
+    pub skipped: BTreeMap<GroupId, Vec<FatalRecord>>,
+}
+
+impl Quarantine {
+    /// Whether no replica is stopped and no record is skipped.
+    pub fn is_empty(&self) -> bool {
+        self.standing.is_empty() && self.skipped.is_empty()
+    }
+
+    /// The record before which a node's replica of a group is stopped.
+    pub fn stands(&self, group: GroupId, node: NodeId) -> Option<FatalRecord> {
+        self.standing.get(&group)?.get(&node).copied()
+    }
+
+    /// The records of a group that are skipped.
+    pub fn skipped(&self, group: GroupId) -> &[FatalRecord] {
+        self.skipped.get(&group).map_or(&[], Vec::as_slice)
+    }
+
+    /// Forgets that a node's replicas are stopped, since they begin anew.
+    pub(super) fn forget_node(&mut self, node: NodeId) {
+        for standing in self.standing.values_mut() {
+            standing.remove(&node);
         }
     }
 }

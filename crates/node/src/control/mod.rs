@@ -103,21 +103,22 @@ mod positions;
 mod quarantine;
 mod record;
 mod refusal;
+mod takeover;
 
 pub use crate::slots::SHARDS_MAX;
 use asking::Asking;
 use beginning::Beginning;
 pub use change::{Change, GROUPS_MAX, NODES_MAX, Step};
 pub use effects::{Answer, ChangeError, Effects, Event};
-pub use exchange::{Exchange, Step as ExchangeStep};
+pub use exchange::Step as ExchangeStep;
 use keeper::Keeper;
 use kv::codec::Malformed;
 use leading::{Leading, Turn};
 use lease::NodeLease;
 pub use level::Feature;
 pub use map::{
-    CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, MAP_BYTES_MAX, Node, NodeState, Rejoin, Slots,
-    Start, control_members,
+    CONTROL_GROUP, ClusterMap, Exchange, FatalRecord, Group, GroupId, KeyspaceEntry, MAP_BYTES_MAX, Node,
+    NodeState, Quarantine, Rejoin, Slots, Start, control_members,
 };
 pub(crate) use map::{MAP_GROUP, level_refusal};
 pub use message::Message;
@@ -127,7 +128,7 @@ use protocol::consensus;
 use protocol::contract::{Input, Replica as _};
 use protocol::planted::Planted;
 use protocol::{NodeId, Now, Progress};
-pub use quarantine::{FatalRecord, Quarantine, SKIPPED_MAX, Step as QuarantineStep};
+pub use quarantine::{SKIPPED_MAX, Step as QuarantineStep};
 use record::Record;
 pub use refusal::Refusal;
 pub(crate) use refusal::refuse;

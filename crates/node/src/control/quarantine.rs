@@ -5,41 +5,14 @@
 //! released, or because the record is skipped. A record is skipped only while every replica of its group is stopped
 //! before it: none has executed it, and none will.
 
-use super::map::{ClusterMap, GroupId, settles_with};
+use super::map::{ClusterMap, FatalRecord, GroupId, Quarantine, settles_with};
 use super::refusal::{Refusal, refuse};
 use crate::setting::Protocol;
 use protocol::NodeId;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// The most records of a cluster that are skipped. Each is remembered as long as its keyspace exists.
 pub const SKIPPED_MAX: usize = 64;
-
-/// Names a record of a group, as [`kv::RecordName`] does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FatalRecord {
-    /// Its number in the group's history.
-    pub offset: u64,
-    /// Its time, in milliseconds, by its leader's clock.
-    pub time: u64,
-}
-
-impl From<FatalRecord> for kv::RecordName {
-    fn from(record: FatalRecord) -> kv::RecordName {
-        kv::RecordName { offset: record.offset, time: record.time }
-    }
-}
-
-/// What the map records of such records.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Quarantine {
-    /// The stopped replicas of each group, with the record before which each is stopped.
-    pub standing: BTreeMap<GroupId, BTreeMap<NodeId, FatalRecord>>,
-    /// Records that change nothing on any replica, in the order of the decisions.
-    pub skipped: BTreeMap<GroupId, Vec<FatalRecord>>,
-}
 
 /// A change to the quarantine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,30 +26,6 @@ pub enum Step {
     Retry,
     /// The record with this number changes nothing on any replica.
     Skip(u64),
-}
-
-impl Quarantine {
-    /// Whether no replica is stopped and no record is skipped.
-    pub fn is_empty(&self) -> bool {
-        self.standing.is_empty() && self.skipped.is_empty()
-    }
-
-    /// The record before which a node's replica of a group is stopped.
-    pub fn stands(&self, group: GroupId, node: NodeId) -> Option<FatalRecord> {
-        self.standing.get(&group)?.get(&node).copied()
-    }
-
-    /// The records of a group that are skipped.
-    pub fn skipped(&self, group: GroupId) -> &[FatalRecord] {
-        self.skipped.get(&group).map_or(&[], Vec::as_slice)
-    }
-
-    /// Forgets that a node's replicas are stopped, since they begin anew.
-    pub(super) fn forget_node(&mut self, node: NodeId) {
-        for standing in self.standing.values_mut() {
-            standing.remove(&node);
-        }
-    }
 }
 
 impl ClusterMap {

@@ -16,6 +16,7 @@ use crate::session::{ClientId, ClientKind};
 use kv::codec::Reader;
 use kv::table::{ExpiringField, SnapshotId, Table};
 use kv::{Reply, ReplyBuffer, Version};
+use protocol::planted::Fault;
 use std::collections::{BTreeMap, VecDeque};
 use wire::resp::Arguments;
 
@@ -342,10 +343,11 @@ impl Replicas {
         };
         let hex = |salt: u8| (salt..salt + 3).map(name).collect::<String>()[..40].to_owned();
         let (id, mark) = (hex(0), hex(3));
+        let early = u64::from(cx.configuration.planted.has(Fault::CopyOfLaterVersion));
         let (mut versions, mut left) = (Vec::new(), Vec::new());
         for shard in &shards {
             let table = table_of(cx, shard.group).ok_or(NONE)?;
-            versions.push((shard.group, table.version_floor()));
+            versions.push((shard.group, table.version_floor().saturating_sub(early)));
             left.push((*shard, table.begin_snapshot(), table.replacements()));
         }
         left.reverse();

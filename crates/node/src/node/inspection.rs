@@ -98,6 +98,18 @@ impl Node {
         Some((history.since(table.version_floor()), history.versions().collect()))
     }
 
+    /// Of a keyspace with one shard and a replica here: the version of what the replica has applied.
+    pub fn version_held(&self, prefix: &str) -> Option<Version> {
+        let [group] = self.cx.map.keyspaces.get(prefix)?.groups[..] else { return None };
+        Some(self.cx.groups.get(group)?.replica.as_ref()?.table().version_floor())
+    }
+
+    /// The keys of that replica, as a file of Redis ([`kv::Table::dump_all`]). `None` where keys are registers.
+    pub fn keys_held(&mut self, prefix: &str) -> Option<Vec<u8>> {
+        let [group] = self.cx.map.keyspaces.get(prefix)?.groups[..] else { return None };
+        Some(self.cx.groups.get_mut(group)?.replica.as_mut()?.dumped()?.dump_all())
+    }
+
     /// The memory of each group with a replica here and a bound.
     pub fn bounded_memory(&self) -> Vec<BoundedMemory> {
         let bounded = self.cx.groups.iter().filter(|(_, group)| group.keyspace.memory_max > 0);

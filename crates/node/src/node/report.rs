@@ -306,7 +306,7 @@ fn label(group: &Group) -> String {
     }
 }
 
-/// How long commands took, by their names and by keyspaces, and how long commits took.
+/// How long commands took, by their names and by keyspaces, and how long commits and applying took.
 fn time_metrics(node: &Node, out: &mut String) {
     let begin = |name: &str, help: &str, out: &mut String| {
         let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} histogram\n");
@@ -325,6 +325,14 @@ fn time_metrics(node: &Node, out: &mut String) {
     let name = "quorate_keyspace_commit_seconds";
     begin(name, "Time from a write's order by this replica to its outcome, of one write at a time.", out);
     groups().for_each(|(label, group)| group.commits.times.render(name, &label, out));
+    let name = "quorate_keyspace_apply_seconds";
+    begin(
+        name,
+        "Time from when this replica held a record until it had applied it, of one record at a time.",
+        out,
+    );
+    let ordered = groups().filter(|(_, group)| group.keyspace.has_leader());
+    ordered.for_each(|(label, group)| group.applies.times.render(name, &label, out));
 }
 
 fn group_metrics(node: &Node, out: &mut String) {

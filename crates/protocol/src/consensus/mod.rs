@@ -396,6 +396,10 @@ impl crate::contract::Replica for Replica {
         self.end_checkpoint();
     }
 
+    fn held_and_applied(&self) -> Option<(Version, Version)> {
+        Some((self.log.borrow().end_offset(), self.applied.offset()))
+    }
+
     fn follow_changes(&mut self, changes: bool, misses: bool) {
         self.applied.table_mut().follow_changes(changes, misses);
     }

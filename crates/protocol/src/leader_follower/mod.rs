@@ -202,6 +202,14 @@ impl Replica {
         self.state.intact = false;
     }
 
+    /// The last record that it holds.
+    fn held(&self) -> Version {
+        match &self.role {
+            Role::Leader(leader) => leader.head(),
+            _ => self.state.last().offset,
+        }
+    }
+
     /// Returns the replica's status. O(members).
     pub fn status(&self, now: Now) -> Status {
         let state = &self.state;
@@ -231,10 +239,7 @@ impl Replica {
             role,
             epoch: state.epoch,
             leader: state.configuration.leader,
-            offset: match &self.role {
-                Role::Leader(leader) => leader.head(),
-                _ => state.last().offset,
-            },
+            offset: self.held(),
             applied: state.applied,
             backlog_start: state.backlog.base().offset,
             backlog_bytes: state.backlog.bytes(),
@@ -550,6 +555,10 @@ impl crate::contract::Replica for Replica {
 
     fn abandon_checkpoint(&mut self) {
         self.state.abandon_checkpoint();
+    }
+
+    fn held_and_applied(&self) -> Option<(Version, Version)> {
+        Some((self.held(), self.state.applied))
     }
 
     fn follow_changes(&mut self, changes: bool, misses: bool) {

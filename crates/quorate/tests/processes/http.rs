@@ -192,6 +192,7 @@ fn histograms_count_commands_and_commits() {
     assert_eq!(server.metric("quorate_keyspace_command_seconds_count{keyspace=\"default\"}"), 4);
     // One after the other: each of these writes is measured, and no read.
     assert_eq!(server.metric("quorate_keyspace_commit_seconds_count{keyspace=\"default\"}"), 3);
+    assert!(server.metric("quorate_keyspace_apply_seconds_count{keyspace=\"default\"}") >= 3);
 }
 
 #[test]

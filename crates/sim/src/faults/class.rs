@@ -122,11 +122,15 @@ pub enum Class {
     Evicted,
     /// Writes that were refused because a keyspace had no room.
     OutOfMemory,
+    /// Versions at which a backup was compared with what replicas had held.
+    BackupCompared,
+    /// Clusters into which backups were restored.
+    Restored,
 }
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 59] = [
+    pub const ALL: [Class; 61] = [
         Class::Crash,
         Class::CrashWithinTurn,
         Class::CrashBeforeWrite,
@@ -186,6 +190,8 @@ impl Class {
         Class::LevelHeld,
         Class::Evicted,
         Class::OutOfMemory,
+        Class::BackupCompared,
+        Class::Restored,
     ];
 
     /// Classes that are not scheduled faults and can only be left out as a whole.
@@ -267,6 +273,8 @@ impl Class {
             Class::LevelHeld => "level-held",
             Class::Evicted => "evicted",
             Class::OutOfMemory => "out-of-memory",
+            Class::BackupCompared => "backup-compared",
+            Class::Restored => "restored",
         }
     }
 }

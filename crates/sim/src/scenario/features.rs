@@ -168,7 +168,8 @@ impl Scenario {
     /// In some clusters there are clients that read all changes of a keyspace.
     pub(super) fn draw_readers(&mut self, settings: &Settings) {
         let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
-        let finds = PlantedFault::OF_CHANGES.into_iter().any(|fault| self.planted.has(fault));
+        let finds = PlantedFault::OF_CHANGES.into_iter().any(|fault| self.planted.has(fault))
+            || PlantedFault::OF_BACKUPS.into_iter().any(|fault| self.planted.has(fault));
         let is_planted = storage_planted || self.planted != Planted::default();
         let mut random = Random::new(self.seed, stream::READERS);
         let is_drawn = random.percent(25) && !is_planted;
@@ -176,7 +177,8 @@ impl Scenario {
         let can_be_read: Vec<u8> = (0..self.spaces.len() as u8)
             .filter(|index| self.spaces[usize::from(*index)].can_keep_changes())
             .collect();
-        if !(is_drawn || finds || settings.changes) || can_be_read.is_empty() {
+        let is_read = is_drawn || finds || settings.changes || settings.backup;
+        if !is_read || can_be_read.is_empty() {
             return;
         }
         let bytes = if finds { 10_000_000 } else { bytes };
@@ -190,6 +192,24 @@ impl Scenario {
             // What they read is much longer than a value: in parts of a few bytes it would take longer than their patience.
             self.long_command_bytes = self.long_command_bytes.max(READERS_PART_BYTES);
         }
+    }
+
+    /// Of some keyspaces that keep their changes there are backups, which are restored in the end.
+    pub(super) fn draw_backups(&mut self, settings: &Settings) {
+        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
+        let finds = PlantedFault::OF_BACKUPS.into_iter().any(|fault| self.planted.has(fault));
+        let is_planted = storage_planted || self.planted != Planted::default();
+        let mut random = Random::new(self.seed, stream::BACKUPS);
+        let is_drawn = random.percent(50) && !is_planted;
+        if !(is_drawn || finds || settings.backup) {
+            return;
+        }
+        // Changes are read of these; values that are not in memory are not in copies.
+        let mut spaces: Vec<u8> = self.readers.iter().map(|(_, space)| *space).collect();
+        spaces.retain(|space| !self.spaces[usize::from(*space)].is_spilled());
+        spaces.sort_unstable();
+        spaces.dedup();
+        self.backups = spaces.into_iter().map(|space| (random.scaled(50 * MS, 3 * SECOND), space)).collect();
     }
 
     /// In some clusters nodes have programs of two releases, and may get the other one at each start. In some of these an

@@ -3,7 +3,7 @@
 mod features;
 
 use crate::events::Place;
-use crate::faults::{Class, Draw, Fault, MS, Mask, SECOND};
+use crate::faults::{Class, Draw, Fault, Kind as FaultKind, MS, Mask, SECOND};
 use crate::promise::{Protocol, Space};
 use crate::random::Random;
 use driver::Sizes;
@@ -41,6 +41,8 @@ pub(crate) mod stream {
     pub(crate) const READERS: u64 = 30;
     pub(crate) const PROGRAMS: u64 = 31;
     pub(crate) const RECOVERY: u64 = 32;
+    pub(crate) const BACKUPS: u64 = 33;
+    pub(crate) const RESTORED: u64 = 34;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     /// By this number, too, none of the seeds that have shown failures of nodes gets another run.
@@ -99,6 +101,8 @@ pub struct Settings {
     pub bounded: bool,
     /// Whether there are clients that read all changes of a keyspace.
     pub changes: bool,
+    /// Whether there are clients that make backups, which are restored in the end.
+    pub backup: bool,
     /// Whether nodes have the programs of two releases.
     pub releases: bool,
     /// Whether a majority of the control nodes is lost in the end, and the cluster is recovered from the others' folders.
@@ -141,6 +145,9 @@ impl Settings {
         }
         if self.changes {
             command += " --changes";
+        }
+        if self.backup {
+            command += " --backup";
         }
         if self.releases {
             command += " --releases";
@@ -207,6 +214,8 @@ pub(crate) struct Scenario {
     pub(crate) keepers: Vec<(u64, bool)>,
     /// Further clients, which read all changes of a keyspace: how long each thinks, and the index of the keyspace.
     pub(crate) readers: Vec<(u64, u8)>,
+    /// Further clients, which make backups of a keyspace: likewise.
+    pub(crate) backups: Vec<(u64, u8)>,
     /// The most requests that a client sends without waiting.
     pub(crate) pipeline: u64,
     /// The number of bytes that follow the number in each value.
@@ -287,6 +296,7 @@ impl Scenario {
             think_us: (0..clients).map(|_| random.between(1, 2 * clients * SECOND / rate)).collect(),
             keepers: Vec::new(),
             readers: Vec::new(),
+            backups: Vec::new(),
             pipeline: if random.percent(40) { random.between(2, 8) } else { 1 },
             value_bytes: if random.percent(20) { random.scaled(10, 3_000) as u16 } else { 0 },
             patience_us: random.percent(70).then_some(random.scaled(100 * MS, 8 * SECOND)),
@@ -356,6 +366,7 @@ impl Scenario {
         scenario.draw_keepers(settings);
         scenario.draw_bounds(settings);
         scenario.draw_readers(settings);
+        scenario.draw_backups(settings);
         scenario.draw_programs(settings);
         scenario.draw_recovery(settings);
         scenario.restrict(settings);
@@ -396,6 +407,36 @@ impl Scenario {
                 Part::Background(_) => {}
             }
         }
+    }
+
+    /// The cluster into which backups of this one are restored: with the same keyspaces, a network of the same kind and faults that
+    /// lose nothing, and without clients.
+    pub(crate) fn of_restore(&self) -> Scenario {
+        const LENGTH_MAX_US: u64 = 10 * SECOND;
+        let mut scenario = Scenario {
+            seed: self.seed ^ 1 << 40,
+            first_nodes: self.nodes,
+            think_us: Vec::new(),
+            keepers: Vec::new(),
+            readers: Vec::new(),
+            backups: Vec::new(),
+            length_us: self.length_us.min(LENGTH_MAX_US),
+            missing: None,
+            may_forget: false,
+            has_old_programs: false,
+            ..self.clone()
+        };
+        for space in &mut scenario.spaces {
+            (space.keys, space.is_created) = (0, false);
+            space.kinds.clear();
+        }
+        let loses = |kind: &FaultKind| {
+            matches!(kind, FaultKind::Disk(_) | FaultKind::Order(_) | FaultKind::ClockJump { .. })
+        };
+        scenario
+            .faults
+            .retain(|fault| fault.is_some_and(|it| !loses(&it.kind) && it.at < scenario.length_us));
+        scenario
     }
 
     fn calm_down(&mut self, calm: Calm) {

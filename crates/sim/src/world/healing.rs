@@ -5,6 +5,7 @@
 use super::World;
 use super::damage::place_of;
 use crate::clients::Client;
+use crate::errand::Errand;
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS, Mask, SECOND, has};
 use crate::host::Host;
@@ -59,6 +60,10 @@ pub(super) enum Phase {
     Converging {
         by: u64,
     },
+    /// Clients that make backups read what they lack.
+    BackingUp {
+        by: u64,
+    },
     Over,
 }
 
@@ -79,6 +84,9 @@ const ANSWER_US: u64 = 10 * SECOND;
 const ROUNDS: u64 = 128;
 const READY_US: u64 = 30 * SECOND;
 const SERVE_US: u64 = 20 * SECOND;
+
+/// What a restore may take that begins anew when everything has healed.
+const RESTORE_US: u64 = 40 * SECOND;
 
 /// How long an observer waits for one more element.
 const OBSERVED_MS: u16 = 1_000;
@@ -145,14 +153,25 @@ impl World {
                     None => {
                         self.check_lost_writes();
                         self.check_evictions();
-                        self.enter(Phase::Over);
+                        self.check_restored();
+                        self.finish_backups();
+                        self.enter(Phase::BackingUp { by: now + SERVE_US + self.parts_us() });
                     }
                     Some(words) if now >= by => self.fail(Broken::Convergence, words),
                     Some(_) => {}
                 }
             }
+            Phase::BackingUp { by } => {
+                if self.clients.iter().all(Client::is_satisfied) {
+                    self.compare_backups();
+                    self.enter(Phase::Over);
+                } else if now >= by {
+                    self.complain_of_clients("though replicas are equal");
+                }
+            }
             Phase::Over => {}
         }
+        self.sweep_errands();
         if !self.is_over() && self.phase != Phase::Faults {
             self.queue.push(self.now + LOOK_US, Event::Progress);
         }
@@ -195,7 +214,9 @@ impl World {
         let waits = |kind: &Kind| *kind == Kind::Lock || kind.waits();
         let has_waits = self.scenario.spaces.iter().any(|space| space.kinds.iter().any(waits));
         let waits_us = if has_waits { self.scenario.pipeline * WAIT_MS_MAX * MS } else { 0 };
-        self.now + ANSWER_US + waits_us + self.parts_us()
+        let restores = |client: &Client| matches!(client.errand, Some(Errand::Restore(_)));
+        let restores_us = if self.clients.iter().any(restores) { RESTORE_US } else { 0 };
+        self.now + ANSWER_US + waits_us + restores_us + self.parts_us()
     }
 
     /// How much longer clients of a node may have to wait that has lost its disk, and is not admitted: it refuses a request
@@ -324,7 +345,10 @@ impl World {
         let mut waiting = Vec::new();
         for (index, client) in self.clients.iter().enumerate().filter(|(_, client)| !client.is_satisfied()) {
             let asked = client.open.front().or_else(|| client.script.as_ref().and_then(VecDeque::front));
-            let Some(operation) = asked else { continue };
+            let Some(operation) = asked else {
+                waiting.push(format!("client {index} waits for the rest of its backup"));
+                continue;
+            };
             let prefix = &self.scenario.spaces[usize::from(operation.key.space)].keyspace.prefix;
             let last = match (&client.script, client.last_reply) {
                 (Some(_), Some(reply)) => format!(" and last got: {reply}"),

@@ -2,10 +2,11 @@
 //!
 //! Everything happens in [`World::run`]: the next event or the next turn of a node, whichever is first. Read `turns`
 //! (a node's turn, and its output), `machine` (what the driver asks for), `connections` (links between nodes),
-//! `asking` (clients), `trouble` (faults), `disks` (faults of disks, and the work done on them), `damage` (how much
+//! `asking` (clients), `backups` (copies, and a cluster that gets them), `trouble` (faults), `disks` (faults of disks, and the work done on them), `damage` (how much
 //! may be lost), `recovery` (when more than that is lost), `operator` (changes of the cluster) and `healing` (what must hold once faults are over).
 
 mod asking;
+mod backups;
 mod connections;
 mod damage;
 mod disks;
@@ -31,10 +32,11 @@ use crate::report::{Broken, Failure};
 use crate::scenario::{Scenario, stream};
 use crate::trace::{Line, Trace, id};
 use healing::Phase;
+use kv::Version;
 use node::NodeAddress;
 use node::control::ClusterMap;
 use operator::{Given, Presence};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
 
@@ -68,6 +70,8 @@ pub(crate) struct World {
     /// For each space, whether acknowledged writes of it were lost with a majority, before the time of the recovery.
     pub(crate) recovered: Vec<bool>,
     pub(crate) recovered_at: Option<u64>,
+    /// Of each space that is backed up, the sum of its keys at each version ([`contents::sum`]).
+    held: BTreeMap<(u8, Version), u64>,
     /// For each space, the acknowledged writes that dead processes counted as lost.
     lost_writes: Vec<u64>,
     /// The times on which a majority of wall clocks has agreed.
@@ -113,7 +117,13 @@ impl World {
             Client::reader(Random::new(seed, stream::CLIENTS + index), *think_us, *space)
         };
         let clients = clients.chain(scenario.keepers.iter().enumerate().map(keeper));
-        let clients = clients.chain(scenario.readers.iter().enumerate().map(reader)).collect();
+        let backup = |(index, (think_us, space)): (usize, &(u64, u8))| {
+            let before = scenario.think_us.len() + scenario.keepers.len() + scenario.readers.len();
+            let random = Random::new(seed, stream::CLIENTS + (before + index) as u64);
+            Client::backup(random, *think_us, *space)
+        };
+        let clients = clients.chain(scenario.readers.iter().enumerate().map(reader));
+        let clients = clients.chain(scenario.backups.iter().enumerate().map(backup)).collect();
         let addresses: Vec<NodeAddress> = (1..=u16::from(scenario.nodes)).map(address).collect();
         let keyspaces: Vec<node::Keyspace> =
             scenario.spaces.iter().filter(|it| !it.is_created).map(|it| it.keyspace.clone()).collect();
@@ -146,6 +156,7 @@ impl World {
             arguments: ArgumentsBuffer::new(),
             addresses,
             map: Rc::new(ClusterMap { version: 0, ..map }),
+            held: BTreeMap::new(),
             lost_writes: vec![0; scenario.spaces.len()],
             random: random.clone(),
             scenario,
@@ -222,6 +233,10 @@ impl World {
             let window_us = (self.now.saturating_sub(SECOND / 2), self.now);
             self.failure = Some(Failure { broken, words, window_us, picture: None });
         }
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.is_some()
     }
 
     pub(crate) fn now(&self) -> u64 {

@@ -5,6 +5,7 @@ use super::machine::Machine;
 use super::operator::OPERATOR;
 use crate::clients::Downstream;
 use crate::conversation::{Conversation, Next as NextStep, Talk};
+use crate::errand::{Errand, mark};
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS, Mask, SECOND, Within, has};
 use crate::host::{Doom, Host, Process, Session};
@@ -16,8 +17,9 @@ use crate::report::Broken;
 use crate::trace::id;
 use driver::{Change, Stopped};
 use node::{BoundedMemory, Node};
+use std::io::ErrorKind;
 use wire::frame::{self, Next};
-use wire::resp::ArgumentsBuffer;
+use wire::resp::{ArgumentsBuffer, client};
 
 /// A run heals after this many frames: in some network_faults, nodes repeat the same messages endlessly, and what is found
 /// there is found in shorter runs, too.
@@ -77,6 +79,7 @@ impl World {
         let (peers, clients) =
             doom.map_or((Mask::MAX, true), |doom| (doom.within.peers, doom.within.clients));
         process.give(&mut self.machine(place, leaves_at, peers));
+        self.note_held(&mut process.node);
         if self.turns.is_multiple_of(TURNS_PER_CHECK) {
             process.node.check_invariants();
             self.check_memory(place, &process.node.bounded_memory());
@@ -180,6 +183,14 @@ impl World {
                 session.pipe.borrow_mut().push(greeting.as_arguments());
                 session.greetings += 1;
             }
+        }
+        if let Some(errand) = self.clients.get_mut(usize::from(client)).and_then(|it| it.errand.as_mut()) {
+            let space = if let Errand::Backup(backup) = errand { usize::from(backup.space) } else { 0 };
+            session.is_errand = true;
+            session
+                .pipe
+                .borrow_mut()
+                .push_encoded(&errand.requests(&self.scenario.spaces[space].keyspace.prefix));
         }
         let host = &mut self.hosts[usize::from(place)];
         host.sessions.push(session);
@@ -430,7 +441,10 @@ impl World {
 
     /// Sends a client the complete replies, and removes them from `written`.
     fn tell_replies(&mut self, place: Place, index: usize, leaves_at: u64, written: &mut Vec<u8>) {
-        let Session { client, connection, .. } = self.hosts[usize::from(place)].sessions[index];
+        let Session { client, connection, is_errand, .. } = self.hosts[usize::from(place)].sessions[index];
+        if is_errand {
+            return self.tell_errand(place, index, leaves_at, written);
+        }
         let mut rest = written.as_slice();
         while Reply::length(rest).is_some() {
             if self.trace.is_told() && rest[0] == b'-' {
@@ -467,6 +481,40 @@ impl World {
         }
         let taken = written.len() - rest.len();
         written.drain(..taken);
+    }
+
+    /// The same for a client that makes or restores a backup.
+    fn tell_errand(&mut self, place: Place, index: usize, leaves_at: u64, written: &mut Vec<u8>) {
+        let session = &mut self.hosts[usize::from(place)].sessions[index];
+        let to = (session.client, session.connection);
+        let mut rest = written.as_slice();
+        let mut replies = Vec::new();
+        loop {
+            if let Some(mark) = &session.mark {
+                // Nothing follows the mark.
+                let Some(file) = rest.strip_suffix(mark.as_slice()) else { break };
+                replies.push(client::Reply::Bulk(file.to_vec()));
+                (rest, session.mark) = (&[], None);
+            }
+            let mut behind = rest;
+            match client::Reply::read(&mut behind) {
+                Ok(reply) => {
+                    session.mark = if let client::Reply::Status(text) = &reply { mark(text) } else { None };
+                    replies.push(reply);
+                    rest = behind;
+                }
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => break,
+                Err(error) => {
+                    let words = format!("node {} sends a client with a backup: {error}", id(place));
+                    return self.fail(Broken::Language, words);
+                }
+            }
+        }
+        let taken = written.len() - rest.len();
+        written.drain(..taken);
+        for reply in replies {
+            self.send_downstream(to, leaves_at, Downstream::OfErrand(reply));
+        }
     }
 
     fn send_downstream(&mut self, (client, connection): (u8, u32), leaves_at: u64, what: Downstream) {

@@ -328,6 +328,11 @@ fn readers_of_changes_get_one_twice() {
 }
 
 #[test]
+fn a_copy_is_of_a_later_version_than_it_says() {
+    assert_eq!(find(Fault::CopyOfLaterVersion, Protocol::Consensus, 0), Broken::Safety);
+}
+
+#[test]
 fn a_recovered_group_gives_versions_that_lost_replicas_gave() {
     assert_eq!(find_recovered(Fault::RecoveryKeepsVersions, 14), Broken::Safety);
 }

@@ -123,6 +123,24 @@ fn changes_are_read_once_and_in_order() {
     }
 }
 
+/// A copy and the changes behind it are what replicas held at each version, and another cluster holds them once they are
+/// restored, whatever happens to it meanwhile.
+#[test]
+fn backups_show_what_was_held_and_are_restored() {
+    for protocol in [Protocol::Consensus, Protocol::LeaderFollower] {
+        let settings = Settings { protocol: Some(protocol), backup: true, ..Settings::default() };
+        let mut totals = Totals::default();
+        for seed in 0..12 {
+            let report = sim::run(seed, &settings, false);
+            totals.add(&report);
+            assert_eq!(report.failure, None, "replay it with: {}", settings.command(seed));
+        }
+        for class in [Class::BackupCompared, Class::Restored] {
+            assert!(totals.counts.of(class) > 1, "there is no {} in 12 runs", class.name());
+        }
+    }
+}
+
 /// A majority is lost for good, and an operator recovers the cluster from the other folders.
 #[test]
 fn clusters_are_recovered_from_what_is_left() {
@@ -181,9 +199,11 @@ fn protocols_keep_their_promises_side_by_side() {
     }
     assert_eq!(totals.seen.len(), Protocol::ALL.len(), "every protocol was drawn");
     // A search in which nothing goes wrong, or nobody is served, shows nothing.
-    // Outages are of values that are kept as fragments, old programs are seldom refused, and few clusters are recovered: each has
+    // Outages are of values that are kept as fragments, old programs are seldom refused, and few clusters are recovered or get a
+    // backup: each has
     // its own test.
-    let rare = [Class::Outage, Class::OldProgramRefused, Class::Recovered, Class::LeftBehind];
+    let rare =
+        [Class::Outage, Class::OldProgramRefused, Class::Recovered, Class::LeftBehind, Class::Restored];
     let is_elsewhere = |class: &Class| OF_DISKS.contains(class) || rare.contains(class);
     for class in Class::ALL.into_iter().filter(|class| !is_elsewhere(class)) {
         assert!(totals.counts.of(class) > 0, "there is no {} in 40 runs", class.name());

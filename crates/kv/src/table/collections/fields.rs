@@ -11,10 +11,18 @@
 //! have the same hash and the same name, so what follows a name decides nothing about the order, except that a field with
 //! a deadline stands behind those with the same hash and as long a name that have none.
 
-use super::{HASH_BYTES, hash_of};
 use crate::UnixMs;
 use crate::codec::Malformed;
 use crate::table::NO_DEADLINE;
+use crate::table::name_hash::{HASH_BYTES, hash_of};
+use crate::table::tree::{Items, LEAF_BYTES, LEAF_ITEMS};
+
+/// How much longer a small hash may be than a leaf of a large one.
+pub(super) const HASH_LEAF_FACTOR: usize = 8;
+
+/// The most bytes and fields of a small hash. Redis, too, keeps the order of the fields of those that have few.
+pub(super) const HASH_SMALL_BYTES: usize = LEAF_BYTES * HASH_LEAF_FACTOR;
+pub(super) const HASH_SMALL_FIELDS: usize = 2 * LEAF_ITEMS;
 
 /// The order of the items of a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +138,32 @@ impl<'i> Field<'i> {
     pub(in crate::table) fn is_live(&self, now: UnixMs) -> bool {
         self.deadline > now
     }
+}
+
+/// The rank of a field, whether or not it has expired, and the field.
+#[inline]
+pub(in crate::table) fn find_field<'i>(
+    items: Items<'i>,
+    order: Order,
+    name: &[u8],
+) -> Option<(usize, Field<'i>)> {
+    match order {
+        Order::Added => find_among((0, items.iter_from(0)), order, name),
+        Order::Hashed => {
+            let hash = hash_of(name);
+            let (rank, all) = items.iter_from_key(&hash);
+            find_among((rank, all.take_while(|item| item.starts_with(&hash))), order, name)
+        }
+    }
+}
+
+#[inline]
+fn find_among<'i>(
+    (from, items): (usize, impl Iterator<Item = &'i [u8]>),
+    order: Order,
+    name: &[u8],
+) -> Option<(usize, Field<'i>)> {
+    (from..).zip(items.map(|item| order.field(item))).find(|(_, field)| field.name == name)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! list:       element
 //! set:        a member, in ascending order: see [`super::members`]
 //! sorted set: score, in its short form | member    in ascending order
-//! stream:     a head, groups and their consumers, and entries, in ascending order: see `streams::items`
+//! stream:     a head, groups and their consumers, and entries, in ascending order: see [`super::stream_items`]
 //! hash:       its fields, by when they were added or by their hashes: see [`fields`]
 //! ```
 //!
@@ -23,37 +23,35 @@
 //! `docs/design/collections.md` has the reasons.
 
 mod fields;
+mod member_index;
 mod names;
 mod ordering;
 
-use super::entry::{Entry, Kind};
-use super::index::{KeyHash, Place};
+use super::members;
 use super::members::Head;
+use super::order;
 use super::order::{KEY_BYTES, Key, short};
-use super::strings::WrongKind;
+use super::stream_items::checking;
 use super::tree::piece::{Piece, put_item, take_item};
 use super::tree::{Descent, Discarded, Items, LEAF_BYTES, LEAF_ITEMS, Shape, Tree};
-use super::{NO_DEADLINE, Record, Table, members, sorted, streams};
-use crate::UnixMs;
 use crate::codec::{Malformed, Reader};
 use crate::limits::VALUE_BYTES_MAX_CEILING;
+use crate::table::kind::Kind;
+use crate::table::name_hash::{HASH_BYTES, hash_of};
+pub(super) use fields::find_field;
 pub(super) use fields::{Field, Order};
-use names::index_new;
-pub(super) use names::{find_key, index_item};
-pub(super) use ordering::find_field;
-use ordering::{HASH_SMALL_BYTES, HASH_SMALL_FIELDS};
-use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+use fields::{HASH_LEAF_FACTOR, HASH_SMALL_BYTES, HASH_SMALL_FIELDS};
+use member_index::index_new;
+pub(super) use member_index::{find_key, index_item};
 use std::collections::BTreeSet;
 
-const COUNT_BYTES: usize = 2;
+pub(super) const COUNT_BYTES: usize = 2;
 
 /// The most bytes of an item in front of its name.
 const ITEM_HEAD_BYTES_MAX: usize = 32;
 
 const NO_ITEMS: Malformed = Malformed("a collection that is none");
 const TWICE: Malformed = Malformed("a member or a field that is there twice");
-
-pub(super) const HASH_BYTES: usize = 4;
 
 /// The bit of a small collection's count that is set if some of its items have deadlines.
 const HAS_DEADLINES: u16 = 1 << 15;
@@ -65,7 +63,6 @@ const MARKS: u16 = HAS_DEADLINES | IS_BARE;
 
 /// How much longer a small collection of another kind may be than a leaf of a large one.
 const SMALL_LEAF_FACTOR: usize = 2;
-const HASH_LEAF_FACTOR: usize = 8;
 
 /// The items of a collection.
 #[derive(Clone, Debug)]
@@ -78,7 +75,8 @@ pub(super) struct Collection {
     names: Option<Tree>,
     /// The deadlines of fields, each with the field's name.
     due: Tree,
-    is_changed: bool,
+    /// Whether it was changed since it was loaded.
+    pub(super) is_changed: bool,
 }
 
 impl Collection {
@@ -88,7 +86,7 @@ impl Collection {
     }
 
     /// Takes the contents of a small collection's entry, or of none.
-    fn load(&mut self, kind: Kind, value: &[u8]) {
+    pub(super) fn load(&mut self, kind: Kind, value: &[u8]) {
         self.kind = kind;
         self.items.load(piece_of(value), shape_of(kind));
         self.order = Order::Added;
@@ -149,7 +147,7 @@ impl Collection {
     }
 
     /// Gives a set or a sorted set that has just become large the short leaves of large ones.
-    fn take_usual_shape(&mut self) {
+    pub(super) fn take_usual_shape(&mut self) {
         if !matches!(self.kind, Kind::Set | Kind::Sorted) {
             return;
         }
@@ -214,7 +212,7 @@ impl Collection {
     }
 
     /// Bytes of the items, which do not depend on what the collection went through.
-    fn content_bytes(&self) -> usize {
+    pub(super) fn content_bytes(&self) -> usize {
         self.items.content_bytes()
     }
 
@@ -225,7 +223,7 @@ impl Collection {
     }
 
     /// The items, if they fit into a small collection, or fill at most a part of one.
-    fn small(&self, part: usize) -> Option<Piece<'_>> {
+    pub(super) fn small(&self, part: usize) -> Option<Piece<'_>> {
         if self.kind == Kind::Hash {
             let piece = self.items.only_piece();
             assert!(self.order == Order::Hashed || piece.is_some(), "a small hash is one piece");
@@ -243,7 +241,7 @@ impl Collection {
     }
 
     /// The value of a small collection's entry: its length, and what writes it.
-    fn value<'p>(&self, piece: Piece<'p>) -> (usize, impl FnOnce(&mut [u8]) + use<'p>) {
+    pub(super) fn value<'p>(&self, piece: Piece<'p>) -> (usize, impl FnOnce(&mut [u8]) + use<'p>) {
         let bare_length = self.bare_length(piece);
         let mut head = piece.len() as u16;
         assert_eq!(head & MARKS, 0, "a small collection has few items");
@@ -264,7 +262,7 @@ impl Collection {
         (length, write)
     }
 
-    fn written(&self, piece: Piece<'_>) -> Vec<u8> {
+    pub(super) fn written(&self, piece: Piece<'_>) -> Vec<u8> {
         let (length, write) = self.value(piece);
         let mut value = vec![0; length];
         write(&mut value);
@@ -299,21 +297,15 @@ fn shape_of(kind: Kind) -> Shape {
     Shape { is_ordered: is_ordered(kind, Order::Added), leaf_factor }
 }
 
-/// The hash of a member or a field. It must not change: replicas would differ.
-pub(super) fn hash_of(member: &[u8]) -> [u8; 4] {
-    const SECRETS: RapidSecrets = RapidSecrets::seed(0x006d_656d_6265_7273);
-    ((rapidhash_v3_seeded(member, &SECRETS) >> 32) as u32).to_be_bytes()
-}
-
 /// The items of a small collection: the value of its entry, which is trusted.
-fn piece_of(value: &[u8]) -> Piece<'_> {
+pub(super) fn piece_of(value: &[u8]) -> Piece<'_> {
     let Some((head, bytes)) = value.split_first_chunk::<COUNT_BYTES>() else { return Piece::EMPTY };
     let head = u16::from_le_bytes(*head);
     let count = usize::from(head & !MARKS);
     if head & IS_BARE == 0 { Piece::new(bytes, count) } else { Piece::bare(bytes, count) }
 }
 
-fn has_deadlines(value: &[u8]) -> bool {
+pub(super) fn has_deadlines(value: &[u8]) -> bool {
     let count = value.first_chunk::<COUNT_BYTES>();
     count.is_some_and(|count| u16::from_le_bytes(*count) & HAS_DEADLINES != 0)
 }
@@ -322,7 +314,7 @@ fn has_deadlines(value: &[u8]) -> bool {
 fn check_item((kind, order): (Kind, Order), before: Option<&[u8]>, item: &[u8]) -> Result<(), Malformed> {
     const NOT_AN_ITEM: Malformed = Malformed("an item of a collection is not what it says");
     let is_valid = match kind {
-        Kind::Sorted => sorted::is_item(item),
+        Kind::Sorted => order::is_scored_member(item),
         Kind::Hash => order.check(item).is_ok(),
         Kind::Set => members::is_item(item),
         _ => true,
@@ -368,7 +360,7 @@ pub(super) fn check_small(kind: Kind, value: &[u8]) -> Result<(), Malformed> {
         };
         check_item((kind, Order::Added), before, item)?;
         let name = match kind {
-            Kind::Sorted => Some(sorted::parts(item).1),
+            Kind::Sorted => Some(order::scored_parts(item).1),
             Kind::Hash => {
                 let field = Order::Added.field(item);
                 expires |= field.has_deadline();
@@ -387,61 +379,6 @@ pub(super) fn check_small(kind: Kind, value: &[u8]) -> Result<(), Malformed> {
         return Err(Malformed("a small hash that is large"));
     }
     if count > 0 && reader.is_empty() && expires == has_deadlines(value) { Ok(()) } else { Err(NO_ITEMS) }
-}
-
-impl Entry {
-    /// The items of the collection that the entry holds.
-    pub(super) fn items(&self) -> Items<'_> {
-        match self.collection() {
-            Some(collection) => collection.items(),
-            None => Items::Piece(piece_of(self.value())),
-        }
-    }
-
-    /// The order of the fields of the hash that the entry holds.
-    pub(super) fn order(&self) -> Order {
-        self.collection().map_or(Order::Added, Collection::order)
-    }
-
-    /// The fields of the hash that the entry holds, expired or not.
-    pub(super) fn fields(&self) -> impl Iterator<Item = Field<'_>> {
-        let order = self.order();
-        self.items().iter_from(0).map(move |item| order.field(item))
-    }
-
-    /// The first deadline of a field, if the entry holds a hash.
-    #[inline]
-    pub(super) fn first_due(&self) -> UnixMs {
-        if self.is_bytes() || self.kind() != Kind::Hash { NO_DEADLINE } else { self.first_due_of_hash() }
-    }
-
-    fn first_due_of_hash(&self) -> UnixMs {
-        match self.collection() {
-            Some(collection) => collection.first_due(),
-            None if has_deadlines(self.value()) => {
-                let deadlines = self.fields().map(|field| field.deadline);
-                deadlines.min().unwrap_or(NO_DEADLINE)
-            }
-            None => NO_DEADLINE,
-        }
-    }
-
-    /// Whether fields of the hash that the entry holds have deadlines.
-    pub(super) fn has_deadlines(&self) -> bool {
-        match self.collection() {
-            Some(collection) => collection.due.len() > 0,
-            None => has_deadlines(self.value()),
-        }
-    }
-
-    /// Bytes of the value, or of the reference to it, the same on every replica.
-    pub(super) fn content_bytes(&self) -> usize {
-        match self.collection() {
-            Some(collection) => COUNT_BYTES + collection.content_bytes(),
-            None if self.is_collection() => COUNT_BYTES + piece_of(self.value()).bytes_with_lengths(),
-            None => self.held_bytes(),
-        }
-    }
 }
 
 /// Appends items from a rank on until `out` has `enough` bytes; returns the rank at which it ended. At least one item.
@@ -473,7 +410,7 @@ pub(super) fn take_items(collection: &mut Collection, reader: &mut Reader<'_>) -
             item,
         )?;
         if collection.kind == Kind::Stream {
-            streams::check_item(collection.items(), item)?;
+            checking::check_item(collection.items(), item)?;
         }
         collection.insert(count, item);
         match collection.kind {
@@ -504,194 +441,8 @@ pub(super) fn take_items(collection: &mut Collection, reader: &mut Reader<'_>) -
 /// [`Malformed`] unless it is one that can exist.
 pub(super) fn check_whole(collection: &Collection) -> Result<(), Malformed> {
     match collection.kind {
-        Kind::Stream => streams::check_whole(collection.items()),
+        Kind::Stream => checking::check_whole(collection.items()),
         _ if collection.len() == 0 => Err(Malformed("a collection without items")),
         _ => Ok(()),
-    }
-}
-
-/// A number that the content of a collection determines, whatever form it has.
-pub(super) fn digest(entry: &Entry, hash: impl Fn(&[u8]) -> u64) -> u64 {
-    entry.items().iter_from(0).fold(hash(entry.key()), |sum, item| {
-        let mut pair = [0; 16];
-        pair[..8].copy_from_slice(&sum.to_le_bytes());
-        pair[8..].copy_from_slice(&hash(item).to_le_bytes());
-        hash(&pair)
-    })
-}
-
-/// The key of a command on a collection, and its place if it exists.
-#[derive(Clone, Copy)]
-pub(super) struct Found<'k> {
-    pub(super) key: &'k [u8],
-    pub(super) hash: KeyHash,
-    pub(super) place: Option<Place>,
-}
-
-impl Table {
-    /// Finds a key for a write that expects this kind of collection.
-    #[inline]
-    pub(super) fn find_kind<'k>(
-        &mut self,
-        key: &'k [u8],
-        kind: Kind,
-        record: Record,
-    ) -> Result<Found<'k>, WrongKind> {
-        let hash = self.index.hash(key);
-        match self.index.find(hash, |entry| entry.has_key(key)) {
-            Some((_, entry)) if entry.expired(record.time) => {
-                let place = self.find_live(hash, key, record);
-                Ok(Found { key, hash, place })
-            }
-            Some((_, entry)) if entry.kind() != kind => Err(WrongKind),
-            Some((place, _)) => Ok(Found { key, hash, place: Some(place) }),
-            None => Ok(Found { key, hash, place: None }),
-        }
-    }
-
-    /// The items of a key that was found; none if it does not exist.
-    pub(super) fn items_at(&self, found: Found<'_>) -> Items<'_> {
-        found.place.map_or(Items::EMPTY, |place| self.index.entry(place).items())
-    }
-
-    /// The items of a key for a read, none if it does not exist, and its version.
-    pub(super) fn items_of(
-        &mut self,
-        key: &[u8],
-        kind: Kind,
-        now: UnixMs,
-    ) -> Result<(Items<'_>, crate::Version), WrongKind> {
-        let is_hit = self.peek(key, now).is_some();
-        self.count_lookup(is_hit);
-        match self.peek(key, now) {
-            None => Ok((Items::EMPTY, 0)),
-            Some(entry) if entry.kind() == kind => Ok((entry.items(), entry.version())),
-            Some(_) => Err(WrongKind),
-        }
-    }
-
-    /// Changes a collection, or begins one. One that is left without items is removed; one that `edit` does not change
-    /// keeps its version. The deadline stays.
-    pub(super) fn edit_collection<R>(
-        &mut self,
-        found: Found<'_>,
-        kind: Kind,
-        record: Record,
-        edit: impl FnOnce(&mut Collection, &mut Discarded) -> R,
-    ) -> R {
-        if let Some(place) = found.place
-            && self.index.entry(place).collection().is_some()
-        {
-            return self.edit_large(place, record, edit);
-        }
-        let mut spare = self.spare.take().unwrap_or_else(|| Collection::new(kind));
-        spare.load(kind, found.place.map_or(&[], |place| self.index.entry(place).value()));
-        let answer = edit(&mut spare, &mut self.discarded_nodes);
-        let deadline = found.place.map_or(NO_DEADLINE, |place| self.index.entry(place).deadline());
-        let stamp = record.stamp(deadline, kind);
-        match (spare.is_changed, spare.small(1), found.place) {
-            (false, ..) => {}
-            (true, _, Some(place)) if spare.len() == 0 => {
-                self.changes.note(found.key);
-                self.remove(place, record);
-            }
-            (true, _, None) if spare.len() == 0 => {}
-            (true, Some(piece), Some(place)) => {
-                let (length, write) = spare.value(piece);
-                self.change(place, deadline, record, |entry| entry.edit(length, stamp, write));
-            }
-            (true, Some(piece), None) => {
-                let value = spare.written(piece);
-                self.insert(found.hash, Entry::new(found.key, &value, stamp), record);
-            }
-            (true, None, place) => {
-                spare.take_usual_shape();
-                let entry = Entry::of_collection(found.key, spare, stamp);
-                match place {
-                    Some(place) => {
-                        self.change(place, deadline, record, |before| *before = entry);
-                    }
-                    None => self.insert(found.hash, entry, record),
-                }
-                return answer;
-            }
-        }
-        self.spare = Some(spare);
-        answer
-    }
-
-    /// Stores a collection under a key, whatever the key held, without a deadline. One without items is not stored, and
-    /// what the key held is removed.
-    pub(super) fn put_collection(&mut self, key: &[u8], collection: Collection, record: Record) {
-        let kind = collection.kind;
-        if collection.len() == 0 {
-            if let Some(place) = self.find_live(self.index.hash(key), key, record) {
-                self.remove(place, record);
-            }
-        } else if let Some(piece) = collection.small(1) {
-            let value = collection.written(piece);
-            self.put(key, &value, NO_DEADLINE, kind, record);
-        } else {
-            let entry = Entry::of_collection(key, collection, record.stamp(NO_DEADLINE, kind));
-            self.put_entry(entry, record);
-        }
-    }
-
-    fn edit_large<R>(
-        &mut self,
-        place: Place,
-        record: Record,
-        edit: impl FnOnce(&mut Collection, &mut Discarded) -> R,
-    ) -> R {
-        let (answer, is_changed) = self.change_collection(place, record, edit);
-        if !is_changed {
-            return answer;
-        }
-        let entry = self.index.entry(place);
-        let Some(collection) = entry.collection() else { return answer };
-        let (deadline, kind) = (entry.deadline(), entry.kind());
-        if collection.len() == 0 {
-            self.remove(place, record);
-        } else if let Some(piece) = collection.small(2) {
-            // Not before it is half as small as it must be, so that one whose size fluctuates stays as it is.
-            let value = collection.written(piece);
-            self.overwrite(place, &value, deadline, kind, record);
-        }
-        answer
-    }
-
-    /// Changes the large collection at a place, and returns whether there was a change. It may be left without items.
-    fn change_collection<R>(
-        &mut self,
-        place: Place,
-        record: Record,
-        edit: impl FnOnce(&mut Collection, &mut Discarded) -> R,
-    ) -> (R, bool) {
-        if !self.snapshots.is_empty() {
-            // Before anything changes. If nothing does, it costs a copy of the entry, whose items are shared.
-            self.save_for_snapshots(place.hash);
-        }
-        let entry = self.index.entry_mut(place);
-        let (bytes_before, due_before) = (entry.capacity(), entry.first_due());
-        let Some(collection) = entry.collection_mut() else {
-            unreachable!("the caller has seen a large collection here")
-        };
-        collection.is_changed = false;
-        let answer = edit(collection, &mut self.discarded_nodes);
-        if !collection.is_changed {
-            return (answer, false);
-        }
-        collection.order_if_small();
-        if collection.len() > 0 {
-            // One that is empty is removed as it was: the mark of its removal has the version that a small one's would have,
-            // for whether a collection is large differs between replicas.
-            entry.restamp(record.stamp(entry.deadline(), entry.kind()));
-        }
-        self.changes.note(entry.key());
-        let (bytes_after, due_after) = (entry.capacity(), entry.first_due());
-        self.count_bytes(bytes_before, bytes_after);
-        self.change_first_due(place.hash, due_before, due_after);
-        self.raise_floor(record);
-        (answer, true)
     }
 }

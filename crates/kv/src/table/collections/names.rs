@@ -1,49 +1,13 @@
-//! The index of a large sorted set: a second tree, in which its members are found.
+//! The members of a sorted set among the items of its collection, and in the index of a large one.
 
-use super::{Collection, HASH_BYTES, hash_of};
-use crate::table::order::{KEY_BYTES, Key};
-use crate::table::sorted;
-use crate::table::tree::{Discarded, Items, Tree};
+use super::Collection;
+#[cfg(test)]
+use super::member_index::index_new;
+use super::member_index::{find_key, find_name, index_item};
+use crate::table::name_hash::HASH_BYTES;
+use crate::table::order::{self, KEY_BYTES, Key};
+use crate::table::tree::{Discarded, Tree};
 use std::ops::Range;
-
-/// What a member of a sorted set is found by: its hash and its bytes; the key of its item follows.
-pub(in crate::table) fn index_item(name: &[u8], key: Option<Key>) -> Vec<u8> {
-    let mut item = Vec::with_capacity(HASH_BYTES + name.len() + KEY_BYTES);
-    item.extend_from_slice(&hash_of(name));
-    item.extend_from_slice(name);
-    item.extend_from_slice(key.as_ref().map_or(&[], |key| &key[..]));
-    item
-}
-
-/// The score of a member of a sorted set. Without an index the items are few, and are looked through.
-pub(in crate::table) fn find_key(items: Items<'_>, names: Option<&Tree>, name: &[u8]) -> Option<Key> {
-    let Some(index) = names else {
-        let mut all = items.iter_from(0).map(sorted::parts);
-        return all.find(|(_, held)| *held == name).map(|(key, _)| key);
-    };
-    find_name(index, name).map(|(_, key)| key)
-}
-
-/// The rank of a name in the index, and the key of its item.
-fn find_name(index: &Tree, name: &[u8]) -> Option<(usize, Key)> {
-    let wanted = index_item(name, None);
-    let (from, items) = index.items().iter_from_key(&wanted);
-    // Another name can come in between only if it has the same hash and begins with this one.
-    let mut candidates = (from..).zip(items).take_while(|(_, item)| item.starts_with(&wanted));
-    let (rank, item) = candidates.find(|(_, item)| item.len() == wanted.len() + KEY_BYTES)?;
-    Some((rank, *item.last_chunk()?))
-}
-
-/// Adds an item to the index of a sorted set; returns false if its member is there.
-pub(super) fn index_new(index: &mut Tree, item: &[u8]) -> bool {
-    let (key, name) = sorted::parts(item);
-    if find_name(index, name).is_some() {
-        return false;
-    }
-    let held = index_item(name, Some(key));
-    index.insert(index.items().seek(&held), &held);
-    true
-}
 
 impl Collection {
     pub(in crate::table) fn names(&self) -> Option<&Tree> {
@@ -60,7 +24,7 @@ impl Collection {
         let added = self.insert_in_order(item);
         assert!(added, "a name is there once");
         if let Some(index) = &mut self.names {
-            let (key, name) = sorted::parts(item);
+            let (key, name) = order::scored_parts(item);
             let held = index_item(name, Some(key));
             index.insert(index.items().seek(&held), &held);
         }
@@ -72,7 +36,7 @@ impl Collection {
         self.remove(rank, rank + 1, discarded);
         self.insert_in_order(item);
         let Some(index) = &mut self.names else { return };
-        let (key, name) = sorted::parts(item);
+        let (key, name) = order::scored_parts(item);
         let Some((rank, _)) = find_name(index, name) else { unreachable!("each name is in the index") };
         let held = index_item(name, Some(key));
         // Where a name stands in the index, its key hardly ever decides: only beside another name with the same hash that
@@ -95,7 +59,7 @@ impl Collection {
             && let Some(index) = &mut self.names
         {
             for item in self.items.items().iter_from(ranks.start).take(ranks.len()) {
-                let (key, name) = sorted::parts(item);
+                let (key, name) = order::scored_parts(item);
                 let rank = index.items().seek(&index_item(name, Some(key)));
                 index.remove(rank, rank + 1, discarded);
             }
@@ -109,7 +73,7 @@ impl Collection {
             return;
         }
         // In order, which takes a third of the time.
-        let pairs = self.items().iter_from(0).map(sorted::parts);
+        let pairs = self.items().iter_from(0).map(order::scored_parts);
         let mut held: Vec<Vec<u8>> = pairs.map(|(key, name)| index_item(name, Some(key))).collect();
         held.sort_unstable();
         let name_of = |item: &[u8]| item.len() - KEY_BYTES;

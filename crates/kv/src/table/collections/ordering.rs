@@ -1,46 +1,17 @@
 //! The fields of a hash among the items of its collection: where they stand, and when they expire.
 
-use super::fields::{Field, FieldShape, Order};
-use super::{Collection, HASH_BYTES, HASH_LEAF_FACTOR, hash_of, shape_of};
+use super::fields::{Field, FieldShape, HASH_SMALL_BYTES, HASH_SMALL_FIELDS, Order, find_field};
+use super::{Collection, shape_of};
 use crate::UnixMs;
 use crate::table::NO_DEADLINE;
-use crate::table::entry::Kind;
-use crate::table::tree::{Discarded, Items, LEAF_BYTES, LEAF_ITEMS, Tree};
+use crate::table::kind::Kind;
+use crate::table::name_hash::{HASH_BYTES, hash_of};
+use crate::table::tree::{Discarded, Items, Tree};
 #[cfg(test)]
 use std::collections::BTreeSet;
 
 /// The most bytes of a field's item in front of its name and behind it, without its value.
 const FIELD_HEAD_BYTES: usize = 24;
-
-/// The most bytes and fields of a small hash. Redis, too, keeps the order of the fields of those that have few.
-pub(super) const HASH_SMALL_BYTES: usize = LEAF_BYTES * HASH_LEAF_FACTOR;
-pub(super) const HASH_SMALL_FIELDS: usize = 2 * LEAF_ITEMS;
-
-/// The rank of a field, whether or not it has expired, and the field.
-#[inline]
-pub(in crate::table) fn find_field<'i>(
-    items: Items<'i>,
-    order: Order,
-    name: &[u8],
-) -> Option<(usize, Field<'i>)> {
-    match order {
-        Order::Added => find_among((0, items.iter_from(0)), order, name),
-        Order::Hashed => {
-            let hash = hash_of(name);
-            let (rank, all) = items.iter_from_key(&hash);
-            find_among((rank, all.take_while(|item| item.starts_with(&hash))), order, name)
-        }
-    }
-}
-
-#[inline]
-fn find_among<'i>(
-    (from, items): (usize, impl Iterator<Item = &'i [u8]>),
-    order: Order,
-    name: &[u8],
-) -> Option<(usize, Field<'i>)> {
-    (from..).zip(items.map(|item| order.field(item))).find(|(_, field)| field.name == name)
-}
 
 /// The item of a field's deadline.
 fn due_item(field: &Field<'_>) -> Vec<u8> {
@@ -58,7 +29,7 @@ impl Collection {
     }
 
     /// The first deadline of a field.
-    pub(super) fn first_due(&self) -> UnixMs {
+    pub(in crate::table) fn first_due(&self) -> UnixMs {
         let first = self.due().get(0).and_then(|item| item.first_chunk());
         first.map_or(NO_DEADLINE, |deadline| u64::from_be_bytes(*deadline))
     }
@@ -176,7 +147,7 @@ impl Collection {
     /// Makes a large hash small again, if it fits into half of what a small one may have: one whose size fluctuates stays
     /// as it is. Its fields stand in the order of their hashes then.
     #[inline]
-    pub(super) fn order_if_small(&mut self) {
+    pub(in crate::table) fn order_if_small(&mut self) {
         let is_small = || self.len() <= HASH_SMALL_FIELDS / 2 && self.content_bytes() <= HASH_SMALL_BYTES / 2;
         if self.order == Order::Hashed && is_small() {
             self.order_as_added();

@@ -1,13 +1,14 @@
 //! Streams in Redis's serialization format.
 
 use super::changes::Changing;
-use super::items::{Item, NAMES, Pending, Text};
-use super::view::Stream;
+use super::words::pairs_of;
 use crate::codec::{Malformed, Reader};
 use crate::command::StreamId;
 use crate::number::INTEGER_TEXT_BYTES_MAX;
 use crate::table::collections::Collection;
-use crate::table::entry::Kind;
+use crate::table::kind::Kind;
+use crate::table::stream_items::items::{Item, NAMES, Pending, Text};
+use crate::table::stream_items::view::Stream;
 use crate::table::tree::{Discarded, Items};
 use rdb::write::{self, NODE_ENTRIES, StreamHead, put_fixed_id, put_group, put_length, put_text};
 use rdb::{Id, Part, Words};
@@ -130,7 +131,7 @@ impl Restoring {
                     return Err("an entry whose id is not greater than the one before");
                 }
                 self.last = Some(id);
-                stream.append(own_id(id), super::pairs_of(words.iter()));
+                stream.append(own_id(id), pairs_of(words.iter()));
             }
             Part::Stream { last, added, removed, has_counts } => {
                 self.has_counts = has_counts;

@@ -3,20 +3,18 @@
 //! A group knows up to which id it has read. What it delivers to a consumer is pending until that acknowledges it.
 
 use super::changes::Changing;
-use super::items::{Group, Pending};
-use super::view::{self, Stream, write_id};
-use super::{ids_of, range_of};
+use super::words::{ids_of, range_of, up_to};
 use crate::UnixMs;
 use crate::command::{
     DELIVERED_BYTES_MAX, DELIVERED_MAX, List, NOT_AN_ID, StreamCommand, StreamId, parse_id_bound,
 };
 use crate::reply::{Reply, ReplyBuffer};
 use crate::table::changes::ChangeClass;
-use crate::table::collections::Found;
-use crate::table::effects::Delivered;
-use crate::table::entry::Kind;
-use crate::table::lists::TOO_MANY_POPPED;
-use crate::table::strings::WRONG_KIND;
+use crate::table::found::Found;
+use crate::table::kind::Kind;
+use crate::table::refusals::{TOO_MANY_POPPED, WRONG_KIND};
+use crate::table::stream_items::items::{self, Group, Pending};
+use crate::table::stream_items::view::{self, Stream, write_id};
 use crate::table::transactions::CUT_WRITE;
 use crate::table::{Record, Table};
 
@@ -64,9 +62,9 @@ pub(super) fn no_group_of(key: &[u8], group: &[u8]) -> String {
 
 pub(super) fn write_pending(stream: Stream<'_>, key: &[u8], group: &[u8], out: &mut ReplyBuffer) {
     let Some(Group { number, .. }) = stream.group(group) else { return out.error(&no_group(key, group)) };
-    let ranks = stream.region(super::items::PENDING, &[number]);
-    let id_at = |rank: usize| match stream.items.get(rank).map(super::items::Item::trusted) {
-        Some(super::items::Item::Pending { id, .. }) => id,
+    let ranks = stream.region(items::PENDING, &[number]);
+    let id_at = |rank: usize| match stream.items.get(rank).map(items::Item::trusted) {
+        Some(items::Item::Pending { id, .. }) => id,
         _ => unreachable!("what is pending is in its region"),
     };
     out.array(4);
@@ -141,6 +139,19 @@ enum Claimed {
     Gone,
     /// The consumer has it now.
     Taken,
+}
+
+/// What has become of entries that a consumer got.
+pub(in crate::table) struct Delivered {
+    /// Whether the consumer is there.
+    pub(in crate::table) is_known: bool,
+    /// Since when, how often, and which entries are pending for it.
+    pub(in crate::table) pending: Vec<(u64, u64, Vec<StreamId>)>,
+    /// The entries that were delivered and that no consumer has pending.
+    pub(in crate::table) gone: Vec<StreamId>,
+    /// Up to which id the group has read, and how many entries that is.
+    pub(in crate::table) last: StreamId,
+    pub(in crate::table) read: Option<u64>,
 }
 
 impl Table {
@@ -284,7 +295,7 @@ impl Table {
             replies.push(Reply::Entry);
             replies.bulk(key);
             self.begin_consumer(found, state.number, consumer);
-            let (replies, limits) = (&mut replies, (super::up_to(count), &mut room));
+            let (replies, limits) = (&mut replies, (up_to(count), &mut room));
             let ids = self.change_one(found, record, |stream| match from {
                 Some(from) => {
                     let after = from.next().unwrap_or(StreamId::MAX);
@@ -384,7 +395,7 @@ impl Table {
         let name = words.next().unwrap_or_default();
         let (consumer, start) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let (mut next, number) = (Some(parse_id_bound(start, false)?), group.number);
-        let mut room = Room { entries: super::up_to(count).min(DELIVERED_MAX), ..Room::WHOLE };
+        let mut room = Room { entries: up_to(count).min(DELIVERED_MAX), ..Room::WHOLE };
         let mut tries = room.entries.saturating_mul(TRIED_FOR_ONE);
         let now = record.time;
         self.begin_consumer(found, number, consumer);

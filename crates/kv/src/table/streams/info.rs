@@ -1,13 +1,13 @@
 //! Facts about streams: `XINFO`.
 
 use super::groups::no_group_of;
-use super::items::Group;
-use super::view::{Stream, write_id};
-use super::write_entries;
+use super::words::write_entries;
 use crate::UnixMs;
 use crate::command::StreamId;
 use crate::reply::ReplyBuffer;
-use crate::table::reads::refuse_large_reply;
+use crate::table::refusals::refuse_large_reply;
+use crate::table::stream_items::items::{self, Group};
+use crate::table::stream_items::view::{Stream, write_id};
 
 /// Redis keeps so many entries in one node, and has a radix tree of the nodes. Ours differ; it is asked for, so this is
 /// what Redis would have.
@@ -126,7 +126,7 @@ pub(super) fn write_groups(stream: Stream<'_>, out: &mut ReplyBuffer) {
         out.map(6);
         out.bulk(b"name");
         out.bulk(&name);
-        let consumers = stream.region(super::items::NAMED, &[group.number]).len();
+        let consumers = stream.region(items::NAMED, &[group.number]).len();
         write_number("consumers", consumers as u64, out);
         write_number("pending", stream.pending_count(group.number, None) as u64, out);
         write_named_id("last-delivered-id", group.last, out);

@@ -1,80 +1,41 @@
 //! Commands on streams: `XADD`, `XREADGROUP` and their kin.
 //!
-//! A stream is a collection ([`super::collections`]) whose items are of several kinds: see [`items`]. So whatever
+//! A stream is a collection ([`super::collections`]) whose items are of several kinds: see [`super::stream_items`]. So whatever
 //! collections can do, such as copies that cost nothing and snapshots in pieces, streams can do with their groups and
 //! with what is pending in them.
 //!
-//! Reading order: [`items`] (what a stream consists of), [`view`] (how it is read), [`changes`] (how it changes), then
-//! the commands: this file, [`groups`] and [`info`]; and [`mod@dump`].
+//! Reading order: [`changes`] (how a stream changes), then the commands: this file, [`groups`] and [`info`]; and [`mod@dump`].
 
 mod changes;
 mod dump;
 mod groups;
 mod info;
-mod items;
-mod view;
+mod words;
 
 use super::changes::ChangeClass;
-use super::collections::Found;
-use super::entry::Kind;
-use super::reads::refuse_large_reply;
-use super::strings::WRONG_KIND;
+use super::stream_items::view::{Stream, write_id};
 use super::{Record, Table};
-use crate::command::{List, NOT_AN_ID, NewId, StreamCommand, StreamId, Trim, parse_id_bound};
+use crate::command::{List, NOT_AN_ID, NewId, StreamCommand, StreamId, Trim};
 use crate::reply::{Reply, ReplyBuffer};
+use crate::table::found::Found;
+use crate::table::kind::Kind;
+use crate::table::refusals::{WRONG_KIND, refuse_large_reply};
 use crate::{UnixMs, Version};
 use changes::{Changing, Threshold};
-use view::{Stream, write_id};
+use words::{NO_COMMAND, ids_of, pairs_of, range_of, up_to, write_entries};
 
-pub(super) use changes::{check_item, check_whole};
 pub(super) use dump::{Restoring, dump};
 
 const NO_ID_LEFT: &str = "ERR The stream has exhausted the last possible ID, unable to add more items";
 const NOT_GREATER: &str = "ERR The ID specified in XADD is equal or smaller than the target stream top item";
-
-/// The reply to a read that lacks a word: the parser refuses such a command, so no node sends one.
-const NO_COMMAND: &str = "ERR a command on streams lacks a word";
-
-/// Parses ids that must all be ones.
-fn ids_of(ids: List<'_>) -> Result<Vec<StreamId>, &'static str> {
-    ids.iter().map(|id| StreamId::parse(id, 0).ok_or(NOT_AN_ID)).collect()
-}
-
-/// The two ends of a range of ids.
-fn range_of(start: Option<&[u8]>, end: Option<&[u8]>) -> Result<(StreamId, StreamId), &'static str> {
-    let (start, end) = (start.ok_or(NO_COMMAND)?, end.ok_or(NO_COMMAND)?);
-    Ok((parse_id_bound(start, false)?, parse_id_bound(end, true)?))
-}
 
 fn threshold_of(trim: Trim, text: &[u8]) -> Result<Threshold, &'static str> {
     if trim.by_id {
         let least = StreamId::parse(text, 0).ok_or(NOT_AN_ID)?;
         return Ok(least.previous().map_or(Threshold::Length(u64::MAX), Threshold::Id));
     }
-    let most = crate::number::parse_integer(text).ok_or(super::numbers::NOT_AN_INTEGER)?;
+    let most = crate::number::parse_integer(text).ok_or(super::refusals::NOT_AN_INTEGER)?;
     Ok(Threshold::Length(most.max(0) as u64))
-}
-
-/// As many as a number says; 0 stands for all.
-fn up_to(count: u64) -> usize {
-    if count == 0 { usize::MAX } else { usize::try_from(count).unwrap_or(usize::MAX) }
-}
-
-/// Appends an array of entries, unless it is too large for a reply.
-fn write_entries<'a>(
-    stream: Stream<'a>,
-    count: usize,
-    entries: impl Iterator<Item = &'a [u8]>,
-    out: &mut ReplyBuffer,
-) {
-    let (start, mut writer) = (out.len(), stream.writer());
-    out.array(count);
-    for item in entries.take(count) {
-        writer.write(item, out);
-        if out.len() - start > out.reply_bytes_max() {
-            return refuse_large_reply(start, out);
-        }
-    }
 }
 
 impl NewId {
@@ -353,11 +314,4 @@ impl Table {
         out.ok();
         Ok(())
     }
-}
-
-/// Items in pairs. An odd one at the end is left out.
-fn pairs_of<'w>(
-    mut words: impl Iterator<Item = &'w [u8]> + Clone,
-) -> impl Iterator<Item = (&'w [u8], &'w [u8])> + Clone {
-    std::iter::from_fn(move || Some((words.next()?, words.next()?)))
 }

@@ -503,7 +503,7 @@ fn a_small_hash_keeps_the_order_of_its_fields_and_a_large_one_does_not() {
     );
     let by_hash = |names: &str| {
         let mut names: Vec<&str> = names.split(' ').collect();
-        names.sort_by_key(|name| crate::table::collections::hash_of(name.as_bytes()));
+        names.sort_by_key(|name| crate::table::name_hash::hash_of(name.as_bytes()));
         format!("{names:?}").replace(',', "")
     };
     store.play(&format!("HKEYS h -> {}", by_hash("a b c d e f g h i")));

@@ -3,7 +3,7 @@
 use super::script::play;
 use super::*;
 use crate::command::{Draft, ListCommand, Script, ScriptLimits};
-use crate::table::entry::Kind;
+use crate::table::kind::Kind;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

@@ -41,9 +41,9 @@ fn an_allocation_takes_a_block_of_the_allocators_sizes() {
     let sizes =
         [(1, 16), (41, 48), (128, 128), (129, 160), (160, 160), (257, 320), (1025, 1280), (131_073, 135_168)];
     for (capacity, block) in sizes {
-        assert_eq!(crate::table::store::allocated_bytes(capacity), block, "{capacity}");
+        assert_eq!(crate::table::blocks::allocated_bytes(capacity), block, "{capacity}");
     }
-    assert_eq!(crate::table::store::allocated_bytes(0), 0);
+    assert_eq!(crate::table::blocks::allocated_bytes(0), 0);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn no_block_is_longer_than_is_reckoned_for_what_it_holds() {
     use crate::table::{COMMAND_BYTES, blocks_bytes_max};
     let lengths = (0..10_000).chain((10_000..1_000_000).step_by(37));
     for length in lengths {
-        let block = crate::table::store::allocated_bytes(length) as u64;
+        let block = crate::table::blocks::allocated_bytes(length) as u64;
         assert!(block <= blocks_bytes_max(length as u64) + COMMAND_BYTES as u64, "{length}: {block}");
     }
 }

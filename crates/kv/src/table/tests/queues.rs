@@ -635,7 +635,7 @@ proptest! {
             }
             prop_assert_eq!(table.len(), lists.len());
             for (key, list) in &lists {
-                let (items, _) = table.items_of(key, crate::table::entry::Kind::List, 1).unwrap();
+                let (items, _) = table.items_of(key, crate::table::kind::Kind::List, 1).unwrap();
                 let held: Vec<u64> = items.iter_from(0).map(|it| u64::from_le_bytes(it.try_into().unwrap())).collect();
                 prop_assert_eq!(&held, list, "after {:?}", event);
             }

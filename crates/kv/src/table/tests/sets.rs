@@ -3,7 +3,7 @@
 use super::script::play;
 use super::*;
 use crate::command::{SetCommand, SetOperation};
-use crate::table::entry::Kind;
+use crate::table::kind::Kind;
 use crate::table::members::member_of;
 use proptest::collection::vec;
 use proptest::prelude::*;

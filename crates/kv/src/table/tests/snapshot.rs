@@ -1,10 +1,11 @@
 //! Snapshots: the table as it was when the snapshot began, whatever is written in the meantime.
 
 use super::super::NO_DEADLINE as NEVER;
-use super::super::entry::{Entry, Kind};
+use super::super::entry::Entry;
 use super::model::{records, replay};
 use super::*;
 use crate::SnapshotId;
+use crate::table::kind::Kind;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

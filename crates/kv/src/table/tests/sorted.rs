@@ -3,8 +3,8 @@
 use super::script::play;
 use super::*;
 use crate::command::{AddOptions, Aggregate, By, SetOperation, SortedCommand};
-use crate::table::entry::Kind;
-use crate::table::sorted::parts;
+use crate::table::kind::Kind;
+use crate::table::order::scored_parts;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -514,7 +514,7 @@ proptest! {
             prop_assert_eq!(store.table.len(), sets.len(), "{:?}", command);
             for (key, scores) in &sets {
                 let (items, _) = store.table.items_of(key, Kind::Sorted, 1).unwrap();
-                let members: Vec<Vec<u8>> = items.iter_from(0).map(|item| parts(item).1.to_vec()).collect();
+                let members: Vec<Vec<u8>> = items.iter_from(0).map(|item| scored_parts(item).1.to_vec()).collect();
                 let expected: Vec<Vec<u8>> = in_order(scores).into_iter().map(|(_, member)| member).collect();
                 prop_assert_eq!(members, expected, "{:?}", command);
                 for (rank, (score, member)) in in_order(scores).into_iter().enumerate() {

@@ -3,7 +3,7 @@
 use super::script::play;
 use super::*;
 use crate::command::{DELIVERED_MAX, Draft, Script, ScriptLimits, StreamCommand, StreamId};
-use crate::table::entry::Kind;
+use crate::table::kind::Kind;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

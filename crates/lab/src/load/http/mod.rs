@@ -8,10 +8,9 @@ use std::net::SocketAddr;
 use serde_json::Value as Json;
 
 use super::options::Options;
-use super::outcome::Operation;
+use super::outcome::{Expected, Operation};
 use super::template::{Template, append_number};
 use super::value::Values;
-use super::workload::Expected;
 
 pub(crate) use response::Responses;
 
@@ -91,7 +90,7 @@ fn percent_encoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::options::Sizes;
+    use crate::load::value::Sizes;
 
     fn request(operation: Operation, key_prefix: &str) -> String {
         let options = Options {

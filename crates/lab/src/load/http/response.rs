@@ -4,9 +4,8 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::super::language::Scanned;
 use super::super::outcome::Operation;
-use super::super::reply::{Malformed, Reply};
+use super::super::reply::{Malformed, Reply, Scanned};
 
 /// The longest head (status line and header fields) that is accepted.
 const HEAD_BYTES_MAX: usize = 16 << 10;

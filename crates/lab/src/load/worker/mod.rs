@@ -17,16 +17,16 @@ use mio::{Events, Poll, Token};
 
 use super::Error;
 use super::connection::{Answered, Connection, Filled, Input, State};
-use super::language::{Dialogue, Language, Scanned};
+use super::language::{Dialogue, Language};
 use super::options::Options;
-use super::outcome::{Operation, Outcome};
+use super::outcome::{Expected, Operation, Outcome};
 use super::random::Random;
 use super::recorder::{Observed, Recorder};
-use super::reply::Reply;
+use super::reply::{Reply, Scanned};
 use super::schedule::{Admitted, Schedule};
 use super::tally::Tally;
 use super::timer::Timer;
-use super::workload::{Expected, Workload};
+use super::workload::Workload;
 use work::Work;
 
 /// How often timeouts and idle connections are checked.

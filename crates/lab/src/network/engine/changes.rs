@@ -9,7 +9,7 @@ use mio::{Interest, Token};
 use super::super::connection::{DIALER, TARGET};
 use super::super::fabric::LinkId;
 use super::super::nanos;
-use super::super::relay::{LinkTraffic, Request, Route};
+use super::super::request::{LinkTraffic, Request, Route};
 use super::super::settings::Gate;
 use super::{Door, Due, Engine, LISTENERS, PipeId, limit_buffers};
 

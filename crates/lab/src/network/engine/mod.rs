@@ -24,7 +24,7 @@ use super::Nanos;
 use super::connection::{Connection, Content, DIALER, End, Pipe, TARGET};
 use super::fabric::{Fabric, LinkId, PaceId, QUANTUM_BYTES_MAX};
 use super::nanos;
-use super::relay::{Request, Route};
+use super::request::{Request, Route};
 use super::settings::Gate;
 use super::timer::Timer;
 

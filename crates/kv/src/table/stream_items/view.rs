@@ -10,19 +10,19 @@ use std::ops::Range;
 
 /// A read-only view of a stream, or of none, which is like one without entries and groups.
 #[derive(Clone, Copy)]
-pub(super) struct Stream<'a> {
-    pub(super) items: Items<'a>,
+pub(in crate::table) struct Stream<'a> {
+    pub(in crate::table) items: Items<'a>,
 }
 
 /// A consumer of a group.
-pub(super) struct Consumer<'a> {
-    pub(super) number: u64,
-    pub(super) name: &'a [u8],
-    pub(super) seen_ms: u64,
+pub(in crate::table) struct Consumer<'a> {
+    pub(in crate::table) number: u64,
+    pub(in crate::table) name: &'a [u8],
+    pub(in crate::table) seen_ms: u64,
 }
 
 impl<'a> Stream<'a> {
-    pub(super) fn head(self) -> Head {
+    pub(in crate::table) fn head(self) -> Head {
         match self.items.get(0).map(Item::trusted) {
             Some(Item::Head(head)) => head,
             Some(item) => unreachable!("a stream begins with {item:?}"),
@@ -31,17 +31,17 @@ impl<'a> Stream<'a> {
     }
 
     /// The rank of the first entry among all items.
-    pub(super) fn first(self) -> usize {
+    pub(in crate::table) fn first(self) -> usize {
         self.items.seek(&[ENTRIES])
     }
 
     /// The number of entries.
-    pub(super) fn len(self) -> usize {
+    pub(in crate::table) fn len(self) -> usize {
         self.items.len() - self.first()
     }
 
     /// The ranks, among all items, of the entries from one id to another.
-    pub(super) fn ranks(self, start: StreamId, end: StreamId) -> Range<usize> {
+    pub(in crate::table) fn ranks(self, start: StreamId, end: StreamId) -> Range<usize> {
         let from = self.items.seek(&items::entry_key(start));
         let to = match end.next() {
             Some(next) => self.items.seek(&items::entry_key(next)),
@@ -51,18 +51,18 @@ impl<'a> Stream<'a> {
     }
 
     /// The item of an entry.
-    pub(super) fn find(self, id: StreamId) -> Option<&'a [u8]> {
+    pub(in crate::table) fn find(self, id: StreamId) -> Option<&'a [u8]> {
         self.find_key(&items::entry_key(id)).1
     }
 
     /// Where the item with this key is or belongs, and the item.
-    pub(super) fn find_key(self, key: &[u8]) -> (usize, Option<&'a [u8]>) {
+    pub(in crate::table) fn find_key(self, key: &[u8]) -> (usize, Option<&'a [u8]>) {
         let (rank, mut items) = self.items.iter_from_key(key);
         (rank, items.next().filter(|item| item.starts_with(key)))
     }
 
     /// The id of the first entry or of the last one; 0-0 if there are none.
-    pub(super) fn edge(self, is_last: bool) -> StreamId {
+    pub(in crate::table) fn edge(self, is_last: bool) -> StreamId {
         let rank = if is_last { self.items.len().checked_sub(1) } else { Some(self.first()) };
         match rank.and_then(|rank| self.items.get(rank)).map(Item::trusted) {
             Some(Item::Entry { id, .. }) => id,
@@ -71,7 +71,7 @@ impl<'a> Stream<'a> {
     }
 
     /// The ranks of the items whose keys begin with this tag and these numbers, at least one of them.
-    pub(super) fn region(self, tag: u8, numbers: &[u64]) -> Range<usize> {
+    pub(in crate::table) fn region(self, tag: u8, numbers: &[u64]) -> Range<usize> {
         let from = self.items.seek(&region(tag, numbers));
         let to = match numbers {
             [before @ .., last] => {
@@ -84,14 +84,14 @@ impl<'a> Stream<'a> {
     }
 
     /// The lists of names that are kept once, in the order of their numbers.
-    pub(super) fn names(self) -> impl Iterator<Item = (u8, &'a [u8])> {
+    pub(in crate::table) fn names(self) -> impl Iterator<Item = (u8, &'a [u8])> {
         self.items.iter_from(1).map_while(|item| match item {
             [NAMES, number, names @ ..] => Some((*number, names)),
             _ => None,
         })
     }
 
-    pub(super) fn group(self, name: &[u8]) -> Option<Group> {
+    pub(in crate::table) fn group(self, name: &[u8]) -> Option<Group> {
         match self.find_key(&Group::key(name)).1.map(Item::trusted) {
             Some(Item::Group { group, .. }) => Some(group),
             _ => None,
@@ -99,7 +99,7 @@ impl<'a> Stream<'a> {
     }
 
     /// All groups with their names, in the order of these.
-    pub(super) fn groups(self) -> impl Iterator<Item = (Vec<u8>, Group)> {
+    pub(in crate::table) fn groups(self) -> impl Iterator<Item = (Vec<u8>, Group)> {
         let ranks = self.region(items::GROUP, &[]);
         self.items.iter_from(ranks.start).take(ranks.len()).filter_map(|item| match Item::trusted(item) {
             Item::Group { name, group } => Some((name, group)),
@@ -108,7 +108,7 @@ impl<'a> Stream<'a> {
     }
 
     /// The number of a consumer.
-    pub(super) fn consumer(self, group: u64, name: &[u8]) -> Option<u64> {
+    pub(in crate::table) fn consumer(self, group: u64, name: &[u8]) -> Option<u64> {
         match self.find_key(&items::named_key(group, name)).1.map(Item::trusted) {
             Some(Item::Named { consumer, .. }) => Some(consumer),
             _ => None,
@@ -116,7 +116,7 @@ impl<'a> Stream<'a> {
     }
 
     /// The name of a consumer, and when it was seen.
-    pub(super) fn consumer_of(self, group: u64, number: u64) -> Consumer<'a> {
+    pub(in crate::table) fn consumer_of(self, group: u64, number: u64) -> Consumer<'a> {
         match self.find_key(&region(items::CONSUMER, &[group, number])).1.map(Item::trusted) {
             Some(Item::Consumer { seen_ms, name, .. }) => Consumer { number, name, seen_ms },
             _ => unreachable!("what is pending belongs to a consumer"),
@@ -124,7 +124,7 @@ impl<'a> Stream<'a> {
     }
 
     /// All consumers of a group, in the order of their names.
-    pub(super) fn consumers(self, group: u64) -> impl Iterator<Item = Consumer<'a>> {
+    pub(in crate::table) fn consumers(self, group: u64) -> impl Iterator<Item = Consumer<'a>> {
         let ranks = self.region(items::NAMED, &[group]);
         self.items.iter_from(ranks.start).take(ranks.len()).filter_map(move |item| {
             match Item::trusted(item) {
@@ -135,14 +135,14 @@ impl<'a> Stream<'a> {
     }
 
     /// The number of pending entries of a group, or of one consumer.
-    pub(super) fn pending_count(self, group: u64, consumer: Option<u64>) -> usize {
+    pub(in crate::table) fn pending_count(self, group: u64, consumer: Option<u64>) -> usize {
         match consumer {
             Some(consumer) => self.region(OWNED, &[group, consumer]).len(),
             None => self.region(PENDING, &[group]).len(),
         }
     }
 
-    pub(super) fn pending(self, group: u64, id: StreamId) -> Option<Pending> {
+    pub(in crate::table) fn pending(self, group: u64, id: StreamId) -> Option<Pending> {
         match self.find_key(&Pending::key(group, id)).1.map(Item::trusted) {
             Some(Item::Pending { pending, .. }) => Some(pending),
             _ => None,
@@ -150,7 +150,7 @@ impl<'a> Stream<'a> {
     }
 
     /// The pending entries of a group from an id on.
-    pub(super) fn pending_from(
+    pub(in crate::table) fn pending_from(
         self,
         group: u64,
         start: StreamId,
@@ -163,7 +163,7 @@ impl<'a> Stream<'a> {
     }
 
     /// The ids of the pending entries of a consumer from one on.
-    pub(super) fn owned_from(
+    pub(in crate::table) fn owned_from(
         self,
         group: u64,
         consumer: u64,
@@ -178,12 +178,12 @@ impl<'a> Stream<'a> {
 
     /// The last id whose entry was removed from between others, if any was: up to it, ids do not tell how many entries
     /// there were.
-    pub(super) fn gaps_up_to(self) -> Option<StreamId> {
+    pub(in crate::table) fn gaps_up_to(self) -> Option<StreamId> {
         Some(self.head().removed).filter(|removed| self.len() > 0 && *removed != StreamId::MIN)
     }
 
     /// How many entries were ever added up to an id, if that is known.
-    pub(super) fn added_up_to(self, id: StreamId) -> Option<u64> {
+    pub(in crate::table) fn added_up_to(self, id: StreamId) -> Option<u64> {
         let Head { last, added, removed, .. } = self.head();
         let length = self.len() as u64;
         if added == 0 {
@@ -200,7 +200,7 @@ impl<'a> Stream<'a> {
     }
 
     /// How many entries a group has not read yet, if that is known.
-    pub(super) fn lag(self, group: Group) -> Option<u64> {
+    pub(in crate::table) fn lag(self, group: Group) -> Option<u64> {
         let added = self.head().added;
         if added == 0 {
             return Some(0);
@@ -210,13 +210,13 @@ impl<'a> Stream<'a> {
     }
 
     /// The entries of these ranks as replies.
-    pub(super) fn writer(self) -> EntryWriter<'a> {
+    pub(in crate::table) fn writer(self) -> EntryWriter<'a> {
         EntryWriter { stream: self, number: 0, names: &[], count: 0 }
     }
 }
 
 /// The id of an entry.
-pub(super) fn id_of(item: &[u8]) -> StreamId {
+pub(in crate::table) fn id_of(item: &[u8]) -> StreamId {
     match Item::trusted(item) {
         Item::Entry { id, .. } => id,
         _ => unreachable!("behind the first entry there are only entries"),
@@ -224,12 +224,12 @@ pub(super) fn id_of(item: &[u8]) -> StreamId {
 }
 
 /// Appends an id.
-pub(super) fn write_id(id: StreamId, out: &mut ReplyBuffer) {
+pub(in crate::table) fn write_id(id: StreamId, out: &mut ReplyBuffer) {
     out.bulk(id.write(&mut [0; ID_TEXT_BYTES]));
 }
 
 /// Writes entries into replies. It remembers the names of the last one's fields.
-pub(super) struct EntryWriter<'a> {
+pub(in crate::table) struct EntryWriter<'a> {
     stream: Stream<'a>,
     number: u8,
     names: &'a [u8],
@@ -238,7 +238,7 @@ pub(super) struct EntryWriter<'a> {
 
 impl<'a> EntryWriter<'a> {
     /// Appends an entry: an array of its id and an array of its fields with their values. Returns its id.
-    pub(super) fn write(&mut self, item: &'a [u8], out: &mut ReplyBuffer) -> StreamId {
+    pub(in crate::table) fn write(&mut self, item: &'a [u8], out: &mut ReplyBuffer) -> StreamId {
         let Item::Entry { id, names, values } = Item::trusted(item) else {
             unreachable!("behind the first entry there are only entries")
         };

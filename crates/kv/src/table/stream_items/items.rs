@@ -20,20 +20,20 @@ use crate::codec::{Malformed, Reader, Writer};
 use crate::command::StreamId;
 use crate::number::{INTEGER_TEXT_BYTES_MAX, format_integer, parse_integer};
 
-pub(super) const HEAD: u8 = 0;
-pub(super) const NAMES: u8 = 1;
-pub(super) const GROUP: u8 = 2;
-pub(super) const NAMED: u8 = 3;
-pub(super) const CONSUMER: u8 = 4;
-pub(super) const PENDING: u8 = 5;
-pub(super) const OWNED: u8 = 6;
+pub(in crate::table) const HEAD: u8 = 0;
+pub(in crate::table) const NAMES: u8 = 1;
+pub(in crate::table) const GROUP: u8 = 2;
+pub(in crate::table) const NAMED: u8 = 3;
+pub(in crate::table) const CONSUMER: u8 = 4;
+pub(in crate::table) const PENDING: u8 = 5;
+pub(in crate::table) const OWNED: u8 = 6;
 /// Entries begin with at least this.
-pub(super) const ENTRIES: u8 = 16;
+pub(in crate::table) const ENTRIES: u8 = 16;
 
 /// Most lists of names that are kept once. They are looked through for each new entry.
-pub(super) const NAMES_KEPT: u8 = 16;
+pub(in crate::table) const NAMES_KEPT: u8 = 16;
 /// Longest list of names that is kept once, in bytes.
-pub(super) const NAMES_KEPT_BYTES: usize = 512;
+pub(in crate::table) const NAMES_KEPT_BYTES: usize = 512;
 
 /// Numbers below this take one byte.
 const SHORT_END: u8 = 240;
@@ -45,7 +45,7 @@ const LONG_MS: u8 = 0xff;
 const NOT_SHORTEST: Malformed = Malformed("a number that is written too long");
 
 /// Appends a number so that the bytes of numbers have their order.
-pub(super) fn put_number(number: u64, out: &mut Vec<u8>) {
+pub(in crate::table) fn put_number(number: u64, out: &mut Vec<u8>) {
     if number < u64::from(SHORT_END) {
         return out.put_u8(number as u8);
     }
@@ -55,7 +55,7 @@ pub(super) fn put_number(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&bytes[zeros..]);
 }
 
-pub(super) fn take_number(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
+pub(in crate::table) fn take_number(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     let length = match reader.u8()? {
         number @ 0..SHORT_END => return Ok(number.into()),
         length => usize::from(length - SHORT_END),
@@ -71,7 +71,7 @@ pub(super) fn take_number(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
 }
 
 /// Appends an id so that the bytes of ids have their order.
-pub(super) fn put_id(id: StreamId, out: &mut Vec<u8>) {
+pub(in crate::table) fn put_id(id: StreamId, out: &mut Vec<u8>) {
     let short = id.ms.saturating_add(MS_BASE);
     if short < u64::from(LONG_MS) << 40 {
         out.extend_from_slice(&short.to_be_bytes()[2..]);
@@ -82,7 +82,7 @@ pub(super) fn put_id(id: StreamId, out: &mut Vec<u8>) {
     put_number(id.seq, out);
 }
 
-pub(super) fn take_id(reader: &mut Reader<'_>) -> Result<StreamId, Malformed> {
+pub(in crate::table) fn take_id(reader: &mut Reader<'_>) -> Result<StreamId, Malformed> {
     let mut bytes = [0; 8];
     let ms = match reader.rest().first() {
         Some(&LONG_MS) => {
@@ -139,7 +139,7 @@ fn take_fixed_id(reader: &mut Reader<'_>) -> Result<StreamId, Malformed> {
 
 /// A value of an entry, or a name of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Text<'a> {
+pub(in crate::table) enum Text<'a> {
     Bytes(&'a [u8]),
     Integer(i64),
 }
@@ -149,7 +149,7 @@ impl<'a> Text<'a> {
     const LONG: u8 = 250;
 
     /// Appends a text: its length and its bytes, or the bytes of an integer if that is shorter.
-    pub(super) fn put(text: &[u8], out: &mut Vec<u8>) {
+    pub(in crate::table) fn put(text: &[u8], out: &mut Vec<u8>) {
         if let Some(integer) = parse_integer(text) {
             // The bits that are all like the sign are needed once.
             let bits = 64 - (integer ^ (integer >> 63)).leading_zeros() as usize + 1;
@@ -173,7 +173,7 @@ impl<'a> Text<'a> {
         out.extend_from_slice(text);
     }
 
-    pub(super) fn take(reader: &mut Reader<'a>) -> Result<Text<'a>, Malformed> {
+    pub(in crate::table) fn take(reader: &mut Reader<'a>) -> Result<Text<'a>, Malformed> {
         let length = match reader.u8()? {
             Self::MEDIUM => reader.u16()? as usize,
             Self::LONG => reader.u32()? as usize,
@@ -191,7 +191,7 @@ impl<'a> Text<'a> {
     }
 
     /// The bytes of the text.
-    pub(super) fn bytes(self, buffer: &'a mut [u8; INTEGER_TEXT_BYTES_MAX]) -> &'a [u8] {
+    pub(in crate::table) fn bytes(self, buffer: &'a mut [u8; INTEGER_TEXT_BYTES_MAX]) -> &'a [u8] {
         match self {
             Text::Bytes(bytes) => bytes,
             Text::Integer(integer) => format_integer(integer, buffer),
@@ -199,7 +199,7 @@ impl<'a> Text<'a> {
     }
 
     /// How many texts these bytes are.
-    pub(super) fn count(texts: &'a [u8]) -> Result<usize, Malformed> {
+    pub(in crate::table) fn count(texts: &'a [u8]) -> Result<usize, Malformed> {
         let (mut reader, mut count) = (Reader::new(texts), 0);
         while !reader.is_empty() {
             Text::take(&mut reader)?;
@@ -211,19 +211,19 @@ impl<'a> Text<'a> {
 
 /// What a stream is beside its entries and groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Head {
+pub(in crate::table) struct Head {
     /// The greatest id ever given.
-    pub(super) last: StreamId,
+    pub(in crate::table) last: StreamId,
     /// How many entries were ever added.
-    pub(super) added: u64,
+    pub(in crate::table) added: u64,
     /// The greatest id that was removed by `XDEL`.
-    pub(super) removed: StreamId,
+    pub(in crate::table) removed: StreamId,
     /// The last number that was given to a group or a consumer.
-    pub(super) numbers: u64,
+    pub(in crate::table) numbers: u64,
 }
 
 impl Head {
-    pub(super) fn item(self) -> Vec<u8> {
+    pub(in crate::table) fn item(self) -> Vec<u8> {
         let mut item = Vec::with_capacity(49);
         item.put_u8(HEAD);
         put_fixed_id(self.last, &mut item);
@@ -233,7 +233,7 @@ impl Head {
         item
     }
 
-    pub(super) fn take(reader: &mut Reader<'_>) -> Result<Head, Malformed> {
+    pub(in crate::table) fn take(reader: &mut Reader<'_>) -> Result<Head, Malformed> {
         let (last, added) = (take_fixed_id(reader)?, reader.u64()?);
         Ok(Head { last, added, removed: take_fixed_id(reader)?, numbers: reader.u64()? })
     }
@@ -241,22 +241,22 @@ impl Head {
 
 /// A group of consumers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Group {
-    pub(super) number: u64,
+pub(in crate::table) struct Group {
+    pub(in crate::table) number: u64,
     /// Up to which id it has read.
-    pub(super) last: StreamId,
+    pub(in crate::table) last: StreamId,
     /// How many entries of the stream that is, if known.
-    pub(super) read: Option<u64>,
+    pub(in crate::table) read: Option<u64>,
 }
 
 impl Group {
-    pub(super) fn key(name: &[u8]) -> Vec<u8> {
+    pub(in crate::table) fn key(name: &[u8]) -> Vec<u8> {
         let mut key = vec![GROUP];
         put_name(name, &mut key);
         key
     }
 
-    pub(super) fn put(self, item: &mut Vec<u8>) {
+    pub(in crate::table) fn put(self, item: &mut Vec<u8>) {
         put_number(self.number, item);
         put_fixed_id(self.last, item);
         item.put_u64(self.read.unwrap_or(u64::MAX));
@@ -270,28 +270,28 @@ impl Group {
 
 /// An entry that was delivered to a consumer and is not acknowledged yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pending {
+pub(in crate::table) struct Pending {
     /// The consumer's number.
-    pub(super) consumer: u64,
-    pub(super) delivered_ms: u64,
-    pub(super) deliveries: u64,
+    pub(in crate::table) consumer: u64,
+    pub(in crate::table) delivered_ms: u64,
+    pub(in crate::table) deliveries: u64,
 }
 
 impl Pending {
-    pub(super) fn key(group: u64, id: StreamId) -> Vec<u8> {
+    pub(in crate::table) fn key(group: u64, id: StreamId) -> Vec<u8> {
         let mut key = region(PENDING, &[group]);
         put_id(id, &mut key);
         key
     }
 
     /// What a consumer's pending entries are found by.
-    pub(super) fn owned_key(group: u64, consumer: u64, id: StreamId) -> Vec<u8> {
+    pub(in crate::table) fn owned_key(group: u64, consumer: u64, id: StreamId) -> Vec<u8> {
         let mut key = region(OWNED, &[group, consumer]);
         put_id(id, &mut key);
         key
     }
 
-    pub(super) fn put(self, item: &mut Vec<u8>) {
+    pub(in crate::table) fn put(self, item: &mut Vec<u8>) {
         put_number(self.consumer, item);
         item.put_u64(self.delivered_ms);
         put_number(self.deliveries, item);
@@ -304,21 +304,21 @@ impl Pending {
 }
 
 /// What items begin with that have this tag and these numbers.
-pub(super) fn region(tag: u8, numbers: &[u64]) -> Vec<u8> {
+pub(in crate::table) fn region(tag: u8, numbers: &[u64]) -> Vec<u8> {
     let mut key = vec![tag];
     numbers.iter().for_each(|number| put_number(*number, &mut key));
     key
 }
 
 /// What a consumer is found by.
-pub(super) fn named_key(group: u64, name: &[u8]) -> Vec<u8> {
+pub(in crate::table) fn named_key(group: u64, name: &[u8]) -> Vec<u8> {
     let mut key = region(NAMED, &[group]);
     put_name(name, &mut key);
     key
 }
 
 /// The bytes of an id at the beginning of its entry.
-pub(super) fn entry_key(id: StreamId) -> Vec<u8> {
+pub(in crate::table) fn entry_key(id: StreamId) -> Vec<u8> {
     let mut key = Vec::with_capacity(32);
     put_id(id, &mut key);
     key
@@ -326,7 +326,7 @@ pub(super) fn entry_key(id: StreamId) -> Vec<u8> {
 
 /// An item.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Item<'a> {
+pub(in crate::table) enum Item<'a> {
     Head(Head),
     Names { number: u8, names: &'a [u8] },
     Group { name: Vec<u8>, group: Group },
@@ -342,7 +342,7 @@ impl<'a> Item<'a> {
     ///
     /// # Errors
     /// [`Malformed`] when the bytes, if they come from elsewhere, are none.
-    pub(super) fn of(bytes: &'a [u8]) -> Result<Item<'a>, Malformed> {
+    pub(in crate::table) fn of(bytes: &'a [u8]) -> Result<Item<'a>, Malformed> {
         let mut reader = Reader::new(bytes);
         let item = match bytes.first() {
             Some(&(ENTRIES..)) => {
@@ -380,7 +380,7 @@ impl<'a> Item<'a> {
     }
 
     /// Reads an item that was written here, or was checked when it came.
-    pub(super) fn trusted(bytes: &'a [u8]) -> Item<'a> {
+    pub(in crate::table) fn trusted(bytes: &'a [u8]) -> Item<'a> {
         match Item::of(bytes) {
             Ok(item) => item,
             Err(Malformed(why)) => unreachable!("an item of a stream is not what was stored: {why}"),
@@ -388,7 +388,7 @@ impl<'a> Item<'a> {
     }
 
     /// The number of the consumer for which an entry is pending; 0 of other items.
-    pub(super) fn owner(&self) -> u64 {
+    pub(in crate::table) fn owner(&self) -> u64 {
         match self {
             Item::Pending { pending, .. } => pending.consumer,
             _ => 0,
@@ -396,7 +396,7 @@ impl<'a> Item<'a> {
     }
 
     /// What the item is found by. No two items of a stream have the same.
-    pub(super) fn key(&self) -> Vec<u8> {
+    pub(in crate::table) fn key(&self) -> Vec<u8> {
         match self {
             Item::Head(_) => vec![HEAD],
             Item::Names { number, .. } => vec![NAMES, *number],

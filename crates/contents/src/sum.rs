@@ -1,0 +1,125 @@
+//! Whether two files hold the same keys.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use anyhow::{Context as _, Result, bail};
+use rdb::Kind;
+use rdb::file::FileReader;
+use rdb::write::put_text;
+
+use crate::digest::digest;
+use crate::keys::{self, Destination, Rules, Sink};
+
+/// A number that is the same for two files of database 0 if their keys, deadlines and values are, in whatever order and form.
+/// Keys whose deadline is not behind `expired_ms` do not count, in milliseconds since the Unix epoch.
+///
+/// # Errors
+/// It is no such file, or is damaged. The error names the place.
+pub fn sum(file: impl Read, expired_ms: u64) -> Result<u64> {
+    let destinations = BTreeMap::from([(0, Destination::default())]);
+    let mut sum = Sum::default();
+    let rules = Rules { destinations, expired_ms, string_bytes_max: usize::MAX };
+    keys::read(&mut FileReader::new(file)?, &rules, &mut sum)?;
+    Ok(sum.0)
+}
+
+#[derive(Default)]
+struct Sum(u64);
+
+impl Sum {
+    fn add(&mut self, parts: &[&[u8]]) {
+        let mut bytes = Vec::new();
+        parts.iter().for_each(|part| put_text(part, &mut bytes));
+        self.0 = self.0.wrapping_add(kv::digest::digest_of(&bytes));
+    }
+}
+
+impl Sink for Sum {
+    fn select(&mut self, database: u8) -> Result<()> {
+        match database {
+            0 => Ok(()),
+            other => bail!("there are keys of database {other}"),
+        }
+    }
+
+    fn text(&mut self, key: &[u8], deadline_ms: Option<u64>, text: &[u8]) -> Result<()> {
+        self.add(&[b"text", key, &deadline_ms.unwrap_or(0).to_le_bytes(), text]);
+        Ok(())
+    }
+
+    fn payload(&mut self, key: &[u8], deadline_ms: Option<u64>, _: Kind, payload: &[u8]) -> Result<()> {
+        let value = digest(payload).context("a value that cannot be read")?.to_le_bytes();
+        self.add(&[b"value", key, &deadline_ms.unwrap_or(0).to_le_bytes(), &value]);
+        Ok(())
+    }
+
+    fn begin_pieces(&mut self, _: &[u8]) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn piece(&mut self, key: &[u8], request: &[u8]) -> Result<()> {
+        self.add(&[b"piece", key, request]);
+        Ok(())
+    }
+
+    fn end_pieces(&mut self, key: &[u8], deadline_ms: Option<u64>, _: Kind) -> Result<()> {
+        self.add(&[b"pieces", key, &deadline_ms.unwrap_or(0).to_le_bytes()]);
+        Ok(())
+    }
+
+    fn library(&mut self, _: &[u8]) -> Result<()> {
+        bail!("a library of functions is among the keys")
+    }
+
+    fn refuse(&mut self, reason: &str, what: &[u8]) {
+        unreachable!("all keys can be taken: {reason} ({})", what.escape_ascii())
+    }
+
+    fn expired(&mut self) {}
+
+    fn reached(&mut self, _: u64) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kv::{Command, Condition, Deadline, Expiry, ReplyBuffer, SetAnswer, Table};
+
+    fn file(keys: &[(&str, &str, Option<i64>)]) -> Vec<u8> {
+        let mut table = Table::new(7);
+        for (offset, (key, value, deadline)) in (1..).zip(keys) {
+            let expiry = deadline.map_or(Expiry::Clear, |at| Expiry::Set(Deadline::At(at)));
+            let (condition, answer) = (Condition::Always, SetAnswer::Status);
+            let (key, value) = (key.as_bytes(), value.as_bytes());
+            let set = Command::Set { key, value, expiry, condition, answer };
+            table.apply(&set, offset, 0, &mut ReplyBuffer::new());
+        }
+        table.dump_all()
+    }
+
+    #[test]
+    fn it_is_the_same_for_the_same_keys_only() {
+        let sum_of = |keys: &[_], expired_ms| sum(&file(keys)[..], expired_ms).unwrap();
+        let one = sum_of(&[("a", "1", None), ("b", "2", Some(5000))], 0);
+        assert_eq!(one, sum_of(&[("b", "2", Some(5000)), ("a", "1", None)], 0));
+        for other in [
+            &[("a", "1", None)][..],
+            &[("a", "2", None), ("b", "1", Some(5000))],
+            &[("a", "1", None), ("b", "2", Some(5001))],
+            &[("a", "1", None), ("b", "2", None)],
+        ] {
+            assert_ne!(one, sum_of(other, 0));
+        }
+        assert_eq!(sum_of(&[("a", "1", None), ("b", "2", Some(5000))], 5000), sum_of(&[("a", "1", None)], 0));
+    }
+
+    #[test]
+    fn a_damaged_file_has_none() {
+        let file = file(&[("a", "1", None)]);
+        assert!(sum(&file[..file.len() - 12], 0).is_err());
+        assert!(sum(&b"REDIS"[..], 0).is_err());
+    }
+}

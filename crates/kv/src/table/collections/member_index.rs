@@ -1,0 +1,44 @@
+//! The index of a large sorted set: a second tree, in which its members are found.
+
+use crate::table::name_hash::{HASH_BYTES, hash_of};
+use crate::table::order::{self, KEY_BYTES, Key};
+use crate::table::tree::{Items, Tree};
+
+/// What a member of a sorted set is found by: its hash and its bytes; the key of its item follows.
+pub(in crate::table) fn index_item(name: &[u8], key: Option<Key>) -> Vec<u8> {
+    let mut item = Vec::with_capacity(HASH_BYTES + name.len() + KEY_BYTES);
+    item.extend_from_slice(&hash_of(name));
+    item.extend_from_slice(name);
+    item.extend_from_slice(key.as_ref().map_or(&[], |key| &key[..]));
+    item
+}
+
+/// The score of a member of a sorted set. Without an index the items are few, and are looked through.
+pub(in crate::table) fn find_key(items: Items<'_>, names: Option<&Tree>, name: &[u8]) -> Option<Key> {
+    let Some(index) = names else {
+        let mut all = items.iter_from(0).map(order::scored_parts);
+        return all.find(|(_, held)| *held == name).map(|(key, _)| key);
+    };
+    find_name(index, name).map(|(_, key)| key)
+}
+
+/// The rank of a name in the index, and the key of its item.
+pub(super) fn find_name(index: &Tree, name: &[u8]) -> Option<(usize, Key)> {
+    let wanted = index_item(name, None);
+    let (from, items) = index.items().iter_from_key(&wanted);
+    // Another name can come in between only if it has the same hash and begins with this one.
+    let mut candidates = (from..).zip(items).take_while(|(_, item)| item.starts_with(&wanted));
+    let (rank, item) = candidates.find(|(_, item)| item.len() == wanted.len() + KEY_BYTES)?;
+    Some((rank, *item.last_chunk()?))
+}
+
+/// Adds an item to the index of a sorted set; returns false if its member is there.
+pub(super) fn index_new(index: &mut Tree, item: &[u8]) -> bool {
+    let (key, name) = order::scored_parts(item);
+    if find_name(index, name).is_some() {
+        return false;
+    }
+    let held = index_item(name, Some(key));
+    index.insert(index.items().seek(&held), &held);
+    true
+}

@@ -1,0 +1,49 @@
+//! Sorted sets, and sets, as commands on sorted sets read them.
+
+use super::collections::{Collection, find_key};
+use super::entry::Entry;
+use super::kind::Kind;
+use super::members::{self, Member};
+use super::order::{Key, key_of, scored_parts};
+use super::tree::{Items, Tree};
+
+/// A read-only view of a sorted set, or of a set as one in which all scores are 1.
+#[derive(Clone, Copy)]
+pub(super) struct Sorted<'a> {
+    pub(super) items: Items<'a>,
+    /// Hash, member and score of each, if the sorted set is a large one.
+    pub(super) members: Option<&'a Tree>,
+    pub(super) is_set: bool,
+}
+
+impl<'a> Sorted<'a> {
+    pub(super) const EMPTY: Sorted<'static> = Sorted { items: Items::EMPTY, members: None, is_set: false };
+
+    pub(super) fn of(entry: &'a Entry) -> Sorted<'a> {
+        let members = entry.collection().and_then(Collection::names);
+        Sorted { items: entry.items(), members, is_set: entry.kind() == Kind::Set }
+    }
+
+    pub(super) fn len(self) -> usize {
+        self.items.len()
+    }
+
+    pub(super) fn key(self, member: &[u8]) -> Option<Key> {
+        if self.is_set {
+            let is_there = self.items.contains(members::item_of(member, &mut Vec::new()));
+            return is_there.then(|| key_of(1.0));
+        }
+        find_key(self.items, self.members, member)
+    }
+
+    /// All members with their scores, in order; those of a set in the order of their hashes.
+    pub(super) fn iter(self) -> impl Iterator<Item = (Key, Member<'a>)> {
+        let of_sorted = |item: &'a [u8]| {
+            let (key, member) = scored_parts(item);
+            (key, Member::Text(member))
+        };
+        let is_set = self.is_set;
+        let all = self.items.iter_from(0);
+        all.map(move |item| if is_set { (key_of(1.0), members::member_of(item)) } else { of_sorted(item) })
+    }
+}

@@ -1,0 +1,58 @@
+//! Whether items from elsewhere can be a stream.
+
+use super::items::{self, Item, NAMES_KEPT, Text};
+use super::view::Stream;
+use crate::codec::Malformed;
+use crate::table::tree::Items;
+
+/// Checks that an item from elsewhere may follow those of a stream.
+///
+/// # Errors
+/// [`Malformed`] when there cannot be such a stream.
+pub(in crate::table) fn check_item(items: Items<'_>, item: &[u8]) -> Result<(), Malformed> {
+    const NUMBERS_MAX: u64 = 1 << 62;
+    let (view, parsed) = (Stream { items }, Item::of(item)?);
+    let key = parsed.key();
+    let count = items.len();
+    let is_new = count == 0 || items.get(count - 1).is_some_and(|before| !before.starts_with(&key));
+    let is_right = item.starts_with(&key)
+        && is_new
+        && match parsed {
+            Item::Head(head) => count == 0 && head.numbers < NUMBERS_MAX,
+            _ if count == 0 => false,
+            Item::Names { number, names } => {
+                Text::count(names)? > 0 && usize::from(number) == count && number <= NAMES_KEPT
+            }
+            Item::Group { group, .. } => group.number <= view.head().numbers,
+            Item::Named { group, consumer, .. } => group.max(consumer) <= view.head().numbers,
+            Item::Consumer { group, consumer, name, .. } => view.consumer(group, name) == Some(consumer),
+            Item::Pending { group, pending, .. } => {
+                view.find_key(&items::region(items::CONSUMER, &[group, pending.consumer])).1.is_some()
+            }
+            Item::Owned { group, consumer, id } => {
+                view.pending(group, id).is_some_and(|pending| pending.consumer == consumer)
+            }
+            Item::Entry { id, names: 0, values } => {
+                id <= view.head().last && Text::count(values)?.is_multiple_of(2)
+            }
+            Item::Entry { id, names, values } => {
+                let fields = view.names().find(|(number, _)| *number == names);
+                let fields = fields.map_or(Ok(0), |(_, names)| Text::count(names))?;
+                id <= view.head().last && fields > 0 && Text::count(values)? == fields
+            }
+        };
+    if is_right { Ok(()) } else { Err(Malformed("an item that a stream cannot have there")) }
+}
+
+/// Checks a stream from elsewhere whose items were checked one by one.
+///
+/// # Errors
+/// [`Malformed`] when items are missing.
+pub(in crate::table) fn check_whole(items: Items<'_>) -> Result<(), Malformed> {
+    let view = Stream { items };
+    let count = |tag| view.region(tag, &[]).len();
+    let is_whole = items.len() > 0
+        && count(items::NAMED) == count(items::CONSUMER)
+        && count(items::PENDING) == count(items::OWNED);
+    if is_whole { Ok(()) } else { Err(Malformed("a stream of which items are missing")) }
+}

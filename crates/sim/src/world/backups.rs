@@ -1,0 +1,139 @@
+//! Backups, and another cluster into which they are restored: see [`crate::errand`].
+
+use super::World;
+use super::operator::Presence;
+use crate::clients::Client;
+use crate::errand::{Backup, Errand, Restore};
+use crate::events::Place;
+use crate::faults::{Class, SECOND};
+use crate::host::Host;
+use crate::random::Random;
+use crate::report::Broken;
+use crate::scenario::stream;
+use crate::trace::id;
+use contents::sum::sum;
+use kv::Version;
+use node::Node;
+use std::collections::BTreeMap;
+
+impl World {
+    /// Notes what a node's replicas hold of the keyspaces that are backed up, at a version that is new.
+    pub(super) fn note_held(&mut self, node: &mut Node) {
+        for (_, space) in &self.scenario.backups {
+            let prefix = &self.scenario.spaces[usize::from(*space)].keyspace.prefix;
+            let Some(version) = node.version_held(prefix) else { continue };
+            if self.held.contains_key(&(*space, version)) {
+                continue;
+            }
+            let Some(keys) = node.keys_held(prefix) else { continue };
+            match sum(&keys[..], 0) {
+                Ok(sum) => _ = self.held.insert((*space, version), sum),
+                Err(why) => {
+                    let words = format!("version {version} of keyspace '{prefix}' cannot be read: {why:#}");
+                    return self.fail(Broken::Language, words);
+                }
+            }
+        }
+    }
+
+    /// Has clients that make backups read up to what replicas hold now.
+    pub(super) fn finish_backups(&mut self) {
+        for client in 0..self.clients.len() as u8 {
+            let Some(Errand::Backup(Backup { space, .. })) = self.clients[usize::from(client)].errand else {
+                continue;
+            };
+            if self.presence[usize::from(space)] != Presence::There {
+                continue;
+            }
+            let prefix = &self.scenario.spaces[usize::from(space)].keyspace.prefix;
+            let nodes = self.hosts.iter().filter_map(Host::node);
+            let goal = nodes.filter_map(|node| node.version_held(prefix)).max();
+            if let Some(Errand::Backup(backup)) = &mut self.clients[usize::from(client)].errand {
+                backup.goal = goal;
+            }
+            self.wake_client(client, 0);
+        }
+    }
+
+    fn backups(&self) -> impl Iterator<Item = &Backup> {
+        self.clients.iter().filter_map(|client| match &client.errand {
+            // Where acknowledged writes may be forgotten, versions may be used twice.
+            Some(Errand::Backup(backup)) if self.is_backed_up(usize::from(backup.space)) => Some(backup),
+            _ => None,
+        })
+    }
+
+    fn is_backed_up(&self, space: usize) -> bool {
+        self.is_judged(space) && !self.forgot[space]
+    }
+
+    /// Compares all backups with what replicas have held at each version.
+    pub(super) fn compare_backups(&mut self) {
+        let compare = |backup: &Backup| -> Result<u64, String> {
+            let space = backup.space;
+            let held = self.held.range((space, 0)..=(space, Version::MAX));
+            let held: BTreeMap<Version, u64> = held.map(|((_, version), sum)| (*version, *sum)).collect();
+            let name = self.scenario.spaces[usize::from(space)].keyspace.name();
+            backup.compare(&held).map_err(|why| format!("a backup of keyspace '{name}': {why}"))
+        };
+        let compared: Result<u64, String> = self.backups().map(compare).sum();
+        match compared {
+            Ok(compared) => (0..compared).for_each(|_| self.counts.add(Class::BackupCompared)),
+            Err(words) => self.fail(Broken::Safety, words),
+        }
+    }
+
+    /// The cluster into which the backups are restored, as they were at moments that the seed chooses; `None` if there are none
+    /// that fit.
+    pub(crate) fn restored(&self, told: bool) -> Option<World> {
+        let mut random = Random::new(self.scenario.seed, stream::RESTORED);
+        let mut files = Vec::new();
+        for backup in self.backups() {
+            let space = &self.scenario.spaces[usize::from(backup.space)];
+            // Nothing says that it fits within a bound again.
+            if space.keyspace.memory_max > 0 {
+                continue;
+            }
+            let percent = random.pick(&[100, 100, 50, 0]);
+            // They were compared.
+            files.extend(backup.at(percent).ok().flatten().map(|file| (backup.space, file)));
+        }
+        if files.is_empty() {
+            return None;
+        }
+        let restore = Restore::new(files).ok()?;
+        let scenario = self.scenario.of_restore();
+        let client = Client::restore(Random::new(scenario.seed, stream::CLIENTS), restore);
+        let mut world = World::new(scenario, told);
+        world.clients.push(client);
+        Some(world)
+    }
+
+    /// Checks that each replica holds what was restored, as far as it has not expired.
+    pub(super) fn check_restored(&mut self) {
+        let restores = self.clients.iter().filter_map(|client| match &client.errand {
+            Some(Errand::Restore(restore)) => Some(restore.files.clone()),
+            _ => None,
+        });
+        let files: Vec<(u8, Vec<u8>)> = restores.flatten().collect();
+        if files.is_empty() {
+            return;
+        }
+        let now = self.now;
+        let clocks = self.hosts.iter().map(|host| host.clock.read(now).unix_ms);
+        let expired_ms = clocks.max().unwrap_or_default() + SECOND / 1000;
+        for (space, file) in files {
+            let prefix = self.scenario.spaces[usize::from(space)].keyspace.prefix.clone();
+            let expected = sum(&file[..], expired_ms).ok();
+            for place in 0..self.scenario.nodes {
+                let Some(process) = &mut self.hosts[usize::from(place as Place)].process else { continue };
+                let Some(keys) = process.node.keys_held(&prefix) else { continue };
+                if sum(&keys[..], expired_ms).ok() != expected {
+                    let words = format!("node {} does not hold what was restored of '{prefix}'", id(place));
+                    return self.fail(Broken::Safety, words);
+                }
+            }
+        }
+        self.counts.add(Class::Restored);
+    }
+}
