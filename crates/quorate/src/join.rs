@@ -17,8 +17,8 @@ use server::Config;
 use server::config::{PeerTls, TlsSettings};
 
 use crate::certs::{AUTHORITY_FILE, AUTHORITY_KEY_FILE, Authority, DAYS, Owner};
-use crate::cluster::say;
 use crate::connection::{Cluster, Reply, map_of};
+use crate::output::say;
 
 /// How long a node may be silent: the control group gives up after five seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);

@@ -14,6 +14,7 @@ mod join;
 mod manage;
 mod manual;
 mod memory;
+mod output;
 mod recover;
 mod status;
 

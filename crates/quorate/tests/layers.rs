@@ -1,7 +1,10 @@
 //! Imports only go downward: a crate depends on crates below it, and on none beside or above it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::iter::Peekable;
 use std::path::Path;
+use std::str::Chars;
 
 /// The layers, from the top down. Crates in one row do not depend on each other.
 const ROWS: [&[&str]; 9] = [
@@ -263,41 +266,59 @@ fn sources(path: &Path, found: &mut Vec<std::path::PathBuf>) {
     }
 }
 
-/// The modules of its crate that a source names, as `crate::module` or in `use crate::{…}`; not in comments, nor in its
-/// unit tests.
-fn named(text: &str) -> Vec<String> {
+/// The paths that a source names, from `crate`, `super` or `self` on, with those in braces one by one; not in comments, nor in
+/// its unit tests.
+fn paths(text: &str) -> Vec<Vec<String>> {
     let text = text.split("#[cfg(test)]\nmod tests {").next().expect("at least one part");
-    let code: String = text
-        .lines()
-        .map(|line| line.split("//").next().expect("at least one part").to_owned() + "\n")
-        .collect();
-    let word = |text: &str| -> String {
-        text.chars().take_while(|character| character.is_alphanumeric() || *character == '_').collect()
-    };
+    let code: String =
+        text.lines().map(|line| line.split("//").next().unwrap_or_default().to_owned() + "\n").collect();
     let mut found = Vec::new();
-    for part in code.split("crate::").skip(1) {
-        match part.strip_prefix('{') {
-            // The names at the top level of the braces.
-            Some(list) => {
-                let (mut depth, mut at_start) = (0, true);
-                for (place, character) in list.char_indices() {
-                    match character {
-                        '{' => depth += 1,
-                        '}' if depth == 0 => break,
-                        '}' => depth -= 1,
-                        ',' if depth == 0 => at_start = true,
-                        _ if at_start && character.is_alphabetic() => {
-                            found.push(word(&list[place..]));
-                            at_start = false;
-                        }
-                        _ => {}
-                    }
-                }
+    let is_of_name = |character: char| character.is_alphanumeric() || character == '_';
+    for root in ["crate::", "super::", "self::"] {
+        for (place, _) in code.match_indices(root) {
+            let before = code[..place].chars().next_back();
+            // It is not the end of another name, nor the second `super` of a path.
+            if before.is_none_or(|before| !is_of_name(before) && before != ':') {
+                expand(&mut code[place..].chars().peekable(), Vec::new(), &mut found);
             }
-            None => found.push(word(part)),
         }
     }
     found
+}
+
+/// Reads the rest of a path, whose beginning is `path`.
+fn expand(rest: &mut Peekable<Chars<'_>>, mut path: Vec<String>, found: &mut Vec<Vec<String>>) {
+    let skip_space =
+        |rest: &mut Peekable<Chars<'_>>| while rest.next_if(|it| it.is_whitespace()).is_some() {};
+    loop {
+        skip_space(rest);
+        if rest.next_if_eq(&'{').is_some() {
+            loop {
+                skip_space(rest);
+                match rest.peek() {
+                    Some('}') | None => break,
+                    _ => expand(rest, path.clone(), found),
+                }
+                // What stands behind a name, as in `name as other`.
+                while rest.next_if(|it| !matches!(it, ',' | '}')).is_some() {}
+                rest.next_if_eq(&',');
+            }
+            rest.next();
+            return;
+        }
+        let mut name = String::new();
+        while let Some(character) = rest.next_if(|it| it.is_alphanumeric() || *it == '_') {
+            name.push(character);
+        }
+        if name.is_empty() {
+            break;
+        }
+        path.push(name);
+        if rest.next_if_eq(&':').is_none() || rest.next_if_eq(&':').is_none() {
+            break;
+        }
+    }
+    found.push(path);
 }
 
 #[test]
@@ -317,7 +338,9 @@ fn modules_import_downward_only() {
             let mut files = Vec::new();
             sources(&path, &mut files);
             for file in files {
-                for other in named(&fs::read_to_string(&file).unwrap()) {
+                let text = fs::read_to_string(&file).unwrap();
+                let named = paths(&text).into_iter().filter(|path| path[0] == "crate");
+                for other in named.filter_map(|path| path.into_iter().nth(1)) {
                     if let Some(below) = row(&other).filter(|_| other != name) {
                         checked += 1;
                         assert!(below > own, "{krate}: {name} must not know {other} ({})", file.display());
@@ -334,9 +357,116 @@ fn modules_import_downward_only() {
     }
 }
 
+/// A module's place in its crate, such as `table::collections`.
+type Place = Vec<String>;
+
+/// All modules of a crate that are files, with their sources.
+fn modules(folder: &Path, place: &Place, found: &mut BTreeMap<Place, String>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_stem().expect("a name").to_str().expect("text").to_owned();
+        let mut own = place.clone();
+        if path.is_dir() {
+            own.push(name);
+            modules(&path, &own, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs")
+            && !own.contains(&"tests".to_owned())
+        {
+            match name.as_str() {
+                "tests" => continue,
+                "mod" | "lib" | "main" => {}
+                _ => own.push(name),
+            }
+            found.insert(own, fs::read_to_string(&path).expect("a source"));
+        }
+    }
+}
+
+/// The module that a path names, seen from another one, as far as it is a file.
+fn module_named(from: &Place, path: &[String], modules: &BTreeMap<Place, String>) -> Option<Place> {
+    let mut place = from.clone();
+    for name in path {
+        match name.as_str() {
+            "crate" => place.clear(),
+            "self" => {}
+            "super" => drop(place.pop()?),
+            _ => {
+                place.push(name.clone());
+                if !modules.contains_key(&place) {
+                    place.pop();
+                    break;
+                }
+            }
+        }
+    }
+    Some(place)
+}
+
+/// A circle of modules that lie side by side, if there is one.
+fn circle(imports: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
+    // Whoever imports nothing that is left is in no circle.
+    let mut left: BTreeSet<&String> = imports.keys().collect();
+    while let Some(free) =
+        left.iter().copied().find(|name| imports[*name].iter().all(|it| !left.contains(it)))
+    {
+        left.remove(free);
+    }
+    (!left.is_empty()).then(|| left.into_iter().cloned().collect())
+}
+
+/// In no folder do modules import each other in a circle. What a folder's own file and its modules share is no circle: it
+/// is their door.
+#[test]
+fn modules_side_by_side_import_in_no_circle() {
+    let mut looked_at = 0;
+    for krate in ROWS.iter().copied().flatten() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(krate).join("src");
+        let mut all = BTreeMap::new();
+        modules(&folder, &Vec::new(), &mut all);
+        let mut beside: BTreeMap<Place, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
+        for (from, text) in &all {
+            for to in paths(text).iter().filter_map(|path| module_named(from, path, &all)) {
+                let shared = from.iter().zip(&to).take_while(|(one, other)| one == other).count();
+                if let (Some(own), Some(other)) = (from.get(shared), to.get(shared)) {
+                    let imports = beside.entry(from[..shared].to_vec()).or_default();
+                    imports.entry(other.clone()).or_default();
+                    imports.entry(own.clone()).or_default().insert(other.clone());
+                    looked_at += 1;
+                }
+            }
+        }
+        for (folder, imports) in &beside {
+            let found = circle(imports);
+            assert_eq!(found, None, "{krate}: modules of {folder:?} that import each other, or import such");
+        }
+    }
+    assert!(looked_at > 1000, "only {looked_at} imports were looked at");
+}
+
+#[test]
+fn a_circle_is_found() {
+    let imports = |text: &[(&str, &[&str])]| -> BTreeMap<String, BTreeSet<String>> {
+        let own = |name: &str| name.to_owned();
+        text.iter().map(|(from, to)| (own(from), to.iter().copied().map(own).collect())).collect()
+    };
+    assert_eq!(circle(&imports(&[("a", &["b", "c"]), ("b", &["c"]), ("c", &[])])), None);
+    let round = [("a", &["b"][..]), ("b", &["c"]), ("c", &["a", "d"]), ("d", &[])];
+    assert_eq!(circle(&imports(&round)), Some(["a", "b", "c"].map(String::from).to_vec()));
+}
+
 #[test]
 fn names_in_imports_are_found() {
-    let text = "use crate::{a::{b, c}, d};\nuse crate::e::F; // crate::comment\nlet x = crate::g();\n\
-                #[cfg(test)]\nmod tests {\n use crate::h;\n}";
-    assert_eq!(named(text), ["a", "d", "e", "g"]);
+    let text = "use crate::{a::{b, c}, d};\nuse super::super::e::F; // crate::comment\nlet x = crate::g();\n\
+                use self::i::{self, j as k};\nlet y = supper::no();\n#[cfg(test)]\nmod tests {\n use crate::h;\n}";
+    let found: Vec<String> = paths(text).iter().map(|path| path.join("::")).collect();
+    let expected = [
+        "crate::a::b",
+        "crate::a::c",
+        "crate::d",
+        "crate::g",
+        "super::super::e::F",
+        "self::i::self",
+        "self::i::j",
+    ];
+    assert_eq!(found, expected);
 }

@@ -8,7 +8,6 @@
 //! A write asks all members for the key's tag only, chooses a greater one when a majority has answered, and sends the
 //! value to all until a majority holds it.
 
-use super::invariants;
 use super::message::{Item, OperationId};
 use super::operation::{Kind, Operations, Phase, Place};
 use super::options::Timing;
@@ -460,7 +459,7 @@ impl Coordinator {
     #[inline]
     fn end(&mut self, cx: &mut Context<'_>, place: Place) {
         let operation = self.operations.get(place);
-        invariants::a_majority_holds_it(operation, cx.registers);
+        operation.a_majority_holds_it(cx.registers);
         cx.registers.generations.operation_ends(operation.generation);
         let (request, key_place, was_live) = (operation.request, operation.place, operation.was_live);
         let (key, register, now) = (operation.key(), operation.register(), cx.now.unix_ms);

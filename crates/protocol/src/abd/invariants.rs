@@ -93,9 +93,11 @@ fn it_goes_on_until_a_majority_holds_it(operation: &Operation, registers: &Regis
     assert!(stored >= operation.tag, "{} is written, and {stored} is stored here", operation.tag);
 }
 
-/// When an operation ends a majority holds its tag or a greater one.
-#[inline]
-pub(super) fn a_majority_holds_it(operation: &Operation, registers: &Registers) {
-    let is_held = operation.holders.len() >= registers.group.majority();
-    assert!(is_held || !registers.planted.has_invariants(), "an operation ends that no majority holds");
+impl Operation {
+    /// When an operation ends a majority holds its tag or a greater one.
+    #[inline]
+    pub(super) fn a_majority_holds_it(&self, registers: &Registers) {
+        let is_held = self.holders.len() >= registers.group.majority();
+        assert!(is_held || !registers.planted.has_invariants(), "an operation ends that no majority holds");
+    }
 }

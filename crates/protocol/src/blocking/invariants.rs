@@ -177,8 +177,13 @@ fn its_phase_is_not_over(operation: &Operation, coordinator: &Coordinator, state
     assert!(!withdraws_a_read, "a read is called back");
 }
 
-/// Every answer is held by a majority.
-pub(super) fn a_majority_holds_it(operation: &Operation, tag: Tag, state: &State) {
-    let is_held = operation.holders(tag).len() >= state.group().majority();
-    assert!(is_held || !state.registers.planted.has_invariants(), "an operation ends that no majority holds");
+impl Operation {
+    /// Every answer is held by a majority.
+    pub(super) fn a_majority_holds_it(&self, tag: Tag, state: &State) {
+        let is_held = self.holders(tag).len() >= state.group().majority();
+        assert!(
+            is_held || !state.registers.planted.has_invariants(),
+            "an operation ends that no majority holds"
+        );
+    }
 }

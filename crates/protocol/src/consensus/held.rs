@@ -1,8 +1,6 @@
 //! Requests that nobody leads: they were not proposed, so they wait, and can still be refused.
 
-use super::leading::Leadership;
-use super::proposals::Proposals;
-use super::requests::Asked;
+use super::asked::Asked;
 use crate::contract::{Effects, NOBODY, Request, Ticket};
 use kv::Version;
 use std::collections::VecDeque;
@@ -74,14 +72,9 @@ impl HeldRequests {
 
     /// A leadership is over, or a configuration: reads and what was not proposed wait for the next leader, before what waits
     /// already.
-    pub(super) fn keep(
-        &mut self,
-        ended: Option<&mut Leadership>,
-        proposals: &Proposals,
-        effects: &mut Effects,
-    ) {
-        if let Some(ended) = ended {
-            self.put_first(ended.take_requests(proposals));
+    pub(super) fn keep(&mut self, of_ended: Option<VecDeque<Held>>, effects: &mut Effects) {
+        if let Some(first) = of_ended {
+            self.put_first(first);
         }
         self.turn_fenced_away(effects);
     }

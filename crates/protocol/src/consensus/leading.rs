@@ -1,7 +1,9 @@
 //! Leading: waiting for the old leader's lease to end, gathering, proposing, and keeping a lease of one's own.
 
 use super::applied::Applied;
+use super::asked::Asked;
 use super::batch::Batch;
+use super::counters::Counters;
 use super::decider::Decider;
 use super::entry::{Entry, Head, Proposer};
 use super::group::StopSign;
@@ -11,14 +13,39 @@ use super::log::{Log, SharedLog};
 use super::options::{Lease, Settings};
 use super::proposals::{Proposal, Proposals};
 use super::reads::{Queue, Read, Readers, Reads};
-use super::requests::{Answers, Asked};
-use super::status::Counters;
 use crate::contract::{Effects, NodeId, Now, Ticket};
 use crate::planted::Fault;
 use kv::codec::Reader;
-use kv::{Command, UnixMs, Version};
+use kv::{Command, LockCommand, UnixMs, Version};
 use omnipaxos::ballot_leader_election::Ballot;
 use std::collections::VecDeque;
+
+/// What reads are answered by.
+pub(super) struct Answers<'a> {
+    pub(super) now: Now,
+    pub(super) epoch: u64,
+    pub(super) is_leader: bool,
+    pub(super) applied: &'a mut Applied,
+    pub(super) lock_leases: &'a LockLeases,
+}
+
+impl Answers<'_> {
+    #[inline]
+    pub(super) fn answer(&mut self, ticket: Ticket, command: &Command<'_>, effects: &mut Effects) {
+        let start = effects.replies.len();
+        let (now, replies) = (self.now, &mut effects.replies);
+        let version = if let Command::Lock(LockCommand::Describe { name }) = command.unrouted(&mut None)
+            && self.applied.table().takes(command)
+        {
+            let locks = self.applied.table().locks();
+            self.lock_leases.describe(now, name, locks, self.is_leader, replies);
+            0
+        } else {
+            self.applied.read(now, self.epoch, command, replies)
+        };
+        effects.done(ticket, start, version, 0);
+    }
+}
 
 /// A ballot in which this replica leads, and what waits for it to do so. It ends with the leadership: see
 /// [`Leadership::take_requests`].

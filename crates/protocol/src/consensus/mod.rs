@@ -164,7 +164,9 @@
 
 mod agreement;
 mod applied;
+mod asked;
 mod batch;
+mod counters;
 mod decider;
 mod entry;
 mod fragments;
@@ -200,6 +202,7 @@ use crate::contract::{Effects, Input, NodeId, Now, Progress, SpilledValues};
 use crate::rest;
 use agreement::Agreement;
 use applied::Applied;
+use asked::Asked;
 pub use entry::{Entry, Head, Proposer};
 pub use group::{Group, Identity, Member, StopSign, Voter};
 use held::HeldRequests;
@@ -218,7 +221,6 @@ pub use options::{Lease, Options, Timing};
 use proposals::Proposals;
 pub use record::{Change, Moment};
 pub use recovering::Found;
-use requests::Asked;
 use restoring::Checkpoint;
 use rounds::Rounds;
 pub use status::{Counters, FollowerStatus, Status};

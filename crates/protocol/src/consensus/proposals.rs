@@ -1,8 +1,8 @@
 //! What was proposed here and has no end yet. A leader that is deposed leaves it behind: another one may still decide it.
 
+use super::counters::Counters;
 use super::entry::{Head, Proposer};
 use super::options::Settings;
-use super::status::Counters;
 use crate::contract::{Effects, NodeId, Ticket};
 use crate::planted::Fault;
 use omnipaxos::ballot_leader_election::Ballot;

@@ -1,68 +1,16 @@
 //! What clients ask: answered here, proposed, held back for a while, or sent on to the leader.
 
 use super::Replica;
-use super::applied::Applied;
+use super::asked::{Asked, Standing};
 use super::group::StopSign;
 use super::held::{Held, HeldRequest};
-use super::leading::{Author, Leadership};
-use super::lock_leases::LockLeases;
+use super::leading::{Answers, Author, Leadership};
 use super::options::Lease;
-use crate::contract::{Effects, NOBODY, NodeId, Now, Request, Ticket};
+use crate::contract::{Effects, NOBODY, NodeId, Now, Request};
 use crate::planted::Fault;
 use crate::watching;
 use kv::codec::Reader;
-use kv::{Command, LockCommand, Version};
-
-/// A request without what is asked.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
-    pub(super) ticket: Ticket,
-    pub(super) follows: bool,
-    pub(super) seen: Version,
-    pub(super) deadline_us: u64,
-    /// Only this leadership may order it.
-    pub(super) fenced: bool,
-}
-
-/// Where a request belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// This replica leads and may append.
-    Leads,
-    /// It leads, or is about to, but may not append now: an older lease may last, or too few peers are heard.
-    MayNotAppend,
-    /// That one leads.
-    Follows(NodeId),
-    /// Nobody is known to lead.
-    Nobody,
-}
-
-/// What reads are answered by.
-pub(super) struct Answers<'a> {
-    pub(super) now: Now,
-    pub(super) epoch: u64,
-    pub(super) is_leader: bool,
-    pub(super) applied: &'a mut Applied,
-    pub(super) lock_leases: &'a LockLeases,
-}
-
-impl Answers<'_> {
-    #[inline]
-    pub(super) fn answer(&mut self, ticket: Ticket, command: &Command<'_>, effects: &mut Effects) {
-        let start = effects.replies.len();
-        let (now, replies) = (self.now, &mut effects.replies);
-        let version = if let Command::Lock(LockCommand::Describe { name }) = command.unrouted(&mut None)
-            && self.applied.table().takes(command)
-        {
-            let locks = self.applied.table().locks();
-            self.lock_leases.describe(now, name, locks, self.is_leader, replies);
-            0
-        } else {
-            self.applied.read(now, self.epoch, command, replies)
-        };
-        effects.done(ticket, start, version, 0);
-    }
-}
+use kv::{Command, Version};
 
 impl Replica {
     pub(super) fn standing(&self, now: Now) -> Standing {
@@ -244,7 +192,8 @@ impl Replica {
 
     /// The replica is taken away: everything that was asked of it ends.
     pub(super) fn end_requests(&mut self, effects: &mut Effects) {
-        self.held.keep(self.agreement.leadership_mut(), &self.proposals, effects);
+        let ended = self.agreement.leadership_mut().map(|ended| ended.take_requests(&self.proposals));
+        self.held.keep(ended, effects);
         self.end_overdue(u64::MAX, effects);
         let has_requests = self.agreement.leadership().is_some_and(|it| !it.has_no_requests());
         assert!(self.held.is_empty() && !has_requests, "no request is left without an outcome");

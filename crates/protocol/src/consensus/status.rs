@@ -1,30 +1,12 @@
 //! How a replica stands, for people, metrics and tests.
 
 use super::Replica;
-use super::requests::Standing;
+use super::asked::Standing;
+pub use super::counters::Counters;
 use crate::contract::{NodeId, Now};
 use crate::status::{self, counter};
 use kv::Version;
 use omnipaxos::ballot_leader_election::Ballot;
-
-/// Counts of what has happened in this life.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Messages that came late or twice, or for an earlier life.
-    pub dropped_messages: u64,
-    /// Times that this follower had lost a message and started over with its leader.
-    pub resyncs: u64,
-    /// Snapshot transfers to others.
-    pub transfers_sent: u64,
-    /// Snapshots of others installed here.
-    pub transfers_installed: u64,
-    /// Times that the log in memory was cut.
-    pub log_cuts: u64,
-    /// Writes refused because too much was not committed yet.
-    pub refused_writes: u64,
-    /// Writes whose outcome was told as unknown.
-    pub unknown_writes: u64,
-}
 
 /// How a leader sees one follower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

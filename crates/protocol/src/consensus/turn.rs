@@ -82,7 +82,8 @@ impl Replica {
         else {
             return;
         };
-        self.held.keep(change.ended.as_deref_mut(), &self.proposals, effects);
+        let of_ended = change.ended.as_deref_mut().map(|ended| ended.take_requests(&self.proposals));
+        self.held.keep(of_ended, effects);
         if change.has_begun {
             self.links.forget_refusals();
         }
@@ -91,7 +92,8 @@ impl Replica {
     /// This replica takes part no more: what was asked of it waits for the next leader.
     fn stand_outside(&mut self, effects: &mut Effects) {
         let mut ended = self.agreement.stand_outside();
-        self.held.keep(ended.as_deref_mut(), &self.proposals, effects);
+        let of_ended = ended.as_deref_mut().map(|ended| ended.take_requests(&self.proposals));
+        self.held.keep(of_ended, effects);
     }
 
     // Rest.
@@ -244,7 +246,8 @@ impl Replica {
         let is_looked_at = self.settings.options.planted.has_invariants();
         assert!(is_decided || !is_looked_at, "a configuration begins before its stop-sign is decided");
         self.proposals.refuse_all(effects);
-        self.held.keep(self.agreement.leadership_mut(), &self.proposals, effects);
+        let ended = self.agreement.leadership_mut().map(|ended| ended.take_requests(&self.proposals));
+        self.held.keep(ended, effects);
         // The others are to hear that it is decided.
         let is_position_due = self.rounds.is_position_due();
         self.agreement.send_messages(is_position_due, &mut outbox!(self, effects));

@@ -1,6 +1,7 @@
 //! The newest part of a group's history, kept in memory so that a returning follower can get what it lacks.
 
-use super::message::{Message, Position};
+use super::message::Message;
+use super::position::Position;
 use crate::contract::Now;
 use kv::codec::Reader;
 use kv::table::WARMED_KEYS_MAX;

@@ -1,7 +1,8 @@
 //! A follower: takes what the leader sends in order, acknowledges it, and applies what is committed.
 
 use super::backlog::Batch;
-use super::message::{Message, Position};
+use super::message::Message;
+use super::position::Position;
 use super::state::State;
 use super::transfer::{Received, Receiver, Sender};
 use crate::contract::{Effects, NodeId, Now, Request, Ticket, Trace};

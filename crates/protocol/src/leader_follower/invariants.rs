@@ -9,10 +9,10 @@
 use super::backlog::{Backlog, Batch};
 use super::follower::{Follower, Mode};
 use super::leader::Leader;
+use super::leader::serving::{self, Service};
 use super::options::Acks;
 use super::queue::Waiting;
 use super::recovery::Recovery;
-use super::serving::{self, Service};
 use super::state::State;
 use super::transfer::{Receiver, Sender};
 use super::{Replica, Role};
@@ -244,19 +244,25 @@ fn what_is_applied_is_held(state: &State) {
     assert!(state.applied <= state.last().offset, "applied {} beyond {}", state.applied, state.last());
 }
 
-/// What has just been committed is held durably by the leader and by as many followers as `acks` says. Later that may no
-/// longer be visible: a follower that starts over reports anew how far it has come.
-pub(super) fn what_is_committed_is_held_by_enough(leader: &Leader, state: &State) {
-    if !state.options.planted.has_invariants() {
-        return;
+impl Leader {
+    /// What has just been committed is held durably by the leader and by as many followers as `acks` says. Later that may no
+    /// longer be visible: a follower that starts over reports anew how far it has come.
+    pub(super) fn what_is_committed_is_held_by_enough(&self, state: &State) {
+        if !state.options.planted.has_invariants() {
+            return;
+        }
+        let holds = |follower: &&serving::Follower| follower.acked >= state.applied;
+        let is_held = match state.options.acks {
+            Acks::All => self.followers.iter().filter(|follower| follower.is_awaited).all(|it| holds(&it)),
+            _ => self.followers.iter().filter(holds).count() >= self.needed,
+        };
+        assert!(is_held, "{} is committed, and too few followers hold it", state.applied);
+        assert!(
+            state.journal.held() >= state.applied,
+            "{} is committed, and not durable here",
+            state.applied
+        );
     }
-    let holds = |follower: &&serving::Follower| follower.acked >= state.applied;
-    let is_held = match state.options.acks {
-        Acks::All => leader.followers.iter().filter(|follower| follower.is_awaited).all(|it| holds(&it)),
-        _ => leader.followers.iter().filter(holds).count() >= leader.needed,
-    };
-    assert!(is_held, "{} is committed, and too few followers hold it", state.applied);
-    assert!(state.journal.held() >= state.applied, "{} is committed, and not durable here", state.applied);
 }
 
 /// Only committed records are dropped from the history.

@@ -36,7 +36,7 @@
 //! # Why it is safe
 //!
 //! Records carry their offset; an epoch has one leader, which assigns each offset once. So (epoch, offset) identifies one
-//! history up to it ([`message::Position`]), and a follower takes a batch only at exactly the position that the leader says
+//! history up to it ([`position::Position`]), and a follower takes a batch only at exactly the position that the leader says
 //! it follows. Hence acknowledging an offset acknowledges everything before it, and what n followers acknowledged is a
 //! prefix that each of them holds. The next leader takes over the history with the greatest last position among replicas
 //! that must include one of them. A replica counts among these only while it is intact: it holds everything that it ever
@@ -78,25 +78,22 @@
 
 mod backlog;
 mod follower;
-mod held;
-mod in_sync;
 mod invariants;
 mod journal;
 mod leader;
 pub mod message;
 mod options;
+mod position;
 mod queue;
 pub mod record;
 mod recovering;
 pub mod recovery;
 mod rest;
-mod restoring;
-mod serving;
+mod snapshot;
 mod spilled;
 mod state;
 mod summary;
 mod transfer;
-mod waits;
 
 use crate::contract::{
     Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, SpilledValues, Ticket, Trace,
@@ -109,8 +106,9 @@ use kv::codec::Malformed;
 use kv::table::{Changes, Eviction};
 use kv::{Command, Interpreter, RecordName, ReplyBuffer, Table, UnixMs, Version, Watch};
 use leader::Leader;
-pub use message::{Message, Position};
+pub use message::Message;
 pub use options::{Acks, Durability, Options, Timing};
+pub use position::Position;
 use recovery::Recovery;
 pub use state::Counters;
 use state::State;

@@ -4,7 +4,7 @@
 //! too, so a replica is restored in one way only: by the checkpoint's records, then those made after it.
 
 use super::backlog::Batch;
-use super::message::{Position, check_records, put_position, take_position};
+use super::position::{Moment, check_records, put_position, take_position};
 use crate::contract::Now;
 use kv::codec::{Malformed, Reader, Writer};
 use kv::{UnixMs, Version};
@@ -47,17 +47,6 @@ pub enum Change<'a> {
     SnapshotBatch(RecordedBatch<'a>),
     /// The snapshot is complete, and replaces the table and the history.
     SnapshotEnd,
-}
-
-/// The moment in the group's history that a snapshot shows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moment {
-    /// The position.
-    pub position: Position,
-    /// The highest version ever assigned in the table.
-    pub floor: Version,
-    /// The time of the newest record in it.
-    pub time: UnixMs,
 }
 
 /// One batch of a leader's history.

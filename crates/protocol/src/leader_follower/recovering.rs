@@ -6,7 +6,7 @@
 //! and below the one that the map begins.
 
 use super::Replica;
-use super::message::Position;
+use super::position::Position;
 use super::record::{Change, RecordedBatch};
 use kv::Command;
 

@@ -6,8 +6,9 @@
 //! applied there, followed by the batches that may or may not be committed. The leader commits those as its own (`leader.rs`
 //! says how).
 
-use super::message::{Message, Position};
+use super::message::Message;
 use super::options::Acks;
+use super::position::Position;
 use super::state::State;
 use super::transfer::{Received, Receiver};
 use crate::contract::{Effects, NodeId, Now, Trace};

@@ -27,7 +27,7 @@
 //! Leases come from the control group and continue: the node extends them for quiescent replicas.
 
 use super::leader::Leader;
-use super::serving::Service;
+use super::leader::serving::Service;
 use super::state::State;
 use super::{Replica, Role};
 use crate::contract::{NodeId, Now};
@@ -46,7 +46,7 @@ impl Leader {
 
     /// Whether nothing happens in the group.
     pub(super) fn is_calm(&self, state: &State) -> bool {
-        let is_settled = |follower: &super::serving::Follower| {
+        let is_settled = |follower: &super::leader::serving::Follower| {
             let is_in_set = state.configuration.in_sync.contains(&follower.id);
             let is_in_step = follower.link_up
                 && follower.is_streaming()

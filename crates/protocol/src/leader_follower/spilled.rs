@@ -10,7 +10,7 @@
 
 use super::follower::Follower;
 use super::leader::Leader;
-use super::serving::Service;
+use super::leader::serving::Service;
 use super::state::State;
 use super::transfer::{Receiver, Sender};
 use super::{Replica, Role};

@@ -3,8 +3,11 @@
 //! Here chunks are not sent again: the receiver that misses one asks again from the start.
 
 use super::backlog::Batch;
-use super::message::{Message, Position};
-use super::record::{Change, Moment, RecordedBatch};
+use super::message::Message;
+use super::position::Moment;
+use super::position::Position;
+use super::record::{Change, RecordedBatch};
+use super::snapshot::Snapshot;
 use super::state::State;
 use crate::contract::{Effects, NodeId, Notice, Now, Trace};
 use crate::transfer::{Arrival, Incoming, Outgoing};
@@ -116,30 +119,6 @@ pub(super) struct Receiver {
     commit: Version,
 }
 
-/// A snapshot that is received, or replayed: a table beside the one in use.
-#[derive(Debug)]
-pub(super) struct Snapshot {
-    moment: Moment,
-    pub(super) table: Table,
-}
-
-impl Snapshot {
-    pub(super) fn new(moment: Moment, state: &State) -> Snapshot {
-        Snapshot { moment, table: state.new_table() }
-    }
-
-    /// Puts it in the place of the table and the history.
-    pub(super) fn install(self, state: &mut State) {
-        let Snapshot { moment, mut table } = self;
-        state.checkpoint = None; // It shows the table that is being replaced.
-        table.set_version_floor(moment.floor);
-        table.take_spilled_of(&mut state.table);
-        state.table.replace(table);
-        state.backlog.reset(moment.position);
-        (state.applied, state.time) = (moment.position.offset, moment.time);
-    }
-}
-
 /// The state of a receiver after a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
@@ -163,7 +142,7 @@ impl Receiver {
     ) -> Option<Receiver> {
         let Message::SnapshotBegin { transfer, moment, kept, .. } = *message else { return None };
         state.journal.record(&Change::SnapshotBegin(moment), effects);
-        let snapshot = Some(Snapshot::new(moment, state));
+        let snapshot = Some(state.begin_snapshot(moment));
         let after = Receiver::resume(now, from, moment.position, until);
         Some(Receiver { transfer, snapshot, kept, has_snapshot: false, ..after })
     }
@@ -273,7 +252,7 @@ impl Receiver {
         match self.snapshot {
             Some(snapshot) => {
                 let keys = snapshot.table.len() as u64;
-                snapshot.install(state);
+                state.install(snapshot);
                 self.rest.into_iter().for_each(|batch| state.backlog.push(batch));
                 state.journal.record_installed(last.offset, effects);
                 state.counters.transfers += 1;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use crate::cluster::say;
+use crate::output::say;
 
 pub(crate) use self::authority::{AUTHORITY_FILE, AUTHORITY_KEY_FILE, Authority, Owner};
 

@@ -14,8 +14,8 @@ mod nodes;
 mod probe;
 mod promises;
 mod settings;
+mod shell;
 
-use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,9 @@ use signal_hook::iterator::Signals;
 use self::children::Children;
 use self::folder::Folder;
 use self::nodes::Node;
-use self::settings::{Settings, quoted};
+use self::settings::Settings;
+use self::shell::quoted;
+use crate::output::say;
 
 /// Most nodes that are started on one machine.
 const NODES_MAX: i64 = 9;
@@ -253,15 +255,6 @@ fn say_what_is_lost(nodes: &[Node]) {
             "lost with this stop, because durability none keeps keys in memory only: {}",
             lost.join(", ")
         ));
-    }
-}
-
-/// Prints a line and flushes it, into a pipe too. An error is ignored: a closed pipe is no reason to stop.
-pub(crate) fn say(line: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{line}");
-    if !out.is_terminal() {
-        let _ = out.flush();
     }
 }
 

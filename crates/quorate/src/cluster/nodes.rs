@@ -11,7 +11,7 @@ use server::config::ClientCertificates;
 use server::files::running_process;
 use server::holder::of_port;
 
-use super::settings::quoted;
+use super::shell::quoted;
 
 #[derive(Clone, Copy)]
 pub(super) struct Ports {

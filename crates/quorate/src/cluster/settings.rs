@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ClusterArgs;
 use super::nodes::{Node, Ports, Tls, certificates_of, folder_of};
+use super::shell::quoted;
 use crate::certs::AUTHORITY_FILE;
 
 pub(super) const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -214,15 +215,6 @@ fn changed_words(made: &Keyspace, given: &Keyspace) -> Result<String> {
     let text = |value: &toml::Value| value.as_str().map_or(value.to_string(), str::to_owned);
     let changed = changed.map(|(name, value)| quoted(&format!("{name}={}", text(value))));
     Ok(std::iter::once(quoted(&given.prefix)).chain(changed).collect::<Vec<_>>().join(" "))
-}
-
-/// Quotes a word for a shell.
-pub(super) fn quoted(word: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:=,@%+".contains(&byte);
-    match !word.is_empty() && word.bytes().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use rdb::payload;
 use rdb::write::FileWriter;
 
 use super::{Progress, Refusals, databases, key_count, select};
-use crate::cluster::say;
 use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request};
+use crate::output::say;
 
 const EXAMPLES: &str = "\
 Examples:

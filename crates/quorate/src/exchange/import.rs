@@ -13,9 +13,9 @@ use rdb::file::FileReader;
 use rdb::{Kind, Source};
 
 use super::live::{self, LiveArgs};
-use super::{Progress, Refusals, functions, log, select};
-use crate::cluster::say;
+use super::{Progress, Refusals, functions, log, select, string_bytes_max};
 use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request};
+use crate::output::say;
 use contents::keys::{self, Destination, Rules, Sink};
 use contents::{commands, requests};
 
@@ -155,15 +155,6 @@ pub(super) fn run(args: &ImportArgs) -> Result<()> {
     importer.report(if args.dry_run { "there are" } else { "taken:" });
     let concluded = importer.refusals.conclude("taken");
     outcome.and(concluded)
-}
-
-/// The longest string that a cluster takes, in bytes.
-pub(super) fn string_bytes_max(client: &mut Client) -> Result<usize> {
-    let Reply::Array(words) = client.ask(&[b"CONFIG", b"GET", b"proto-max-bulk-len"])? else {
-        return Ok(usize::MAX);
-    };
-    let most = words.into_iter().nth(1).and_then(Reply::bytes);
-    Ok(most.and_then(|text| String::from_utf8_lossy(&text).parse().ok()).unwrap_or(usize::MAX))
 }
 
 impl Importer {

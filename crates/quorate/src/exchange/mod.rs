@@ -85,6 +85,15 @@ fn databases(client: &mut Client) -> Result<Vec<u8>> {
     Ok(found)
 }
 
+/// The longest string that a cluster takes, in bytes.
+fn string_bytes_max(client: &mut Client) -> Result<usize> {
+    let Reply::Array(words) = client.ask(&[b"CONFIG", b"GET", b"proto-max-bulk-len"])? else {
+        return Ok(usize::MAX);
+    };
+    let most = words.into_iter().nth(1).and_then(Reply::bytes);
+    Ok(most.and_then(|text| String::from_utf8_lossy(&text).parse().ok()).unwrap_or(usize::MAX))
+}
+
 /// The number of keys in all databases. Database 0 is selected.
 ///
 /// # Errors
@@ -175,7 +184,7 @@ impl Refusals {
         let count: u64 = self.0.values().map(|(count, _)| count).sum();
         for (reason, (count, examples)) in &self.0 {
             let more = if *count > examples.len() as u64 { ", …" } else { "" };
-            crate::cluster::say(&format!("not {what}: {count}, {reason} ({}{more})", examples.join(", ")));
+            crate::output::say(&format!("not {what}: {count}, {reason} ({}{more})", examples.join(", ")));
         }
         if count > 0 {
             bail!("{count} were not {what}: see above");

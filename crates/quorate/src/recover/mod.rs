@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use server::Config;
 use server::recovery::{StoppedNode, save, saved};
 
-use crate::cluster::say;
+use crate::output::say;
 
 const EXAMPLES: &str = "\
 Examples:

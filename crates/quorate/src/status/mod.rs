@@ -100,7 +100,7 @@ fn here(answers: &Answers) -> ExitCode {
     let mut serves = true;
     for (address, why) in &answers.others {
         serves = false;
-        crate::cluster::say(&format!("{address} cannot be asked: {why}"));
+        crate::output::say(&format!("{address} cannot be asked: {why}"));
     }
     for (id, said) in answers.reports() {
         serves &= said.report.ready;
@@ -111,7 +111,7 @@ fn here(answers: &Answers) -> ExitCode {
                 format!("keyspace '{name}': {}", replica.explanation)
             })
             .collect();
-        crate::cluster::say(&match said.report.ready {
+        crate::output::say(&match said.report.ready {
             true => format!("node {id} serves"),
             false => format!("node {id} does not serve: {}", reasons.join("; ")),
         });

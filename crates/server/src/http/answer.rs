@@ -10,9 +10,15 @@ use hyper::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY,
     WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use hyper::{Response, StatusCode};
+use hyper::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+
+/// What the browser may load for the page, and do with it.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; \
+     form-action 'none'; frame-ancestors 'none'",
+);
 
 /// A body that comes bit by bit.
 #[derive(Debug)]
@@ -80,7 +86,7 @@ impl Answer {
 
     /// Creates a response with a file of the page.
     pub(super) fn file(content_type: &'static str, body: &'static [u8]) -> Answer {
-        let (status, body, policy) = (StatusCode::OK, body.to_vec(), Some(super::page::POLICY));
+        let (status, body, policy) = (StatusCode::OK, body.to_vec(), Some(POLICY));
         Answer { status, content_type, body, events: None, allow: None, policy }
     }
 }
@@ -179,4 +185,9 @@ impl From<Answer> for Response<Either<Full<Bytes>, Events>> {
         }
         response
     }
+}
+
+/// Refuses all methods but these.
+pub(super) fn only(method: &Method, allowed: &[Method], names: &'static str) -> Result<(), Refusal> {
+    if allowed.contains(method) { Ok(()) } else { Err(Refusal::method(names)) }
 }

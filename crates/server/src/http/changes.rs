@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use wire::resp::ArgumentsBuffer;
 
-use super::answer::{Answer, Refusal};
+use super::answer::{Answer, Refusal, only};
 use super::fields::{named, prefix_of};
-use super::routes::{Routes, next, only, unexpected};
+use super::routes::{Routes, next, unexpected};
 
 /// How long to wait before the node is asked again that had nothing new.
 const PAUSE: Duration = Duration::from_millis(20);

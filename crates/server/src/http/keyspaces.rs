@@ -15,8 +15,8 @@ use hyper::{Method, Request, StatusCode};
 use serde_json::{Map, Value, json};
 use wire::resp::ArgumentsBuffer;
 
-use super::answer::{Answer, Refusal};
-use super::routes::{Routes, only};
+use super::answer::{Answer, Refusal, only};
+use super::routes::Routes;
 use crate::bridge::Call;
 
 impl Routes {

@@ -4,22 +4,15 @@
 //! The files need no password, since there is nothing in them but the page itself. They load nothing from elsewhere, and the
 //! browser is told to refuse whatever else: scripts in the page's text, other sites, frames.
 
-use hyper::header::{ACCEPT, HeaderValue};
+use hyper::header::ACCEPT;
 use hyper::{HeaderMap, Method};
 
-use super::answer::{Answer, Refusal};
-use super::routes::only;
+use super::answer::{Answer, Refusal, only};
 
 const HTML: &[u8] = include_bytes!("page/index.html");
 const STYLE: &[u8] = include_bytes!("page/page.css");
 const SCRIPT: &[u8] = include_bytes!("page/page.js");
 const ICON: &[u8] = include_bytes!("page/icon.svg");
-
-/// What the browser may load for the page, and do with it.
-pub(super) const POLICY: HeaderValue = HeaderValue::from_static(
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; \
-     form-action 'none'; frame-ancestors 'none'",
-);
 
 /// A file of the page, if the request is for one. `GET /` is one for browsers, which ask for HTML; others get the list of paths.
 pub(super) fn file(path: &str, method: &Method, headers: &HeaderMap) -> Option<Result<Answer, Refusal>> {

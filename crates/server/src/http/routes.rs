@@ -37,7 +37,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use wire::resp::ArgumentsBuffer;
 
 use super::access::{Access, require_json};
-use super::answer::{Answer, Refusal};
+use super::answer::{Answer, Refusal, only};
 use super::fields::{bytes_of, database_of, key_of, named, prefix_of};
 use super::page;
 use super::{Stage, StageOf};
@@ -471,10 +471,6 @@ impl Drop for AbandonOnDrop<'_> {
             caller.call(Call::Abandoned);
         }
     }
-}
-
-pub(super) fn only(method: &Method, allowed: &[Method], names: &'static str) -> Result<(), Refusal> {
-    if allowed.contains(method) { Ok(()) } else { Err(Refusal::method(names)) }
 }
 
 fn index() -> Answer {

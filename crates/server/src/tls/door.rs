@@ -2,7 +2,6 @@
 //! those of the links to other nodes, too (`links`), which the worker dials and accepts.
 
 use std::collections::VecDeque;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +11,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use mio::Waker;
 use rustls::Connection;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -20,6 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::certificates::Certificates;
+use super::farewell::{FAREWELL, say_farewell};
 use super::links::{self, Handshakes};
 use super::refusals::{Counters, Refusal};
 use crate::descriptors::SocketBound;
@@ -29,9 +28,6 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Most handshakes under way at the port for Redis clients. One more ends the oldest.
 const HANDSHAKES_MAX: usize = 256;
-
-/// How long a client whose handshake failed may take to read the reason.
-pub(super) const FAREWELL: Duration = Duration::from_millis(500);
 
 /// How long to wait after a failed accept, for example when the system is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -199,12 +195,4 @@ pub(crate) async fn shake_hands(
     };
     counters.refuse(&address.to_string(), &refusal);
     None
-}
-
-/// Reads what still comes: closing a socket with unread input resets it, and a reset overtakes the reason.
-pub(super) async fn say_farewell(socket: &mut TcpStream) -> io::Result<()> {
-    socket.shutdown().await?;
-    let mut buffer = [0; 1 << 10];
-    while socket.read(&mut buffer).await? > 0 {}
-    Ok(())
 }

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::certificates::{Certificates, Current};
-use super::door::{FAREWELL, say_farewell};
+use super::farewell::{FAREWELL, say_farewell};
 use super::refusals::reason;
 
 /// A handshake that is being made. It ends when this is dropped.

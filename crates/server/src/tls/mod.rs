@@ -11,6 +11,7 @@
 
 mod certificates;
 mod door;
+mod farewell;
 mod links;
 pub mod names;
 mod refusals;

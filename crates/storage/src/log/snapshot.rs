@@ -15,7 +15,6 @@ use crate::format::manifest::{Floor, SnapshotPlace};
 use crate::format::snapshot::{CHUNK_HEADER_BYTES, ChunkHeader, SNAPSHOT_HEADER_BYTES, SnapshotHeader};
 use crate::format::{Identity, SECTOR_BYTES, checksum, snapshot_file};
 use crate::log::Log;
-use crate::log::upkeep::NewFloor;
 use crate::{Group, Position};
 
 /// A snapshot is written in pieces of this many bytes, or a small multiple. The disk works in order: if a snapshot were
@@ -33,6 +32,13 @@ pub struct SnapshotWriter {
     written: u64,
     /// ... and the bytes after them.
     gathered: Vec<u8>,
+}
+
+/// A floor that is not in the manifest yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewFloor {
+    pub(crate) group: Group,
+    pub(crate) floor: Floor,
 }
 
 /// A part of a snapshot, to be written.

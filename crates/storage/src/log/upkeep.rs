@@ -13,7 +13,7 @@ use crate::disk::{Disk, DiskError, Verb};
 use crate::error::StorageError;
 use crate::format::manifest::{Floor, Manifest, SnapshotPlace};
 use crate::format::{MANIFEST_FILE, MANIFEST_NEW_FILE, segment_file, snapshot_file};
-use crate::log::snapshot::Piece;
+use crate::log::snapshot::{NewFloor, Piece};
 use crate::log::{Log, Segment};
 use crate::planted::{Fault, Planted};
 use crate::reserve::Kept;
@@ -53,13 +53,6 @@ pub enum Outcome {
     Tidied,
     /// There was no room to record something; [`Log::retry`] tries again.
     Postponed(DiskError),
-}
-
-/// A floor that is not in the manifest yet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NewFloor {
-    pub(crate) group: Group,
-    pub(crate) floor: Floor,
 }
 
 #[derive(Debug)]

@@ -8,7 +8,6 @@ mod random;
 mod releases;
 mod steps;
 
-use super::invariants;
 use super::item::Answer;
 use super::locks::COUNT_BITS;
 use super::options::Retry;
@@ -345,7 +344,7 @@ impl Coordinator {
         let is_read = self.operations.get(&id).is_some_and(Operation::is_read);
         let late = if is_read { Late::Unlock } else { Late::Fill };
         let Some(operation) = self.end(state, now, id, late) else { return };
-        invariants::a_majority_holds_it(&operation, tag, state);
+        operation.a_majority_holds_it(tag, state);
         let was_live = operation.found.deadline > now.unix_ms;
         let (request, place) = (operation.request, operation.place);
         let register = operation.to_store(tag);

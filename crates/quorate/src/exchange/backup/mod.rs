@@ -27,8 +27,8 @@ use self::backups::Backups;
 use self::manifest::Manifest;
 use self::take::Made;
 use super::Progress;
-use crate::cluster::say;
 use crate::connection::Connect;
+use crate::output::say;
 
 const EXAMPLES: &str = "\
 Examples:

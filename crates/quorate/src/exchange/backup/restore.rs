@@ -17,16 +17,16 @@ use rdb::file::FileReader;
 use rdb::write::{put_text, tag};
 use rdb::{Kind, payload};
 
-use super::super::import::{Importer, string_bytes_max};
+use super::super::import::Importer;
 use super::super::live::Compare;
-use super::super::{Progress, key_count, select};
+use super::super::{Progress, key_count, select, string_bytes_max};
 use super::backups::Backups;
 use super::choose::{self, Chosen, Plan};
 use super::manifest::{Keyspace, Shard};
 use super::moment;
 use super::take::storages;
-use crate::cluster::say;
 use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, map_of, put_request};
+use crate::output::say;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -23,8 +23,8 @@ use super::backups::Backups;
 use super::files::{Sums, Writer};
 use super::manifest::{ChangeFile, Cluster, FORMAT, KeyFile, Keyspace, Manifest, Shard};
 use super::moment;
-use crate::cluster::say;
 use crate::connection::{self, ANSWER_WITHIN, Client, Connect, Reply, Role, map_of, put_request};
+use crate::output::say;
 
 /// How long nodes may have no leader, or lag.
 const PATIENCE: Duration = Duration::from_secs(60);

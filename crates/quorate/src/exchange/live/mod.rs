@@ -28,8 +28,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 
 use super::{Refusals, select};
-use crate::cluster::say;
 use crate::connection::{ANSWER_WITHIN, Client, Connect, FOR_OLD_SERVERS, Reply, Role, Tls, Trust, map_of};
+use crate::output::say;
 use contents::keys::{Destination, Rules};
 use handover::{Asking, Compared};
 use lane::Target;
@@ -204,7 +204,7 @@ pub(super) fn run(
     }
     select(&mut client, 0)?;
     ensure!(routes.groups > 0, "the cluster has no keyspace with transactions");
-    let string_bytes_max = super::import::string_bytes_max(&mut client)?;
+    let string_bytes_max = super::string_bytes_max(&mut client)?;
     let cluster = cluster.with_others(&mut client, &map)?;
     let target = Arc::new(Target { cluster, is_over: AtomicBool::new(false) });
     let servers = servers(&address)?;

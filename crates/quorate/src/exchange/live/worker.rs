@@ -219,7 +219,7 @@ pub(super) fn work(import: &Import, origin: &Origin, found: Option<Vec<Position>
         };
         match follower.follow(&mut reader) {
             Err(error) if is_lost(&error) => {
-                crate::cluster::say(&format!("{}: {error:#}", origin.address.server));
+                crate::output::say(&format!("{}: {error:#}", origin.address.server));
             }
             outcome => return outcome,
         }
@@ -243,7 +243,7 @@ fn connect(import: &Import, origin: &Origin, from: Option<&Position>) -> Result<
         match Link::open(&origin.address, position, spool) {
             Ok(link) => return Ok(link),
             Err(error) if again % SAY_EVERY == 0 => {
-                crate::cluster::say(&format!("{error:#}; trying again"));
+                crate::output::say(&format!("{error:#}; trying again"));
             }
             Err(_) => {}
         }

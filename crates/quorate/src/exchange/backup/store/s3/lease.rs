@@ -17,7 +17,7 @@ use ureq::http::header::{DATE, ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH, LAST_M
 
 use super::super::super::moment;
 use super::remote::{Answer, Failure, Remote};
-use crate::cluster::say;
+use crate::output::say;
 
 /// The name of the object.
 const NAME: &str = "lock";

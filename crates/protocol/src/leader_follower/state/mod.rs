@@ -1,11 +1,16 @@
 //! What a replica keeps in any role: the table, the newest history, and how far each has come.
 
+mod restoring;
+
+use self::restoring::{Checkpoint, Replayed};
 use super::backlog::{Backlog, Batch};
 use super::journal::Journal;
-use super::message::{Message, Position};
+use super::message::Message;
 use super::options::{Acks, Durability, Options, Timing};
+use super::position::Moment;
+use super::position::Position;
 use super::record::Change;
-use super::restoring::{Checkpoint, Replayed};
+use super::snapshot::Snapshot;
 use crate::contract::{Configuration, Effects, NodeId, Now, Trace, not_before};
 use crate::planted::{Fault, in_table};
 use crate::rest::Rest;
@@ -107,8 +112,20 @@ impl State {
     }
 
     /// Returns an empty table.
-    pub(super) fn new_table(&self) -> Table {
-        new_table(self.seed, self.options)
+    /// A snapshot of this moment begins: its table is empty.
+    pub(super) fn begin_snapshot(&self, moment: Moment) -> Snapshot {
+        Snapshot { moment, table: new_table(self.seed, self.options) }
+    }
+
+    /// Puts a snapshot in the place of the table and the history.
+    pub(super) fn install(&mut self, snapshot: Snapshot) {
+        let Snapshot { moment, mut table } = snapshot;
+        self.checkpoint = None; // It shows the table that is being replaced.
+        table.set_version_floor(moment.floor);
+        table.take_spilled_of(&mut self.table);
+        self.table.replace(table);
+        self.backlog.reset(moment.position);
+        (self.applied, self.time) = (moment.position.offset, moment.time);
     }
 
     /// The last position held, applied or not.

@@ -1,28 +1,28 @@
 //! `WAIT`: how many followers hold what was written.
 
+use super::Leader;
 use super::held::NO_LEASE;
-use super::leader::Leader;
-use super::state::State;
 use crate::contract::{Effects, Now, Ticket};
+use crate::leader_follower::state::State;
 use kv::{Reply, Version};
 
 /// A `WAIT` whose writes are committed, or need not be.
 #[derive(Debug)]
-pub(super) struct Wait {
-    pub(super) ticket: Ticket,
-    pub(super) offset: Version,
-    pub(super) count: u32,
-    pub(super) deadline_us: u64,
+pub(in crate::leader_follower) struct Wait {
+    pub(in crate::leader_follower) ticket: Ticket,
+    pub(in crate::leader_follower) offset: Version,
+    pub(in crate::leader_follower) count: u32,
+    pub(in crate::leader_follower) deadline_us: u64,
 }
 
 impl Leader {
     /// Returns how many followers hold everything up to `offset`. An absent one does not count: it may have
     /// lost it.
-    pub(super) fn held_by(&self, offset: Version) -> usize {
+    pub(in crate::leader_follower) fn held_by(&self, offset: Version) -> usize {
         self.followers.iter().filter(|follower| follower.is_streaming() && follower.acked >= offset).count()
     }
 
-    pub(super) fn begin_wait(&mut self, now: Now, wait: Wait, effects: &mut Effects) {
+    pub(in crate::leader_follower) fn begin_wait(&mut self, now: Now, wait: Wait, effects: &mut Effects) {
         let held_by = self.held_by(wait.offset);
         if held_by >= wait.count as usize || wait.deadline_us <= now.monotonic_us {
             end_wait(&wait, held_by, effects);
@@ -32,7 +32,7 @@ impl Leader {
         }
     }
 
-    pub(super) fn end_waits(&mut self, state: &State, now: Now, effects: &mut Effects) {
+    pub(in crate::leader_follower) fn end_waits(&mut self, state: &State, now: Now, effects: &mut Effects) {
         let is_leased = state.is_leased(now);
         let mut waits = std::mem::take(&mut self.waits);
         waits.retain(|wait| {

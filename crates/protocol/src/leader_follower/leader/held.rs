@@ -2,17 +2,17 @@
 //! followers writes. Nothing of them was written anywhere, so they can still be refused, or handed on to the next
 //! leader.
 
-use super::leader::{Asked, DEPOSED, Leader};
-use super::options::Acks;
-use super::state::State;
+use super::{Asked, DEPOSED, Leader};
 use crate::contract::{Effects, NOBODY, Now, Request, Trace};
+use crate::leader_follower::options::Acks;
+use crate::leader_follower::state::State;
 use kv::codec::Reader;
 use kv::{Command, Version};
 use std::collections::VecDeque;
 
 /// Requests in the order in which they will take effect.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(in crate::leader_follower) struct Held {
     requests: VecDeque<HeldRequest>,
     /// Bytes of their commands.
     bytes: usize,
@@ -51,12 +51,12 @@ impl HeldRequest {
 }
 
 impl Held {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::leader_follower) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
     /// How many there are, and bytes of their commands.
-    pub(super) fn size(&self) -> (usize, usize) {
+    pub(in crate::leader_follower) fn size(&self) -> (usize, usize) {
         (self.requests.len(), self.bytes)
     }
 
@@ -66,7 +66,7 @@ impl Held {
     }
 
     /// Hands on the held requests: nothing of them was done.
-    pub(super) fn hand_on(&mut self, effects: &mut Effects) {
+    pub(in crate::leader_follower) fn hand_on(&mut self, effects: &mut Effects) {
         for HeldRequest { asked: Asked { ticket, deadline_us, .. }, what } in std::mem::take(self).requests {
             match what {
                 What::Command(bytes) => effects.hand_on(ticket, NOBODY, deadline_us, &bytes),
@@ -77,7 +77,7 @@ impl Held {
 }
 
 impl Leader {
-    pub(super) fn hold(
+    pub(in crate::leader_follower) fn hold(
         &mut self,
         state: &State,
         now: Now,
@@ -104,7 +104,12 @@ impl Leader {
     }
 
     /// Takes up the held requests, in order, if they can be processed now.
-    pub(super) fn release_held(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+    pub(in crate::leader_follower) fn release_held(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        effects: &mut Effects,
+    ) {
         if self.held.is_empty()
             || !state.is_leased(now)
             || !(self.held.for_lease || self.can_commit(state, now))
@@ -145,7 +150,12 @@ impl Leader {
     }
 
     /// Ends the requests that were held for as long as allowed.
-    pub(super) fn end_held(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+    pub(in crate::leader_follower) fn end_held(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        effects: &mut Effects,
+    ) {
         let is_leased = state.is_leased(now);
         let is_over = |held: &HeldRequest| {
             let Asked { deadline_us, hold_until_us, .. } = held.asked;
@@ -179,7 +189,7 @@ impl Leader {
     }
 
     /// Reports when the lease has run out, or is back.
-    pub(super) fn watch_lease(&mut self, state: &State, now: Now, effects: &mut Effects) {
+    pub(in crate::leader_follower) fn watch_lease(&mut self, state: &State, now: Now, effects: &mut Effects) {
         let leased = state.is_leased(now);
         if leased != self.was_leased {
             self.was_leased = leased;
@@ -189,7 +199,7 @@ impl Leader {
 }
 
 /// Why a leader refuses when it is not certain that it still leads.
-pub(super) const NO_LEASE: &str = "CLUSTERDOWN NOLEADER the leader has not heard from the control group in time, and another one may have been appointed; nothing was done";
+pub(in crate::leader_follower) const NO_LEASE: &str = "CLUSTERDOWN NOLEADER the leader has not heard from the control group in time, and another one may have been appointed; nothing was done";
 
 fn acks_word(acks: Acks) -> String {
     match acks {

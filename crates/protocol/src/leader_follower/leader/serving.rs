@@ -1,10 +1,11 @@
 //! The leader's followers: how each is joined to the history, and what each is sent.
 
-use super::leader::Leader;
-use super::message::{Message, Position};
-use super::state::State;
-use super::transfer::Sender;
+use super::Leader;
 use crate::contract::{Effects, NodeId, Now, Outgoing, Recipient, Trace};
+use crate::leader_follower::message::Message;
+use crate::leader_follower::position::Position;
+use crate::leader_follower::state::State;
+use crate::leader_follower::transfer::Sender;
 use crate::status::FollowerStatus;
 use kv::Version;
 use std::ops::Range;
@@ -14,7 +15,7 @@ const LAZY_BYTES_MAX: u64 = 64 << 10;
 
 /// How a follower is served.
 #[derive(Debug)]
-pub(super) enum Service {
+pub(in crate::leader_follower) enum Service {
     /// It has not joined in this epoch.
     Absent,
     /// It is being sent a snapshot.
@@ -22,7 +23,7 @@ pub(super) enum Service {
     /// It is sent batches; everything up to `sent` is on its way.
     Streaming {
         sent: Position,
-        /// Bytes of records up to `sent`, counted as [`Backlog::stream_at`](super::backlog::Backlog::stream_at) does.
+        /// Bytes of records up to `sent`, counted as [`Backlog::stream_at`](crate::leader_follower::backlog::Backlog::stream_at) does.
         sent_bytes: u64,
         /// The same for the last acknowledged offset whose bytes were known. It errs on the low side, so the window
         /// does not open too early.
@@ -43,43 +44,43 @@ impl Service {
 
 /// What the leader knows about one follower.
 #[derive(Debug)]
-pub(super) struct Follower {
-    pub(super) id: NodeId,
-    pub(super) service: Service,
+pub(in crate::leader_follower) struct Follower {
+    pub(in crate::leader_follower) id: NodeId,
+    pub(in crate::leader_follower) service: Service,
     /// The question that its service answers. Acknowledgements that name another question do not count.
-    pub(super) join: u64,
+    pub(in crate::leader_follower) join: u64,
     /// The offset up to which it has reported holding everything since it joined. 0: it has reported nothing yet.
-    pub(super) acked: Version,
-    pub(super) heard_us: u64,
-    pub(super) sent_us: u64,
+    pub(in crate::leader_follower) acked: Version,
+    pub(in crate::leader_follower) heard_us: u64,
+    pub(in crate::leader_follower) sent_us: u64,
     /// The commit offset that it was last sent.
-    pub(super) sent_commit: Version,
+    pub(in crate::leader_follower) sent_commit: Version,
     /// During a snapshot transfer, the offset at which it is complete. The follower acknowledges nothing before.
-    pub(super) fills_until: Version,
-    pub(super) link_up: bool,
+    pub(in crate::leader_follower) fills_until: Version,
+    pub(in crate::leader_follower) link_up: bool,
     /// It is not in the in-sync set that the map shows, and its leader will ask for it to be there.
-    pub(super) is_joining_set: bool,
+    pub(in crate::leader_follower) is_joining_set: bool,
     /// With `acks = all`: nothing is committed without it.
-    pub(super) is_awaited: bool,
+    pub(in crate::leader_follower) is_awaited: bool,
     /// Whether it has acknowledged anything since it joined; `in_step_us` is when it last did.
     is_confirmed: bool,
-    pub(super) in_step_us: u64,
+    pub(in crate::leader_follower) in_step_us: u64,
     /// The leader's last offset when the follower last held all of the previous mark, and when that was.
     mark: Version,
     mark_us: u64,
     /// Whether it has caught up once since it joined.
     is_caught_up: bool,
     /// Whether it was live at the last check, to report changes.
-    pub(super) was_live: bool,
+    pub(in crate::leader_follower) was_live: bool,
     /// It has acknowledged quiescence, and was sent nothing since that ends it.
-    pub(super) has_said_rest: bool,
+    pub(in crate::leader_follower) has_said_rest: bool,
     /// The leader and this follower are quiescent: it counts as heard.
-    pub(super) is_at_rest: bool,
+    pub(in crate::leader_follower) is_at_rest: bool,
 }
 
 impl Follower {
     /// Returns a follower that has not joined yet.
-    pub(super) fn new(id: NodeId, now: Now) -> Follower {
+    pub(in crate::leader_follower) fn new(id: NodeId, now: Now) -> Follower {
         Follower {
             id,
             service: Service::Absent,
@@ -104,19 +105,19 @@ impl Follower {
     }
 
     /// Notes that it reported holding something, naming the question that serves it.
-    pub(super) fn confirm(&mut self, now: Now) {
+    pub(in crate::leader_follower) fn confirm(&mut self, now: Now) {
         self.is_confirmed = true;
         self.in_step_us = now.monotonic_us;
     }
 
     /// Whether it has lately reported holding something, naming the question that serves it.
-    pub(super) fn confirmed_within(&self, now: Now, silence_ms: u64) -> bool {
+    pub(in crate::leader_follower) fn confirmed_within(&self, now: Now, silence_ms: u64) -> bool {
         self.is_confirmed && now.ms_since(self.in_step_us) <= silence_ms
     }
 
     /// Checks whether it has come as far as its leader was some time ago. Under load it never holds everything at any
     /// moment.
-    pub(super) fn watch_mark(&mut self, now: Now, head: Version) {
+    pub(in crate::leader_follower) fn watch_mark(&mut self, now: Now, head: Version) {
         if self.is_confirmed && self.acked >= self.mark {
             self.is_caught_up = true;
             self.mark = head;
@@ -125,7 +126,7 @@ impl Follower {
     }
 
     /// Whether it holds what its leader held `silence_ms` ago, and has lately said so.
-    pub(super) fn is_in_step(&self, now: Now, silence_ms: u64) -> bool {
+    pub(in crate::leader_follower) fn is_in_step(&self, now: Now, silence_ms: u64) -> bool {
         self.link_up
             && self.is_streaming()
             && self.is_caught_up
@@ -134,14 +135,19 @@ impl Follower {
     }
 
     /// Stops serving it until it asks again.
-    pub(super) fn leave(&mut self, why: &'static str, state: &mut State, effects: &mut Effects) {
+    pub(in crate::leader_follower) fn leave(
+        &mut self,
+        why: &'static str,
+        state: &mut State,
+        effects: &mut Effects,
+    ) {
         if let Service::Snapshot(sender) = std::mem::replace(&mut self.service, Service::Absent) {
             sender.abandon(state, why, effects);
         }
     }
 
     /// Notes that it holds everything up to an offset.
-    pub(super) fn acknowledge(&mut self, state: &State, offset: Version) {
+    pub(in crate::leader_follower) fn acknowledge(&mut self, state: &State, offset: Version) {
         assert!(offset >= self.acked, "a follower goes back behind what it acknowledged");
         self.acked = offset;
         if let Service::Streaming { acked_bytes, .. } = &mut self.service
@@ -152,17 +158,17 @@ impl Follower {
     }
 
     /// Whether it has joined, and is sent batches.
-    pub(super) fn is_streaming(&self) -> bool {
+    pub(in crate::leader_follower) fn is_streaming(&self) -> bool {
         matches!(self.service, Service::Streaming { .. })
     }
 
     /// Whether there is more to send to it.
-    pub(super) fn is_behind(&self, head: Version) -> bool {
+    pub(in crate::leader_follower) fn is_behind(&self, head: Version) -> bool {
         matches!(self.service, Service::Streaming { sent, .. } if sent.offset < head)
     }
 
     /// Returns the offset after which it needs the history: known while it is being joined to it.
-    pub(super) fn needs_after(&self) -> Option<Version> {
+    pub(in crate::leader_follower) fn needs_after(&self) -> Option<Version> {
         match &self.service {
             Service::Snapshot(sender) => Some(sender.position.offset),
             Service::Streaming { sent, .. } if self.acked == 0 => Some(sent.offset),
@@ -170,7 +176,7 @@ impl Follower {
         }
     }
 
-    pub(super) fn is_live(&self, now: Now, silence_ms: u64) -> bool {
+    pub(in crate::leader_follower) fn is_live(&self, now: Now, silence_ms: u64) -> bool {
         let is_heard = self.is_at_rest || now.ms_since(self.heard_us) <= silence_ms;
         self.link_up && self.is_streaming() && is_heard
     }
@@ -179,7 +185,7 @@ impl Follower {
 impl Leader {
     /// A follower reports what it has. It gets the rest from the backlog if its history is a part of ours that is
     /// still kept, else a snapshot.
-    pub(super) fn join(
+    pub(in crate::leader_follower) fn join(
         &mut self,
         state: &mut State,
         now: Now,
@@ -224,7 +230,7 @@ impl Leader {
 
     /// Sends a follower what it can take. `encoded` is the message that the previous follower got: usually the same
     /// one, which is then encoded only once.
-    pub(super) fn serve(
+    pub(in crate::leader_follower) fn serve(
         &mut self,
         state: &mut State,
         now: Now,
@@ -303,7 +309,7 @@ impl Leader {
 
     /// Drops history beyond the backlog's size, except what a snapshot under way needs to be continued, unless that
     /// grows out of bounds.
-    pub(super) fn trim(&mut self, state: &mut State, effects: &mut Effects) {
+    pub(in crate::leader_follower) fn trim(&mut self, state: &mut State, effects: &mut Effects) {
         let limit = (state.options.backlog_bytes + state.timing.transfer_backlog_bytes_max) as u64;
         let applied_bytes = state.backlog.bytes_between(state.backlog.base().offset, state.applied);
         for follower in &mut self.followers {
@@ -318,7 +324,12 @@ impl Leader {
         state.backlog.trim(bytes_max, keep_after);
     }
 
-    pub(super) fn watch_followers(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+    pub(in crate::leader_follower) fn watch_followers(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        effects: &mut Effects,
+    ) {
         for follower in &mut self.followers {
             let live = follower.is_live(now, state.timing.silence_ms);
             if live != follower.was_live {
@@ -333,11 +344,11 @@ impl Leader {
         }
     }
 
-    pub(super) fn live(&self, state: &State, now: Now) -> usize {
+    pub(in crate::leader_follower) fn live(&self, state: &State, now: Now) -> usize {
         self.followers.iter().filter(|follower| follower.is_live(now, state.timing.silence_ms)).count()
     }
 
-    pub(super) fn follower_status(&self, state: &State, now: Now) -> Vec<FollowerStatus> {
+    pub(in crate::leader_follower) fn follower_status(&self, state: &State, now: Now) -> Vec<FollowerStatus> {
         let status = |follower: &Follower| {
             let live = follower.is_live(now, state.timing.silence_ms);
             let name = match &follower.service {

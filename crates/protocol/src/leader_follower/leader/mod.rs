@@ -5,16 +5,21 @@
 //! by themselves: a replica with a newer, never committed record in its place would win the next recovery (figure 8 of the
 //! Raft paper).
 
+mod held;
+mod in_sync;
+pub(super) mod serving;
+mod waits;
+
+use self::held::{Held, NO_LEASE};
+use self::in_sync::Pending;
+use self::serving::{Follower, Service};
+use self::waits::Wait;
 use super::backlog::Batch;
-use super::held::{Held, NO_LEASE};
-use super::in_sync::Pending;
-use super::invariants;
-use super::message::{Message, Position};
+use super::message::Message;
 use super::options::Acks;
+use super::position::Position;
 use super::queue::{Entry, Queue, Waiting};
-use super::serving::{Follower, Service};
 use super::state::State;
-use super::waits::Wait;
 use crate::contract::{Effects, NOBODY, NodeId, Now, Request, TOO_MUCH_AT_ONCE, Ticket, Trace, not_before};
 use crate::planted::Fault;
 use crate::watching;
@@ -348,7 +353,7 @@ impl Leader {
             state.applied_batch(&batch);
         }
         if state.applied > before {
-            invariants::what_is_committed_is_held_by_enough(self, state);
+            self.what_is_committed_is_held_by_enough(state);
             self.answer_due(state, now, effects);
             effects.trace.push(Trace::Committed { offset: state.applied });
         }

@@ -2,18 +2,19 @@
 //!
 //! See [`crate::Replica`] for what a node does with them.
 
-use super::backlog::Batch;
-use super::record::{Change, Moment, RecordedBatch};
-use super::state::State;
-use super::transfer::Snapshot;
+use super::State;
 use crate::contract::{Effects, Now, Progress};
+use crate::leader_follower::backlog::Batch;
+use crate::leader_follower::position::Moment;
+use crate::leader_follower::record::{Change, RecordedBatch};
+use crate::leader_follower::snapshot::Snapshot;
 use crate::transfer;
 use kv::Version;
 use kv::codec::{Malformed, Reader};
 
 /// A checkpoint being written: the replica's state when it began.
 #[derive(Debug)]
-pub(super) struct Checkpoint {
+pub(in crate::leader_follower) struct Checkpoint {
     table: transfer::Checkpoint,
     /// The batches that were not applied: shared, not copied.
     rest: Vec<Batch>,
@@ -22,14 +23,18 @@ pub(super) struct Checkpoint {
 
 /// A snapshot being replayed, and the batches that belong to it.
 #[derive(Debug)]
-pub(super) struct Replayed {
-    pub(super) snapshot: Snapshot,
+pub(in crate::leader_follower) struct Replayed {
+    pub(in crate::leader_follower) snapshot: Snapshot,
     rest: Vec<Batch>,
 }
 
 impl State {
     /// Takes a record that an earlier incarnation made.
-    pub(super) fn take_record(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {
+    pub(in crate::leader_follower) fn take_record(
+        &mut self,
+        now: Now,
+        record: &[u8],
+    ) -> Result<(), Malformed> {
         let mut reader = Reader::new(record);
         while !reader.is_empty() {
             self.take_change(now, Change::take(&mut reader)?)?;
@@ -59,7 +64,7 @@ impl State {
             Change::Commit { offset } => self.replay_commit(offset),
             Change::SnapshotBegin(moment) => {
                 self.give_up_replayed();
-                self.replayed = Some(Replayed { snapshot: Snapshot::new(moment, self), rest: Vec::new() });
+                self.replayed = Some(Replayed { snapshot: self.begin_snapshot(moment), rest: Vec::new() });
             }
             Change::SnapshotChunk(chunk) => {
                 if let Some(replayed) = &mut self.replayed {
@@ -75,7 +80,7 @@ impl State {
                 let replayed = self.replayed.take();
                 let Replayed { snapshot, rest } =
                     replayed.ok_or(Malformed("a snapshot ends that never began"))?;
-                snapshot.install(self);
+                self.install(snapshot);
                 rest.into_iter().try_for_each(|batch| self.replay_batch(batch))?;
             }
         }
@@ -103,7 +108,7 @@ impl State {
     }
 
     /// All records are taken: a new incarnation begins with what they say.
-    pub(super) fn begin_life(&mut self, effects: &mut Effects) {
+    pub(in crate::leader_follower) fn begin_life(&mut self, effects: &mut Effects) {
         self.give_up_replayed(); // The rest of it was lost.
         self.journal.begin_life(self.last().offset, self.epoch);
         if std::mem::take(&mut self.is_new) {
@@ -115,7 +120,7 @@ impl State {
     }
 
     /// Begins a checkpoint of what is applied, and of what is held after it.
-    pub(super) fn begin_checkpoint(&mut self) -> bool {
+    pub(in crate::leader_follower) fn begin_checkpoint(&mut self) -> bool {
         self.abandon_checkpoint();
         let Some(position) = self.backlog.position_at(self.applied) else { return false };
         let mut begin = Vec::new();
@@ -142,7 +147,11 @@ impl State {
         true
     }
 
-    pub(super) fn checkpoint_record(&mut self, bytes_max: usize, record: &mut Vec<u8>) -> Progress {
+    pub(in crate::leader_follower) fn checkpoint_record(
+        &mut self,
+        bytes_max: usize,
+        record: &mut Vec<u8>,
+    ) -> Progress {
         let Some(checkpoint) = &mut self.checkpoint else { return Progress::Abandoned };
         let encode = |chunk: &[u8], out: &mut Vec<u8>| Change::SnapshotChunk(chunk).encode(out);
         if checkpoint.table.next(&mut self.table, bytes_max, record, encode) {
@@ -156,7 +165,7 @@ impl State {
         Progress::Whole
     }
 
-    pub(super) fn abandon_checkpoint(&mut self) {
+    pub(in crate::leader_follower) fn abandon_checkpoint(&mut self) {
         if let Some(checkpoint) = self.checkpoint.take() {
             checkpoint.table.end(&mut self.table);
         }

@@ -20,29 +20,29 @@
 //!
 //! Under the other `acks` the leader does not wait for the set; it only says which replicas failover prefers.
 
-use super::leader::Leader;
-use super::options::Acks;
-use super::state::State;
+use super::Leader;
 use crate::contract::{ControlRequest, Effects, NodeId, Now};
+use crate::leader_follower::options::Acks;
+use crate::leader_follower::state::State;
 use crate::planted::Fault;
 
 /// A request that is neither granted nor moot.
 #[derive(Debug)]
-pub(super) struct Pending {
-    pub(super) in_sync: Vec<NodeId>,
+pub(in crate::leader_follower) struct Pending {
+    pub(in crate::leader_follower) in_sync: Vec<NodeId>,
     asked_us: u64,
 }
 
 impl Leader {
     /// A configuration has arrived. A request is granted or moot if the configuration changes the set.
-    pub(super) fn in_sync_changed(&mut self, state: &State) {
+    pub(in crate::leader_follower) fn in_sync_changed(&mut self, state: &State) {
         self.in_sync_request = None;
         self.followers.iter_mut().for_each(|follower| follower.is_joining_set = false);
         self.count_needed(state);
     }
 
     /// Notes which followers commits wait for.
-    pub(super) fn count_needed(&mut self, state: &State) {
+    pub(in crate::leader_follower) fn count_needed(&mut self, state: &State) {
         let in_sync = &state.configuration.in_sync;
         let gone_early = |id| {
             state.options.planted.has(Fault::InSyncShrunkEarly)
@@ -59,7 +59,12 @@ impl Leader {
     }
 
     /// Checks which followers hold what the leader holds, and which are silent, and asks for the set that follows.
-    pub(super) fn watch_in_sync(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+    pub(in crate::leader_follower) fn watch_in_sync(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        effects: &mut Effects,
+    ) {
         let silence_ms = state.timing.in_sync_silence_ms;
         let serves = self.serves(state);
         for follower in &mut self.followers {
