@@ -1,5 +1,7 @@
 //! What is in `deploy` fits the program: alarms and dashboard ask for metrics that a node has, and configurations can be read.
 
+mod chart;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -8,14 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose as Purpose, IsCa,
-    Issuer, KeyPair,
-};
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose as Purpose, KeyPair};
 use rustix::process::Signal;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use server::tls::names::common_name;
 use wire::greeting;
 use wire::handshake::{Dialer, Identity};
 
@@ -404,25 +398,14 @@ fn a_foreign_and_an_expired_certificate_are_refused_until_they_are_replaced() {
 
 /// Makes a node's certificate that was valid until yesterday.
 fn issue_expired(certs: &Certs, id: u16, folder: &Path) {
-    let named = |name: &str| {
-        let mut distinguished = DistinguishedName::new();
-        distinguished.push(DnType::CommonName, name);
-        distinguished
-    };
-    let authority = CertificateDer::from_pem_file(certs.file("authority.crt")).unwrap();
-    let mut of_authority = CertificateParams::default();
-    of_authority.distinguished_name = named(&common_name(&authority).unwrap());
-    of_authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    let key = KeyPair::from_pem(&fs::read_to_string(certs.file("authority.key")).unwrap()).unwrap();
-    let issuer = Issuer::new(of_authority, key);
     let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    params.distinguished_name = named(&format!("node-{id}"));
+    params.distinguished_name.push(DnType::CommonName, format!("node-{id}"));
     params.extended_key_usages = vec![Purpose::ServerAuth, Purpose::ClientAuth];
     let day = Duration::from_secs(86_400);
     params.not_before = (SystemTime::now() - 10 * day).into();
     params.not_after = (SystemTime::now() - day).into();
     let key = KeyPair::generate().unwrap();
-    let certificate = params.signed_by(&key, &issuer).unwrap();
+    let certificate = params.signed_by(&key, &certs.authority()).unwrap();
     fs::write(folder.join(format!("node-{id}.crt")), certificate.pem()).unwrap();
     fs::write(folder.join(format!("node-{id}.key")), key.serialize_pem()).unwrap();
 }

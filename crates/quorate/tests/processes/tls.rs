@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustix::process::Signal;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use server::tls::names::common_name;
 
 use super::support::{
     Client, Cluster, Server, cluster_command, configuration, connect, free_ports, quorate, request, signal,
@@ -35,6 +37,16 @@ impl Certs {
         let output = quorate().arg("certs").arg("--dir").arg(self.0.path()).args(arguments).output().unwrap();
         let said = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8(said).unwrap())
+    }
+
+    /// The authority itself, for certificates that `quorate certs` does not issue.
+    pub(crate) fn authority(&self) -> Issuer<'static, KeyPair> {
+        let own = CertificateDer::from_pem_file(self.file("authority.crt")).unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, common_name(&own).unwrap());
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        let key = KeyPair::from_pem(&fs::read_to_string(self.file("authority.key")).unwrap()).unwrap();
+        Issuer::new(params, key)
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {

@@ -1,0 +1,593 @@
+//! The chart, as Helm renders it and as a Kubernetes would read it; and what of it can run without one: nodes with the files that it
+//! gives them, the command of a probe, and the one of a backup.
+//!
+//! Without Helm and Go these are skipped with a line that says so; with `QUORATE_REQUIRE_CLIENTS` in the environment they fail.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose as Purpose, KeyPair};
+use serde_json::{Value, json};
+use server::config::{ClientCertificates, PeerTls};
+
+use super::super::support::{free_ports, quorate, until};
+use super::super::tls::{Certs, Sealed};
+use super::deploy;
+
+/// Settings without which nothing is rendered.
+const NEEDED: [&str; 2] = ["auth.password=its password", "auth.secret=0123456789abcdef"];
+
+/// All that can be switched on.
+const EVERYTHING: [&str; 12] = [
+    "tls.enabled=true",
+    "tls.existingSecret=certs",
+    "tls.clientCertificates=required",
+    "backup.enabled=true",
+    "backup.to=s3://backups/shop",
+    "backup.existingSecret=keys",
+    "backup.env.AWS_REGION=eu-west-1",
+    "backup.authoritySecret=store",
+    "serviceMonitor.enabled=true",
+    "serviceMonitor.labels.release=prometheus",
+    "antiAffinity=hard",
+    "persistence.storageClass=fast",
+];
+
+/// Helm, and the program that reads what it renders.
+struct Helm {
+    reader: &'static Path,
+}
+
+/// A rendered chart.
+struct Objects(Vec<Value>);
+
+impl Helm {
+    /// Finds both, if they are installed.
+    fn find() -> Option<Helm> {
+        static READER: OnceLock<Option<PathBuf>> = OnceLock::new();
+        // Its module names Helm's version, too, so that both are built from the same sources.
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/processes/deploy/manifests");
+        let reader = READER.get_or_init(|| {
+            let helm = format!("helm (in {folder}: go install tool)");
+            if !is_installed(&helm, "helm") || !is_installed("go (package golang-go)", "go") {
+                return None;
+            }
+            let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("manifests");
+            let mut build = Command::new("go");
+            build.current_dir(folder).args(["build", "-o"]).arg(&binary).arg(".");
+            assert!(build.status().unwrap().success(), "{build:?}");
+            Some(binary)
+        });
+        reader.as_deref().map(|reader| Helm { reader })
+    }
+
+    /// Runs Helm on the chart with these settings. Returns what it wrote, or why it refused.
+    fn run(&self, words: &[&str], settings: &[&str]) -> Result<String, String> {
+        let mut command = Command::new("helm");
+        command.args(words).arg(deploy("helm/quorate"));
+        command.args(settings.iter().flat_map(|setting| ["--set", setting]));
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let [out, error] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        if output.status.success() { Ok(out) } else { Err(error + &out) }
+    }
+
+    /// Renders the chart with these settings, and reads each object strictly.
+    fn render(&self, settings: &[&str]) -> Result<Objects, String> {
+        let manifests = self.run(&["template", "shop", "--namespace", "store"], settings)?;
+        let mut reader = Command::new(self.reader);
+        let reader = reader.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut reader = reader.spawn().unwrap();
+        reader.stdin.take().unwrap().write_all(manifests.as_bytes()).unwrap();
+        let output = reader.wait_with_output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "a Kubernetes would refuse what {settings:?} render: {error}");
+        Ok(Objects(serde_json::from_slice(&output.stdout).unwrap()))
+    }
+
+    /// Renders it with what is needed and these settings.
+    #[track_caller]
+    fn rendered(&self, settings: &[&str]) -> Objects {
+        self.render(&[&NEEDED[..], settings].concat()).unwrap()
+    }
+}
+
+fn is_installed(what: &str, program: &str) -> bool {
+    let mut probe = Command::new(program);
+    let probe = probe.arg("version").stdout(Stdio::null()).stderr(Stdio::null());
+    let is_there = probe.status().is_ok_and(|status| status.success());
+    if !is_there {
+        assert!(
+            std::env::var_os("QUORATE_REQUIRE_CLIENTS").is_none(),
+            "{what} is required and not installed"
+        );
+        println!("skipped: {what} is not installed");
+    }
+    is_there
+}
+
+impl Objects {
+    #[track_caller]
+    fn get(&self, kind: &str, name: &str) -> &Value {
+        let is_it = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
+        self.0.iter().find(is_it).unwrap_or_else(|| panic!("no {kind} {name}"))
+    }
+
+    /// Kinds and names of all, sorted.
+    fn names(&self) -> Vec<String> {
+        let word = |value: &Value| value.as_str().unwrap().to_owned();
+        let name =
+            |object: &Value| format!("{} {}", word(&object["kind"]), word(&object["metadata"]["name"]));
+        let mut names: Vec<String> = self.0.iter().map(name).collect();
+        names.sort();
+        names
+    }
+
+    /// What is said of the pods with nodes.
+    fn pods(&self) -> &Value {
+        &self.get("StatefulSet", "shop-quorate")["spec"]["template"]
+    }
+
+    /// What is said of the pods that make backups.
+    fn backups(&self) -> &Value {
+        &self.get("CronJob", "shop-quorate-backup")["spec"]["jobTemplate"]["spec"]["template"]
+    }
+
+    /// The configurations of all pods, by the pods' names.
+    fn files(&self) -> BTreeMap<String, String> {
+        let files = self.get("Secret", "shop-quorate")["stringData"].as_object().unwrap().iter();
+        let files = files
+            .filter_map(|(key, text)| Some((key.strip_suffix(".toml")?.into(), text.as_str()?.to_owned())));
+        files.collect()
+    }
+}
+
+/// The words of a container's command line, or of its command.
+fn words(value: &Value) -> Vec<&str> {
+    value.as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect()
+}
+
+/// Where each volume of a pod's container is mounted, and what it is.
+fn mounts(pod: &Value) -> BTreeMap<&str, &Value> {
+    let spec = &pod["spec"];
+    let volumes = spec["volumes"].as_array().unwrap();
+    let mounts = spec["containers"][0]["volumeMounts"].as_array().unwrap();
+    let volume = |name: &Value| volumes.iter().find(|volume| volume["name"] == *name).unwrap_or(&Value::Null);
+    mounts.iter().map(|mount| (mount["mountPath"].as_str().unwrap(), volume(&mount["name"]))).collect()
+}
+
+#[test]
+fn helm_finds_nothing_wrong_with_the_chart() {
+    let Some(helm) = Helm::find() else { return };
+    for settings in [&[][..], &[&NEEDED[..], &EVERYTHING].concat()] {
+        helm.run(&["lint", "--strict"], settings).unwrap();
+    }
+}
+
+#[test]
+fn the_chart_makes_three_nodes_of_which_one_may_be_away() {
+    let Some(helm) = Helm::find() else { return };
+    let chart = helm.rendered(&[]);
+    let names = [
+        "PodDisruptionBudget shop-quorate",
+        "Secret shop-quorate",
+        "Service shop-quorate",
+        "Service shop-quorate-nodes",
+        "StatefulSet shop-quorate",
+    ];
+    assert_eq!(chart.names(), names);
+
+    let nodes = &chart.get("StatefulSet", "shop-quorate")["spec"];
+    assert_eq!(nodes["replicas"], 3);
+    // The names by which the nodes know each other are those of this service, which has them before they are ready.
+    assert_eq!(nodes["serviceName"], "shop-quorate-nodes");
+    let service = &chart.get("Service", "shop-quorate-nodes")["spec"];
+    assert_eq!((&service["clusterIP"], &service["publishNotReadyAddresses"]), (&json!("None"), &json!(true)));
+    let budget = &chart.get("PodDisruptionBudget", "shop-quorate")["spec"];
+    assert_eq!(budget["maxUnavailable"], 1);
+
+    // Services, budget and set are about the same pods.
+    let labels = chart.pods()["metadata"]["labels"].as_object().unwrap();
+    let clients = &chart.get("Service", "shop-quorate")["spec"];
+    let chosen = [&nodes["selector"]["matchLabels"], &budget["selector"]["matchLabels"]];
+    for selector in chosen.into_iter().chain([&service["selector"], &clients["selector"]]) {
+        let selector = selector.as_object().unwrap();
+        assert!(!selector.is_empty() && selector.iter().all(|(name, value)| labels[name] == *value));
+    }
+    // And a port is one that a pod has.
+    let ports = chart.pods()["spec"]["containers"][0]["ports"].as_array().unwrap();
+    for port in service["ports"].as_array().unwrap().iter().chain(clients["ports"].as_array().unwrap()) {
+        let there = ports.iter().find(|there| there["name"] == port["targetPort"]).unwrap();
+        assert_eq!(there["containerPort"], port["port"]);
+    }
+}
+
+#[test]
+fn pods_may_do_nothing_but_run_and_write_to_their_volumes() {
+    let Some(helm) = Helm::find() else { return };
+    let chart = helm.rendered(&EVERYTHING);
+    for pod in [chart.pods(), chart.backups()] {
+        let spec = &pod["spec"];
+        assert_eq!(spec["automountServiceAccountToken"], false);
+        let user = json!({
+            "runAsNonRoot": true,
+            "runAsUser": 65532,
+            "runAsGroup": 65532,
+            "fsGroup": 65532,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": { "type": "RuntimeDefault" }
+        });
+        assert_eq!(spec["securityContext"], user);
+        let container = json!({
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": { "drop": ["ALL"] }
+        });
+        assert_eq!(spec["containers"].as_array().unwrap().len(), 1);
+        assert_eq!(spec["containers"][0]["securityContext"], container);
+        assert!(spec["containers"][0]["resources"]["limits"]["memory"].is_string());
+    }
+}
+
+#[test]
+fn a_pod_has_its_own_configuration_and_its_own_disk() {
+    let Some(helm) = Helm::find() else { return };
+    let chart = helm.rendered(&[]);
+    let mounted = mounts(chart.pods());
+    assert_eq!(mounted.keys().copied().collect::<Vec<_>>(), ["/data", "/etc/quorate.toml"]);
+    assert_eq!(mounted["/etc/quorate.toml"]["secret"]["secretName"], "shop-quorate");
+    let container = &chart.pods()["spec"]["containers"][0];
+    assert_eq!(words(&container["args"]), ["server", "--config", "/etc/quorate.toml"]);
+    let of_pod = container["volumeMounts"].as_array().unwrap();
+    let of_pod = of_pod.iter().find(|mount| mount["mountPath"] == "/etc/quorate.toml").unwrap();
+    assert_eq!(of_pod["subPathExpr"], "$(POD_NAME).toml");
+    assert_eq!(
+        container["env"],
+        json!([{ "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }])
+    );
+    let claims = &chart.get("StatefulSet", "shop-quorate")["spec"]["volumeClaimTemplates"];
+    assert_eq!(claims[0]["metadata"]["name"], "data");
+    assert_eq!(claims[0]["spec"]["accessModes"], json!(["ReadWriteOnce"]));
+
+    let own = helm.rendered(&["auth.existingSecret=mine"]);
+    assert_eq!(mounts(own.pods())["/etc/quorate.toml"]["secret"]["secretName"], "mine");
+    assert!(!own.names().contains(&"Secret shop-quorate".into()));
+}
+
+#[test]
+fn each_configuration_is_one_that_the_program_takes() {
+    let Some(helm) = Helm::find() else { return };
+    let tls = ["tls.enabled=true", "tls.existingSecret=certs", "tls.clientCertificates=wanted"];
+    let strange = [r#"auth.password="quoted" <and> \\ \, ümlaut"#, "replicas=5", "cluster=the-main-one"];
+    let more = [
+        "config=default_user = \"all\"",
+        "tables=[[keyspace]]\nprefix = \"cache:\"\nreplication = \"leader-follower\"\nacks = 1",
+    ];
+    for (settings, count) in [(&[][..], 3), (&tls, 3), (&strange, 5), (&more, 3)] {
+        let chart = helm.rendered(settings);
+        let files = chart.files();
+        assert_eq!(files.len(), count, "of {settings:?}");
+        let of_first = server::Config::parse(&files["shop-quorate-0"]).unwrap();
+        for (index, (pod, text)) in files.iter().enumerate() {
+            let config = server::Config::parse(text).unwrap_or_else(|error| panic!("{error:#}: {text}"));
+            assert_eq!((pod, usize::from(config.node)), (&format!("shop-quorate-{index}"), index + 1));
+            // The name that a pod of the set has.
+            let host = format!("{pod}.shop-quorate-nodes.store.svc.cluster.local");
+            assert_eq!(config.own().unwrap().host, host);
+            assert_eq!((&config.nodes, &config.cluster), (&of_first.nodes, &of_first.cluster));
+            assert_eq!(config.keyspaces, of_first.keyspaces);
+            assert_eq!(config.data, Path::new("/data"));
+            // Probes and backups find the same password there.
+            let password = &chart.get("Secret", "shop-quorate")["stringData"]["password"];
+            assert_eq!(config.password.as_deref(), password.as_str());
+            assert_eq!(config.tls.is_some(), settings == tls);
+        }
+    }
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_refused_before_anything_is_installed() {
+    let Some(helm) = Helm::find() else { return };
+    let cases: [(&[&str], &str); 13] = [
+        (&["auth.password="], "auth.password is needed"),
+        (&["auth.secret="], "auth.secret is needed"),
+        (&["auth.secret=fifteen-letters"], "auth.secret is too short"),
+        (&["replicas=0"], "replicas: at least 1"),
+        (&["tls.enabled=true"], "tls.existingSecret is needed"),
+        (&["tls.enabled=true", "auth.existingSecret=mine"], "tls.existingSecret is needed"),
+        (
+            &["tls.enabled=true", "tls.existingSecret=certs", "tls.peers=yes"],
+            "tls.peers: off, wanted or required",
+        ),
+        (
+            &["tls.enabled=true", "tls.existingSecret=certs", "tls.clientCertificates=always"],
+            "tls.clientCertificates: off, wanted or required",
+        ),
+        (&["backup.enabled=true"], "backup.to is needed"),
+        (&["backup.enabled=true", "backup.to=/backup/shop"], "backup.existingClaim is needed"),
+        (&["backup.enabled=true", "backup.to=/data", "backup.existingClaim=disk"], "under /backup"),
+        (&["backup.enabled=true", "backup.to=s3:/backups/shop"], "s3://BUCKET/PREFIX"),
+        (&["backup.enabled=true", "backup.to=/backups", "backup.existingClaim=disk"], "under /backup"),
+    ];
+    for (settings, why) in cases {
+        let Err(said) = helm.render(&[&NEEDED[..], settings].concat()) else {
+            panic!("{settings:?} is taken")
+        };
+        assert!(said.contains(why), "{settings:?}: {said}");
+    }
+}
+
+#[test]
+fn a_node_is_ready_while_it_serves_and_lives_while_it_listens() {
+    let Some(helm) = Helm::find() else { return };
+    let health = |scheme: &str| json!({ "path": "/health", "port": "http", "scheme": scheme });
+    let tls = ["tls.enabled=true", "tls.existingSecret=certs"];
+    for (settings, scheme) in [(&[][..], "HTTP"), (&tls, "HTTPS")] {
+        let container = &helm.rendered(settings).pods()["spec"]["containers"][0].clone();
+        assert_eq!(container["readinessProbe"]["httpGet"], health(scheme));
+        for probe in ["livenessProbe", "startupProbe"] {
+            assert_eq!(container[probe]["tcpSocket"], json!({ "port": "http" }));
+        }
+    }
+    // What asks for /health has no certificate.
+    let settings = [&tls[..], &["tls.clientCertificates=required"]].concat();
+    let container = &helm.rendered(&settings).pods()["spec"]["containers"][0].clone();
+    let probe = &container["readinessProbe"];
+    assert_eq!(
+        words(&probe["exec"]["command"]),
+        ["/quorate", "status", "--here", "--config", "/etc/quorate.toml"]
+    );
+    assert_eq!(probe["httpGet"], Value::Null);
+}
+
+#[test]
+fn with_tls_no_port_is_plain_and_certificates_come_from_a_secret() {
+    let Some(helm) = Helm::find() else { return };
+    let shared = ["tls.enabled=true", "tls.existingSecret=certs", "serviceMonitor.enabled=true"];
+    let per_node = [&shared[..], &["tls.perNode=true", "tls.clientCertificates=required"]].concat();
+    for (settings, names) in [
+        (&shared[..], ["tls.crt", "tls.key", "ca.crt"]),
+        (&per_node, ["node-1.crt", "node-1.key", "authority.crt"]),
+    ] {
+        let chart = helm.rendered(settings);
+        assert_eq!(mounts(chart.pods())["/etc/quorate-tls"]["secret"]["secretName"], "certs");
+        let config = server::Config::parse(&chart.files()["shop-quorate-0"]).unwrap();
+        let tls = config.tls.as_ref().unwrap();
+        let files = [&tls.certificate, &tls.key, tls.authority.as_ref().unwrap()];
+        assert_eq!(files.map(|file| file.strip_prefix("/etc/quorate-tls").unwrap()), names.map(Path::new));
+        assert_eq!(tls.peers, PeerTls::Required);
+        assert!(!config.has_plain_port(|tls| tls.client_port, |own| own.client_port));
+        assert!(!config.has_plain_port(|tls| tls.http_port, |own| own.http_port));
+
+        // Prometheus trusts the same authority, and shows a certificate where it has to.
+        let endpoint = &chart.get("ServiceMonitor", "shop-quorate")["spec"]["endpoints"][0];
+        assert_eq!(endpoint["scheme"], "https");
+        let asked = &endpoint["tlsConfig"];
+        assert_eq!(asked["serverName"], "shop-quorate.store.svc.cluster.local");
+        assert_eq!(asked["ca"]["secret"], json!({ "name": "certs", "key": names[2] }));
+        let shows = (tls.client_certificates == ClientCertificates::Required)
+            .then(|| json!({ "name": "certs", "key": names[1] }));
+        assert_eq!(asked.get("keySecret"), shows.as_ref());
+    }
+    // As YAML reads a bare `off`.
+    for peers in ["tls.peers=off", "tls.peers=false"] {
+        let chart = helm.rendered(&["tls.enabled=true", "tls.existingSecret=certs", peers]);
+        let config = server::Config::parse(&chart.files()["shop-quorate-1"]).unwrap();
+        assert_eq!(config.tls.unwrap().peers, PeerTls::Off);
+    }
+}
+
+#[test]
+fn backups_are_made_at_set_times_by_pods_that_are_no_nodes() {
+    let Some(helm) = Helm::find() else { return };
+    let chart = helm.rendered(&EVERYTHING);
+    let job = &chart.get("CronJob", "shop-quorate-backup")["spec"];
+    assert_eq!((&job["schedule"], &job["concurrencyPolicy"]), (&json!("17 3 * * *"), &json!("Forbid")));
+    let pod = chart.backups();
+    assert_eq!(pod["spec"]["restartPolicy"], "Never");
+    let container = &pod["spec"]["containers"][0];
+    assert_eq!(container["image"], chart.pods()["spec"]["containers"][0]["image"]);
+    // Where services and budget look for nodes it is not found.
+    let selector = &chart.get("Service", "shop-quorate")["spec"]["selector"];
+    let chosen = selector.as_object().unwrap();
+    assert!(chosen.iter().any(|(name, value)| pod["metadata"]["labels"][name] != *value));
+
+    // Into an object store: keys from a Secret, the rest as it is given, and an authority of one's own.
+    assert_eq!(container["envFrom"], json!([{ "secretRef": { "name": "keys" } }]));
+    assert_eq!(
+        container["env"],
+        json!([
+            { "name": "AWS_REGION", "value": "eu-west-1" },
+            { "name": "AWS_CA_BUNDLE", "value": "/etc/quorate-store/ca.crt" }
+        ])
+    );
+    let mounted = mounts(pod);
+    let places: Vec<_> = mounted.keys().copied().collect();
+    assert_eq!(places, ["/etc/quorate", "/etc/quorate-store", "/etc/quorate-tls"]);
+    // It sees the password, and not the secret that the nodes share.
+    assert_eq!(
+        mounted["/etc/quorate"]["secret"]["items"],
+        json!([{ "key": "password", "path": "password" }])
+    );
+    assert!(words(&container["args"]).contains(&"--to=s3://backups/shop"));
+
+    // Into a volume.
+    for (to, place) in [("backup.to=", "--to=/backup"), ("backup.to=/backup/shop", "--to=/backup/shop")] {
+        let chart = helm.rendered(&["backup.enabled=true", "backup.existingClaim=disk", to]);
+        let claim = &mounts(chart.backups())["/backup"]["persistentVolumeClaim"];
+        assert_eq!(claim["claimName"], "disk");
+        assert!(words(&chart.backups()["spec"]["containers"][0]["args"]).contains(&place));
+    }
+}
+
+/// Nodes with the files that the chart gives them. Each has an address of its own on this machine, so that all have the same ports,
+/// as pods have.
+struct Pods {
+    folder: tempfile::TempDir,
+    children: Vec<Child>,
+}
+
+impl Pods {
+    fn address(id: usize) -> String {
+        format!("127.0.0.{id}")
+    }
+
+    /// Starts the nodes. `adapt` changes what else cannot be here as it is there.
+    fn start(chart: &Objects, certs: &Certs, adapt: impl Fn(usize, String) -> String) -> Pods {
+        let folder = tempfile::tempdir().unwrap();
+        let mut pods = Pods { folder, children: Vec::new() };
+        for (index, text) in chart.files().into_values().enumerate() {
+            let id = index + 1;
+            let text = text.replace("\"0.0.0.0\"", &format!("{:?}", Pods::address(id)));
+            let text = text.replace("\"/data\"", &format!("\"data-{id}\""));
+            let certs = certs.file("authority.crt").parent().unwrap().display().to_string();
+            fs::write(pods.file(id), adapt(id, text.replace("/etc/quorate-tls", &certs))).unwrap();
+            let log = fs::File::create(pods.log(id)).unwrap();
+            let mut command = quorate();
+            command.arg("server").arg("--config").arg(pods.file(id)).stdout(Stdio::null()).stderr(log);
+            pods.children.push(command.spawn().unwrap());
+        }
+        pods
+    }
+
+    fn file(&self, id: usize) -> PathBuf {
+        self.folder.path().join(format!("quorate-{id}.toml"))
+    }
+
+    fn log(&self, id: usize) -> PathBuf {
+        self.folder.path().join(format!("log-{id}"))
+    }
+}
+
+impl Drop for Pods {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if std::thread::panicking() {
+            for id in 1..=self.children.len() {
+                let log = fs::read_to_string(self.log(id)).unwrap_or_default();
+                eprintln!("the log of node {id}:\n{log}");
+            }
+        }
+    }
+}
+
+/// Settings for ports that are free here. Returns also the one for clients, behind which are those of HTTP and of nodes.
+fn ports() -> (u16, [String; 3]) {
+    let base = free_ports(3);
+    let settings = [("client", base), ("http", base + 1), ("peer", base + 2)];
+    (base, settings.map(|(name, port)| format!("ports.{name}={port}")))
+}
+
+/// Runs a command of the program. Returns its exit code, and what it wrote.
+fn run(words: &[String]) -> (i32, String) {
+    let output = quorate().args(words).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn nodes_with_certificates_of_their_own_serve_and_are_backed_up_by_the_charts_commands() {
+    let Some(helm) = Helm::find() else { return };
+    let certs = Certs::new(&["--node", "127.0.0.1", "--node", "127.0.0.2", "--node", "127.0.0.3"]);
+    let (base, ports) = ports();
+    let settings = [
+        "tls.enabled=true",
+        "tls.existingSecret=certs",
+        "tls.perNode=true",
+        "tls.clientCertificates=required",
+        "backup.enabled=true",
+        "backup.existingClaim=disk",
+        "backup.to=/backup/shop",
+    ];
+    let ports = ports.each_ref().map(String::as_str);
+    let chart = helm.rendered(&[&settings[..], &ports].concat());
+    // There is no cluster here that would know the pods' names.
+    let addressed = |text: &str| {
+        (1..=3).fold(text.to_owned(), |text, id| {
+            let name = format!("shop-quorate-{}.shop-quorate-nodes.store.svc.cluster.local", id - 1);
+            text.replace(&name, &Pods::address(id))
+        })
+    };
+    let pods = Pods::start(&chart, &certs, |_, text| addressed(&text));
+
+    let probe = &chart.pods()["spec"]["containers"][0]["readinessProbe"]["exec"]["command"];
+    for id in 1..=3 {
+        let file = pods.file(id).display().to_string();
+        let probe: Vec<String> =
+            words(probe)[1..].iter().map(|word| word.replace("/etc/quorate.toml", &file)).collect();
+        until("each node is ready", || run(&probe) == (0, format!("node {id} serves\n")));
+    }
+    let mut client = Sealed::connect(base, &certs, Some("node-2"));
+    assert_eq!(client.ask("AUTH \"its password\""), "+OK");
+    assert_eq!(client.ask("SET greeting hello"), "+OK");
+
+    let password = pods.folder.path().join("password");
+    let stored = &chart.get("Secret", "shop-quorate")["stringData"]["password"];
+    fs::write(&password, stored.as_str().unwrap()).unwrap();
+    let place = pods.folder.path().join("shop").display().to_string();
+    let command = &chart.backups()["spec"]["containers"][0]["args"];
+    let here = |word: &&str| {
+        word.replace("/backup/shop", &place)
+            .replace("shop-quorate.store.svc.cluster.local", &Pods::address(2))
+            .replace("/etc/quorate/password", &password.display().to_string())
+            .replace("/etc/quorate-tls", &certs.file("authority.crt").parent().unwrap().display().to_string())
+    };
+    let backup: Vec<String> = words(command).iter().map(here).collect();
+    let (code, said) = run(&backup);
+    assert!(code == 0 && said.contains("1 shards copied (1 keys)"), "{said}");
+    let (code, said) = run(&["backup".into(), "--verify".into(), place]);
+    assert!(code == 0 && said.contains(": whole"), "{said}");
+}
+
+/// A certificate as an issuer in a Kubernetes makes it for all pods: by a name with a star.
+#[test]
+fn one_certificate_for_all_nodes_does_as_well() {
+    let Some(helm) = Helm::find() else { return };
+    let certs = Certs::new(&["--client", "someone"]);
+    let hosts =
+        ["*.shop-quorate-nodes.store.svc.cluster.local", "shop-quorate.store.svc.cluster.local", "127.0.0.1"];
+    let mut params = CertificateParams::new(hosts.map(str::to_owned)).unwrap();
+    params.distinguished_name.push(DnType::CommonName, "quorate");
+    params.extended_key_usages = vec![Purpose::ServerAuth, Purpose::ClientAuth];
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, &certs.authority()).unwrap();
+    fs::write(certs.file("tls.crt"), certificate.pem()).unwrap();
+    fs::write(certs.file("tls.key"), key.serialize_pem()).unwrap();
+    fs::copy(certs.file("authority.crt"), certs.file("ca.crt")).unwrap();
+
+    let (base, ports) = ports();
+    let ports = ports.each_ref().map(String::as_str);
+    let chart = helm.rendered(&[&["tls.enabled=true", "tls.existingSecret=certs"], &ports[..]].concat());
+    // The names stay, for the certificate is checked against them. Nodes are told where these are.
+    let _pods = Pods::start(&chart, &certs, |id, text| {
+        // Of two nodes the one with the higher number dials.
+        let others = (1..id).map(|other| {
+            let host = Pods::address(other);
+            format!("[[dial]]\nnode = {other}\nhost = \"{host}\"\nport = {}\n", base + 2)
+        });
+        text + &others.collect::<String>()
+    });
+
+    // As the probe asks, with a name that is only an address.
+    until("the node is ready", || {
+        if TcpStream::connect((Ipv4Addr::LOCALHOST, base + 1)).is_err() {
+            return false;
+        }
+        let mut http = Sealed::connect(base + 1, &certs, None);
+        http.send(format!(
+            "GET /health HTTP/1.1\r\nHost: 10.0.0.9:{}\r\nConnection: close\r\n\r\n",
+            base + 1
+        ));
+        http.try_line().is_ok_and(|line| line == "HTTP/1.1 200 OK")
+    });
+    let mut client = Sealed::connect(base, &certs, None);
+    assert_eq!(client.ask("AUTH \"its password\""), "+OK");
+    assert_eq!(client.ask("SET greeting hello"), "+OK");
+}
