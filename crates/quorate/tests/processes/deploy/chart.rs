@@ -49,21 +49,21 @@ struct Objects(Vec<Value>);
 impl Helm {
     /// Finds both, if they are installed.
     fn find() -> Option<Helm> {
-        static READER: OnceLock<Option<PathBuf>> = OnceLock::new();
-        // Its module names Helm's version, too, so that both are built from the same sources.
+        static READER: OnceLock<PathBuf> = OnceLock::new();
+        // Its module names Helm's version, too, so that both are built from the same packages.
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/processes/deploy/manifests");
+        let helm = format!("helm (in {folder}: go install tool)");
+        if !is_installed(&helm, "helm") || !is_installed("go (package golang-go)", "go") {
+            return None;
+        }
         let reader = READER.get_or_init(|| {
-            let helm = format!("helm (in {folder}: go install tool)");
-            if !is_installed(&helm, "helm") || !is_installed("go (package golang-go)", "go") {
-                return None;
-            }
             let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("manifests");
             let mut build = Command::new("go");
             build.current_dir(folder).args(["build", "-o"]).arg(&binary).arg(".");
             assert!(build.status().unwrap().success(), "{build:?}");
-            Some(binary)
+            binary
         });
-        reader.as_deref().map(|reader| Helm { reader })
+        Some(Helm { reader })
     }
 
     /// Runs Helm on the chart with these settings. Returns what it wrote, or why it refused.
@@ -264,6 +264,7 @@ fn each_configuration_is_one_that_the_program_takes() {
     let tls = ["tls.enabled=true", "tls.existingSecret=certs", "tls.clientCertificates=wanted"];
     let strange = [r#"auth.password="quoted" <and> \\ \, ümlaut"#, "replicas=5", "cluster=the-main-one"];
     let more = [
+        "auth.operatorPassword=of the operator",
         "config=default_user = \"all\"",
         "tables=[[keyspace]]\nprefix = \"cache:\"\nreplication = \"leader-follower\"\nacks = 1",
     ];
@@ -284,6 +285,8 @@ fn each_configuration_is_one_that_the_program_takes() {
             // Probes and backups find the same password there.
             let password = &chart.get("Secret", "shop-quorate")["stringData"]["password"];
             assert_eq!(config.password.as_deref(), password.as_str());
+            let operator = (settings == more).then_some("of the operator");
+            assert_eq!(config.operator_password.as_deref(), operator);
             assert_eq!(config.tls.is_some(), settings == tls);
         }
     }
