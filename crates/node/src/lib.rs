@@ -81,14 +81,14 @@ pub use guard::AuthGuard;
 pub use keyspace::{DATABASES, Keyspace, database_named};
 pub use log::{Level, Line};
 pub use node::{
-    BoundedMemory, Credentials, Folder, GroupDescription, Health, KeyspaceDescription, KeyspaceHealth, Node,
-    NotKnown,
+    Asker, BoundedMemory, Credentials, Folder, GroupDescription, Health, KeyspaceDescription, KeyspaceHealth,
+    Node, NotKnown,
 };
 pub use output::Output;
 pub use parameters::Parameters;
 pub use protocol::NodeId;
 pub use quarantine::{Notebook, Past};
-pub use spans::{Span, SpanContext, SpanKind};
+pub use spans::{Span, SpanContext, SpanKind, Tracing};
 pub use start_error::StartError;
 
 pub use session::{ClientKind, TlsClient};

@@ -39,6 +39,18 @@ pub struct SpanContext {
     pub span: u64,
 }
 
+/// Whether a request is traced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tracing {
+    /// If the node draws so.
+    #[default]
+    Drawn,
+    /// As a part of this span, which its sender has begun.
+    Within(SpanContext),
+    /// Not: its sender has decided so.
+    Never,
+}
+
 /// What the part is that a span describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
@@ -104,6 +116,8 @@ pub(crate) struct Spans {
     is_on: bool,
     /// Of 2^32 commands so many are traced.
     share: u64,
+    /// What was said of the next command.
+    next: Tracing,
     seed: u64,
     drawn: u64,
     /// By the ticket's client and sequence.
@@ -130,14 +144,25 @@ impl Spans {
         self.is_on
     }
 
-    /// A client's command begins, of this name: draws whether it is traced.
+    /// Says whether the next command is traced.
+    pub(crate) fn set_next(&mut self, tracing: Tracing) {
+        self.next = tracing;
+    }
+
+    /// A client's command begins, of this name: draws whether it is traced, unless that was said.
     #[cold]
     pub(crate) fn begin(&mut self, now: Now, ticket: Ticket, name: &'static str) {
-        if self.draw() >> 32 >= self.share {
-            return;
+        match std::mem::take(&mut self.next) {
+            Tracing::Never => {}
+            Tracing::Within(SpanContext { trace, span }) => {
+                self.add(now, ticket, (SpanKind::Server, name), (trace, Some(span), None));
+            }
+            Tracing::Drawn if self.draw() >> 32 >= self.share => {}
+            Tracing::Drawn => {
+                let trace = (u128::from(self.draw()) << 64 | u128::from(self.draw())).max(1);
+                self.add(now, ticket, (SpanKind::Server, name), (trace, None, None));
+            }
         }
-        let trace = (u128::from(self.draw()) << 64 | u128::from(self.draw())).max(1);
-        self.add(now, ticket, name, (trace, None, None));
     }
 
     /// Another node has announced a request.
@@ -152,7 +177,7 @@ impl Spans {
     #[cold]
     pub(crate) fn begin_forwarded(&mut self, now: Now, ticket: Ticket, (from, id): (NodeId, u64)) {
         if let Some((SpanContext { trace, span }, _)) = self.announced.remove(&(from, id)) {
-            self.add(now, ticket, "serve", (trace, Some(span), Some(from)));
+            self.add(now, ticket, (SpanKind::Server, "serve"), (trace, Some(span), Some(from)));
         }
     }
 
@@ -161,7 +186,7 @@ impl Spans {
     pub(crate) fn begin_part(&mut self, now: Now, ticket: Ticket, whole: Ticket) {
         if let Some(open) = self.open.get(&name_of(whole)) {
             let (trace, parent) = (open.trace, open.whole.span);
-            self.add(now, ticket, "part", (trace, Some(parent), None));
+            self.add(now, ticket, (SpanKind::Internal, "part"), (trace, Some(parent), None));
         }
     }
 
@@ -169,7 +194,7 @@ impl Spans {
         &mut self,
         now: Now,
         ticket: Ticket,
-        name: &'static str,
+        (kind, name): (SpanKind, &'static str),
         (trace, parent, peer): (u128, Option<u64>, Option<NodeId>),
     ) {
         if self.open.len() >= HELD {
@@ -177,7 +202,6 @@ impl Spans {
             return;
         }
         self.follow_clock(now);
-        let kind = if parent.is_some() && peer.is_none() { SpanKind::Internal } else { SpanKind::Server };
         let whole = self.part(now, kind, name, peer);
         self.open.insert(name_of(ticket), Open { whole, trace, parent, group: String::new(), inner: None });
     }
@@ -356,6 +380,23 @@ mod tests {
         let mut off = Spans::new(None, 1);
         off.announced(at(1), 2, 5, SpanContext { trace: 1, span: 1 });
         assert!(!off.is_on() && off.announced.is_empty());
+    }
+
+    #[test]
+    fn a_sender_decides_whether_its_command_is_traced() {
+        let (trace, span) = (7, 9);
+        let (mut never, mut always) = (Spans::new(Some(0.0), 1), Spans::new(Some(1.0), 2));
+        never.set_next(Tracing::Within(SpanContext { trace, span }));
+        always.set_next(Tracing::Never);
+        for sequence in 0..2 {
+            for spans in [&mut never, &mut always] {
+                spans.begin(at(1), ticket(sequence), "get");
+                spans.end(at(1), ticket(sequence), &reply(ReplyBuffer::ok));
+            }
+        }
+        let [within] = &never.take()[..] else { panic!("one command is a part of something") };
+        assert_eq!((within.context.trace, within.parent, within.kind), (7, Some(9), SpanKind::Server));
+        assert_eq!(always.take().len(), 1, "that was said of one command");
     }
 
     #[test]

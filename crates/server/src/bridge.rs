@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use mio::Waker;
-use node::{ClientId, ClientKind, Credentials, NotKnown};
+use node::{ClientId, ClientKind, Credentials, NotKnown, Tracing};
 use tokio::sync::oneshot;
 use wire::resp::ArgumentsBuffer;
 
@@ -27,6 +27,23 @@ const RETAINED_BYTES_MAX: usize = 16 << 10;
 /// do everything.
 pub(crate) type Whom = Option<Arc<(Vec<u8>, IpAddr)>>;
 
+/// Who asks, and for what.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asker {
+    pub(crate) whom: Whom,
+    /// The database of the keys that the request names.
+    pub(crate) database: u8,
+    pub(crate) tracing: Tracing,
+}
+
+impl Asker {
+    /// The same as the node takes it.
+    pub(crate) fn of_node(&self) -> node::Asker<'_> {
+        let whom = self.whom.as_ref().map(|whom| (whom.0.as_slice(), whom.1));
+        node::Asker { whom, database: self.database, tracing: self.tracing }
+    }
+}
+
 /// Why somebody is not let in.
 #[derive(Debug)]
 pub(crate) enum NotLetIn {
@@ -38,10 +55,9 @@ pub(crate) enum NotLetIn {
 
 /// A call from HTTP to the worker.
 pub(crate) enum Call {
-    /// Runs a command for somebody on the keys of a database; the answer is encoded as [`kv::Reply`]s.
+    /// Runs a command for somebody; the answer is encoded as [`kv::Reply`]s.
     Command {
-        whom: Whom,
-        database: u8,
+        asker: Asker,
         arguments: ArgumentsBuffer,
         /// The session ends with the command.
         is_alone: bool,
@@ -146,8 +162,8 @@ impl Bridge {
             let taken = self.calls_taken;
             turn.has_read();
             match call {
-                Call::Command { whom, database, arguments, is_alone, sender } => {
-                    self.start((&whom, database), &arguments, is_alone, sender, turn);
+                Call::Command { asker, arguments, is_alone, sender } => {
+                    self.start(&asker, &arguments, is_alone, sender, turn);
                 }
                 Call::LogIn(credentials, wants, sender) => {
                     // HTTP may have given up.
@@ -173,7 +189,7 @@ impl Bridge {
 
     fn start(
         &mut self,
-        (whom, database): (&Whom, u8),
+        asker: &Asker,
         arguments: &ArgumentsBuffer,
         is_alone: bool,
         sender: oneshot::Sender<Vec<u8>>,
@@ -193,8 +209,7 @@ impl Bridge {
             self.waiting.resize_with(id.index() + 1, || None);
         }
         self.waiting[id.index()] = Some(Waiting { client: id, sender, is_alone });
-        let whom = whom.as_ref().map(|whom| (whom.0.as_slice(), whom.1));
-        turn.node.request_for(id, whom, database, arguments.as_arguments());
+        turn.node.request_for(id, asker.of_node(), arguments.as_arguments());
     }
 
     /// Takes the next call, for a test that answers in the worker's place.

@@ -7,11 +7,23 @@ use crate::databases;
 use crate::output::Output;
 use crate::parameters::request_bytes_max;
 use crate::session::{ClientId, ClientKind, Session};
+use crate::spans::Tracing;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use wire::resp::request::{Limits, ProtocolError};
 use wire::resp::{Arguments, ArgumentsBuffer};
+
+/// For whom a part of the server makes a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asker<'a> {
+    /// A user's name, and from where that user asks. `None`: it is the server's own, and may do everything.
+    pub whom: Option<(&'a [u8], IpAddr)>,
+    /// The number of the database whose keys are meant.
+    pub database: u8,
+    /// Whether it is traced.
+    pub tracing: Tracing,
+}
 
 /// What somebody shows who does not come over a client's connection.
 #[derive(Clone, PartialEq, Eq)]
@@ -81,15 +93,9 @@ impl Node {
         user.check(found, arguments).map_err(|denial| denial.error(found.spec))
     }
 
-    /// Takes a request that a part of the server, which has the session `client`, makes for a user at an address. Without
-    /// one it is the server's own, and may do everything. Keys are those of the database with this number.
-    pub fn request_for(
-        &mut self,
-        client: ClientId,
-        whom: Option<(&[u8], IpAddr)>,
-        database: u8,
-        arguments: Arguments<'_>,
-    ) {
+    /// Takes a request that a part of the server, which has the session `client`, makes for somebody.
+    pub fn request_for(&mut self, client: ClientId, asker: Asker<'_>, arguments: Arguments<'_>) {
+        let Asker { whom, database, tracing } = asker;
         let chosen = if database == 0 { Ok(0) } else { self.database_for(whom, database) };
         let user = whom.map(|(name, _)| self.cx.users.find(name).cloned());
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
@@ -102,7 +108,10 @@ impl Node {
         match chosen {
             Ok(number) => {
                 session.database = number;
+                self.cx.spans.set_next(tracing);
                 self.request(client, arguments);
+                // It may have been answered without a trace.
+                self.cx.spans.set_next(Tracing::Drawn);
             }
             Err(error) => self.cx.answer(client, |replies| replies.error(&error)),
         }

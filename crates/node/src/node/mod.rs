@@ -23,7 +23,7 @@ mod settling;
 mod submitting;
 mod unsettled;
 
-pub use clients::{Credentials, NotKnown};
+pub use clients::{Asker, Credentials, NotKnown};
 pub use describe::{GroupDescription, KeyspaceDescription};
 pub use inspection::BoundedMemory;
 pub use recovering::Folder;

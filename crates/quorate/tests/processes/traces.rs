@@ -206,3 +206,35 @@ fn a_collector_with_tls_is_refused_at_the_start() {
     let error = format!("{:#}", config.err().unwrap());
     assert!(error.contains("does not begin with http://"), "{error}");
 }
+
+/// Whoever asks over HTTP may say which span the request is a part of (`traceparent`). That decides, whatever the share.
+#[test]
+fn a_request_over_http_is_part_of_the_trace_that_it_names() {
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let collector = Collector::start();
+    let nodes = cluster(collector.port, [0.0, 1.0, 0.0]);
+    let put = |node: &Server, key: &str, flags: &str| {
+        let head = format!("POST /put HTTP/1.1\r\ntraceparent: 00-{TRACE}-00f067aa0ba902b7-{flags}");
+        let body = format!("{{\"key\": \"{key}\", \"value\": \"v\"}}");
+        assert_eq!(node.http(&head, &body).0, 200);
+    };
+    // It is not traced, though the node traces all that nobody has decided about.
+    put(&nodes[1], "p:1", "00");
+    for node in &nodes {
+        put(node, "p:2", "01");
+    }
+    until("each has a trace, and two came to the leader from elsewhere", || {
+        collector.spans("SET").len() == 3 && collector.spans("serve").len() == 2
+    });
+    for command in collector.spans("SET") {
+        assert_eq!((command.text("traceId"), command.text("parentSpanId")), (TRACE, "00f067aa0ba902b7"));
+        assert_eq!(command.span["kind"], 2);
+    }
+    for serve in collector.spans("serve") {
+        assert_eq!(serve.text("traceId"), TRACE);
+    }
+    let mut client = nodes[1].client();
+    client.ask("GET p:2");
+    until("what comes next is drawn again", || collector.spans("GET").len() == 1);
+    assert_ne!(collector.spans("GET")[0].text("traceId"), TRACE);
+}

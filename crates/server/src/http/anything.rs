@@ -237,10 +237,9 @@ async fn answer_calls(calls: &mut Bridge, host: &mut Host) {
                 Call::LogIn(credentials, wants, sender) => {
                     _ = sender.send(log_in(&credentials, wants.as_ref(), &host.node));
                 }
-                Call::Command { whom, database, arguments, sender, .. } => {
+                Call::Command { asker, arguments, sender, .. } => {
                     let Some(client) = host.node.connect(ClientKind::Internal) else { continue };
-                    let whom = whom.as_ref().map(|whom| (whom.0.as_slice(), whom.1));
-                    host.node.request_for(client, whom, database, arguments.as_arguments());
+                    host.node.request_for(client, asker.of_node(), arguments.as_arguments());
                     let told = (0..TURNS).find_map(|_| {
                         host.turn();
                         host.told(client).filter(|told| !told.is_empty())

@@ -2,7 +2,8 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use node::DATABASES;
+use hyper::HeaderMap;
+use node::{DATABASES, SpanContext, Tracing};
 use serde_json::{Map, Value};
 
 use super::answer::Refusal;
@@ -25,6 +26,29 @@ pub(super) fn database_of(query: Option<&str>) -> Result<Option<u8>, Refusal> {
     number
         .map(Some)
         .ok_or_else(|| Refusal::bad_request(format!("database={{N}}: a number from 0 to {}", DATABASES - 1)))
+}
+
+/// Returns what the header `traceparent` says: whether the sender traces the request, and within which of its spans
+/// (<https://www.w3.org/TR/trace-context/#traceparent-header>). One that cannot be read says nothing.
+pub(super) fn tracing_of(headers: &HeaderMap) -> Tracing {
+    headers.get("traceparent").and_then(|text| tracing_said(text.to_str().ok()?)).unwrap_or_default()
+}
+
+fn tracing_said(text: &str) -> Option<Tracing> {
+    let number = |digits: &str, length: usize| {
+        let are_valid =
+            digits.len() == length && digits.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
+        are_valid.then(|| u128::from_str_radix(digits, 16).ok()).flatten()
+    };
+    let mut parts = text.split('-');
+    let (version, trace) = (number(parts.next()?, 2)?, number(parts.next()?, 32)?);
+    let (span, flags) = (number(parts.next()?, 16)? as u64, number(parts.next()?, 2)?);
+    // Later versions may have more behind these four; 255 is none.
+    let is_read = version < 255 && (version > 0 || parts.next().is_none()) && trace != 0 && span != 0;
+    is_read.then(|| match flags & 1 {
+        0 => Tracing::Never,
+        _ => Tracing::Within(SpanContext { trace, span }),
+    })
 }
 
 /// Returns the lock that a path names.
@@ -121,6 +145,23 @@ mod tests {
         for wrong in ["database=16", "database=", "database=a", "database=3&a"] {
             assert!(database_of(Some(wrong)).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_sender_may_say_which_span_its_request_is_a_part_of() {
+        let (trace, span) = (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x00f0_67aa_0ba9_02b7);
+        let within = Some(Tracing::Within(SpanContext { trace, span }));
+        let said = |text: &str| {
+            tracing_said(&text.replace("IDS", "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"))
+        };
+        assert_eq!(said("00-IDS-01"), within);
+        assert_eq!(said("00-IDS-00"), Some(Tracing::Never));
+        assert_eq!(said("cc-IDS-01-what-the-future-brings"), within);
+        for wrong in ["00-IDS-01-x", "ff-IDS-01", "00-IDS", "00-IDS-1", "0-IDS-01", "", "00-IDS-0G"] {
+            assert_eq!(said(wrong), None, "{wrong}");
+        }
+        assert_eq!(said("00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01"), None, "capitals");
+        assert_eq!(said(&format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32))), None, "no trace");
     }
 
     #[test]

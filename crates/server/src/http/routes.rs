@@ -38,10 +38,10 @@ use wire::resp::ArgumentsBuffer;
 
 use super::access::{Access, require_json};
 use super::answer::{Answer, Refusal, only};
-use super::fields::{bytes_of, database_of, key_of, named, prefix_of};
+use super::fields::{bytes_of, database_of, key_of, named, prefix_of, tracing_of};
 use super::page;
 use super::{Stage, StageOf};
-use crate::bridge::{Call, Caller, NotLetIn, Whom};
+use crate::bridge::{Asker, Call, Caller, NotLetIn};
 use crate::config::Config;
 
 /// How much longer HTTP waits for an answer than the node takes to give up.
@@ -56,9 +56,7 @@ const BODY_UNIT_BYTES: u64 = 4 << 10;
 /// Answers requests for somebody.
 pub(super) struct Routes {
     shared: Arc<Shared>,
-    whom: Whom,
-    /// The database of the keys that the request names.
-    database: u8,
+    asker: Asker,
 }
 
 impl Deref for Routes {
@@ -126,7 +124,7 @@ impl Routes {
             body_units: Semaphore::new(body_units_max as usize),
             body_units_max,
         };
-        Routes { shared: Arc::new(shared), whom: None, database: 0 }
+        Routes { shared: Arc::new(shared), asker: Asker::default() }
     }
 
     /// Answers one request, from a client at this address.
@@ -154,9 +152,10 @@ impl Routes {
             }
             _ => {
                 let user = self.user(from, &path, &request).await?;
-                let (shared, whom) = (Arc::clone(&self.shared), Some(Arc::new((user, from))));
-                let database = database_of(request.uri().query())?;
-                let routes = Routes { shared, whom, database: database.unwrap_or(0) };
+                let database = database_of(request.uri().query())?.unwrap_or(0);
+                let tracing = tracing_of(request.headers());
+                let asker = Asker { whom: Some(Arc::new((user, from))), database, tracing };
+                let routes = Routes { shared: Arc::clone(&self.shared), asker };
                 Arc::new(routes).answer_client(&path, request).await
             }
         }
@@ -335,9 +334,8 @@ impl Routes {
 
     /// Runs a command. An error reply becomes a [`Refusal`].
     pub(super) async fn command(&self, arguments: ArgumentsBuffer) -> Result<Vec<u8>, Refusal> {
-        let (whom, database) = (self.whom.clone(), self.database);
-        let reply =
-            self.ask(|sender| Call::Command { whom, database, arguments, is_alone: false, sender }).await?;
+        let asker = self.asker.clone();
+        let reply = self.ask(|sender| Call::Command { asker, arguments, is_alone: false, sender }).await?;
         match Reply::first(&reply) {
             Reply::Error(text) => Err(Refusal::from_node(text)),
             _ => Ok(reply),
@@ -347,9 +345,8 @@ impl Routes {
     /// Runs a command in a session of its own, which ends with it. If the client goes, so does the session.
     pub(super) async fn command_alone(&self, arguments: ArgumentsBuffer) -> Result<Vec<u8>, Refusal> {
         let mut guard = AbandonOnDrop(Some(&self.caller));
-        let (whom, database) = (self.whom.clone(), self.database);
-        let reply =
-            self.ask(|sender| Call::Command { whom, database, arguments, is_alone: true, sender }).await?;
+        let asker = self.asker.clone();
+        let reply = self.ask(|sender| Call::Command { asker, arguments, is_alone: true, sender }).await?;
         guard.0 = None;
         match Reply::first(&reply) {
             Reply::Error(text) => Err(Refusal::from_node(text)),
@@ -359,12 +356,12 @@ impl Routes {
 
     /// The name of the user who asks.
     pub(super) fn user_name(&self) -> Vec<u8> {
-        self.whom.as_ref().map(|whom| whom.0.clone()).unwrap_or_default()
+        self.asker.whom.as_ref().map(|whom| whom.0.clone()).unwrap_or_default()
     }
 
     /// The same, for this node itself, which may do everything.
     pub(super) fn as_node(&self) -> Routes {
-        Routes { shared: Arc::clone(&self.shared), whom: None, database: 0 }
+        Routes { shared: Arc::clone(&self.shared), asker: Asker::default() }
     }
 
     /// Runs a command that may wait up to `wait` for its answer. The wait ends if the client disconnects.
@@ -375,10 +372,9 @@ impl Routes {
     ) -> Result<Vec<u8>, Refusal> {
         // Dropped with this future, when the connection is gone.
         let mut guard = AbandonOnDrop(Some(&self.caller));
-        let (whom, database) = (self.whom.clone(), self.database);
-        let reply = self
-            .ask_for(wait, |sender| Call::Command { whom, database, arguments, is_alone: false, sender })
-            .await?;
+        let asker = self.asker.clone();
+        let reply =
+            self.ask_for(wait, |sender| Call::Command { asker, arguments, is_alone: false, sender }).await?;
         guard.0 = None;
         match Reply::first(&reply) {
             Reply::Error(text) => Err(Refusal::from_node(text)),
