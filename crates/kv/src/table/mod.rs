@@ -4,11 +4,12 @@
 //! and number, so replicas that apply the same records hold the same keys, values, versions and deadlines. `KEYS` and
 //! `SCAN` return keys in the order of their hashes, which replicas with the same seed share.
 //!
-//! Reading order: `entry` (one key in memory), `partition` and `index` (where entries are stored and how a key is
+//! Reading order: `kind` and `entry` (one key in memory), `partition` and `index` (where entries are stored and how a key is
 //! found), `store` (the few ways in which the table changes), `changes` (who follows them), `effects` and `history` (what is
-//! kept of them for later readers), `order` (numbers as bytes that are in order), then the
-//! commands: `reads`, `scan`, `strings`, `numbers`, `bits`, `sketches`, `common`, `tree`, `collections`, `lists`, `sets`,
-//! `sorted`, `geo`, `streams`, `fields` and `hashes`, `sort`, `expire`, `eviction`, `keys`, `transactions`, `locks`, `queues`, `scripts`
+//! kept of them for later readers), `order` (numbers as bytes that are in order); `tree`, `collections` and `entry_items` (what
+//! lists, sets, sorted sets, hashes and streams consist of, with `members` and `stream_items`), `found` (how commands get at them).
+//! Then the commands: `reads`, `scan`, `strings`, `numbers`, `bits`, `sketches`, `common`, `lists`, `sets`, `sorted_view` and `sorted`,
+//! `geo`, `streams`, `hashes`, `sort`, `expire`, `eviction`, `keys`, `transactions`, `locks`, `queues`, `scripts`
 //! and `interpreter`, `registers`; last `coded` and `spill` (values that are not in the table), `long` (commands that
 //! arrive in parts), `exchange` (which commands are for another database by now), and `snapshot`.
 

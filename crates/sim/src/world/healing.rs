@@ -80,8 +80,11 @@ pub(super) const LOOK_US: u64 = 20 * MS;
 /// A command's timeout, and what its node may add to it.
 const ANSWER_US: u64 = 10 * SECOND;
 
-/// The most rounds of messages that the parts of a long request and of its reply may take.
-const ROUNDS: u64 = 128;
+/// The most parts of a long request and of its reply, one behind the other.
+const PARTS: u64 = 128;
+
+/// The messages that such a part takes, one behind the other: to the leader, to followers and back, and back to the node.
+const MESSAGES: u64 = 4;
 const READY_US: u64 = 30 * SECOND;
 const SERVE_US: u64 = 20 * SECOND;
 
@@ -197,14 +200,14 @@ impl World {
     /// its links, and a few parts are in flight at a time.
     fn parts_us(&self) -> u64 {
         let Scenario { pipeline, nodes, .. } = self.scenario;
-        self.parts_of_us(self.clients.len() as u64 * pipeline / u64::from(nodes))
+        self.parts_of_us((self.clients.len() as u64 * pipeline).div_ceil(u64::from(nodes)))
     }
 
     /// The same for so many requests and replies, one behind the other.
     fn parts_of_us(&self, requests: u64) -> u64 {
         let Scenario { long_command_bytes, latency_us, jitter_us, .. } = self.scenario;
         let is_long = long_command_bytes < node::LONG_COMMAND_BYTES;
-        if is_long { ROUNDS * 2 * (latency_us + jitter_us) * requests } else { 0 }
+        if is_long { PARTS * MESSAGES * (latency_us + jitter_us) * requests } else { 0 }
     }
 
     /// The time by which all requests that are open have their replies, if nothing disturbs that.
