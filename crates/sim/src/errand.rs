@@ -227,6 +227,8 @@ pub(crate) struct Restore {
     /// What it restores: the index of each keyspace, and its keys.
     pub(crate) files: Vec<(u8, Vec<u8>)>,
     requests: Vec<Vec<u8>>,
+    /// Whether all keys can be removed at once, which they are first. Where they cannot, in registers, there are none.
+    empties: bool,
     /// The request that is sent next: 0 empties the cluster, then come the others.
     next: usize,
     /// The requests that are under way, and whether they were carried out as far as that is known.
@@ -237,12 +239,12 @@ pub(crate) struct Restore {
 impl Restore {
     /// # Errors
     /// A file cannot be read.
-    pub(crate) fn new(files: Vec<(u8, Vec<u8>)>) -> Result<Restore, String> {
+    pub(crate) fn new(files: Vec<(u8, Vec<u8>)>, empties: bool) -> Result<Restore, String> {
         let mut requests = Requests::default();
         for (_, file) in &files {
             read(file, &mut requests)?;
         }
-        Ok(Restore { files, requests: requests.0, next: 0, open: Vec::new(), refused: None })
+        Ok(Restore { files, requests: requests.0, empties, next: 0, open: Vec::new(), refused: None })
     }
 
     fn begin(&mut self) {
@@ -257,7 +259,7 @@ impl Restore {
         let mut requests = Vec::new();
         for number in &self.open {
             match number.checked_sub(1) {
-                None => put_request(&[b"FLUSHALL"], &mut requests),
+                None => put_request(&[if self.empties { b"FLUSHALL" } else { b"PING" }], &mut requests),
                 Some(place) => requests.extend_from_slice(&self.requests[place]),
             }
         }

@@ -191,17 +191,21 @@ impl Latencies {
         shorter.map(|(_, count)| count).sum()
     }
 
-    /// Appends the samples of a histogram in Prometheus's text format: `name` ends in `_seconds`, `labels` are not empty.
+    /// Appends the samples of a histogram in Prometheus's text format: `name` ends in `_seconds`.
     /// All histograms have the same buckets, so that they can be added up: each power of two from 64 us to 17 s.
     pub(crate) fn render(&self, name: &str, labels: &str, out: &mut String) {
+        let (comma, all) = match labels {
+            "" => ("", String::new()),
+            _ => (",", format!("{{{labels}}}")),
+        };
         for power in 6..=24 {
             let (end_us, count) = (1_u64 << power, self.below(1 << power));
-            let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{}\"}} {count}", end_us as f64 / 1e6);
+            let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"{}\"}} {count}", end_us as f64 / 1e6);
         }
         let (count, sum) = (self.count(), self.sum_us as f64 / 1e6);
         let _ = write!(
             out,
-            "{name}_bucket{{{labels},le=\"+Inf\"}} {count}\n{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} {count}\n"
+            "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}\n{name}_sum{all} {sum}\n{name}_count{all} {count}\n"
         );
     }
 

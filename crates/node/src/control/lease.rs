@@ -3,6 +3,7 @@
 
 use super::message::Message;
 use super::{Control, Effects, Options};
+use crate::command::statistics::Latencies;
 use protocol::{NodeId, Now};
 use std::collections::VecDeque;
 
@@ -16,6 +17,16 @@ pub(super) struct NodeLease {
     answered: u64,
     /// The last renewals that were sent, with their times.
     sent: VecDeque<(u64, u64)>,
+    pub(super) times: LeaseTimes,
+}
+
+/// How long leases take.
+#[derive(Debug, Default)]
+pub(crate) struct LeaseTimes {
+    /// From each renewal that has made the lease longer to its answer.
+    pub(crate) renewals: Latencies,
+    /// From the end of a lease to the next one.
+    pub(crate) waits: Latencies,
 }
 
 impl Control {
@@ -46,7 +57,13 @@ impl Control {
         out.send(others, &Message::Renew { start, sequence, map_version, answered, durable, releases });
     }
 
-    pub(super) fn renewed(&mut self, sequence: u64, map_version: u64, lasts_us: u64, out: &mut Effects) {
+    pub(super) fn renewed(
+        &mut self,
+        now: Now,
+        (sequence, map_version): (u64, u64),
+        lasts_us: u64,
+        out: &mut Effects,
+    ) {
         let sent = self.lease.sent.iter().find(|(number, _)| *number == sequence);
         if sent.is_some() {
             self.lease.answered = self.lease.answered.max(sequence);
@@ -57,7 +74,12 @@ impl Control {
         };
         let until_us = sent_us + lasts_us.min(self.options.timing.node_lease_ms * 1000);
         if until_us > self.lease.until_us {
-            self.lease.until_us = until_us;
+            self.lease.times.renewals.record(now.monotonic_us.saturating_sub(*sent_us));
+            let ended_us = std::mem::replace(&mut self.lease.until_us, until_us);
+            // The first one was not waited for: there was nothing to lead.
+            if ended_us > 0 && now.monotonic_us > ended_us {
+                self.lease.times.waits.record(now.monotonic_us - ended_us);
+            }
             out.lease_until_us = Some(until_us);
         }
     }

@@ -114,6 +114,7 @@ pub use exchange::Step as ExchangeStep;
 use keeper::Keeper;
 use kv::codec::Malformed;
 use leading::{Leading, Turn};
+pub(crate) use lease::LeaseTimes;
 use lease::NodeLease;
 pub use level::Feature;
 pub use map::{
@@ -383,7 +384,7 @@ impl Control {
             Message::Heard { bytes } => self.positions.take_report(&self.map, from, bytes)?,
             Message::Renewed { sequence, map_version, lasts_us } => {
                 self.leader_heard = from;
-                self.renewed(sequence, map_version, lasts_us, out);
+                self.renewed(now, (sequence, map_version), lasts_us, out);
             }
             Message::Map { bytes } => {
                 let releases = self.options.releases;
@@ -468,7 +469,7 @@ impl Control {
         if self.lead(now, out) {
             self.keep(now, out);
         }
-        self.take_own_message(out);
+        self.take_own_message(now, out);
         if self.is_control_node() && self.positions.is_due(now.monotonic_us) {
             self.keep_positions(now, out);
             let to: Vec<NodeId> =
@@ -557,6 +558,11 @@ impl Control {
     /// Up to where `node`'s log was durable, as far as this node knows. None if this is not a control node.
     pub fn known_durable(&self, node: NodeId) -> Option<u64> {
         self.is_control_node().then(|| self.positions.known(&self.map, node))
+    }
+
+    /// How long this node's leases have taken.
+    pub(crate) fn lease_times(&self) -> &LeaseTimes {
+        &self.lease.times
     }
 
     /// Until when no other node leads the groups that this node leads by its newest map.
@@ -676,11 +682,11 @@ impl Control {
     }
 
     /// Takes the control leader's messages to its own node.
-    fn take_own_message(&mut self, out: &mut Effects) {
+    fn take_own_message(&mut self, now: Now, out: &mut Effects) {
         let here = std::mem::take(&mut self.leading.here);
         if let Some((sequence, map_version, lasts_us)) = here.renewed {
             self.leader_heard = self.options.id;
-            self.renewed(sequence, map_version, lasts_us, out);
+            self.renewed(now, (sequence, map_version), lasts_us, out);
         }
         if let Some(why) = here.refused {
             self.refuse(why, out);

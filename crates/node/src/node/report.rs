@@ -325,6 +325,13 @@ fn time_metrics(node: &Node, out: &mut String) {
     let name = "quorate_keyspace_commit_seconds";
     begin(name, "Time from a write's order by this replica to its outcome, of one write at a time.", out);
     groups().for_each(|(label, group)| group.commits.times.render(name, &label, out));
+    let leases = node.cluster.control().lease_times();
+    let name = "quorate_lease_renewal_seconds";
+    begin(name, "Time from a renewal of this node's lease to its answer.", out);
+    leases.renewals.render(name, "", out);
+    let name = "quorate_lease_wait_seconds";
+    begin(name, "Time from the end of this node's lease to the next one.", out);
+    leases.waits.render(name, "", out);
     let name = "quorate_keyspace_apply_seconds";
     begin(
         name,

@@ -193,6 +193,12 @@ fn histograms_count_commands_and_commits() {
     // One after the other: each of these writes is measured, and no read.
     assert_eq!(server.metric("quorate_keyspace_commit_seconds_count{keyspace=\"default\"}"), 3);
     assert!(server.metric("quorate_keyspace_apply_seconds_count{keyspace=\"default\"}") >= 3);
+    // It is ready, so it has a lease.
+    assert!(server.metric("quorate_lease_renewal_seconds_count") > 0);
+    assert!(
+        server.metric("quorate_lease_wait_seconds_bucket{le=\"+Inf\"}")
+            == server.metric("quorate_lease_wait_seconds_count")
+    );
 }
 
 #[test]

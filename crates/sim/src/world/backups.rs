@@ -101,7 +101,8 @@ impl World {
         if files.is_empty() {
             return None;
         }
-        let restore = Restore::new(files).ok()?;
+        let empties = !self.scenario.spaces.iter().any(|space| space.protocol.has_registers());
+        let restore = Restore::new(files, empties).ok()?;
         let scenario = self.scenario.of_restore();
         let client = Client::restore(Random::new(scenario.seed, stream::CLIENTS), restore);
         let mut world = World::new(scenario, told);

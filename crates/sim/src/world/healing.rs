@@ -196,11 +196,14 @@ impl World {
         self.queue.push(self.now + self.scenario.length_us, Event::Progress);
     }
 
-    /// How much longer clients may have to wait where requests and replies are sent in parts: a node's clients share
-    /// its links, and a few parts are in flight at a time.
+    /// How much longer clients may have to wait where requests and replies are sent in parts: those of a node share its
+    /// links, and a few parts are in flight at a time.
     fn parts_us(&self) -> u64 {
-        let Scenario { pipeline, nodes, .. } = self.scenario;
-        self.parts_of_us((self.clients.len() as u64 * pipeline).div_ceil(u64::from(nodes)))
+        let open = |place: Place| {
+            self.clients.iter().filter(move |client| client.node == place).map(|it| it.open.len())
+        };
+        let most = self.places().map(|place| open(place).sum::<usize>()).max().unwrap_or_default();
+        self.parts_of_us(most as u64)
     }
 
     /// The same for so many requests and replies, one behind the other.

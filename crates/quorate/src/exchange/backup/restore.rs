@@ -1,6 +1,6 @@
 //! Puts a backup into a running cluster, which keeps its own identity: its nodes, its secret, its members.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,9 +17,10 @@ use rdb::file::FileReader;
 use rdb::write::{put_text, tag};
 use rdb::{Kind, payload};
 
+use super::super::export::scanned;
 use super::super::import::Importer;
 use super::super::live::Compare;
-use super::super::{Progress, key_count, select, string_bytes_max};
+use super::super::{Progress, databases, key_count, select, string_bytes_max};
 use super::backups::Backups;
 use super::choose::{self, Chosen, Plan};
 use super::manifest::{Keyspace, Shard};
@@ -161,7 +162,7 @@ impl<'r> Restoring<'r> {
                 args.empty_first,
                 "the cluster has {count} keys: a backup is restored into an empty one; --empty-first removes them"
             );
-            done(client.ask(&[b"FLUSHALL"])?).context("the cluster cannot be emptied")?;
+            empty(&mut client, &map).context("the cluster cannot be emptied")?;
         }
         let shards = || plan.keyspaces.iter().flat_map(|chosen| &chosen.keyspace.shards);
         let all_bytes = shards().map(|shard| shard.keys.sums.bytes).sum();
@@ -390,6 +391,49 @@ impl<'r> Restoring<'r> {
             });
         let own = fitting.max_by_key(|(prefix, _)| prefix.len());
         own.is_some_and(|(_, entry)| entry.keyspace.replication.has_registers())
+    }
+}
+
+/// Removes all keys of a cluster. Database 0 is selected, before and after.
+fn empty(client: &mut Client, map: &ClusterMap) -> Result<()> {
+    let with_registers: BTreeSet<u8> = map
+        .keyspaces
+        .iter()
+        .filter(|(_, entry)| entry.keyspace.replication.has_registers())
+        .map(|(prefix, _)| database_named(prefix.as_bytes()))
+        .collect();
+    if with_registers.is_empty() {
+        return done(client.ask(&[b"FLUSHALL"])?);
+    }
+    for database in databases(client)? {
+        select(client, database)?;
+        match with_registers.contains(&database) {
+            // Registers cannot all be removed at once.
+            true => remove_one_by_one(client)?,
+            false => done(client.ask(&[b"FLUSHDB"])?)?,
+        }
+    }
+    select(client, 0)
+}
+
+/// Removes all keys of the selected database.
+fn remove_one_by_one(client: &mut Client) -> Result<()> {
+    let (mut progress, mut removed, mut cursor) = (Progress::begin(), 0, b"0".to_vec());
+    loop {
+        let (next, keys) = scanned(client.ask(&[b"SCAN", &cursor, b"COUNT", b"1000"])?)?;
+        let mut requests = Vec::new();
+        keys.iter().for_each(|key| put_request(&[b"DEL", key], &mut requests));
+        client.send(&requests)?;
+        for _ in &keys {
+            done(client.reply()?)?;
+        }
+        removed += keys.len() as u64;
+        progress.show(removed, None);
+        cursor = next;
+        if cursor == b"0" {
+            progress.end();
+            return Ok(());
+        }
     }
 }
 
