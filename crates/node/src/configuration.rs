@@ -177,15 +177,5 @@ pub(crate) const PARTS_UNDER_WAY: usize = 4;
 
 /// The length of a part, in bytes.
 pub(crate) fn part_bytes(configuration: &Configuration) -> usize {
-    length_of_parts(configuration.long_command_bytes)
-}
-
-fn length_of_parts(long_command_bytes: usize) -> usize {
-    (long_command_bytes / PARTS).max(1)
-}
-
-/// How often a node waits for parts of a write of so many bytes, if it has no other one on its way. See
-/// [`Configuration::long_command_bytes`].
-pub fn waits_for_parts(bytes: usize, long_command_bytes: usize) -> usize {
-    bytes.div_ceil(length_of_parts(long_command_bytes) * PARTS_UNDER_WAY)
+    (configuration.long_command_bytes / PARTS).max(1)
 }

@@ -75,7 +75,7 @@ mod words;
 
 pub use configuration::{Configuration, DebugCommand, NodeAddress, ProcessFacts, StorageSettings, TlsFacts};
 
-pub use configuration::{LONG_COMMAND_BYTES, waits_for_parts};
+pub use configuration::LONG_COMMAND_BYTES;
 pub use envelope::{fragment_message, payload_words, replica_message};
 pub use guard::AuthGuard;
 pub use keyspace::{DATABASES, Keyspace, database_named};

@@ -148,6 +148,8 @@ impl Scenario {
                 .retain(|kind| kind.collection() != Some(b'x') && !(evicts && *kind == Kind::Transact));
         }
         self.value_bytes = self.value_bytes.max(value_bytes);
+        // Of longer values, too, parts are no more than `draw_long` says.
+        self.long_command_bytes = self.long_command_bytes.max(usize::from(self.value_bytes) / 4);
     }
 
     /// In some clusters there are clients that keep what they read.

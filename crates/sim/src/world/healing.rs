@@ -80,10 +80,10 @@ pub(super) const LOOK_US: u64 = 20 * MS;
 /// A command's timeout, and what its node may add to it.
 const ANSWER_US: u64 = 10 * SECOND;
 
-/// How often a node waits for parts of a long request and of its reply, as far as its value is small, at most.
-const WAITS: u64 = 128;
+/// The most parts of a long request and of its reply, one behind the other.
+const PARTS: u64 = 128;
 
-/// The messages of such a wait, one behind the other: to the leader, to followers and back, and back to the node.
+/// The messages that such a part takes, one behind the other: to the leader, to followers and back, and back to the node.
 const MESSAGES: u64 = 4;
 const READY_US: u64 = 30 * SECOND;
 const SERVE_US: u64 = 20 * SECOND;
@@ -208,12 +208,9 @@ impl World {
 
     /// The same for so many requests and replies, one behind the other.
     fn parts_of_us(&self, requests: u64) -> u64 {
-        let Scenario { long_command_bytes, latency_us, jitter_us, value_bytes, .. } = self.scenario;
-        if long_command_bytes >= node::LONG_COMMAND_BYTES {
-            return 0;
-        }
-        let of_value = node::waits_for_parts(value_bytes.into(), long_command_bytes) as u64;
-        (WAITS + of_value) * MESSAGES * (latency_us + jitter_us) * requests
+        let Scenario { long_command_bytes, latency_us, jitter_us, .. } = self.scenario;
+        let is_long = long_command_bytes < node::LONG_COMMAND_BYTES;
+        if is_long { PARTS * MESSAGES * (latency_us + jitter_us) * requests } else { 0 }
     }
 
     /// The time by which all requests that are open have their replies, if nothing disturbs that.
