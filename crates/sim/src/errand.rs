@@ -73,7 +73,7 @@ impl Errand {
 
 /// A copy of a keyspace and the changes behind it.
 #[derive(Debug)]
-struct Copy {
+struct Copied {
     group: u16,
     version: Version,
     file: Vec<u8>,
@@ -88,7 +88,7 @@ pub(crate) struct Backup {
     /// The index of its keyspace, which has one shard.
     pub(crate) space: u8,
     /// All copies that it has got. What has changed is added to the last one.
-    copies: Vec<Copy>,
+    copies: Vec<Copied>,
     /// The group and the version of the copy that is being sent.
     begun: Option<(u16, Version)>,
     /// Whether the next request is one for a copy, although changes could be read.
@@ -129,7 +129,7 @@ impl Backup {
                 if self.copies.last().is_some_and(|last| last.group == group && last.version > version) {
                     return Err(format!("a copy of version {version} comes after one of a later version"));
                 }
-                self.copies.push(Copy { group, version, file, records: Vec::new(), reached: version });
+                self.copies.push(Copied { group, version, file, records: Vec::new(), reached: version });
                 self.wants_copy = false;
                 Ok(true)
             }
@@ -194,7 +194,7 @@ impl Backup {
     }
 }
 
-impl Copy {
+impl Copied {
     fn state(&self) -> Result<State, String> {
         let mut state = State::default();
         read(&self.file, &mut state)?;

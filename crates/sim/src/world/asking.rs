@@ -311,11 +311,11 @@ impl World {
         let who = &mut self.clients[usize::from(client)];
         who.asked_at = self.now;
         let Some(errand) = &mut who.errand else { return };
-        let (nodes, mut is_done) = (id(who.node), false);
+        let (node, mut is_done) = (id(who.node), false);
         match errand.learn(reply) {
             Ok(is_last) => is_done = is_last,
             Err(words) => {
-                let words = format!("client {client} gets a backup from node {nodes}: {words}");
+                let words = format!("client {client} gets a backup from node {node}: {words}");
                 self.fail(Broken::Safety, words);
             }
         }

@@ -19,7 +19,8 @@ use driver::{Change, Stopped};
 use node::{BoundedMemory, Node};
 use std::io::ErrorKind;
 use wire::frame::{self, Next};
-use wire::resp::{ArgumentsBuffer, client};
+use wire::resp::ArgumentsBuffer;
+use wire::resp::client::Reply as AnyReply;
 
 /// A run heals after this many frames: in some network_faults, nodes repeat the same messages endlessly, and what is found
 /// there is found in shorter runs, too.
@@ -493,13 +494,13 @@ impl World {
             if let Some(mark) = &session.mark {
                 // Nothing follows the mark.
                 let Some(file) = rest.strip_suffix(mark.as_slice()) else { break };
-                replies.push(client::Reply::Bulk(file.to_vec()));
+                replies.push(AnyReply::Bulk(file.to_vec()));
                 (rest, session.mark) = (&[], None);
             }
             let mut behind = rest;
-            match client::Reply::read(&mut behind) {
+            match AnyReply::read(&mut behind) {
                 Ok(reply) => {
-                    session.mark = if let client::Reply::Status(text) = &reply { mark(text) } else { None };
+                    session.mark = if let AnyReply::Status(text) = &reply { mark(text) } else { None };
                     replies.push(reply);
                     rest = behind;
                 }
