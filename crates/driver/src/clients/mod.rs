@@ -17,6 +17,7 @@ mod round;
 use std::io::{Read, Write};
 
 use node::ClientId;
+use protocol::planted::Fault;
 
 use self::connection::{Connection, Standing};
 use self::round::Round;
@@ -182,7 +183,7 @@ impl<S: Socket> Clients<S> {
             if !std::mem::replace(&mut connection.is_listed, true) {
                 self.postponed.push(id);
             }
-        } else if connection.is_read_ahead {
+        } else if connection.is_read_ahead && !turn.planted.has(Fault::ReadAheadOvertaken) {
             // What has been read comes first.
             self.serve_round(turn);
             self.serve(id, turn);

@@ -45,10 +45,11 @@ fn tracing_said(text: &str) -> Option<Tracing> {
     let (span, flags) = (number(parts.next()?, 16)? as u64, number(parts.next()?, 2)?);
     // Later versions may have more behind these four; 255 is none.
     let is_read = version < 255 && (version > 0 || parts.next().is_none()) && trace != 0 && span != 0;
-    is_read.then(|| match flags & 1 {
+    let tracing = match flags & 1 {
         0 => Tracing::Never,
         _ => Tracing::Within(SpanContext { trace, span }),
-    })
+    };
+    is_read.then_some(tracing)
 }
 
 /// Returns the lock that a path names.
