@@ -9,7 +9,7 @@ pub(super) enum Kind {
     Text = 1,
     /// A string that was changed in place.
     Raw = 2,
-    /// Kept as fragments or on the disk: the entry holds a [`Reference`] instead of the value.
+    /// Kept as fragments or on the disk: the entry holds a [`Reference`](crate::Reference) instead of the value.
     Coded = 3,
     /// A list: see [`super::lists`].
     List = 5,
