@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use node::database_named;
 use rdb::file::{FileReader, Item};
 use rdb::{Fault, Form, Kind, Part, Source, payload, value};
@@ -74,17 +74,27 @@ pub trait Sink {
     /// Ends that value.
     fn end_pieces(&mut self, key: &[u8], deadline_ms: Option<u64>, kind: Kind) -> Result<()>;
 
-    /// Takes a library of functions.
-    fn library(&mut self, text: &[u8]) -> Result<()>;
+    /// Takes a library of functions. Files of keys alone have none.
+    ///
+    /// # Errors
+    /// It is not taken.
+    fn library(&mut self, _text: &[u8]) -> Result<()> {
+        bail!("a library of functions is among the keys")
+    }
 
     /// Notes what cannot be taken.
     fn refuse(&mut self, reason: &str, what: &[u8]);
 
     /// Notes a key that had expired.
-    fn expired(&mut self);
+    fn expired(&mut self) {}
 
     /// Hears how many bytes of the file were read.
-    fn reached(&mut self, bytes: u64) -> Result<()>;
+    ///
+    /// # Errors
+    /// What was taken could not be passed on.
+    fn reached(&mut self, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Reads a file to its end.

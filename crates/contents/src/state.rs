@@ -143,18 +143,8 @@ impl Sink for State {
         self.run(&words, BEGINNING_MS)
     }
 
-    fn library(&mut self, _: &[u8]) -> Result<()> {
-        bail!("a library of functions is among the keys")
-    }
-
     fn refuse(&mut self, reason: &str, what: &[u8]) {
         self.refused.get_or_insert_with(|| format!("{reason} ({})", what.escape_ascii()));
-    }
-
-    fn expired(&mut self) {}
-
-    fn reached(&mut self, _: u64) -> Result<()> {
-        Ok(())
     }
 }
 

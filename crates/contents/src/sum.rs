@@ -68,18 +68,8 @@ impl Sink for Sum {
         Ok(())
     }
 
-    fn library(&mut self, _: &[u8]) -> Result<()> {
-        bail!("a library of functions is among the keys")
-    }
-
     fn refuse(&mut self, reason: &str, what: &[u8]) {
         unreachable!("all keys can be taken: {reason} ({})", what.escape_ascii())
-    }
-
-    fn expired(&mut self) {}
-
-    fn reached(&mut self, _: u64) -> Result<()> {
-        Ok(())
     }
 }
 

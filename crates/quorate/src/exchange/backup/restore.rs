@@ -540,10 +540,6 @@ impl Sink for Sampler {
         self.importer.end_pieces(key, deadline_ms, kind)
     }
 
-    fn library(&mut self, _: &[u8]) -> Result<()> {
-        bail!("a library of functions is among the keys")
-    }
-
     fn refuse(&mut self, reason: &str, what: &[u8]) {
         self.importer.refuse(reason, what);
     }
