@@ -28,6 +28,8 @@ pub(crate) struct Recent {
     leaderships: VecDeque<Leadership>,
     /// The leader of each group, as far as known when it was last looked.
     leaders: BTreeMap<u16, NodeId>,
+    /// How many leaderships of each group this node has begun.
+    begun: BTreeMap<u16, u64>,
     looked_us: u64,
 }
 
@@ -81,6 +83,7 @@ impl Recent {
         if looks_at_others {
             self.looked_us = cx.now.monotonic_us;
             self.leaders.retain(|id, _| cx.groups.get(*id).is_some());
+            self.begun.retain(|id, _| cx.groups.get(*id).is_some());
         }
         for (id, group) in cx.groups.iter().filter(|(id, _)| *id != CONTROL_GROUP) {
             let Some(replica) = group.replica.as_ref().filter(|_| group.keyspace.has_leader()) else {
@@ -102,6 +105,7 @@ impl Recent {
                 continue;
             }
             self.leaders.insert(id, own);
+            *self.begun.entry(id).or_default() += 1;
             let silent_ms = cx.peers.get(before).map(|peer| peer.silent_ms(cx.now));
             let leadership = Leadership {
                 unix_ms: cx.now.unix_ms,
@@ -115,6 +119,11 @@ impl Recent {
             };
             push(&mut self.leaderships, LEADERSHIPS, leadership);
         }
+    }
+
+    /// How many leaderships of a group this node has begun.
+    pub(crate) fn begun(&self, group: u16) -> u64 {
+        self.begun.get(&group).copied().unwrap_or(0)
     }
 
     /// `CLUSTER EVENTS`.

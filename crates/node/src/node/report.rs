@@ -429,6 +429,11 @@ fn group_metrics(node: &Node, out: &mut String) {
         let name = format!("quorate_keyspace_{name}_total");
         let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} counter\n{lines}");
     }
+    let name = "quorate_keyspace_leaderships_total";
+    let _ = write!(out, "# HELP {name} Leaderships that this node has begun.\n# TYPE {name} counter\n");
+    for (id, group) in node.cx.groups.iter().filter(|(_, group)| group.keyspace.has_leader()) {
+        let _ = writeln!(out, "{name}{{{}}} {}", label(group), node.recent.begun(id));
+    }
     let name = "quorate_keyspace_lag_seconds";
     let _ = write!(out, "# HELP {name} Follower: since when it has not applied all.\n# TYPE {name} gauge\n");
     for ((_, group), status) in node.cx.groups.iter().zip(&statuses) {

@@ -85,6 +85,14 @@ fn a_change_of_leader_is_among_the_events_of_the_new_one() {
         events.iter().filter(|events| events.contains("\"from\":1,\"to\":")).collect();
     assert_eq!(of_change.len(), 1, "{events:?}");
     assert!(of_change[0].contains("leader in epoch"), "the lines of the log are there, too: {events:?}");
+    let begun = [2, 3].map(|id| {
+        let mut metrics = String::new();
+        cluster.node(id).metrics(&mut metrics);
+        let name = "quorate_keyspace_leaderships_total{keyspace=\"default\"} ";
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name));
+        value.expect("each node has the metric").parse::<u64>().expect("a number")
+    });
+    assert_eq!(begun.iter().sum::<u64>(), 1, "one of them took over: {begun:?}");
 }
 
 #[test]
