@@ -465,6 +465,11 @@ pub(crate) fn internal<'a>(
     arguments: Arguments<'a>,
     scratch: &'a mut Vec<u8>,
 ) -> Option<Sent<'a>> {
+    if let Some(session) = cx.clients.sessions.get_mut(client) {
+        // It counts as no command of the table, and not as the one that the session had before.
+        session.last_command = None;
+        session.internal_name = if arguments.get(0) == Some(b"QUORATE.FETCH") { "GET" } else { "SET" };
+    }
     match internal_command(cx, client, arguments, scratch) {
         Ok(sent) => Some(sent),
         Err(error) => {

@@ -217,6 +217,8 @@ pub(crate) struct Session {
     pub(crate) requests: u64,
     /// The number of its latest command.
     pub(crate) last_command: Option<usize>,
+    /// What the last command of a part of the server amounts to, which is none of the table.
+    pub(crate) internal_name: &'static str,
     pub(crate) no_evict: bool,
     pub(crate) no_touch: bool,
     pub(crate) output: Output,
@@ -294,6 +296,7 @@ impl Session {
             active_us: now_us,
             requests: 0,
             last_command: None,
+            internal_name: "",
             no_evict: false,
             no_touch: false,
             output: Output::default(),
@@ -461,7 +464,7 @@ impl Session {
 
     /// The name of the command that was taken last.
     pub(crate) fn command_name(&self) -> &'static str {
-        self.last_command.and_then(command::by_number).map_or("", |spec| spec.name)
+        self.last_command.and_then(command::by_number).map_or(self.internal_name, |spec| spec.name)
     }
 
     /// Makes a place for the reply of a request that begins now.
