@@ -147,8 +147,6 @@ pub enum Fault {
     RecoveryKeepsVersions,
     /// driver: a buffer lent to the node is given back while it holds the beginning of the next request.
     BufferGivenBackEarly,
-    /// driver: a client that has been read, and whose input the node has not been given, is read once more.
-    ReadAheadOvertaken,
     /// driver: a peer is read although the log is behind.
     PeerReadWhileBehind,
     /// driver: finished work is taken twice.
@@ -176,12 +174,8 @@ impl Fault {
     pub const OF_BACKUPS: [Fault; 1] = [Fault::CopyOfLaterVersion];
 
     /// The faults planted in what drives a node.
-    pub const OF_DRIVERS: [Fault; 4] = [
-        Fault::BufferGivenBackEarly,
-        Fault::ReadAheadOvertaken,
-        Fault::PeerReadWhileBehind,
-        Fault::FinishedTakenTwice,
-    ];
+    pub const OF_DRIVERS: [Fault; 3] =
+        [Fault::BufferGivenBackEarly, Fault::PeerReadWhileBehind, Fault::FinishedTakenTwice];
 }
 
 /// The fault that is planted in a replica, if any.

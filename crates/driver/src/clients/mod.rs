@@ -17,7 +17,6 @@ mod round;
 use std::io::{Read, Write};
 
 use node::ClientId;
-use protocol::planted::Fault;
 
 use self::connection::{Connection, Standing};
 use self::round::Round;
@@ -183,7 +182,7 @@ impl<S: Socket> Clients<S> {
             if !std::mem::replace(&mut connection.is_listed, true) {
                 self.postponed.push(id);
             }
-        } else if connection.is_read_ahead && !turn.planted.has(Fault::ReadAheadOvertaken) {
+        } else if connection.is_read_ahead {
             // What has been read comes first.
             self.serve_round(turn);
             self.serve(id, turn);

@@ -343,11 +343,6 @@ fn a_driver_gives_back_a_lent_buffer_with_a_request_in_it() {
 }
 
 #[test]
-fn a_driver_reads_a_client_again_before_it_has_given_the_node_what_came_first() {
-    find(Fault::ReadAheadOvertaken, Protocol::Consensus, 0);
-}
-
-#[test]
 fn a_driver_reads_peers_though_the_log_is_behind() {
     assert_eq!(find(Fault::PeerReadWhileBehind, Protocol::Consensus, 0), Broken::Backpressure);
 }
