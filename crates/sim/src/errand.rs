@@ -21,8 +21,9 @@ use wire::resp::client::{Reply, put_request};
 /// Requests of a restore that are under way at once.
 const WINDOW: usize = 8;
 
-/// Bytes of changes that are asked for at a time: a few.
+/// Bytes of changes that are asked for at a time: a few, and many in the end.
 const CHANGES_BYTES: &[u8] = b"2000";
+const LAST_CHANGES_BYTES: &[u8] = b"1000000";
 
 /// What such a client has to do.
 #[derive(Debug)]
@@ -109,7 +110,8 @@ impl Backup {
             None => put_request(&[b"KEYSPACE", b"COPY", prefix, b"0"], &mut request),
             Some(copy) => {
                 let from = word(&vec![(copy.group, copy.reached)]);
-                let (from, bytes) = (from.as_bytes(), CHANGES_BYTES);
+                let bytes = if self.goal.is_some() { LAST_CHANGES_BYTES } else { CHANGES_BYTES };
+                let from = from.as_bytes();
                 let words: [&[u8]; 8] =
                     [b"KEYSPACE", b"CHANGES", prefix, b"FROM", from, b"BYTES", bytes, b"TIMES"];
                 put_request(&words, &mut request);
