@@ -41,6 +41,8 @@ fn request(words: &[&[u8]]) -> Vec<u8> {
 }
 
 /// All requests that put the keys of a file into a database, in order.
+///
+/// It is for files that a replica wrote. One with what no cluster takes, such as values of modules, panics.
 #[derive(Debug, Default)]
 pub struct Requests(pub Vec<Vec<u8>>);
 

@@ -15,23 +15,30 @@ use crate::keys::{self, Destination, Rules, Sink};
 /// Keys whose deadline is not behind `expired_ms` do not count, in milliseconds since the Unix epoch.
 ///
 /// # Errors
-/// It is no such file, or is damaged. The error names the place.
+/// It is no such file, or is damaged: the error names the place. Or it has what no cluster takes, such as values of modules.
 pub fn sum(file: impl Read, expired_ms: u64) -> Result<u64> {
     let destinations = BTreeMap::from([(0, Destination::default())]);
     let mut sum = Sum::default();
     let rules = Rules { destinations, expired_ms, string_bytes_max: usize::MAX };
     keys::read(&mut FileReader::new(file)?, &rules, &mut sum)?;
-    Ok(sum.0)
+    match sum.refused {
+        None => Ok(sum.value),
+        Some(what) => bail!("the file has {what}"),
+    }
 }
 
 #[derive(Default)]
-struct Sum(u64);
+struct Sum {
+    value: u64,
+    /// The first thing that does not count because no cluster takes it.
+    refused: Option<String>,
+}
 
 impl Sum {
     fn add(&mut self, parts: &[&[u8]]) {
         let mut bytes = Vec::new();
         parts.iter().for_each(|part| put_text(part, &mut bytes));
-        self.0 = self.0.wrapping_add(kv::digest::digest_of(&bytes));
+        self.value = self.value.wrapping_add(kv::digest::digest_of(&bytes));
     }
 }
 
@@ -69,7 +76,7 @@ impl Sink for Sum {
     }
 
     fn refuse(&mut self, reason: &str, what: &[u8]) {
-        unreachable!("all keys can be taken: {reason} ({})", what.escape_ascii())
+        self.refused.get_or_insert_with(|| format!("{reason} ({})", what.escape_ascii()));
     }
 }
 
@@ -111,5 +118,13 @@ mod tests {
         let file = file(&[("a", "1", None)]);
         assert!(sum(&file[..file.len() - 12], 0).is_err());
         assert!(sum(&b"REDIS"[..], 0).is_err());
+    }
+
+    #[test]
+    fn a_file_with_what_no_cluster_takes_has_none() {
+        // A module's data beside its keys: its number, when it is to be read, and nothing else.
+        let module = [&b"REDIS0012\xf7\x81"[..], &[1; 8], &[2, 1, 0], &[0xff], &[0; 8]].concat();
+        let why = sum(&module[..], 0).unwrap_err().to_string();
+        assert!(why.contains("what a module wrote beside its keys"), "{why}");
     }
 }

@@ -84,8 +84,23 @@ impl World {
     }
 
     /// The cluster into which the backups are restored, as they were at moments that the seed chooses; `None` if there are none
-    /// that fit.
-    pub(crate) fn restored(&self, told: bool) -> Option<World> {
+    /// that fit, or one cannot be read, with which the run fails.
+    pub(crate) fn restored(&mut self, told: bool) -> Option<World> {
+        let restore = match self.restore() {
+            Ok(restore) => restore?,
+            Err(words) => {
+                self.fail(Broken::Safety, format!("a backup cannot be restored: {words}"));
+                return None;
+            }
+        };
+        let scenario = self.scenario.of_restore();
+        let client = Client::restore(Random::new(scenario.seed, stream::CLIENTS), restore);
+        let mut world = World::new(scenario, told);
+        world.clients.push(client);
+        Some(world)
+    }
+
+    fn restore(&self) -> Result<Option<Restore>, String> {
         let mut random = Random::new(self.scenario.seed, stream::RESTORED);
         let mut files = Vec::new();
         for backup in self.backups() {
@@ -95,19 +110,13 @@ impl World {
                 continue;
             }
             let percent = random.pick(&[100, 100, 50, 0]);
-            // They were compared.
-            files.extend(backup.at(percent).ok().flatten().map(|file| (backup.space, file)));
+            files.extend(backup.at(percent)?.map(|file| (backup.space, file)));
         }
         if files.is_empty() {
-            return None;
+            return Ok(None);
         }
         let empties = !self.scenario.spaces.iter().any(|space| space.protocol.has_registers());
-        let restore = Restore::new(files, empties).ok()?;
-        let scenario = self.scenario.of_restore();
-        let client = Client::restore(Random::new(scenario.seed, stream::CLIENTS), restore);
-        let mut world = World::new(scenario, told);
-        world.clients.push(client);
-        Some(world)
+        Restore::new(files, empties).map(Some)
     }
 
     /// Checks that each replica holds what was restored, as far as it has not expired.
@@ -125,14 +134,20 @@ impl World {
         let expired_ms = clocks.max().unwrap_or_default() + SECOND / 1000;
         for (space, file) in files {
             let prefix = self.scenario.spaces[usize::from(space)].keyspace.prefix.clone();
-            let expected = sum(&file[..], expired_ms).ok();
+            let expected = sum(&file[..], expired_ms).expect("it was read when the restore began");
+            let mut compared = 0;
             for place in 0..self.scenario.nodes {
                 let Some(process) = &mut self.hosts[usize::from(place as Place)].process else { continue };
                 let Some(keys) = process.node.keys_held(&prefix) else { continue };
-                if sum(&keys[..], expired_ms).ok() != expected {
+                compared += 1;
+                if !sum(&keys[..], expired_ms).is_ok_and(|held| held == expected) {
                     let words = format!("node {} does not hold what was restored of '{prefix}'", id(place));
                     return self.fail(Broken::Safety, words);
                 }
+            }
+            if compared == 0 {
+                let words = format!("no node has a replica of '{prefix}', which was restored");
+                return self.fail(Broken::Liveness, words);
             }
         }
         self.counts.add(Class::Restored);
