@@ -404,7 +404,7 @@ fn module_named(from: &Place, path: &[String], modules: &BTreeMap<Place, String>
 
 /// A circle of modules that lie side by side, if there is one.
 fn circle(imports: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
-    // Whoever imports nothing that is left is in no circle.
+    // A module that imports none of those left is in no circle.
     let mut left: BTreeSet<&String> = imports.keys().collect();
     while let Some(free) =
         left.iter().copied().find(|name| imports[*name].iter().all(|it| !left.contains(it)))

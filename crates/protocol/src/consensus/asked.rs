@@ -23,6 +23,6 @@ pub(super) enum Standing {
     MayNotAppend,
     /// That one leads.
     Follows(NodeId),
-    /// Nobody is known to lead.
+    /// No leader is known.
     Nobody,
 }

@@ -149,7 +149,7 @@ fn the_nodes_of_the_compose_file_can_start() {
     assert_eq!(found.iter().map(|config| config.node).collect::<Vec<_>>(), [1, 2, 3]);
     for config in &found {
         assert_eq!((&config.nodes, &config.cluster), (&found[0].nodes, &found[0].cluster));
-        // Else nobody could replace a node.
+        // Otherwise no node could be replaced.
         assert!(config.operator_password.is_some());
         // The image's volume is there.
         assert_eq!(config.data, Path::new("/data"));

@@ -127,12 +127,12 @@ impl Objects {
         names
     }
 
-    /// What is said of the pods with nodes.
+    /// The description of the pods that run nodes.
     fn pods(&self) -> &Value {
         &self.get("StatefulSet", "shop-quorate")["spec"]["template"]
     }
 
-    /// What is said of the pods that make backups.
+    /// The description of the pods that make backups.
     fn backups(&self) -> &Value {
         &self.get("CronJob", "shop-quorate-backup")["spec"]["jobTemplate"]["spec"]["template"]
     }
