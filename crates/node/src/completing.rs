@@ -20,7 +20,7 @@
 //! puts in what is there, and supplies a write whose values are there, in part or all. References to fragments go on to
 //! the node that the client is connected to, which fetches them: the leader's link is not for that.
 //!
-//! A value on the disk that cannot be read is damaged. Fragments may be gone because the value was overwritten long ago,
+//! A value on the disk that cannot be read is damaged, and is fetched from another replica (`values/mending.rs`). Fragments may be gone because the value was overwritten long ago,
 //! or because its replicas have restarted since: then the group is asked again, a later read within the same command.
 
 use crate::coding::Coding;
@@ -29,9 +29,9 @@ use crate::origin::{Asked, HOPS_MAX, Origin};
 use crate::session::ClientId;
 use crate::slab::{Handle, Slab};
 use crate::unfinished::{only_value, put_in, take_apart};
-use crate::values::Values;
+use crate::values::{Found, Values};
 use kv::codec::Reader;
-use kv::{Command, Reference, ReplyBuffer, SharedBytes, Supplied};
+use kv::{Command, Reference, Reply, ReplyBuffer, SharedBytes, Supplied, ValueRef, View};
 use protocol::coded::StoredPiece;
 use protocol::{NodeId, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
@@ -147,6 +147,8 @@ impl Lacking {
 enum Waiter {
     /// A reply or a write.
     Lacking(Handle),
+    /// The reply to a node whose own copy of the value is damaged.
+    Peer(Handle),
     /// A node that asked for this piece of a fragment, which is on the disk here. It may be this node.
     Piece(NodeId, StoredPiece),
 }
@@ -251,7 +253,7 @@ impl Completing {
     ) {
         for waiter in self.waiting.remove(&(group, reference)).unwrap_or_default() {
             let handle = match waiter {
-                Waiter::Lacking(handle) => handle,
+                Waiter::Lacking(handle) | Waiter::Peer(handle) => handle,
                 Waiter::Piece(to, piece) => {
                     piece_read(cx, coding, group, to, &piece, value);
                     continue;
@@ -289,14 +291,66 @@ impl Completing {
         }
     }
 
+    /// Reads a value for a node whose own copy is damaged.
+    pub(crate) fn read_for_peer(
+        &mut self,
+        cx: &mut Context,
+        values: &mut Values,
+        ticket: Ticket,
+        group: u16,
+        reference: Reference,
+    ) {
+        let value = match values.look_up_for_peer(cx, group, &reference) {
+            Found::Here(value) => Some(value),
+            Found::Awaited => None,
+            Found::Missing => {
+                let own = cx.configuration.node;
+                let error = format!("DAMAGED node {own} does not have that value");
+                return cx.complete_with_error(ticket, group, Outcome::Refused, &error);
+            }
+        };
+        let mut element = ReplyBuffer::new();
+        element.push(Reply::Reference(&ValueRef { reference, view: View::Whole }.encoded()));
+        let (begun_us, is_whole) = (cx.now.monotonic_us, value.is_some());
+        let deadline_us = begun_us + cx.configuration.command_timeout_ms * 1000;
+        let handle = self.lacking.insert(|_| Lacking {
+            ticket,
+            group,
+            result: Outcome::Done { version: 0, offset: 0 },
+            command: Vec::new(),
+            what: What::Read(element.take()),
+            values: BTreeMap::from([(reference, value)]),
+            begun_us,
+            deadline_us,
+            asks_at_us: None,
+        });
+        if is_whole {
+            return cx.call(Call::Supply(handle));
+        }
+        self.waiting.entry((group, reference)).or_default().push(Waiter::Peer(handle));
+        self.wake_at(deadline_us);
+    }
+
+    /// Answers the nodes that have asked for a value which is damaged here, too. Others wait until it is mended.
+    pub(crate) fn refuse_peers(&mut self, cx: &mut Context, group: u16, reference: Reference) {
+        let Some(waiters) = self.waiting.get_mut(&(group, reference)) else { return };
+        let peers: Vec<Waiter> =
+            waiters.extract_if(.., |waiter| matches!(waiter, Waiter::Peer(_))).collect();
+        for waiter in peers {
+            if let Waiter::Peer(handle) = waiter {
+                self.value_is_gone(cx, handle, reference);
+            }
+        }
+    }
+
     fn value_is_gone(&mut self, cx: &mut Context, handle: Handle, reference: Reference) {
         let Some(lacking) = self.lacking.get_mut(handle) else { return };
         if reference.is_spilled() {
             let own = cx.configuration.node;
             let (version, folder) = (reference.id.coordinator.life, "values");
             let error = format!(
-                "DAMAGED a value of version {version} cannot be read from the folder '{folder}' of node {own}; nothing was \
-                 done, and other replicas may have it"
+                "DAMAGED a value of version {version} cannot be read from the folder '{folder}' of node {own}, and no other \
+                 replica that can be reached has it; nothing was done"
             );
             return self.end(cx, handle, &error);
         }

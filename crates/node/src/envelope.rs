@@ -7,7 +7,7 @@ use crate::control::GroupId;
 use crate::spans::SpanContext;
 use kv::codec::{Malformed, Reader, Writer};
 use kv::locks::LockNotification;
-use kv::{Command, Version};
+use kv::{Command, Reference, Version};
 use protocol::{NodeId, Request, Result as Outcome};
 use wire::resp::reply::element_end;
 
@@ -33,6 +33,7 @@ const LISTENERS: u8 = 19;
 const ASKED: u8 = 20;
 const ANSWERED: u8 = 21;
 const TRACED: u8 = 22;
+const VALUE_ASKED: u8 = 23;
 
 /// No deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -48,6 +49,9 @@ pub(crate) enum Envelope<'a> {
     Traced { id: u64, context: SpanContext },
     /// Outcomes of the receiver's requests.
     Outcomes(&'a [u8]),
+    /// Asks for a value on the receiver's disk, which the sender cannot read from its own. The outcome is that of a
+    /// forwarded request of this number. Since release 2.
+    ValueAsked { id: u64, group: u16, reference: Reference },
     /// A message about fragments of a group's values: see [`protocol::coded`].
     Fragments { group: u16, message: &'a [u8] },
     /// The receiver sent a request for a group to the wrong node: `leader` leads it, as far as the sender knows.
@@ -104,6 +108,11 @@ impl<'a> Envelope<'a> {
             FRAGMENTS => Envelope::Fragments { group: reader.u16()?, message: reader.rest() },
             REQUESTS => Envelope::Requests(reader.rest()),
             OUTCOMES => Envelope::Outcomes(reader.rest()),
+            VALUE_ASKED => Envelope::ValueAsked {
+                id: reader.u64()?,
+                group: reader.u16()?,
+                reference: Reference::decode(reader.rest())?,
+            },
             TRACED => {
                 let (id, high, low) = (reader.u64()?, reader.u64()?, reader.u64()?);
                 let trace = u128::from(high) << 64 | u128::from(low);
@@ -165,6 +174,12 @@ impl<'a> Envelope<'a> {
             Envelope::Outcomes(items) => {
                 out.put_u8(OUTCOMES);
                 out.extend_from_slice(items);
+            }
+            Envelope::ValueAsked { id, group, reference } => {
+                out.put_u8(VALUE_ASKED);
+                out.put_u64(*id);
+                out.put_u16(*group);
+                out.extend_from_slice(&reference.encoded());
             }
             Envelope::Traced { id, context: SpanContext { trace, span } } => {
                 out.put_u8(TRACED);

@@ -27,6 +27,8 @@ pub(crate) enum Origin {
     Changes,
     /// A step of a `MOVE`: the sequence is the move's number.
     Move,
+    /// A value that another node is asked for, since it is damaged here: the sequence is the fetch's number.
+    Value,
     /// A request of this node itself, which it tries again if it has to: nothing waits for the outcome.
     Nobody,
 }
@@ -42,11 +44,12 @@ const WAIT: u64 = 4;
 const LONG_PART: u64 = 5;
 const FRESHNESS: u64 = 6;
 const NOBODY: u64 = 7;
-/// The rest of the tickets of an eviction, of a question for changes, and of a move, whose kind is [`NOBODY`]: three bits
-/// name no more kinds.
+/// The rest of the tickets of an eviction, of a question for changes, of a move and of a value, whose kind is [`NOBODY`]:
+/// three bits name no more kinds.
 const EVICTION: u64 = 1;
 const CHANGES: u64 = 2;
 const MOVE: u64 = 3;
+const VALUE: u64 = 4;
 
 impl Origin {
     #[inline]
@@ -63,6 +66,7 @@ impl Origin {
             NOBODY if rest == EVICTION => Origin::Eviction,
             NOBODY if rest == CHANGES => Origin::Changes,
             NOBODY if rest == MOVE => Origin::Move,
+            NOBODY if rest == VALUE => Origin::Value,
             _ => Origin::Nobody,
         }
     }
@@ -81,6 +85,7 @@ impl Origin {
             Origin::Eviction => (NOBODY, EVICTION),
             Origin::Changes => (NOBODY, CHANGES),
             Origin::Move => (NOBODY, MOVE),
+            Origin::Value => (NOBODY, VALUE),
             Origin::Nobody => (NOBODY, 0),
         };
         Ticket { client: kind << KIND_SHIFT | rest, sequence }
@@ -125,6 +130,7 @@ mod tests {
             Origin::Eviction,
             Origin::Changes,
             Origin::Move,
+            Origin::Value,
             Origin::Nobody,
         ] {
             assert_eq!(Origin::of(origin.ticket(7)), origin);

@@ -119,6 +119,10 @@ pub enum Fault {
     CheckpointBeforeValues,
     /// `storage = disk`: a value is removed as soon as no key refers to it, though the last checkpoint does.
     ValueRemovedEarly,
+    /// `storage = disk`: the digest of a value that was read, or fetched, is not compared.
+    DamagedValueBelieved,
+    /// `storage = disk`: a value that is damaged here is not fetched from another replica.
+    DamagedValueNotFetched,
     /// consensus: checkpoints and snapshots of the table omit the gathered parts of long commands.
     PartsNotInSnapshot,
     /// A node uses its own wall clock, however far it is from the others'.
@@ -172,6 +176,9 @@ impl Fault {
 
     /// The faults planted in what backups are made of.
     pub const OF_BACKUPS: [Fault; 1] = [Fault::CopyOfLaterVersion];
+
+    /// The faults planted in what happens to values that are damaged.
+    pub const OF_DAMAGE: [Fault; 2] = [Fault::DamagedValueBelieved, Fault::DamagedValueNotFetched];
 
     /// The faults planted in what drives a node.
     pub const OF_DRIVERS: [Fault; 3] =

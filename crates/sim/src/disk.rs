@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 use storage::simulated::{SimulatedDisk, Survivors};
 use storage::simulated_values::SimulatedValues;
 use storage::work::Lane;
-use storage::{DiskError, Step, ValueWork, Work};
+use std::sync::Arc;
+use storage::{DiskError, Step, ValueName, ValueWork, Work};
 
 /// Lanes of a log.
 const LANES: usize = 2;
@@ -52,6 +53,8 @@ pub(crate) struct MachineDisk {
     pub(crate) files: SimulatedDisk,
     /// Large values.
     pub(crate) values: SimulatedValues,
+    /// What has changed of them without notice, as it was then.
+    rotten: Vec<(ValueName, Arc<Vec<u8>>)>,
     /// A copy of the disk at an earlier time.
     pub(crate) copy: Option<(SimulatedDisk, SimulatedValues)>,
     random: Random,
@@ -71,6 +74,7 @@ impl MachineDisk {
         MachineDisk {
             files: SimulatedDisk::new(random.draw()),
             values: SimulatedValues::default(),
+            rotten: Vec::new(),
             copy: None,
             random,
             lanes: Default::default(),
@@ -85,6 +89,7 @@ impl MachineDisk {
     pub(crate) fn replace(&mut self) {
         self.files = SimulatedDisk::new(self.random.draw());
         self.values = SimulatedValues::default();
+        self.rotten.clear();
     }
 
     /// Cuts the machine's power.
@@ -98,6 +103,25 @@ impl MachineDisk {
     /// Restores the disk to an earlier copy.
     pub(crate) fn roll_back(&mut self, (files, values): (SimulatedDisk, SimulatedValues)) {
         (self.files, self.values) = (files, values);
+        self.rotten.clear();
+    }
+
+    /// Changes a value without notice.
+    pub(crate) fn rot_value(&mut self, name: ValueName, place: usize) {
+        if self.values.rot_value(&name, place)
+            && let Some(now) = self.values.value(&name)
+        {
+            self.rotten.retain(|(other, _)| *other != name);
+            self.rotten.push((name, Arc::clone(now)));
+        }
+    }
+
+    /// How many values have changed without notice, and how many of these are whole again.
+    pub(crate) fn rotten_and_mended(&self) -> (usize, usize) {
+        let is_rotten = |name: &ValueName, then| self.values.value(name) == Some(then);
+        let rotten = self.rotten.iter().filter(|(name, then)| is_rotten(name, then)).count();
+        let here = self.rotten.iter().filter(|(name, _)| self.values.value(name).is_some()).count();
+        (rotten, here - rotten)
     }
 
     /// Leaves room for `room` more bytes.

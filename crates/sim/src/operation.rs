@@ -504,11 +504,12 @@ pub(crate) enum Reply {
 
 /// The first words of errors that mean a refusal. Every code that a node may send to a simulated client is here; any
 /// other is a failure.
-const REFUSALS: [&str; 14] = [
+const REFUSALS: [&str; 15] = [
     "OOM",
     "EXECABORT",
     "NOREPLICAS",
     "NOSPACE",
+    "DAMAGED",
     "LOCKED",
     "LOADING",
     "CLUSTERDOWN",

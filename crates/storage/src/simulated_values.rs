@@ -56,12 +56,23 @@ impl SimulatedValues {
         (self.capacity, self.refusal) = (None, None);
     }
 
+    /// Returns the value of that name, if there is one.
+    pub fn value(&self, name: &ValueName) -> Option<&Arc<Vec<u8>>> {
+        self.seen.get(name)
+    }
+
     /// Corrupts a byte of a value without reporting it. Returns false if there is none.
     pub fn rot(&mut self, place: u64) -> bool {
         let count = self.seen.len().max(1) as u64;
-        let Some(value) = self.seen.values_mut().nth((place % count) as usize) else { return false };
+        let name = self.seen.keys().nth((place % count) as usize).copied();
+        name.is_some_and(|name| self.rot_value(&name, (place >> 16) as usize))
+    }
+
+    /// Corrupts the byte of a value at `place`, counted in a ring. Returns false if there is none.
+    pub fn rot_value(&mut self, name: &ValueName, place: usize) -> bool {
+        let Some(value) = self.seen.get_mut(name) else { return false };
         let mut bytes = value.to_vec();
-        let at = (place >> 16) as usize % bytes.len().max(1);
+        let at = place % bytes.len().max(1);
         let Some(byte) = bytes.get_mut(at) else { return false };
         *byte ^= 1;
         *value = Arc::new(bytes);

@@ -135,6 +135,10 @@ pub(crate) enum Call {
     GiveValue { group: u16, reference: Reference, value: Option<SharedBytes> },
     /// Gives a value to the replies and writes that wait for it; `None`: it cannot be had.
     TakeValue { group: u16, reference: Reference, value: Option<SharedBytes> },
+    /// Answers the nodes that have asked for a value on the disk, which is damaged here.
+    RefuseValue { group: u16, reference: Reference },
+    /// Asks a node for a value on its disk: the fetch of this number.
+    FetchValue { number: u64, to: NodeId, group: u16, reference: Reference },
     /// Submits a write again whose values are here.
     Supply(Handle),
     /// Handles a message about fragments that this node has sent to itself.

@@ -12,7 +12,7 @@ use crate::groups::{Group, UnderWay};
 use crate::origin::Origin;
 use crate::replica::Replica;
 use crate::slab::{Handle, Slab};
-use kv::Version;
+use kv::{Reference, Version};
 use kv::codec::Reader;
 use protocol::{NodeId, Request, Result as Outcome, Ticket};
 use std::ops::Range;
@@ -143,26 +143,24 @@ impl Forwarding {
             self.bytes.count += 1;
             self.bytes.count
         });
-        let entry = self.entries.insert(|_| Forwarded {
-            ticket,
-            group,
-            to,
-            is_write,
-            deadline_us,
-            follows,
-            seen,
-            number,
-            leadership,
-            position,
-            doubt: None,
-            request: 0..0,
-            arrived: Vec::new(),
-        });
-        let under_way = &mut cx.groups[group].under_way;
-        match under_way.iter_mut().find(|it| (it.at, it.leadership) == (to, leadership)) {
-            Some(it) => it.count += 1,
-            None => under_way.push(UnderWay { at: to, leadership, count: 1 }),
-        }
+        let entry = self.insert_forward(
+            cx,
+            Forwarded {
+                ticket,
+                group,
+                to,
+                is_write,
+                deadline_us,
+                follows,
+                seen,
+                number,
+                leadership,
+                position,
+                doubt: None,
+                request: 0..0,
+                arrived: Vec::new(),
+            },
+        );
         let remaining_ms = match deadline_us {
             u64::MAX => NO_DEADLINE_MS,
             _ => {
@@ -195,6 +193,53 @@ impl Forwarding {
             entry.request = start..self.bytes.bytes.len();
         }
         peer.flush_if_large();
+    }
+
+    /// Asks another node for a value on its disk, for the fetch of this number. It is asked once: what cannot be sent, or is
+    /// not answered, ends with an error.
+    pub(crate) fn ask_for_value(
+        &mut self,
+        cx: &mut Context,
+        to: NodeId,
+        number: u64,
+        group: u16,
+        reference: Reference,
+    ) {
+        let ticket = Origin::Value.ticket(number);
+        if cx.groups.get(group).is_none() || !cx.peers.is_up(to) {
+            let error = "CLUSTERDOWN no replica can be asked for a value; nothing was done";
+            return cx.complete_with_error(ticket, group, Outcome::Refused, error);
+        }
+        self.bytes.count += 1;
+        let entry = self.insert_forward(
+            cx,
+            Forwarded {
+                ticket,
+                group,
+                to,
+                is_write: false,
+                deadline_us: cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000,
+                follows: false,
+                seen: 0,
+                number: self.bytes.count,
+                leadership: 0,
+                position: 0,
+                doubt: None,
+                request: 0..0,
+                arrived: Vec::new(),
+            },
+        );
+        cx.peers[to].send(&Envelope::ValueAsked { id: entry.to_bits(), group, reference });
+    }
+
+    fn insert_forward(&mut self, cx: &mut Context, forwarded: Forwarded) -> Handle {
+        let Forwarded { group, to, leadership, .. } = forwarded;
+        let under_way = &mut cx.groups[group].under_way;
+        match under_way.iter_mut().find(|it| (it.at, it.leadership) == (to, leadership)) {
+            Some(it) => it.count += 1,
+            None => under_way.push(UnderWay { at: to, leadership, count: 1 }),
+        }
+        self.entries.insert(|_| forwarded)
     }
 
     /// The leadership of a node that a client's request is meant for, and how far this node's replica has got in it.

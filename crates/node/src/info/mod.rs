@@ -154,6 +154,7 @@ fn values(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("values_stored", counters.stored);
     fields.put("values_removed", counters.removed);
     fields.put("values_damaged", counters.damaged);
+    fields.put("values_mended", counters.mended);
 }
 
 fn server(facts: &Facts, fields: &mut Fields<'_>) {

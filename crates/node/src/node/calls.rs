@@ -73,6 +73,12 @@ impl Node {
                     let Node { cx, completing, coding, .. } = self;
                     completing.take_value(cx, coding, group, reference, value.as_ref());
                 }
+                Call::RefuseValue { group, reference } => {
+                    self.completing.refuse_peers(&mut self.cx, group, reference);
+                }
+                Call::FetchValue { number, to, group, reference } => {
+                    self.forwarding.ask_for_value(&mut self.cx, to, number, group, reference);
+                }
                 Call::Supply(handle) => self.supply(handle),
                 Call::KeepPiece { group, piece } => {
                     self.keep_piece(group, self.cx.configuration.node, piece);

@@ -133,6 +133,11 @@ impl Node {
             Envelope::Asked { id, words } => self.answer_node(from, id, words)?,
             Envelope::Answered { id, reply } => self.asking.answered(&mut self.cx, from, id, reply)?,
             Envelope::Traced { id, context } => self.cx.spans.announced(self.cx.now, from, id, context),
+            Envelope::ValueAsked { id, group, reference } => {
+                let ticket = Origin::Peer(from, peer.link()).ticket(id);
+                let Node { cx, completing, values, .. } = self;
+                completing.read_for_peer(cx, values, ticket, group, reference);
+            }
             Envelope::Requests(items) => self.forwarded_requests(from, items)?,
             Envelope::Outcomes(items) => {
                 let mut reader = Reader::new(items);

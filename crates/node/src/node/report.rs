@@ -264,6 +264,12 @@ pub(super) fn metrics(node: &Node, out: &mut String) {
     single("values_cache_hits_total", "counter", "Values that were in memory.", counters.hits);
     single("values_cache_misses_total", "counter", "Values that were read from the disk.", counters.misses);
     single("values_damaged_total", "counter", "Values that could not be read.", counters.damaged);
+    single(
+        "values_mended_total",
+        "counter",
+        "Values that could not be read and were fetched from another replica.",
+        counters.mended,
+    );
     node.coding.coding_metrics(out);
     let _ = write!(
         out,

@@ -265,6 +265,7 @@ impl Node {
             Origin::Changes => {
                 self.following.readers.answered(&mut self.cx, ticket.sequence, result, reply);
             }
+            Origin::Value => self.values.fetched(&mut self.cx, ticket.sequence, reply),
             Origin::Move => self.moves.answered(&mut self.cx, ticket.sequence, result, reply),
             Origin::Wait => self.waits.answered(&mut self.cx, ticket.sequence, result, reply),
             Origin::LongPart => self.long.part_answered(&mut self.cx, ticket.sequence, result, reply),

@@ -17,9 +17,10 @@
 //! start can restore.
 //!
 //! Reads and writes of the store run beside the loop ([`storage::ValueWork`]). What needs a value asks
-//! [`Values::look_up`], and snapshot transfers to other replicas are supplied by [`Values::look_up_for_copies`]. The
-//! work at a start is in `sweep`.
+//! [`Values::look_up`], and snapshot transfers to other replicas are supplied by [`Values::look_up_for_copies`]. A value
+//! that is damaged is fetched from another replica (`mending`). The work at a start is in `sweep`.
 
+mod mending;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -31,7 +32,10 @@ use crate::groups::Group;
 use crate::journal::News;
 use crate::log::{Level, Line};
 use kv::table::Spilled;
-use kv::{Reference, SharedBytes};
+use kv::Reference;
+use mending::Lookup;
+pub(crate) use mending::Found;
+use protocol::NodeId;
 use protocol::SpilledValues;
 use protocol::planted::{Fault, Planted};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -64,8 +68,9 @@ pub(crate) struct ValueCounters {
     pub(crate) misses: u64,
     pub(crate) stored: u64,
     pub(crate) removed: u64,
-    /// Values that differed from what had been stored, or were gone.
+    /// Values that differed from what had been stored, or were gone, and those of them that another replica had.
     pub(crate) damaged: u64,
+    pub(crate) mended: u64,
 }
 
 /// What a checkpoint waits for, and what is removed when it counts.
@@ -110,9 +115,12 @@ pub(crate) struct Values {
     /// Values to remove, unless something refers to them again.
     removals: VecDeque<(u16, Reference)>,
     cache: Cache<ValueName, Value>,
-    /// Values that are being read, and those of them for which snapshot transfers wait.
-    lookups: BTreeSet<ValueName>,
+    /// Values that are being read or fetched, and those of them for which snapshot transfers wait.
+    lookups: BTreeMap<ValueName, Lookup>,
     for_copies: BTreeSet<ValueName>,
+    /// By number, the values that other nodes were asked for, and whom.
+    fetches: BTreeMap<u64, (ValueName, NodeId)>,
+    fetch_count: u64,
     stopped: Option<String>,
     planted: Planted,
     pub(crate) counters: ValueCounters,
@@ -164,8 +172,10 @@ impl Values {
             doomed: BTreeMap::new(),
             removals: leftovers.into(),
             cache: Cache::new(settings.cache_bytes),
-            lookups: BTreeSet::new(),
+            lookups: BTreeMap::new(),
             for_copies: BTreeSet::new(),
+            fetches: BTreeMap::new(),
+            fetch_count: 0,
             stopped: None,
             planted,
             counters: ValueCounters::default(),
@@ -356,6 +366,21 @@ impl Values {
         true
     }
 
+    /// Whether a replica here refers to a value, or one may to which a start comes back.
+    fn is_needed(&self, cx: &Context, group: u16, reference: &Reference) -> bool {
+        let replica = cx.groups.get(group).and_then(|group| group.replica.as_ref());
+        let values = replica.and_then(|replica| replica.spilled_values());
+        values.is_some_and(|values| values.refers_to(reference)) || self.is_released(group, reference)
+    }
+
+    /// Whether what a reference names is a piece of a fragment here.
+    fn is_piece(&self, cx: &Context, group: u16, reference: &Reference) -> bool {
+        let replica = cx.groups.get(group).and_then(|group| group.replica.as_ref());
+        replica
+            .and_then(|replica| replica.fragments())
+            .is_some_and(|fragments| fragments.stores(reference))
+    }
+
     fn next_removal(&mut self, cx: &mut Context) -> Option<ValueWork> {
         // A snapshot transfer shows the table as it was: it may refer to values that the table has released since.
         let sends_snapshots = |group: &Group| {
@@ -368,16 +393,12 @@ impl Values {
         let mut names = Vec::new();
         for _ in 0..self.removals.len().min(REMOVED_VALUES) {
             let Some((group, reference)) = self.removals.pop_front() else { break };
-            let replica = cx.groups.get(group).and_then(|group| group.replica.as_ref());
-            let values = replica.and_then(|replica| replica.spilled_values());
             // It may have been spilled again, for example by a snapshot transfer.
-            if values.is_some_and(|values| values.refers_to(&reference))
-                || self.is_released(group, &reference)
-            {
+            if self.is_needed(cx, group, &reference) {
                 continue;
             }
             let name = name_of(group, &reference);
-            if self.lookups.contains(&name) || self.pending.contains_key(&name) {
+            if self.lookups.contains_key(&name) || self.pending.contains_key(&name) {
                 self.removals.push_back((group, reference));
                 continue;
             }
@@ -477,52 +498,32 @@ impl Values {
 
     // Lookups.
 
-    /// Returns a value that is in memory. Otherwise reads it, and has the node take the result ([`Call::TakeValue`]).
-    pub(crate) fn look_up(&mut self, group: u16, reference: &Reference) -> Option<SharedBytes> {
-        let name = name_of(group, reference);
-        if let Some(value) = self.pending.get(&name).cloned().or_else(|| self.cache.get(name)) {
-            self.counters.hits += 1;
-            return Some(value.into());
-        }
-        self.counters.misses += 1;
-        if self.lookups.insert(name) {
-            self.work.push(ValueWork::Get(name));
-        }
-        None
-    }
-
     fn value_read(&mut self, cx: &mut Context, name: ValueName, result: Result<Option<Vec<u8>>, DiskError>) {
         let (group, reference) = (name.group(), reference_of(&name));
-        let value = match result {
-            Ok(Some(value)) if reference.is_of(&value) => Some(Arc::new(value)),
-            damaged => {
-                let why = match damaged {
-                    Ok(Some(_)) => "its checksum is wrong".to_owned(),
-                    Ok(None) => "it is not there".to_owned(),
-                    Err(error) => error.to_string(),
-                };
-                self.counters.damaged += 1;
-                let keyspace = cx.groups.get(group).map_or_else(String::new, |group| group.name());
-                let (version, number) = (reference.id.coordinator.life, reference.id.counter);
-                let replica = cx.groups.get(group).and_then(|group| group.replica.as_ref());
-                let what = match replica.and_then(|replica| replica.fragments()) {
-                    Some(fragments) if fragments.stores(&reference) => "a piece of a fragment".to_owned(),
-                    _ => format!("value {number} of version {version}"),
-                };
-                let text = format!("{what} of keyspace '{keyspace}' is damaged: {why}");
-                cx.log.push(Line { level: Level::Error, text });
-                None
+        let why = match result {
+            Ok(Some(value)) if self.is_whole(&reference, &value) => {
+                let value = Arc::new(value);
+                self.cache.insert(name, &value);
+                return self.end_lookup(cx, name, Some(value));
             }
+            Ok(Some(_)) => "its checksum is wrong".to_owned(),
+            Ok(None) => "it is not there".to_owned(),
+            Err(error) => error.to_string(),
         };
-        if let Some(value) = &value {
-            self.cache.insert(name, value);
+        self.counters.damaged += 1;
+        let text = format!("{} is damaged: {why}", self.describe(cx, group, &reference));
+        cx.log.push(Line { level: Level::Error, text });
+        self.fetch(cx, name);
+    }
+
+    /// A value in words, for the log.
+    fn describe(&self, cx: &Context, group: u16, reference: &Reference) -> String {
+        let keyspace = cx.groups.get(group).map_or_else(String::new, |group| group.name());
+        let (version, number) = (reference.id.coordinator.life, reference.id.counter);
+        match self.is_piece(cx, group, reference) {
+            true => format!("a piece of a fragment of keyspace '{keyspace}'"),
+            false => format!("value {number} of version {version} of keyspace '{keyspace}'"),
         }
-        self.lookups.remove(&name);
-        let value = value.map(SharedBytes::from);
-        if self.for_copies.remove(&name) {
-            cx.call(Call::GiveValue { group, reference, value: value.clone() });
-        }
-        cx.call(Call::TakeValue { group, reference, value });
     }
 
     /// Looks up the values that snapshot transfers to other replicas wait for.

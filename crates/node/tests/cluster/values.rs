@@ -4,6 +4,7 @@ use crate::support::{Client, Cluster, Setup, assert_error, setup};
 use node::StartError;
 use protocol::planted::{Fault, Planted};
 use storage::simulated::Random;
+use storage::{ValueName, ValueStore as _};
 
 const CONSENSUS: &str = "replication=consensus";
 const LEADER_FOLLOWER: &str = "replication=leader-follower durability=fsync";
@@ -217,8 +218,9 @@ fn a_disk_without_room_for_values_refuses_writes_until_there_is_room(replication
     assert_eq!(cluster.ask(client, "GET l"), format!("\"{}\"", value(2, 1000)));
 }
 
-fn a_damaged_value_is_an_error_and_never_wrong_bytes(replication: &str) {
-    let mut cluster = with_checkpoints(replication).start();
+/// Sixty values, of which no node has more than the first ones in memory, and which are damaged on the disks of these nodes.
+fn sixty_values_damaged_at(setup: Setup, nodes: &[u16]) -> Cluster {
+    let mut cluster = setup.start();
     let client = cluster.client(1);
     for number in 0..60 {
         insist(&mut cluster, client, &format!("SET k{number} {}", value(number, 1000)));
@@ -226,13 +228,112 @@ fn a_damaged_value_is_an_error_and_never_wrong_bytes(replication: &str) {
     cluster.until("all are on the disk", |cluster| {
         (1..=3).all(|node| info(cluster, node, "values_pending_memory") == 0)
     });
-    for node in 1..=3 {
+    for node in nodes.iter().copied() {
         (0..60).for_each(|place| assert!(cluster.values(node).rot(place | place << 20)));
     }
+    cluster
+}
+
+fn where_all_copies_are_damaged_there_is_an_error_and_never_wrong_bytes(replication: &str) {
+    let mut cluster = sixty_values_damaged_at(with_checkpoints(replication), &[1, 2, 3]);
+    let client = cluster.client(1);
     assert_error(&cluster.ask(client, "GET k0"), "DAMAGED");
     assert_error(&cluster.ask(client, "APPEND k1 v"), "DAMAGED");
     insist(&mut cluster, client, &format!("SET k0 {}", value(7, 1000)));
     assert_eq!(cluster.ask(client, "GET k0"), format!("\"{}\"", value(7, 1000)));
+    let damaged = |cluster: &mut Cluster| (1..=3).map(|node| info(cluster, node, "values_damaged")).sum::<u64>();
+    let before = damaged(&mut cluster);
+    cluster.turns(1000);
+    assert_eq!(damaged(&mut cluster), before, "nodes do not go on asking each other");
+    assert!((1..=3).all(|node| info(&mut cluster, node, "values_mended") == 0));
+}
+
+fn a_damaged_value_is_fetched_from_another_replica_and_put_again(replication: &str) {
+    // The copies of the node that reads, and of one more.
+    let leader = {
+        let mut cluster = sixty_values_damaged_at(with_checkpoints(replication), &[]);
+        let client = cluster.client(1);
+        cluster.ask(client, "GET k0");
+        let reads = (1..=3).find(|node| info(&mut cluster, *node, "values_cache_misses") > 0);
+        reads.expect("somebody has read from the disk")
+    };
+    for also in [None, Some(leader % 3 + 1)] {
+        let damaged: Vec<u16> = [leader].into_iter().chain(also).collect();
+        let mut cluster = sixty_values_damaged_at(with_checkpoints(replication), &damaged);
+        let client = cluster.client(1);
+        for number in 0..30 {
+            assert_eq!(
+                cluster.ask(client, &format!("GET k{number}")),
+                format!("\"{}\"", value(number, 1000)),
+                "k{number}, damaged at {damaged:?}"
+            );
+        }
+        let length = value(30, 1000).len() + 1;
+        assert_eq!(cluster.ask(client, "APPEND k30 !"), length.to_string());
+        let all = (0..30).map(|number| format!(" k{number}")).collect::<String>();
+        assert!(!cluster.ask(client, &format!("MGET{all}")).contains("DAMAGED"));
+        let mended = info(&mut cluster, leader, "values_mended");
+        assert!((20..=31).contains(&mended), "{mended} of those that were not in memory");
+        assert_eq!(info(&mut cluster, leader, "values_damaged"), mended);
+        cluster.until("they are put again", |cluster| info(cluster, leader, "values_pending_memory") == 0);
+        // Nothing is in memory any more, and nobody else could give them.
+        cluster.kill(leader);
+        cluster.restart(leader);
+        cluster.settle();
+        let client = cluster.client(leader);
+        for number in 0..30 {
+            let expected = format!("\"{}\"", value(number, 1000));
+            cluster.until("it is read", |cluster| cluster.ask(client, &format!("GET k{number}")) == expected);
+        }
+        if also.is_none() {
+            assert_eq!(info(&mut cluster, leader, "values_damaged"), 0, "what was mended is whole");
+        }
+    }
+}
+
+fn a_snapshot_transfer_from_a_damaged_disk_has_whole_values(replication: &str) {
+    let mut cluster = sixty_values_damaged_at(with_checkpoints(replication), &[]);
+    cluster.kill(3);
+    let client = cluster.client(1);
+    for number in 60..100 {
+        insist(&mut cluster, client, &format!("SET k{number} {}", value(number, 1000)));
+    }
+    cluster.until("all are on the disk", |cluster| {
+        (1..=2).all(|node| info(cluster, node, "values_pending_memory") == 0)
+    });
+    // Of each value, one of the two has a whole copy.
+    for node in 1..=2 {
+        let mut names = Vec::new();
+        cluster.values(node).names(&mut |name| names.push(name)).expect("a list is never refused");
+        let is_chosen = |name: &ValueName| name.0.last().is_some_and(|last| u16::from(last % 2) == node % 2);
+        let places = (0..).zip(&names).filter(|(_, name)| is_chosen(name)).map(|(place, _)| place);
+        places.for_each(|place| assert!(cluster.values(node).rot(place)));
+    }
+    cluster.restart(3);
+    cluster.until("all values are there", |cluster| info(cluster, 3, "values_on_disk") == 100);
+    assert!((1..=2).any(|node| info(&mut cluster, node, "values_mended") > 0));
+    cluster.until("nothing is in memory only", |cluster| info(cluster, 3, "values_pending_memory") == 0);
+    cluster.kill(1);
+    let client = cluster.client(3);
+    for number in 0..100 {
+        let expected = format!("\"{}\"", value(number, 1000));
+        cluster.until("it is read", |cluster| cluster.ask(client, &format!("GET k{number}")) == expected);
+    }
+}
+
+fn long_damaged_values_come_in_parts(replication: &str) {
+    let setup = with_checkpoints(replication).with(|configuration| configuration.long_command_bytes = 300);
+    let mut cluster = sixty_values_damaged_at(setup, &[1, 2]);
+    let client = cluster.client(1);
+    for number in 0..60 {
+        assert_eq!(
+            cluster.ask(client, &format!("GET k{number}")),
+            format!("\"{}\"", value(number, 1000)),
+            "k{number}"
+        );
+    }
+    assert!((1..=2).any(|node| info(&mut cluster, node, "values_mended") > 0));
+    assert!(info(&mut cluster, 3, "long_replies") > 0, "node 3 has sent them in parts");
 }
 
 fn a_node_without_its_values_does_not_start(replication: &str) {
@@ -286,7 +387,10 @@ with_each!(
     ten_times_as_much_as_the_cache_is_all_there_and_outlives_the_death_of_all,
     a_replica_that_was_away_gets_the_values_with_the_copy,
     a_disk_without_room_for_values_refuses_writes_until_there_is_room,
-    a_damaged_value_is_an_error_and_never_wrong_bytes,
+    where_all_copies_are_damaged_there_is_an_error_and_never_wrong_bytes,
+    a_damaged_value_is_fetched_from_another_replica_and_put_again,
+    a_snapshot_transfer_from_a_damaged_disk_has_whole_values,
+    long_damaged_values_come_in_parts,
     a_node_without_its_values_does_not_start,
     a_keyspace_that_is_dropped_leaves_nothing_on_the_disk,
 );
@@ -300,7 +404,10 @@ with_each!(
     ten_times_as_much_as_the_cache_is_all_there_and_outlives_the_death_of_all,
     a_replica_that_was_away_gets_the_values_with_the_copy,
     a_disk_without_room_for_values_refuses_writes_until_there_is_room,
-    a_damaged_value_is_an_error_and_never_wrong_bytes,
+    where_all_copies_are_damaged_there_is_an_error_and_never_wrong_bytes,
+    a_damaged_value_is_fetched_from_another_replica_and_put_again,
+    a_snapshot_transfer_from_a_damaged_disk_has_whole_values,
+    long_damaged_values_come_in_parts,
     a_node_without_its_values_does_not_start,
     a_keyspace_that_is_dropped_leaves_nothing_on_the_disk,
 );
@@ -320,7 +427,10 @@ with_each!(
     super::WITHOUT_RECORDS,
     a_write_that_needs_the_bytes_gets_them,
     a_replica_that_was_away_gets_the_values_with_the_copy,
-    a_damaged_value_is_an_error_and_never_wrong_bytes,
+    where_all_copies_are_damaged_there_is_an_error_and_never_wrong_bytes,
+    a_damaged_value_is_fetched_from_another_replica_and_put_again,
+    a_snapshot_transfer_from_a_damaged_disk_has_whole_values,
+    long_damaged_values_come_in_parts,
     a_keyspace_that_is_dropped_leaves_nothing_on_the_disk,
 );
 

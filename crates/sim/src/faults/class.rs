@@ -88,6 +88,10 @@ pub enum Class {
     FullDisk,
     /// Disks whose durable data changed; their nodes must not start.
     BitRot,
+    /// Disks on which values changed; their nodes must get these from others.
+    RottenValue,
+    /// Values that changed on a disk and were whole again in the end.
+    MendedValue,
     /// Nodes that came back without their disk.
     WipedDisk,
     /// Nodes that came back with an older state of their disk.
@@ -130,7 +134,7 @@ pub enum Class {
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 61] = [
+    pub const ALL: [Class; 63] = [
         Class::Crash,
         Class::CrashWithinTurn,
         Class::CrashBeforeWrite,
@@ -173,6 +177,8 @@ impl Class {
         Class::StoppedByDisk,
         Class::FullDisk,
         Class::BitRot,
+        Class::RottenValue,
+        Class::MendedValue,
         Class::WipedDisk,
         Class::RolledBackDisk,
         Class::DiskSpared,
@@ -256,6 +262,8 @@ impl Class {
             Class::StoppedByDisk => "stopped-by-disk",
             Class::FullDisk => "full-disk",
             Class::BitRot => "bit-rot",
+            Class::RottenValue => "rotten-value",
+            Class::MendedValue => "mended-value",
             Class::WipedDisk => "wiped-disk",
             Class::RolledBackDisk => "rolled-back-disk",
             Class::DiskSpared => "disk-spared",

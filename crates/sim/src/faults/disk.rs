@@ -38,6 +38,8 @@ pub(crate) enum DiskFault {
     Full { nodes: Mask, room: u64, us: u64 },
     /// A process dies; while it is down, a bit or a whole sector of the durable data on its disk changes.
     Rot { node: Place, place: u64, zeroes: bool, down_us: u64, replaced_us: Option<u64> },
+    /// While a process runs, or not, `count` of the values on its disk change, of those that all other members have.
+    RottenValues { node: Place, place: u64, count: u16 },
     /// A process dies and comes back with an empty disk.
     Wiped { node: Place, down_us: u64, replaced_us: Option<u64> },
     /// A process dies and comes back with an earlier state of its disk.
@@ -57,6 +59,7 @@ impl DiskFault {
             DiskFault::Refusal { .. } => Class::FailedOperation,
             DiskFault::Full { .. } => Class::FullDisk,
             DiskFault::Rot { .. } => Class::BitRot,
+            DiskFault::RottenValues { .. } => Class::RottenValue,
             DiskFault::Wiped { .. } => Class::WipedDisk,
             DiskFault::RolledBack { .. } => Class::RolledBackDisk,
         }
@@ -193,6 +196,19 @@ impl Draw<'_> {
         }
     }
 
+    /// Draws changes of values on disks, in order of their numbers.
+    pub(crate) fn rotten_values(&mut self) -> Vec<super::Fault> {
+        let one = |draw: &mut Draw<'_>| super::Fault {
+            at: draw.random.below(draw.length_us),
+            kind: Kind::Disk(DiskFault::RottenValues {
+                node: draw.node(),
+                place: draw.random.draw(),
+                count: draw.random.scaled(1, 200) as u16,
+            }),
+        };
+        (0..self.random.between(1, 8)).map(|_| one(self)).collect()
+    }
+
     /// Draws the time after which the operator replaces a node that has lost its disk, if ever.
     fn replaced_us(&mut self) -> Option<u64> {
         let after_us = self.random.scaled(100 * MS, 5 * SECOND);
@@ -271,6 +287,9 @@ impl fmt::Display for DiskFault {
             DiskFault::Rot { node, zeroes, .. } => {
                 let what = if *zeroes { "a sector" } else { "a bit" };
                 write!(formatter, "node {} dies, and {what} on its disk changes", node + 1)
+            }
+            DiskFault::RottenValues { node, count, .. } => {
+                write!(formatter, "up to {count} values on the disk of node {} change", node + 1)
             }
             DiskFault::Wiped { node, .. } => {
                 write!(formatter, "node {} dies, and its disk is empty", node + 1)

@@ -3,7 +3,7 @@
 
 use super::{Scenario, Settings, draw_space, some, stream};
 use crate::events::Place;
-use crate::faults::{Draw, Fault, Kind as FaultKind, MS, Order, SECOND};
+use crate::faults::{DiskFault, Draw, Fault, Kind as FaultKind, MS, Order, SECOND};
 use crate::operation::Kind;
 use crate::promise::{Durability, Protocol, Space};
 use crate::random::Random;
@@ -251,6 +251,9 @@ impl Scenario {
             self.spaces.iter_mut().for_each(Space::keep_records);
         }
         if self.spaces.iter().all(Space::is_recoverable) && self.first_nodes >= 3 {
+            // Of a value that changes, all other copies may be lost then.
+            let rots = |fault: &Fault| matches!(fault.kind, FaultKind::Disk(DiskFault::RottenValues { .. }));
+            self.faults.retain(|fault| !fault.as_ref().is_some_and(rots));
             let (nodes, length_us) = (self.first_nodes, self.length_us);
             let recovery = Draw { random: &mut random, nodes, length_us }.recovery();
             self.faults.push(Some(recovery));
@@ -437,6 +440,23 @@ impl Scenario {
         if self.spaces.iter().any(Space::is_spilled) {
             self.value_bytes = self.value_bytes.max(value_bytes);
             self.cache_bytes = cache_bytes;
+        }
+    }
+
+    /// In half of the clusters with values on the disk some of these change there. Nodes of the last release get none
+    /// from others.
+    pub(super) fn draw_rotten_values(&mut self) {
+        // The seeds known to find other planted faults were found without this.
+        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
+        let is_of_damage = PlantedFault::OF_DAMAGE.into_iter().any(|fault| self.planted.has(fault));
+        if storage_planted || self.planted != Planted::default() && !is_of_damage {
+            return;
+        }
+        let mut random = Random::new(self.seed, stream::ROTTEN_VALUES);
+        if random.percent(50) && !self.has_old_programs && self.spaces.iter().any(Space::is_spilled) {
+            let (nodes, length_us) = (self.nodes, self.length_us);
+            let faults = Draw { random: &mut random, nodes, length_us }.rotten_values();
+            self.faults.extend(faults.into_iter().map(Some));
         }
     }
 

@@ -43,6 +43,7 @@ pub(crate) mod stream {
     pub(crate) const RECOVERY: u64 = 32;
     pub(crate) const BACKUPS: u64 = 33;
     pub(crate) const RESTORED: u64 = 34;
+    pub(crate) const ROTTEN_VALUES: u64 = 35;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     /// By this number, too, none of the seeds that have shown failures of nodes gets another run.
@@ -368,6 +369,7 @@ impl Scenario {
         scenario.draw_readers(settings);
         scenario.draw_backups(settings);
         scenario.draw_programs(settings);
+        scenario.draw_rotten_values();
         scenario.draw_recovery(settings);
         scenario.restrict(settings);
         scenario

@@ -76,7 +76,7 @@ impl World {
     /// Whether a member of a group is without its data, as far as the group's keyspace promises to keep it.
     pub(super) fn is_damaged(&self, space: &Space, member: NodeId) -> bool {
         let Some(host) = self.hosts.get(usize::from(place_of(member))) else { return true };
-        has_lost_disk(host) || host.is_damaged && !space.is_durable()
+        has_lost_disk(host) || host.is_damaged && !space.is_durable() || has_rotten_values(host)
     }
 
     /// Whether the promises would survive the death of a process and, with `power`, its machine's loss of power.
@@ -165,7 +165,8 @@ impl World {
             return false; // One change of the cluster at a time.
         }
         let is_lost = |other: NodeId| {
-            let is_lost = |host: &Host| has_lost_disk(host) || host.is_refilling;
+            let is_lost =
+                |host: &Host| has_lost_disk(host) || host.is_refilling || has_rotten_values(host);
             other == member || self.hosts.get(usize::from(place_of(other))).is_none_or(is_lost)
         };
         let lost = |group: &Group| group.members.iter().filter(|other| is_lost(**other)).count();
@@ -203,6 +204,11 @@ impl World {
         }
         may
     }
+}
+
+/// Whether values on a node's disk have changed and are not mended, so that others must have them.
+fn has_rotten_values(host: &Host) -> bool {
+    host.disk.rotten_and_mended().0 > 0
 }
 
 pub(super) fn has_lost_disk(host: &Host) -> bool {

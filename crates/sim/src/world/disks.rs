@@ -9,9 +9,10 @@ use crate::faults::{Class, DiskFault, MS, Order, SECOND, has};
 use crate::report::Broken;
 use crate::trace::id;
 use node::Node;
-use node::control::CONTROL_GROUP;
+use node::control::{CONTROL_GROUP, GroupId};
 use storage::simulated::{SimulatedDisk, Survivors};
-use storage::{Cause, ValueWork, Verb, Work};
+use std::collections::BTreeMap;
+use storage::{Cause, ValueName, ValueStore as _, ValueWork, Verb, Work};
 use wire::release::RELEASES;
 
 impl World {
@@ -178,6 +179,9 @@ impl World {
                     self.tell_of(node, &format!("does not find its disk as it left it: {what} has changed"));
                 }
             }
+            (DiskFault::RottenValues { node, place, count }, _) => {
+                happens = self.may_lose_disk(node) && self.rot_values(node, place, count);
+            }
             (DiskFault::Wiped { node, down_us, replaced_us }, _) => {
                 happens = self.may_lose_disk(node);
                 if happens {
@@ -213,6 +217,39 @@ impl World {
             self.counts.add(fault.class());
         }
         again
+    }
+
+    /// Changes some of the values on a node's disk, without notice: of those that all other members of their groups have on
+    /// their disks, at least two of them. Returns whether there were any.
+    fn rot_values(&mut self, place: Place, first: u64, count: u16) -> bool {
+        let member = id(place);
+        let groups: BTreeMap<GroupId, Vec<Place>> = self
+            .promised()
+            .filter(|(_, group, _)| group.members.contains(&member) && group.members.len() > 2)
+            .map(|(id, group, _)| {
+                let others = group.members.iter().filter(|other| **other != member);
+                (id, others.map(|other| place_of(*other)).collect())
+            })
+            .collect();
+        let mut names = Vec::new();
+        let listed = self.host(place).disk.values.names(&mut |name| names.push(name));
+        listed.expect("a list is never refused");
+        let has = |other: &Place, name: &ValueName| {
+            self.hosts.get(usize::from(*other)).is_some_and(|host| host.disk.values.value(name).is_some())
+        };
+        let is_elsewhere = |name: &ValueName| {
+            groups.get(&name.group()).is_some_and(|others| others.iter().all(|other| has(other, name)))
+        };
+        names.retain(is_elsewhere);
+        let host = self.host(place);
+        for number in 0..u64::from(count).min(names.len() as u64) {
+            let name = names[(first.wrapping_add(number) % names.len() as u64) as usize];
+            host.disk.rot_value(name, (first >> 32) as usize);
+        }
+        if !names.is_empty() {
+            self.tell_of(place, &format!("has other values on its disk: {} of {}", count, names.len()));
+        }
+        !names.is_empty()
     }
 
     /// Returns the position up to which a node's log was durable, as every other control node knows it; `None` if one

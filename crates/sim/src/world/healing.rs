@@ -156,6 +156,7 @@ impl World {
                     None => {
                         self.check_lost_writes();
                         self.check_evictions();
+                        self.count_mended();
                         self.check_restored();
                         self.finish_backups();
                         self.enter(Phase::BackingUp { by: now + SERVE_US + self.parts_us() });
@@ -573,6 +574,14 @@ impl World {
             let memory = self.host(place).node().map(Node::bounded_memory).unwrap_or_default();
             memory.iter().filter(|it| it.evicted > 0).for_each(|_| self.counts.add(Class::Evicted));
             self.check_memory(place, &memory);
+        }
+    }
+
+    /// Counts the values that changed on a disk and that another replica had.
+    fn count_mended(&mut self) {
+        for place in self.places() {
+            let (_, mended) = self.host(place).disk.rotten_and_mended();
+            (0..mended).for_each(|_| self.counts.add(Class::MendedValue));
         }
     }
 

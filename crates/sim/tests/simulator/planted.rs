@@ -393,6 +393,26 @@ fn a_leader_follower_value_is_removed_while_a_start_may_come_back_to_it() {
 }
 
 #[test]
+fn a_value_that_changed_on_a_disk_is_believed() {
+    assert_eq!(find_spilled(Fault::DamagedValueBelieved, Protocol::Consensus, 10), Broken::Language);
+}
+
+#[test]
+fn a_value_that_changed_on_a_disk_is_not_fetched() {
+    assert_eq!(find_spilled(Fault::DamagedValueNotFetched, Protocol::Consensus, 74), Broken::Liveness);
+}
+
+#[test]
+fn a_leader_follower_value_that_changed_on_a_disk_is_believed() {
+    assert_eq!(find_spilled(Fault::DamagedValueBelieved, Protocol::LeaderFollower, 0), Broken::Language);
+}
+
+#[test]
+fn a_leader_follower_value_that_changed_on_a_disk_is_not_fetched() {
+    assert_eq!(find_spilled(Fault::DamagedValueNotFetched, Protocol::LeaderFollower, 488), Broken::Liveness);
+}
+
+#[test]
 fn a_checkpoint_counts_before_its_fragments_are_durable() {
     assert_eq!(find_coded_on_disk(Fault::CheckpointBeforeValues, 258), Broken::Storage);
 }

@@ -48,9 +48,14 @@ fn values_kept_as_fragments_are_kept() {
 fn values_on_the_disk_are_kept() {
     for protocol in [Protocol::Consensus, Protocol::LeaderFollower] {
         let settings = Settings { protocol: Some(protocol), spilled: true, ..Settings::default() };
+        let mut totals = Totals::default();
         for seed in 0..40 {
             let report = sim::run(seed, &settings, false);
             assert_eq!(report.failure, None, "replay it with: {}", settings.command(seed));
+            totals.add(&report);
+        }
+        for class in [Class::RottenValue, Class::MendedValue] {
+            assert!(totals.counts.of(class) > 0, "there is no {} in 40 runs", class.name());
         }
     }
 }
@@ -202,8 +207,15 @@ fn protocols_keep_their_promises_side_by_side() {
     // Outages are of values that are kept as fragments, old programs are seldom refused, and few clusters are recovered or get a
     // backup: each has
     // its own test.
-    let rare =
-        [Class::Outage, Class::OldProgramRefused, Class::Recovered, Class::LeftBehind, Class::Restored];
+    let rare = [
+        Class::Outage,
+        Class::OldProgramRefused,
+        Class::Recovered,
+        Class::LeftBehind,
+        Class::Restored,
+        Class::RottenValue,
+        Class::MendedValue,
+    ];
     let is_elsewhere = |class: &Class| OF_DISKS.contains(class) || rare.contains(class);
     for class in Class::ALL.into_iter().filter(|class| !is_elsewhere(class)) {
         assert!(totals.counts.of(class) > 0, "there is no {} in 40 runs", class.name());

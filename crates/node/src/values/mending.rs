@@ -1,0 +1,165 @@
+//! Mending: a value that is damaged on this node's disk is fetched from another replica.
+//!
+//! ```text
+//!  node 1                 node 2            node 3
+//!    | Get: damaged         |                 |
+//!    |-- ValueAsked ------->| damaged, too    |
+//!    |<- an error ----------|                 |
+//!    |-- ValueAsked ------------------------->| Get
+//!    |<- the value ---------------------------|
+//!    | its digest is compared; readers get it, and it is put again
+//! ```
+//!
+//! All replicas have a value under the same name, which has its digest, so it does not matter which of them gives it, nor
+//! how far that one has come.
+//!
+//! A node that is asked only reads its disk; it does not fetch. Otherwise two nodes with damaged copies could wait for each
+//! other, and where all copies are damaged they would ask each other forever.
+
+use super::{Values, name_of, reference_of};
+use crate::context::{Call, Context};
+use crate::log::{Level, Line};
+use kv::{Reference, Reply, SharedBytes};
+use protocol::NodeId;
+use protocol::planted::Fault;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use storage::{ValueName, ValueWork};
+use wire::release::Release;
+
+/// The release that has [`crate::envelope::Envelope::ValueAsked`].
+const FETCHES_SINCE: Release = 2;
+
+/// A value that is being looked up.
+#[derive(Debug, Default)]
+pub(super) struct Lookup {
+    /// Whether somebody at this node waits for it, and not only other nodes.
+    is_own: bool,
+    /// The nodes that were asked for it, since it is damaged here. Empty: it is being read.
+    asked: BTreeSet<NodeId>,
+}
+
+/// Where a value is that another node has asked for.
+pub(crate) enum Found {
+    Here(SharedBytes),
+    /// It is being read.
+    Awaited,
+    /// Nothing here refers to it, or it is damaged here, too.
+    Missing,
+}
+
+impl Values {
+    /// Returns a value that is in memory. Otherwise reads it, and has the node take the result ([`Call::TakeValue`]). One
+    /// that is damaged is fetched from another replica first.
+    pub(crate) fn look_up(&mut self, group: u16, reference: &Reference) -> Option<SharedBytes> {
+        let name = name_of(group, reference);
+        let value = self.in_memory(name);
+        if value.is_none() {
+            self.read(name).is_own = true;
+        }
+        value
+    }
+
+    /// The same for another node, whose copy is damaged. Nothing is fetched for it: one that is damaged here, too, is
+    /// [`Call::RefuseValue`].
+    pub(crate) fn look_up_for_peer(&mut self, cx: &Context, group: u16, reference: &Reference) -> Found {
+        let name = name_of(group, reference);
+        let is_fetched = self.lookups.get(&name).is_some_and(|lookup| !lookup.asked.is_empty());
+        if is_fetched || !self.is_needed(cx, group, reference) {
+            return Found::Missing;
+        }
+        if let Some(value) = self.in_memory(name) {
+            return Found::Here(value);
+        }
+        self.read(name);
+        Found::Awaited
+    }
+
+    fn in_memory(&mut self, name: ValueName) -> Option<SharedBytes> {
+        let value = self.pending.get(&name).cloned().or_else(|| self.cache.get(name));
+        match value {
+            Some(_) => self.counters.hits += 1,
+            None => self.counters.misses += 1,
+        }
+        value.map(SharedBytes::from)
+    }
+
+    fn read(&mut self, name: ValueName) -> &mut Lookup {
+        self.lookups.entry(name).or_insert_with(|| {
+            self.work.push(ValueWork::Get(name));
+            Lookup::default()
+        })
+    }
+
+    /// A value is damaged here: the first of the other replicas is asked for it, if somebody here waits for it.
+    pub(super) fn fetch(&mut self, cx: &mut Context, name: ValueName) {
+        let (group, reference) = (name.group(), reference_of(&name));
+        if self.is_piece(cx, group, &reference) {
+            return self.end_lookup(cx, name, None); // It is rebuilt from other fragments.
+        }
+        cx.call(Call::RefuseValue { group, reference });
+        let is_own = self.lookups.get(&name).is_some_and(|lookup| lookup.is_own);
+        match is_own && !self.planted.has(Fault::DamagedValueNotFetched) {
+            true => self.ask_next(cx, name),
+            false => self.end_lookup(cx, name, None),
+        }
+    }
+
+    /// Asks the next replica, the nearest behind this node in a ring, first those that answer at present.
+    fn ask_next(&mut self, cx: &mut Context, name: ValueName) {
+        let (group, reference, own) = (name.group(), reference_of(&name), cx.configuration.node);
+        let Some(lookup) = self.lookups.get_mut(&name) else { return };
+        let members = cx.groups.get(group).map(|group| group.members.as_slice()).unwrap_or_default();
+        let can_be_asked = |member: &NodeId| {
+            *member != own
+                && !lookup.asked.contains(member)
+                && cx.peers.is_up(*member)
+                && cx.peers[*member].release() >= FETCHES_SINCE
+        };
+        let (now, patience) = (cx.now, cx.configuration.patience);
+        let next = members.iter().copied().filter(can_be_asked);
+        let next =
+            next.min_by_key(|member| (cx.peers[*member].is_silent(now, patience), member.wrapping_sub(own)));
+        let Some(to) = next else { return self.end_lookup(cx, name, None) };
+        lookup.asked.insert(to);
+        self.fetch_count += 1;
+        let number = self.fetch_count;
+        self.fetches.insert(number, (name, to));
+        cx.call(Call::FetchValue { number, to, group, reference });
+    }
+
+    /// Takes the reply of the node that was asked: the value, or an error.
+    pub(crate) fn fetched(&mut self, cx: &mut Context, number: u64, reply: &[u8]) {
+        let Some((name, from)) = self.fetches.remove(&number) else { return };
+        let (group, reference) = (name.group(), reference_of(&name));
+        let value = match Reply::first(reply) {
+            Reply::Bulk(value) if self.is_whole(&reference, value) => Arc::new(value.to_vec()),
+            _ => return self.ask_next(cx, name),
+        };
+        self.counters.mended += 1;
+        let text = format!("{} is whole again: node {from} had it", self.describe(cx, group, &reference));
+        cx.log.push(Line { level: Level::Info, text });
+        // It may have been overwritten meanwhile.
+        if self.is_needed(cx, group, &reference) {
+            self.keep(group, &reference, Arc::clone(&value));
+            self.pump_values(cx);
+        }
+        self.end_lookup(cx, name, Some(value));
+    }
+
+    /// Whether bytes are what the reference says.
+    pub(super) fn is_whole(&self, reference: &Reference, value: &[u8]) -> bool {
+        reference.is_of(value) || self.planted.has(Fault::DamagedValueBelieved)
+    }
+
+    /// Hands a value to all that wait for it; `None`: it cannot be had.
+    pub(super) fn end_lookup(&mut self, cx: &mut Context, name: ValueName, value: Option<Arc<Vec<u8>>>) {
+        self.lookups.remove(&name);
+        let (group, reference) = (name.group(), reference_of(&name));
+        let value = value.map(SharedBytes::from);
+        if self.for_copies.remove(&name) {
+            cx.call(Call::GiveValue { group, reference, value: value.clone() });
+        }
+        cx.call(Call::TakeValue { group, reference, value });
+    }
+}
