@@ -334,8 +334,7 @@ impl Completing {
     /// Answers the nodes that have asked for a value which is damaged here, too. Others wait until it is mended.
     pub(crate) fn refuse_peers(&mut self, cx: &mut Context, group: u16, reference: Reference) {
         let Some(waiters) = self.waiting.get_mut(&(group, reference)) else { return };
-        let peers: Vec<Waiter> =
-            waiters.extract_if(.., |waiter| matches!(waiter, Waiter::Peer(_))).collect();
+        let peers: Vec<Waiter> = waiters.extract_if(.., |waiter| matches!(waiter, Waiter::Peer(_))).collect();
         for waiter in peers {
             if let Waiter::Peer(handle) = waiter {
                 self.value_is_gone(cx, handle, reference);

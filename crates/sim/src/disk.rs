@@ -7,10 +7,10 @@
 use crate::faults::{MS, SECOND};
 use crate::random::Random;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use storage::simulated::{SimulatedDisk, Survivors};
 use storage::simulated_values::SimulatedValues;
 use storage::work::Lane;
-use std::sync::Arc;
 use storage::{DiskError, Step, ValueName, ValueWork, Work};
 
 /// Lanes of a log.

@@ -31,10 +31,10 @@ use crate::context::{Call, Context};
 use crate::groups::Group;
 use crate::journal::News;
 use crate::log::{Level, Line};
-use kv::table::Spilled;
 use kv::Reference;
-use mending::Lookup;
+use kv::table::Spilled;
 pub(crate) use mending::Found;
+use mending::Lookup;
 use protocol::NodeId;
 use protocol::SpilledValues;
 use protocol::planted::{Fault, Planted};
@@ -376,9 +376,7 @@ impl Values {
     /// Whether what a reference names is a piece of a fragment here.
     fn is_piece(&self, cx: &Context, group: u16, reference: &Reference) -> bool {
         let replica = cx.groups.get(group).and_then(|group| group.replica.as_ref());
-        replica
-            .and_then(|replica| replica.fragments())
-            .is_some_and(|fragments| fragments.stores(reference))
+        replica.and_then(|replica| replica.fragments()).is_some_and(|fragments| fragments.stores(reference))
     }
 
     fn next_removal(&mut self, cx: &mut Context) -> Option<ValueWork> {

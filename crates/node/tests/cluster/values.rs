@@ -241,7 +241,8 @@ fn where_all_copies_are_damaged_there_is_an_error_and_never_wrong_bytes(replicat
     assert_error(&cluster.ask(client, "APPEND k1 v"), "DAMAGED");
     insist(&mut cluster, client, &format!("SET k0 {}", value(7, 1000)));
     assert_eq!(cluster.ask(client, "GET k0"), format!("\"{}\"", value(7, 1000)));
-    let damaged = |cluster: &mut Cluster| (1..=3).map(|node| info(cluster, node, "values_damaged")).sum::<u64>();
+    let damaged =
+        |cluster: &mut Cluster| (1..=3).map(|node| info(cluster, node, "values_damaged")).sum::<u64>();
     let before = damaged(&mut cluster);
     cluster.turns(1000);
     assert_eq!(damaged(&mut cluster), before, "nodes do not go on asking each other");

@@ -2,8 +2,8 @@
 //! processes die, after a node was away, and when there is no room. Also with RocksDB, in a build that has it:
 //! `cargo test -p quorate --features rocksdb --test operator values`.
 
-#[cfg(feature = "rocksdb")]
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::bare::Bare;
@@ -149,6 +149,53 @@ fn fragments_are_on_the_disk(engine: &'static str) {
     assert_all_there(&mut Client::connect(bare.client_port(3)), 0..COUNT);
 }
 
+/// The files of a folder and its subfolders whose names end so.
+fn files(folder: &Path, is_meant: &impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let of = |path: PathBuf| if path.is_dir() { files(&path, is_meant) } else { vec![path] };
+    paths.flat_map(of).filter(|path| is_meant(path)).collect()
+}
+
+/// A disk that gives back other bytes than were written costs nobody a read, and the node's copies are whole again.
+fn what_the_disk_has_damaged_comes_from_another_replica(kind: Kind) {
+    const COUNT: usize = 2400;
+    let any = tables(kind).replace("durability = \"fsync\"", "durability = \"fsync\"\nreads = \"any\"");
+    let mut bare = Bare::new(&any, |config, _| config);
+    (1..=3).for_each(|node| bare.start(node));
+    bare.wait_until_ready(&[1, 2, 3]);
+    let mut client = Client::connect(bare.client_port(1));
+    (0..COUNT).for_each(|number| set(&mut client, number));
+    until("node 3 has them all", || info(&bare, 3, "values_on_disk") == COUNT as u64);
+    bare.kill(3);
+    // A byte of nearly every value that has left the engine's memory.
+    let is_of_values = |path: &Path| path.to_string_lossy().contains("blob");
+    let blobs = files(&bare.node(3).join("values"), &is_of_values);
+    let mut changed = 0;
+    for blob in &blobs {
+        let mut bytes = fs::read(blob).unwrap();
+        for at in (VALUE_BYTES / 2..bytes.len()).step_by(VALUE_BYTES) {
+            bytes[at] ^= 1;
+            changed += 1;
+        }
+        fs::write(blob, bytes).unwrap();
+    }
+    assert!(changed > COUNT / 4, "{changed} bytes of {blobs:?}");
+    bare.start(3);
+    bare.wait_until_ready(&[1, 2, 3]);
+    let mut client = Client::connect(bare.client_port(3));
+    assert_all_there(&mut client, 0..COUNT);
+    let damaged = info(&bare, 3, "values_damaged");
+    assert!(damaged > COUNT as u64 / 8, "{damaged} damaged values of {changed} changed bytes");
+    assert_eq!(info(&bare, 3, "values_mended"), damaged);
+    assert!(bare.log(3).contains("is whole again: node "), "it is logged");
+    until("they are put again", || info(&bare, 3, "values_pending_memory") == 0);
+    bare.kill(3);
+    bare.start(3);
+    bare.wait_until_ready(&[1, 2, 3]);
+    assert_all_there(&mut Client::connect(bare.client_port(3)), 0..COUNT);
+    assert_eq!(info(&bare, 3, "values_damaged"), 0, "what was mended is whole");
+}
+
 /// The folder of the values.
 const VALUES: (&str, u32) = ("values", 24);
 
@@ -214,6 +261,11 @@ macro_rules! with_engine {
             #[test]
             fn consensus_keeps_fragments_of_ten_times_the_cache() {
                 super::fragments_are_on_the_disk(ENGINE);
+            }
+
+            #[test]
+            fn leader_follower_gets_what_a_disk_has_damaged_from_another_replica() {
+                super::what_the_disk_has_damaged_comes_from_another_replica(("leader-follower", ENGINE));
             }
 
             #[test]

@@ -165,8 +165,7 @@ impl World {
             return false; // One change of the cluster at a time.
         }
         let is_lost = |other: NodeId| {
-            let is_lost =
-                |host: &Host| has_lost_disk(host) || host.is_refilling || has_rotten_values(host);
+            let is_lost = |host: &Host| has_lost_disk(host) || host.is_refilling || has_rotten_values(host);
             other == member || self.hosts.get(usize::from(place_of(other))).is_none_or(is_lost)
         };
         let lost = |group: &Group| group.members.iter().filter(|other| is_lost(**other)).count();

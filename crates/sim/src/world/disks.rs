@@ -10,8 +10,8 @@ use crate::report::Broken;
 use crate::trace::id;
 use node::Node;
 use node::control::{CONTROL_GROUP, GroupId};
-use storage::simulated::{SimulatedDisk, Survivors};
 use std::collections::BTreeMap;
+use storage::simulated::{SimulatedDisk, Survivors};
 use storage::{Cause, ValueName, ValueStore as _, ValueWork, Verb, Work};
 use wire::release::RELEASES;
 
