@@ -41,12 +41,23 @@ impl<'a> Piece<'a> {
     }
 
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        out.reserve(REFERENCE_BYTES + 17 + self.bytes.len());
+        out.reserve(self.encoded_bytes());
+        self.put_head(out);
+        out.extend_from_slice(self.bytes);
+    }
+
+    /// Appends the encoding up to its bytes, which stand at its end.
+    pub(crate) fn put_head(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.reference.encoded());
         out.put_u8(self.number);
         out.put_u32(self.stripe);
         out.put_u64(self.checksum);
-        out.put_bytes(self.bytes);
+        out.put_u32(self.bytes.len() as u32);
+    }
+
+    /// The length of the encoding, in bytes.
+    pub(crate) fn encoded_bytes(&self) -> usize {
+        REFERENCE_BYTES + 17 + self.bytes.len()
     }
 
     pub(crate) fn take(reader: &mut Reader<'a>) -> Result<Piece<'a>, Malformed> {

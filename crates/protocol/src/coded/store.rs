@@ -58,6 +58,11 @@ impl KeptPiece {
         let KeptPiece { reference, number, stripe, checksum, .. } = *self;
         Piece { reference, number, stripe, checksum, bytes: &self.bytes }
     }
+
+    /// Its bytes, shared.
+    pub(crate) fn shared_bytes(&self) -> Arc<Vec<u8>> {
+        Arc::clone(&self.bytes)
+    }
 }
 
 impl From<Piece<'_>> for KeptPiece {

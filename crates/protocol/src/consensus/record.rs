@@ -172,16 +172,24 @@ impl Change {
     }
 }
 
-/// Appends the encoding of a whole record, without the bytes of an entry at its end: these are returned.
+/// Appends the encoding of a whole record, without the bytes of an entry or a piece at its end: these are returned.
 pub(super) fn put_changes(out: &mut Vec<u8>, changes: &[Change]) -> Option<Arc<Vec<u8>>> {
     let (last, before) = changes.split_last()?;
     before.iter().for_each(|change| change.encode(out));
-    if let Change::Append(entries) = last {
-        out.put_u8(APPEND);
-        return put_entries_but_last(out, entries);
+    match last {
+        Change::Append(entries) => {
+            out.put_u8(APPEND);
+            put_entries_but_last(out, entries)
+        }
+        Change::Fragment(piece) => {
+            put_fragment_head(out, &piece.piece());
+            Some(piece.shared_bytes())
+        }
+        _ => {
+            last.encode(out);
+            None
+        }
     }
-    last.encode(out);
-    None
 }
 
 /// Appends a piece of a fragment, as a checkpoint holds it.
@@ -211,14 +219,18 @@ fn take_stored_fragment(reader: &mut Reader<'_>) -> Result<StoredPiece, Malforme
     })
 }
 
-/// Appends the encoding of [`Change::Fragment`]. The bytes go to their place at once: there are many of them.
+/// Appends the encoding of [`Change::Fragment`].
 fn put_fragment(out: &mut Vec<u8>, piece: &Piece<'_>) {
+    out.reserve(1 + size_of::<u32>() + piece.encoded_bytes());
+    put_fragment_head(out, piece);
+    out.extend_from_slice(piece.bytes);
+}
+
+/// The same without the piece's bytes, which stand at its end.
+fn put_fragment_head(out: &mut Vec<u8>, piece: &Piece<'_>) {
     out.put_u8(FRAGMENT);
-    let start = out.len();
-    out.put_u32(0);
-    piece.put(out);
-    let length = (out.len() - start - size_of::<u32>()) as u32;
-    out[start..start + size_of::<u32>()].copy_from_slice(&length.to_le_bytes());
+    out.put_u32(piece.encoded_bytes() as u32);
+    piece.put_head(out);
 }
 
 fn take_fragment(bytes: &[u8]) -> Result<Piece<'_>, Malformed> {
