@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Error, Result, anyhow, bail};
 use node::database_named;
 use rdb::file::{FileReader, Item};
 use rdb::{Fault, Form, Kind, Part, Source, payload, value};
@@ -82,8 +82,11 @@ pub trait Sink {
         bail!("a library of functions is among the keys")
     }
 
-    /// Notes what cannot be taken.
-    fn refuse(&mut self, reason: &str, what: &[u8]);
+    /// Hears what cannot be taken, and is left out.
+    ///
+    /// # Errors
+    /// Nothing may be left out.
+    fn refuse(&mut self, reason: &str, what: &[u8]) -> Result<()>;
 
     /// Notes a key that had expired.
     fn expired(&mut self) {}
@@ -95,6 +98,11 @@ pub trait Sink {
     fn reached(&mut self, _bytes: u64) -> Result<()> {
         Ok(())
     }
+}
+
+/// The error of a sink that leaves nothing out.
+pub(crate) fn refused(reason: &str, what: &[u8]) -> Error {
+    anyhow!("the file has {reason} ({})", what.escape_ascii())
 }
 
 /// Reads a file to its end.
@@ -109,17 +117,17 @@ pub fn read<R: Read>(file: &mut FileReader<R>, rules: &Rules, sink: &mut impl Si
             Item::End => return Ok(()),
             Item::Database(number) => database = number,
             Item::Function(text) => sink.library(&text)?,
-            Item::Module(name) => sink.refuse("what a module wrote beside its keys", name.as_bytes()),
+            Item::Module(name) => sink.refuse("what a module wrote beside its keys", name.as_bytes())?,
             Item::ModuleKey { key, module } => {
                 value::skip_module(file.source())?;
-                sink.refuse(&format!("a value of the module {module}"), &key);
+                sink.refuse(&format!("a value of the module {module}"), &key)?;
             }
             Item::Key { key, deadline_ms, tag, form } => {
                 let source = file.source();
                 let place = || format!("the value of the key \"{}\"", key.escape_ascii());
                 let Some(destination) = rules.destinations.get(&database) else {
                     skip(form, source).with_context(place)?;
-                    sink.refuse(&of_database(database), &key);
+                    sink.refuse(&of_database(database), &key)?;
                     continue;
                 };
                 if deadline_ms.is_some_and(|deadline| deadline <= rules.expired_ms) {
@@ -153,8 +161,7 @@ fn take<R: Read>(
         let mut text = Vec::new();
         source.text(&mut text)?;
         if text.len() > rules.string_bytes_max {
-            sink.refuse("a string that is longer than the cluster allows", key);
-            return Ok(());
+            return sink.refuse("a string that is longer than the cluster allows", key);
         }
         return sink.text(key, deadline_ms, &text);
     }

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use rdb::Kind;
 use wire::resp::client::put_request;
 
-use crate::keys::Sink;
+use crate::keys::{Sink, refused};
 
 /// The request that stores a string. Unless it `replaces`, only a key that is not there.
 pub fn text(key: &[u8], deadline_ms: Option<u64>, text: &[u8], replaces: bool) -> Vec<u8> {
@@ -42,7 +42,7 @@ fn request(words: &[&[u8]]) -> Vec<u8> {
 
 /// All requests that put the keys of a file into a database, in order.
 ///
-/// It is for files that a replica wrote. One with what no cluster takes, such as values of modules, panics.
+/// A file with what no cluster takes, such as values of modules, is an error.
 #[derive(Debug, Default)]
 pub struct Requests(pub Vec<Vec<u8>>);
 
@@ -79,7 +79,7 @@ impl Sink for Requests {
         Ok(())
     }
 
-    fn refuse(&mut self, reason: &str, what: &[u8]) {
-        unreachable!("all keys can be taken: {reason} ({})", what.escape_ascii())
+    fn refuse(&mut self, reason: &str, what: &[u8]) -> Result<()> {
+        Err(refused(reason, what))
     }
 }

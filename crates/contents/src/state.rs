@@ -14,7 +14,7 @@ use wire::resp::ArgumentsBuffer;
 
 use crate::changes::Record;
 use crate::commands;
-use crate::keys::Sink;
+use crate::keys::{self, Sink};
 
 /// Keys go into the table at this time, before all deadlines.
 const BEGINNING_MS: u64 = 0;
@@ -26,14 +26,12 @@ const CHUNK_BYTES: usize = 256 << 10;
 pub struct State {
     table: Table,
     applied: u64,
-    /// What cannot be put in, and why.
-    refused: Option<String>,
 }
 
 impl Default for State {
     /// Without keys.
     fn default() -> State {
-        State { table: Table::new(0), applied: 0, refused: None }
+        State { table: Table::new(0), applied: 0 }
     }
 }
 
@@ -52,17 +50,6 @@ impl State {
         // What was removed as a whole still takes memory.
         while self.table.tidy(usize::MAX) {}
         Ok(())
-    }
-
-    /// Whether all keys were put in.
-    ///
-    /// # Errors
-    /// One was not.
-    pub fn check(&self) -> Result<()> {
-        match &self.refused {
-            None => Ok(()),
-            Some(why) => Err(anyhow!("no backup has {why}")),
-        }
     }
 
     fn run(&mut self, words: &[Vec<u8>], time_ms: u64) -> Result<()> {
@@ -143,8 +130,8 @@ impl Sink for State {
         self.run(&words, BEGINNING_MS)
     }
 
-    fn refuse(&mut self, reason: &str, what: &[u8]) {
-        self.refused.get_or_insert_with(|| format!("{reason} ({})", what.escape_ascii()));
+    fn refuse(&mut self, reason: &str, what: &[u8]) -> Result<()> {
+        Err(keys::refused(reason, what))
     }
 }
 
@@ -291,7 +278,7 @@ mod tests {
         fn library(&mut self, _: &[u8]) -> Result<()> {
             unreachable!()
         }
-        fn refuse(&mut self, reason: &str, _: &[u8]) {
+        fn refuse(&mut self, reason: &str, _: &[u8]) -> Result<()> {
             unreachable!("{reason}")
         }
         fn expired(&mut self) {
@@ -383,7 +370,6 @@ mod tests {
             for (at, expected) in moments {
                 let mut state = State::default();
                 keys::read(&mut FileReader::new(&file[..]).unwrap(), &all(), &mut state).unwrap();
-                state.check().unwrap();
                 let mut reader = changes::Reader::new(&written[..], written.len() as u64, version).unwrap();
                 while let Some(record) = reader.record().unwrap().filter(|record| record.version <= at) {
                     state.apply(&record).unwrap();
@@ -418,7 +404,7 @@ mod tests {
             let mut state = State::default();
             let Ok(mut reader) = FileReader::new(&changed[..]) else { continue };
             // Some changes are those of a value.
-            if keys::read(&mut reader, &all(), &mut state).is_ok() && state.check().is_ok() {
+            if keys::read(&mut reader, &all(), &mut state).is_ok() {
                 held(state.into_file());
             }
         }

@@ -9,7 +9,7 @@ use rdb::file::FileReader;
 use rdb::write::put_text;
 
 use crate::digest::digest;
-use crate::keys::{self, Destination, Rules, Sink};
+use crate::keys::{self, Destination, Rules, Sink, refused};
 
 /// A number that is the same for two files of database 0 if their keys, deadlines and values are, in whatever order and form.
 /// Keys whose deadline is not behind `expired_ms` do not count, in milliseconds since the Unix epoch.
@@ -21,17 +21,12 @@ pub fn sum(file: impl Read, expired_ms: u64) -> Result<u64> {
     let mut sum = Sum::default();
     let rules = Rules { destinations, expired_ms, string_bytes_max: usize::MAX };
     keys::read(&mut FileReader::new(file)?, &rules, &mut sum)?;
-    match sum.refused {
-        None => Ok(sum.value),
-        Some(what) => bail!("the file has {what}"),
-    }
+    Ok(sum.value)
 }
 
 #[derive(Default)]
 struct Sum {
     value: u64,
-    /// The first thing that does not count because no cluster takes it.
-    refused: Option<String>,
 }
 
 impl Sum {
@@ -75,8 +70,8 @@ impl Sink for Sum {
         Ok(())
     }
 
-    fn refuse(&mut self, reason: &str, what: &[u8]) {
-        self.refused.get_or_insert_with(|| format!("{reason} ({})", what.escape_ascii()));
+    fn refuse(&mut self, reason: &str, what: &[u8]) -> Result<()> {
+        Err(refused(reason, what))
     }
 }
 

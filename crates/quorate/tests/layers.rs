@@ -230,6 +230,7 @@ const MODULES: [(&str, &[&[&str]]); 13] = [
                 "turn",
                 "values",
             ],
+            &["thread"],
         ],
     ),
     (
@@ -241,7 +242,7 @@ const MODULES: [(&str, &[&[&str]]); 13] = [
             &["describe", "host", "network", "report"],
             &["clients", "disk", "message", "scenario"],
             &["conversation", "faults", "record", "trace"],
-            &["caching", "clock", "errand", "locking", "reading"],
+            &["caching", "clock", "job", "locking", "reading"],
             &["promise"],
             &["buffers", "events", "operation", "pipe", "random"],
         ],

@@ -47,7 +47,7 @@ impl Asker {
 /// Why somebody is not let in.
 #[derive(Debug)]
 pub(crate) enum NotLetIn {
-    /// Nobody is known by these credentials.
+    /// No user has these credentials.
     NotKnown(NotKnown),
     /// The user may not do that: the error of a client.
     Denied(String),

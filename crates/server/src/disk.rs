@@ -16,6 +16,8 @@ use storage::format::BLOCK_BYTES;
 use storage::work::Lane;
 use storage::{Cause, Disk, DiskError, Verb, Work};
 
+use crate::thread;
+
 /// A new file is filled with zeros in pieces of this many bytes, each synced before the next, so that the syncs that
 /// commands wait for never queue behind 64 MiB of zeros.
 const FILL_BYTES: usize = 512 << 10;
@@ -462,7 +464,7 @@ impl WorkThreads {
             let (begin, begun) = channel::<Work>();
             let (mut disk, sender, wake) = (disk.clone(), sender.clone(), wake.clone());
             disk.is_patient = is_patient;
-            threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            threads.push(thread::start(name, move || {
                 for work in begun {
                     let begun = Instant::now();
                     let result = work.run(&mut disk);

@@ -30,6 +30,7 @@ mod resolver;
 mod socket;
 mod start;
 pub mod status;
+mod thread;
 pub mod tls;
 pub mod traces;
 mod turn;

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use crate::thread;
+
 /// Most lines that wait to be written. More are lost.
 const WAITING_LINES_MAX: usize = 1024;
 
@@ -84,7 +86,7 @@ pub(crate) fn start(file: Option<PathBuf>, note: fn(&str) -> String) -> io::Resu
     let progress = Arc::new(Progress::default());
     let (writer, settled) =
         (LineWriter { lines: sender, progress: Arc::clone(&progress) }, Settled(Arc::clone(&progress)));
-    std::thread::Builder::new().name("log".into()).spawn(move || write(receiver, file, note, &progress))?;
+    thread::start("log", move || write(receiver, file, note, &progress))?;
     Ok((writer, settled))
 }
 

@@ -22,6 +22,8 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
+use crate::thread;
+
 /// The port of OTLP over HTTP.
 const PORT: u16 = 4318;
 
@@ -127,8 +129,7 @@ impl Exporter {
         let (sender, receiver) = mpsc::channel(BATCHES);
         let counters = Arc::new(Counters::default());
         let sending = send_all(receiver, collector, resource, Arc::clone(&counters));
-        let thread = std::thread::Builder::new().name("traces".into());
-        let thread = thread.spawn(move || runtime.block_on(sending));
+        let thread = thread::start("traces", move || runtime.block_on(sending));
         let thread = thread.context("cannot start a thread for traces")?;
         tracing::info!("traces: {} of clients' commands, to {}", settings.sample, settings.endpoint);
         Ok(Some(Exporter { sender, counters, thread }))

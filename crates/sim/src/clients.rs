@@ -1,8 +1,8 @@
 //! Simulated clients: each sends requests, waits for the replies, thinks, and sends again.
 
 use crate::caching::Caching;
-use crate::errand::{Backup, Errand, Restore};
 use crate::events::Place;
+use crate::job::{Backup, Job, Restore};
 use crate::locking::Locking;
 use crate::operation::{Operation, Reply};
 use crate::random::Random;
@@ -26,7 +26,7 @@ pub(crate) enum Downstream {
     /// Something has changed.
     News(News),
     /// A reply to a client that makes or restores a backup. The keys of a copy come as a string.
-    OfErrand(wire::resp::client::Reply),
+    OfJob(wire::resp::client::Reply),
 }
 
 /// One client and its connection.
@@ -56,7 +56,7 @@ pub(crate) struct Client {
     /// Of a client that reads all changes of a keyspace, and does nothing else.
     pub(crate) reading: Option<Reading>,
     /// Of a client that makes or restores a backup, and does nothing else.
-    pub(crate) errand: Option<Errand>,
+    pub(crate) job: Option<Job>,
     /// An observer's remaining requests, in order. It asks one node, and repeats a request until the reply is not an
     /// error.
     pub(crate) script: Option<VecDeque<Operation>>,
@@ -81,7 +81,7 @@ impl Client {
             locking: Locking::default(),
             caching: None,
             reading: None,
-            errand: None,
+            job: None,
             script: None,
             last_reply: None,
         }
@@ -99,12 +99,12 @@ impl Client {
 
     /// Creates a client that makes a backup of a keyspace.
     pub(crate) fn backup(random: Random, think_us: u64, space: u8) -> Client {
-        Client { errand: Some(Errand::Backup(Backup::new(space))), ..Client::new(random, think_us) }
+        Client { job: Some(Job::Backup(Backup::new(space))), ..Client::new(random, think_us) }
     }
 
     /// Creates a client that restores backups.
     pub(crate) fn restore(random: Random, restore: Restore) -> Client {
-        Client { errand: Some(Errand::Restore(restore)), ..Client::new(random, 0) }
+        Client { job: Some(Job::Restore(restore)), ..Client::new(random, 0) }
     }
 
     /// Creates an observer: a client that sends a script to one node until every request has been answered.
@@ -119,6 +119,6 @@ impl Client {
     /// Whether it has the replies to what it has to ask.
     pub(crate) fn is_satisfied(&self) -> bool {
         let has_asked = self.script.as_ref().is_none_or(VecDeque::is_empty);
-        self.open.is_empty() && has_asked && self.errand.as_ref().is_none_or(Errand::is_done)
+        self.open.is_empty() && has_asked && self.job.as_ref().is_none_or(Job::is_done)
     }
 }

@@ -71,7 +71,7 @@ pub(crate) struct Session {
     /// The transaction in progress, if any.
     pub(crate) talk: Option<Talk>,
     /// Whether its client makes or restores a backup.
-    pub(crate) is_errand: bool,
+    pub(crate) is_job: bool,
     /// What ends the copy that it is being sent.
     pub(crate) mark: Option<Vec<u8>>,
 }
@@ -87,7 +87,7 @@ impl Session {
             greetings: 0,
             owed: 0,
             talk: None,
-            is_errand: false,
+            is_job: false,
             mark: None,
         }
     }

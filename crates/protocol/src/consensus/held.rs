@@ -1,6 +1,6 @@
 //! Requests that nobody leads: they were not proposed, so they wait, and can still be refused.
 
-use super::asked::Asked;
+use super::routing::Asked;
 use crate::contract::{Effects, NOBODY, Request, Ticket};
 use kv::Version;
 use std::collections::VecDeque;

@@ -1,7 +1,6 @@
 //! Leading: waiting for the old leader's lease to end, gathering, proposing, and keeping a lease of one's own.
 
 use super::applied::Applied;
-use super::asked::Asked;
 use super::batch::Batch;
 use super::counters::Counters;
 use super::decider::Decider;
@@ -13,6 +12,7 @@ use super::log::{Log, SharedLog};
 use super::options::{Lease, Settings};
 use super::proposals::{Proposal, Proposals};
 use super::reads::{Queue, Read, Readers, Reads};
+use super::routing::Asked;
 use crate::contract::{Effects, NodeId, Now, Ticket};
 use crate::planted::Fault;
 use kv::codec::Reader;

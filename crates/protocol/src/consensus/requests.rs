@@ -1,11 +1,11 @@
 //! What clients ask: answered here, proposed, held back for a while, or sent on to the leader.
 
 use super::Replica;
-use super::asked::{Asked, Standing};
 use super::group::StopSign;
 use super::held::{Held, HeldRequest};
 use super::leading::{Answers, Author, Leadership};
 use super::options::Lease;
+use super::routing::{Asked, Standing};
 use crate::contract::{Effects, NOBODY, NodeId, Now, Request};
 use crate::planted::Fault;
 use crate::watching;

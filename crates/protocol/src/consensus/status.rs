@@ -1,8 +1,8 @@
 //! How a replica stands, for people, metrics and tests.
 
 use super::Replica;
-use super::asked::Standing;
 pub use super::counters::Counters;
+use super::routing::Standing;
 use crate::contract::{NodeId, Now};
 use crate::status::{self, counter};
 use kv::Version;

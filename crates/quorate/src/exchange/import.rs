@@ -471,8 +471,9 @@ impl Sink for Importer {
         }
     }
 
-    fn refuse(&mut self, reason: &str, what: &[u8]) {
+    fn refuse(&mut self, reason: &str, what: &[u8]) -> Result<()> {
         self.refusals.add(reason, what);
+        Ok(())
     }
 
     fn expired(&mut self) {

@@ -43,6 +43,7 @@ use self::routes::Routes;
 use crate::bridge::Caller;
 use crate::config::Config;
 use crate::descriptors::SocketBound;
+use crate::thread;
 use crate::tls::{Certificates, Counters, shake_hands};
 
 /// How long a request's head may take, and how long a connection may be silent between two requests.
@@ -100,7 +101,7 @@ impl Http {
             // Running calls get no answer any more: the worker has ended.
             runtime.shutdown_background();
         };
-        let thread = std::thread::Builder::new().name("http".into()).spawn(serve);
+        let thread = thread::start("http", serve);
         Ok(Http { thread: thread.context("cannot start a thread for HTTP")?, stop })
     }
 

@@ -22,6 +22,7 @@ use super::farewell::{FAREWELL, say_farewell};
 use super::links::{self, Handshakes};
 use super::refusals::{Counters, Refusal};
 use crate::descriptors::SocketBound;
+use crate::thread;
 
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -109,7 +110,7 @@ impl Door {
             });
             runtime.shutdown_background();
         };
-        let thread = std::thread::Builder::new().name("tls".into()).spawn(serve);
+        let thread = thread::start("tls", serve);
         let thread = thread.context("cannot start a thread for TLS")?;
         Ok((Door { thread, stop }, Arrivals { receiver }, handshakes))
     }

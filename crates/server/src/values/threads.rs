@@ -9,6 +9,8 @@ use storage::{DiskError, ValueWork};
 
 use super::TreeValues;
 
+use crate::thread;
+
 /// The number of threads that read.
 const READERS: usize = 2;
 
@@ -36,7 +38,7 @@ impl ValueThreads {
             for _ in 0..count {
                 let (mut store, sender, wake, begun) =
                     (store.clone(), sender.clone(), wake.clone(), Arc::clone(&begun));
-                threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+                threads.push(thread::start(name, move || {
                     loop {
                         // A waiting thread holds the lock; it is free as soon as there is work.
                         let work = begun.lock().unwrap_or_else(PoisonError::into_inner).recv();

@@ -5,9 +5,9 @@ use super::healing::Phase;
 use super::operator::{OPERATOR, Presence};
 use crate::caching::Caching;
 use crate::clients::{Client, Downstream, Upstream};
-use crate::errand::Errand;
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS};
+use crate::job::Job;
 use crate::locking::WAIT_MS_MAX;
 use crate::operation::{COLLECTIONS, Key, Kind, Operation, QUEUES, Reply, Value};
 use crate::reading::{News, Reading};
@@ -46,7 +46,7 @@ impl World {
         if who.alarm != alarm || !who.open.is_empty() {
             return;
         }
-        let is_to_end = who.is_observer() || who.errand.is_some();
+        let is_to_end = who.is_observer() || who.job.is_some();
         let asks = is_to_end && !who.is_satisfied() || !who.is_observer() && self.phase == Phase::Faults;
         if !asks {
             return;
@@ -55,7 +55,7 @@ impl World {
             self.connect_client(client);
         }
         // Its connection begins with its requests.
-        if self.clients[usize::from(client)].errand.is_some() {
+        if self.clients[usize::from(client)].job.is_some() {
             return;
         }
         let who = &mut self.clients[usize::from(client)];
@@ -196,7 +196,7 @@ impl World {
             Downstream::Reply(reply) => reply,
             Downstream::Invalid(key) => return self.drop_kept(client, key.as_deref()),
             Downstream::News(news) => return self.hear(client, news),
-            Downstream::OfErrand(reply) => return self.learn_on_errand(client, reply),
+            Downstream::OfJob(reply) => return self.learn_on_job(client, reply),
         };
         let Some(operation) = who.open.pop_front() else {
             let words = format!("client {client} gets an answer to something that it did not ask");
@@ -304,15 +304,15 @@ impl World {
     }
 
     /// A client that makes or restores a backup gets a reply.
-    fn learn_on_errand(&mut self, client: u8, reply: wire::resp::client::Reply) {
+    fn learn_on_job(&mut self, client: u8, reply: wire::resp::client::Reply) {
         let shown = || format!("{reply:?}").chars().take(200).collect::<String>();
         self.trace.tell(self.now, format_args!("client {client} gets {}", shown()));
         self.trace.note(kv::digest::digest_of(format!("{reply:?}").as_bytes()) ^ u64::from(client));
         let who = &mut self.clients[usize::from(client)];
         who.asked_at = self.now;
-        let Some(errand) = &mut who.errand else { return };
+        let Some(job) = &mut who.job else { return };
         let (node, mut is_done) = (id(who.node), false);
-        match errand.learn(reply) {
+        match job.learn(reply) {
             Ok(is_last) => is_done = is_last,
             Err(words) => {
                 let words = format!("client {client} gets a backup from node {node}: {words}");
@@ -325,7 +325,7 @@ impl World {
         let who = &mut self.clients[usize::from(client)];
         who.is_connected = false;
         let mut pause_us = who.random.below(100 * MS);
-        if let Some(Errand::Backup(backup)) = &mut who.errand
+        if let Some(Job::Backup(backup)) = &mut who.job
             && backup.goal.is_none()
         {
             backup.wants_copy |= who.random.percent(10);
@@ -336,11 +336,11 @@ impl World {
     }
 
     /// Has clients that make or restore a backup, and have waited too long, ask again elsewhere.
-    pub(super) fn sweep_errands(&mut self) {
+    pub(super) fn sweep_jobs(&mut self) {
         const PATIENCE_US: u64 = 8_000 * MS;
         for client in 0..self.clients.len() as u8 {
             let who = &self.clients[usize::from(client)];
-            if who.errand.is_some() && who.is_connected && self.now - who.asked_at > PATIENCE_US {
+            if who.job.is_some() && who.is_connected && self.now - who.asked_at > PATIENCE_US {
                 self.send_upstream(client, Upstream::Goodbye);
                 self.give_up(client);
             }
@@ -352,7 +352,7 @@ impl World {
         let who = &mut self.clients[usize::from(client)];
         who.is_connected = false;
         who.open.clear();
-        who.errand.iter_mut().for_each(Errand::lose);
+        who.job.iter_mut().for_each(Job::lose);
         self.drop_kept(client, None);
         let who = &mut self.clients[usize::from(client)];
         let pause_us = 10 * MS + who.random.below(100 * MS);
@@ -362,7 +362,7 @@ impl World {
     /// Closes the connections of clients that have waited too long for a reply.
     pub(super) fn sweep(&mut self) {
         self.look_at_map();
-        self.sweep_errands();
+        self.sweep_jobs();
         if self.phase != Phase::Faults {
             return;
         }

@@ -1,12 +1,12 @@
-//! Backups, and another cluster into which they are restored: see [`crate::errand`].
+//! Backups, and another cluster into which they are restored: see [`crate::job`].
 
 use super::World;
 use super::operator::Presence;
 use crate::clients::Client;
-use crate::errand::{Backup, Errand, Restore};
 use crate::events::Place;
 use crate::faults::{Class, SECOND};
 use crate::host::Host;
+use crate::job::{Backup, Job, Restore};
 use crate::random::Random;
 use crate::report::Broken;
 use crate::scenario::stream;
@@ -39,7 +39,7 @@ impl World {
     /// Has clients that make backups read up to what replicas hold now.
     pub(super) fn finish_backups(&mut self) {
         for client in 0..self.clients.len() as u8 {
-            let Some(Errand::Backup(Backup { space, .. })) = self.clients[usize::from(client)].errand else {
+            let Some(Job::Backup(Backup { space, .. })) = self.clients[usize::from(client)].job else {
                 continue;
             };
             if self.presence[usize::from(space)] != Presence::There {
@@ -48,7 +48,7 @@ impl World {
             let prefix = &self.scenario.spaces[usize::from(space)].keyspace.prefix;
             let nodes = self.hosts.iter().filter_map(Host::node);
             let goal = nodes.filter_map(|node| node.version_held(prefix)).max();
-            if let Some(Errand::Backup(backup)) = &mut self.clients[usize::from(client)].errand {
+            if let Some(Job::Backup(backup)) = &mut self.clients[usize::from(client)].job {
                 backup.goal = goal;
             }
             self.wake_client(client, 0);
@@ -56,9 +56,9 @@ impl World {
     }
 
     fn backups(&self) -> impl Iterator<Item = &Backup> {
-        self.clients.iter().filter_map(|client| match &client.errand {
+        self.clients.iter().filter_map(|client| match &client.job {
             // Where acknowledged writes may be forgotten, versions may be used twice.
-            Some(Errand::Backup(backup)) if self.is_backed_up(usize::from(backup.space)) => Some(backup),
+            Some(Job::Backup(backup)) if self.is_backed_up(usize::from(backup.space)) => Some(backup),
             _ => None,
         })
     }
@@ -121,8 +121,8 @@ impl World {
 
     /// Checks that each replica holds what was restored, as far as it has not expired.
     pub(super) fn check_restored(&mut self) {
-        let restores = self.clients.iter().filter_map(|client| match &client.errand {
-            Some(Errand::Restore(restore)) => Some(restore.files.clone()),
+        let restores = self.clients.iter().filter_map(|client| match &client.job {
+            Some(Job::Restore(restore)) => Some(restore.files.clone()),
             _ => None,
         });
         let files: Vec<(u8, Vec<u8>)> = restores.flatten().collect();

@@ -5,10 +5,10 @@
 use super::World;
 use super::damage::place_of;
 use crate::clients::Client;
-use crate::errand::Errand;
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS, Mask, SECOND, has};
 use crate::host::Host;
+use crate::job::Job;
 use crate::locking::{LOCKS, Locking, WAIT_MS_MAX};
 use crate::operation::guarded;
 use crate::operation::{COLLECTIONS, Key, Kind, Operation, QUEUES, Value};
@@ -175,7 +175,7 @@ impl World {
             }
             Phase::Over => {}
         }
-        self.sweep_errands();
+        self.sweep_jobs();
         if !self.is_over() && self.phase != Phase::Faults {
             self.queue.push(self.now + LOOK_US, Event::Progress);
         }
@@ -221,7 +221,7 @@ impl World {
         let waits = |kind: &Kind| *kind == Kind::Lock || kind.waits();
         let has_waits = self.scenario.spaces.iter().any(|space| space.kinds.iter().any(waits));
         let waits_us = if has_waits { self.scenario.pipeline * WAIT_MS_MAX * MS } else { 0 };
-        let restores = |client: &Client| matches!(client.errand, Some(Errand::Restore(_)));
+        let restores = |client: &Client| matches!(client.job, Some(Job::Restore(_)));
         let restores_us = if self.clients.iter().any(restores) { RESTORE_US } else { 0 };
         self.now + ANSWER_US + waits_us + restores_us + self.parts_us()
     }

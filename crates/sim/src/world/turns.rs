@@ -5,10 +5,10 @@ use super::machine::Machine;
 use super::operator::OPERATOR;
 use crate::clients::Downstream;
 use crate::conversation::{Conversation, Next as NextStep, Talk};
-use crate::errand::{Errand, mark};
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS, Mask, SECOND, Within, has};
 use crate::host::{Doom, Host, Process, Session};
+use crate::job::{Job, mark};
 use crate::message;
 use crate::network::Outgoing;
 use crate::operation::{Kind, Operation, Reply};
@@ -185,13 +185,13 @@ impl World {
                 session.greetings += 1;
             }
         }
-        if let Some(errand) = self.clients.get_mut(usize::from(client)).and_then(|it| it.errand.as_mut()) {
-            let space = if let Errand::Backup(backup) = errand { usize::from(backup.space) } else { 0 };
-            session.is_errand = true;
+        if let Some(job) = self.clients.get_mut(usize::from(client)).and_then(|it| it.job.as_mut()) {
+            let space = if let Job::Backup(backup) = job { usize::from(backup.space) } else { 0 };
+            session.is_job = true;
             session
                 .pipe
                 .borrow_mut()
-                .push_encoded(&errand.requests(&self.scenario.spaces[space].keyspace.prefix));
+                .push_encoded(&job.requests(&self.scenario.spaces[space].keyspace.prefix));
         }
         let host = &mut self.hosts[usize::from(place)];
         host.sessions.push(session);
@@ -442,9 +442,9 @@ impl World {
 
     /// Sends a client the complete replies, and removes them from `written`.
     fn tell_replies(&mut self, place: Place, index: usize, leaves_at: u64, written: &mut Vec<u8>) {
-        let Session { client, connection, is_errand, .. } = self.hosts[usize::from(place)].sessions[index];
-        if is_errand {
-            return self.tell_errand(place, index, leaves_at, written);
+        let Session { client, connection, is_job, .. } = self.hosts[usize::from(place)].sessions[index];
+        if is_job {
+            return self.tell_job(place, index, leaves_at, written);
         }
         let mut rest = written.as_slice();
         while Reply::length(rest).is_some() {
@@ -485,7 +485,7 @@ impl World {
     }
 
     /// The same for a client that makes or restores a backup.
-    fn tell_errand(&mut self, place: Place, index: usize, leaves_at: u64, written: &mut Vec<u8>) {
+    fn tell_job(&mut self, place: Place, index: usize, leaves_at: u64, written: &mut Vec<u8>) {
         let session = &mut self.hosts[usize::from(place)].sessions[index];
         let to = (session.client, session.connection);
         let mut rest = written.as_slice();
@@ -514,7 +514,7 @@ impl World {
         let taken = written.len() - rest.len();
         written.drain(..taken);
         for reply in replies {
-            self.send_downstream(to, leaves_at, Downstream::OfErrand(reply));
+            self.send_downstream(to, leaves_at, Downstream::OfJob(reply));
         }
     }
 

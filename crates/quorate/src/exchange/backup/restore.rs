@@ -314,7 +314,7 @@ impl<'r> Restoring<'r> {
         let mut state = State::default();
         // Nothing has expired, however long ago that was.
         let all = Rules { expired_ms: 0, string_bytes_max: usize::MAX, ..rules.clone() };
-        read(keys, &all, &mut state).and_then(|()| state.check()).with_context(name)?;
+        read(keys, &all, &mut state).with_context(name)?;
         'files: for file in &shard.changes {
             let name = || place.name_of(&file.path);
             let open = place.read(&file.path, &file.sums)?;
@@ -540,8 +540,8 @@ impl Sink for Sampler {
         self.importer.end_pieces(key, deadline_ms, kind)
     }
 
-    fn refuse(&mut self, reason: &str, what: &[u8]) {
-        self.importer.refuse(reason, what);
+    fn refuse(&mut self, reason: &str, what: &[u8]) -> Result<()> {
+        self.importer.refuse(reason, what)
     }
 
     fn expired(&mut self) {

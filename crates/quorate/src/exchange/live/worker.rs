@@ -460,8 +460,9 @@ impl Sink for Loader<'_> {
         self.import.function_command(functions::load(text), functions::name(text))
     }
 
-    fn refuse(&mut self, reason: &str, what: &[u8]) {
+    fn refuse(&mut self, reason: &str, what: &[u8]) -> Result<()> {
         self.import.refuse(reason, what);
+        Ok(())
     }
 
     fn expired(&mut self) {}

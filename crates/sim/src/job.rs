@@ -27,17 +27,17 @@ const LAST_CHANGES_BYTES: &[u8] = b"1000000";
 
 /// What such a client has to do.
 #[derive(Debug)]
-pub(crate) enum Errand {
+pub(crate) enum Job {
     Backup(Backup),
     Restore(Restore),
 }
 
-impl Errand {
+impl Job {
     /// The requests with which its next connection begins. `prefix` is that of its keyspace.
     pub(crate) fn requests(&mut self, prefix: &str) -> Vec<u8> {
         match self {
-            Errand::Backup(backup) => backup.request(prefix),
-            Errand::Restore(restore) => restore.requests(),
+            Job::Backup(backup) => backup.request(prefix),
+            Job::Restore(restore) => restore.requests(),
         }
     }
 
@@ -47,27 +47,27 @@ impl Errand {
     /// What is wrong with it.
     pub(crate) fn learn(&mut self, reply: Reply) -> Result<bool, String> {
         match self {
-            Errand::Backup(backup) => backup.learn(reply),
-            Errand::Restore(restore) => Ok(restore.learn(&reply)),
+            Job::Backup(backup) => backup.learn(reply),
+            Job::Restore(restore) => Ok(restore.learn(&reply)),
         }
     }
 
     /// Its connection has ended before it had all replies.
     pub(crate) fn lose(&mut self) {
         match self {
-            Errand::Backup(backup) => backup.begun = None,
+            Job::Backup(backup) => backup.begun = None,
             // Perhaps some of it has taken effect, so it begins again.
-            Errand::Restore(restore) => restore.begin(),
+            Job::Restore(restore) => restore.begin(),
         }
     }
 
     /// Whether nothing is left to do.
     pub(crate) fn is_done(&self) -> bool {
         match self {
-            Errand::Backup(backup) => {
+            Job::Backup(backup) => {
                 backup.goal.is_none_or(|goal| backup.copies.last().is_some_and(|copy| copy.reached >= goal))
             }
-            Errand::Restore(restore) => restore.next > restore.requests.len(),
+            Job::Restore(restore) => restore.next > restore.requests.len(),
         }
     }
 }
@@ -200,7 +200,6 @@ impl Copied {
     fn state(&self) -> Result<State, String> {
         let mut state = State::default();
         read(&self.file, &mut state)?;
-        state.check().map_err(|why| format!("{why:#}"))?;
         Ok(state)
     }
 }
