@@ -4,7 +4,7 @@ use crate::clients::{Change, Clients, Socket};
 use crate::counters::Counters;
 use crate::turn::{Clock, Turn};
 use node::{ClientId, Line, Usage};
-use storage::{Disk, DiskError, ValueWork, Work};
+use storage::{Disk, DiskError, ValueResult, ValueWork, Work};
 
 /// Something has happened on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,9 +15,6 @@ pub enum Event {
     /// On a connection of a peer, by the world's number for it.
     Peer(usize),
 }
-
-/// The result of a piece of work with large values.
-pub type ValueResult = Result<Option<Vec<u8>>, DiskError>;
 
 /// The world around one node. The functions are in the order in which a turn calls them.
 pub trait World {

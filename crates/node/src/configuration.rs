@@ -70,6 +70,9 @@ pub struct StorageSettings {
     pub checkpoint_bytes: u64,
     /// Memory for the cache of values that keyspaces keep on the disk, in bytes.
     pub cache_bytes: usize,
+    /// Within this time every value on the disk is read, in microseconds, to find out whether it is whole. 0: never.
+    #[serde(skip)]
+    pub value_check_us: u64,
     /// While more bytes than this wait to be written, nothing is taken from peers: the disk stands still, or is full.
     #[serde(skip)]
     pub behind_bytes: u64,
@@ -84,6 +87,7 @@ impl Default for StorageSettings {
             segment_bytes: 64 << 20,
             checkpoint_bytes: 256 << 20,
             cache_bytes: 64 << 20,
+            value_check_us: 0,
             behind_bytes: BEHIND_BYTES_MAX,
             planted: Default::default(),
         }

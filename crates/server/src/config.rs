@@ -19,6 +19,7 @@
 //!
 //! [values]                          # all optional, see ValueSettings
 //! engine = "fjall"
+//! check_days = 14
 //!
 //! [traces]                          # optional, see TraceSettings
 //! endpoint = "http://127.0.0.1:4318"
@@ -129,11 +130,27 @@ impl Default for Limits {
 }
 
 /// How values of keyspaces with `storage = "disk"` are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ValueSettings {
     /// The storage engine. It cannot change while there are values.
     pub engine: Engine,
+    /// Within so many days every value is read, to find out whether the disk has damaged it. 0: never.
+    pub check_days: f64,
+}
+
+impl Default for ValueSettings {
+    fn default() -> ValueSettings {
+        ValueSettings { engine: Engine::default(), check_days: 14.0 }
+    }
+}
+
+impl ValueSettings {
+    /// The same in microseconds.
+    pub(crate) fn check_us(&self) -> u64 {
+        const DAY_US: f64 = 86_400e6;
+        (self.check_days * DAY_US) as u64
+    }
 }
 
 /// TLS for clients and HTTP, at ports beside the plain ones or in their place.
@@ -500,6 +517,11 @@ impl Config {
             "storage: checkpoint_bytes = {checkpoint_bytes} must be at least segment_bytes = {segment_bytes}"
         );
         self.values.engine.check().context("values")?;
+        let check_days = self.values.check_days;
+        ensure!(
+            (0.0..=3650.0).contains(&check_days),
+            "values: check_days = {check_days} must be a number of days, from 0 (never) to 3650"
+        );
         self.limits.check()
     }
 
@@ -746,7 +768,7 @@ peer_port = 9000
         let with = |engine: &str| {
             GOOD.replace("[[nodes]]", &format!("[values]\nengine = \"{engine}\"\n\n[[nodes]]"))
         };
-        assert_eq!(Config::parse(GOOD).unwrap().values.engine, Engine::Fjall);
+        assert_eq!(Config::parse(GOOD).unwrap().values, ValueSettings::default());
         assert_eq!(Config::parse(&with("fjall")).unwrap().values.engine, Engine::Fjall);
         assert!(refusal(&with("leveldb")).contains("key engine: unknown variant `leveldb`"));
         #[cfg(feature = "rocksdb")]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use driver::{Clients, Clock as _};
 use mio::Poll;
-use node::{Configuration, Node, ProcessFacts, StartError, TlsFacts};
+use node::{Configuration, Node, ProcessFacts, StartError, StorageSettings, TlsFacts};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 use wire::handshake::{Identity, table_seed};
@@ -232,7 +232,7 @@ pub(crate) fn node_configuration(config: &Config) -> Result<Configuration> {
         enable_debug_command: config.enable_debug_command,
         identity: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,
         life: 0,
-        storage: config.storage,
+        storage: StorageSettings { value_check_us: config.values.check_us(), ..config.storage },
         seed: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,
         table_seed: table_seed(config.secret.as_bytes()),
         releases: wire::release::RELEASES,

@@ -15,7 +15,7 @@ use mio::net::{TcpListener, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use node::{ClientId, Line, Node, Usage};
 use storage::work::Lane;
-use storage::{DiskError, ValueWork, Work};
+use storage::{DiskError, ValueResult, ValueWork, Work};
 
 use crate::bridge::{Bridge, Question};
 use crate::clients;
@@ -356,7 +356,7 @@ impl World for Outside {
     }
 
     #[inline]
-    fn next_finished_value(&mut self) -> Option<(ValueWork, driver::world::ValueResult)> {
+    fn next_finished_value(&mut self) -> Option<(ValueWork, ValueResult)> {
         self.value_threads.take_finished()
     }
 

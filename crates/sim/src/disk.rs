@@ -11,16 +11,13 @@ use std::sync::Arc;
 use storage::simulated::{SimulatedDisk, Survivors};
 use storage::simulated_values::SimulatedValues;
 use storage::work::Lane;
-use storage::{DiskError, Step, ValueName, ValueWork, Work};
+use storage::{DiskError, Step, ValueName, ValueResult, ValueWork, Work};
 
 /// Lanes of a log.
 const LANES: usize = 2;
 
 /// Lanes for large values, numbered after those of the log: one for changes, one for reads.
 const VALUE_LANES: usize = 2;
-
-/// The result of a piece of work on large values.
-pub(crate) type ValueResult = Result<Option<Vec<u8>>, DiskError>;
 
 /// What follows when a step has ended.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::conversation::Talk;
-use crate::disk::{MachineDisk, ValueResult};
+use crate::disk::MachineDisk;
 use crate::events::Place;
 use crate::faults::Within;
 use crate::pipe::{ClientSocket, Pipe};
@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use storage::simulated::Survivors;
-use storage::{DiskError, ValueWork, Work};
+use storage::{DiskError, ValueResult, ValueWork, Work};
 use wire::release::{RELEASES, Releases};
 use wire::resp::Arguments;
 

@@ -53,7 +53,7 @@ pub use log::{Log, Options};
 pub use memory::MemoryDisk;
 pub use opening::{Opening, Replayed, open};
 pub use tail::Torn;
-pub use values::{ValueName, ValueStore, ValueWork};
+pub use values::{ValueName, ValueOutcome, ValueResult, ValueStore, ValueWork};
 pub use work::{Step, Work};
 
 /// A place in the log: the number of bytes that the log had taken before it. See the [crate]'s page.

@@ -126,8 +126,8 @@ impl ValueStore for SimulatedValues {
         Ok(())
     }
 
-    fn names(&mut self, each: &mut dyn FnMut(ValueName)) -> Result<(), DiskError> {
-        self.seen.keys().for_each(|name| each(*name));
+    fn names(&mut self, from: &ValueName, each: &mut dyn FnMut(ValueName) -> bool) -> Result<(), DiskError> {
+        let _ = self.seen.range(from..).all(|(name, _)| each(*name));
         Ok(())
     }
 }
@@ -142,7 +142,11 @@ mod tests {
 
     fn values(store: &mut SimulatedValues) -> Vec<ValueName> {
         let mut names = Vec::new();
-        store.names(&mut |name| names.push(name)).expect("a list is never refused");
+        let mut add = |name| {
+            names.push(name);
+            true
+        };
+        store.names(&ValueName::FIRST, &mut add).expect("a list is never refused");
         names
     }
 

@@ -18,6 +18,9 @@ pub const NAME_BYTES: usize = 30;
 pub struct ValueName(pub [u8; NAME_BYTES]);
 
 impl ValueName {
+    /// No name comes before it.
+    pub const FIRST: ValueName = ValueName([0; NAME_BYTES]);
+
     /// The number of the value's group.
     pub fn group(&self) -> Group {
         Group::from_be_bytes([self.0[0], self.0[1]])
@@ -54,12 +57,26 @@ pub trait ValueStore: Send {
     /// [`DiskError`]: then it is unknown what is safe, as with [`Disk::sync`](crate::Disk::sync).
     fn persist(&mut self) -> Result<(), DiskError>;
 
-    /// Calls `each` with every name, in ascending order.
+    /// Calls `each` with every name from `from` on, in ascending order, until it returns false.
     ///
     /// # Errors
     /// [`DiskError`].
-    fn names(&mut self, each: &mut dyn FnMut(ValueName)) -> Result<(), DiskError>;
+    fn names(&mut self, from: &ValueName, each: &mut dyn FnMut(ValueName) -> bool) -> Result<(), DiskError>;
 }
+
+/// What a piece of work has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ValueOutcome {
+    /// It is done.
+    Done,
+    /// The value, if there is one of that name.
+    Value(Option<Vec<u8>>),
+    /// Names, in ascending order.
+    Names(Vec<ValueName>),
+}
+
+/// The outcome of a piece of work, or why it failed.
+pub type ValueResult = Result<ValueOutcome, DiskError>;
 
 /// Work with values, to be done beside the worker's loop. Its result is passed back to the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +86,13 @@ pub enum ValueWork {
     Put(Vec<(ValueName, Arc<Vec<u8>>)>),
     /// [`ValueStore::get`]
     Get(ValueName),
+    /// [`ValueStore::names`]: so many of them at most.
+    Names {
+        /// No name before it.
+        from: ValueName,
+        /// The most names.
+        count: usize,
+    },
     /// [`ValueStore::remove`]
     Remove(Vec<ValueName>),
     /// [`ValueStore::persist`]
@@ -79,19 +103,29 @@ impl ValueWork {
     /// Whether it changes nothing: then it may run beside others. All other work must be done one piece at a time, in the
     /// order in which it was handed out.
     pub fn is_read(&self) -> bool {
-        matches!(self, ValueWork::Get(_))
+        matches!(self, ValueWork::Get(_) | ValueWork::Names { .. })
     }
 
-    /// Runs the work immediately. A read returns the value.
+    /// Runs the work immediately.
     ///
     /// # Errors
     /// Any error of the store.
-    pub fn run(&self, store: &mut dyn ValueStore) -> Result<Option<Vec<u8>>, DiskError> {
+    pub fn run(&self, store: &mut dyn ValueStore) -> ValueResult {
         match self {
-            ValueWork::Put(values) => store.put(values).map(|()| None),
-            ValueWork::Get(name) => store.get(name),
-            ValueWork::Remove(names) => store.remove(names).map(|()| None),
-            ValueWork::Persist => store.persist().map(|()| None),
+            ValueWork::Put(values) => store.put(values)?,
+            ValueWork::Get(name) => return store.get(name).map(ValueOutcome::Value),
+            ValueWork::Names { from, count } => {
+                let mut names = Vec::new();
+                let mut add = |name| {
+                    names.push(name);
+                    names.len() < *count
+                };
+                store.names(from, &mut add)?;
+                return Ok(ValueOutcome::Names(names));
+            }
+            ValueWork::Remove(names) => store.remove(names)?,
+            ValueWork::Persist => store.persist()?,
         }
+        Ok(ValueOutcome::Done)
     }
 }

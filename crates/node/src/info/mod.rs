@@ -155,6 +155,8 @@ fn values(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("values_removed", counters.removed);
     fields.put("values_damaged", counters.damaged);
     fields.put("values_mended", counters.mended);
+    fields.put("values_checked", counters.checked);
+    fields.put("values_check_passes", counters.passes);
 }
 
 fn server(facts: &Facts, fields: &mut Fields<'_>) {

@@ -60,8 +60,8 @@ use crate::usage::{Rate, Usage};
 use crate::values::Values;
 use crate::waits::Waits;
 use protocol::{Input, Now, Result as Outcome};
-use storage::ValueWork;
 use storage::{Disk, DiskError, Work};
+use storage::{ValueResult, ValueWork};
 use wire::lineage::Lineage;
 
 /// One node, without its sockets: client requests and peers' frames go in, replies and frames come out.
@@ -349,7 +349,7 @@ impl Node {
     }
 
     /// Takes the result of one piece of that work. Call it within a turn.
-    pub fn value_work_finished(&mut self, work: ValueWork, result: Result<Option<Vec<u8>>, DiskError>) {
+    pub fn value_work_finished(&mut self, work: ValueWork, result: ValueResult) {
         self.values.work_finished(&mut self.cx, work, result);
         self.carry_out_calls();
     }

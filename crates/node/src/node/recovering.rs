@@ -44,7 +44,7 @@ impl ValueStore for NotLookedAt {
         Ok(())
     }
 
-    fn names(&mut self, _: &mut dyn FnMut(ValueName)) -> Result<(), DiskError> {
+    fn names(&mut self, _: &ValueName, _: &mut dyn FnMut(ValueName) -> bool) -> Result<(), DiskError> {
         Ok(())
     }
 }

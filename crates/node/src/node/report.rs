@@ -270,6 +270,13 @@ pub(super) fn metrics(node: &Node, out: &mut String) {
         "Values that could not be read and were fetched from another replica.",
         counters.mended,
     );
+    single(
+        "values_checked_total",
+        "counter",
+        "Values that were read only to find out whether they are whole.",
+        counters.checked,
+    );
+    single("values_check_passes_total", "counter", "How often all values were checked.", counters.passes);
     node.coding.coding_metrics(out);
     let _ = write!(
         out,

@@ -33,8 +33,11 @@ const FETCHES_SINCE: Release = 2;
 /// A value that is being looked up.
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
-    /// Whether somebody at this node waits for it, and not only other nodes.
+    /// Whether it is to be whole here in the end: somebody at this node waits for it, or it is checked. Other nodes that
+    /// ask for it do not need that.
     is_own: bool,
+    /// Whether it is only checked.
+    is_check: bool,
     /// The nodes that were asked for it, since it is damaged here. Empty: it is being read.
     asked: BTreeSet<NodeId>,
 }
@@ -55,9 +58,31 @@ impl Values {
         let name = name_of(group, reference);
         let value = self.in_memory(name);
         if value.is_none() {
-            self.read(name).is_own = true;
+            let lookup = self.read(name);
+            (lookup.is_own, lookup.is_check) = (true, false);
         }
         value
+    }
+
+    /// Reads a value to see whether it is whole. Returns false if the store may not have it yet, or if it is being read.
+    pub(super) fn check_value(&mut self, name: ValueName) -> bool {
+        let is_possible = !self.pending.contains_key(&name) && !self.lookups.contains_key(&name);
+        if is_possible {
+            let lookup = self.read(name);
+            (lookup.is_own, lookup.is_check) = (true, true);
+            self.counters.checked += 1;
+        }
+        is_possible
+    }
+
+    /// Whether somebody wants a value, and it is not only checked.
+    pub(super) fn is_asked_for(&self, name: &ValueName) -> bool {
+        self.lookups.get(name).is_none_or(|lookup| !lookup.is_check)
+    }
+
+    /// Whether a value is being checked.
+    pub(super) fn is_checking(&self, name: &ValueName) -> bool {
+        self.lookups.get(name).is_some_and(|lookup| lookup.is_check)
     }
 
     /// The same for another node, whose copy is damaged. Nothing is fetched for it: one that is damaged here, too, is
@@ -71,7 +96,7 @@ impl Values {
         if let Some(value) = self.in_memory(name) {
             return Found::Here(value);
         }
-        self.read(name);
+        self.read(name).is_check = false;
         Found::Awaited
     }
 

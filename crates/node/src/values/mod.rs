@@ -18,8 +18,10 @@
 //!
 //! Reads and writes of the store run beside the loop ([`storage::ValueWork`]). What needs a value asks
 //! [`Values::look_up`], and snapshot transfers to other replicas are supplied by [`Values::look_up_for_copies`]. A value
-//! that is damaged is fetched from another replica (`mending`). The work at a start is in `sweep`.
+//! that is damaged is fetched from another replica (`mending`), and so that this is found in time, all are read now and
+//! then (`checking`). The work at a start is in `sweep`.
 
+mod checking;
 mod mending;
 mod sweep;
 #[cfg(test)]
@@ -31,6 +33,7 @@ use crate::context::{Call, Context};
 use crate::groups::Group;
 use crate::journal::News;
 use crate::log::{Level, Line};
+use checking::Check;
 use kv::Reference;
 use kv::table::Spilled;
 pub(crate) use mending::Found;
@@ -41,7 +44,7 @@ use protocol::planted::{Fault, Planted};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use storage::values::NAME_BYTES;
-use storage::{DiskError, ValueName, ValueWork};
+use storage::{DiskError, ValueName, ValueOutcome, ValueResult, ValueWork};
 pub(crate) use sweep::Sweep;
 
 /// The most values that are put at once: bytes, and how many.
@@ -71,6 +74,9 @@ pub(crate) struct ValueCounters {
     /// Values that differed from what had been stored, or were gone, and those of them that another replica had.
     pub(crate) damaged: u64,
     pub(crate) mended: u64,
+    /// Values that were read to see whether they are whole, and how often all were.
+    pub(crate) checked: u64,
+    pub(crate) passes: u64,
 }
 
 /// What a checkpoint waits for, and what is removed when it counts.
@@ -121,6 +127,7 @@ pub(crate) struct Values {
     /// By number, the values that other nodes were asked for, and whom.
     fetches: BTreeMap<u64, (ValueName, NodeId)>,
     fetch_count: u64,
+    check: Check,
     stopped: Option<String>,
     planted: Planted,
     pub(crate) counters: ValueCounters,
@@ -176,6 +183,7 @@ impl Values {
             for_copies: BTreeSet::new(),
             fetches: BTreeMap::new(),
             fetch_count: 0,
+            check: Check::new(settings.value_check_us),
             stopped: None,
             planted,
             counters: ValueCounters::default(),
@@ -220,7 +228,8 @@ impl Values {
 
     /// When, on the monotonic clock, something is due.
     pub(crate) fn wakeup_us(&self) -> u64 {
-        if self.is_full() { self.retry_at_us } else { u64::MAX }
+        let retry_us = if self.is_full() { self.retry_at_us } else { u64::MAX };
+        if self.is_on { retry_us.min(self.check.due_us()) } else { retry_us }
     }
 
     fn keep(&mut self, group: u16, reference: &Reference, value: Value) {
@@ -409,6 +418,9 @@ impl Values {
     /// Starts the next work, if none is under way.
     pub(crate) fn pump_values(&mut self, cx: &mut Context) {
         let now_us = cx.now.monotonic_us;
+        if self.is_on {
+            self.check_next(cx);
+        }
         let waits = self.is_full() && now_us < self.retry_at_us;
         if !self.is_on || self.is_writing || waits {
             return;
@@ -435,14 +447,11 @@ impl Values {
     }
 
     /// Takes the result of one piece of that work. Call it within a turn.
-    pub(crate) fn work_finished(
-        &mut self,
-        cx: &mut Context,
-        work: ValueWork,
-        result: Result<Option<Vec<u8>>, DiskError>,
-    ) {
-        if let ValueWork::Get(name) = work {
-            return self.value_read(cx, name, result);
+    pub(crate) fn work_finished(&mut self, cx: &mut Context, work: ValueWork, result: ValueResult) {
+        match work {
+            ValueWork::Get(name) => return self.value_read(cx, name, result),
+            ValueWork::Names { .. } => return self.names_read(result),
+            _ => {}
         }
         let now_us = cx.now.monotonic_us;
         self.is_writing = false;
@@ -464,7 +473,7 @@ impl Values {
                         let again = names.iter().map(|name| (name.group(), reference_of(name)));
                         self.removals.extend(again);
                     }
-                    ValueWork::Persist | ValueWork::Get(_) => {}
+                    ValueWork::Persist | ValueWork::Get(_) | ValueWork::Names { .. } => {}
                 }
                 return;
             }
@@ -484,7 +493,7 @@ impl Values {
                 }
             }
             ValueWork::Persist => self.note_safe(),
-            ValueWork::Remove(_) | ValueWork::Get(_) => {}
+            ValueWork::Remove(_) | ValueWork::Get(_) | ValueWork::Names { .. } => {}
         }
         self.pump_values(cx);
     }
@@ -496,16 +505,19 @@ impl Values {
 
     // Lookups.
 
-    fn value_read(&mut self, cx: &mut Context, name: ValueName, result: Result<Option<Vec<u8>>, DiskError>) {
+    fn value_read(&mut self, cx: &mut Context, name: ValueName, result: ValueResult) {
         let (group, reference) = (name.group(), reference_of(&name));
         let why = match result {
-            Ok(Some(value)) if self.is_whole(&reference, &value) => {
+            Ok(ValueOutcome::Value(Some(value))) if self.is_whole(&reference, &value) => {
                 let value = Arc::new(value);
-                self.cache.insert(name, &value);
+                // One that was only checked would take the room of those that are asked for.
+                if self.is_asked_for(&name) {
+                    self.cache.insert(name, &value);
+                }
                 return self.end_lookup(cx, name, Some(value));
             }
-            Ok(Some(_)) => "its checksum is wrong".to_owned(),
-            Ok(None) => "it is not there".to_owned(),
+            Ok(ValueOutcome::Value(Some(_))) => "its checksum is wrong".to_owned(),
+            Ok(_) => "it is not there".to_owned(),
             Err(error) => error.to_string(),
         };
         self.counters.damaged += 1;

@@ -64,7 +64,7 @@ impl Sweep {
         self.put(store)?;
         let mut found: BTreeMap<u16, usize> = BTreeMap::new();
         let (released, leftovers) = (&self.released, &mut self.leftovers);
-        let read = store.names(&mut |name| {
+        let mut look_at = |name: ValueName| {
             let (group, reference) = (name.group(), reference_of(&name));
             let replica = groups.get(group).and_then(|group| group.replica.as_ref());
             if replica.is_some_and(|replica| refers_to(replica, &reference)) {
@@ -72,8 +72,11 @@ impl Sweep {
             } else if !released.get(&group).is_some_and(|released| released.contains(&reference)) {
                 leftovers.push((group, reference));
             }
-        });
-        read.map_err(|error| StartError::Values(error.to_string()))?;
+            true
+        };
+        store
+            .names(&ValueName::FIRST, &mut look_at)
+            .map_err(|error| StartError::Values(error.to_string()))?;
         self.is_on |= !found.is_empty() || !self.leftovers.is_empty();
         for (id, group) in groups.iter() {
             let referred = group.replica.as_ref().map_or(0, |replica| {

@@ -4,14 +4,13 @@
 //! by [`World::tell`].
 
 use crate::support::{Client, Inbox};
-use driver::world::ValueResult;
 use driver::{Clients, Event, Socket, World};
 use node::{ClientId, Line, NodeId};
 use protocol::Now;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
 use storage::simulated_values::SimulatedValues;
-use storage::{DiskError, MemoryDisk, ValueWork, Work};
+use storage::{DiskError, MemoryDisk, ValueResult, ValueWork, Work};
 
 /// A node as tests use it.
 pub(crate) type Process = driver::Driver<NoSocket>;

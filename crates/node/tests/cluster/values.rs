@@ -305,7 +305,11 @@ fn a_snapshot_transfer_from_a_damaged_disk_has_whole_values(replication: &str) {
     // Of each value, one of the two has a whole copy.
     for node in 1..=2 {
         let mut names = Vec::new();
-        cluster.values(node).names(&mut |name| names.push(name)).expect("a list is never refused");
+        let mut add = |name| {
+            names.push(name);
+            true
+        };
+        cluster.values(node).names(&ValueName::FIRST, &mut add).expect("a list is never refused");
         let is_chosen = |name: &ValueName| name.0.last().is_some_and(|last| u16::from(last % 2) == node % 2);
         let places = (0..).zip(&names).filter(|(_, name)| is_chosen(name)).map(|(place, _)| place);
         places.for_each(|place| assert!(cluster.values(node).rot(place)));
@@ -320,6 +324,28 @@ fn a_snapshot_transfer_from_a_damaged_disk_has_whole_values(replication: &str) {
         let expected = format!("\"{}\"", value(number, 1000));
         cluster.until("it is read", |cluster| cluster.ask(client, &format!("GET k{number}")) == expected);
     }
+}
+
+fn values_that_nobody_reads_are_checked_and_mended(replication: &str) {
+    let setup =
+        with_checkpoints(replication).with(|configuration| configuration.storage.value_check_us = 2_000_000);
+    let mut cluster = sixty_values_damaged_at(setup, &[2]);
+    let pass = |cluster: &mut Cluster, count| {
+        let until = info(cluster, 2, "values_check_passes") + count;
+        cluster.until("all are checked", |cluster| info(cluster, 2, "values_check_passes") >= until);
+    };
+    // One may have begun before the values were damaged.
+    pass(&mut cluster, 2);
+    // Some that were damaged may have been overwritten, since a write was sent again.
+    let damaged = info(&mut cluster, 2, "values_damaged");
+    assert!((50..=60).contains(&damaged), "{damaged} are found");
+    assert_eq!(info(&mut cluster, 2, "values_mended"), damaged);
+    pass(&mut cluster, 2);
+    assert_eq!(info(&mut cluster, 2, "values_damaged"), damaged, "what was mended is whole");
+    assert!(info(&mut cluster, 2, "values_cache_memory") <= 10_000);
+    let (checked, passes) =
+        (info(&mut cluster, 2, "values_checked"), info(&mut cluster, 2, "values_check_passes"));
+    assert!(checked <= 60 * (passes + 1), "{checked} values in {passes} passes");
 }
 
 fn long_damaged_values_come_in_parts(replication: &str) {
@@ -392,6 +418,7 @@ with_each!(
     a_damaged_value_is_fetched_from_another_replica_and_put_again,
     a_snapshot_transfer_from_a_damaged_disk_has_whole_values,
     long_damaged_values_come_in_parts,
+    values_that_nobody_reads_are_checked_and_mended,
     a_node_without_its_values_does_not_start,
     a_keyspace_that_is_dropped_leaves_nothing_on_the_disk,
 );
@@ -409,6 +436,7 @@ with_each!(
     a_damaged_value_is_fetched_from_another_replica_and_put_again,
     a_snapshot_transfer_from_a_damaged_disk_has_whole_values,
     long_damaged_values_come_in_parts,
+    values_that_nobody_reads_are_checked_and_mended,
     a_node_without_its_values_does_not_start,
     a_keyspace_that_is_dropped_leaves_nothing_on_the_disk,
 );
@@ -432,6 +460,7 @@ with_each!(
     a_damaged_value_is_fetched_from_another_replica_and_put_again,
     a_snapshot_transfer_from_a_damaged_disk_has_whole_values,
     long_damaged_values_come_in_parts,
+    values_that_nobody_reads_are_checked_and_mended,
     a_keyspace_that_is_dropped_leaves_nothing_on_the_disk,
 );
 

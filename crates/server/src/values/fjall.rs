@@ -114,10 +114,12 @@ impl Tree for Fjall {
         Ok(self.database.persist(PersistMode::SyncAll)?)
     }
 
-    fn names(&self, each: &mut dyn FnMut(ValueName)) -> Result<(), TreeError> {
-        for item in self.values.iter() {
-            if let Ok(name) = <[u8; NAME_BYTES]>::try_from(&*item.key()?) {
-                each(ValueName(name));
+    fn names(&self, from: &ValueName, each: &mut dyn FnMut(ValueName) -> bool) -> Result<(), TreeError> {
+        for item in self.values.range(from.0..) {
+            if let Ok(name) = <[u8; NAME_BYTES]>::try_from(&*item.key()?)
+                && !each(ValueName(name))
+            {
+                break;
             }
         }
         Ok(())

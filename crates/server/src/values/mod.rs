@@ -157,10 +157,10 @@ impl ValueStore for TreeValues {
         }
     }
 
-    fn names(&mut self, each: &mut dyn FnMut(ValueName)) -> Result<(), DiskError> {
+    fn names(&mut self, from: &ValueName, each: &mut dyn FnMut(ValueName) -> bool) -> Result<(), DiskError> {
         if !self.is_there() {
             return Ok(());
         }
-        self.with(Verb::List, |tree| tree.names(each))
+        self.with(Verb::List, |tree| tree.names(from, each))
     }
 }

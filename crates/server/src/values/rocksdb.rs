@@ -182,12 +182,14 @@ impl Tree for Rocksdb {
         Ok(self.database.flush_wal(true)?)
     }
 
-    fn names(&self, each: &mut dyn FnMut(ValueName)) -> Result<(), TreeError> {
+    fn names(&self, from: &ValueName, each: &mut dyn FnMut(ValueName) -> bool) -> Result<(), TreeError> {
         let mut cursor = self.database.raw_iterator();
-        cursor.seek_to_first();
+        cursor.seek(from.0);
         while let Some(name) = cursor.key() {
-            if let Ok(name) = <[u8; NAME_BYTES]>::try_from(name) {
-                each(ValueName(name));
+            if let Ok(name) = <[u8; NAME_BYTES]>::try_from(name)
+                && !each(ValueName(name))
+            {
+                break;
             }
             cursor.next();
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use storage::values::NAME_BYTES;
-use storage::{ValueName, ValueStore as _, ValueWork};
+use storage::{ValueName, ValueOutcome, ValueStore as _, ValueWork};
 
 use super::{Engine, TreeValues, ValueThreads};
 
@@ -43,9 +43,14 @@ fn value(number: u32) -> Arc<Vec<u8>> {
 }
 
 fn names(store: &mut TreeValues) -> Vec<ValueName> {
-    let mut names = Vec::new();
-    store.names(&mut |name| names.push(name)).unwrap();
-    names
+    names_from(store, &ValueName::FIRST, usize::MAX)
+}
+
+fn names_from(store: &mut TreeValues, from: &ValueName, count: usize) -> Vec<ValueName> {
+    match (ValueWork::Names { from: *from, count }).run(store).unwrap() {
+        ValueOutcome::Names(names) => names,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// The bytes that a folder takes on the disk.
@@ -97,6 +102,11 @@ fn values_outlive_the_store_that_put_them(engine: Engine) {
     assert_eq!(after.get(&name(4)).unwrap(), None);
     assert_eq!(names(&mut after).len(), 98);
     assert!(names(&mut after).is_sorted());
+    let some = [2, 5, 6].map(name);
+    assert_eq!(names_from(&mut after, &name(2), 3), some);
+    assert_eq!(names_from(&mut after, &name(3), 2), some[1..], "names that are gone are passed over");
+    assert_eq!(names_from(&mut after, &name(99), 7), [name(99)]);
+    assert!(names_from(&mut after, &name(100), 7).is_empty());
 }
 
 fn more_than_the_tree_keeps_in_memory_is_put_and_removed(engine: Engine) {
@@ -188,11 +198,11 @@ fn work_is_done_beside_the_loop(engine: Engine) {
     .unwrap();
     threads.begin(ValueWork::Put(vec![(name(1), value(1))]));
     woken.recv().unwrap();
-    assert!(matches!(threads.take_finished(), Some((ValueWork::Put(_), Ok(None)))));
+    assert!(matches!(threads.take_finished(), Some((ValueWork::Put(_), Ok(ValueOutcome::Done)))));
     threads.begin(ValueWork::Get(name(1)));
     woken.recv().unwrap();
     let (_, result) = threads.take_finished().unwrap();
-    assert_eq!(result.unwrap(), Some(value(1).to_vec()));
+    assert_eq!(result.unwrap(), ValueOutcome::Value(Some(value(1).to_vec())));
     drop(threads);
 }
 

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use storage::{DiskError, ValueWork};
+use storage::{ValueResult, ValueWork};
 
 use super::TreeValues;
 
@@ -15,7 +15,7 @@ use crate::thread;
 const READERS: usize = 2;
 
 /// A piece of work and its result.
-type Finished = (ValueWork, Result<Option<Vec<u8>>, DiskError>);
+type Finished = (ValueWork, ValueResult);
 
 /// Uses the store beside the loop: one thread for changes, in order, and some that read.
 pub struct ValueThreads {

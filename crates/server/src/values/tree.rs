@@ -33,8 +33,9 @@ pub(super) trait Tree: Send + Sync {
     /// Returns when everything done before is safe.
     fn persist(&self) -> Result<(), TreeError>;
 
-    /// Calls `each` with every name, in ascending order, without reading the values.
-    fn names(&self, each: &mut dyn FnMut(ValueName)) -> Result<(), TreeError>;
+    /// Calls `each` with every name from `from` on, in ascending order and without reading the values, until it returns
+    /// false.
+    fn names(&self, from: &ValueName, each: &mut dyn FnMut(ValueName) -> bool) -> Result<(), TreeError>;
 }
 
 /// Why a tree failed.

@@ -443,8 +443,8 @@ impl Scenario {
         }
     }
 
-    /// In half of the clusters with values on the disk some of these change there. Nodes of the last release get none
-    /// from others.
+    /// In half of the clusters with values on the disk some of these change there, and in half of all nodes read all of
+    /// theirs now and then. Nodes of the last release get none from others.
     pub(super) fn draw_rotten_values(&mut self) {
         // The seeds known to find other planted faults were found without this.
         let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
@@ -453,7 +453,15 @@ impl Scenario {
             return;
         }
         let mut random = Random::new(self.seed, stream::ROTTEN_VALUES);
-        if random.percent(50) && !self.has_old_programs && self.spaces.iter().any(Space::is_spilled) {
+        if !self.spaces.iter().any(Space::is_spilled) {
+            return;
+        }
+        // The planted faults show in what clients read.
+        let period_us = random.scaled(SECOND / 10, 60 * SECOND);
+        if random.percent(50) && !is_of_damage {
+            self.value_check_us = period_us;
+        }
+        if random.percent(50) && !self.has_old_programs {
             let (nodes, length_us) = (self.nodes, self.length_us);
             let faults = Draw { random: &mut random, nodes, length_us }.rotten_values();
             self.faults.extend(faults.into_iter().map(Some));

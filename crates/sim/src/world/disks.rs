@@ -232,7 +232,11 @@ impl World {
             })
             .collect();
         let mut names = Vec::new();
-        let listed = self.host(place).disk.values.names(&mut |name| names.push(name));
+        let mut add = |name| {
+            names.push(name);
+            true
+        };
+        let listed = self.host(place).disk.values.names(&ValueName::FIRST, &mut add);
         listed.expect("a list is never refused");
         let has = |other: &Place, name: &ValueName| {
             self.hosts.get(usize::from(*other)).is_some_and(|host| host.disk.values.value(name).is_some())

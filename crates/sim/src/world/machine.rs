@@ -7,12 +7,11 @@ use crate::host::{Host, Item};
 use crate::pipe::ClientSocket;
 use crate::report::Broken;
 use crate::trace::id;
-use driver::world::ValueResult;
 use driver::{Change, Clients, Event};
 use node::{ClientId, ClientKind, Line};
 use protocol::Now;
 use storage::simulated::SimulatedDisk;
-use storage::{DiskError, ValueWork, Work};
+use storage::{DiskError, ValueResult, ValueWork, Work};
 
 /// The context of one step of a turn.
 pub(super) struct Machine<'w> {

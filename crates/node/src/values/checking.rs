@@ -1,0 +1,152 @@
+//! Checking: every value on the disk is read now and then, whether or not anybody asks for it.
+//!
+//! A disk may damage a value long before somebody reads it, and until then other disks may damage, or lose, the other
+//! copies. So all values are read within some days, one at a time and evenly spread, and damaged ones are fetched from
+//! other replicas (`mending`).
+//!
+//! Values are read in the order of their names, from a random one on: a node that is restarted more often than all are
+//! read would otherwise never come to the last ones. Pieces of fragments are not read: their fragments are rebuilt when
+//! somebody finds them damaged.
+
+use super::{Values, name_of, reference_of};
+use crate::context::Context;
+use crate::groups::Group;
+use kv::Reference;
+use std::collections::VecDeque;
+use storage::{ValueName, ValueOutcome, ValueResult, ValueWork};
+
+/// How many names are listed at a time.
+const NAMES: usize = 256;
+
+/// The least time from one value to the next, and how long a node without values waits.
+const INTERVAL_US_MIN: u64 = 1000;
+const IDLE_US: u64 = 1_000_000;
+
+/// How far the check has come.
+#[derive(Debug)]
+pub(super) struct Check {
+    /// Within this time all values are read; 0: never.
+    period_us: u64,
+    next_us: u64,
+    interval_us: u64,
+    /// The place from which the next names are listed. None: at a random one.
+    from: Option<ValueName>,
+    /// Names that were listed, and are not read yet.
+    names: VecDeque<ValueName>,
+    is_listing: bool,
+    /// The value that is being read.
+    under_way: Option<ValueName>,
+}
+
+impl Check {
+    pub(super) fn new(period_us: u64) -> Check {
+        Check {
+            period_us,
+            next_us: 0,
+            interval_us: IDLE_US,
+            from: None,
+            names: VecDeque::new(),
+            is_listing: false,
+            under_way: None,
+        }
+    }
+
+    /// When, on the monotonic clock, the next value is read.
+    pub(super) fn due_us(&self) -> u64 {
+        if self.period_us == 0 || self.is_listing { u64::MAX } else { self.next_us }
+    }
+}
+
+/// The first name behind this one.
+fn behind(name: &ValueName) -> ValueName {
+    let mut next = *name;
+    for byte in next.0.iter_mut().rev() {
+        *byte = byte.wrapping_add(1);
+        if *byte != 0 {
+            break;
+        }
+    }
+    next
+}
+
+impl Values {
+    /// Reads the next value, if it is due and the one before has been read.
+    pub(super) fn check_next(&mut self, cx: &mut Context) {
+        let now_us = cx.now.monotonic_us;
+        if now_us < self.check.due_us() {
+            return;
+        }
+        self.check.next_us = now_us + self.check.interval_us;
+        if self.check.under_way.is_some_and(|name| self.is_checking(&name)) {
+            return; // The disk has enough to do.
+        }
+        while let Some(name) = self.check.names.pop_front() {
+            let (group, reference) = (name.group(), reference_of(&name));
+            let is_value = self.is_needed(cx, group, &reference) && !self.is_piece(cx, group, &reference);
+            if is_value && self.check_value(name) {
+                self.check.under_way = Some(name);
+                return;
+            }
+        }
+        self.list_next(cx);
+    }
+
+    fn list_next(&mut self, cx: &Context) {
+        let replicas = cx.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
+        let count: u64 = replicas.map(|replica| replica.table().spilled_len() as u64).sum();
+        if count == 0 {
+            self.check.interval_us = IDLE_US;
+            return;
+        }
+        self.check.interval_us = (self.check.period_us / (count + 1)).max(INTERVAL_US_MIN);
+        let from = match self.check.from {
+            Some(from) => from,
+            None => random_place(cx),
+        };
+        self.check.is_listing = true;
+        self.work.push(ValueWork::Names { from, count: NAMES });
+    }
+
+    /// Takes names. After an error they are listed again from the same place.
+    pub(super) fn names_read(&mut self, result: ValueResult) {
+        self.check.is_listing = false;
+        let Ok(ValueOutcome::Names(names)) = result else { return };
+        match names.last() {
+            Some(last) => {
+                self.check.from = Some(behind(last));
+                self.check.next_us = 0;
+            }
+            None => {
+                self.check.from = Some(ValueName::FIRST);
+                self.counters.passes += 1;
+            }
+        }
+        self.check.names.extend(names);
+    }
+}
+
+/// A place among the names of a group's values, which differ in their versions first. It follows from the seed that was
+/// drawn at the start.
+fn random_place(cx: &Context) -> ValueName {
+    let spills = |group: &Group| group.replica.as_ref().is_some_and(|it| it.table().spilled_len() > 0);
+    let groups: Vec<u16> = cx.groups.iter().filter(|(_, group)| spills(group)).map(|(id, _)| id).collect();
+    let drawn = cx.configuration.seed;
+    let Some(id) = groups.get(drawn as usize % groups.len().max(1)) else { return ValueName::FIRST };
+    let replica = cx.groups[*id].replica.as_ref();
+    let last = replica.and_then(|replica| replica.held_and_applied()).map_or(0, |(_, applied)| applied);
+    name_of(*id, &Reference::spilled((drawn >> 16) % last.max(1), 0, 0, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn behind_a_name_comes_the_next_one() {
+        let mut name = ValueName::FIRST;
+        assert!(behind(&name) > name);
+        name.0[29] = 255;
+        let next = behind(&name);
+        assert!(next > name && (next.0[28], next.0[29]) == (1, 0));
+    }
+}
