@@ -1,5 +1,6 @@
 //! Trees against sequences and sorted sets of the standard library.
 
+use super::piece::item_bytes;
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
