@@ -66,7 +66,7 @@ struct File {
     /// Its lengths since, with the writes' numbers.
     lengths: Vec<(u64, usize)>,
     /// Sectors that are not listed are safe with the contents that a reader sees.
-    sectors: BTreeMap<usize, Sector>,
+    sectors: BTreeMap<usize, Box<Sector>>,
 }
 
 impl File {
@@ -100,7 +100,7 @@ impl File {
         for sector in sectors.clone() {
             if !self.sectors.contains_key(&sector) {
                 let safe = self.image(sector);
-                self.sectors.insert(sector, Sector { safe, written: Vec::new() });
+                self.sectors.insert(sector, Box::new(Sector { safe, written: Vec::new() }));
             }
         }
         self.grow(sequence, end);
@@ -145,7 +145,8 @@ impl File {
             let sectors = random.below((next - length).div_ceil(SECTOR_BYTES) as u64) as usize;
             length = ((length / SECTOR_BYTES + sectors) * SECTOR_BYTES).clamp(length, *next);
         }
-        for (number, Sector { safe, written }) in std::mem::take(&mut self.sectors) {
+        for (number, sector) in std::mem::take(&mut self.sectors) {
+            let Sector { safe, written } = *sector;
             let image = match survivors.choose(written.len(), random) {
                 0 => safe,
                 chosen => written[chosen - 1].1,
