@@ -143,24 +143,26 @@ impl Forwarding {
             self.bytes.count += 1;
             self.bytes.count
         });
-        let entry = self.insert_forward(
-            cx,
-            Forwarded {
-                ticket,
-                group,
-                to,
-                is_write,
-                deadline_us,
-                follows,
-                seen,
-                number,
-                leadership,
-                position,
-                doubt: None,
-                request: 0..0,
-                arrived: Vec::new(),
-            },
-        );
+        let entry = self.entries.insert(|_| Forwarded {
+            ticket,
+            group,
+            to,
+            is_write,
+            deadline_us,
+            follows,
+            seen,
+            number,
+            leadership,
+            position,
+            doubt: None,
+            request: 0..0,
+            arrived: Vec::new(),
+        });
+        let under_way = &mut cx.groups[group].under_way;
+        match under_way.iter_mut().find(|it| (it.at, it.leadership) == (to, leadership)) {
+            Some(it) => it.count += 1,
+            None => under_way.push(UnderWay { at: to, leadership, count: 1 }),
+        }
         let remaining_ms = match deadline_us {
             u64::MAX => NO_DEADLINE_MS,
             _ => {
@@ -196,7 +198,7 @@ impl Forwarding {
     }
 
     /// Asks another node for a value on its disk, for the fetch of this number. It is asked once: what cannot be sent, or is
-    /// not answered, ends with an error.
+    /// not answered, ends with an error. No client's request has to wait behind it ([`Group::under_way`]).
     pub(crate) fn ask_for_value(
         &mut self,
         cx: &mut Context,
@@ -210,36 +212,26 @@ impl Forwarding {
             let error = "CLUSTERDOWN no replica can be asked for a value; nothing was done";
             return cx.complete_with_error(ticket, group, Outcome::Refused, error);
         }
+        // The client that waits for the value has time for another node then.
+        const PATIENCE_MS: u64 = 500;
+        let patience_ms = (PATIENCE_MS * cx.configuration.patience).min(cx.configuration.command_timeout_ms);
         self.bytes.count += 1;
-        let entry = self.insert_forward(
-            cx,
-            Forwarded {
-                ticket,
-                group,
-                to,
-                is_write: false,
-                deadline_us: cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000,
-                follows: false,
-                seen: 0,
-                number: self.bytes.count,
-                leadership: 0,
-                position: 0,
-                doubt: None,
-                request: 0..0,
-                arrived: Vec::new(),
-            },
-        );
+        let entry = self.entries.insert(|_| Forwarded {
+            ticket,
+            group,
+            to,
+            is_write: false,
+            deadline_us: cx.now.monotonic_us + patience_ms * 1000,
+            follows: false,
+            seen: 0,
+            number: self.bytes.count,
+            leadership: 0,
+            position: 0,
+            doubt: None,
+            request: 0..0,
+            arrived: Vec::new(),
+        });
         cx.peers[to].send(&Envelope::ValueAsked { id: entry.to_bits(), group, reference });
-    }
-
-    fn insert_forward(&mut self, cx: &mut Context, forwarded: Forwarded) -> Handle {
-        let Forwarded { group, to, leadership, .. } = forwarded;
-        let under_way = &mut cx.groups[group].under_way;
-        match under_way.iter_mut().find(|it| (it.at, it.leadership) == (to, leadership)) {
-            Some(it) => it.count += 1,
-            None => under_way.push(UnderWay { at: to, leadership, count: 1 }),
-        }
-        self.entries.insert(|_| forwarded)
     }
 
     /// The leadership of a node that a client's request is meant for, and how far this node's replica has got in it.
@@ -317,6 +309,9 @@ impl Forwarding {
     pub(super) fn take_forward(&mut self, cx: &mut Context, handle: Handle) -> Option<Forwarded> {
         let entry = self.entries.remove(handle)?;
         self.waiting.in_doubt -= usize::from(entry.doubt.is_some());
+        if Origin::of(entry.ticket) == Origin::Value {
+            return Some(entry); // It is not counted.
+        }
         if let Some(group) = cx.groups.get_mut(entry.group)
             && let Some(place) =
                 group.under_way.iter().position(|it| (it.at, it.leadership) == (entry.to, entry.leadership))

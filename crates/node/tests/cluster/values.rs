@@ -249,15 +249,18 @@ fn where_all_copies_are_damaged_there_is_an_error_and_never_wrong_bytes(replicat
     assert!((1..=3).all(|node| info(&mut cluster, node, "values_mended") == 0));
 }
 
+/// The node whose disk is read for a client of node 1.
+fn reader(replication: &str) -> u16 {
+    let mut cluster = sixty_values_damaged_at(with_checkpoints(replication), &[]);
+    let client = cluster.client(1);
+    cluster.ask(client, "GET k0");
+    let reads = (1..=3).find(|node| info(&mut cluster, *node, "values_cache_misses") > 0);
+    reads.expect("somebody has read from the disk")
+}
+
 fn a_damaged_value_is_fetched_from_another_replica_and_put_again(replication: &str) {
     // The copies of the node that reads, and of one more.
-    let leader = {
-        let mut cluster = sixty_values_damaged_at(with_checkpoints(replication), &[]);
-        let client = cluster.client(1);
-        cluster.ask(client, "GET k0");
-        let reads = (1..=3).find(|node| info(&mut cluster, *node, "values_cache_misses") > 0);
-        reads.expect("somebody has read from the disk")
-    };
+    let leader = reader(replication);
     for also in [None, Some(leader % 3 + 1)] {
         let damaged: Vec<u16> = [leader].into_iter().chain(also).collect();
         let mut cluster = sixty_values_damaged_at(with_checkpoints(replication), &damaged);
@@ -324,6 +327,26 @@ fn a_snapshot_transfer_from_a_damaged_disk_has_whole_values(replication: &str) {
         let expected = format!("\"{}\"", value(number, 1000));
         cluster.until("it is read", |cluster| cluster.ask(client, &format!("GET k{number}")) == expected);
     }
+}
+
+/// A node that stands still is asked for a value: other clients do not wait for that, and another node is asked in time.
+fn a_fetch_that_takes_long_holds_up_nobody_else(replication: &str) {
+    let leader = reader(replication);
+    let mut cluster = sixty_values_damaged_at(with_checkpoints(replication), &[leader]);
+    let (reads, other) = (cluster.client(leader), cluster.client(leader));
+    cluster.pause(leader % 3 + 1);
+    cluster.send(reads, "GET k0");
+    cluster.turns(5);
+    assert_eq!(info(&mut cluster, leader, "values_damaged"), 1, "another node is asked for it");
+    let took_ms = cluster.time(|cluster| {
+        assert_eq!(cluster.pipeline(other, &["SET a 1", "INCR a", "GET a"]), ["OK", "2", "\"2\""]);
+    });
+    assert!(took_ms < 100, "they took {took_ms} ms");
+    assert_eq!(cluster.arrived(reads), None);
+    let took_ms = cluster.time(|cluster| {
+        assert_eq!(cluster.reply(reads), format!("\"{}\"", value(0, 1000)));
+    });
+    assert!(took_ms < 2000, "it took {took_ms} ms");
 }
 
 fn values_that_nobody_reads_are_checked_and_mended(replication: &str) {
@@ -418,6 +441,7 @@ with_each!(
     a_damaged_value_is_fetched_from_another_replica_and_put_again,
     a_snapshot_transfer_from_a_damaged_disk_has_whole_values,
     long_damaged_values_come_in_parts,
+    a_fetch_that_takes_long_holds_up_nobody_else,
     values_that_nobody_reads_are_checked_and_mended,
     a_node_without_its_values_does_not_start,
     a_keyspace_that_is_dropped_leaves_nothing_on_the_disk,
@@ -436,6 +460,7 @@ with_each!(
     a_damaged_value_is_fetched_from_another_replica_and_put_again,
     a_snapshot_transfer_from_a_damaged_disk_has_whole_values,
     long_damaged_values_come_in_parts,
+    a_fetch_that_takes_long_holds_up_nobody_else,
     values_that_nobody_reads_are_checked_and_mended,
     a_node_without_its_values_does_not_start,
     a_keyspace_that_is_dropped_leaves_nothing_on_the_disk,
@@ -460,6 +485,7 @@ with_each!(
     a_damaged_value_is_fetched_from_another_replica_and_put_again,
     a_snapshot_transfer_from_a_damaged_disk_has_whole_values,
     long_damaged_values_come_in_parts,
+    a_fetch_that_takes_long_holds_up_nobody_else,
     values_that_nobody_reads_are_checked_and_mended,
     a_keyspace_that_is_dropped_leaves_nothing_on_the_disk,
 );
