@@ -44,12 +44,15 @@ struct MemoryFigures {
     full: bool,
 }
 
-/// The disk with the node's folder, in bytes. Both are 0 where the system does not say.
+/// The disk with the node's folder, in bytes. Both are 0 where the system does not say. And how many values it has damaged
+/// since the start, and how many of these were fetched from another replica.
 #[derive(Serialize)]
 struct DiskFigures {
     free: u64,
     size: u64,
     full: bool,
+    damaged: u64,
+    mended: u64,
 }
 
 #[derive(Serialize)]
@@ -148,7 +151,13 @@ fn figures(node: &Node) -> Report {
             clients: cx.memory.clients_bytes(),
             full: cx.memory.is_full(),
         },
-        disk: DiskFigures { free: usage.disk_free_bytes, size: usage.disk_bytes, full: cx.room.is_short() },
+        disk: DiskFigures {
+            free: usage.disk_free_bytes,
+            size: usage.disk_bytes,
+            full: cx.room.is_short(),
+            damaged: node.values.counters.damaged,
+            mended: node.values.counters.mended,
+        },
         clock: ClockFigures { off: clock.is_off, ahead_ms: clock.ahead_ms },
         links: cx.map.nodes.keys().copied().filter(is_other).map(link).collect(),
         counters: CounterFigures {

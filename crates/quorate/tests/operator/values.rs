@@ -199,6 +199,14 @@ fn what_the_disk_has_damaged_comes_from_another_replica(kind: Kind, check_days: 
     assert!(damaged > COUNT as u64 / 8, "{damaged} damaged values of {changed} changed bytes");
     assert_eq!(info(&bare, 3, "values_mended"), damaged);
     assert!(bare.log(3).contains("is whole again: node "), "it is logged");
+    let status = Command::new(env!("CARGO_BIN_EXE_quorate"))
+        .args(["status", "--addr", &format!("127.0.0.1:{}", bare.client_port(1))])
+        .output()
+        .unwrap();
+    let (code, said) = (status.status.code(), String::from_utf8_lossy(&status.stdout).into_owned());
+    let expected =
+        format!("node 3: its disk has damaged {damaged} of its values since its start; {damaged} were");
+    assert!(code == Some(1) && said.contains(&expected), "{code:?}: {said}");
     until("they are put again", || info(&bare, 3, "values_pending_memory") == 0);
     bare.kill(3);
     bare.start(3);

@@ -6,7 +6,7 @@ use node::control::{CONTROL_GROUP, ClusterMap, Group, KeyspaceEntry, NodeState};
 use node::{NodeId, Protocol, Setting as _};
 
 use super::answers::{Answers, Said};
-use super::report::{Buckets, Command, Follower, Report};
+use super::report::{Buckets, Command, Disk, Follower, Report};
 use super::standing::{Control, Facts, Keyspace, Node, Replica, Risk, Severity, Shard, Standing, State};
 use super::words;
 
@@ -539,6 +539,18 @@ fn node_risks(answers: &Answers, node: &Node, risks: &mut Vec<Risk>) {
             "disk-short",
             format!("node {id} is short of disk: {free} of {size} free"),
             "free room on that disk before it is full".into(),
+        );
+    }
+    if disk.damaged > 0 {
+        let Disk { damaged, mended, .. } = disk;
+        put(
+            Severity::AtRisk,
+            "disk-damages",
+            format!(
+                "node {id}: its disk has damaged {damaged} of its values since its start; {mended} were fetched from other \
+                 replicas"
+            ),
+            format!("replace the disk, then the node (CLUSTER REPLACE {id}); its log names the values"),
         );
     }
     if facts.clock.off {

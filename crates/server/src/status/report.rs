@@ -79,6 +79,8 @@ pub struct Disk {
     pub free: u64,
     pub size: u64,
     pub full: bool,
+    pub damaged: u64,
+    pub mended: u64,
 }
 
 /// A machine's clock.
