@@ -21,19 +21,17 @@ pub fn sum(file: impl Read, expired_ms: u64) -> Result<u64> {
     let mut sum = Sum::default();
     let rules = Rules { destinations, expired_ms, string_bytes_max: usize::MAX };
     keys::read(&mut FileReader::new(file)?, &rules, &mut sum)?;
-    Ok(sum.value)
+    Ok(sum.0)
 }
 
 #[derive(Default)]
-struct Sum {
-    value: u64,
-}
+struct Sum(u64);
 
 impl Sum {
     fn add(&mut self, parts: &[&[u8]]) {
         let mut bytes = Vec::new();
         parts.iter().for_each(|part| put_text(part, &mut bytes));
-        self.value = self.value.wrapping_add(kv::digest::digest_of(&bytes));
+        self.0 = self.0.wrapping_add(kv::digest::digest_of(&bytes));
     }
 }
 

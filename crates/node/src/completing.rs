@@ -20,8 +20,9 @@
 //! puts in what is there, and supplies a write whose values are there, in part or all. References to fragments go on to
 //! the node that the client is connected to, which fetches them: the leader's link is not for that.
 //!
-//! A value on the disk that cannot be read is damaged, and is fetched from another replica (`values/mending.rs`). Fragments may be gone because the value was overwritten long ago,
-//! or because its replicas have restarted since: then the group is asked again, a later read within the same command.
+//! A value on the disk that cannot be read is damaged, and is fetched from another replica (`values/repair.rs`). Fragments
+//! may be gone because the value was overwritten long ago, or because its replicas have restarted since: then the group is
+//! asked again, a later read within the same command.
 
 use crate::coding::Coding;
 use crate::context::{Call, Context};
@@ -331,7 +332,7 @@ impl Completing {
         self.wake_at(deadline_us);
     }
 
-    /// Answers the nodes that have asked for a value which is damaged here, too. Others wait until it is mended.
+    /// Answers the nodes that have asked for a value which is damaged here, too. Other waiters wait for the repair.
     pub(crate) fn refuse_peers(&mut self, cx: &mut Context, group: u16, reference: Reference) {
         let Some(waiters) = self.waiting.get_mut(&(group, reference)) else { return };
         let peers: Vec<Waiter> = waiters.extract_if(.., |waiter| matches!(waiter, Waiter::Peer(_))).collect();

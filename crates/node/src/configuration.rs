@@ -72,7 +72,7 @@ pub struct StorageSettings {
     pub cache_bytes: usize,
     /// Within this time every value on the disk is read, in microseconds, to find out whether it is whole. 0: never.
     #[serde(skip)]
-    pub value_check_us: u64,
+    pub scrub_period_us: u64,
     /// While more bytes than this wait to be written, nothing is taken from peers: the disk stands still, or is full.
     #[serde(skip)]
     pub behind_bytes: u64,
@@ -87,7 +87,7 @@ impl Default for StorageSettings {
             segment_bytes: 64 << 20,
             checkpoint_bytes: 256 << 20,
             cache_bytes: 64 << 20,
-            value_check_us: 0,
+            scrub_period_us: 0,
             behind_bytes: BEHIND_BYTES_MAX,
             planted: Default::default(),
         }

@@ -44,8 +44,7 @@ const WAIT: u64 = 4;
 const LONG_PART: u64 = 5;
 const FRESHNESS: u64 = 6;
 const NOBODY: u64 = 7;
-/// The rest of the tickets of an eviction, of a question for changes, of a move and of a value, whose kind is [`NOBODY`]:
-/// three bits name no more kinds.
+/// These share the kind [`NOBODY`], as three bits have room for no more kinds: the rest of the ticket tells them apart.
 const EVICTION: u64 = 1;
 const CHANGES: u64 = 2;
 const MOVE: u64 = 3;

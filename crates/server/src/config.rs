@@ -19,7 +19,7 @@
 //!
 //! [values]                          # all optional, see ValueSettings
 //! engine = "fjall"
-//! check_days = 14
+//! scrub_days = 14
 //!
 //! [traces]                          # optional, see TraceSettings
 //! endpoint = "http://127.0.0.1:4318"
@@ -135,21 +135,21 @@ impl Default for Limits {
 pub struct ValueSettings {
     /// The storage engine. It cannot change while there are values.
     pub engine: Engine,
-    /// Within so many days every value is read, to find out whether the disk has damaged it. 0: never.
-    pub check_days: f64,
+    /// Every value is read once in so many days, to find out whether the disk has damaged it. 0: never.
+    pub scrub_days: f64,
 }
 
 impl Default for ValueSettings {
     fn default() -> ValueSettings {
-        ValueSettings { engine: Engine::default(), check_days: 14.0 }
+        ValueSettings { engine: Engine::default(), scrub_days: 14.0 }
     }
 }
 
 impl ValueSettings {
-    /// The same in microseconds.
-    pub(crate) fn check_us(&self) -> u64 {
+    /// `scrub_days` in microseconds.
+    pub(crate) fn scrub_period_us(&self) -> u64 {
         const DAY_US: f64 = 86_400e6;
-        (self.check_days * DAY_US) as u64
+        (self.scrub_days * DAY_US) as u64
     }
 }
 
@@ -517,10 +517,10 @@ impl Config {
             "storage: checkpoint_bytes = {checkpoint_bytes} must be at least segment_bytes = {segment_bytes}"
         );
         self.values.engine.check().context("values")?;
-        let check_days = self.values.check_days;
+        let scrub_days = self.values.scrub_days;
         ensure!(
-            (0.0..=3650.0).contains(&check_days),
-            "values: check_days = {check_days} must be a number of days, from 0 (never) to 3650"
+            (0.0..=3650.0).contains(&scrub_days),
+            "values: scrub_days = {scrub_days} must be a number of days, from 0 (never) to 3650"
         );
         self.limits.check()
     }

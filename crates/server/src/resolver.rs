@@ -6,10 +6,11 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 
 use mio::Waker;
 use node::NodeId;
+
+use crate::thread;
 
 /// The result of a lookup.
 pub(crate) type Resolved = (NodeId, io::Result<SocketAddr>);
@@ -41,7 +42,7 @@ impl Resolver {
             let _ = sender.send((peer, found));
             let _ = waker.wake();
         };
-        if let Err(error) = thread::Builder::new().name("resolver".into()).spawn(look_up) {
+        if let Err(error) = thread::start("resolver", look_up) {
             let _ = self.sender.send((peer, Err(error)));
             let _ = self.waker.wake();
         }

@@ -232,7 +232,7 @@ pub(crate) fn node_configuration(config: &Config) -> Result<Configuration> {
         enable_debug_command: config.enable_debug_command,
         identity: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,
         life: 0,
-        storage: StorageSettings { value_check_us: config.values.check_us(), ..config.storage },
+        storage: StorageSettings { scrub_period_us: config.values.scrub_period_us(), ..config.storage },
         seed: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,
         table_seed: table_seed(config.secret.as_bytes()),
         releases: wire::release::RELEASES,

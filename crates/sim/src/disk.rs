@@ -114,7 +114,7 @@ impl MachineDisk {
     }
 
     /// How many values have changed without notice, and how many of these are whole again.
-    pub(crate) fn rotten_and_mended(&self) -> (usize, usize) {
+    pub(crate) fn rotten_and_repaired(&self) -> (usize, usize) {
         let is_rotten = |name: &ValueName, then| self.values.value(name) == Some(then);
         let rotten = self.rotten.iter().filter(|(name, then)| is_rotten(name, then)).count();
         let here = self.rotten.iter().filter(|(name, _)| self.values.value(name).is_some()).count();

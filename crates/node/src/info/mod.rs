@@ -154,9 +154,9 @@ fn values(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("values_stored", counters.stored);
     fields.put("values_removed", counters.removed);
     fields.put("values_damaged", counters.damaged);
-    fields.put("values_mended", counters.mended);
-    fields.put("values_checked", counters.checked);
-    fields.put("values_check_passes", counters.passes);
+    fields.put("values_repaired", counters.repaired);
+    fields.put("values_scrubbed", counters.scrubbed);
+    fields.put("values_scrub_passes", counters.passes);
 }
 
 fn server(facts: &Facts, fields: &mut Fields<'_>) {

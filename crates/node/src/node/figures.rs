@@ -44,15 +44,15 @@ struct MemoryFigures {
     full: bool,
 }
 
-/// The disk with the node's folder, in bytes. Both are 0 where the system does not say. And how many values it has damaged
-/// since the start, and how many of these were fetched from another replica.
+/// The disk with the node's folder: its free bytes and its size, both 0 where the system does not say. And how many values
+/// it has damaged since the node's start, and how many of these were fetched from another replica.
 #[derive(Serialize)]
 struct DiskFigures {
     free: u64,
     size: u64,
     full: bool,
     damaged: u64,
-    mended: u64,
+    repaired: u64,
 }
 
 #[derive(Serialize)]
@@ -156,7 +156,7 @@ fn figures(node: &Node) -> Report {
             size: usage.disk_bytes,
             full: cx.room.is_short(),
             damaged: node.values.counters.damaged,
-            mended: node.values.counters.mended,
+            repaired: node.values.counters.repaired,
         },
         clock: ClockFigures { off: clock.is_off, ahead_ms: clock.ahead_ms },
         links: cx.map.nodes.keys().copied().filter(is_other).map(link).collect(),

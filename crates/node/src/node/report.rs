@@ -265,18 +265,23 @@ pub(super) fn metrics(node: &Node, out: &mut String) {
     single("values_cache_misses_total", "counter", "Values that were read from the disk.", counters.misses);
     single("values_damaged_total", "counter", "Values that could not be read.", counters.damaged);
     single(
-        "values_mended_total",
+        "values_repaired_total",
         "counter",
         "Values that could not be read and were fetched from another replica.",
-        counters.mended,
+        counters.repaired,
     );
     single(
-        "values_checked_total",
+        "values_scrubbed_total",
         "counter",
         "Values that were read only to find out whether they are whole.",
-        counters.checked,
+        counters.scrubbed,
     );
-    single("values_check_passes_total", "counter", "How often all values were checked.", counters.passes);
+    single(
+        "values_scrub_passes_total",
+        "counter",
+        "How often all values were scrubbed, from the first to the last one.",
+        counters.passes,
+    );
     node.coding.coding_metrics(out);
     let _ = write!(
         out,

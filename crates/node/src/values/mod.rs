@@ -18,11 +18,11 @@
 //!
 //! Reads and writes of the store run beside the loop ([`storage::ValueWork`]). What needs a value asks
 //! [`Values::look_up`], and snapshot transfers to other replicas are supplied by [`Values::look_up_for_copies`]. A value
-//! that is damaged is fetched from another replica (`mending`), and so that this is found in time, all are read now and
-//! then (`checking`). The work at a start is in `sweep`.
+//! that is damaged is fetched from another replica (`repair`), and all are read from time to time, so that damage is found
+//! early (`scrub`). The work at a start is in `sweep`.
 
-mod checking;
-mod mending;
+mod repair;
+mod scrub;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -33,14 +33,14 @@ use crate::context::{Call, Context};
 use crate::groups::Group;
 use crate::journal::News;
 use crate::log::{Level, Line};
-use checking::Check;
 use kv::Reference;
 use kv::table::Spilled;
-pub(crate) use mending::Found;
-use mending::Lookup;
 use protocol::NodeId;
 use protocol::SpilledValues;
 use protocol::planted::{Fault, Planted};
+pub(crate) use repair::Found;
+use repair::Lookup;
+use scrub::Scrub;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use storage::values::NAME_BYTES;
@@ -73,9 +73,9 @@ pub(crate) struct ValueCounters {
     pub(crate) removed: u64,
     /// Values that differed from what had been stored, or were gone, and those of them that another replica had.
     pub(crate) damaged: u64,
-    pub(crate) mended: u64,
-    /// Values that were read to see whether they are whole, and how often all were.
-    pub(crate) checked: u64,
+    pub(crate) repaired: u64,
+    /// Values that were scrubbed, and how often all were, from the first to the last one.
+    pub(crate) scrubbed: u64,
     pub(crate) passes: u64,
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Values {
     /// By number, the values that other nodes were asked for, and whom.
     fetches: BTreeMap<u64, (ValueName, NodeId)>,
     fetch_count: u64,
-    check: Check,
+    scrub: Scrub,
     stopped: Option<String>,
     planted: Planted,
     pub(crate) counters: ValueCounters,
@@ -183,7 +183,7 @@ impl Values {
             for_copies: BTreeSet::new(),
             fetches: BTreeMap::new(),
             fetch_count: 0,
-            check: Check::new(settings.value_check_us),
+            scrub: Scrub::new(settings.scrub_period_us),
             stopped: None,
             planted,
             counters: ValueCounters::default(),
@@ -229,7 +229,7 @@ impl Values {
     /// When, on the monotonic clock, something is due.
     pub(crate) fn wakeup_us(&self) -> u64 {
         let retry_us = if self.is_full() { self.retry_at_us } else { u64::MAX };
-        if self.is_on { retry_us.min(self.check.due_us()) } else { retry_us }
+        if self.is_on { retry_us.min(self.scrub.due_us()) } else { retry_us }
     }
 
     fn keep(&mut self, group: u16, reference: &Reference, value: Value) {
@@ -419,7 +419,7 @@ impl Values {
     pub(crate) fn pump_values(&mut self, cx: &mut Context) {
         let now_us = cx.now.monotonic_us;
         if self.is_on {
-            self.check_next(cx);
+            self.scrub_next(cx);
         }
         let waits = self.is_full() && now_us < self.retry_at_us;
         if !self.is_on || self.is_writing || waits {
@@ -450,10 +450,11 @@ impl Values {
     pub(crate) fn work_finished(&mut self, cx: &mut Context, work: ValueWork, result: ValueResult) {
         match work {
             ValueWork::Get(name) => return self.value_read(cx, name, result),
-            ValueWork::Names { .. } => return self.names_read(result),
-            _ => {}
+            ValueWork::Names { .. } => return self.names_listed(cx, result),
+            ValueWork::Put(_) | ValueWork::Remove(_) | ValueWork::Persist => {}
         }
         let now_us = cx.now.monotonic_us;
+        assert!(self.is_writing, "one change at a time is under way");
         self.is_writing = false;
         match result {
             Ok(_) => {
@@ -510,14 +511,15 @@ impl Values {
         let why = match result {
             Ok(ValueOutcome::Value(Some(value))) if self.is_whole(&reference, &value) => {
                 let value = Arc::new(value);
-                // One that was only checked would take the room of those that are asked for.
+                // One that is only scrubbed would take the room of those that clients ask for.
                 if self.is_asked_for(&name) {
                     self.cache.insert(name, &value);
                 }
                 return self.end_lookup(cx, name, Some(value));
             }
             Ok(ValueOutcome::Value(Some(_))) => "its checksum is wrong".to_owned(),
-            Ok(_) => "it is not there".to_owned(),
+            Ok(ValueOutcome::Value(None)) => "it is not there".to_owned(),
+            Ok(other) => unreachable!("a value that was read came to {other:?}"),
             Err(error) => error.to_string(),
         };
         self.counters.damaged += 1;

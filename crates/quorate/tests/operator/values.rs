@@ -149,16 +149,16 @@ fn fragments_are_on_the_disk(engine: &'static str) {
     assert_all_there(&mut Client::connect(bare.client_port(3)), 0..COUNT);
 }
 
-/// The files of a folder and its subfolders whose names end so.
-fn files(folder: &Path, is_meant: &impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+/// The files below a folder in which an engine keeps values apart from their names: both call them blobs.
+fn blobs(folder: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let of = |path: PathBuf| if path.is_dir() { files(&path, is_meant) } else { vec![path] };
-    paths.flat_map(of).filter(|path| is_meant(path)).collect()
+    let of = |path: PathBuf| if path.is_dir() { blobs(&path) } else { vec![path] };
+    paths.flat_map(of).filter(|path| path.to_string_lossy().contains("blob")).collect()
 }
 
-/// A disk that gives back other bytes than were written costs nobody a read, and the node's copies are whole again: those
-/// that are read, or within `check_days` all.
-fn what_the_disk_has_damaged_comes_from_another_replica(kind: Kind, check_days: f64) {
+/// When a disk returns other bytes than were written, every read still succeeds, and the node repairs its copies: those that
+/// are read or, where it scrubs, all of them.
+fn what_the_disk_has_damaged_comes_from_another_replica(kind: Kind, scrub_days: f64) {
     const COUNT: usize = 2400;
     let any = match kind.0 {
         "leader-follower" => {
@@ -166,7 +166,7 @@ fn what_the_disk_has_damaged_comes_from_another_replica(kind: Kind, check_days: 
         }
         _ => tables(kind),
     };
-    let mut bare = Bare::new(&format!("{any}check_days = {check_days}\n"), |config, _| config);
+    let mut bare = Bare::new(&format!("{any}scrub_days = {scrub_days}\n"), |config, _| config);
     (1..=3).for_each(|node| bare.start(node));
     bare.wait_until_ready(&[1, 2, 3]);
     let mut client = Client::connect(bare.client_port(1));
@@ -174,8 +174,7 @@ fn what_the_disk_has_damaged_comes_from_another_replica(kind: Kind, check_days: 
     until("node 3 has them all", || info(&bare, 3, "values_on_disk") == COUNT as u64);
     bare.kill(3);
     // A byte of nearly every value that has left the engine's memory.
-    let is_of_values = |path: &Path| path.to_string_lossy().contains("blob");
-    let blobs = files(&bare.node(3).join("values"), &is_of_values);
+    let blobs = blobs(&bare.node(3).join("values"));
     let mut changed = 0;
     for blob in &blobs {
         let mut bytes = fs::read(blob).unwrap();
@@ -189,15 +188,15 @@ fn what_the_disk_has_damaged_comes_from_another_replica(kind: Kind, check_days: 
     bare.start(3);
     bare.wait_until_ready(&[1, 2, 3]);
     let passes = |bare: &Bare, count| {
-        until("all are checked", || info(bare, 3, "values_check_passes") >= count);
+        until("all are scrubbed", || info(bare, 3, "values_scrub_passes") >= count);
     };
-    match check_days > 0.0 {
-        true => passes(&bare, 2),
+    match scrub_days > 0.0 {
+        true => passes(&bare, 1),
         false => assert_all_there(&mut Client::connect(bare.client_port(3)), 0..COUNT),
     }
     let damaged = info(&bare, 3, "values_damaged");
     assert!(damaged > COUNT as u64 / 8, "{damaged} damaged values of {changed} changed bytes");
-    assert_eq!(info(&bare, 3, "values_mended"), damaged);
+    assert_eq!(info(&bare, 3, "values_repaired"), damaged);
     assert!(bare.log(3).contains("is whole again: node "), "it is logged");
     let status = Command::new(env!("CARGO_BIN_EXE_quorate"))
         .args(["status", "--addr", &format!("127.0.0.1:{}", bare.client_port(1))])
@@ -211,11 +210,11 @@ fn what_the_disk_has_damaged_comes_from_another_replica(kind: Kind, check_days: 
     bare.kill(3);
     bare.start(3);
     bare.wait_until_ready(&[1, 2, 3]);
-    if check_days > 0.0 {
-        passes(&bare, 2);
+    if scrub_days > 0.0 {
+        passes(&bare, 1);
     }
     assert_all_there(&mut Client::connect(bare.client_port(3)), 0..COUNT);
-    assert_eq!(info(&bare, 3, "values_damaged"), 0, "what was mended is whole");
+    assert_eq!(info(&bare, 3, "values_damaged"), 0, "what was repaired is whole");
 }
 
 /// The folder of the values.

@@ -542,12 +542,12 @@ fn node_risks(answers: &Answers, node: &Node, risks: &mut Vec<Risk>) {
         );
     }
     if disk.damaged > 0 {
-        let Disk { damaged, mended, .. } = disk;
+        let Disk { damaged, repaired, .. } = disk;
         put(
             Severity::AtRisk,
             "disk-damages",
             format!(
-                "node {id}: its disk has damaged {damaged} of its values since its start; {mended} were fetched from other \
+                "node {id}: its disk has damaged {damaged} of its values since its start; {repaired} were fetched from other \
                  replicas"
             ),
             format!("replace the disk, then the node (CLUSTER REPLACE {id}); its log names the values"),

@@ -80,7 +80,7 @@ pub struct Disk {
     pub size: u64,
     pub full: bool,
     pub damaged: u64,
-    pub mended: u64,
+    pub repaired: u64,
 }
 
 /// A machine's clock.

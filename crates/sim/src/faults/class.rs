@@ -91,7 +91,7 @@ pub enum Class {
     /// Disks on which values changed; their nodes must get these from others.
     RottenValue,
     /// Values that changed on a disk and were whole again in the end.
-    MendedValue,
+    RepairedValue,
     /// Nodes that came back without their disk.
     WipedDisk,
     /// Nodes that came back with an older state of their disk.
@@ -178,7 +178,7 @@ impl Class {
         Class::FullDisk,
         Class::BitRot,
         Class::RottenValue,
-        Class::MendedValue,
+        Class::RepairedValue,
         Class::WipedDisk,
         Class::RolledBackDisk,
         Class::DiskSpared,
@@ -263,7 +263,7 @@ impl Class {
             Class::FullDisk => "full-disk",
             Class::BitRot => "bit-rot",
             Class::RottenValue => "rotten-value",
-            Class::MendedValue => "mended-value",
+            Class::RepairedValue => "repaired-value",
             Class::WipedDisk => "wiped-disk",
             Class::RolledBackDisk => "rolled-back-disk",
             Class::DiskSpared => "disk-spared",

@@ -459,7 +459,7 @@ impl Scenario {
         // The planted faults show in what clients read.
         let period_us = random.scaled(SECOND / 10, 60 * SECOND);
         if random.percent(50) && !is_of_damage {
-            self.value_check_us = period_us;
+            self.scrub_period_us = period_us;
         }
         if random.percent(50) && !self.has_old_programs {
             let (nodes, length_us) = (self.nodes, self.length_us);

@@ -236,7 +236,7 @@ pub(crate) struct Scenario {
     /// Memory for values that are on the disk.
     pub(crate) cache_bytes: usize,
     /// Within this time all of them are read, to see whether they are whole; 0: never.
-    pub(crate) value_check_us: u64,
+    pub(crate) scrub_period_us: u64,
     /// While a log has more than this to write, its node reads nothing from peers.
     pub(crate) behind_bytes: u64,
     /// How much nodes read and write at once.
@@ -309,7 +309,7 @@ impl Scenario {
             segment_bytes: USUAL_SEGMENT_BYTES,
             checkpoint_bytes: USUAL_CHECKPOINT_BYTES,
             cache_bytes: 0,
-            value_check_us: 0,
+            scrub_period_us: 0,
             behind_bytes: USUAL_BEHIND_BYTES,
             sizes: Sizes::default(),
             client_room: usize::MAX,

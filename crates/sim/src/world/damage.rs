@@ -205,9 +205,9 @@ impl World {
     }
 }
 
-/// Whether values on a node's disk have changed and are not mended, so that others must have them.
+/// Whether values on a node's disk have changed and are not repaired, so that others must have them.
 fn has_rotten_values(host: &Host) -> bool {
-    host.disk.rotten_and_mended().0 > 0
+    host.disk.rotten_and_repaired().0 > 0
 }
 
 pub(super) fn has_lost_disk(host: &Host) -> bool {

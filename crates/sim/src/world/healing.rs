@@ -156,7 +156,7 @@ impl World {
                     None => {
                         self.check_lost_writes();
                         self.check_evictions();
-                        self.count_mended();
+                        self.count_repaired();
                         self.check_restored();
                         self.finish_backups();
                         self.enter(Phase::BackingUp { by: now + SERVE_US + self.parts_us() });
@@ -578,10 +578,10 @@ impl World {
     }
 
     /// Counts the values that changed on a disk and that another replica had.
-    fn count_mended(&mut self) {
+    fn count_repaired(&mut self) {
         for place in self.places() {
-            let (_, mended) = self.host(place).disk.rotten_and_mended();
-            (0..mended).for_each(|_| self.counts.add(Class::MendedValue));
+            let (_, repaired) = self.host(place).disk.rotten_and_repaired();
+            (0..repaired).for_each(|_| self.counts.add(Class::RepairedValue));
         }
     }
 

@@ -321,7 +321,7 @@ impl World {
             checkpoint_bytes: self.scenario.checkpoint_bytes,
             cache_bytes: self.scenario.cache_bytes,
             behind_bytes: self.scenario.behind_bytes,
-            value_check_us: self.scenario.value_check_us,
+            scrub_period_us: self.scenario.scrub_period_us,
             planted: self.scenario.planted_in_storage,
         };
         // The nodes that the cluster began with, and this one. After a recovery the first ones may all be lost: an operator

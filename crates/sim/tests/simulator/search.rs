@@ -54,7 +54,7 @@ fn values_on_the_disk_are_kept() {
             assert_eq!(report.failure, None, "replay it with: {}", settings.command(seed));
             totals.add(&report);
         }
-        for class in [Class::RottenValue, Class::MendedValue] {
+        for class in [Class::RottenValue, Class::RepairedValue] {
             assert!(totals.counts.of(class) > 0, "there is no {} in 40 runs", class.name());
         }
     }
@@ -214,7 +214,7 @@ fn protocols_keep_their_promises_side_by_side() {
         Class::LeftBehind,
         Class::Restored,
         Class::RottenValue,
-        Class::MendedValue,
+        Class::RepairedValue,
     ];
     let is_elsewhere = |class: &Class| OF_DISKS.contains(class) || rare.contains(class);
     for class in Class::ALL.into_iter().filter(|class| !is_elsewhere(class)) {

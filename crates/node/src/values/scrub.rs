@@ -1,16 +1,15 @@
-//! Checking: every value on the disk is read now and then, whether or not anybody asks for it.
+//! Scrubbing: every value on the disk is read from time to time, whether or not a client asks for it.
 //!
-//! A disk may damage a value long before somebody reads it, and until then other disks may damage, or lose, the other
-//! copies. So all values are read within some days, one at a time and evenly spread, and damaged ones are fetched from
-//! other replicas (`mending`).
+//! A disk may damage a value long before a client reads it, and meanwhile other disks may damage or lose the other copies.
+//! So all values are read within some days, one at a time and evenly spread, and damaged ones are repaired (`repair`).
 //!
-//! Values are read in the order of their names, from a random one on: a node that is restarted more often than all are
-//! read would otherwise never come to the last ones. Pieces of fragments are not read: their fragments are rebuilt when
-//! somebody finds them damaged.
+//! Values are read in the order of their names, starting at a random one: otherwise a node that is restarted often would
+//! never reach the last ones. Pieces of fragments are skipped: a fragment is rebuilt when a reader finds it damaged.
 
 use super::{Values, name_of, reference_of};
 use crate::context::Context;
 use crate::groups::Group;
+use crate::log::{Level, Line};
 use kv::Reference;
 use std::collections::VecDeque;
 use storage::{ValueName, ValueOutcome, ValueResult, ValueWork};
@@ -18,17 +17,21 @@ use storage::{ValueName, ValueOutcome, ValueResult, ValueWork};
 /// How many names are listed at a time.
 const NAMES: usize = 256;
 
-/// The least time from one value to the next, and how long a node without values waits.
+/// The least and the most time from one value to the next: many more values may come while the node waits.
 const INTERVAL_US_MIN: u64 = 1000;
+const INTERVAL_US_MAX: u64 = 3_600_000_000;
+/// How long a node without values waits.
 const IDLE_US: u64 = 1_000_000;
 
-/// How far the check has come.
+/// How far the node has come.
 #[derive(Debug)]
-pub(super) struct Check {
+pub(super) struct Scrub {
     /// Within this time all values are read; 0: never.
     period_us: u64,
     next_us: u64,
     interval_us: u64,
+    /// Whether this pass began with the first name.
+    is_full_pass: bool,
     /// The place from which the next names are listed. None: at a random one.
     from: Option<ValueName>,
     /// Names that were listed, and are not read yet.
@@ -38,12 +41,13 @@ pub(super) struct Check {
     under_way: Option<ValueName>,
 }
 
-impl Check {
-    pub(super) fn new(period_us: u64) -> Check {
-        Check {
+impl Scrub {
+    pub(super) fn new(period_us: u64) -> Scrub {
+        Scrub {
             period_us,
             next_us: 0,
             interval_us: IDLE_US,
+            is_full_pass: false,
             from: None,
             names: VecDeque::new(),
             is_listing: false,
@@ -71,20 +75,20 @@ fn behind(name: &ValueName) -> ValueName {
 
 impl Values {
     /// Reads the next value, if it is due and the one before has been read.
-    pub(super) fn check_next(&mut self, cx: &mut Context) {
+    pub(super) fn scrub_next(&mut self, cx: &mut Context) {
         let now_us = cx.now.monotonic_us;
-        if now_us < self.check.due_us() {
+        if now_us < self.scrub.due_us() {
             return;
         }
-        self.check.next_us = now_us + self.check.interval_us;
-        if self.check.under_way.is_some_and(|name| self.is_checking(&name)) {
-            return; // The disk has enough to do.
+        self.scrub.next_us = now_us + self.scrub.interval_us;
+        if self.scrub.under_way.is_some_and(|name| self.is_scrubbing(&name)) {
+            return; // The disk is slow, or no replica has answered yet.
         }
-        while let Some(name) = self.check.names.pop_front() {
+        while let Some(name) = self.scrub.names.pop_front() {
             let (group, reference) = (name.group(), reference_of(&name));
             let is_value = self.is_needed(cx, group, &reference) && !self.is_piece(cx, group, &reference);
-            if is_value && self.check_value(name) {
-                self.check.under_way = Some(name);
+            if is_value && self.scrub_value(name) {
+                self.scrub.under_way = Some(name);
                 return;
             }
         }
@@ -95,33 +99,42 @@ impl Values {
         let replicas = cx.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
         let count: u64 = replicas.map(|replica| replica.table().spilled_len() as u64).sum();
         if count == 0 {
-            self.check.interval_us = IDLE_US;
+            self.scrub.interval_us = IDLE_US;
             return;
         }
-        self.check.interval_us = (self.check.period_us / (count + 1)).max(INTERVAL_US_MIN);
-        let from = match self.check.from {
+        self.scrub.interval_us = (self.scrub.period_us / (count + 1)).clamp(INTERVAL_US_MIN, INTERVAL_US_MAX);
+        let from = match self.scrub.from {
             Some(from) => from,
             None => random_place(cx),
         };
-        self.check.is_listing = true;
+        self.scrub.is_listing = true;
         self.work.push(ValueWork::Names { from, count: NAMES });
     }
 
     /// Takes names. After an error they are listed again from the same place.
-    pub(super) fn names_read(&mut self, result: ValueResult) {
-        self.check.is_listing = false;
-        let Ok(ValueOutcome::Names(names)) = result else { return };
+    pub(super) fn names_listed(&mut self, cx: &mut Context, result: ValueResult) {
+        assert!(self.scrub.is_listing, "names are listed once at a time");
+        self.scrub.is_listing = false;
+        let names = match result {
+            Ok(ValueOutcome::Names(names)) => names,
+            Ok(other) => unreachable!("a list of names came to {other:?}"),
+            Err(error) => {
+                let text = format!("values cannot be listed to be scrubbed: {error}");
+                return cx.log.push(Line { level: Level::Error, text });
+            }
+        };
         match names.last() {
             Some(last) => {
-                self.check.from = Some(behind(last));
-                self.check.next_us = 0;
+                self.scrub.from = Some(behind(last));
+                self.scrub.next_us = 0;
             }
             None => {
-                self.check.from = Some(ValueName::FIRST);
-                self.counters.passes += 1;
+                self.scrub.from = Some(ValueName::FIRST);
+                self.counters.passes += u64::from(self.scrub.is_full_pass);
+                self.scrub.is_full_pass = true;
             }
         }
-        self.check.names.extend(names);
+        self.scrub.names.extend(names);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Mending: a value that is damaged on this node's disk is fetched from another replica.
+//! Repair: a value that is damaged on this node's disk is fetched from another replica.
 //!
 //! ```text
 //!  node 1                 node 2            node 3
@@ -33,11 +33,11 @@ const FETCHES_SINCE: Release = 2;
 /// A value that is being looked up.
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
-    /// Whether it is to be whole here in the end: somebody at this node waits for it, or it is checked. Other nodes that
-    /// ask for it do not need that.
+    /// Whether it is repaired if it is damaged: something at this node waits for it, or it is scrubbed. Other nodes that ask
+    /// for it ask the next node instead.
     is_own: bool,
-    /// Whether it is only checked.
-    is_check: bool,
+    /// Whether it is only scrubbed.
+    is_scrub: bool,
     /// The nodes that were asked for it, since it is damaged here. Empty: it is being read.
     asked: BTreeSet<NodeId>,
 }
@@ -59,30 +59,30 @@ impl Values {
         let value = self.in_memory(name);
         if value.is_none() {
             let lookup = self.read(name);
-            (lookup.is_own, lookup.is_check) = (true, false);
+            (lookup.is_own, lookup.is_scrub) = (true, false);
         }
         value
     }
 
     /// Reads a value to see whether it is whole. Returns false if the store may not have it yet, or if it is being read.
-    pub(super) fn check_value(&mut self, name: ValueName) -> bool {
+    pub(super) fn scrub_value(&mut self, name: ValueName) -> bool {
         let is_possible = !self.pending.contains_key(&name) && !self.lookups.contains_key(&name);
         if is_possible {
             let lookup = self.read(name);
-            (lookup.is_own, lookup.is_check) = (true, true);
-            self.counters.checked += 1;
+            (lookup.is_own, lookup.is_scrub) = (true, true);
+            self.counters.scrubbed += 1;
         }
         is_possible
     }
 
-    /// Whether somebody wants a value, and it is not only checked.
+    /// Whether a value is not only scrubbed.
     pub(super) fn is_asked_for(&self, name: &ValueName) -> bool {
-        self.lookups.get(name).is_none_or(|lookup| !lookup.is_check)
+        self.lookups.get(name).is_none_or(|lookup| !lookup.is_scrub)
     }
 
-    /// Whether a value is being checked.
-    pub(super) fn is_checking(&self, name: &ValueName) -> bool {
-        self.lookups.get(name).is_some_and(|lookup| lookup.is_check)
+    /// Whether a value is only scrubbed.
+    pub(super) fn is_scrubbing(&self, name: &ValueName) -> bool {
+        self.lookups.get(name).is_some_and(|lookup| lookup.is_scrub)
     }
 
     /// The same for another node, whose copy is damaged. Nothing is fetched for it: one that is damaged here, too, is
@@ -96,7 +96,7 @@ impl Values {
         if let Some(value) = self.in_memory(name) {
             return Found::Here(value);
         }
-        self.read(name).is_check = false;
+        self.read(name).is_scrub = false;
         Found::Awaited
     }
 
@@ -119,15 +119,14 @@ impl Values {
     /// A value is damaged here: the first of the other replicas is asked for it, if somebody here waits for it.
     pub(super) fn fetch(&mut self, cx: &mut Context, name: ValueName) {
         let (group, reference) = (name.group(), reference_of(&name));
-        if self.is_piece(cx, group, &reference) {
-            return self.end_lookup(cx, name, None); // It is rebuilt from other fragments.
+        let is_own = self.lookups.get(&name).is_some_and(|lookup| lookup.is_own);
+        // A piece of a fragment is rebuilt from other fragments.
+        let is_repaired = is_own && !self.is_piece(cx, group, &reference);
+        if !is_repaired || self.planted.has(Fault::DamagedValueNotFetched) {
+            return self.end_lookup(cx, name, None);
         }
         cx.call(Call::RefuseValue { group, reference });
-        let is_own = self.lookups.get(&name).is_some_and(|lookup| lookup.is_own);
-        match is_own && !self.planted.has(Fault::DamagedValueNotFetched) {
-            true => self.ask_next(cx, name),
-            false => self.end_lookup(cx, name, None),
-        }
+        self.ask_next(cx, name);
     }
 
     /// Asks the next replica, the nearest behind this node in a ring, first those that answer at present.
@@ -146,7 +145,7 @@ impl Values {
         let next =
             next.min_by_key(|member| (cx.peers[*member].is_silent(now, patience), member.wrapping_sub(own)));
         let Some(to) = next else { return self.end_lookup(cx, name, None) };
-        lookup.asked.insert(to);
+        assert!(lookup.asked.insert(to), "no node is asked twice for a value");
         self.fetch_count += 1;
         let number = self.fetch_count;
         self.fetches.insert(number, (name, to));
@@ -161,7 +160,7 @@ impl Values {
             Reply::Bulk(value) if self.is_whole(&reference, value) => Arc::new(value.to_vec()),
             _ => return self.ask_next(cx, name),
         };
-        self.counters.mended += 1;
+        self.counters.repaired += 1;
         let text = format!("{} is whole again: node {from} had it", self.describe(cx, group, &reference));
         cx.log.push(Line { level: Level::Info, text });
         // It may have been overwritten meanwhile.
