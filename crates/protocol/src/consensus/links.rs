@@ -222,14 +222,14 @@ impl Links {
     }
 
     /// Their nodes are there: they have as long to speak as if they had.
-    pub(super) fn are_there(&mut self, now: Now, is_there: impl Fn(NodeId) -> bool) {
+    pub(super) fn mark_live(&mut self, now: Now, is_there: impl Fn(NodeId) -> bool) {
         for link in self.voters.iter_mut().filter(|link| is_there(link.peer)) {
             link.heard_us = now.monotonic_us;
         }
     }
 
     /// The link is said to be down: it is silent until it is heard again.
-    pub(super) fn is_down(&mut self, peer: NodeId) {
+    pub(super) fn mark_down(&mut self, peer: NodeId) {
         if let Some(link) = self.get_mut(peer) {
             link.heard_us = 0;
         }

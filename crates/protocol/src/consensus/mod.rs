@@ -332,7 +332,7 @@ impl crate::contract::Replica for Replica {
                 self.lock_leases.reach.link(now, peer, up);
                 // What a broken link has lost `Position` repairs.
                 if !up {
-                    self.links.is_down(peer);
+                    self.links.mark_down(peer);
                 }
             }
             // Its lease is its log.

@@ -1,25 +1,25 @@
-//! Rounds of heartbeats, and rest from them: see [`crate::rest`] for what that is.
+//! Rounds of heartbeats, and quiescence: see [`crate::rest`] for what that is.
 //!
-//! A replica that has seen some rounds without anything but heartbeats, in which all who can be reached were content with the
-//! same leader and held the same log, lets its rounds be. It answers the rounds of others as ever (that takes no clock), and goes
-//! on with its own as soon as anything happens: a request, a message that is news, another configuration, a link that breaks or
-//! is made, a leader's node that falls silent.
+//! A replica becomes quiescent and stops its rounds after some rounds with nothing but heartbeats, in which all reachable
+//! members were content with the same leader and held the same log. It still answers the rounds of others (that needs no
+//! clock), and resumes its own as soon as anything happens: a request, a message that is news, another configuration, a link
+//! that goes down or comes up, a leader's node that becomes silent.
 //!
-//! Votes, promises, leases and what is decided know no rounds: a lease is measured from entries.
+//! Votes, promises, leases and decisions do not depend on rounds: a lease is measured from entries.
 //!
-//! # Why a leader that is gone is missed
+//! # Why a dead leader is noticed
 //!
-//! Its link breaks at every other member that could take over, or its node falls silent there, or a client asks for something
-//! there: then the round begins at once.
-//! The answers of the last round before the rest are looked at first: they are content, so that nobody bids for the
-//! leadership just because many begin at the same moment. The next round misses the leader.
+//! At every other member that could take over, the leader's link breaks, or its node becomes silent, or a client's request
+//! arrives. Then that member resumes its rounds at once. It first evaluates the answers of the last round before it became
+//! quiescent. Those are content, so no member bids for the leadership just because many resume at the same moment. The next
+//! round misses the leader.
 //!
-//! Whoever is not content does not rest, and its rounds wake those who do: else one that cannot reach the leader would ask
-//! others whose answers are of long ago. Replicas fall asleep one after the other; so the rounds of others wake nobody who
-//! has only just begun to rest.
+//! A replica that is not content does not become quiescent, and its rounds make the quiescent ones resume: otherwise a
+//! replica that cannot reach the leader would get outdated answers from them. Replicas become quiescent one after the other,
+//! so the rounds of others do not disturb a replica that has only just become quiescent.
 //!
-//! Whoever rests takes its peers for live as long as its node reaches theirs, and when it wakes, for as long as after any
-//! word of theirs.
+//! A quiescent replica considers a peer live as long as its node reaches the peer's. When it resumes its rounds, such a peer
+//! stays live for as long as after any message from it.
 
 use super::agreement::Agreement;
 use super::applied::Applied;
@@ -33,9 +33,10 @@ use omnipaxos::ballot_leader_election::Ballot;
 use omnipaxos::messages::ballot_leader_election::HeartbeatMsg;
 use omnipaxos::messages::sequence_paxos::PaxosMsg;
 
-/// For so many rounds the others may fall asleep later: on a busy machine some of theirs are not calm, as answers come late.
-/// Whoever is in trouble is heard after that.
-const FALLING_ASLEEP_ROUNDS: u64 = 16;
+/// For this many rounds the heartbeats of others do not end a replica's quiescence. The others may become quiescent later:
+/// on a busy machine some of their rounds are not calm, as answers come late. One that is in trouble still sends
+/// heartbeats after that.
+const SETTLING_ROUNDS: u64 = 16;
 
 /// The rounds of a replica.
 #[derive(Debug, Default)]
@@ -43,49 +44,49 @@ pub(super) struct Rounds {
     rest: Rest,
     /// When the round ends.
     end_us: u64,
-    /// What its heartbeats were answered with.
+    /// The answers to the heartbeats of this round.
     answers: Vec<(NodeId, HeartbeatMsg)>,
-    /// The promise at its beginning.
+    /// The promise when the round began.
     promise: Ballot,
-    /// The followers are to be told how far the leader has come.
+    /// Whether to send the followers the leader's position.
     is_position_due: bool,
 }
 
 impl Rounds {
-    /// The first round begins.
+    /// Begins a round.
     pub(super) fn begin(&mut self, now: Now, settings: &Settings) {
         self.end_us = now.monotonic_us + settings.timing.heartbeat_ms * 1000;
     }
 
-    /// A configuration begins, or the same one with another log. Answers are of the one before, or of another round.
+    /// A configuration begins, or the same one with another log: the answers so far belong to the previous one.
     pub(super) fn forget_answers(&mut self, promise: Ballot) {
         self.answers.clear();
         self.promise = promise;
     }
 
-    /// A heartbeat is answered. It is looked at when the round ends.
+    /// Keeps an answer to a heartbeat until the round ends.
     pub(super) fn answer(&mut self, from: NodeId, answer: HeartbeatMsg) {
         self.answers.push((from, answer));
     }
 
-    /// When the round ends.
+    /// When the round ends; `u64::MAX` while quiescent.
     pub(super) fn end_us(&self) -> u64 {
         self.end_us
     }
 
-    /// The round ends, and the next one begins. Returns the answers, and whether another candidate has won this replica's
+    /// Ends the round and begins the next one. Returns the answers, and whether another candidate has won this replica's
     /// promise meanwhile.
     ///
-    /// The answers show how the others stood when the round began. When another candidate has won the promise since, all may
-    /// seem to be without a leader still, and the crate would bid against that candidate: it is not told who answered, and
-    /// bids in a later round if need be.
+    /// The answers show the state of the others when the round began. If another candidate has won the promise since then, all
+    /// members may still seem to be without a leader, and the crate would bid against that candidate. So it gets no answers
+    /// then, and bids in a later round if necessary.
     pub(super) fn turn(
         &mut self,
         now: Now,
         promise: Ballot,
         settings: &Settings,
     ) -> (Vec<(NodeId, HeartbeatMsg)>, bool) {
-        // A round that was slept through is not made up for: nobody could have answered in it.
+        // Missed rounds are not made up for: no peer could have answered in them.
         self.begin(now, settings);
         self.is_position_due = true;
         let is_won = promise > self.promise && promise.pid != u64::from(settings.id);
@@ -94,23 +95,23 @@ impl Rounds {
         (if is_won { Vec::new() } else { answers }, is_won)
     }
 
-    /// Whether the followers are to be told how far the leader has come.
+    /// Whether to send the followers the leader's position.
     pub(super) fn is_position_due(&self) -> bool {
         self.is_position_due
     }
 
-    /// They are told.
-    pub(super) fn positions_are_told(&mut self) {
+    /// The followers were sent the leader's position.
+    pub(super) fn note_positions_sent(&mut self) {
         self.is_position_due = false;
     }
 
-    // Rest.
+    // Quiescence.
 
     pub(super) fn is_resting(&self) -> bool {
         self.rest.is_resting()
     }
 
-    /// What [`set_reached`](crate::Replica::set_reached) tells.
+    /// Takes what [`set_reached`](crate::Replica::set_reached) reports.
     pub(super) fn set_reached(
         &mut self,
         now: Now,
@@ -120,8 +121,8 @@ impl Rounds {
     ) {
         let changes = self.rest.set_reached(peer, is_reached);
         if changes && self.is_resting() && links.get(peer).is_some() {
-            // A leader looks how far one has come that is back, and does not lead without a majority. To a follower its
-            // leader matters.
+            // A leader checks the position of a peer that has returned, and does not lead without a majority. A follower
+            // needs its leader.
             let reached = links.peers().filter(|peer| self.rest.reaches(*peer)).count();
             let concerns = match agreement.leads() {
                 true => is_reached || reached + 1 < links.majority(),
@@ -133,13 +134,13 @@ impl Rounds {
         }
     }
 
-    /// Whether a peer is live, as far as anybody can say.
+    /// Whether a peer is live, as far as is known here.
     pub(super) fn is_peer_live(&self, now: Now, peer: NodeId, links: &Links, settings: &Settings) -> bool {
         links.get(peer).is_some_and(|link| link.is_live(now, settings.timing.silence_ms))
             || self.is_resting() && self.rest.reaches(peer)
     }
 
-    /// Something happens.
+    /// Something happens: ends the quiescence.
     #[inline]
     pub(super) fn wake(&mut self, now: Now, links: &mut Links) {
         if self.rest.end() {
@@ -150,10 +151,10 @@ impl Rounds {
     #[cold]
     fn wake_up(&mut self, now: Now, links: &mut Links) {
         self.end_us = now.monotonic_us;
-        links.are_there(now, |peer| self.rest.reaches(peer));
+        links.mark_live(now, |peer| self.rest.reaches(peer));
     }
 
-    /// A message has come that is taken.
+    /// A message was accepted: if it is news, it ends the quiescence.
     #[inline]
     pub(super) fn wake_for(
         &mut self,
@@ -165,10 +166,10 @@ impl Rounds {
     ) {
         let is_news = match body {
             Body::Heartbeat(HeartbeatMsg::Reply(_)) => false,
-            // Others who rest later still have their rounds.
+            // Peers that become quiescent later still have their rounds.
             Body::Heartbeat(HeartbeatMsg::Request(_)) => {
-                let asleep_us = FALLING_ASLEEP_ROUNDS * settings.timing.heartbeat_ms * 1000;
-                self.rest.since_us().is_some_and(|since_us| now.monotonic_us >= since_us + asleep_us)
+                let settling_us = SETTLING_ROUNDS * settings.timing.heartbeat_ms * 1000;
+                self.rest.since_us().is_some_and(|since_us| now.monotonic_us >= since_us + settling_us)
             }
             Body::Position { ballot, end, decided } => {
                 (*ballot, *end, *decided) != (log.promise(), log.end() as u64, log.decided() as u64)
@@ -184,8 +185,8 @@ impl Rounds {
         }
     }
 
-    /// A round is over, its answers not looked at yet: whether nothing but heartbeats was in it and all who can be reached
-    /// are content, so that the rounds behind it would be the same.
+    /// At the end of a round, before its answers are evaluated: whether it had nothing but heartbeats and all reachable
+    /// members are content, so that the next rounds would be the same.
     pub(super) fn is_calm(
         &self,
         applied: &Applied,
@@ -196,11 +197,11 @@ impl Rounds {
     ) -> bool {
         let (promise, end) = (log.promise(), log.end());
         let is_content = |peer: NodeId| {
-            let said = |(from, answer): &(NodeId, HeartbeatMsg)| match answer {
+            let is_content = |(from, answer): &(NodeId, HeartbeatMsg)| match answer {
                 HeartbeatMsg::Reply(reply) => *from == peer && reply.happy && reply.leader == promise,
                 HeartbeatMsg::Request(_) => false,
             };
-            self.answers.iter().any(said)
+            self.answers.iter().any(is_content)
         };
         let leader = promise.pid as NodeId;
         let mut peers = links.peers().filter(|peer| self.rest.reaches(*peer));
@@ -219,7 +220,7 @@ impl Rounds {
             && peers.all(|peer| is_content(peer) && (!leads || has_accepted(peer)))
     }
 
-    /// A round is over.
+    /// A round has ended, calm or not. After enough calm ones the replica becomes quiescent.
     pub(super) fn rest_after(&mut self, now: Now, was_calm: bool) {
         if self.rest.note_round(was_calm) {
             self.rest.begin(now.monotonic_us);
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_crate_does_not_hear_of_a_round_in_which_another_candidate_has_won() {
+    fn the_crate_gets_no_answers_of_a_round_in_which_another_candidate_has_won() {
         let (mut rounds, settings) = (Rounds::default(), settings(1));
         let mut turn = |promise| {
             rounds.answer(2, answer());
@@ -250,11 +251,11 @@ mod tests {
         };
         assert_eq!(turn(Ballot::with(1, 1, 0, 1)), (1, false), "its own ballot");
         assert_eq!(turn(Ballot::with(1, 2, 0, 2)), (0, true));
-        assert_eq!(turn(Ballot::with(1, 2, 0, 2)), (1, false), "it has won before");
+        assert_eq!(turn(Ballot::with(1, 2, 0, 2)), (1, false), "it had won before");
     }
 
     #[test]
-    fn rest_ends_with_news_and_peers_are_live_meanwhile() {
+    fn news_ends_quiescence_and_peers_are_live_meanwhile() {
         let (mut rounds, settings, mut peers) = (Rounds::default(), settings(1), Peers::new());
         let (agreement, log) = (Agreement::new(), Log::default());
         rounds.set_reached(at_ms(1), (2, true), &agreement, &mut peers.links);
@@ -265,20 +266,20 @@ mod tests {
         assert!(!rounds.is_peer_live(at_ms(9000), 3, &peers.links, &settings));
         let known = Body::Position { ballot: log.promise(), end: 0, decided: 0 };
         rounds.wake_for(at_ms(9000), (2, &known), &log, &mut peers.links, &settings);
-        assert!(rounds.is_resting(), "that is no news");
+        assert!(rounds.is_resting(), "the position was known already");
         let news = Body::Position { ballot: log.promise(), end: 1, decided: 0 };
         rounds.wake_for(at_ms(9000), (2, &news), &log, &mut peers.links, &settings);
         assert!(!rounds.is_resting() && rounds.end_us() == 9_000_000);
-        assert!(rounds.is_peer_live(at_ms(9100), 2, &peers.links, &settings), "as if it had spoken");
+        assert!(rounds.is_peer_live(at_ms(9100), 2, &peers.links, &settings), "as if a message had come");
         assert!(!rounds.is_peer_live(at_ms(9240), 2, &peers.links, &settings));
     }
 
     #[test]
-    fn rounds_of_others_wake_who_rests_for_long() {
+    fn rounds_of_others_end_a_long_quiescence() {
         let (mut rounds, settings, mut peers) = (Rounds::default(), settings(1), Peers::new());
         (0..CALM_ROUNDS).for_each(|_| rounds.rest_after(at_ms(1000), true));
         let (request, log) = (Body::Heartbeat(answer()), Log::default());
-        let long_ms = FALLING_ASLEEP_ROUNDS * settings.timing.heartbeat_ms;
+        let long_ms = SETTLING_ROUNDS * settings.timing.heartbeat_ms;
         rounds.wake_for(at_ms(1000 + long_ms - 1), (2, &request), &log, &mut peers.links, &settings);
         assert!(rounds.is_resting());
         rounds.wake_for(at_ms(1000 + long_ms), (2, &request), &log, &mut peers.links, &settings);

@@ -68,7 +68,7 @@ impl Replica {
         let mut out = outbox!(self, effects);
         self.agreement.send_messages(is_position_due, &mut out);
         self.agreement.send_own_messages(is_position_due, &self.proposals, &self.settings, &mut out);
-        self.rounds.positions_are_told();
+        self.rounds.note_positions_sent();
         self.transfers.advance(now, &self.members, &mut self.applied, &mut out);
         for changes in self.log.borrow_mut().take_records() {
             let record = effects.encode(|out| put_changes(out, &changes));
