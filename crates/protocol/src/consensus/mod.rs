@@ -9,153 +9,162 @@
 //!    |           |                          | recorded, durable   |
 //!    |           |<- Accepted 7 ------------|                     |
 //!    |           | its own record is durable, too: decided        |
-//!    |           | applied, seen            |                     |
+//!    |           | applied, visible         |                     |
 //!    |<-- OK ----|                          |                     |
 //!    |           |-- Decide 7 ------------->| applied             |
 //! ```
 //!
 //! # Promise
 //!
-//! * Writes take effect in one order, and one at a time. A write that was acknowledged is durable on a majority and is
-//!   never lost while a majority of the disks is not.
-//! * Reads are linearizable: they see every write that was acknowledged, by whatever leader, before they began. With
-//!   `reads = any` any replica answers: a prefix of that order, and never less than its client has seen here.
+//! * Writes take effect in one order, one at a time. An acknowledged write is durable on a majority, and is never lost
+//!   unless a majority of the disks is.
+//! * Reads are linearizable: they see every write that any leader acknowledged before they began. With `reads = any` any
+//!   replica answers, from a prefix of that order which holds at least what this client has seen on this node.
 //! * A write ends as done when it is applied; as refused when it was not proposed, or when another entry was decided in
-//!   its place, so that it never will take effect; as unknown when neither is known in time. Nothing is proposed twice.
+//!   its place, so that it will never take effect; as unknown when neither is known in time. No write is proposed twice.
 //!
-//! While the leader's last batch is not durable on its own disk, what comes is gathered, for the next one (and a little
-//! longer if more is expected: see `leading`); and that tells the followers, too, what has been decided meanwhile.
+//! While the leader's last batch is not durable on its own disk, new writes are gathered for the next batch (and a little
+//! longer if more are expected: see `leading`). The next batch also tells the followers what has been decided meanwhile.
 //!
-//! # Who does what
+//! # Structure
 //!
 //! The crate elects a leader by heartbeats (`HeartbeatRequest`, `HeartbeatReply`), takes over (`Prepare`, `Promise`,
-//! `AcceptSync`) and replicates (`AcceptDecide`, `Accepted`, `Decide`); its paper is its documentation. Everything else
-//! is ours. In a group of one the crate is not used.
+//! `AcceptSync`) and replicates (`AcceptDecide`, `Accepted`, `Decide`); its documentation is the paper. Everything else
+//! is in this module. A group of one does not use the crate.
 //!
-//! A [`Replica`] is made of components. Each has its own state, which nobody else sees, and is given what it needs besides:
+//! A [`Replica`] is made of components. Each has its own private state, and gets whatever else it needs as arguments:
 //!
 //! | component | what it is |
 //! |---|---|
 //! | `log` | entries, promise and ballot, and the record of every change ([`Change`]): the crate's storage |
-//! | `links` | who this replica is, and what is known of each peer; `outbox`: when a message to it may leave |
-//! | `members` | configurations: the one that holds, the next one, who has a vote |
-//! | `agreement` | its part: without a vote, with one (`decider`), or leading (`leading`) |
+//! | `links` | this replica's identity, and what is known of each peer; `outbox`: when a message to a peer may leave |
+//! | `members` | configurations: the current one, the next one, which replicas have a vote |
+//! | `agreement` | this replica's part: without a vote, with one (`decider`), or leading (`leading`) |
 //! | `leading` | a leadership and what ends with it: its lease, the gathered `batch`, `reads`, `WAIT` |
-//! | `proposals` | what was proposed here and has no end yet |
-//! | `held` | requests that nobody leads |
-//! | `applied` | the table, how many entries made it, and fragments |
+//! | `proposals` | what was proposed here and has no outcome yet |
+//! | `held` | requests that wait for a leader |
+//! | `applied` | the table, the number of entries that it holds, and fragments |
 //! | `lock_leases` | leases of locks, as a leader measures them |
-//! | `transfers`, `incoming` | snapshot transfers to others, and from them |
-//! | `restoring` | the checkpoint that is written |
-//! | `rounds` | rounds of heartbeats, and rest |
+//! | `transfers`, `incoming` | snapshot transfers to other replicas, and from them |
+//! | `restoring` | the checkpoint that is being written |
+//! | `rounds` | rounds of heartbeats, and quiescence |
 //!
-//! What takes several of them is done by the replica itself: `requests` (what clients ask), `receiving` (what may reach the
-//! crate) and `turn` (all else: a turn, a round, a decided entry, another configuration, a snapshot that is installed).
+//! Work that involves several components is done by the replica itself: `requests` (clients' requests), `receiving` (which
+//! messages may reach the crate) and `turn` (the rest: a turn, a round, a decided entry, another configuration, the
+//! installation of a snapshot).
 //!
-//! # Why it holds
+//! # Why it is correct
 //!
-//! **What is said is durable.** Records are made in order and become durable in order. A follower's message leaves when
-//! all its records are durable; so a promise, and an acceptance, survives whoever gave it. A candidate's `Prepare`
-//! waits in the same way: nobody ever hears of a ballot that its owner could forget and use again, for another log. Only
-//! what a leader sends beyond that, `AcceptSync` and `AcceptDecide`, leaves before its own records are durable. The crate
-//! counts the leader's own entries as accepted at once. To undo that, an `Accepted` is passed on only as far as the
-//! leader's own log is durable in its ballot (`Agreement::count_accepted`). An index is decided only by such a message, so
-//! what is decided is durable at the leader and at as many followers as make a majority with it.
+//! **Messages leave when what they state is durable.** Records are made in order and become durable in order. A follower's
+//! message leaves when all its records are durable; so a promise or an acceptance survives a crash of the follower. A
+//! candidate's `Prepare` waits in the same way: no replica ever learns of a ballot that its owner could forget and use
+//! again, for another log. Only a leader's `AcceptSync` and `AcceptDecide` leave before its own records are durable. The
+//! crate counts the leader's own entries as accepted at once. To undo that, an `Accepted` is passed on to the crate only as
+//! far as the leader's own log is durable in its ballot (`Agreement::count_accepted`). An index is decided only by such a
+//! message, so what is decided is durable at the leader and at enough followers to make a majority with it.
 //!
-//! **The crate gets the links that it needs.** It is right when links lose messages but never repeat, delay or reorder
-//! them, or bring them to another life of the receiver; see `links` for what happens else. Losses it repairs only when
-//! something follows, so the leader tells each round how far it is (`Position`): whoever has less begins anew with it,
-//! whoever has all says so again.
+//! **The crate gets the links that it needs.** It is correct if links lose messages but never repeat, delay or reorder
+//! them, or deliver them to another incarnation of the receiver; see `links` for what would go wrong otherwise. It repairs
+//! a loss only when another message follows, so the leader sends its position every round (`Position`): a follower that
+//! has less starts over with the leader, and one that has everything repeats its `Accepted`.
 //!
-//! **Snapshots.** A replica whose log ends before another one's begins gets a snapshot of the table at a decided index S, and
-//! with it the sender's log behind S and the ballot q in which that was accepted. It takes these over if (q, length) is
-//! more than its own (m, length). Let C be chosen in ballot c, and let a later candidate find this replica's new log to be
-//! the greatest of a majority. If q > c the sender's log extends C, by the invariant of Paxos. If q < c, some member of
-//! the majority accepted C in c and would have been greater; if that is this replica itself, m >= c > q and nothing was
-//! taken over. If q = c, either another member holds C in c and the greatest is no shorter; or only this one did, so that
-//! m = q and the sender's log, which is longer than its own, is no shorter than C. S was decided in a ballot of at most q,
-//! so the log never ends before what is decided. A snapshot leaves nothing half done: it is recorded as it comes, and what
-//! rests on it is said when all of it is durable.
+//! **Snapshots.** A replica whose log ends before another replica's log begins gets a snapshot of the table at a decided
+//! index S, together with the sender's log after S and the ballot q in which that log was accepted. It adopts this log if
+//! (q, length) is greater than its own (m, length). This is safe: let C be chosen in ballot c, and let a later candidate
+//! find this replica's new log to be the greatest of a majority.
 //!
-//! **The log is the lease** (LeaseGuard, SIGMOD 2026). A leader answers reads alone until a lease after it *proposed*
-//! the newest entry that was decided in its own ballot. Say it did at P, on its clock. Whoever leads in a later ballot
-//! has that entry in its log when it has taken over, and it came there after P: R, the moment when the newest entry of
-//! the log that was taken over came to this replica, is later still. The new leader appends nothing before R plus a lease
-//! plus a margin for two clocks that drift apart. By then the old leader has stopped answering. What the new leader
-//! inherits is decided by the crate at once, but it answers no read before an entry of its own is decided, and it is not
-//! asked before. Replies to writes that were inherited need not wait: their proposer waited for every older lease before
-//! it proposed them, and a leader between has either applied them or will never see them decided. So who votes is of no
-//! consequence, and a follower that has just started may help to elect: leases are in the log, not in anybody's memory.
-//! The usual wait is short: an old leader that has died sent its last entry before the others missed it. With
-//! `lease = off` a read is answered when a majority has said, after the read came, that it has promised nothing newer.
-//! In either case the whole inherited log is applied first.
+//! * If q > c, the sender's log extends C, by the invariant of Paxos.
+//! * If q < c, some member of the majority accepted C in c, and its log would have been greater. If that member is this
+//!   replica itself, then m >= c > q, and nothing was adopted.
+//! * If q = c, either another member holds C in c, and the greatest log is no shorter than C; or only this replica did.
+//!   Then m = q, and the sender's log, which is longer than this replica's own was, is no shorter than C.
 //!
-//! **Lost is lost.** A proposal stands at one index of logs, in the ballot in which its proposer appended it; taking over
-//! a log does not move it. So when another entry is decided there, or a later proposal of the same replica is decided in
-//! a log without it, it never will be, and its client is told that nothing was done.
+//! S was decided in a ballot of at most q, so the log never ends before what is decided. A snapshot leaves nothing half
+//! done: it is recorded as it arrives, and messages that rest on it leave when all of it is durable.
+//!
+//! **The log is the lease** (LeaseGuard, SIGMOD 2026). A leader answers reads alone until one lease after it *proposed*
+//! the newest entry that was decided in its own ballot. Let P be the time of that proposal, on its clock. Every leader of a
+//! later ballot has that entry in its log when it has taken over, and received it after P. Let R be the moment when the
+//! new leader's replica received the newest entry of the log that it took over: R is later still. The new leader appends
+//! nothing before R plus a lease plus a margin for two clocks that drift apart. By then the old leader has stopped
+//! answering. What the new leader inherits is decided by the crate at once, but the new leader answers no read before an
+//! entry of its own is decided; reads that arrive earlier wait. Replies to inherited writes need not wait: their proposer
+//! waited for every older lease before it proposed them, and a leader in between has either applied them or will never see
+//! them decided. So it does not matter which replicas vote, and a follower that has just started may vote too: leases are
+//! in the log, not in any replica's memory. The usual wait is short: a leader that died sent its last entry before the
+//! others noticed its death. With `lease = off` a read is answered when a majority has confirmed, after the read came,
+//! that it has promised nothing newer. In either case the whole inherited log is applied first.
+//!
+//! **A lost proposal stays lost.** A proposal stands at one index of logs, in the ballot in which its proposer appended it;
+//! taking over a log does not move it. So if another entry is decided at that index, or a later proposal of the same
+//! replica is decided in a log without it, it will never be decided, and its client gets the outcome refused.
 //!
 //! **A configuration ends in its own log.** The control group names the next configuration; the leader orders it as an
-//! entry, the stop-sign, and appends nothing behind it in this configuration. A leader that inherits one appends nothing
-//! either. So a stop-sign is the last entry of every log that holds one, and once it is decided, at S - 1, nothing is
-//! ever decided behind it: every later leader has it. Whoever applies it begins the next configuration, in one record:
-//! its number and members, a log that ends at S, no promise, no accepted ballot. It never votes in the old one again. All
-//! who begin the new configuration thus begin it with the same log, which is decided, and Paxos goes on from there: old
-//! and new voters need have nobody in common, and it does not matter how many of them change. Ballots carry their
-//! configuration's number; those of different ones are never compared (the crate would).
+//! entry, the stop-sign, and appends nothing after it in this configuration. A leader that inherits a stop-sign appends
+//! nothing either. So a stop-sign is the last entry of every log that holds one, and once it is decided, at S - 1, nothing
+//! is ever decided after it: every later leader has it. A replica that applies it starts the next configuration, in one
+//! record: its number and members, a log that ends at S, no promise, no accepted ballot. It never votes in the old one
+//! again. So all replicas that start the next configuration start it with the same log, which is decided, and Paxos
+//! continues from there: old and new voters need no replica in common, and any number of them may change. Ballots carry
+//! their configuration's number; ballots of different configurations are never compared (the crate would compare them).
 //!
-//! Nobody votes in a configuration before it holds that log, nor becomes a member before an earlier state is durable there
-//! (but for the first configuration's, which begin with nothing). So a replica that has nothing, and gets a snapshot in which
-//! it is a member, has lost what it had. A replica without a vote has what is decided by a snapshot, or
-//! by being told the entries (`Decided`), which end at a stop-sign: what the new configuration decides behind S comes by
-//! the crate, or by a snapshot that brings the sender's accepted ballot with it. A voter that knew entries to be decided
-//! without a ballot for them would answer a candidate that it has less than it has, and the candidate would order
-//! something else there. So a voter takes `Decided` only if it ends its configuration, and only who has a vote, or is at S
-//! exactly, sends snapshots. Laggards of the old configuration can still decide the stop-sign among themselves; if they are
-//! too few because the others have moved on, these know that it is decided, and tell.
+//! No replica votes in a configuration before it holds that log, or becomes a member before an earlier state is durable
+//! on it (except the members of the first configuration, which begin with nothing). So a replica that has nothing, and gets
+//! a snapshot in which it is a member, has lost what it had. A replica without a vote learns what is decided from a
+//! snapshot, or from entries that are sent to it (`Decided`), which end at a stop-sign: what the new configuration decides
+//! after S comes through the crate, or in a snapshot that brings the sender's accepted ballot with it. If a voter knew
+//! entries to be decided without a ballot for them, it would report less to a candidate than it has, and the candidate
+//! would order something else there. So a voter takes `Decided` only if it ends its configuration, and only a replica that
+//! has a vote, or is at S exactly, sends snapshots. Laggards of the old configuration can still decide the stop-sign among
+//! themselves; if they are too few because the others have moved on, the others know that it is decided, and report it.
 //!
-//! What a replica had proposed at S or behind it in the old configuration never happens: nothing is decided there in it,
-//! and only the proposer ever puts an entry in a log, once. It is refused. What was not proposed waits for the next leader.
+//! What a replica had proposed at S or later in the old configuration never takes effect: that configuration decides
+//! nothing there, and only the proposer ever puts an entry into a log, once. It is refused. What was not proposed waits for
+//! the next leader.
 //!
-//! **Leases across configurations.** The argument above names no configuration. An old leader's lease begins with the
-//! proposal of an entry that was decided in its own ballot. That entry stands before S, or is the stop-sign; so whoever
-//! leads the new configuration has it, and it came there after it was proposed. The moment when the newest entry came (R)
-//! goes over into the new configuration with the log, and the wait from R covers every lease of the old one. With a snapshot
-//! or a restart R is later than it need be. It holds for a group of one, too, unless nobody else was ever in it: such a
-//! leader waits, and reads wait with it, as what it inherits may be newer than what the old leader answers. One wait is
-//! spared. Who led the old configuration to its end, by counting votes itself, had waited for all older leases of it, has
-//! dropped its own, and no later ballot of it had an entry but the stop-sign. If such a replica leads the new
-//! configuration and its log ends at S, nobody was leader of that before with anything decided, and there is no lease.
+//! **Leases across configurations.** The argument above does not depend on the configuration. An old leader's lease begins
+//! with the proposal of an entry that was decided in its own ballot. That entry stands before S, or is the stop-sign; so
+//! every leader of the new configuration has it, and received it after it was proposed. The moment when the newest entry
+//! came (R) is carried over into the new configuration with the log, and the wait from R covers every lease of the old one.
+//! After a snapshot or a restart R is later than necessary. The argument holds for a group of one, too, unless no other
+//! node was ever in it: such a leader waits, and its reads wait as well, because what it inherits may be newer than what
+//! the old leader answers.
 //!
-//! # What is kept from the crate
+//! In one case no wait is needed. A replica that led the old configuration to its end, by counting votes itself, had waited
+//! for all older leases of it and has dropped its own, and no later ballot of that configuration had any entry but the
+//! stop-sign. If such a replica leads the new configuration and its log ends at S, no earlier leader of the new
+//! configuration has had anything decided, so there is no lease.
 //!
-//! Its own stop-signs, for two reasons. They cannot name a group of one. And they are no entries: a follower that has
-//! accepted one in this ballot and starts over with its leader counts it twice, says that it holds an entry too many, and
-//! never sees it decided (`tests/consensus_stop_sign.rs`). As entries they need nothing of their own in records, snapshots and
-//! `AcceptSync`.
+//! # What the crate is not given
 //!
+//! Its own stop-signs are not used, for two reasons. They cannot name a group of one. And they are not entries: a follower
+//! that has accepted one in this ballot and starts over with its leader counts it twice, reports one entry too many as
+//! accepted, and never sees it decided (`tests/protocols/consensus/stop_sign.rs`). As entries, stop-signs need nothing of
+//! their own in records, snapshots and `AcceptSync`.
 //!
-//! It panics, or does worse, on: an answer from a stranger (its node number indexes a vector); an `AcceptSync` or
-//! `Promise` whose entries begin before what is decided or behind the log's end; an `Accepted` beyond its log; a ballot
-//! number at the end of its range; entries that are cut off; a heartbeat that is counted twice. Kinds of message that
-//! nobody here sends (forwarded proposals, compaction, stop-signs) cannot be decoded. One of its faults would be silent: an
-//! entry that is appended right behind an `AcceptSync` is added to an older message, and is missing behind the new one:
-//! its messages are taken away before a promise is handed in. `tests/protocols/consensus/omnipaxos_traps.rs` shows these traps.
+//! The crate panics, or does worse, on: an answer from a node that is no voter (its node number indexes a vector); an
+//! `AcceptSync` or `Promise` whose entries begin before what is decided or after the log's end; an `Accepted` beyond its
+//! log; a ballot number at the end of its range; entries that are cut off; a heartbeat that is counted twice. Kinds of
+//! message that no replica sends here (forwarded proposals, compaction, its stop-signs) cannot be decoded. One fault would
+//! be silent: an entry that is appended right after an `AcceptSync` is added to an older message, and is missing after the
+//! new one; so the crate's messages are taken out before a promise is handed in.
+//! `tests/protocols/consensus/omnipaxos_traps.rs` shows these traps.
 //!
 //! # Caveats
 //!
-//! * The clock that comes with an input must have been read after the input had arrived, and must go on while the
-//!   machine sleeps (`CLOCK_BOOTTIME`). An older reading would make a lease look longer than it is.
-//! * Clocks may differ in rate by what `lease_margin_ms` allows, and in time by anything.
-//! * `durability` must be at least `os`: a replica that forgets a promise is not a voter. With `os` the node says at once
-//!   that records are durable, and an operating system that crashes with a majority loses what was acknowledged.
-//! * A node that lost its storage, or has an older state of it, is not listened to by whoever has heard it since. That
-//!   cannot be complete, as somebody may never have heard it, or not lately; snapshots tell newcomers who the voters are.
-//!   Whoever starts replicas must know, from the cluster's map, that a node had storage before, and not start it as the
-//!   voter that it was. Removed and added again it is a new voter.
-//! * The first configuration has the number 1, and only its members begin with nothing. All of them must be told it, and
-//!   have begun it durably, before the control group names another: whoever is told a later one first waits for a snapshot,
-//!   and if that shows it as a member already, takes itself for one that has lost its storage.
-//! * A rolled-back replica that believes to be a group of one asks nobody, and finds out nothing.
+//! * The clock that comes with an input must be read after the input has arrived, and must continue while the machine
+//!   sleeps (`CLOCK_BOOTTIME`). An older reading would make a lease look longer than it is.
+//! * Clocks may differ in rate by what `lease_margin_ms` allows, and in time by any amount.
+//! * `durability` must be at least `os`: a replica that forgets a promise cannot be a voter. With `os` the node reports
+//!   records as durable at once, and if the operating systems of a majority crash, acknowledged writes are lost.
+//! * A node that lost its storage, or has an older state of it, is ignored by every replica that has received its messages
+//!   since. That cannot be complete, as some replica may never have received one, or not lately; snapshots tell new
+//!   replicas who the voters are. The code that starts replicas must know, from the cluster map, that a node had storage
+//!   before, and must not start it as the voter that it was. When it is removed and added again, it is a new voter.
+//! * The first configuration has the number 1, and only its members begin with nothing. All of them must receive it, and
+//!   have begun it durably, before the control group names another: a replica that first receives a later one waits for a
+//!   snapshot, and if that shows it as a member already, it concludes that it has lost its storage.
+//! * A rolled-back replica that believes that it is a group of one contacts no other, and so does not find out.
 //!
 //! Sources: Ng, Haridi and Carbone, "Omni-Paxos: Breaking the Barriers of Partial Connectivity" (EuroSys 2023); Davis et
 //! al., "LeaseGuard: Raft Leases Done Right" (SIGMOD 2026).
@@ -228,7 +237,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use transfers::Transfers;
 
-/// One group's consensus state machine on one node. See the module for what each component is.
+/// One group's consensus state machine on one node. The module docs explain each component.
 #[derive(Debug)]
 pub struct Replica {
     settings: Settings,
@@ -248,8 +257,8 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// A replica without records, which does nothing until it is configured. `seed` keeps its table from flooding.
-    /// `random` is drawn anew at each start: it names this process, and its storage if that is used for the first time.
+    /// A replica without records, which does nothing until it is configured. `seed` protects its table against hash
+    /// flooding. `random` is drawn at each start: it names this process, and its storage if that is used for the first time.
     pub fn new(id: NodeId, options: Options, timing: Timing, seed: u64, random: u64) -> Replica {
         Replica {
             settings: Settings { id, options, timing, seed },
@@ -269,23 +278,23 @@ impl Replica {
         }
     }
 
-    /// Scripts are run by this interpreter. To be told before anything else.
+    /// Sets the interpreter that runs scripts. Must be called before anything else.
     pub fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
         self.applied.set_interpreter(interpreter);
     }
 
-    /// The keyspace promises something else from now on.
+    /// Changes the options of the keyspace from now on.
     pub fn set_options(&mut self, options: Options) {
         self.settings.options = options;
     }
 
-    /// The node that it is on.
+    /// The node that this replica is on.
     pub fn id(&self) -> NodeId {
         self.settings.id
     }
 
-    /// Until when this leader may answer reads alone if nothing more is committed: 0 when it may not now, and for ever
-    /// when it is alone.
+    /// Until when this leader may answer reads alone if nothing more is committed: 0 when it may not now, and `u64::MAX`
+    /// when it is the only member.
     pub fn leased_until_us(&self, now: Now) -> u64 {
         match self.agreement.leadership() {
             Some(leadership) if self.may_answer(now) => {
@@ -295,8 +304,8 @@ impl Replica {
         }
     }
 
-    /// Answers a read from what is applied here, whatever the role: for people and tests that look at one replica. It
-    /// promises nothing about other replicas.
+    /// Answers a read from what is applied here, whatever the role: for people and tests that inspect one replica. The
+    /// answer says nothing about other replicas.
     pub fn peek(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) {
         self.applied.table_mut().read(command, now, out);
     }
@@ -330,12 +339,12 @@ impl crate::contract::Replica for Replica {
             Input::Link { peer, up } => {
                 self.rounds.wake(now, &mut self.links);
                 self.lock_leases.reach.link(now, peer, up);
-                // What a broken link has lost `Position` repairs.
+                // `Position` repairs what a broken link has lost.
                 if !up {
                     self.links.mark_down(peer);
                 }
             }
-            // Its lease is its log.
+            // A leader's lease is its log.
             Input::Lease { .. } => {}
             Input::Tick => self.tick(now, effects),
             Input::Retire => self.end_requests(effects),
