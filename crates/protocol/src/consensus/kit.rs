@@ -68,7 +68,7 @@ impl Peers {
         let settings = settings(1);
         let mut links = Links::new(1);
         let life = links.begin_life();
-        links.life_is_recorded(life);
+        links.note_life_record(life);
         links.meet_voters(1, &Group::first(1, &[1, 2, 3]), &Default::default());
         let log = Rc::new(RefCell::new(Log::new(settings.options.planted)));
         let mut peers = Peers { settings, log, links, effects: Effects::default() };

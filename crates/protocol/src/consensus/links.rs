@@ -1,18 +1,19 @@
-//! Links: what is known of each peer, and which of its messages are taken.
+//! Links: what is known of each peer, and which of its messages are accepted.
 //!
-//! The crate counts every promise that it is shown, overwrites a log by every `AcceptSync` in its phase, and starts
-//! over with a follower at every request to prepare. That is right on links that may break but bring nothing twice
-//! and nothing late. On others it is not: an `AcceptSync` of before a restart cuts off what was acknowledged since.
-//! So every message carries a number, and is dropped unless it is greater than that of the message before; and it
-//! names the life of its receiver, and is dropped by any other. What is late, or comes twice, is thus lost, and
-//! losses are repaired.
+//! The crate counts every promise that it gets, overwrites a log by every `AcceptSync` in its phase, and starts over with
+//! a follower at every request to prepare. That is correct on links that may break but deliver nothing twice and nothing
+//! late. On other links it is not: an `AcceptSync` from before a restart cuts off what was acknowledged since. So every
+//! message carries a number, and is dropped unless that is greater than the number of the message before; and it names the
+//! incarnation of its receiver, and any other incarnation drops it. A late or repeated message is thus lost, and losses
+//! are repaired.
 //!
-//! A message also carries who sends it ([`Identity`]): the storage that it had when it was first used, how often that
-//! was started, and a number drawn at the start. Everybody who hears a voter keeps that as a record. A voter that lost
-//! its storage comes back with another one; one whose storage was rolled back begins a life that was begun before, or
-//! an earlier one. Neither is listened to: it has forgotten what it promised. The latter is told who was heard, so that
-//! it knows and never votes again; it could, started often enough, outgrow the life that is known of it. That ends when
-//! the node is removed from the group: added again, it is a new voter, and whoever speaks for it then is it.
+//! A message also carries its sender's [`Identity`]: its storage, which was named when it was first used, how often that
+//! storage was started, and a number drawn at the start. Every replica that gets a message from a voter records that
+//! identity. A voter that lost its storage returns with another one; one whose storage was rolled back begins an
+//! incarnation that was begun before, or an earlier one. Messages of either are ignored: it has forgotten what it promised.
+//! A rolled-back voter is sent the identity that is known of it, so that it never votes again; otherwise, if started often
+//! enough, it could outgrow the known incarnation. That ends when the node is removed from the group: added again, it is a
+//! new voter, and its identity is that of the first sender that speaks for it.
 
 use super::group::{Group, Identity, Voter};
 use super::message::{Body, Envelope, Message, Stream};
@@ -22,18 +23,18 @@ use crate::planted::{Fault, Planted};
 use omnipaxos::ballot_leader_election::Ballot;
 use std::collections::BTreeMap;
 
-/// No message of a leader is refused more often before it raises its ballot.
+/// How often a peer refuses a leader's ballot before the leader raises it.
 const REFUSALS: u32 = 4;
 
-/// Who this replica is to its peers, and what is known of each.
+/// This replica's identity, and what is known of each peer.
 #[derive(Debug)]
 pub(super) struct Links {
     identity: Identity,
-    /// The record that says so: no message may leave before it. None until this life begins.
+    /// The record of the identity: no message may leave before it is durable. `None` until this incarnation begins.
     life_record: Option<u64>,
     /// The other voters.
     voters: Vec<Link>,
-    /// Others who were heard, or are to be.
+    /// Peers that are no voters, and that have sent messages or will be sent some.
     outsiders: Vec<Link>,
 }
 
@@ -41,47 +42,50 @@ pub(super) struct Links {
 #[derive(Debug)]
 pub(super) struct Link {
     peer: NodeId,
-    /// Who was last heard in its name, in this life of this replica.
+    /// The identity of the last sender in its name, in this incarnation of this replica.
     known: Option<Identity>,
-    /// Who the voter is, as a record says: nobody else is listened to.
+    /// The voter's recorded identity: messages with any other are ignored.
     voter: Option<Identity>,
+    /// The number of the last message that was accepted, by stream.
     received: [u64; 2],
+    /// The number of the last message that was sent, by stream.
     sent: [u64; 2],
-    /// The record that the last ordered message waits for: none that is sent later may leave earlier.
+    /// The record that the last ordered message waits for: no later one may leave earlier.
     after_record: u64,
+    /// When its last message was accepted; 0 if its link has gone down since.
     heard_us: u64,
-    /// How far it has accepted the log, durably, in which ballot.
+    /// How much of the log it has accepted, durably, in which ballot.
     accepted: (Ballot, usize),
     /// The newest question to confirm the leader that it answered, and the ballot.
     confirmed: (Ballot, u64),
-    /// A ballot higher than this leader's that it has promised, and how often it has said so.
+    /// A ballot higher than this leader's that it has promised, and how often it has reported it.
     refusals: (Ballot, u32),
-    /// True when it was told that somebody else speaks in its name.
+    /// True when another identity that sends in its name has been reported.
     is_warned: bool,
-    /// When it was last told, unasked, something about configurations or lives.
-    told_us: u64,
+    /// When a rate-limited message was last sent to it.
+    notified_us: u64,
 }
 
-/// In which configuration a sender is.
+/// Which configuration a sender is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// In this replica's, as a voter.
     Voter,
-    /// In a newer one: whoever this replica knows as the voter may have been removed since, and another one added in its
-    /// name. It is not listened to as a voter.
+    /// In a newer one: the voter that this replica knows may have been removed since, and another one added in its name.
+    /// The sender is not treated as that voter.
     Newer,
     /// In an older one, or in none.
     Other,
 }
 
-/// What is to be done with a message.
+/// What to do with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     Take,
-    /// The voter was never heard before, or not in this life: who it is is to be recorded first.
+    /// It is the voter's first message, or the first of its incarnation: its identity must be recorded first.
     TakeAfterRecord(Identity),
     Drop,
-    /// It comes of an older state of a storage that was heard.
+    /// It comes from an older state of a storage whose later identity is known, which this is.
     Outlived(Identity),
     Reject(&'static str),
 }
@@ -93,48 +97,48 @@ impl Links {
         Links { identity, life_record: None, voters: Vec::new(), outsiders: Vec::new() }
     }
 
-    // Who this replica is.
+    // This replica's identity.
 
     pub(super) fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Which of its lives this is.
+    /// The number of this incarnation.
     pub(super) fn life(&self) -> u64 {
         self.identity.life
     }
 
-    /// An earlier life, as a record says.
-    pub(super) fn had_life(&mut self, storage: u64, life: u64) {
+    /// Replays the record of an earlier incarnation.
+    pub(super) fn restore_life(&mut self, storage: u64, life: u64) {
         (self.identity.storage, self.identity.life) = (storage, life);
     }
 
-    /// The next life begins. Returns its number.
+    /// Begins the next incarnation. Returns its number.
     pub(super) fn begin_life(&mut self) -> u64 {
         assert!(!self.is_started(), "a life begins twice");
         self.identity.life += 1;
         self.identity.life
     }
 
-    /// The life is in this record.
-    pub(super) fn life_is_recorded(&mut self, record: u64) {
+    /// The incarnation is in this record.
+    pub(super) fn note_life_record(&mut self, record: u64) {
         self.life_record = Some(record);
     }
 
-    /// It has been configured: its records are read, and its life has begun.
+    /// Whether it has been configured: its records are read, and its incarnation has begun.
     #[inline]
     pub(super) fn is_started(&self) -> bool {
         self.life_record.is_some()
     }
 
-    /// The record that a message waits for which rests on nothing else.
+    /// The record of the incarnation: a message that rests on nothing else waits for it.
     pub(super) fn life_record(&self) -> u64 {
         self.life_record.unwrap_or_default()
     }
 
     // Peers.
 
-    /// Meets the voters of a configuration, as they are known, as one of them or not.
+    /// Takes the voters of a configuration, with their known identities, whether or not this replica is one of them.
     pub(super) fn meet_voters(&mut self, id: NodeId, group: &Group, known: &BTreeMap<NodeId, Voter>) {
         let mut met = std::mem::take(&mut self.voters);
         met.append(&mut self.outsiders);
@@ -144,12 +148,12 @@ impl Links {
             link.voter = known.get(&member).map(|voter| voter.identity);
             self.voters.push(link);
         }
-        // Whoever speaks for a peer that is no voter any more is it.
+        // A peer that is no longer a voter may have any identity.
         met.iter_mut().for_each(|link| link.voter = None);
         self.outsiders = met;
     }
 
-    /// Whoever is heard for the first time, and is no voter. False when there are too many.
+    /// Adds a peer that is no voter, if it is new. False when there are too many.
     pub(super) fn meet(&mut self, peer: NodeId) -> bool {
         const OUTSIDERS_MAX: usize = 64;
         if self.get(peer).is_none() {
@@ -184,12 +188,12 @@ impl Links {
         self.voters.is_empty()
     }
 
-    /// How many make a majority with this replica.
+    /// How many voters are a majority, this replica included.
     pub(super) fn majority(&self) -> usize {
         self.voters.len().div_ceil(2) + 1
     }
 
-    /// Looks at the envelope of a message.
+    /// Checks the envelope of a message.
     pub(super) fn arrive(
         &mut self,
         now: Now,
@@ -206,29 +210,29 @@ impl Links {
         }
     }
 
-    /// True when nobody was told yet that somebody else speaks in a peer's name.
+    /// True only the first time: another identity that sends in a peer's name is reported once.
     pub(super) fn is_first_warning(&mut self, peer: NodeId) -> bool {
         self.get_mut(peer).is_some_and(|link| !std::mem::replace(&mut link.is_warned, true))
     }
 
-    /// True when something of use may be told unasked, once a round at most: it is told then.
-    pub(super) fn may_tell(&mut self, now: Now, peer: NodeId, round_ms: u64) -> bool {
+    /// Whether a rate-limited message may be sent to a peer now: one a round at most. If so, the caller sends it.
+    pub(super) fn may_notify(&mut self, now: Now, peer: NodeId, round_ms: u64) -> bool {
         let Some(link) = self.get_mut(peer) else { return false };
-        let may_tell = link.told_us == 0 || now.ms_since(link.told_us) >= round_ms;
-        if may_tell {
-            link.told_us = now.monotonic_us;
+        let may_notify = link.notified_us == 0 || now.ms_since(link.notified_us) >= round_ms;
+        if may_notify {
+            link.notified_us = now.monotonic_us;
         }
-        may_tell
+        may_notify
     }
 
-    /// Their nodes are there: they have as long to speak as if they had.
+    /// The nodes of these voters are reached: they count as live for as long as if a message of theirs had just come.
     pub(super) fn mark_live(&mut self, now: Now, is_there: impl Fn(NodeId) -> bool) {
         for link in self.voters.iter_mut().filter(|link| is_there(link.peer)) {
             link.heard_us = now.monotonic_us;
         }
     }
 
-    /// The link is said to be down: it is silent until it is heard again.
+    /// The link is reported down: the peer is not live until its next message.
     pub(super) fn mark_down(&mut self, peer: NodeId) {
         if let Some(link) = self.get_mut(peer) {
             link.heard_us = 0;
@@ -250,21 +254,21 @@ impl Links {
         }
     }
 
-    // What voters say to their leader.
+    // What voters report to their leader.
 
-    /// A follower says how far it has accepted the log.
+    /// A follower reports how much of the log it has accepted.
     pub(super) fn accepts(&mut self, peer: NodeId, accepted: (Ballot, usize)) {
         if let Some(link) = self.get_mut(peer) {
             link.accepted = accepted;
         }
     }
 
-    /// How far each other voter has accepted the log, durably, in which ballot.
+    /// How much of the log each other voter has accepted, durably, in which ballot.
     pub(super) fn accepted(&self) -> impl Iterator<Item = (NodeId, (Ballot, usize))> {
         self.voters.iter().map(|link| (link.peer, link.accepted))
     }
 
-    /// How many other voters have accepted so many entries in a ballot.
+    /// How many other voters have accepted at least this many entries in a ballot.
     pub(super) fn accepted_by(&self, ballot: Ballot, index: usize) -> usize {
         let holds = |link: &&Link| link.accepted.0 == ballot && link.accepted.1 >= index;
         self.voters.iter().filter(holds).count()
@@ -277,7 +281,7 @@ impl Links {
         }
     }
 
-    /// The newest question that a majority has answered: nobody had promised a newer ballot when it was asked.
+    /// The newest question that a majority has answered: none of them had promised a newer ballot when it was asked.
     pub(super) fn confirmed(&self, ballot: Ballot) -> u64 {
         if self.is_alone() {
             return u64::MAX;
@@ -288,7 +292,7 @@ impl Links {
         answers[self.majority() - 2] // Itself, and this many others.
     }
 
-    /// A follower refuses this leader's ballot for a higher one. True when it has said so often enough.
+    /// A follower refuses this leader's ballot for a higher one. True when it has done so often enough.
     pub(super) fn refuses(&mut self, peer: NodeId, own: Ballot, higher: Ballot) -> bool {
         let Some(link) = self.get_mut(peer) else { return false };
         let times = if link.refusals.0 == higher { link.refusals.1 + 1 } else { 1 };
@@ -322,11 +326,11 @@ impl Link {
             confirmed: (Ballot::default(), 0),
             refusals: (Ballot::default(), 0),
             is_warned: false,
-            told_us: 0,
+            notified_us: 0,
         }
     }
 
-    /// Looks at an envelope from this peer, which is to be opened by the given storage in the given life.
+    /// Checks an envelope from this peer, which arrives at the given storage in the given incarnation.
     fn arrive(
         &mut self,
         now: Now,
@@ -363,17 +367,17 @@ impl Link {
         Arrival::TakeAfterRecord(sender)
     }
 
-    /// True when it was heard within so many milliseconds.
+    /// True when a message of its came within this many milliseconds.
     pub(super) fn is_live(&self, now: Now, silence_ms: u64) -> bool {
         self.heard_us > 0 && now.ms_since(self.heard_us) < silence_ms
     }
 
-    /// Who was last heard in its name, in this life of this replica.
+    /// The identity of the last sender in its name, in this incarnation of this replica.
     pub(super) fn known(&self) -> Option<Identity> {
         self.known
     }
 
-    /// How far it has accepted the log, durably, in which ballot.
+    /// How much of the log it has accepted, durably, in which ballot.
     pub(super) fn accepted(&self) -> (Ballot, usize) {
         self.accepted
     }
@@ -383,7 +387,7 @@ impl Link {
         let stream = body.stream();
         let after_record = match stream {
             Stream::Loose => after_record,
-            // It could not be taken: its life is not known before it is heard.
+            // The peer would drop it: its incarnation is not known before its first message.
             Stream::Ordered if self.known.is_none() => return,
             Stream::Ordered => {
                 self.after_record = self.after_record.max(after_record);
@@ -407,7 +411,7 @@ mod tests {
     use super::super::message::Body;
     use super::*;
 
-    /// What node 1, in its first life, does with a message of node 2.
+    /// What node 1, in its first incarnation, does with a message of node 2.
     fn arrive(links: &mut Links, sender: Identity, number: u64, standing: Standing) -> Arrival {
         let envelope = Envelope { configuration: 1, sender, to_storage: 1, to_life: 1, number };
         let message = Message { envelope, body: Body::SnapshotProgress { transfer: 1, next: 0 } };
@@ -415,34 +419,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_or_comes_twice_is_lost() {
+    fn late_and_repeated_messages_are_dropped() {
         let links = &mut Peers::new().links;
         let sender = identity(2, 1);
         assert_eq!(arrive(links, sender, 2, Standing::Voter), Arrival::Take);
         assert_eq!(arrive(links, sender, 2, Standing::Voter), Arrival::Drop);
         assert_eq!(arrive(links, sender, 1, Standing::Voter), Arrival::Drop);
         links.identity.life = 2;
-        assert_eq!(arrive(links, sender, 3, Standing::Voter), Arrival::Drop, "it is for an earlier life");
+        assert_eq!(arrive(links, sender, 3, Standing::Voter), Arrival::Drop, "it is for an earlier incarnation");
     }
 
     #[test]
-    fn a_voter_whose_storage_is_not_what_it_was_is_not_listened_to() {
+    fn a_voter_with_a_lost_or_rolled_back_storage_is_ignored() {
         let links = &mut Peers::new().links;
         let next = identity(2, 2);
         assert_eq!(arrive(links, next, 1, Standing::Voter), Arrival::TakeAfterRecord(next));
         assert_eq!(arrive(links, identity(2, 1), 9, Standing::Voter), Arrival::Outlived(next));
         let twin = Identity { process: 7, ..next };
-        assert_eq!(arrive(links, twin, 9, Standing::Voter), Arrival::Outlived(next), "a life begun twice");
+        assert_eq!(arrive(links, twin, 9, Standing::Voter), Arrival::Outlived(next), "an incarnation begun twice");
         let wiped = identity(9, 1);
         assert!(matches!(arrive(links, wiped, 9, Standing::Voter), Arrival::Reject(_)));
-        // In a newer configuration it may be another voter; and one that is no voter any more is whoever speaks for it.
+        // In a newer configuration it may be another voter; and a peer that is no longer a voter may have any identity.
         assert_eq!(arrive(links, wiped, 9, Standing::Newer), Arrival::Take);
         links.meet_voters(1, &Group::first(2, &[1, 3]), &BTreeMap::new());
         assert_eq!(arrive(links, identity(8, 1), 1, Standing::Other), Arrival::Take);
     }
 
     #[test]
-    fn a_majority_confirms_a_question() {
+    fn a_question_is_confirmed_by_a_majority() {
         let mut links = Links::new(1);
         assert_eq!((links.majority(), links.confirmed(Ballot::default())), (1, u64::MAX));
         for (members, majority) in [(2, 2), (3, 2), (4, 3), (5, 3)] {
@@ -459,13 +463,13 @@ mod tests {
     }
 
     #[test]
-    fn only_a_ballot_that_is_refused_again_and_again_is_raised() {
+    fn a_ballot_is_raised_only_after_repeated_refusals() {
         let links = &mut Peers::new().links;
         let (own, higher) = (Ballot::with(1, 2, 0, 1), Ballot::with(1, 3, 0, 3));
         let mut refuses = |times: u32| (0..times).map(|_| links.refuses(2, own, higher)).collect::<Vec<_>>();
         assert_eq!(refuses(4), [false, false, false, true]);
         assert_eq!(refuses(3), [false; 3]);
         links.forget_refusals();
-        assert!(!links.refuses(2, own, higher), "another leadership is not to blame");
+        assert!(!links.refuses(2, own, higher), "refusals of an earlier leadership do not count");
     }
 }

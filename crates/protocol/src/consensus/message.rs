@@ -1,8 +1,8 @@
-//! What replicas say to each other: the crate's messages in a form of our own, and ours.
+//! Messages between replicas: the crate's, in our own encoding, and ours.
 //!
-//! The crate assumes links that lose messages only together with everything behind them, and never bring one twice,
-//! late or after a restart. [`Envelope`] makes such links of any network: see `links`. Of the crate's kinds of
-//! message those that nobody ever sends here have no encoding: forwarded proposals, compaction, its stop-signs.
+//! The crate assumes links that lose a message only together with everything after it, and never deliver one twice, late
+//! or after a restart. [`Envelope`] makes such links of any network: see `links`. The crate's kinds of message that no
+//! replica sends here have no encoding: forwarded proposals, compaction, its stop-signs.
 
 use super::entry::Entry;
 use super::group::{Identity, Voter, put_nodes, put_voters, take_nodes, take_voters};
@@ -20,29 +20,29 @@ use omnipaxos::messages::sequence_paxos::{
 use omnipaxos::util::{LogSync, SequenceNumber};
 use std::sync::Arc;
 
-/// What stands before every message.
+/// The header of every message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Envelope {
     /// The configuration of the group that the sender is in; 0 when it is in none yet.
     pub configuration: u32,
-    /// Who the sender is.
+    /// The sender's identity.
     pub sender: Identity,
-    /// The storage of who the receiver is, as far as the sender knows; 0 when it does not.
+    /// The receiver's storage, as known to the sender; 0 when it does not know it.
     pub to_storage: u64,
-    /// The receiver's life, as far as the sender knows; 0 when it does not.
+    /// The receiver's incarnation, as known to the sender; 0 when it does not know it.
     pub to_life: u64,
-    /// The message's number among those of its stream from this life of the sender to this receiver.
+    /// The message's number among those of its stream from this incarnation of the sender to this receiver.
     pub number: u64,
 }
 
-/// A message. Text in brackets says who sends it.
+/// A message. The text in brackets names the sender.
 #[derive(Clone, Debug)]
 pub enum Body<'a> {
-    /// Heartbeats, which elect the leader (everybody).
+    /// Heartbeats, which elect the leader (all voters).
     Heartbeat(HeartbeatMsg),
     /// Sequence Paxos: promises and entries.
     Paxos(PaxosMsg<Entry>),
-    /// This is how far I have come; who has less has lost a message (leader).
+    /// The leader's position; a follower that has less has lost a message (leader).
     Position {
         /// The leader's ballot.
         ballot: Ballot,
@@ -51,28 +51,29 @@ pub enum Body<'a> {
         /// How much of it is decided.
         decided: u64,
     },
-    /// Do I still lead? (leader, `lease = off`)
+    /// Asks whether the sender still leads (leader, `lease = off`).
     Confirm {
         /// The leader's ballot.
         ballot: Ballot,
-        /// Which of its questions.
+        /// The question's number.
         number: u64,
     },
-    /// You do: I have promised nothing newer (follower).
+    /// It does: this follower has promised nothing newer (follower).
     Confirmed {
         /// The question's ballot.
         ballot: Ballot,
-        /// Its number.
+        /// The question's number.
         number: u64,
     },
-    /// You lack what I have cut off: a snapshot of my table follows (anybody who has more).
+    /// The receiver lacks entries that the sender has cut off: a snapshot of the sender's table follows (any replica that
+    /// has more).
     SnapshotBegin {
-        /// Names this transfer among all of the sender's life.
+        /// Unique among all transfers of the sender's incarnation.
         transfer: u64,
-        /// The moment that it shows.
+        /// The moment of the snapshot.
         moment: Moment,
     },
-    /// A part of it.
+    /// A part of the snapshot.
     SnapshotChunk {
         /// The transfer.
         transfer: u64,
@@ -81,62 +82,64 @@ pub enum Body<'a> {
         /// Entries of the table.
         chunk: &'a [u8],
     },
-    /// That was all of it; and this is what I had accepted behind it.
+    /// The snapshot is complete; and this is what the sender had accepted after it.
     SnapshotEnd {
         /// The transfer.
         transfer: u64,
-        /// How many parts.
+        /// The number of parts.
         chunks: u32,
         /// The ballot in which the sender had accepted its log.
         round: Ballot,
-        /// The log behind the moment of the snapshot.
+        /// The log after the moment of the snapshot.
         rest: Vec<Entry>,
-        /// Who the voters are, as far as the sender knows, itself among them.
+        /// The voters' identities, as far as the sender knows them, its own included.
         voters: Vec<Voter>,
     },
-    /// I have all parts before this one (receiver). `u32::MAX`: the snapshot is installed, or not needed.
+    /// The receiver has all parts before this one (receiver). `u32::MAX`: the snapshot is installed, or not needed.
     SnapshotProgress {
         /// The transfer.
         transfer: u64,
         /// The first part that is missing.
         next: u32,
     },
-    /// I am not where others are: so many entries are applied here (whoever is to be a member, or has heard of a
-    /// configuration newer than its own).
+    /// The sender lacks what others have (a replica that will be a member, or that knows of a configuration newer than its
+    /// own).
     Behind {
-        /// How many.
+        /// How many entries are applied at the sender.
         index: u64,
-        /// The receiver is the one that is asked to help.
+        /// The receiver is requested to help.
         asks: bool,
     },
-    /// These entries of your configuration are decided (anybody who knows).
+    /// These entries of the receiver's configuration are decided (any replica that has them).
     Decided {
-        /// The configuration.
+        /// The receiver's configuration.
         configuration: u32,
-        /// The first one's index.
+        /// The index of the first entry.
         from: u64,
         /// The entries.
         entries: Vec<Entry>,
     },
-    /// Your configuration has ended; these are the members of mine (to whoever speaks in an older one).
+    /// The receiver's configuration has ended; these are the members of the sender's (to a replica that sent a message in an
+    /// older one).
     Newer {
         /// The members.
         members: Vec<NodeId>,
     },
-    /// I have heard this of your storage, so you are an older state of it (to whoever comes back with one).
+    /// The sender knows a later identity of the receiver's storage, so the receiver has an older state of it (to a replica
+    /// that returned with one).
     Outlived {
-        /// Who was heard, as which member.
+        /// The later identity, and the member that had it.
         voter: Voter,
     },
-    /// I have promised this ballot to an earlier life of yours, so your storage has forgotten that it led (to whoever
-    /// asks for the promise anew).
+    /// The sender has promised this ballot to an earlier incarnation of the receiver, so the receiver's storage has forgotten
+    /// that it led (to a replica that asks for the promise again).
     LedBefore {
         /// The ballot.
         ballot: Ballot,
     },
 }
 
-/// An envelope and what is in it.
+/// An envelope and its content.
 #[derive(Clone, Debug)]
 pub struct Message<'a> {
     /// The envelope.
@@ -145,12 +148,12 @@ pub struct Message<'a> {
     pub body: Body<'a>,
 }
 
-/// Messages of one stream are taken in the order of their numbers, each once. The streams are independent.
+/// Messages of one stream are accepted in the order of their numbers, each once. The streams are independent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
-    /// What depends on nothing that was sent before.
+    /// Messages that depend on nothing that was sent before.
     Loose = 0,
-    /// What the crate and transfers send: taken only by the life that it was meant for.
+    /// Messages of the crate and of transfers: accepted only by the incarnation that they were meant for.
     Ordered = 1,
 }
 
@@ -181,7 +184,7 @@ impl<'a> Body<'a> {
     pub(super) fn stream(&self) -> Stream {
         match self {
             Body::Heartbeat(_) | Body::Confirm { .. } | Body::Confirmed { .. } => Stream::Loose,
-            // Facts, and questions for facts.
+            // Facts, and requests for facts.
             Body::Behind { .. }
             | Body::Decided { .. }
             | Body::Newer { .. }
@@ -191,7 +194,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Whether it means the same in every configuration: it tells what is decided, or asks for it.
+    /// Whether it means the same in every configuration: it reports what is decided, or requests it.
     pub(super) fn is_of_any_configuration(&self) -> bool {
         match self {
             Body::SnapshotBegin { .. }
@@ -361,10 +364,10 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Whether an encoded message may leave before those that were made before it, and should: heartbeats, which elect
-/// another leader when they wait behind a long entry on a slow link.
+/// Whether an encoded message may, and should, leave before those that were made earlier: heartbeats would elect another
+/// leader if they waited behind a long entry on a slow link.
 pub(super) fn is_urgent(bytes: &[u8]) -> bool {
-    // Those of the loose stream, all of them: within their stream messages are taken in order only.
+    // All those of the loose stream, because within a stream messages are accepted in order only.
     let loose = [HEARTBEAT_REQUEST, HEARTBEAT_REPLY, CONFIRM, CONFIRMED, BEHIND, DECIDED, NEWER, OUTLIVED];
     let mut reader = Reader::new(bytes);
     let kind = Envelope::take(&mut reader).and_then(|_| reader.u8());
@@ -390,7 +393,7 @@ impl<'a> Message<'a> {
         behind.iter().for_each(|bytes| out.extend_from_slice(bytes));
     }
 
-    /// The same without the bytes of an entry at its end, which are returned.
+    /// Like [`encode`](Message::encode), but without the bytes of an entry at the message's end, which are returned.
     pub(super) fn encode_parts(&self, out: &mut Vec<u8>) -> Option<Arc<Vec<u8>>> {
         let Envelope { configuration, sender, to_storage, to_life, number } = self.envelope;
         out.put_u32(configuration);
@@ -521,7 +524,7 @@ fn take_index(reader: &mut Reader<'_>) -> Result<usize, Malformed> {
     }
 }
 
-/// The crate counts on from what it is sent; here, too, far from the end.
+/// The crate counts up from the number that it gets, so this one, too, must be far from the end of its range.
 fn take_sequence(reader: &mut Reader<'_>) -> Result<SequenceNumber, Malformed> {
     Ok(SequenceNumber { session: take_index(reader)? as u64, counter: take_index(reader)? as u64 })
 }
@@ -546,7 +549,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_urgent_is_a_whole_stream() {
+    fn exactly_the_messages_of_the_loose_stream_are_urgent() {
         let ballot = Ballot::default();
         let bodies = [
             Body::Heartbeat(HeartbeatMsg::Request(HeartbeatRequest { round: 1 })),

@@ -43,7 +43,7 @@ impl Outbox<'_> {
 
     /// Sends what is of use once a round, at most.
     pub(super) fn send_rate_limited(&mut self, now: Now, to: NodeId, body: Body<'_>) {
-        if self.links.may_tell(now, to, self.settings.timing.heartbeat_ms) {
+        if self.links.may_notify(now, to, self.settings.timing.heartbeat_ms) {
             self.send(to, body);
         }
     }

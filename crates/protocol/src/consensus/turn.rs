@@ -458,7 +458,7 @@ impl Replica {
         self.log.borrow_mut().set_now(now);
         for change in Change::decode_all(record)? {
             match change {
-                Change::Life { identity, life } => self.links.had_life(identity, life),
+                Change::Life { identity, life } => self.links.restore_life(identity, life),
                 Change::Peer(voter) => self.members.hear(voter),
                 Change::Group(group) => self.enter(group),
                 Change::Excluded { since } => self.members.was_excluded(since),
@@ -509,7 +509,7 @@ impl Replica {
         let record = self.log.borrow_mut().record(vec![own_life(&self.links)]);
         // Nobody waits for what earlier lives proposed.
         self.apply(&mut Effects::default());
-        self.links.life_is_recorded(record);
+        self.links.note_life_record(record);
     }
 
     /// Begins a checkpoint of what is applied. False while the state is about to be replaced, and in the middle of a
