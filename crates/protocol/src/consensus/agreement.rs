@@ -1,4 +1,4 @@
-//! This replica's part in the agreement: whether it has a vote, whom it follows, and whether it leads.
+//! This replica's part in the agreement: whether it has a vote, which leader it follows, and whether it leads.
 
 use super::decider::{CrateMessage, Decider};
 use super::entry::Entry;
@@ -17,7 +17,7 @@ use omnipaxos::messages::sequence_paxos::{Accepted, PaxosMsg};
 use omnipaxos::storage::Storage;
 use std::rc::Rc;
 
-/// The part of a replica in its configuration.
+/// The role of a replica in its configuration.
 #[derive(Debug)]
 enum Role {
     /// It has no vote.
@@ -32,24 +32,24 @@ enum Role {
 #[derive(Debug)]
 pub(super) struct Agreement {
     role: Role,
-    /// It led to the end of a configuration: where that was, and from when on it was allowed to append.
+    /// If it led to the end of a configuration: the index of that end, and from when on it was allowed to append.
     led_until: Option<(usize, u64)>,
-    /// The map would like this replica to lead, so that leaders are spread over nodes.
+    /// The cluster map prefers this replica as leader, so that leaders are spread over nodes.
     is_preferred: bool,
-    /// The promise that was last told as a change.
-    told_promise: Ballot,
-    /// Who asked for the newest promise that was asked for in this life.
+    /// The promise that was last reported as a change of role.
+    reported_promise: Ballot,
+    /// The candidate that requested the newest promise that was requested in this incarnation.
     promised_to: Option<(Ballot, Identity)>,
-    /// The last question to confirm the leader that was asked.
+    /// The number of the last question to confirm the leader.
     questions: u64,
-    /// The crate's messages that are to be sent.
+    /// The crate's messages that are still to be sent.
     outgoing: Vec<CrateMessage>,
 }
 
-/// A change of who leads, as far as it concerns this replica.
+/// A change of leadership that concerns this replica.
 #[derive(Debug)]
 pub(super) struct Change {
-    /// The leadership that is over.
+    /// The leadership that has ended.
     pub(super) ended: Option<Box<Leadership>>,
     /// A leadership has begun.
     pub(super) has_begun: bool,
@@ -62,14 +62,14 @@ impl Agreement {
             role: Role::Outside,
             led_until: None,
             is_preferred: false,
-            told_promise: Ballot::default(),
+            reported_promise: Ballot::default(),
             promised_to: None,
             questions: 0,
             outgoing: Vec::new(),
         }
     }
 
-    /// The map would like this replica to lead, or another one. It matters when the next configuration begins.
+    /// Sets whether the cluster map prefers this replica as leader. It matters from the next configuration on.
     pub(super) fn set_preferred(&mut self, is_preferred: bool) {
         self.is_preferred = is_preferred;
     }
@@ -79,7 +79,7 @@ impl Agreement {
         self.role = Role::Votes(Decider::new(settings, group, self.is_preferred, log));
     }
 
-    /// Takes part no more. Returns the leadership that is over.
+    /// Takes part no longer. Returns the leadership that has ended.
     pub(super) fn stand_outside(&mut self) -> Option<Box<Leadership>> {
         match std::mem::replace(&mut self.role, Role::Outside) {
             Role::Leads(_, leadership) => Some(leadership),
@@ -87,14 +87,14 @@ impl Agreement {
         }
     }
 
-    /// The configuration ends: a leader leads no more. It is noted where that was, as it may lead the next one.
+    /// The configuration ends, and with it a leadership. Its end is noted, as this replica may lead the next configuration.
     pub(super) fn end_configuration(&mut self, end: usize) {
         self.led_until = self.leadership().map(|leadership| (end, leadership.appends_from_us()));
-        self.told_promise = Ballot::default();
+        self.reported_promise = Ballot::default();
         self.role = Role::Outside;
     }
 
-    /// Goes on leading if it led the configuration that has ended.
+    /// Continues to lead if it led the configuration that has ended.
     pub(super) fn go_on_leading(&mut self) {
         if let (Some(_), Role::Votes(decider)) = (self.led_until, &mut self.role) {
             decider.go_on_leading(&mut self.outgoing);
@@ -102,8 +102,8 @@ impl Agreement {
     }
 
     /// Another configuration is in force, or the same one from a snapshot.
-    pub(super) fn forget_told_promise(&mut self) {
-        self.told_promise = Ballot::default();
+    pub(super) fn forget_reported_promise(&mut self) {
+        self.reported_promise = Ballot::default();
     }
 
     fn decider(&self) -> Option<&Decider> {
@@ -120,19 +120,19 @@ impl Agreement {
         }
     }
 
-    // Who leads.
+    // The leader.
 
     /// Whether it has a vote and uses it.
     pub(super) fn takes_part(&self) -> bool {
         self.decider().is_some()
     }
 
-    /// Whom this replica follows, itself included.
+    /// The leader that this replica follows, which may be itself.
     pub(super) fn leader(&self) -> Option<NodeId> {
         self.decider().and_then(Decider::leader)
     }
 
-    /// True when entries flow in the promised ballot.
+    /// True when the promised ballot has passed its prepare phase: entries may be accepted in it.
     pub(super) fn is_accepting(&self) -> bool {
         self.decider().is_some_and(Decider::is_accepting)
     }
@@ -164,7 +164,7 @@ impl Agreement {
         }
     }
 
-    /// Looks whether something that has just happened made this replica a leader, or one no more.
+    /// Checks whether this replica has just become the leader, or ceased to be it.
     pub(super) fn look(
         &mut self,
         settings: &Settings,
@@ -174,7 +174,7 @@ impl Agreement {
     ) -> Option<Change> {
         let leads = self.decider()?.leads_in(settings.id);
         let promise = log.borrow().promise();
-        if leads == self.leads_in() && promise == self.told_promise {
+        if leads == self.leads_in() && promise == self.reported_promise {
             return None;
         }
         let offset = log.borrow().end_offset();
@@ -194,8 +194,8 @@ impl Agreement {
             };
             change = Some(Change { ended, has_begun: leads.is_some() });
         }
-        if promise != self.told_promise {
-            self.told_promise = promise;
+        if promise != self.reported_promise {
+            self.reported_promise = promise;
             if leads.is_none() {
                 let role = if promise.pid == u64::from(settings.id) { "candidate" } else { "follower" };
                 effects.trace.push(Trace::Role { role, epoch: u64::from(promise.n), offset });
@@ -214,8 +214,8 @@ impl Agreement {
         let wait_us = (settings.timing.lease_ms + settings.timing.lease_margin_ms) * 1000;
         let was_ever_alone = group.members.len() == 1 && group.begins == 0;
         let nobody_led = log.changed_us() == 0 || was_ever_alone;
-        // Whoever led to the end of a configuration has waited for older leases in it already, and has none itself
-        // while it does not lead. Had anybody else a lease in the new one, the log would be longer.
+        // A replica that led to the end of a configuration has already waited for older leases in it, and has none itself
+        // while it does not lead. If another replica had a lease in the new configuration, the log would be longer.
         let led_until = self.led_until.filter(|(end, _)| *end == log.end());
         let serves_early = settings.options.planted.has(Fault::NewLeaderServesEarly);
         let appends_from_us = match led_until {
@@ -226,14 +226,15 @@ impl Agreement {
         Leadership::new(ballot, &log, appends_from_us)
     }
 
-    // What the crate hears, and says.
+    // Messages to and from the crate.
 
-    /// Takes note of who asks for a promise. True when this one was given to an earlier life of the same node.
+    /// Notes which candidate requests a promise. True when this promise was given to an earlier incarnation of the same
+    /// node.
     ///
-    /// A candidate records its ballot before it asks anybody, and comes back from a crash with it; the crate then takes
-    /// another one. So a candidate that asks in the same ballot in another life has a disk that was put back to an
-    /// earlier state. Nobody may follow it: what was decided in that ballot may be what it has forgotten. And nobody
-    /// would, as they follow that ballot already, but all would stay content with it.
+    /// A candidate records its ballot before it requests any promise, and still has it after a crash; the crate then takes
+    /// another one. So a candidate that requests a promise for the same ballot in another incarnation has a disk that was
+    /// rolled back to an earlier state. No replica may follow it: it may have forgotten what was decided in that ballot.
+    /// None would, as they follow that ballot already, but all would stay content with it.
     pub(super) fn has_promised_to_another_life(
         &mut self,
         asker: Identity,
@@ -251,8 +252,8 @@ impl Agreement {
     pub(super) fn handle(&mut self, settings: &Settings, from: NodeId, message: PaxosMsg<Entry>) {
         let (Role::Votes(decider) | Role::Leads(decider, _)) = &mut self.role else { return };
         if let PaxosMsg::Promise(_) = message {
-            // The crate adds entries to an `AcceptDecide` that it has not given away yet, even when an `AcceptSync`
-            // has followed that message: they would be missing behind it.
+            // The crate adds entries to an `AcceptDecide` that was not taken from it yet, even if an `AcceptSync` follows
+            // that message: the entries would be missing after it.
             decider.take_messages(&mut self.outgoing);
         }
         decider.handle(settings.id, from, message);
@@ -264,7 +265,7 @@ impl Agreement {
         }
     }
 
-    /// A round of heartbeats is over, with these answers.
+    /// A round of heartbeats has ended, with these answers.
     pub(super) fn tick(&mut self, settings: &Settings, answers: Vec<(NodeId, HeartbeatMsg)>) {
         if let Some(decider) = self.decider_mut() {
             for (from, answer) in answers {
@@ -274,7 +275,7 @@ impl Agreement {
         }
     }
 
-    /// Asks the leader to start over with this replica: something that it sent was lost.
+    /// Makes the leader start over with this replica, because something that it sent was lost.
     pub(super) fn start_over_with(&mut self, leader: NodeId) {
         if let Some(decider) = self.decider_mut() {
             decider.start_over_with(leader);
@@ -288,10 +289,10 @@ impl Agreement {
         }
     }
 
-    /// Tells the crate how far a follower has come, but no further than this leader's own log is durable.
+    /// Reports to the crate how many entries a follower has accepted, but no more than are durable in this leader's own log.
     ///
-    /// The crate counts the leader's own entries as accepted when they are appended. So it must not hear that others
-    /// accepted them before that is true, and an entry is decided only when the leader's own copy is durable too.
+    /// The crate counts the leader's own entries as accepted when they are appended. So it must not learn that others accepted
+    /// them before that is true; then an entry is decided only when the leader's own copy is durable, too.
     pub(super) fn count_accepted(
         &mut self,
         settings: &Settings,
@@ -327,7 +328,7 @@ impl Agreement {
         }
     }
 
-    /// How many entries are decided, where so many are applied. Alone, that is what is durable.
+    /// How many entries are decided, when `applied` are applied. In a group of one, those that are durable.
     pub(super) fn decided(
         &self,
         applied: usize,
@@ -348,8 +349,8 @@ impl Agreement {
         log.decided()
     }
 
-    /// Cuts off the log before an index, unless this replica is a candidate: it was told by others what they lack, by its log
-    /// as it is. True if something was cut off.
+    /// Cuts off the log before an index, unless this replica is a candidate: the promises that it got refer to its log as it
+    /// is. True if something was cut off.
     pub(super) fn cut_before(&mut self, index: usize, id: NodeId, log: &SharedLog) -> bool {
         let is_candidate = !self.is_accepting() && self.leader() == Some(id);
         let Some(decider) = self.decider_mut().filter(|_| !is_candidate && index > log.borrow().base())
@@ -360,8 +361,8 @@ impl Agreement {
         true
     }
 
-    /// Sends the crate's messages. The followers may hear that entries are decided together with the next entry, if that is
-    /// being gathered; but never behind a [`Body::Position`], which would tell them that they lack what they were not told.
+    /// Sends the crate's messages. While the next entry is being gathered, a `Decide` may wait and be sent together with it;
+    /// but never after a [`Body::Position`], from which followers would conclude that the `Decide` was lost.
     pub(super) fn send_messages(&mut self, is_position_due: bool, out: &mut Outbox<'_>) {
         if let Role::Votes(decider) | Role::Leads(decider, _) = &mut self.role {
             decider.take_messages(&mut self.outgoing);
@@ -380,8 +381,8 @@ impl Agreement {
         }
     }
 
-    /// Sends what the leader adds to the crate's messages: how far it has come, if that is due, and the question whether it
-    /// still leads, if reads wait for the answer.
+    /// Sends what the leader adds to the crate's messages: its position, if that is due, and the question whether it still
+    /// leads, if reads wait for the answer.
     pub(super) fn send_own_messages(
         &mut self,
         is_position_due: bool,
@@ -410,7 +411,7 @@ impl Agreement {
         }
     }
 
-    /// The last question to confirm the leader that was asked.
+    /// The number of the last question to confirm the leader.
     pub(super) fn questions(&self) -> u64 {
         self.questions
     }
@@ -429,7 +430,7 @@ mod tests {
     use std::cell::RefCell;
 
     #[test]
-    fn a_candidate_whose_disk_was_put_back_is_not_followed() {
+    fn a_candidate_with_a_rolled_back_disk_is_not_followed() {
         let (mut agreement, settings) = (Agreement::new(), settings(1));
         let mut asks = |life, ballot| {
             let asker = identity(2, life);
@@ -441,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_leads_and_waits_for_a_lease_of_an_earlier_configuration() {
+    fn a_group_of_one_waits_for_a_lease_of_an_earlier_configuration() {
         let (settings, mut effects) = (settings(1), Effects::default());
         let mut appends_from_us = |began: u64, had_entries: bool| {
             let log = Rc::new(RefCell::new(Log::default()));
@@ -459,13 +460,13 @@ mod tests {
             assert!(agreement.stand_outside().is_some() && !agreement.takes_part());
             appends_from_us
         };
-        assert_eq!(appends_from_us(0, true), 0, "nobody else was ever in it");
+        assert_eq!(appends_from_us(0, true), 0, "no other node was ever in it");
         assert_eq!(appends_from_us(1, false), 0, "there were never any entries");
         assert_eq!(appends_from_us(1, true), 1_330_000);
     }
 
     #[test]
-    fn who_led_to_the_end_of_a_configuration_need_not_wait_again() {
+    fn a_leader_that_led_to_the_end_of_a_configuration_does_not_wait_again() {
         let (settings, mut effects) = (settings(1), Effects::default());
         let log = Rc::new(RefCell::new(Log::default()));
         log.borrow_mut().set_now(at_ms(1000));
@@ -485,6 +486,6 @@ mod tests {
         assert_eq!(lead(&mut agreement), first);
         log.borrow_mut().append(vec![entry(2, 3, &["c"])]);
         agreement.stand_outside();
-        assert_eq!(lead(&mut agreement), 9_330_000, "somebody else may have led since");
+        assert_eq!(lead(&mut agreement), 9_330_000, "another replica may have led since");
     }
 }

@@ -1,4 +1,4 @@
-//! What decides entries: the crate OmniPaxos, or, in a group of one, the durable end of the log.
+//! What decides entries: the crate OmniPaxos or, in a group of one, the durable end of the log.
 
 use super::entry::Entry;
 use super::group::Group;
@@ -12,14 +12,14 @@ use omnipaxos::storage::{Storage, StorageOp};
 use omnipaxos::{ClusterConfig, OmniPaxos, ServerConfig};
 use std::rc::Rc;
 
-/// A message of the crate's.
+/// A message of the crate.
 pub(super) type CrateMessage = omnipaxos::messages::Message<Entry>;
 
-/// Decides entries, with a vote.
+/// Decides entries, for a replica with a vote.
 pub(super) enum Decider {
-    /// With others.
+    /// In a group of several.
     OmniPaxos(Box<OmniPaxos<Entry, Handle>>),
-    /// Alone: what is durable is decided. It leads in the ballot of its life.
+    /// In a group of one: what is durable is decided. It leads in a ballot of this incarnation.
     Alone { ballot: Ballot },
 }
 
@@ -33,11 +33,11 @@ impl std::fmt::Debug for Decider {
 }
 
 impl Decider {
-    /// Takes up what the log holds. Not for the first time when a snapshot has changed it: what the crate was about to say is
-    /// forgotten, as if the replica had been started again.
+    /// Starts from what the log holds. After a snapshot has changed the log, it starts again, and messages that the crate was
+    /// about to send are forgotten, as after a restart of the replica.
     ///
     /// # Panics
-    /// When the configuration is none: a node number of 0, or a node that is not a member.
+    /// When the configuration is invalid: a node number of 0, or this node is not a member.
     pub(super) fn new(settings: &Settings, group: &Group, is_preferred: bool, log: &SharedLog) -> Decider {
         let (id, members, configuration) = (settings.id, group.nodes(), group.id);
         if members == [id] {
@@ -56,7 +56,7 @@ impl Decider {
             // A tick is a round of heartbeats.
             election_tick_timeout: 1,
             resend_message_tick_timeout: settings.timing.resend_rounds,
-            // Of several who bid at the same time, one wins that the map would like to lead.
+            // If several bid at the same time, the one that the cluster map prefers wins.
             leader_priority: u32::from(is_preferred),
             // An entry is a batch already.
             batch_size: 1,
@@ -77,7 +77,7 @@ impl Decider {
         }
     }
 
-    /// Whom this replica has promised to follow, if anybody.
+    /// The leader that this replica has promised to follow, if any.
     pub(super) fn leader(&self) -> Option<NodeId> {
         match self {
             Decider::OmniPaxos(paxos) => paxos.get_current_leader().map(|(leader, _)| leader as NodeId),
@@ -85,7 +85,7 @@ impl Decider {
         }
     }
 
-    /// True when entries flow in the promised ballot.
+    /// True when the promised ballot has passed its prepare phase: entries may be accepted in it.
     pub(super) fn is_accepting(&self) -> bool {
         match self {
             Decider::OmniPaxos(paxos) => paxos.get_current_leader().is_some_and(|(_, accepting)| accepting),
@@ -96,7 +96,7 @@ impl Decider {
     /// Appends an entry to a log that this replica leads.
     pub(super) fn append(&mut self, log: &SharedLog, entry: Entry) {
         match self {
-            // It refuses only while it is being reconfigured.
+            // The crate refuses only while it is being reconfigured.
             Decider::OmniPaxos(paxos) => paxos.append(entry).expect("nothing reconfigures it"),
             Decider::Alone { .. } => log.borrow_mut().append(vec![entry]),
         }
@@ -116,14 +116,14 @@ impl Decider {
         }
     }
 
-    /// A round of heartbeats is over.
+    /// A round of heartbeats has ended.
     pub(super) fn tick(&mut self) {
         if let Decider::OmniPaxos(paxos) = self {
             paxos.tick();
         }
     }
 
-    /// Asks the leader to start over with this replica: something that it sent was lost.
+    /// Makes the leader start over with this replica, because something that it sent was lost.
     pub(super) fn start_over_with(&mut self, leader: NodeId) {
         if let Decider::OmniPaxos(paxos) = self {
             paxos.reconnected(u64::from(leader));
@@ -137,22 +137,22 @@ impl Decider {
         }
     }
 
-    /// Leads the new configuration as it led the one before: with a ballot that is greater than those with which the
-    /// others begin, so that no election follows.
+    /// Leads the new configuration like the previous one: with a ballot greater than those with which the others begin, so that
+    /// no election follows.
     pub(super) fn go_on_leading(&mut self, messages: &mut Vec<CrateMessage>) {
         if let Decider::OmniPaxos(paxos) = self {
             paxos.try_become_leader();
-            // It asks for promises in the second ballot only.
+            // It requests promises in the second ballot only.
             paxos.take_outgoing_messages(messages);
             messages.retain(|message| matches!(message, CrateMessage::BLE(_)));
             paxos.try_become_leader();
         }
     }
 
-    /// Cuts off the log before an index, which must be decided, in this replica alone.
+    /// Cuts off the log of this replica alone before an index, which must be decided.
     pub(super) fn cut_before(&mut self, log: &SharedLog, index: usize) {
         match self {
-            // The crate's way to cut one replica's log: a snapshot that is empty and never sent.
+            // The crate's way to cut one replica's log: an empty snapshot that is never sent.
             Decider::OmniPaxos(paxos) => {
                 let _ = paxos.snapshot(Some(index), true); // Refused when it is cut there already.
             }
@@ -162,7 +162,7 @@ impl Decider {
         }
     }
 
-    /// Takes what is to be sent.
+    /// Takes the messages to send.
     pub(super) fn take_messages(&mut self, messages: &mut Vec<CrateMessage>) {
         if let Decider::OmniPaxos(paxos) = self {
             paxos.take_outgoing_messages(messages);

@@ -1,4 +1,4 @@
-//! Leading: waiting for the old leader's lease to end, gathering, proposing, and keeping a lease of one's own.
+//! Leading: waiting for the old leader's lease to end, gathering, proposing, and keeping a lease.
 
 use super::applied::Applied;
 use super::batch::Batch;
@@ -20,7 +20,7 @@ use kv::{Command, LockCommand, UnixMs, Version};
 use omnipaxos::ballot_leader_election::Ballot;
 use std::collections::VecDeque;
 
-/// What reads are answered by.
+/// What reads are answered from.
 pub(super) struct Answers<'a> {
     pub(super) now: Now,
     pub(super) epoch: u64,
@@ -47,23 +47,23 @@ impl Answers<'_> {
     }
 }
 
-/// A ballot in which this replica leads, and what waits for it to do so. It ends with the leadership: see
-/// [`Leadership::take_requests`].
+/// A ballot in which this replica leads, and the requests that wait in it. When the leadership ends, these are taken out:
+/// see [`Leadership::take_requests`].
 #[derive(Debug)]
 pub(super) struct Leadership {
     ballot: Ballot,
-    /// The end of the log that was taken over: nothing is answered before all of it is applied.
+    /// The end of the inherited log: no read is answered before all of it is applied.
     inherited: usize,
-    /// What was said to be decided then. Only more than that log holds if a disk was put back, and nobody noticed.
-    said_decided: usize,
-    /// Nothing is appended before: an older leader may still be answering reads without asking anybody.
+    /// How many entries peers had reported as decided then. More than that log holds only if a disk was rolled back unnoticed.
+    claimed_decided: usize,
+    /// Nothing is appended before this time: an older leader may still be answering reads alone.
     appends_from_us: u64,
-    /// When the newest entry was proposed that was proposed in this ballot and is committed.
+    /// When the newest committed entry of this ballot was proposed.
     leased_from_us: Option<u64>,
     newest: Newest,
     /// A read came since an entry was last proposed.
     is_read: bool,
-    /// How many commands were under way at once: the most when an entry was proposed, soon forgotten when they are fewer.
+    /// The number of commands that are under way at once: the maximum at recent proposals, which decays with each entry.
     load: usize,
     /// For a planted fault: whether there was a lease at the last tick.
     leased_at_tick: bool,
@@ -80,9 +80,9 @@ pub(super) struct Leadership {
 enum Newest {
     /// There is none.
     None,
-    /// It was proposed then, and is not known to be durable here.
+    /// It was proposed at that time, and is not known to be durable here.
     Proposed { at_us: u64 },
-    /// It was seen to be durable.
+    /// It was found to be durable at `at_us`.
     Durable { proposed_us: u64, at_us: u64 },
 }
 
@@ -107,12 +107,12 @@ struct Wait {
     count: u32,
 }
 
-/// Who appends an entry, and at what time.
+/// The replica that appends an entry, and the time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Author {
     pub(super) node: NodeId,
     pub(super) life: u64,
-    /// What the expiry of its commands is measured by.
+    /// The time by which the expiry of its commands is judged.
     pub(super) time: UnixMs,
 }
 
@@ -121,7 +121,7 @@ impl Leadership {
         Leadership {
             ballot,
             inherited: log.end(),
-            said_decided: log.said_decided(),
+            claimed_decided: log.claimed_decided(),
             appends_from_us,
             leased_from_us: None,
             newest: Newest::None,
@@ -147,13 +147,13 @@ impl Leadership {
 
     // The lease.
 
-    /// True while the lease lasts, at this very moment.
+    /// True while the lease lasts.
     pub(super) fn is_leased(&self, now: Now, settings: &Settings) -> bool {
         let now_us = settings.lease_clock_us(now);
         self.leased_from_us.is_some_and(|from_us| now_us < from_us + settings.timing.lease_ms * 1000)
     }
 
-    /// True when a read may be answered at this moment by so many applied entries: nobody else can have committed
+    /// True when a read may be answered at this moment, with `applied` entries applied: no other leader can have committed
     /// anything. See the proof in the parent module.
     pub(super) fn may_answer(&self, now: Now, applied: usize, is_alone: bool, settings: &Settings) -> bool {
         if applied < self.inherited {
@@ -167,7 +167,7 @@ impl Leadership {
         }
     }
 
-    /// Until when it may answer reads alone if nothing more is committed, where it may now: for ever when it is alone.
+    /// Until when it may answer reads alone if nothing more is committed, given that it may now: `u64::MAX` in a group of one.
     pub(super) fn leased_until_us(&self, is_alone: bool, settings: &Settings) -> u64 {
         match self.leased_from_us {
             Some(from_us) if !is_alone => from_us + settings.timing.lease_ms * 1000,
@@ -180,7 +180,7 @@ impl Leadership {
         self.leased_at_tick = self.is_leased(now, settings);
     }
 
-    /// A proposal of its own is committed.
+    /// A proposal of this replica is committed.
     pub(super) fn committed(&mut self, proposal: &Proposal) {
         if proposal.ballot == self.ballot {
             self.leased_from_us = self.leased_from_us.max(Some(proposal.proposed_us));
@@ -195,7 +195,7 @@ impl Leadership {
         self.batch.is_empty()
     }
 
-    /// How many commands are gathered, and how many bytes these have.
+    /// How many commands are gathered, and their bytes.
     pub(super) fn gathered(&self) -> (usize, usize) {
         (self.batch.len(), self.batch.bytes())
     }
@@ -206,17 +206,17 @@ impl Leadership {
         self.is_read = true;
     }
 
-    /// Whether an entry will be proposed for no other reason than that keys are read: the log is the lease.
+    /// Whether an entry will be proposed only because keys are read: the log is the lease.
     pub(super) fn renews_lease(&self, is_alone: bool, settings: &Settings) -> bool {
         self.is_read && !is_alone && settings.options.lease == Lease::Log
     }
 
-    /// True when nobody waits for it, but for what is proposed.
+    /// True when no request waits here, except for proposals.
     pub(super) fn has_no_requests(&self) -> bool {
         self.batch.is_empty() && self.readers.is_empty() && self.waits.is_empty()
     }
 
-    /// The newest batch, that which is being built included: it will have the next number.
+    /// The number of the newest batch, including the one that is being built, which will have the next number.
     fn newest_batch(&self, proposals: &Proposals) -> u64 {
         proposals.last() + u64::from(!self.batch.is_empty())
     }
@@ -285,7 +285,7 @@ impl Leadership {
         self.batch.repeat(entry);
     }
 
-    /// The reads that came while a batch was built that is just being applied.
+    /// The reads that came while the batch that is just being applied was built.
     pub(super) fn reads_within(&mut self) -> &mut Reads {
         self.readers.queue(Queue::WithinBatches)
     }
@@ -301,7 +301,7 @@ impl Leadership {
     }
 
     /// Answers the reads that can be answered now, as far as there is room for their replies: all if the leader may answer
-    /// alone, else those that wait for a question up to the confirmed one.
+    /// alone, otherwise those that wait for a question up to the confirmed one.
     pub(super) fn answer_reads(
         &mut self,
         (is_leased, confirmed): (bool, u64),
@@ -313,9 +313,9 @@ impl Leadership {
         let settled = proposals.settled();
         let confirmed = if answers.applied.index() >= self.inherited { confirmed } else { 0 };
         let is_due = |read: &Read| read.behind <= settled && (is_leased || read.question <= confirmed);
-        // Some that look at all keys are enough for a step: thousands may have waited.
+        // Thousands that scan all keys may have waited: a few of these are enough for one step.
         let mut walked_ns = 0;
-        // Those within a batch are here only if it had another end than theirs.
+        // Reads within a batch are still here only if another entry was decided in its place.
         for queue in [Queue::Free, Queue::BehindWrites, Queue::WithinBatches] {
             let reads = self.readers.queue(queue);
             while !effects.replies.is_over_full()
@@ -339,7 +339,7 @@ impl Leadership {
         self.owes_answers
     }
 
-    /// Ends the `WAIT`s for whose writes enough replicas are counted, or that have waited long enough.
+    /// Ends the `WAIT`s whose writes enough replicas hold, or that have waited long enough.
     pub(super) fn end_waits(
         &mut self,
         now: Now,
@@ -365,7 +365,7 @@ impl Leadership {
         self.readers.end_overdue(now_us, effects);
     }
 
-    /// Takes out what was gathered and not proposed, in order.
+    /// Takes out what was gathered but not proposed, in order.
     pub(super) fn take_gathered(&mut self, proposals: &Proposals) -> VecDeque<Held> {
         let number = proposals.last() + 1;
         let mut kept = VecDeque::new();
@@ -376,7 +376,7 @@ impl Leadership {
         kept
     }
 
-    /// Takes out all that can wait for another leader, in order. What was proposed may still be decided.
+    /// Takes out all that can wait for another leader, in order. Not what was proposed: it may still be decided.
     pub(super) fn take_requests(&mut self, proposals: &Proposals) -> VecDeque<Held> {
         let mut kept = self.take_gathered(proposals);
         self.readers.keep(&mut kept);
@@ -389,17 +389,17 @@ impl Leadership {
 
     // Proposing.
 
-    /// Whether what comes is only gathered for now, and until when at most. What is gathered is one entry, one record, one
-    /// sync on each node and one message to each follower instead of many, whatever its size.
+    /// Whether new writes are only gathered for now, and until when at most. What is gathered is one entry, one record, one
+    /// sync on each node and one message to each follower instead of many, whatever its size. Writes are gathered
     ///
-    /// 1. While the batch before it is not durable here. It costs the first of them at most what is left of one sync of the
-    ///    leader's own disk; nothing where the followers' disks are no faster, since they are busy with the batch before.
-    ///    A disk that stands still holds nothing back for longer than a moment.
-    /// 2. Then for as long as that sync took, unless half of what was lately under way at once has come. Clients that wait
-    ///    for one answer before they ask again come back in bursts, as large as the batch that answers them: without this
-    ///    the first of a burst would be a batch by themselves. It also keeps batches even: one that is small because nearly
-    ///    all others are in the one before waits for those. Whoever asks alone does not wait, once those who asked before
-    ///    are forgotten: an eighth of them with each entry, and one at least.
+    /// 1. while the previous batch is not durable here. That costs the first of them at most the rest of one sync of the
+    ///    leader's own disk; nothing if the followers' disks are no faster, since they are busy with the previous batch. A disk
+    ///    that hangs delays nothing for longer than `GATHERING_US_MAX`.
+    /// 2. then for as long as that sync took, unless half of the recent load has come. Clients that wait for one answer before
+    ///    their next request return in bursts, as large as the batch that answers them: otherwise the first few of a burst
+    ///    would make up a batch of their own. It also keeps batches even: one that is small because nearly all other clients
+    ///    are in the previous batch waits for those. A single client does not wait, once the earlier load has decayed: by an
+    ///    eighth with each entry, and by at least one.
     pub(super) fn gathers_until_us(&self, now: Now, settings: &Settings) -> Option<u64> {
         const GATHERING_US_MAX: u64 = 20_000;
         const GATHERING_ON_US_MAX: u64 = 2000;
@@ -414,7 +414,7 @@ impl Leadership {
         (settings.lease_clock_us(now) < until_us).then_some(until_us)
     }
 
-    /// When this replica has to be stepped though nothing comes, for what it has gathered.
+    /// When this replica must be stepped, even without input, because of what it has gathered.
     pub(super) fn gathered_is_due_us(&self, now: Now, settings: &Settings) -> u64 {
         match self.batch.is_empty() {
             true => u64::MAX,
@@ -422,7 +422,7 @@ impl Leadership {
         }
     }
 
-    /// Looks whether all that was proposed is durable here by now.
+    /// Notes whether all that was proposed is durable here by now.
     pub(super) fn note_durable(&mut self, now: Now, log: &Log, settings: &Settings) {
         if let Newest::Proposed { at_us: proposed_us } = self.newest
             && log.durable_in(self.ballot) >= log.end()
@@ -431,8 +431,8 @@ impl Leadership {
         }
     }
 
-    /// Orders what nobody asks for: the removal of keys whose deadline has passed, as an entry like any other, so that
-    /// replicas agree, and what becomes of locks.
+    /// Orders what no client requests: the removal of keys whose deadline has passed, as an entry like any other, so that
+    /// replicas agree; and the ends of lock leases.
     pub(super) fn order(
         &mut self,
         now: Now,
@@ -452,8 +452,8 @@ impl Leadership {
         lock_leases.order(now, self.ballot, table, proposals, settings, |command| self.batch.order(&command));
     }
 
-    /// Whether an entry is to be appended: what was gathered, or an empty one. The first of a ballot, so that it can be
-    /// read; later ones while there are readers, in time for them not to notice.
+    /// Whether to append an entry: what was gathered, or an empty one. An empty one begins a ballot, so that reads can be
+    /// answered; later ones renew the lease while there are readers, early enough that these do not wait.
     pub(super) fn must_append(&self, now: Now, is_alone: bool, settings: &Settings) -> bool {
         if !self.batch.is_empty() || is_alone {
             return !self.batch.is_empty();
@@ -474,7 +474,7 @@ impl Leadership {
         settings: &Settings,
         stop_sign: Option<&StopSign>,
     ) {
-        // Every older lease is over by then.
+        // Every older lease has ended by then.
         assert!(
             now.monotonic_us >= self.appends_from_us,
             "it appends while an older leader may be answering"
@@ -499,7 +499,7 @@ impl Leadership {
 
     // Invariants.
 
-    /// A leader has promised its own ballot, has taken over a log in it, and no newer one.
+    /// A leader has promised its own ballot and no newer one, and has taken over a log in it.
     pub(super) fn is_in_its_promise(&self, id: NodeId, configuration: u32, log: &Log) {
         let ballot = self.ballot;
         assert_eq!(ballot.pid, u64::from(id), "it leads in another's ballot");
@@ -512,13 +512,12 @@ impl Leadership {
         );
         assert!(self.inherited <= log.end(), "the log that it took over is cut off");
         // An index is decided by a message that is passed on only as far as the leader's own log is durable.
-        let taken_over = self.inherited.max(self.said_decided);
+        let taken_over = self.inherited.max(self.claimed_decided);
         let (decided, durable) = (log.decided(), log.durable_in(ballot).max(taken_over));
         assert!(decided <= durable, "{decided} entries are decided, and {durable} durable at their leader");
     }
 
-    /// What is gathered can be read; and the log is the lease: it begins with the proposal of an entry that is decided.
-    /// O(commands).
+    /// What is gathered can be decoded; and the lease begins with the proposal of a decided entry. O(commands).
     pub(super) fn check(&self) {
         self.batch.check();
         assert!(
@@ -531,7 +530,7 @@ impl Leadership {
     }
 }
 
-/// Ballots of one node differ in these.
+/// A number that differs between any two ballots of one node.
 pub(super) fn number_of(ballot: Ballot) -> u64 {
     u64::from(ballot.config_id) << 32 | u64::from(ballot.n)
 }
@@ -570,23 +569,23 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_answered_before_all_that_was_inherited_is_applied() {
+    fn reads_wait_until_the_whole_inherited_log_is_applied() {
         let (mut log, settings) = (Log::default(), settings(1));
         log.append(vec![entry(2, 1, &["a"]), entry(2, 2, &["b"])]);
         let mut leadership = Leadership::new(ballot(), &log, 0);
         leadership.committed(&proposal(1, ballot(), 1));
         assert!(!leadership.may_answer(at_ms(1), 1, false, &settings));
         assert!(leadership.may_answer(at_ms(1), 2, false, &settings));
-        assert!(leadership.may_answer(at_ms(999), 2, true, &settings), "nobody else can lead");
+        assert!(leadership.may_answer(at_ms(999), 2, true, &settings), "no other replica can lead");
     }
 
     #[test]
-    fn what_comes_while_a_batch_is_not_durable_is_gathered() {
+    fn writes_are_gathered_while_a_batch_is_not_durable() {
         let (mut leadership, settings, mut log) = (leadership(), settings(1), Log::default());
         assert_eq!(leadership.gathers_until_us(at_ms(60), &settings), None);
         leadership.newest = Newest::Proposed { at_us: 60_000 };
         assert_eq!(leadership.gathers_until_us(at_ms(61), &settings), Some(80_000));
-        assert_eq!(leadership.gathers_until_us(at_ms(80), &settings), None, "a disk that stands still");
+        assert_eq!(leadership.gathers_until_us(at_ms(80), &settings), None, "a disk that hangs");
         log.append(vec![entry(1, 1, &["a"])]);
         leadership.note_durable(at_ms(61), &log, &settings);
         assert!(matches!(leadership.newest, Newest::Proposed { .. }));
@@ -594,7 +593,7 @@ mod tests {
         assert_eq!(
             leadership.gathers_until_us(at_ms(61), &settings),
             None,
-            "whoever asks alone does not wait"
+            "a single client does not wait"
         );
         leadership.load = 4;
         assert_eq!(
@@ -613,16 +612,16 @@ mod tests {
             |leadership: &Leadership, ms, is_alone| leadership.must_append(at_ms(ms), is_alone, &settings);
         assert!(must(&leadership, 60, false) && !must(&leadership, 60, true));
         leadership.newest = Newest::Proposed { at_us: 60_000 };
-        assert!(!must(&leadership, 999, false), "nobody reads");
+        assert!(!must(&leadership, 999, false), "no read came");
         leadership.note_read();
         assert!(!must(&leadership, 209, false) && must(&leadership, 210, false));
-        assert!(!must(&leadership, 999, true), "nobody else can lead");
+        assert!(!must(&leadership, 999, true), "no other replica can lead");
         leadership.batch.push(&write("a"), (ticket(1), 0), false, 0);
         assert!(must(&leadership, 61, true));
     }
 
     #[test]
-    fn its_requests_wait_for_the_next_leader_in_the_order_in_which_they_take_effect() {
+    fn requests_wait_for_the_next_leader_in_the_order_in_which_they_take_effect() {
         let (mut leadership, settings, proposals) = (leadership(), settings(1), Proposals::default());
         let (applied, mut counters, mut effects) =
             (Applied::new(1, settings.options), Counters::default(), Effects::default());
@@ -643,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_that_is_not_committed_is_refused() {
+    fn writes_are_refused_when_too_much_is_not_committed() {
         let (mut leadership, mut settings, proposals) = (leadership(), settings(1), Proposals::default());
         (settings.timing.uncommitted_bytes_max, settings.timing.batch_bytes) = (8, 5);
         let (applied, mut counters, mut effects) =

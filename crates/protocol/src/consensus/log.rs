@@ -1,7 +1,7 @@
-//! The log: what the crate's storage trait asks for, in memory, and the record of every change.
+//! The log: what the crate's storage trait requires, in memory, and the record of every change.
 //!
-//! The crate owns its storage, but the replica has to read the log and to take the records, so the crate gets a
-//! [`Handle`]. Nothing here can fail: if the node's log on disk fails, the node stops.
+//! The crate owns its storage, but the replica has to read the log and take the records, so the crate gets a [`Handle`].
+//! Nothing here can fail: if the node's log on disk fails, the node stops.
 
 use super::entry::{Entry, Nothing};
 use super::group::StopSign;
@@ -18,7 +18,7 @@ use std::rc::Rc;
 #[derive(Debug)]
 struct Slot {
     entry: Entry,
-    /// How many commands the history holds up to and with this entry.
+    /// The number of commands in the history up to and including this entry.
     offset: Version,
 }
 
@@ -33,7 +33,7 @@ struct Mark {
 /// The log, shared with the crate, whose storage it is.
 pub(super) type SharedLog = Rc<RefCell<Log>>;
 
-/// A replica's log and what else it must not forget.
+/// A replica's log, and the rest of what it must not forget.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     promise: Ballot,
@@ -48,15 +48,15 @@ pub(super) struct Log {
     now_us: u64,
     /// When entries last came here, on this replica's clock. 0: there were never any.
     changed_us: u64,
-    /// Changes that are not told to the node yet: those of a record belong together.
-    untold: Vec<Vec<Change>>,
+    /// Records that the node has not taken yet, each with its changes.
+    pending: Vec<Vec<Change>>,
     /// The number of the last record.
     recorded: u64,
     /// The last record that holds a promise.
     promise_record: u64,
-    /// True when `decided` has grown since it was last recorded. It is only known sooner by that, never known
-    /// wrongly without, so it waits for another record.
-    decided_untold: bool,
+    /// True when `decided` has grown since it was last recorded. A record of it only makes it known sooner after a restart,
+    /// and without one it is never wrong, so it waits for another record.
+    decided_unrecorded: bool,
     marks: VecDeque<Mark>,
     durable: u64,
     durable_accepted: Mark,
@@ -72,13 +72,13 @@ impl Log {
         self.promise
     }
 
-    /// How many entries are decided and held. What is known to be decided and is not here yet does not count.
+    /// How many entries are decided and held. Entries that are known to be decided but are not here yet do not count.
     pub(super) fn decided(&self) -> usize {
         self.decided.min(self.end())
     }
 
-    /// How many entries are said to be decided: more than [`Log::decided`] only if a peer has lied.
-    pub(super) fn said_decided(&self) -> usize {
+    /// How many entries are decided according to peers: more than [`Log::decided`] only if a peer was wrong.
+    pub(super) fn claimed_decided(&self) -> usize {
         self.decided
     }
 
@@ -87,7 +87,7 @@ impl Log {
         self.base
     }
 
-    /// The index behind the last entry.
+    /// The index after the last entry.
     pub(super) fn end(&self) -> usize {
         self.base + self.slots.len()
     }
@@ -96,17 +96,17 @@ impl Log {
         self.round
     }
 
-    /// What was accepted, to be compared: in which ballot, and how many entries.
+    /// What was accepted, in an order that compares: the ballot, then the number of entries.
     pub(super) fn accepted(&self) -> (Ballot, usize) {
         (self.round, self.end())
     }
 
-    /// How many commands the history holds up to the last entry.
+    /// The number of commands in the history up to the last entry.
     pub(super) fn end_offset(&self) -> Version {
         self.slots.back().map_or(self.base_offset, |slot| slot.offset)
     }
 
-    /// How many commands the first so many entries hold; none for entries that are cut off, or not there.
+    /// How many commands the first `index` entries hold; `None` if their end is cut off, or beyond the log's.
     pub(super) fn offset_at(&self, index: usize) -> Option<Version> {
         match index.checked_sub(self.base)? {
             0 => Some(self.base_offset),
@@ -114,7 +114,7 @@ impl Log {
         }
     }
 
-    /// The index behind the entry that holds the command with this number; at most [`Log::end`].
+    /// The index after the entry that holds the command with this number; at most [`Log::end`].
     pub(super) fn index_of(&self, offset: Version) -> usize {
         if offset <= self.base_offset {
             return self.base;
@@ -141,14 +141,14 @@ impl Log {
         self.entries_between(index, usize::MAX)
     }
 
-    /// Entries from an index up to another one, as far as they are held.
+    /// The entries from one index up to another, as far as they are held.
     pub(super) fn entries_between(&self, index: usize, end: usize) -> Vec<Entry> {
         let skipped = index.saturating_sub(self.base);
         let taken = end.saturating_sub(self.base + skipped);
         self.slots.iter().skip(skipped).take(taken).map(|slot| slot.entry.clone()).collect()
     }
 
-    /// The lowest index at which the log can be cut so that at most so many bytes are left.
+    /// The lowest index at which the log can be cut so that at most this many bytes are left.
     pub(super) fn cut_for(&self, bytes_max: usize) -> usize {
         let mut left = self.bytes;
         let too_many = self.slots.iter().take_while(|slot| {
@@ -159,7 +159,7 @@ impl Log {
         self.base + too_many.count()
     }
 
-    /// When the step is that is being taken, or the last one whose time matters here.
+    /// The time of the current step, or of the last one whose time matters here.
     pub(super) fn now_us(&self) -> u64 {
         self.now_us
     }
@@ -182,7 +182,7 @@ impl Log {
         self.promise_record
     }
 
-    /// What has been accepted durably in a ballot: so many entries.
+    /// How many entries have been accepted durably in a ballot.
     pub(super) fn durable_in(&self, ballot: Ballot) -> usize {
         if self.durable_accepted.round == ballot { self.durable_accepted.index } else { 0 }
     }
@@ -195,18 +195,18 @@ impl Log {
         }
     }
 
-    /// Makes a record of changes that have been carried out, and returns its number.
+    /// Makes a record of changes that have been made, and returns its number.
     pub(super) fn record(&mut self, mut changes: Vec<Change>) -> u64 {
         self.recorded += 1;
         for change in &changes {
             match change {
                 Change::Promise(_) => self.promise_record = self.recorded,
-                Change::Decided(_) => self.decided_untold = false,
+                Change::Decided(_) => self.decided_unrecorded = false,
                 _ => {}
             }
         }
-        if self.decided_untold {
-            self.decided_untold = false;
+        if self.decided_unrecorded {
+            self.decided_unrecorded = false;
             // Entries come last in a record, so that they need not be copied.
             let place = changes.len() - usize::from(matches!(changes.last(), Some(Change::Append(_))));
             changes.insert(place, Change::Decided(self.decided as u64));
@@ -216,30 +216,30 @@ impl Log {
         if (newest.round, newest.index) != (mark.round, mark.index) {
             self.marks.push_back(mark);
         }
-        self.untold.push(changes);
+        self.pending.push(changes);
         self.recorded
     }
 
-    /// Records what is known to be decided, if that waits for a record.
+    /// Records how much is decided, if that waits for a record.
     pub(super) fn record_decided(&mut self) {
-        if self.decided_untold {
+        if self.decided_unrecorded {
             self.record(Vec::new());
         }
     }
 
     /// True when records wait for the end of the turn.
-    pub(super) fn has_untold(&self) -> bool {
-        !self.untold.is_empty()
+    pub(super) fn has_pending_records(&self) -> bool {
+        !self.pending.is_empty()
     }
 
     /// Takes the records made since the last time, in order.
     pub(super) fn take_records(&mut self) -> Vec<Vec<Change>> {
-        std::mem::take(&mut self.untold)
+        std::mem::take(&mut self.pending)
     }
 
     // Changes.
 
-    /// Carries a change out that a record tells, when the replica starts.
+    /// Makes a change that a record holds, when the replica starts.
     pub(super) fn replay(&mut self, change: Change) {
         match change {
             Change::Promise(ballot) => self.promise = ballot,
@@ -259,12 +259,12 @@ impl Log {
         }
     }
 
-    /// All that was replayed is durable: it was read.
+    /// Everything that was replayed is durable, as it was read from the disk.
     pub(super) fn replayed(&mut self) {
         self.durable_accepted = Mark { record: 0, round: self.round, index: self.end() };
     }
 
-    /// Appends entries and makes a record of it.
+    /// Appends entries and makes a record of them.
     pub(super) fn append(&mut self, entries: Vec<Entry>) {
         self.push(entries.clone());
         self.record(vec![Change::Append(entries)]);
@@ -300,9 +300,8 @@ impl Log {
         }
     }
 
-    /// A snapshot of the table has replaced what the log's beginning would have made of it. What is held behind the
-    /// snapshot's moment stays, as it may be needed to decide it;
-    /// what was accepted in an older configuration, though, is void in a newer one.
+    /// A snapshot of the table has replaced the beginning of the log. Entries that are held after the snapshot's moment stay,
+    /// as they may be needed to decide them; but what was accepted in an older configuration is void in a newer one.
     pub(super) fn installed(&mut self, moment: &Moment, is_newer: bool) {
         let index = moment.index as usize;
         let kept = self.entries_from(index);
@@ -323,7 +322,7 @@ impl Log {
         }
     }
 
-    /// A snapshot is in place. Records that, what the sender had accepted behind it if that is taken over, and what else came
+    /// A snapshot is in place. Records that, what the sender had accepted after it if that is adopted, and what else came
     /// with it.
     pub(super) fn record_snapshot(
         &mut self,
@@ -345,16 +344,16 @@ impl Log {
         self.record(changes);
     }
 
-    /// A configuration begins behind the stop-sign of the one before.
+    /// A configuration begins after the stop-sign of the previous one.
     pub(super) fn begin_configuration(&mut self, begins: usize) {
         self.replace(begins, Vec::new());
         self.promise = Ballot::default();
         self.round = Ballot::default();
         self.decided = begins;
-        self.decided_untold = false;
+        self.decided_unrecorded = false;
     }
 
-    /// What others have decided is put behind what is applied here.
+    /// Puts entries that others have decided after those that are applied here.
     pub(super) fn learn(&mut self, from: usize, entries: Vec<Entry>) {
         assert!(self.base <= from && from <= self.end(), "a hole in the log before {from}");
         self.replace(from, entries.clone());
@@ -367,7 +366,7 @@ impl Log {
         self.slots.back()?.entry.stop_sign()
     }
 
-    /// Whether a stop-sign stands at the end of the log that ends this configuration: nothing may be appended.
+    /// Whether the log ends with a stop-sign that ends this configuration: nothing may be appended then.
     pub(super) fn is_ending(&self, configuration: u32) -> bool {
         self.last_stop_sign().is_some_and(|stop_sign| stop_sign.id > configuration)
     }
@@ -386,20 +385,20 @@ impl Log {
         }
     }
 
-    /// A promise is not taken back: no older ballot is served any more. A new configuration begins without one.
+    /// A promise is never taken back: older ballots are no longer served. A new configuration begins without a promise.
     fn take_promise(&mut self, ballot: Ballot) {
         assert!(ballot >= self.promise, "{ballot:?} is promised behind {:?}", self.promise);
         self.promise = ballot;
     }
 
-    /// Carries out an operation, where so many entries were decided before it, and before those that belong together with it.
+    /// Carries out an operation. `decided` is the number of decided entries before it and the operations written with it.
     fn carry_out(&mut self, operation: StorageOp<Entry>, decided: usize) -> Option<Change> {
         match &operation {
             StorageOp::SetPromise(ballot) => self.take_promise(*ballot),
             StorageOp::SetAcceptedRound(round) => {
                 assert!(*round >= self.round, "accepted in {round:?} behind {:?}", self.round);
             }
-            // What was decided is never replaced. What peers send is looked at before the crate gets it.
+            // What was decided is never replaced: messages from peers are checked before the crate gets them.
             StorageOp::AppendOnPrefix(from, _) => {
                 let end = self.end();
                 assert!(
@@ -419,7 +418,7 @@ impl Log {
             StorageOp::SetPromise(ballot) => Change::Promise(ballot),
             StorageOp::SetAcceptedRound(ballot) => Change::Accepted(ballot),
             StorageOp::SetDecidedIndex(index) => Change::Decided(index as u64),
-            // What is cut off in memory is still in the records: they are cut by checkpoints.
+            // What is cut off in memory is still in the records: checkpoints cut these.
             StorageOp::SetCompactedIdx(index) => {
                 self.cut_before(index);
                 return None;
@@ -434,7 +433,7 @@ impl Log {
 
 /// Invariants.
 impl Log {
-    /// No log is accepted in a ballot that was not promised. Ballots of different configurations are never compared.
+    /// A log is accepted only in a promised ballot. Ballots of different configurations are never compared.
     pub(super) fn promised_before_accepted(&self) {
         let (promise, round) = (self.promise, self.round);
         assert!(round <= promise, "the log is accepted in {round:?}, and {promise:?} is promised");
@@ -462,7 +461,7 @@ impl Log {
         assert!(before <= self.recorded, "a record is waited for that was never made");
     }
 
-    /// Entries follow one another, and each begins behind the commands of those before. O(entries).
+    /// Each entry begins after the commands of the entries before it. O(entries).
     pub(super) fn commands_are_counted(&self) {
         let (mut offset, mut bytes) = (self.base_offset, 0);
         for slot in &self.slots {
@@ -517,7 +516,7 @@ impl Storage<Entry> for Handle {
         let mut log = self.0.borrow_mut();
         assert!(index >= log.decided(), "{index} decided behind {}", log.decided());
         log.decided = index;
-        log.decided_untold = true;
+        log.decided_unrecorded = true;
         Ok(())
     }
 
@@ -548,8 +547,8 @@ impl Storage<Entry> for Handle {
 
     fn get_suffix(&self, from: usize) -> StorageResult<Vec<Entry>> {
         let log = self.0.borrow();
-        // The crate would take an empty answer for an empty log and go on wrongly: whoever needs what is cut off
-        // gets a snapshot of the table instead, and the crate is never asked.
+        // The crate would take an empty answer for an empty log and go wrong. A replica that needs what is cut off gets a
+        // snapshot of the table instead, and the crate is not involved.
         assert!(from >= log.base, "entries from {from} are asked for, which are cut off before {}", log.base);
         Ok(log.entries_from(from))
     }

@@ -1,21 +1,21 @@
-//! Configurations: how one ends, how the next one begins, and how everybody gets there.
+//! Configurations: how one ends, how the next one begins, and how all replicas get there.
 //!
-//! A configuration ends by an entry of its log, the stop-sign, which names the next one. Whoever applies it begins the
-//! next configuration behind it: with a new instance of the crate, no promise and nothing accepted but the log up to the
-//! stop-sign. See the parent module for why that is safe.
+//! A configuration ends with an entry of its log, the stop-sign, which names the next one. A replica that applies it starts
+//! the next configuration after it: with a new instance of the crate, no promise and nothing accepted but the log up to
+//! the stop-sign. See the parent module for why that is safe.
 //!
 //! ```text
 //!  leader 1              follower 2            follower 3 (away)       new 4
 //!    |                      |                      |                     |
-//!    |<----------------------------------------------------- Behind 0 ---|  told by the control group
+//!    |<----------------------------------------------------- Behind 0 ---|  named by the control group
 //!    |-- Snapshot ------------------------------------------------------>|  (of the old configuration: no vote)
-//!    |<----------------------------------------------------- Behind 9 ---|  it has come far enough
+//!    |<----------------------------------------------------- Behind 9 ---|  near enough to the end
 //!    |-- AcceptDecide [stop-sign: {1,2,3,4}] --->| ...                   |
 //!    |<- Accepted ----------|                      |                     |
 //!    |  decided: the next configuration begins     |                     |
 //!    |-- Decide ----------->|                      |                     |
 //!    |-- Prepare (next) --->|   (next) ------------------------------->  |
-//!    |<----------------------------------------------------- Behind 9 ---|  it hears a newer configuration
+//!    |<----------------------------------------------------- Behind 9 ---|  it learns of a newer configuration
 //!    |-- Decided [.., stop-sign] --------------------------------------->|  from here on it votes
 //!    |                      |<- Heartbeat (old) ---|                     |
 //!    |                      |-- Newer ------------>|                     |
@@ -35,7 +35,7 @@ use super::status::Status;
 use crate::contract::{NodeId, Now};
 use std::collections::BTreeMap;
 
-/// The newest configuration that a peer was heard to be in.
+/// The newest configuration that any peer is known to be in.
 #[derive(Clone, Copy, Debug, Default)]
 struct Newer {
     id: u32,
@@ -43,20 +43,20 @@ struct Newer {
     is_member: bool,
 }
 
-/// A replica that is to be a member.
+/// A replica that will be a member.
 #[derive(Clone, Copy, Debug)]
 struct Learner {
-    /// What is applied there, of this replica's configuration.
+    /// How many entries are applied there; it is in this replica's configuration.
     index: usize,
     heard_us: u64,
 }
 
-/// What a peer that is behind gets.
+/// What to send a peer that is behind.
 #[derive(Debug)]
 pub(super) enum Help {
-    /// It asks for nothing, or others bring what it lacks.
+    /// Nothing: it requests nothing, or gets what it lacks in another way.
     None,
-    /// What is decided up to this index, or a snapshot if that is cut off or too much.
+    /// The decided entries up to this index, or a snapshot if these are cut off or too many.
     UpTo(usize),
     /// A snapshot: nothing of its configuration is known to be decided.
     Snapshot,
@@ -67,23 +67,23 @@ pub(super) enum Help {
 pub(super) struct Members {
     /// This replica's node.
     id: NodeId,
-    /// The configuration that holds behind what is applied.
+    /// The configuration in force after the entries that are applied.
     group: Group,
-    /// The newest configuration that the control group has told, and the newest that a peer was heard to be in.
+    /// The newest configuration that the control group has named, and the newest that any peer is known to be in.
     wanted: StopSign,
     newer: Newer,
-    /// It is no voter as the member that it has been since that configuration: its storage is not what it was.
+    /// It has no vote as the member that it has been since that configuration: its storage was lost or rolled back.
     excluded: Option<u32>,
-    /// The voters that were ever heard, as records say.
+    /// The recorded identities of voters that have ever sent a message.
     voters: BTreeMap<NodeId, Voter>,
-    /// Those who are to be members: how far they have come.
+    /// Future members and their positions.
     learners: BTreeMap<NodeId, Learner>,
-    /// Who is asked for help next.
-    questions_for_help: usize,
+    /// How often help was requested: each time from another peer.
+    help_requests: usize,
 }
 
 impl Members {
-    /// No configuration.
+    /// Without a configuration.
     pub(super) fn new(id: NodeId) -> Members {
         Members {
             id,
@@ -93,30 +93,30 @@ impl Members {
             excluded: None,
             voters: BTreeMap::new(),
             learners: BTreeMap::new(),
-            questions_for_help: 0,
+            help_requests: 0,
         }
     }
 
-    /// The configuration that holds behind what is applied.
+    /// The configuration in force after the entries that are applied.
     #[inline]
     pub(super) fn group(&self) -> &Group {
         &self.group
     }
 
-    /// Which history this is: another one only after a loss that an operator has accepted, or other members.
+    /// Identifies the history: it changes only with the members, or after a loss that an operator has accepted.
     #[inline]
     pub(super) fn epoch(&self) -> u64 {
         self.group.id.into()
     }
 
-    /// A configuration holds from here on.
+    /// Puts a configuration into force.
     pub(super) fn enter(&mut self, group: Group) {
         self.group = group;
         self.voters.retain(|node, voter| self.group.since(*node) == Some(voter.member.since));
         self.learners.clear();
     }
 
-    /// Whether this replica may vote in the configuration that holds.
+    /// Whether this replica may vote in the current configuration.
     pub(super) fn has_vote(&self) -> bool {
         let since = self.group.since(self.id);
         since.is_some() && since != self.excluded
@@ -131,15 +131,15 @@ impl Members {
         is_news
     }
 
-    /// True when the control group wants the configuration that holds, and nobody is on the way to or from it.
-    pub(super) fn is_of_one_mind(&self) -> bool {
+    /// True when the control group wants the current configuration, and no replica is joining or excluded.
+    pub(super) fn is_settled(&self) -> bool {
         self.wanted.id == self.group.id && self.excluded.is_none() && self.learners.is_empty()
     }
 
     // The end of a configuration.
 
-    /// The stop-sign that the leader is to propose now, if it is. It waits until those who are new have come nearly
-    /// as far as itself: so their votes are not missed for as long as a snapshot transfer takes.
+    /// The stop-sign that the leader must propose now, if any. It waits until the new members have nearly reached the
+    /// leader's position: otherwise their votes would be missing for as long as a snapshot transfer takes.
     pub(super) fn due_stop_sign(
         &self,
         now: Now,
@@ -161,34 +161,35 @@ impl Members {
 
     // Who has a vote.
 
-    /// It turns out that the storage of this replica is not what it was. Returns what is to be recorded, if it had a vote.
+    /// The storage of this replica was found to be lost or rolled back. Returns the change to record, if it had a vote.
     pub(super) fn exclude(&mut self) -> Option<Change> {
         let since = self.group.since(self.id).filter(|_| self.has_vote())?;
         self.excluded = Some(since);
         Some(Change::Excluded { since })
     }
 
-    /// As a record says.
+    /// Replays the record of an exclusion.
     pub(super) fn was_excluded(&mut self, since: u32) {
         self.excluded = Some(since);
     }
 
-    /// Whether this is the member that this replica is now. Before it was removed and added again it may have been anybody.
+    /// Whether this is the member that this replica is now: it may have been another one before it was removed and added
+    /// again.
     pub(super) fn is_own(&self, member: Member) -> bool {
         member.node == self.id && self.group.since(self.id) == Some(member.since)
     }
 
-    /// This is who a voter is from now on: it was heard, or a record says so.
+    /// Takes a voter's identity, from its message or from a record.
     pub(super) fn hear(&mut self, voter: Voter) {
         self.voters.insert(voter.member.node, voter);
     }
 
-    /// Meets the voters of the configuration that holds.
+    /// Sets the links' voters to those of the current configuration.
     pub(super) fn meet(&self, links: &mut Links) {
         links.meet_voters(self.id, &self.group, &self.voters);
     }
 
-    /// Every voter of whom it is known here who it is, this replica among them if it is one.
+    /// Every voter whose identity is known here, this replica included if it has a vote.
     pub(super) fn known_voters(&self, own: &Identity) -> Vec<Voter> {
         let own = self
             .group
@@ -198,8 +199,8 @@ impl Members {
         own.into_iter().chain(self.voters.values().copied()).collect()
     }
 
-    /// Takes over what somebody else knows of voters: so no newcomer takes one for another. Returns what is to be
-    /// recorded.
+    /// Adopts what another replica knows of the voters' identities, so that a new member does not mistake one for another.
+    /// Returns the changes to record.
     pub(super) fn learn_voters(&mut self, voters: &[Voter], out: &mut Outbox<'_>) -> Vec<Change> {
         let mut changes = Vec::new();
         for voter in voters {
@@ -225,24 +226,24 @@ impl Members {
         changes
     }
 
-    /// This replica had nothing, and gets a snapshot of a configuration in which it is a member already. Nobody becomes a
-    /// member before a snapshot of an earlier configuration is durable there, but for those who began the first one, with
-    /// nothing, themselves. So its storage was lost: there is no telling what it promised.
+    /// This replica had nothing, and got a snapshot of a configuration in which it is a member already. No replica becomes a
+    /// member before a snapshot of an earlier configuration is durable on it, except those that began the first one
+    /// themselves, with nothing. So its storage was lost, and what it promised is unknown.
     pub(super) fn exclude_newcomer(&mut self, out: &mut Outbox<'_>) -> Option<Change> {
         let change = self.exclude()?;
         out.reject(self.id, "it is a member already, and has lost what it had");
         Some(change)
     }
 
-    /// What a checkpoint says of them.
+    /// The records of them that a checkpoint holds.
     pub(super) fn changes(&self) -> impl Iterator<Item = Change> {
         let voters = self.voters.values().map(|voter| Change::Peer(*voter));
         voters.chain(self.excluded.map(|since| Change::Excluded { since }))
     }
 
-    // Who is behind asks.
+    // A replica that is behind requests help.
 
-    /// Whether others have what this replica needs and the crate does not bring.
+    /// Whether others have something that this replica needs and that the crate does not deliver.
     fn lacks(&self) -> bool {
         let newer = self.newer.id > self.group.id;
         if self.has_vote() {
@@ -257,8 +258,8 @@ impl Members {
         links.is_started() && self.lacks()
     }
 
-    /// Tells everybody how far this replica has come, and asks one of them to help, another one each time, unless somebody
-    /// does.
+    /// Sends all known peers this replica's position, and requests help from one of them, another one each time, unless one
+    /// is already helping.
     pub(super) fn ask_for_help(&mut self, applied: usize, is_helped: bool, out: &mut Outbox<'_>) {
         let mut peers = self.wanted.members.clone();
         peers.extend(self.group.nodes());
@@ -266,16 +267,16 @@ impl Members {
         peers.sort_unstable();
         peers.dedup();
         peers.retain(|peer| *peer != self.id);
-        self.questions_for_help += 1;
+        self.help_requests += 1;
         for (place, peer) in peers.iter().enumerate() {
-            let asks = place == self.questions_for_help % peers.len() && !is_helped;
+            let asks = place == self.help_requests % peers.len() && !is_helped;
             if out.links.meet(*peer) {
                 out.send(*peer, Body::Behind { index: applied as u64, asks });
             }
         }
     }
 
-    /// The leader makes itself known to those who are to be members: of the present ones they may know nobody.
+    /// Makes the leader known to future members: they may not know any of the present ones.
     pub(super) fn invite_newcomers(&self, now: Now, out: &mut Outbox<'_>) {
         if self.wanted.id <= self.group.id {
             return;
@@ -293,9 +294,9 @@ impl Members {
         out.send_rate_limited(now, to, Body::Newer { members: self.group.nodes() });
     }
 
-    /// A peer is in a configuration of these members. Without a list this replica is one of them: the message was one that is
-    /// sent to members only. If this replica lacks what the peer has, and nobody helps yet, it asks for it.
-    pub(super) fn hears_of_newer(
+    /// A peer is in a configuration with these members. Without a list this replica is one of them: the message was of a kind
+    /// that is sent to members only. If this replica lacks what the peer has, and no peer helps yet, it requests that.
+    pub(super) fn note_newer(
         &mut self,
         now: Now,
         from: NodeId,
@@ -315,11 +316,11 @@ impl Members {
         }
     }
 
-    // Who is further helps.
+    // A replica that is ahead helps.
 
-    /// A peer tells how far it has come in its configuration, and may ask for what it lacks. It gets what is decided in that
-    /// configuration, and no more: what stands behind a stop-sign is the next configuration's, and the crate's to bring.
-    pub(super) fn hears_of_behind(
+    /// A peer reports its position in its configuration, and may request what it lacks. It gets what is decided in that
+    /// configuration, and no more: what follows a stop-sign belongs to the next configuration, and the crate delivers it.
+    pub(super) fn note_behind(
         &mut self,
         now: Now,
         from: NodeId,
@@ -343,20 +344,20 @@ impl Members {
         if configuration > 0 && end > 0 { Help::UpTo(end) } else { Help::Snapshot }
     }
 
-    /// Whether somebody is or is to be a member.
+    /// Whether a node is a member or will be one.
     pub(super) fn expects(&self, node: NodeId) -> bool {
         self.group.contains(node) || self.wanted.members.contains(&node)
     }
 
-    /// Whether what is held here is a log to vote with. Who has no vote knows only what is decided, which is none, but at the
-    /// very beginning.
+    /// Whether the log here is one to vote with. A replica without a vote knows only what is decided, which is no such log
+    /// except at the very beginning of the configuration.
     pub(super) fn has_a_log(&self, applied: usize) -> bool {
         self.has_vote() || applied as u64 == self.group.begins
     }
 
-    /// A peer tells what is decided from an index on, where so many entries are applied here. Returns the entries that are
-    /// of use. A voter takes only what ends its configuration: otherwise it would know more to be decided than its log and
-    /// ballot show, and the crate would go wrong by that.
+    /// A peer has sent entries that are decided, from `index` on, while `applied` entries are applied here. Returns those
+    /// that are of use. A voter takes them only if they end its configuration: otherwise it would know more to be decided
+    /// than its log and ballot show, and the crate would go wrong.
     pub(super) fn useful(
         &self,
         from: NodeId,
@@ -382,13 +383,13 @@ impl Members {
         Some(entries)
     }
 
-    // How it stands.
+    // Status.
 
     pub(super) fn is_excluded(&self) -> bool {
         self.group.contains(self.id) && !self.has_vote()
     }
 
-    /// Whether the newest configuration that it knows of is without it.
+    /// Whether the newest configuration that this replica knows of does not include it.
     pub(super) fn is_removed(&self) -> bool {
         let newest = self.group.id.max(self.wanted.id).max(self.newer.id);
         let is_member = match newest {
@@ -401,7 +402,7 @@ impl Members {
         !is_member && !self.has_vote()
     }
 
-    /// Tells what it knows of configurations.
+    /// Fills in what is known of configurations.
     pub(super) fn describe(&self, status: &mut Status) {
         status.configuration = self.group.id;
         status.members = self.group.nodes();
@@ -415,7 +416,7 @@ impl Members {
 
     // Invariants.
 
-    /// The configuration holds behind what is applied, or behind the record that is stopped before. A stop-sign is the last
+    /// The configuration begins at or before what is applied, unless replay stops before a record. A stop-sign is the last
     /// entry of every log that holds one. O(entries that are not applied).
     pub(super) fn a_stop_sign_is_the_last_entry(&self, applied: &Applied, log: &Log) {
         for index in applied.index()..log.end() {
@@ -428,7 +429,7 @@ impl Members {
         assert!(is_past, "the configuration begins at {begins}, and {applied_entries} entries are applied");
     }
 
-    /// Those whom it counts are members whose storage is what it was.
+    /// The links' voters and the known identities are those of members.
     pub(super) fn only_voters_are_counted(&self, links: &Links) {
         let others = self.group.nodes().into_iter().filter(|node| *node != self.id);
         assert!(links.peers().eq(others), "the links are to others than the members");
@@ -443,7 +444,7 @@ mod tests {
     use super::super::kit::{Peers, at_ms, entry, identity};
     use super::*;
 
-    /// Node 1 in the configuration 3, of it and nodes 2 and 3.
+    /// Node 1 in configuration 3, with nodes 2 and 3.
     fn members() -> Members {
         let mut members = Members::new(1);
         members.enter(Group::first(3, &[1, 2, 3]));
@@ -455,14 +456,14 @@ mod tests {
     }
 
     #[test]
-    fn a_change_waits_for_newcomers() {
+    fn a_stop_sign_waits_for_new_members() {
         let (mut members, mut log) = (members(), Log::default());
         let due = |members: &Members, log: &Log, ms: u64, lacks: bool| {
             members.due_stop_sign(at_ms(ms), 240, log, |_, _| lacks).is_some()
         };
         assert!(members.want(4, vec![1, 2, 3, 4]) && !members.want(4, vec![1]));
-        assert!(!due(&members, &log, 10, false), "node 4 was never heard");
-        let help = members.hears_of_behind(at_ms(10), 4, 3, (0, false), (0, &log));
+        assert!(!due(&members, &log, 10, false), "no message of node 4 has come");
+        let help = members.note_behind(at_ms(10), 4, 3, (0, false), (0, &log));
         assert!(matches!(help, Help::None), "it does not ask");
         assert!(!due(&members, &log, 20, true), "it lacks what is cut off");
         assert!(due(&members, &log, 20, false) && !due(&members, &log, 10 + 480, false));
@@ -473,37 +474,37 @@ mod tests {
     }
 
     #[test]
-    fn who_is_behind_gets_what_its_configuration_has_decided_and_no_more() {
+    fn a_replica_that_is_behind_gets_only_what_its_configuration_has_decided() {
         let (mut members, mut log) = (members(), Log::default());
         log.append(vec![entry(1, 1, &["a"]), stop(3), entry(1, 2, &["b"])]);
         let mut help = |from, configuration, index, asks| {
-            members.hears_of_behind(at_ms(1), from, configuration, (index, asks), (3, &log))
+            members.note_behind(at_ms(1), from, configuration, (index, asks), (3, &log))
         };
         assert!(matches!(help(4, 2, 0, true), Help::UpTo(2)), "the stop-sign of its configuration");
         assert!(matches!(help(4, 2, 2, true), Help::Snapshot), "that is cut off");
         assert!(matches!(help(4, 3, 0, true), Help::UpTo(3)));
         assert!(matches!(help(4, 0, 0, true), Help::Snapshot));
         assert!(matches!(help(2, 3, 0, true), Help::None), "the crate brings it to members");
-        assert!(matches!(help(4, 5, 0, true), Help::None), "it is further");
+        assert!(matches!(help(4, 5, 0, true), Help::None), "it is ahead");
     }
 
     #[test]
     fn a_voter_is_sent_only_the_end_of_its_configuration() {
         let (members, mut peers) = (members(), Peers::new());
-        let told = || vec![entry(2, 1, &["a"]), entry(2, 2, &["b"]), stop(4), entry(2, 3, &["c"])];
-        let mut useful = |members: &Members, index, told, applied| {
-            members.useful(2, 3, (index, told), applied, &mut peers.out()).map(|entries| entries.len())
+        let sent = || vec![entry(2, 1, &["a"]), entry(2, 2, &["b"]), stop(4), entry(2, 3, &["c"])];
+        let mut useful = |members: &Members, index, sent, applied| {
+            members.useful(2, 3, (index, sent), applied, &mut peers.out()).map(|entries| entries.len())
         };
-        assert_eq!(useful(&members, 5, told(), 6), Some(2), "up to the stop-sign, behind what is applied");
-        assert_eq!(useful(&members, 5, told()[..2].to_vec(), 6), None);
-        assert_eq!(useful(&members, 7, told(), 6), None, "it leaves a hole");
+        assert_eq!(useful(&members, 5, sent(), 6), Some(2), "after what is applied, up to the stop-sign");
+        assert_eq!(useful(&members, 5, sent()[..2].to_vec(), 6), None);
+        assert_eq!(useful(&members, 7, sent(), 6), None, "it leaves a hole");
         let mut learner = Members::new(9);
         learner.enter(members.group().clone());
-        assert_eq!(useful(&learner, 5, told()[..2].to_vec(), 6), Some(1));
+        assert_eq!(useful(&learner, 5, sent()[..2].to_vec(), 6), Some(1));
     }
 
     #[test]
-    fn a_member_whose_storage_others_have_heard_further_has_no_vote() {
+    fn a_member_whose_storage_is_older_than_others_know_has_no_vote() {
         let (mut members, mut peers) = (members(), Peers::new());
         let voter =
             |node, since, life| Voter { member: Member { node, since }, identity: identity(node, life) };

@@ -1,19 +1,19 @@
-//! What a keyspace promises, and how long things may take.
+//! The options of a keyspace, and its timing.
 
 use crate::contract::{NodeId, Now};
 use crate::planted::{Fault, Planted};
 use crate::transfer::Window;
 
-/// How a leader makes sure, before it answers a read alone, that nobody else leads.
+/// How a leader makes sure, before it answers a read, that no other replica leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
     /// The newest entry that it committed is its lease.
     Log,
-    /// It asks a majority, once for all reads of a turn.
+    /// It requests a confirmation from a majority, once for all reads of a turn.
     Off,
 }
 
-/// What the keyspace promises.
+/// The options of the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// How reads are made linearizable.
@@ -25,8 +25,8 @@ pub struct Options {
     /// The shortest value that is not kept in memory, in bytes: see [`kv::table::Spilled`]. Must be the same on all nodes,
     /// and never change.
     pub spill_bytes_min: usize,
-    /// True when its node decides whether there is room for each write, right before it is ordered. Then writes that were
-    /// held until somebody led go back to the node that leads.
+    /// True when the leader's node decides whether there is room for each write, right before it is ordered. Then writes that
+    /// were held until there was a leader go back to its node.
     pub is_bounded: bool,
     /// A fault to be found, in tests.
     pub planted: Planted,
@@ -34,31 +34,31 @@ pub struct Options {
 
 /// How long things may take, and how much may be under way. Times in milliseconds, sizes in bytes.
 ///
-/// The defaults are chosen for writes to go on within half a second after a leader died. Its silence is noticed by
-/// all within two rounds of heartbeats, known by all to be noticed by all within another two: 320 ms; the leader's
-/// lease, which began with the newest entry that the others hold, has nearly run out by then.
+/// The defaults are chosen so that writes continue within half a second after a leader's death. All members notice its
+/// silence within two rounds of heartbeats, and know that all have noticed it within another two: 320 ms. The leader's
+/// lease, which began with the newest entry that the others hold, has nearly ended by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// One round of heartbeats, by which a leader is elected. Must be the same on all nodes.
     pub heartbeat_ms: u64,
-    /// Rounds after which a message of the crate's that had no answer is sent again.
+    /// Rounds after which an unanswered message of the crate is sent again.
     pub resend_rounds: u64,
-    /// How long a committed entry lets its proposer answer reads alone, counted from when it proposed it. Must be the
-    /// same on all nodes.
+    /// How long a committed entry lets its proposer answer reads alone, counted from its proposal. Must be the same on all
+    /// nodes.
     pub lease_ms: u64,
     /// How much longer a new leader waits for the old one's lease: more than two nodes' monotonic clocks drift apart
     /// within a lease. A tenth of the lease allows each clock an error of 4 %, a hundred times that of a bad crystal.
     pub lease_margin_ms: u64,
-    /// Whoever was not heard for so long is silent.
+    /// A peer is silent when no message of its has come for this long.
     pub silence_ms: u64,
     /// A batch is closed when it has grown to this, even within a turn.
     pub batch_bytes: usize,
-    /// How long scripts may take that are applied in one turn, in nanoseconds: less than a round of heartbeats, whose answers
-    /// wait meanwhile. A batch is closed when those in it take so long.
+    /// How long the scripts that are applied in one turn may take, in nanoseconds: less than a round of heartbeats, whose
+    /// answers wait meanwhile. A batch is closed when its scripts take this long.
     pub applying_ns: u64,
-    /// How long scripts may take that are not applied, in nanoseconds: beyond it new ones are refused.
+    /// How long the scripts that are not applied yet may take, in nanoseconds: beyond it new ones are refused.
     pub unapplied_ns_max: u64,
-    /// Bytes of writes that are not committed: beyond it new writes are refused.
+    /// Bytes of writes that are not committed yet: beyond it new writes are refused.
     pub uncommitted_bytes_max: usize,
     /// A replica that lacks more of the log than this gets the state instead.
     pub sync_bytes_max: usize,
@@ -66,13 +66,13 @@ pub struct Timing {
     pub chunk_bytes: usize,
     /// Chunks sent and not acknowledged.
     pub chunk_window: usize,
-    /// A fragment of a value that was overwritten is kept so long, for reads that began before.
+    /// How long a fragment of an overwritten value is kept, for reads that began before.
     pub fragment_grace_ms: u64,
-    /// Bytes of such fragments, at most.
+    /// How many bytes of such fragments are kept at most.
     pub fragment_grace_bytes: usize,
 }
 
-/// What a replica is given when it is made: every part of it is told the same.
+/// The settings of a replica, shared by all its components.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     /// The node that the replica is on.
@@ -94,7 +94,7 @@ impl Settings {
 }
 
 impl Timing {
-    /// How long the other side of a transfer may not get on before it is given up.
+    /// How long a transfer may make no progress before it is given up.
     pub(super) fn patience_ms(&self) -> u64 {
         10 * self.silence_ms
     }
@@ -104,7 +104,7 @@ impl Timing {
         Window { chunk_bytes: self.chunk_bytes, chunks: self.chunk_window }
     }
 
-    /// The same with all that is waited for `times` as long. Sizes stay.
+    /// The same, with all times except those of scripts and fragments multiplied by `times`. Sizes stay.
     pub fn slower(self, times: u64) -> Timing {
         Timing {
             heartbeat_ms: self.heartbeat_ms * times,

@@ -73,7 +73,7 @@ impl Replica {
                 self.learn(from, of, (index as usize, entries), effects);
             }
             Body::Newer { members } => {
-                self.hears_of_newer(now, from, configuration, Some(&members), effects);
+                self.note_newer(now, from, configuration, Some(&members), effects);
             }
             Body::Outlived { voter: Voter { member, identity } } => {
                 if self.members.is_own(member) && self.links.identity().is_outlived_by(&identity) {
@@ -142,13 +142,13 @@ impl Replica {
             self.members.send_members(now, from, &mut outbox!(self, effects));
         }
         // It is sent to members only.
-        self.hears_of_newer(now, from, configuration, None, effects);
+        self.note_newer(now, from, configuration, None, effects);
         // The crate cannot bear what strangers say.
         let group = self.members.group();
         configuration == group.id && self.agreement.takes_part() && group.contains(from)
     }
 
-    fn hears_of_newer(
+    fn note_newer(
         &mut self,
         now: Now,
         from: NodeId,
@@ -158,7 +158,7 @@ impl Replica {
     ) {
         let own = (self.applied.index(), self.incoming.is_received());
         let mut out = outbox!(self, effects);
-        self.members.hears_of_newer(now, from, (id, members), own, &mut out);
+        self.members.note_newer(now, from, (id, members), own, &mut out);
     }
 
     fn heartbeat(&mut self, from: NodeId, heartbeat: HeartbeatMsg, effects: &mut Effects) {
@@ -194,7 +194,7 @@ impl Replica {
             return reject("it leads in a ballot of another configuration", effects);
         }
         let log = self.log.borrow();
-        let (promise, end, decided) = (log.promise(), log.end(), log.said_decided());
+        let (promise, end, decided) = (log.promise(), log.end(), log.claimed_decided());
         let must_transfer = |index| self.transfers.must_transfer(from, index, decided, &log, &self.settings);
         match &message {
             PaxosMsg::Prepare(prepare) if prepare.n >= promise => {

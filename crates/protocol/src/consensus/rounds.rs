@@ -216,7 +216,7 @@ impl Rounds {
             && agreement.leader() == Some(leader)
             && log.decided() == end
             && applied.index() == end
-            && !log.has_untold()
+            && !log.has_pending_records()
             && peers.all(|peer| is_content(peer) && (!leads || has_accepted(peer)))
     }
 

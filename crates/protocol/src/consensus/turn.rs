@@ -115,7 +115,7 @@ impl Replica {
             && self.proposals.is_empty()
             && self.agreement.leadership().is_none_or(has_nothing);
         let nothing_is_transferred = self.transfers.is_empty() && self.incoming.is_empty();
-        self.members.is_of_one_mind()
+        self.members.is_settled()
             && nobody_waits
             && nothing_is_transferred
             && rest::is_still(self.applied.table())
@@ -223,7 +223,7 @@ impl Replica {
         self.log.borrow_mut().begin_configuration(group.begins as usize);
         self.applied.enter(&group);
         self.members.enter(group);
-        self.agreement.forget_told_promise();
+        self.agreement.forget_reported_promise();
     }
 
     fn record_group(&mut self) {
@@ -296,7 +296,7 @@ impl Replica {
     ) {
         let log = self.log.borrow();
         let applied = self.applied.index();
-        let help = self.members.hears_of_behind(now, from, configuration, (index, asks), (applied, &log));
+        let help = self.members.note_behind(now, from, configuration, (index, asks), (applied, &log));
         let mut out = outbox!(self, effects);
         match help {
             Help::None => {}
@@ -447,7 +447,7 @@ impl Replica {
         self.log.borrow_mut().installed(moment, is_newer);
         if is_newer {
             self.members.enter(moment.group.clone());
-            self.agreement.forget_told_promise();
+            self.agreement.forget_reported_promise();
         }
         self.applied.match_fragments(moment.group.id, self.log.borrow().now_us());
     }
@@ -515,7 +515,7 @@ impl Replica {
     /// Begins a checkpoint of what is applied. False while the state is about to be replaced, and in the middle of a
     /// turn: what is in the log and not in a record yet would be there twice.
     pub(super) fn start_checkpoint(&mut self) -> bool {
-        let is_in_a_turn = self.log.borrow().has_untold();
+        let is_in_a_turn = self.log.borrow().has_pending_records();
         // One that stands still may do so for days, and was not started.
         let is_whole = (self.links.is_started() || self.applied.stands_still()) && self.incoming.is_empty();
         if is_in_a_turn || self.members.group().id == 0 || !is_whole {
