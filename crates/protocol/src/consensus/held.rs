@@ -1,4 +1,4 @@
-//! Requests that nobody leads: they were not proposed, so they wait, and can still be refused.
+//! Held requests: they wait for a leader. They were not proposed, so they can still be refused.
 
 use super::routing::Asked;
 use crate::contract::{Effects, NOBODY, Request, Ticket};
@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 const NO_LEADER: &str = "CLUSTERDOWN NOLEADER no leader of this group is known; nothing was done, try again";
 
-/// A request that waits until somebody leads.
+/// A request that waits for a leader.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) ticket: Ticket,
@@ -22,7 +22,7 @@ pub(super) enum HeldRequest {
     Wait { offset: Version, count: u32 },
 }
 
-/// All of them, in order.
+/// All held requests, in order.
 #[derive(Debug, Default)]
 pub(super) struct HeldRequests {
     requests: VecDeque<Held>,
@@ -36,7 +36,7 @@ impl HeldRequests {
         self.requests.is_empty()
     }
 
-    /// A request waits, behind the others.
+    /// Holds a request, after the others.
     pub(super) fn hold(&mut self, asked: Asked, request: Request<'_>, effects: &mut Effects) {
         const HELD_MAX: usize = 100_000;
         if self.requests.len() >= HELD_MAX {
@@ -55,7 +55,7 @@ impl HeldRequests {
         self.requests.push_back(Held { ticket, deadline_us, fenced, request });
     }
 
-    /// Requests wait, before what waits already.
+    /// Holds requests, before those that are held already.
     pub(super) fn put_first(&mut self, mut first: VecDeque<Held>) {
         if first.is_empty() {
             return;
@@ -65,13 +65,13 @@ impl HeldRequests {
         self.requests = first;
     }
 
-    /// Takes all, to be asked again.
+    /// Takes all, to be handled again.
     pub(super) fn take(&mut self) -> VecDeque<Held> {
         std::mem::take(&mut self.requests)
     }
 
-    /// A leadership is over, or a configuration: reads and what was not proposed wait for the next leader, before what waits
-    /// already.
+    /// A leadership or a configuration has ended: its reads, and writes that were not proposed, wait for the next leader, before
+    /// the requests that are held already.
     pub(super) fn keep(&mut self, of_ended: Option<VecDeque<Held>>, effects: &mut Effects) {
         if let Some(first) = of_ended {
             self.put_first(first);
@@ -79,7 +79,8 @@ impl HeldRequests {
         self.turn_fenced_away(effects);
     }
 
-    /// The leadership is over that the fenced ones name: they wait for nobody else. Whoever asks is told so, and knows.
+    /// The leadership that the fenced requests name has ended, and they may not wait for another one. They are redirected to no
+    /// node, which tells the node that sent them.
     pub(super) fn turn_fenced_away(&mut self, effects: &mut Effects) {
         if !std::mem::take(&mut self.are_fenced) {
             return;
@@ -92,7 +93,7 @@ impl HeldRequests {
         });
     }
 
-    /// Ends what has waited too long.
+    /// Ends the requests that have waited too long.
     pub(super) fn end_overdue(&mut self, now_us: u64, effects: &mut Effects) {
         self.requests.retain(|held| {
             let is_kept = held.deadline_us > now_us;
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_leader_had_comes_first_and_the_fenced_wait_for_nobody() {
+    fn requests_of_an_ended_leadership_come_first_and_fenced_ones_do_not_wait() {
         let (mut requests, mut effects) = (HeldRequests::default(), Effects::default());
         requests.hold(asked(5, true), Request::Command(&write("a")), &mut effects);
         requests.hold(asked(6, false), Request::Wait { offset: 0, count: 1 }, &mut effects);
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_waited_too_long_is_refused() {
+    fn overdue_requests_are_refused() {
         let (mut requests, mut effects) = (HeldRequests::default(), Effects::default());
         requests.put_first([held(3, false), held(1, false)].into());
         requests.end_overdue(29, &mut effects);

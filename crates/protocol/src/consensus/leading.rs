@@ -292,12 +292,12 @@ impl Leadership {
 
     /// Whether reads need a lease or a question.
     pub(super) fn has_readers(&self, proposals: &Proposals) -> bool {
-        self.readers.ask(proposals.settled())
+        self.readers.need_certainty(proposals.settled())
     }
 
     /// Whether a read needs a newer question than this one.
     pub(super) fn has_new_readers(&self, proposals: &Proposals, questions: u64) -> bool {
-        self.readers.ask_anew(proposals.settled(), questions)
+        self.readers.need_new_question(proposals.settled(), questions)
     }
 
     /// Answers the reads that can be answered now, as far as there is room for their replies: all if the leader may answer
@@ -590,11 +590,7 @@ mod tests {
         leadership.note_durable(at_ms(61), &log, &settings);
         assert!(matches!(leadership.newest, Newest::Proposed { .. }));
         leadership.note_durable(at_ms(61), &Log::default(), &settings);
-        assert_eq!(
-            leadership.gathers_until_us(at_ms(61), &settings),
-            None,
-            "a single client does not wait"
-        );
+        assert_eq!(leadership.gathers_until_us(at_ms(61), &settings), None, "a single client does not wait");
         leadership.load = 4;
         assert_eq!(
             leadership.gathers_until_us(at_ms(61), &settings),

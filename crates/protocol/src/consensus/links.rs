@@ -426,7 +426,11 @@ mod tests {
         assert_eq!(arrive(links, sender, 2, Standing::Voter), Arrival::Drop);
         assert_eq!(arrive(links, sender, 1, Standing::Voter), Arrival::Drop);
         links.identity.life = 2;
-        assert_eq!(arrive(links, sender, 3, Standing::Voter), Arrival::Drop, "it is for an earlier incarnation");
+        assert_eq!(
+            arrive(links, sender, 3, Standing::Voter),
+            Arrival::Drop,
+            "it is for an earlier incarnation"
+        );
     }
 
     #[test]
@@ -436,7 +440,11 @@ mod tests {
         assert_eq!(arrive(links, next, 1, Standing::Voter), Arrival::TakeAfterRecord(next));
         assert_eq!(arrive(links, identity(2, 1), 9, Standing::Voter), Arrival::Outlived(next));
         let twin = Identity { process: 7, ..next };
-        assert_eq!(arrive(links, twin, 9, Standing::Voter), Arrival::Outlived(next), "an incarnation begun twice");
+        assert_eq!(
+            arrive(links, twin, 9, Standing::Voter),
+            Arrival::Outlived(next),
+            "an incarnation begun twice"
+        );
         let wiped = identity(9, 1);
         assert!(matches!(arrive(links, wiped, 9, Standing::Voter), Arrival::Reject(_)));
         // In a newer configuration it may be another voter; and a peer that is no longer a voter may have any identity.

@@ -1,10 +1,10 @@
 //! Leases of locks and sessions, as the leader measures them.
 //!
 //! The leader measures on its own monotonic clock, from when it applied the grant or the renewal, or from when it began to
-//! lead if that is later: whoever led before it measured from an earlier moment, so a failover can make a lease longer and
-//! never shorter. It adds a margin, in the proportion of [`Timing::lease_margin_ms`](super::Timing) to its lease: the holder
-//! measures, too, and its clock may be the slower one. When a lease is over the leader orders a record that says so, which
-//! names the very lease; one that was renewed in a record before does not end by it.
+//! lead if that is later. The previous leader measured from an earlier moment, so a failover can make a lease longer and
+//! never shorter. The leader adds a margin, in the proportion of [`Timing::lease_margin_ms`](super::Timing) to its own
+//! lease: the holder measures, too, and its clock may be the slower one. When a lease has ended the leader orders a command
+//! that ends exactly that lease: if an earlier record has renewed it, the command has no effect.
 
 use super::options::{Settings, Timing};
 use super::proposals::Proposals;
@@ -15,7 +15,7 @@ use kv::{Command, LockCommand, ReplyBuffer, Table, Version};
 use omnipaxos::ballot_leader_election::Ballot;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most leases that are ended in one turn.
+/// The maximum number of leases that are ended in one turn.
 const EXPIRIES_MAX: usize = 1000;
 
 #[derive(Debug)]
@@ -30,11 +30,11 @@ struct Measured {
 pub(super) struct LockLeases {
     ballot: Option<Ballot>,
     by_subject: BTreeMap<Subject, Measured>,
-    /// The next one to end first. What has been ordered to end is not in it any more.
+    /// By the time when they end. A lease whose end has been ordered is no longer in it.
     due: BTreeSet<(u64, Subject)>,
-    /// Which nodes are gone.
+    /// Which nodes are lost.
     pub(super) reach: Reach,
-    /// The last batch that says that a node is gone: no other before it has an end.
+    /// The last batch that drops waiters of a lost node: no other does before it is settled.
     drop_batch: u64,
 }
 
@@ -59,15 +59,15 @@ impl LockLeases {
         self.due.clear();
     }
 
-    /// A lease that is over, if there is one.
+    /// Takes a lease that has ended, if there is one.
     fn take_due(&mut self, now_us: u64) -> Option<(&Subject, Lease)> {
         self.due.first().filter(|(due_us, _)| *due_us <= now_us)?;
         let (_, subject) = self.due.pop_first()?;
-        // It is known as long as the record that ends it is not applied: somebody may ask how much is left.
+        // It stays known until the record that ends it is applied: a client may ask how much of it is left.
         self.by_subject.get_key_value(&subject).map(|(subject, measured)| (subject, measured.lease))
     }
 
-    /// Every lease that is to end is one that is measured, and ends when that says. O(leases).
+    /// Every lease in `due` is measured, with the same end. O(leases).
     pub(super) fn check(&self) {
         let is_measured = |(due_us, subject): &(u64, Subject)| {
             self.by_subject.get(subject).is_some_and(|measured| measured.due_us == *due_us)
@@ -80,7 +80,7 @@ impl LockLeases {
         self.due.first().map(|(due_us, _)| *due_us)
     }
 
-    /// Orders the end of the leases that are over, and says which nodes are gone.
+    /// Orders the ends of the leases that have ended, and the removal of lost nodes' waiters.
     pub(super) fn order(
         &mut self,
         now: Now,
@@ -91,7 +91,7 @@ impl LockLeases {
         mut order: impl FnMut(Command<'_>),
     ) {
         if self.ballot != Some(ballot) {
-            // It begins to lead.
+            // This replica begins to lead.
             self.ballot = Some(ballot);
             self.reach.begin(now);
             self.forget();
@@ -118,7 +118,7 @@ impl LockLeases {
         dropped.for_each(order);
     }
 
-    /// Does what follows from the records of an entry that is applied.
+    /// Handles the lock events of an entry that was applied.
     pub(super) fn follow(
         &mut self,
         now_us: u64,
@@ -140,7 +140,7 @@ impl LockLeases {
         }
     }
 
-    /// How a lock stands, and how much of its lease is left as a leader measures it.
+    /// Describes a lock, and how much of its lease is left as a leader measures it.
     pub(super) fn describe(
         &self,
         now: Now,
@@ -181,7 +181,7 @@ mod tests {
         leases.follow(ms * 1000, measured, vec![event], (notifier, 1), &mut Effects::default());
     }
 
-    /// What is ordered.
+    /// The commands that are ordered.
     fn order(leases: &mut LockLeases, ms: u64, ballot: Ballot) -> Vec<String> {
         let (mut ordered, proposals) = (Vec::new(), Proposals::default());
         let order = |command: Command<'_>| ordered.push(format!("{command:?}"));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_does_not_end_and_another_leadership_measures_anew() {
+    fn a_released_lease_does_not_end_and_another_leadership_measures_again() {
         let (mut leases, ballot) = (LockLeases::default(), Ballot::with(1, 1, 0, 1));
         order(&mut leases, 0, ballot);
         let lease = Lease { token: 5, number: 0, ms: 1000 };

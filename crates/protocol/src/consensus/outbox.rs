@@ -1,4 +1,4 @@
-//! Where a component's messages go: to its peers, when what they say may be known.
+//! The outbox: sends a component's messages to peers, once what they state is durable enough.
 
 use super::links::Links;
 use super::log::SharedLog;
@@ -9,22 +9,22 @@ use crate::contract::{Effects, NodeId, Now, Trace};
 use crate::planted::Fault;
 use omnipaxos::messages::sequence_paxos::PaxosMsg;
 
-/// The links of a replica in its configuration, and what its messages rest on.
+/// The links of a replica in its configuration, and the log that its messages rest on.
 pub(super) struct Outbox<'a> {
     pub(super) settings: &'a Settings,
     pub(super) log: &'a SharedLog,
     pub(super) links: &'a mut Links,
     pub(super) configuration: u32,
-    /// It leads.
+    /// Whether it leads.
     pub(super) leads: bool,
     pub(super) effects: &'a mut Effects,
 }
 
 impl Outbox<'_> {
-    /// Sends a message when what it says may be known.
+    /// Sends a message, which leaves when what it rests on is durable.
     ///
-    /// A follower's words rest on all its records; a leader's on the promise by which it leads, and what it asks others
-    /// to accept it may say before it has it safe itself. What waits keeps its place: see [`Links::send`].
+    /// A follower's messages rest on all its records; a leader's only on the promise by which it leads, so it may ask others to
+    /// accept entries before these are durable on its own disk. Messages that wait keep their order: see [`Links::send`].
     pub(super) fn send(&mut self, to: NodeId, body: Body<'_>) {
         let planted = self.settings.options.planted;
         let life_record = self.links.life_record();
@@ -32,7 +32,7 @@ impl Outbox<'_> {
         let after_record = match &body {
             Body::Paxos(PaxosMsg::Promise(_)) if planted.has(Fault::VotePersistedAfterReply) => 0,
             Body::Paxos(PaxosMsg::Accepted(_)) if planted.has(Fault::AcceptedBeforeDurable) => 0,
-            // A newcomer is counted on as far as it cannot forget.
+            // A future member counts only as far as its position is durable.
             Body::Behind { .. } => log.recorded(),
             body if body.stream() == Stream::Loose => life_record,
             _ if self.leads => life_record.max(log.promise_record()),
@@ -41,7 +41,7 @@ impl Outbox<'_> {
         self.links.send(to, self.configuration, after_record, body, self.effects);
     }
 
-    /// Sends what is of use once a round, at most.
+    /// Sends a message unless one was sent to this peer in this way within a round.
     pub(super) fn send_rate_limited(&mut self, now: Now, to: NodeId, body: Body<'_>) {
         if self.links.may_notify(now, to, self.settings.timing.heartbeat_ms) {
             self.send(to, body);
@@ -59,18 +59,18 @@ impl Outbox<'_> {
         (log.end() as u64, log.decided() as u64)
     }
 
-    /// Makes a record: what is said from now on rests on it.
+    /// Makes a record: messages that are sent from now on rest on it.
     pub(super) fn record(&mut self, changes: Vec<Change>) {
         self.log.borrow_mut().record(changes);
     }
 
-    /// Reports why a peer is not believed.
+    /// Reports why a peer's message is rejected.
     pub(super) fn reject(&mut self, peer: NodeId, why: &'static str) {
         self.effects.trace.push(Trace::Rejected { peer, why });
     }
 }
 
-/// The outbox of a replica. A macro, so that its other components can be used beside it.
+/// The outbox of a replica. A macro, so that the replica's other components can be borrowed beside it.
 macro_rules! outbox {
     ($replica:expr, $effects:expr) => {
         Outbox {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_message_rests_on_is_durable_before_it_leaves() {
+    fn a_message_leaves_when_what_it_rests_on_is_durable() {
         let mut peers = Peers::new();
         let promise = peers.log.borrow_mut().record(vec![Change::Promise(Ballot::default())]);
         let newest = peers.log.borrow_mut().record(Vec::new());
@@ -109,15 +109,15 @@ mod tests {
             peers.effects.messages.pop().map(|message| message.after_record)
         };
         let confirm = || Body::Confirm { ballot: Ballot::default(), number: 1 };
-        assert_eq!(after(true, confirm()), Some(life), "it is lost if it comes late");
-        assert_eq!(after(true, accepted()), Some(promise), "a leader speaks before its entries are durable");
+        assert_eq!(after(true, confirm()), Some(life), "it would be of no use if it came late");
+        assert_eq!(after(true, accepted()), Some(promise), "a leader sends before its entries are durable");
         assert_eq!(after(false, Body::Behind { index: 0, asks: false }), Some(newest));
         assert_eq!(after(false, accepted()), Some(newest));
         assert_eq!(after(true, accepted()), Some(newest), "it does not overtake what was sent before");
     }
 
     #[test]
-    fn what_is_sent_unasked_is_sent_once_a_round() {
+    fn rate_limited_messages_are_sent_once_a_round() {
         let mut peers = Peers::new();
         for ms in [100, 179, 180] {
             peers.out().send_rate_limited(at_ms(ms), 2, accepted());

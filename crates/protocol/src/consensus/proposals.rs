@@ -1,4 +1,5 @@
-//! What was proposed here and has no end yet. A leader that is deposed leaves it behind: another one may still decide it.
+//! Proposals of this replica that are not settled: a leader that is deposed leaves them, and another one may still decide
+//! them.
 
 use super::counters::Counters;
 use super::entry::{Head, Proposer};
@@ -8,23 +9,23 @@ use crate::planted::Fault;
 use omnipaxos::ballot_leader_election::Ballot;
 use std::collections::VecDeque;
 
-/// Who waits for a command of a batch, and until when. Nobody does for what the leader orders itself.
+/// The request that waits for a command of a batch, and until when. `None` for what the leader orders itself.
 pub(super) type Asker = Option<(Ticket, u64)>;
 
 /// A batch that was appended here and is not known to be decided.
 #[derive(Debug)]
 pub(super) struct Proposal {
-    /// Which of this life's proposals.
+    /// Its number among this incarnation's proposals.
     pub(super) batch: u64,
-    /// Where in the log it stands. If anything else is decided there, it never will be: only its proposer ever puts it
-    /// in a log, once, and entries keep their places.
+    /// Its index in the log. If another entry is decided there, this one never will be: only its proposer ever puts it in a
+    /// log, once, and entries keep their indices.
     pub(super) index: usize,
     /// The ballot in which it was appended.
     pub(super) ballot: Ballot,
-    /// When, on this replica's clock: a lease begins with it.
+    /// When it was proposed, on this replica's clock: a lease begins then.
     pub(super) proposed_us: u64,
     pub(super) bytes: usize,
-    /// About how long its commands take that take long, in nanoseconds.
+    /// About how long its slow commands take, in nanoseconds.
     pub(super) work_ns: u64,
     pub(super) askers: Vec<Asker>,
 }
@@ -35,7 +36,7 @@ pub(super) struct Proposals {
     batches: VecDeque<Proposal>,
     bytes: usize,
     work_ns: u64,
-    /// The last batch proposed in this life.
+    /// The last batch proposed in this incarnation.
     last: u64,
     /// The last batch that holds a purge.
     purge: u64,
@@ -61,12 +62,12 @@ impl Proposals {
         Some(proposal)
     }
 
-    /// True when every batch has an end.
+    /// True when every batch is settled.
     pub(super) fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 
-    /// The last batch proposed in this life.
+    /// The last batch proposed in this incarnation.
     pub(super) fn last(&self) -> u64 {
         self.last
     }
@@ -79,12 +80,12 @@ impl Proposals {
         self.work_ns
     }
 
-    /// How many commands have no end yet.
+    /// How many commands are not settled.
     pub(super) fn commands(&self) -> usize {
         self.batches.iter().map(|batch| batch.askers.len()).sum()
     }
 
-    /// Every batch up to this one has an end.
+    /// Every batch up to this one is settled: known to be decided, or known never to be, or skipped.
     pub(super) fn settled(&self) -> u64 {
         self.batches.front().map_or(self.last, |proposal| proposal.batch - 1)
     }
@@ -99,10 +100,10 @@ impl Proposals {
         self.purge = self.last + 1;
     }
 
-    // Ends.
+    // Outcomes.
 
-    /// The proposal that is the entry decided at an index, if this life of this replica made it. Proposals of which
-    /// it is now certain that they never will be decided are told so.
+    /// Takes the proposal of the entry that is decided at an index, if this incarnation of this replica made it. Proposals
+    /// that are now certain never to be decided are refused.
     pub(super) fn take(
         &mut self,
         own: (NodeId, u64),
@@ -114,8 +115,8 @@ impl Proposals {
         let is_own = (node, life) == own;
         loop {
             let proposal = self.pop_if(|proposal| {
-                // A later proposal of this replica stands in a log that the earlier one is not in; or something else
-                // has taken its place.
+                // A later proposal of this replica stands in a log without the earlier one; or another entry has taken its
+                // index.
                 if is_own { proposal.batch <= batch } else { proposal.index <= index }
             })?;
             if is_own && proposal.batch == batch {
@@ -125,14 +126,14 @@ impl Proposals {
         }
     }
 
-    /// All stand where nothing of their configuration is ever decided.
+    /// Refuses all: they stand where nothing of their configuration is ever decided.
     pub(super) fn refuse_all(&mut self, effects: &mut Effects) {
         while let Some(proposal) = self.pop_if(|_| true) {
             refuse_lost(&proposal, effects);
         }
     }
 
-    /// A snapshot of the table has skipped what stands before an index: nobody here will ever know.
+    /// A snapshot of the table has skipped the entries before an index: the outcomes of proposals there stay unknown.
     pub(super) fn skip_before(
         &mut self,
         index: usize,
@@ -147,7 +148,7 @@ impl Proposals {
         }
     }
 
-    /// Ends the requests that have waited too long. Returns the places in the log of their proposals.
+    /// Ends the requests that have waited too long. Returns the indices of their proposals.
     pub(super) fn end_overdue(
         &mut self,
         now_us: u64,
@@ -176,7 +177,7 @@ impl Proposals {
         overdue
     }
 
-    /// Nothing is proposed twice, and each proposal has its place. O(proposals).
+    /// Nothing is proposed twice, and the sums are right. O(proposals).
     pub(super) fn check(&self) {
         let numbers = self.batches.iter().map(|proposal| proposal.batch);
         assert!(numbers.is_sorted_by(|one, other| one < other), "a proposal's number is given twice");
@@ -224,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn a_proposal_whose_place_is_taken_is_refused() {
+    fn a_proposal_is_refused_when_another_entry_takes_its_index() {
         let (mut proposals, mut effects) = (three(), Effects::default());
         // A later proposal of this replica is decided in a log without the first one.
         let taken = proposals.take(OWN, 5, entry(1, 2, &["a", "b"]).head(), &mut effects);
         assert_eq!(taken.map(|it| it.batch), Some(2));
         assert_eq!(ends(&effects), [(1, Result::Refused)]);
         assert!(proposals.take(OWN, 6, entry(2, 9, &[]).head(), &mut effects).is_none());
-        assert_eq!(ends(&effects).len(), 1, "the third one stands behind that");
+        assert_eq!(ends(&effects).len(), 1, "the third one stands after that");
         assert!(proposals.take(OWN, 7, entry(2, 10, &[]).head(), &mut effects).is_none());
         assert_eq!(ends(&effects), [(1, Result::Refused), (3, Result::Refused)]);
         assert_eq!((proposals.settled(), proposals.bytes(), proposals.work_ns()), (3, 0, 0));
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_number_in_another_life_is_not_its_own() {
+    fn the_same_number_in_another_incarnation_is_another_proposal() {
         let (mut proposals, mut effects) = (three(), Effects::default());
         assert!(proposals.take((1, 2), 4, entry(1, 3, &[]).head(), &mut effects).is_none());
         assert!(ends(&effects).is_empty() && proposals.settled() == 0);
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_purge_is_under_way_until_its_batch_has_its_end() {
+    fn a_purge_is_under_way_until_its_batch_is_settled() {
         let (mut proposals, mut effects) = (three(), Effects::default());
         proposals.purges();
         assert!(!proposals.may_purge());

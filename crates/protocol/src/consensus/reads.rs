@@ -1,5 +1,5 @@
-//! Reads that a leader was asked and has not answered: each until nobody else can lead, and until the batch that its client
-//! wrote before it has its end.
+//! Reads that wait at a leader: each until it is certain that no other replica leads, and until the batch that its client
+//! wrote before it is settled.
 
 use super::held::{Held, HeldRequest};
 use crate::contract::{Effects, Ticket};
@@ -13,9 +13,9 @@ const NOT_CONFIRMED: &str =
 pub(super) struct Read {
     pub(super) ticket: Ticket,
     pub(super) deadline_us: u64,
-    /// The batch that must have its end first.
+    /// The batch that must be settled first.
     pub(super) behind: u64,
-    /// How many commands of that batch stand before it, if it came while the batch was built.
+    /// How many commands of that batch precede it, if it came while the batch was built.
     pub(super) after: usize,
     /// The question to confirm the leader that must be answered first.
     pub(super) question: u64,
@@ -29,7 +29,7 @@ pub(super) struct Read {
 pub(super) struct Reads {
     reads: VecDeque<Read>,
     bytes: Vec<u8>,
-    /// How many bytes were there before the first that is kept.
+    /// How many bytes came before the first one that is kept.
     bytes_start: u64,
 }
 
@@ -99,7 +99,7 @@ impl Reads {
         });
     }
 
-    /// Takes the first reads that fit, to be asked again.
+    /// Takes the first reads that fit, to be handled again.
     fn keep(&mut self, fits: impl Fn(&Read) -> bool, kept: &mut VecDeque<Held>) {
         while let Some(read) = self.pop_if(&fits) {
             let request = HeldRequest::Command(self.command(&read).to_vec());
@@ -110,14 +110,14 @@ impl Reads {
     }
 }
 
-/// Where a read waits: those that wait for a batch of their own client do not hold up the others.
+/// Where a read waits: reads that wait for a batch of their own client do not delay the others.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Queue {
-    /// For nothing but the leader's certainty.
+    /// Only for the certainty that this replica leads.
     Free,
-    /// Behind a batch of its own client.
+    /// For a batch of its own client, too.
     BehindWrites,
-    /// Within the batch that is being built when it came: what its client writes behind it, in the same batch, it must not see.
+    /// Within the batch that was being built when it came: it must not see what its client writes after it in the same batch.
     WithinBatches,
 }
 
@@ -134,7 +134,7 @@ impl Readers {
         self.free.is_empty() && self.behind.is_empty() && self.within.is_empty()
     }
 
-    /// A read waits, behind a batch and so many of its commands, and for a question's answer.
+    /// A read waits. `place` is the batch and the number of its commands that it waits for, and the question.
     pub(super) fn push(
         &mut self,
         queue: Queue,
@@ -153,30 +153,30 @@ impl Readers {
         }
     }
 
-    /// The reads that need a lease or a question, where so many batches have their ends. Those within a batch do not, unless
-    /// it had another end than theirs.
+    /// The reads that need a lease or a question's answer, when all batches up to `settled` are. Those within a batch do not,
+    /// unless another entry was decided in its place.
     fn askers(&self, settled: u64) -> impl Iterator<Item = &Reads> {
         let is_orphaned = self.within.first().is_some_and(|read| read.behind <= settled);
         let within = is_orphaned.then_some(&self.within);
         [&self.free, &self.behind].into_iter().chain(within).filter(|reads| !reads.is_empty())
     }
 
-    /// Whether any need a lease or a question.
-    pub(super) fn ask(&self, settled: u64) -> bool {
+    /// Whether any read needs a lease or a question's answer.
+    pub(super) fn need_certainty(&self, settled: u64) -> bool {
         self.askers(settled).next().is_some()
     }
 
-    /// Whether any need a newer question than this one.
-    pub(super) fn ask_anew(&self, settled: u64, questions: u64) -> bool {
+    /// Whether any read needs a newer question than this one.
+    pub(super) fn need_new_question(&self, settled: u64, questions: u64) -> bool {
         self.askers(settled).any(|reads| reads.last_question() > questions)
     }
 
-    /// Takes those that stand behind so many commands of a batch, to be asked again.
+    /// Takes those that wait within a batch after a number of its commands, to be handled again.
     pub(super) fn keep_within(&mut self, place: (u64, usize), kept: &mut VecDeque<Held>) {
         self.within.keep(|read| (read.behind, read.after) == place, kept);
     }
 
-    /// Takes all, to be asked again.
+    /// Takes all, to be handled again.
     pub(super) fn keep(&mut self, kept: &mut VecDeque<Held>) {
         for reads in [&mut self.within, &mut self.behind, &mut self.free] {
             reads.keep(|_| true, kept);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_found_though_earlier_ones_are_forgotten() {
+    fn commands_are_found_after_earlier_ones_are_forgotten() {
         let mut reads = Reads::default();
         let long = "k".repeat(70_000);
         for sequence in 0..4 {
@@ -221,17 +221,19 @@ mod tests {
     }
 
     #[test]
-    fn reads_within_a_batch_ask_only_if_it_had_another_end() {
+    fn reads_within_a_batch_need_certainty_only_if_the_batch_was_lost() {
         let mut readers = Readers::default();
         push(&mut readers, Queue::WithinBatches, 1, (4, 1, 8));
-        assert!(!readers.ask(3));
-        assert!(readers.ask(4) && readers.ask_anew(4, 7) && !readers.ask_anew(4, 8));
+        assert!(!readers.need_certainty(3));
+        assert!(
+            readers.need_certainty(4) && readers.need_new_question(4, 7) && !readers.need_new_question(4, 8)
+        );
         push(&mut readers, Queue::Free, 2, (0, 0, 9));
-        assert!(readers.ask(3) && readers.ask_anew(3, 8));
+        assert!(readers.need_certainty(3) && readers.need_new_question(3, 8));
     }
 
     #[test]
-    fn they_are_asked_again_in_their_places() {
+    fn reads_are_kept_in_the_order_of_their_places() {
         let (mut readers, mut kept) = (Readers::default(), VecDeque::new());
         push(&mut readers, Queue::Free, 1, (0, 0, 1));
         push(&mut readers, Queue::BehindWrites, 2, (3, 0, 1));

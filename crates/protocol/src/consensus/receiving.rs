@@ -1,8 +1,8 @@
-//! Messages: what reaches the crate, and when.
+//! Messages: which of them reach the crate, and when.
 //!
-//! The crate trusts its peers: an index beyond its log, a ballot of somebody else's or an answer from a stranger makes
-//! it panic, or worse. What no correct peer can have sent is refused here; what a correct peer sends that the crate
-//! cannot bear is answered otherwise: see the list in the parent module.
+//! The crate trusts its peers: an index beyond its log, another node's ballot or an answer from a node that is no voter
+//! makes it panic, or worse. Messages that no correct peer can have sent are rejected here; messages of correct peers that
+//! the crate cannot handle are answered in another way: see the list in the parent module.
 
 use super::Replica;
 use super::entry::Entry;
@@ -25,7 +25,7 @@ impl Replica {
             return;
         }
         if configuration > self.members.group().id {
-            self.apply(effects); // The stop-sign may have come just before.
+            self.apply(effects); // The stop-sign may have arrived just before.
         }
         if !self.is_taken(now, from, &message, effects) {
             return;
@@ -45,7 +45,7 @@ impl Replica {
                 self.position(from, ballot, (end as usize, decided as usize), effects);
             }
             Body::Confirm { ballot, number } => {
-                // Who promised a newer ballot stays silent.
+                // A replica that has promised a newer ballot does not answer.
                 let promise = self.log.borrow().promise();
                 if promise == ballot {
                     outbox!(self, effects).send(from, Body::Confirmed { ballot, number });
@@ -90,7 +90,7 @@ impl Replica {
         self.look_at_leadership(effects);
     }
 
-    /// Whether a message is taken: it comes neither late nor twice, and of whom it says.
+    /// Whether a message is accepted: it is neither late nor repeated, and its sender is the expected one.
     fn is_taken(&mut self, now: Now, from: NodeId, message: &Message<'_>, effects: &mut Effects) -> bool {
         let group = self.members.group();
         let member = group.since(from).map(|since| Member { node: from, since });
@@ -130,7 +130,7 @@ impl Replica {
         false
     }
 
-    /// Looks at the configuration of a message that means something in its own one only.
+    /// Checks the configuration of a message that has a meaning only in its own one.
     fn is_of_this_configuration(
         &mut self,
         now: Now,
@@ -141,9 +141,9 @@ impl Replica {
         if configuration < self.members.group().id {
             self.members.send_members(now, from, &mut outbox!(self, effects));
         }
-        // It is sent to members only.
+        // Such a message is sent to members only.
         self.note_newer(now, from, configuration, None, effects);
-        // The crate cannot bear what strangers say.
+        // The crate cannot handle messages from nodes that are no members.
         let group = self.members.group();
         configuration == group.id && self.agreement.takes_part() && group.contains(from)
     }
@@ -189,7 +189,7 @@ impl Replica {
         if leads_as.is_some_and(|ballot| ballot.pid != u64::from(from)) {
             return reject("it leads in a ballot that is not its own", effects);
         }
-        // The crate would compare it with this one's.
+        // The crate would compare the ballot with those of this configuration.
         if leads_as.is_some_and(|ballot| ballot.config_id != self.members.group().id) {
             return reject("it leads in a ballot of another configuration", effects);
         }
@@ -208,7 +208,7 @@ impl Replica {
                 }
                 if lacks_for(prepare, &log).is_some_and(must_transfer) {
                     drop(log);
-                    // The answer would have to hold what is cut off here.
+                    // The answer would have to contain entries that are cut off here.
                     let why = "it is about to lead and lacks what is cut off here";
                     return self.begin_transfer(now, from, why, effects);
                 }
@@ -217,7 +217,7 @@ impl Replica {
                 if answer.n != promise || promise.pid != u64::from(self.settings.id) {
                     return;
                 }
-                // Once it leads, the crate does not look at the entries of an answer that comes late.
+                // Once this replica leads, the crate ignores the entries of a late answer.
                 let is_counted = !self.agreement.is_accepting();
                 if let Err(why) = check_promise(answer, is_counted, (decided, end)) {
                     return reject(why, effects);
@@ -268,9 +268,9 @@ impl Replica {
         }
     }
 
-    /// A peer has promised a higher ballot than this leader's. When whoever had that ballot is gone and the heartbeats
-    /// of a majority are content with this leader, they leave it at that, and the peer without a leader: so the leader
-    /// raises its ballot by itself.
+    /// A peer has promised a higher ballot than this leader's. If the owner of that ballot is lost and a majority's heartbeats
+    /// are content with this leader, no election follows, and the peer stays without a leader: so the leader raises its
+    /// ballot by itself.
     fn note_refusal(&mut self, from: NodeId, ballot: Ballot, effects: &mut Effects) {
         let Some(own) = self.agreement.leads_in() else { return };
         if self.links.refuses(from, own, ballot) {
@@ -279,8 +279,8 @@ impl Replica {
         }
     }
 
-    /// The leader tells how far it has come. What it sent before has arrived or never will, so whoever has come less
-    /// far starts over with it. The answer repeats an acknowledgement that may be lost.
+    /// The leader has sent its position. What it sent before has arrived or never will, so a replica that has less starts over
+    /// with it. The answer repeats an acknowledgement that may be lost.
     fn position(
         &mut self,
         from: NodeId,
@@ -304,7 +304,7 @@ impl Replica {
             return;
         }
         if promise == ballot && !self.agreement.is_accepting() {
-            // It has asked already, and will ask again.
+            // This replica has sent a promise or a request to prepare already, and the crate will send it again.
         } else if promise < ballot || !has_all {
             self.counters.resyncs += 1;
             self.agreement.start_over_with(from);
@@ -315,7 +315,7 @@ impl Replica {
     }
 }
 
-/// From which index on a candidate will need this replica's log, if it has more than the candidate.
+/// From which index on a candidate will need this replica's log, if this replica has more than the candidate.
 fn lacks_for(prepare: &Prepare, log: &Log) -> Option<usize> {
     if log.accepted_round() > prepare.n_accepted {
         Some(prepare.decided_idx)
@@ -326,9 +326,9 @@ fn lacks_for(prepare: &Prepare, log: &Log) -> Option<usize> {
     }
 }
 
-/// From which index on a follower may be sent this leader's log: from where it has come in this ballot already,
-/// else from what it knows to be decided. While promises are counted nobody knows yet whose log will be taken over,
-/// and so which followers could be spared more.
+/// From which index on this leader will send its log to a follower: from the follower's end if it has accepted entries in
+/// this ballot, otherwise from what it knows to be decided. While promises are counted it is not known yet whose log will
+/// be taken over, and so which followers would need less.
 fn continues_from(promise: &Promise<Entry>, log: &Log) -> usize {
     match promise.n_accepted == promise.n {
         true => promise.accepted_idx.min(log.end()),
@@ -336,7 +336,7 @@ fn continues_from(promise: &Promise<Entry>, log: &Log) -> usize {
     }
 }
 
-/// Looks whether a promise is one that a peer can have given to this replica's log.
+/// Checks that a peer can have given this promise to a replica with this log.
 fn check_promise(
     promise: &Promise<Entry>,
     is_counted: bool,

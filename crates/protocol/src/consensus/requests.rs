@@ -1,4 +1,4 @@
-//! What clients ask: answered here, proposed, held back for a while, or sent on to the leader.
+//! Clients' requests: answered here, proposed, held for a while, or redirected to the leader.
 
 use super::Replica;
 use super::group::StopSign;
@@ -16,7 +16,7 @@ impl Replica {
     pub(super) fn standing(&self, now: Now) -> Standing {
         let is_live = |peer: &NodeId| self.rounds.is_peer_live(now, *peer, &self.links, &self.settings);
         if let Some(leadership) = self.agreement.leadership() {
-            // Nothing stands behind a stop-sign.
+            // Nothing may follow a stop-sign.
             if self.log.borrow().is_ending(self.members.group().id) {
                 return Standing::MayNotAppend;
             }
@@ -43,7 +43,7 @@ impl Replica {
             && let Request::Command(command) = request
             && !command.is_write()
         {
-            // Any replica, if the keyspace allows it, unless it would show less than the client has seen.
+            // Any replica answers, if the keyspace allows it and the answer does not show less than the client has seen.
             let stale = self.settings.options.reads_any
                 && !asked.follows
                 && self.applied.offset() >= asked.seen
@@ -68,12 +68,13 @@ impl Replica {
             _ if asked.fenced && !self.agreement.leads() => effects.redirect(asked.ticket, NOBODY),
             _ if !self.held.is_empty() => self.held.hold(asked, *request, effects),
             Standing::Leads => self.serve(now, asked, request, effects),
-            // What its client asked before, and what is proposed here, may still happen: another node must not overtake it.
+            // Earlier requests of this client, and proposals of this replica, may still take effect: another node must not
+            // overtake them.
             Standing::Follows(_) if asked.follows && !self.everything_is_settled() => {
                 self.held.hold(asked, *request, effects);
             }
             Standing::Follows(leader) => effects.redirect(asked.ticket, leader),
-            // A read there may not need an append.
+            // A read may not need an append.
             Standing::MayNotAppend if self.agreement.leads() && request.write().is_none() => {
                 self.serve(now, asked, request, effects);
             }
@@ -81,7 +82,7 @@ impl Replica {
         }
     }
 
-    /// True when a read may be answered at this moment by what is applied here.
+    /// True when a read may be answered at this moment from what is applied here.
     pub(super) fn may_answer(&self, now: Now) -> bool {
         let (applied, is_alone) = (self.applied.index(), self.links.is_alone());
         self.agreement
@@ -89,7 +90,7 @@ impl Replica {
             .is_some_and(|leadership| leadership.may_answer(now, applied, is_alone, &self.settings))
     }
 
-    /// Nothing that was asked here before is without its end.
+    /// Whether every earlier request here has its outcome.
     fn everything_is_settled(&self) -> bool {
         self.proposals.is_empty() && self.agreement.leadership().is_none_or(Leadership::has_gathered_nothing)
     }
@@ -145,7 +146,7 @@ impl Replica {
 
     // Requests that wait for a leader.
 
-    /// Takes up what was held, in order, when somebody leads.
+    /// Takes up the held requests, in order, once there is a leader.
     pub(super) fn release_held(&mut self, now: Now, effects: &mut Effects) {
         if self.held.is_empty() {
             return;
@@ -153,14 +154,14 @@ impl Replica {
         let leader = match self.standing(now) {
             Standing::Leads if self.settings.options.is_bounded => Some(self.settings.id),
             Standing::Leads => None,
-            // See `request`: soon the next leader's entries say what has become of what is proposed here.
+            // See `request`: the next leader's entries will soon show what has become of the proposals of this replica.
             Standing::Follows(leader) if self.everything_is_settled() => Some(leader),
             _ => return,
         };
         for Held { ticket, deadline_us, fenced, request } in self.held.take() {
             let asked = Asked { ticket, follows: true, seen: Version::MAX, deadline_us, fenced };
             match request {
-                // A leadership that is the only one to order it is named by the node, which does not ask again.
+                // A fenced command may be ordered by one leadership only, which its node has named; that node does not retry.
                 HeldRequest::Command(bytes) if let Some(leader) = leader.filter(|_| !fenced) => {
                     effects.hand_on(ticket, leader, deadline_us, &bytes);
                 }
@@ -176,7 +177,7 @@ impl Replica {
         }
     }
 
-    /// Ends what has waited too long.
+    /// Ends the requests that have waited too long.
     pub(super) fn end_overdue(&mut self, now_us: u64, effects: &mut Effects) {
         let overdue = self.proposals.end_overdue(now_us, &self.settings, &mut self.counters, effects);
         if let Some(leadership) = self.agreement.leadership_mut() {
@@ -190,7 +191,7 @@ impl Replica {
         self.held.end_overdue(now_us, effects);
     }
 
-    /// The replica is taken away: everything that was asked of it ends.
+    /// The replica is removed from its node: all its requests end.
     pub(super) fn end_requests(&mut self, effects: &mut Effects) {
         let ended = self.agreement.leadership_mut().map(|ended| ended.take_requests(&self.proposals));
         self.held.keep(ended, effects);
@@ -199,7 +200,7 @@ impl Replica {
         assert!(self.held.is_empty() && !has_requests, "no request is left without an outcome");
     }
 
-    /// Ends the `WAIT`s for whose writes enough replicas are counted, or that have waited long enough.
+    /// Ends the `WAIT`s whose writes enough replicas hold, or that have waited long enough.
     pub(super) fn end_waits(&mut self, now: Now, effects: &mut Effects) {
         let Some(leadership) = self.agreement.leadership_mut() else { return };
         let (log, ballot, applied) = (self.log.borrow(), leadership.ballot(), self.applied.offset());
@@ -214,7 +215,7 @@ impl Replica {
         let may_append = self.standing(now) == Standing::Leads;
         let Some(leadership) = self.agreement.leadership_mut() else { return };
         if !may_append {
-            // What was gathered waits until it may, or until its clients have waited long enough.
+            // What was gathered waits until this leader may append, or until its clients have waited long enough.
             return self.held.put_first(leadership.take_gathered(&self.proposals));
         }
         leadership.note_durable(now, &self.log.borrow(), &self.settings);

@@ -1,5 +1,5 @@
-//! What happens to a replica as a whole: a turn, a round, a decided entry, another configuration, a snapshot that is installed,
-//! a restart. Each component does its part.
+//! What involves a replica as a whole: a turn, a round, a decided entry, another configuration, the installation of a
+//! snapshot, a restart. Each component does its part.
 
 use super::Replica;
 use super::applied::Audience;
@@ -24,7 +24,7 @@ use omnipaxos::ballot_leader_election::Ballot;
 use omnipaxos::storage::Storage;
 use std::rc::Rc;
 
-/// How many keys of those that were removed all at once are dropped per tick: some milliseconds of work.
+/// How many keys are freed per tick after all were removed at once: some milliseconds of work.
 const TIDIED_KEYS: usize = 10_000;
 
 impl Replica {
@@ -76,7 +76,7 @@ impl Replica {
         }
     }
 
-    /// Looks whether something that has just happened made this replica a leader, or one no more.
+    /// Checks whether this replica has just become the leader, or ceased to be it.
     pub(super) fn look_at_leadership(&mut self, effects: &mut Effects) {
         let Some(mut change) = self.agreement.look(&self.settings, self.members.group(), &self.log, effects)
         else {
@@ -89,16 +89,16 @@ impl Replica {
         }
     }
 
-    /// This replica takes part no more: what was asked of it waits for the next leader.
+    /// This replica takes part no longer: its requests wait for the next leader.
     fn stand_outside(&mut self, effects: &mut Effects) {
         let mut ended = self.agreement.stand_outside();
         let of_ended = ended.as_deref_mut().map(|ended| ended.take_requests(&self.proposals));
         self.held.keep(of_ended, effects);
     }
 
-    // Rest.
+    // Quiescence.
 
-    /// Whether the rounds behind the one that ends would be the same.
+    /// Whether the rounds after the one that ends would be the same.
     fn is_calm(&self) -> bool {
         let log = self.log.borrow();
         self.rounds.is_calm(&self.applied, &log, &self.links, &self.agreement, &self.settings)
@@ -106,17 +106,17 @@ impl Replica {
             && self.has_nothing_under_way()
     }
 
-    /// Whether nothing waits, and nothing ends by itself. What ends at some time the leader has to end.
+    /// Whether no request waits, and nothing in the table has a deadline, which the leader would have to act on.
     pub(super) fn has_nothing_under_way(&self) -> bool {
         let has_nothing = |leadership: &Leadership| {
             leadership.has_no_requests() && !leadership.renews_lease(self.links.is_alone(), &self.settings)
         };
-        let nobody_waits = self.held.is_empty()
+        let no_request_waits = self.held.is_empty()
             && self.proposals.is_empty()
             && self.agreement.leadership().is_none_or(has_nothing);
         let nothing_is_transferred = self.transfers.is_empty() && self.incoming.is_empty();
         self.members.is_settled()
-            && nobody_waits
+            && no_request_waits
             && nothing_is_transferred
             && rest::is_still(self.applied.table())
     }
@@ -127,8 +127,8 @@ impl Replica {
         Notifier { node: self.settings.id, is_leader: self.agreement.leads() }
     }
 
-    /// Applies the decided entries that are not applied yet, and answers whoever waits for them. Those of many scripts may take
-    /// longer than others wait for a sign of life, so each turn applies some.
+    /// Applies the decided entries that are not applied yet, and answers the requests that wait for them. Entries with many
+    /// scripts may take longer than the peers' silence limit, so each turn applies some.
     pub(super) fn apply(&mut self, effects: &mut Effects) {
         let before = self.applied.index();
         let configuration = self.members.group().id;
@@ -175,8 +175,8 @@ impl Replica {
         }
     }
 
-    /// Cuts off the oldest part of a log that has grown too large, but nothing that is not applied. A small part at a time,
-    /// so that new entries are made where old ones were, and the process does not breathe in and out.
+    /// Cuts off the oldest part of a log that has grown too large, but nothing that is not applied. It cuts a small part at a
+    /// time, so that new entries reuse the memory of old ones, and the size of the process stays even.
     fn cut_log(&mut self) {
         let bytes_max = self.settings.options.log_bytes;
         if self.log.borrow().bytes() <= bytes_max {
@@ -191,7 +191,7 @@ impl Replica {
 
     // Configurations.
 
-    /// The control group tells who is to make up the group.
+    /// The control group names the members of the group.
     pub(super) fn configure(&mut self, now: Now, configuration: &Configuration, effects: &mut Effects) {
         let mut members = configuration.members.clone();
         members.sort_unstable();
@@ -218,7 +218,7 @@ impl Replica {
         self.look_at_leadership(effects);
     }
 
-    /// A configuration holds from here on.
+    /// Puts a configuration into force.
     fn enter(&mut self, group: Group) {
         self.log.borrow_mut().begin_configuration(group.begins as usize);
         self.applied.enter(&group);
@@ -230,7 +230,7 @@ impl Replica {
         self.log.borrow_mut().record(vec![Change::Group(self.members.group().clone())]);
     }
 
-    /// Meets the voters of the configuration that holds, as one of them if it is one.
+    /// Takes up the voters of the current configuration, and votes among them if this replica has a vote.
     fn begin_voting(&mut self) {
         self.members.meet(&mut self.links);
         if self.members.has_vote() {
@@ -239,16 +239,16 @@ impl Replica {
         }
     }
 
-    /// The entry that was applied just now ends the configuration: the next one begins.
+    /// The entry that was just applied ends the configuration: the next one begins.
     fn follow_stop_sign(&mut self, stop_sign: &StopSign, effects: &mut Effects) {
         let end = self.applied.index();
         let is_decided = end <= self.log.borrow().decided();
-        let is_looked_at = self.settings.options.planted.has_invariants();
-        assert!(is_decided || !is_looked_at, "a configuration begins before its stop-sign is decided");
+        let is_checked = self.settings.options.planted.has_invariants();
+        assert!(is_decided || !is_checked, "a configuration begins before its stop-sign is decided");
         self.proposals.refuse_all(effects);
         let ended = self.agreement.leadership_mut().map(|ended| ended.take_requests(&self.proposals));
         self.held.keep(ended, effects);
-        // The others are to hear that it is decided.
+        // The others must learn that the stop-sign is decided.
         let is_position_due = self.rounds.is_position_due();
         self.agreement.send_messages(is_position_due, &mut outbox!(self, effects));
         self.agreement.end_configuration(end);
@@ -258,14 +258,14 @@ impl Replica {
         let role = if group.contains(self.settings.id) { "voter" } else { "outsider" };
         effects.trace.push(Trace::Role { role, epoch: u64::from(group.id), offset });
         if !self.links.is_started() {
-            return; // The records of former lives end here.
+            return; // The records of earlier incarnations are being replayed.
         }
         self.begin_voting();
         self.agreement.go_on_leading();
         self.look_at_leadership(effects);
     }
 
-    /// It turns out that the storage of this replica is not what it was.
+    /// The storage of this replica was found to be lost or rolled back: it loses its vote.
     pub(super) fn exclude(&mut self, why: &'static str, effects: &mut Effects) {
         let Some(change) = self.members.exclude() else { return };
         self.log.borrow_mut().record(vec![change]);
@@ -273,7 +273,7 @@ impl Replica {
         self.stand_outside(effects);
     }
 
-    /// Asks the others for what this replica lacks, if it does.
+    /// Requests what this replica lacks from the others, if it lacks anything.
     fn ask_for_help(&mut self, now: Now, effects: &mut Effects) {
         if !self.members.needs_help(&self.links) {
             return;
@@ -285,7 +285,7 @@ impl Replica {
         self.members.ask_for_help(applied, is_helped, &mut outbox!(self, effects));
     }
 
-    /// A peer tells how far it has come in its configuration, and may ask for what it lacks.
+    /// A peer reports its position in its configuration, and may request what it lacks.
     pub(super) fn help(
         &mut self,
         now: Now,
@@ -320,20 +320,22 @@ impl Replica {
         self.transfers.begin(now, (to, why), state, counters, &mut outbox!(self, effects));
     }
 
-    /// A peer tells what is decided behind what is applied here.
+    /// A peer has sent decided entries that follow those that are applied here.
     pub(super) fn learn(
         &mut self,
         from: NodeId,
         configuration: u32,
-        told: (usize, Vec<Entry>),
+        decided: (usize, Vec<Entry>),
         effects: &mut Effects,
     ) {
         let applied = self.applied.index();
         let mut out = outbox!(self, effects);
-        let Some(entries) = self.members.useful(from, configuration, told, applied, &mut out) else { return };
-        // It was deposed, or the stop-sign would have been decided here. The crate does not know of these entries and would
-        // put others behind them: a voter, whose configuration they end, takes part in it no more. The next one begins when
-        // the stop-sign is applied, which may take some turns.
+        let Some(entries) = self.members.useful(from, configuration, decided, applied, &mut out) else {
+            return;
+        };
+        // If this replica led, it was deposed, or the stop-sign would have been decided here. The crate does not know of
+        // these entries and would append others after them: a voter, whose configuration they end, takes part in it no
+        // longer. The next one begins when the stop-sign is applied, which may take some turns.
         self.stand_outside(effects);
         self.log.borrow_mut().learn(applied, entries);
         self.apply(effects);
@@ -341,7 +343,7 @@ impl Replica {
 
     // Snapshot transfers.
 
-    /// A snapshot begins to come.
+    /// A snapshot begins to arrive.
     pub(super) fn transfer_begins(
         &mut self,
         now: Now,
@@ -362,7 +364,7 @@ impl Replica {
         moment.index as usize > self.applied.index() || moment.group.id > self.members.group().id
     }
 
-    /// A snapshot ends: it is installed if all of it is here, and of use.
+    /// A snapshot ends: it is installed if it is complete and of use.
     pub(super) fn transfer_ends(
         &mut self,
         now: Now,
@@ -382,15 +384,15 @@ impl Replica {
         self.incoming.answer(from, transfer, &mut outbox!(self, effects));
     }
 
-    /// Swaps the snapshot in whole, and lets the crate begin anew with the log that is left behind it.
+    /// Puts the whole snapshot in place, and restarts the crate with the log that follows it.
     ///
-    /// The log behind the snapshot is the longer one, by ballot and then by length: the sender's, or what was here. So this
-    /// replica never looks as if it had accepted less than it is known to have decided, nor loses what it has accepted;
-    /// and it may look as if it had accepted what the sender has, for whatever was chosen is in either or in the one
-    /// that is longer. See the proof in the parent module.
+    /// The log after the snapshot is the greater one, by ballot and then by length: the sender's, or this replica's own. So this
+    /// replica never seems to have accepted less than it is known to have decided, nor loses what it has accepted. It may seem
+    /// to have accepted what the sender has, because whatever was chosen is in either or in the greater one. See the proof in
+    /// the parent module.
     ///
-    /// A snapshot of a newer configuration replaces all that was accepted in an older one, which has ended. Whoever gets
-    /// one without a vote in its configuration keeps what is decided, and nothing behind it.
+    /// A snapshot of a newer configuration replaces all that was accepted in an older one, which has ended. A replica without a
+    /// vote in the snapshot's configuration keeps what is decided, and nothing after it.
     fn install(
         &mut self,
         received: Received,
@@ -408,8 +410,8 @@ impl Replica {
         }
         let had_nothing = configuration == 0;
         let is_newer = moment.group.id > configuration;
-        let gave_void = is_newer && self.agreement.takes_part();
-        // They show the table that is thrown away, as does a checkpoint.
+        let proposals_are_void = is_newer && self.agreement.takes_part();
+        // They show the table that is being replaced, as does a checkpoint.
         self.transfers.abandon_all(self.applied.table_mut(), effects);
         self.checkpoint = None;
         let before = self.log.borrow().accepted();
@@ -429,7 +431,7 @@ impl Replica {
         );
         let index = self.applied.index();
         self.proposals.skip_before(index, &self.settings, &mut self.counters, effects);
-        if gave_void {
+        if proposals_are_void {
             self.proposals.refuse_all(effects);
         }
         self.counters.transfers_installed += 1;
@@ -440,7 +442,7 @@ impl Replica {
         self.begin_voting();
     }
 
-    /// The table and the log's beginning are those of a snapshot from now on.
+    /// Replaces the table and the log's beginning by those of a snapshot.
     fn put_in_place(&mut self, table: Table, moment: &Moment) {
         self.applied.put_in_place(table, moment);
         let is_newer = moment.group.id > self.members.group().id;
@@ -481,8 +483,8 @@ impl Replica {
         Ok(())
     }
 
-    /// Applies what is replayed and cuts it off as it grows, so that a start needs no more memory than the life before it. Only
-    /// up to the end of the configuration: how the next one began is a record of its own.
+    /// Applies replayed entries and cuts them off as the log grows, so that a start needs no more memory than the incarnation
+    /// before it. Only up to the end of the configuration: the beginning of the next one is a record of its own.
     fn cut_replayed(&mut self) {
         let bytes_max = self.settings.options.log_bytes;
         if self.log.borrow().bytes() <= bytes_max {
@@ -500,23 +502,23 @@ impl Replica {
         let _ = Handle(Rc::clone(&self.log)).set_compacted_idx(index);
     }
 
-    /// Makes of the records what they say, and begins a new life.
+    /// The records have been replayed: begins a new incarnation.
     fn begin_life(&mut self) {
-        self.incoming.give_up(self.applied.table_mut()); // The rest of it was lost.
+        self.incoming.give_up(self.applied.table_mut()); // The rest of a transfer under way was lost.
         let life = self.links.begin_life();
         self.transfers.begin_life(life);
         self.log.borrow_mut().replayed();
         let record = self.log.borrow_mut().record(vec![own_life(&self.links)]);
-        // Nobody waits for what earlier lives proposed.
+        // No request waits for what earlier incarnations proposed.
         self.apply(&mut Effects::default());
         self.links.note_life_record(record);
     }
 
-    /// Begins a checkpoint of what is applied. False while the state is about to be replaced, and in the middle of a
-    /// turn: what is in the log and not in a record yet would be there twice.
+    /// Begins a checkpoint of what is applied. False while the state is about to be replaced, and in the middle of a turn:
+    /// changes that the node has not taken yet would be both in the checkpoint and in a later record.
     pub(super) fn start_checkpoint(&mut self) -> bool {
         let is_in_a_turn = self.log.borrow().has_pending_records();
-        // One that stands still may do so for days, and was not started.
+        // A replica whose replay is stopped before a record may stay so for days, and was not started.
         let is_whole = (self.links.is_started() || self.applied.stands_still()) && self.incoming.is_empty();
         if is_in_a_turn || self.members.group().id == 0 || !is_whole {
             return false;
