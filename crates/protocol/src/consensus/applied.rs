@@ -1,4 +1,4 @@
-//! Applying: what is decided takes effect, in order, once.
+//! Applying: decided entries take effect, in order, once.
 
 use super::entry::Entry;
 use super::group::Group;
@@ -20,39 +20,39 @@ use kv::{
     ValueId, Version,
 };
 
-/// The keys and values, how many entries have made them, and the fragments that they refer to.
+/// The table, the number of entries that it holds, and the fragments that its values refer to.
 #[derive(Debug)]
 pub(super) struct Applied {
-    /// Exactly what the first `index` entries made.
+    /// Exactly the result of the first `index` entries.
     table: Table,
     index: usize,
-    /// How many commands these held.
+    /// The number of commands in these entries.
     offset: Version,
-    /// The time of the newest of them.
+    /// The time of the newest of these entries.
     time: UnixMs,
-    /// What runs scripts.
+    /// Runs scripts.
     interpreter: &'static dyn Interpreter,
-    /// This record is not applied, nor any behind it.
+    /// Neither this record nor any later one is applied.
     stands_before: Option<Version>,
-    /// Decided entries wait for the next turn: those of this one took long.
+    /// Decided entries wait for the next turn, because those of this one took long.
     owes: bool,
     fragments: FragmentStore,
 }
 
-/// Who hears of what an entry does, besides the table.
+/// The requests, besides the table, that an entry concerns.
 pub(super) struct Audience<'a> {
     pub(super) planted: Planted,
-    /// Who waits for its commands here.
+    /// This replica's proposal of it, with the requests that wait for its commands.
     pub(super) proposal: Option<&'a Proposal>,
     /// The reads that came while it was built.
     pub(super) within: Option<&'a mut Reads>,
-    /// The epoch that those are answered in.
+    /// The epoch in which those reads are answered.
     pub(super) epoch: u64,
     pub(super) notifier: Notifier,
 }
 
 impl Audience<'_> {
-    /// Nobody: the entry was ordered in an earlier life.
+    /// No requests: the entry was ordered in an earlier incarnation.
     pub(super) fn none(settings: &Settings) -> Audience<'static> {
         let notifier = Notifier { node: settings.id, is_leader: false };
         Audience { planted: settings.options.planted, proposal: None, within: None, epoch: 0, notifier }
@@ -60,7 +60,7 @@ impl Audience<'_> {
 }
 
 impl Applied {
-    /// No entries.
+    /// Without entries.
     pub(super) fn new(seed: u64, options: Options) -> Applied {
         Applied {
             table: new_table(seed, options),
@@ -80,18 +80,18 @@ impl Applied {
         self.index
     }
 
-    /// How many commands these held.
+    /// The number of commands in the entries that are applied.
     #[inline]
     pub(super) fn offset(&self) -> Version {
         self.offset
     }
 
-    /// True when this is a state that the group was in, and not the emptiness before.
+    /// True when this is a state of the group, and not the empty table before it has any.
     pub(super) fn is_filled(&self) -> bool {
         self.index > 0
     }
 
-    /// The time of what is carried out, or read, at this moment.
+    /// The time of a command or read that is executed now.
     #[inline]
     pub(super) fn time_at(&self, now: Now) -> UnixMs {
         now.unix_ms_behind(self.time)
@@ -107,7 +107,7 @@ impl Applied {
         &self.table
     }
 
-    /// The table, for what is not an entry: snapshots, watching, cleaning, values on the disk.
+    /// The table, for everything but entries: snapshots, watching, cleaning, values on the disk.
     pub(super) fn table_mut(&mut self) -> &mut Table {
         &mut self.table
     }
@@ -117,15 +117,15 @@ impl Applied {
         self.table.set_interpreter(interpreter);
     }
 
-    /// A configuration holds from here on. While records are replayed, entries of the one before may not be applied yet: its
-    /// stop-sign will tell.
+    /// A configuration comes into force. During replay, entries of the previous one may not be applied yet: then its stop-sign
+    /// sets the table's membership later.
     pub(super) fn enter(&mut self, group: &Group) {
         if self.index as u64 >= group.begins {
             self.table.set_membership(group.id);
         }
     }
 
-    /// Applies what stands before this record, and stops there.
+    /// Makes it stop before this record.
     pub(super) fn stand_before(&mut self, record: Option<Version>) {
         self.stands_before = record;
     }
@@ -137,12 +137,12 @@ impl Applied {
 
     // Entries.
 
-    /// How much time scripts may have taken in all when enough is applied for one turn, in nanoseconds.
+    /// The total time of scripts, in nanoseconds, at which enough is applied for one turn.
     pub(super) fn enough_ns(&self, settings: &Settings) -> u64 {
         self.table.scripts_ns() + settings.timing.applying_ns
     }
 
-    /// The next of so many decided entries, unless scripts have taken long enough or a record is stopped before.
+    /// The next of the `decided` entries, unless scripts have taken long enough, or it holds the record to stop before.
     pub(super) fn next(&mut self, log: &Log, decided: usize, enough_ns: u64) -> Option<Entry> {
         let is_due = self.index < decided;
         self.owes = is_due && self.table.scripts_ns() >= enough_ns;
@@ -155,17 +155,17 @@ impl Applied {
         (!stands_before).then_some(entry)
     }
 
-    /// Carries out the next entry. Returns what has become of locks.
+    /// Carries out the next entry. Returns the lock events.
     pub(super) fn carry_out(
         &mut self,
         entry: &Entry,
         audience: Audience<'_>,
         effects: &mut Effects,
     ) -> Option<Vec<LockEvent>> {
-        // Entries of different leaders may be out of the order of their times.
+        // The times of entries of different leaders may be out of order.
         self.time = not_before(entry.head().time, self.time);
         if let Some(stop_sign) = entry.stop_sign() {
-            // Whichever configuration this replica is in by now: what stands behind it is of that one.
+            // Whatever configuration this replica is in by now: what follows in the log belongs to this one.
             self.table.set_membership(stop_sign.id);
         }
         let Audience { planted, proposal, within, epoch, notifier } = audience;
@@ -197,8 +197,8 @@ impl Applied {
         self.table.take_lock_events()
     }
 
-    /// Applies a command that nobody here waits for: its asker was told that the outcome is not known, or asked another
-    /// replica. A lock that was asked for and granted at once is told its coordinator all the same.
+    /// Applies a command that no request here waits for: the request ended with an unknown outcome, or was made to another
+    /// replica. If the command requests a lock and gets it at once, the coordinator is still notified.
     fn apply_unasked(&mut self, command: &Command<'_>, notifier: Notifier, effects: &mut Effects) {
         let mut inner = None;
         let unrouted = command.unrouted(&mut inner);
@@ -218,13 +218,13 @@ impl Applied {
         }
     }
 
-    /// Answers the reads that stand behind so many commands of a batch, which is just being applied so far.
+    /// Answers the reads that wait in a batch after the commands that have just been applied.
     ///
-    /// They are as good as entries of the log: the batch was proposed after they came, so its place is later than that of
+    /// They are as good as entries of the log: the batch was proposed after they came, so its index is higher than that of
     /// everything that was acknowledged by then; and it is decided. No lease is needed.
     fn answer_within(&mut self, reads: &mut Reads, place: (u64, usize), epoch: u64, effects: &mut Effects) {
         while let Some(read) = reads.pop_if(|read| (read.behind, read.after) == place) {
-            // Later it would show what stands behind it in the batch.
+            // Later it would show the effects of commands that follow it in the batch.
             if effects.replies.is_over_full() {
                 effects.refuse(read.ticket, TOO_MUCH_AT_ONCE);
             } else if let Ok(command) = Command::decode(&mut Reader::new(reads.command(&read))) {
@@ -237,7 +237,7 @@ impl Applied {
         reads.forget();
     }
 
-    /// Answers a read by what is applied.
+    /// Answers a read from what is applied.
     #[inline]
     pub(super) fn read(
         &mut self,
@@ -252,7 +252,7 @@ impl Applied {
 
     // Snapshots.
 
-    /// The moment that the table shows now, where this configuration holds.
+    /// The moment that the table shows now, given the current configuration.
     pub(super) fn moment(&self, group: &Group) -> Moment {
         let floor = self.table.version_floor();
         Moment { index: self.index as u64, offset: self.offset, time: self.time, floor, group: group.clone() }
@@ -268,7 +268,7 @@ impl Applied {
         snapshot
     }
 
-    /// The table is that of a snapshot from now on.
+    /// Replaces the table by that of a snapshot.
     pub(super) fn put_in_place(&mut self, mut table: Table, moment: &Moment) {
         table.set_version_floor(moment.floor);
         table.set_interpreter(self.interpreter);
@@ -287,12 +287,12 @@ impl Applied {
         &self.fragments
     }
 
-    /// Keeps a piece of a fragment, as far as the table knows its value.
+    /// Keeps a piece of a fragment, if it fits what the table knows of its value.
     pub(super) fn keep(&mut self, piece: &KeptPiece, now_us: u64) -> Kept {
         self.fragments.keep(piece, &self.table, now_us)
     }
 
-    /// Takes a piece that a checkpoint says is in the node's store.
+    /// Takes a piece that is in the node's store according to a checkpoint.
     pub(super) fn restore_piece(&mut self, piece: &StoredPiece, now_us: u64) {
         self.fragments.restore(piece, &self.table, now_us);
     }
@@ -311,8 +311,8 @@ impl Applied {
         news
     }
 
-    /// A piece of a fragment is in that record.
-    pub(super) fn piece_is_recorded(&mut self, id: ValueId, record: u64) {
+    /// A piece of a fragment is in this record.
+    pub(super) fn note_piece_recorded(&mut self, id: ValueId, record: u64) {
         self.fragments.recorded(id, record);
     }
 
@@ -320,21 +320,21 @@ impl Applied {
         self.fragments.forget(id);
     }
 
-    /// Lets go of fragments that no reader can be after any more.
-    pub(super) fn let_fragments_go(&mut self, now: Now, settings: &Settings) {
+    /// Drops fragments of overwritten values after their grace period, and beyond its limit of bytes.
+    pub(super) fn drop_old_fragments(&mut self, now: Now, settings: &Settings) {
         let before_us = now.monotonic_us.saturating_sub(settings.timing.fragment_grace_ms * 1000);
         self.fragments.let_go(before_us, settings.timing.fragment_grace_bytes);
     }
 
-    /// Fragments follow what was applied.
+    /// Updates the fragments to what was applied.
     pub(super) fn follow_values(&mut self, now_us: u64) {
         if let Some(changes) = self.table.take_coded_changes() {
             self.fragments.follow(&changes, &self.table, now_us);
         }
     }
 
-    /// A planted fault: values are given up, so their fragments go, and the table does not know. Nobody waits for the
-    /// outcome of that.
+    /// A planted fault: values are abandoned and their fragments dropped, but the table does not record it. No request waits
+    /// for the outcome of such a command.
     fn forgets_abandoned(&mut self, command: &Command<'_>) -> bool {
         let Command::Abandon { coordinator, counter } = *command else { return false };
         let abandoned = [(coordinator, counter)].into();
@@ -343,7 +343,7 @@ impl Applied {
         true
     }
 
-    /// The table is another one from now on, of this membership.
+    /// Matches the fragments with a table that has been replaced, of this membership.
     pub(super) fn match_fragments(&mut self, membership: u32, now_us: u64) {
         self.table.take_coded_changes();
         self.table.set_membership(membership);
@@ -352,7 +352,7 @@ impl Applied {
 
     // Invariants.
 
-    /// Nothing is applied that is not decided, and nothing is cut off that is not applied.
+    /// Only decided entries are applied, and only applied ones are cut off.
     pub(super) fn what_is_applied_is_decided(&self, log: &Log) {
         let (base, applied, decided) = (log.base(), self.index, log.decided());
         assert!(applied <= decided, "{applied} entries are applied, and {decided} decided");
@@ -360,11 +360,11 @@ impl Applied {
         assert!(base <= applied, "{base} entries are cut off, and {applied} applied");
     }
 
-    /// Replicas that have applied as many entries have carried out the same commands.
+    /// The offset is that of the log: replicas that have applied the same number of entries have executed the same commands.
     pub(super) fn versions_are_offsets_of_what_is_applied(&self, log: &Log) {
         let offset = log.offset_at(self.index);
         assert_eq!(Some(self.offset), offset, "the commands of {} entries", self.index);
-        // After recoveries it is behind a multiple of what these skip.
+        // After recoveries it is above a multiple of the versions that these skip.
         let floor = self.table.version_floor() % SKIPPED_VERSIONS;
         assert!(floor <= self.offset, "a key has version {floor}, and {} commands are applied", self.offset);
     }
@@ -378,7 +378,7 @@ pub(super) fn new_table(seed: u64, options: Options) -> Table {
     table
 }
 
-/// Decodes the next commands and looks at what they need in memory, all at once; false when none are left.
+/// Decodes the next commands and loads the memory that they need all at once; false when none are left.
 fn next_commands<'a>(reader: &mut Reader<'a>, table: &Table, commands: &mut Vec<Command<'a>>) -> bool {
     commands.clear();
     while commands.len() < WARMED_KEYS_MAX && !reader.is_empty() {
@@ -397,7 +397,7 @@ mod tests {
     use omnipaxos::ballot_leader_election::Ballot;
 
     #[test]
-    fn entries_are_carried_out_in_order_up_to_the_record_that_is_stopped_before() {
+    fn entries_are_carried_out_in_order_and_stop_before_the_given_record() {
         let (settings, mut log) = (settings(1), Log::default());
         log.append(vec![entry(1, 1, &["a", "b"]), entry(1, 2, &["c", "d"])]);
         let mut applied = Applied::new(1, settings.options);
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_answered_with_the_version_of_its_own_command() {
+    fn each_request_is_answered_with_the_version_of_its_own_command() {
         let (settings, mut effects) = (settings(1), Effects::default());
         let mut applied = Applied::new(1, settings.options);
         let askers = vec![Some((ticket(1), 0)), None, Some((ticket(3), 0))];

@@ -147,8 +147,8 @@ impl Applied {
             send(from, piece_record, Message::Taken { id, stripe }, effects);
         }
         if let Some(record) = self.fragments().safe_behind(id) {
-            let told_early = settings.options.planted.has(Fault::FragmentToldBeforeDurable);
-            let after_record = if told_early { 0 } else { record };
+            let sent_early = settings.options.planted.has(Fault::FragmentToldBeforeDurable);
+            let after_record = if sent_early { 0 } else { record };
             let (membership, members) = (group.id, group.members.len() as u16);
             send(from, after_record, Message::Kept { id, membership, members }, effects);
         }
@@ -158,7 +158,7 @@ impl Applied {
     fn record_piece(&mut self, kept: KeptPiece, log: &SharedLog) -> u64 {
         let id = kept.piece().reference.id;
         let record = log.borrow_mut().record(vec![Change::Fragment(kept)]);
-        self.piece_is_recorded(id, record);
+        self.note_piece_recorded(id, record);
         record
     }
 }

@@ -1,4 +1,4 @@
-//! Snapshots of the table that come here: from another replica, or, while records are replayed, from those.
+//! Incoming snapshots of the table: from another replica or, during replay, from records.
 
 use super::applied::new_table;
 use super::message::Body;
@@ -11,24 +11,24 @@ use crate::transfer::{self, Arrival};
 use kv::Table;
 use kv::codec::Malformed;
 
-/// The snapshot that comes in, and the last one that did.
+/// The snapshot that is arriving, and the last one that did.
 #[derive(Debug)]
 pub(super) struct Incoming {
     snapshot: Snapshot,
-    /// From whom the last one came, and which of its transfers that was.
+    /// The sender of the last one, and its transfer.
     installed: (NodeId, u64),
 }
 
-/// A snapshot that is not in place: a table of its own, filled beside the one in use.
+/// A snapshot that is not installed: a table of its own, filled beside the one in use.
 #[derive(Debug)]
 enum Snapshot {
     None,
-    /// It is in records.
+    /// It comes from records.
     Replayed {
         moment: Moment,
         table: Table,
     },
-    /// Another replica sends it.
+    /// It comes from another replica.
     Received(Received),
 }
 
@@ -47,7 +47,7 @@ impl Incoming {
         Incoming { snapshot: Snapshot::None, installed: (0, 0) }
     }
 
-    /// True when none comes.
+    /// True when no snapshot is arriving.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         matches!(self.snapshot, Snapshot::None)
@@ -61,7 +61,7 @@ impl Incoming {
         }
     }
 
-    /// The same, to ask what has happened to values on the disk.
+    /// The same, to take what has happened to values on the disk.
     pub(super) fn table_mut(&mut self) -> Option<&mut Table> {
         match &mut self.snapshot {
             Snapshot::None => None,
@@ -69,7 +69,7 @@ impl Incoming {
         }
     }
 
-    /// What came is thrown away; but the table in use hears of the values on the disk that it held.
+    /// Discards what has arrived; the table in use takes over the values on the disk that it held.
     pub(super) fn give_up(&mut self, table: &mut Table) {
         if let Some(given_up) = self.table_mut() {
             table.take_spilled_of(given_up);
@@ -77,7 +77,7 @@ impl Incoming {
         }
     }
 
-    // Of records.
+    // From records.
 
     pub(super) fn replay_begin(&mut self, moment: Moment, settings: &Settings) {
         let table = new_table(settings.seed, settings.options);
@@ -98,7 +98,7 @@ impl Incoming {
         }
     }
 
-    // Of another replica.
+    // From another replica.
 
     fn received(&self) -> Option<&Received> {
         match &self.snapshot {
@@ -107,18 +107,18 @@ impl Incoming {
         }
     }
 
-    /// Whether another replica sends one.
+    /// Whether one is arriving from another replica.
     pub(super) fn is_received(&self) -> bool {
         self.received().is_some()
     }
 
-    /// Whether its sender has not got on for long.
+    /// Whether its sender has made no progress for long.
     pub(super) fn is_stuck(&self, now: Now, settings: &Settings) -> bool {
         let patience_ms = settings.timing.patience_ms();
         self.received().is_some_and(|received| received.chunks.stuck_ms(now) > patience_ms)
     }
 
-    /// One begins, unless it has begun, or another one comes that is as good.
+    /// A snapshot begins, unless it has begun already, or one that is at least as new is arriving from another live sender.
     pub(super) fn begin(
         &mut self,
         now: Now,
@@ -143,7 +143,7 @@ impl Incoming {
         self.snapshot = Snapshot::Received(Received { from, transfer, moment, table, chunks });
     }
 
-    /// A part of it comes.
+    /// A part of a snapshot arrives.
     pub(super) fn chunk(
         &mut self,
         now: Now,
@@ -172,7 +172,7 @@ impl Incoming {
         out.send(from, Body::SnapshotProgress { transfer, next: received.chunks.next() });
     }
 
-    /// It ends with so many parts. Taken out if all of them are here.
+    /// A snapshot with this many parts ends. Returns it if all of them have arrived.
     pub(super) fn take_whole(&mut self, from: NodeId, transfer: u64, chunks: u32) -> Option<Received> {
         match std::mem::replace(&mut self.snapshot, Snapshot::None) {
             Snapshot::Received(received)
@@ -188,7 +188,7 @@ impl Incoming {
         }
     }
 
-    /// Says which part of a transfer is missing.
+    /// Answers which part of a transfer is missing.
     pub(super) fn answer(&self, from: NodeId, transfer: u64, out: &mut Outbox<'_>) {
         let next = match self.received() {
             _ if self.installed == (from, transfer) => WHOLE,
@@ -229,11 +229,11 @@ mod tests {
             self.incoming.received().map(|it| (it.from, it.transfer)).unwrap()
         }
 
-        /// What is answered to a chunk.
+        /// The answer to a chunk.
         fn chunk(&mut self, transfer: (NodeId, u64), index: u32, chunk: &[u8]) -> String {
             let (table, out) = (&mut self.table, &mut self.peers.out());
             self.incoming.chunk(at_ms(1), transfer, (index, chunk), table, out);
-            self.peers.take_said().into_iter().map(|(_, body)| body).collect()
+            self.peers.take_sent().into_iter().map(|(_, body)| body).collect()
         }
 
         fn progress(next: u32) -> String {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_taken_in_order_and_the_whole_once() {
+    fn parts_are_accepted_in_order_and_the_whole_once() {
         let (mut world, chunk) = (World::new(), chunk_of_an_empty_table());
         assert_eq!(world.chunk(FIRST, 0, &chunk), World::progress(0), "it never began");
         world.begin(1, FIRST, 5);
@@ -264,19 +264,19 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_gives_way_to_a_newer_one_or_when_its_sender_is_gone() {
+    fn a_snapshot_is_replaced_by_a_newer_one_or_when_its_sender_is_silent() {
         let mut world = World::new();
         assert_eq!(world.begin(1, FIRST, 5), FIRST);
         assert_eq!(world.begin(2, OTHER, 5), FIRST);
         assert_eq!(world.begin(3, OTHER, 6), OTHER);
         assert_eq!(world.begin(4, FIRST, 6), OTHER);
-        assert_eq!(world.begin(500, FIRST, 6), FIRST, "node 3 was not heard for long");
+        assert_eq!(world.begin(500, FIRST, 6), FIRST, "node 3 has been silent for long");
         assert!(!world.incoming.is_stuck(at_ms(2900), &world.peers.settings));
         assert!(world.incoming.is_stuck(at_ms(2901), &world.peers.settings));
     }
 
     #[test]
-    fn what_cannot_be_read_is_given_up() {
+    fn an_unreadable_snapshot_is_given_up() {
         let mut world = World::new();
         world.begin(1, FIRST, 5);
         assert_eq!(world.chunk(FIRST, 0, b"no chunk"), "");

@@ -50,7 +50,7 @@ impl Replica {
         self.proposals.check();
         self.agreement.leadership().into_iter().for_each(Leadership::check);
         self.lock_leases.check();
-        self.who_rests_has_nothing_under_way();
+        self.a_quiescent_replica_has_nothing_under_way();
     }
 
     /// Who votes is a member whose storage is what it was, and so are those whom it counts.
@@ -68,7 +68,7 @@ impl Replica {
 
     /// A replica rests only while nothing waits and nothing ends by itself. Fragments come also to one that rests: its node
     /// looks after them.
-    fn who_rests_has_nothing_under_way(&self) {
+    fn a_quiescent_replica_has_nothing_under_way(&self) {
         assert!(
             !self.rounds.is_resting() || self.has_nothing_under_way(),
             "a replica rests that has something to do"

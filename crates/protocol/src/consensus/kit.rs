@@ -94,13 +94,13 @@ impl Peers {
     }
 
     /// Takes the messages: to whom, and what.
-    pub(super) fn take_said(&mut self) -> Vec<(NodeId, String)> {
-        let said = |it: &crate::contract::Outgoing| {
+    pub(super) fn take_sent(&mut self) -> Vec<(NodeId, String)> {
+        let sent = |it: &crate::contract::Outgoing| {
             let mut bytes = self.effects.bytes[it.bytes.bytes.clone()].to_vec();
             bytes.extend(it.bytes.behind.iter().flat_map(|behind| behind.iter()));
             (it.to, format!("{:?}", Message::decode(&bytes).unwrap().body))
         };
-        let all = self.effects.messages.iter().map(said).collect();
+        let all = self.effects.messages.iter().map(sent).collect();
         self.effects.clear();
         all
     }

@@ -226,7 +226,7 @@ impl Replica {
                     drop(log);
                     return self.begin_transfer(now, from, "it lacks what is cut off here", effects);
                 }
-                self.transfers.was_of_use(from);
+                self.transfers.note_caught_up(from);
             }
             PaxosMsg::AcceptSync(accept) if accept.n == promise => {
                 let sync = &accept.log_sync;

@@ -1,13 +1,12 @@
 //! Snapshot transfers to replicas that lack what is cut off from the log.
 //!
-//! A transfer moves before the crate hears of the replica that needs it: a leader does not pass on the promise of a
-//! follower whose log ends before its own begins, and a follower does not pass on the question of a candidate that is
-//! so far behind. So the crate never meets a gap. With a snapshot comes what its sender
-//! has accepted behind it.
+//! A transfer happens before the crate gets the message that needs it: a leader does not pass on to the crate the promise
+//! of a follower whose log ends before its own begins, and a follower does not pass on the `Prepare` of a candidate that
+//! is so far behind. So the crate never meets a gap. With a snapshot comes what its sender has accepted after it.
 //!
-//! A snapshot shows only what is decided, so anybody may send one to anybody. The receiver records it as it comes: until
-//! the whole of it is durable it says nothing that rests on it, and after a crash it has either the old state or the
-//! new one. This is the sending side; [`super::incoming`] is the other one.
+//! A snapshot shows only what is decided, so any replica may send one to any other. The receiver records it as it arrives:
+//! until the whole of it is durable the receiver sends nothing that rests on it, and after a crash it has either the old
+//! state or the new one. This is the sending side; [`super::incoming`] is the receiving side.
 
 use super::applied::Applied;
 use super::entry::Entry;
@@ -24,10 +23,10 @@ use crate::transfer::Outgoing;
 use kv::{Reference, Table};
 use omnipaxos::ballot_leader_election::Ballot;
 
-/// What a receiver answers when it needs no more.
+/// What a receiver answers when it needs no more chunks.
 pub(super) const WHOLE: u32 = u32::MAX;
 
-/// Transfers under way, one to each receiver at most.
+/// The transfers under way, at most one to each receiver.
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     open: Vec<Transfer>,
@@ -41,9 +40,9 @@ struct Transfer {
     name: u64,
     moment: Moment,
     chunks: Outgoing,
-    /// What is accepted here behind the snapshot's moment, and in which ballot.
+    /// What is accepted here after the snapshot's moment, and in which ballot.
     accepted: (Ballot, Vec<Entry>),
-    /// When something was last sent again.
+    /// When chunks were last sent again, or acknowledged.
     repeated_us: u64,
     is_begun: bool,
     /// When the receiver has installed it. The log is kept from its moment on until the receiver has joined.
@@ -55,7 +54,7 @@ impl Transfer {
         self.delivered_us.is_some()
     }
 
-    /// For how long its receiver has not got on.
+    /// For how long its receiver has made no progress.
     fn stuck_ms(&self, now: Now) -> u64 {
         self.delivered_us.map_or(self.chunks.stuck_ms(now), |delivered_us| now.ms_since(delivered_us))
     }
@@ -89,7 +88,7 @@ impl Transfer {
 }
 
 impl Transfers {
-    /// No transfer has the name of one of an earlier life.
+    /// Begins an incarnation: no transfer gets the name of one of an earlier incarnation.
     pub(super) fn begin_life(&mut self, life: u64) {
         self.last = life << 32;
     }
@@ -98,12 +97,12 @@ impl Transfers {
         self.open.is_empty()
     }
 
-    /// Whether any snapshot is on its way.
+    /// Whether any snapshot is being sent.
     pub(super) fn are_sending(&self) -> bool {
         self.open.iter().any(|transfer| !transfer.is_delivered())
     }
 
-    /// Whether a peer can go on only with a snapshot: what it needs is cut off, or too much to send as one message.
+    /// Whether a peer needs a snapshot: the entries that it lacks are cut off, or too many to send as one message.
     pub(super) fn must_transfer(
         &self,
         to: NodeId,
@@ -120,7 +119,7 @@ impl Transfers {
         !has_one && from_index < decided && log.bytes() > bytes_max && log.bytes_from(from_index) > bytes_max
     }
 
-    /// Begins one, unless one is under way.
+    /// Begins a transfer, unless one to this receiver is under way.
     pub(super) fn begin(
         &mut self,
         now: Now,
@@ -172,7 +171,7 @@ impl Transfers {
         }
     }
 
-    /// A receiver says how far it is.
+    /// A receiver reports its progress.
     pub(super) fn progress(
         &mut self,
         now: Now,
@@ -187,19 +186,19 @@ impl Transfers {
             transfer.chunks.end(table);
             transfer.delivered_us = Some(now.monotonic_us);
         } else if next < transfer.chunks.acknowledged() {
-            // It has forgotten what it had: it was started again.
+            // It has lost the chunks that it had: it was restarted.
             self.abandon(|transfer| transfer.to == from && transfer.name == name, table, effects);
         } else if transfer.chunks.acknowledge(now, next) {
             transfer.repeated_us = now.monotonic_us;
         }
     }
 
-    /// The log goes on with a replica: the snapshot that it got, if it did, has served.
-    pub(super) fn was_of_use(&mut self, to: NodeId) {
+    /// A replica continues with the log: the snapshot that it got, if any, is no longer needed.
+    pub(super) fn note_caught_up(&mut self, to: NodeId) {
         self.open.retain(|transfer| transfer.to != to || !transfer.is_delivered());
     }
 
-    /// Gives up those whose receivers do not get on.
+    /// Gives up the transfers whose receivers make no progress.
     pub(super) fn abandon_stuck(
         &mut self,
         now: Now,
@@ -211,7 +210,7 @@ impl Transfers {
         self.abandon(|transfer| transfer.stuck_ms(now) > patience_ms, table, effects);
     }
 
-    /// Gives up all: they show a table that is thrown away.
+    /// Gives up all: they show a table that is being replaced.
     pub(super) fn abandon_all(&mut self, table: &mut Table, effects: &mut Effects) {
         self.abandon(|_| true, table, effects);
     }
@@ -230,21 +229,21 @@ impl Transfers {
         });
     }
 
-    /// Nothing from this index on is cut off: somebody needs it who just gets a snapshot.
+    /// Nothing from this index on may be cut off: a receiver of a snapshot needs it.
     pub(super) fn kept_from(&self) -> usize {
         self.open.iter().map(|transfer| transfer.moment.index as usize).min().unwrap_or(usize::MAX)
     }
 
     // Values on the disk.
 
-    /// The values that chunks wait for, unless they were asked for already.
+    /// The values that chunks wait for, except those that were requested already.
     pub(super) fn wanted_values(&mut self) -> Vec<Reference> {
         let mut wanted = Vec::new();
         self.open.iter_mut().for_each(|transfer| transfer.chunks.take_wanted(&mut wanted));
         wanted
     }
 
-    /// A value that chunks wait for is there, or lost: then their transfers are given up.
+    /// A value that chunks wait for has arrived, or is lost: then their transfers are given up.
     pub(super) fn take_value(
         &mut self,
         now: Now,
@@ -261,7 +260,7 @@ impl Transfers {
         }
     }
 
-    /// A snapshot shows what is decided, and the log is kept from its moment on until its receiver goes on from there.
+    /// A snapshot shows what is decided, and the log is kept from its moment on until its receiver continues from there.
     /// O(transfers).
     pub(super) fn check(&self, applied: usize, log: &Log, settings: &Settings) {
         for transfer in &self.open {
@@ -289,7 +288,7 @@ mod tests {
     }
 
     impl World {
-        /// Transfers of a table with 40 keys, in chunks of about one each, three of which may be under way.
+        /// Transfers of a table with 40 keys, in chunks of about one key, three of which may be under way.
         fn new() -> World {
             let mut peers = Peers::new();
             (peers.settings.timing.chunk_bytes, peers.settings.timing.chunk_window) = (1, 3);
@@ -311,14 +310,14 @@ mod tests {
             self.transfers.begin(at_ms(ms), (2, "it lacks it"), state, &mut self.counters, out);
         }
 
-        /// What is sent.
+        /// The kinds of the messages that are sent.
         fn advance(&mut self, ms: u64) -> Vec<String> {
             let out = &mut self.peers.out();
             self.transfers.advance(at_ms(ms), &self.members, &mut self.applied, out);
             let log = Log::default();
             self.transfers.check(0, &log, &self.peers.settings);
             let first = |(_, body): (NodeId, String)| body.split(' ').next().unwrap_or_default().to_string();
-            self.peers.take_said().into_iter().map(first).collect()
+            self.peers.take_sent().into_iter().map(first).collect()
         }
 
         fn progress(&mut self, ms: u64, next: u32) {
@@ -329,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_chunks_are_under_way_and_what_is_not_answered_is_sent_again() {
+    fn chunks_under_way_are_limited_and_unanswered_ones_are_sent_again() {
         let mut world = World::new();
         world.begin(0);
         assert_eq!(world.advance(1), ["SnapshotBegin", "SnapshotChunk", "SnapshotChunk", "SnapshotChunk"]);
@@ -342,28 +341,28 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_kept_for_a_snapshot_until_it_has_served() {
+    fn the_log_is_kept_for_a_snapshot_until_its_receiver_has_caught_up() {
         let mut world = World::new();
         assert_eq!(world.transfers.kept_from(), usize::MAX);
         world.begin(0);
-        let (mut next, mut said) = (0, Vec::new());
-        while !said.iter().any(|body| body == "SnapshotEnd") {
-            said = world.advance(1);
-            next += said.iter().filter(|body| *body == "SnapshotChunk").count() as u32;
+        let (mut next, mut sent) = (0, Vec::new());
+        while !sent.iter().any(|body| body == "SnapshotEnd") {
+            sent = world.advance(1);
+            next += sent.iter().filter(|body| *body == "SnapshotChunk").count() as u32;
             world.progress(1, next);
         }
         assert!(world.transfers.are_sending() && next > 3);
         world.progress(2, WHOLE);
         assert!(!world.transfers.are_sending() && world.transfers.kept_from() == 0);
         assert!(world.advance(9000).is_empty());
-        world.transfers.was_of_use(3);
+        world.transfers.note_caught_up(3);
         assert!(!world.transfers.is_empty());
-        world.transfers.was_of_use(2);
+        world.transfers.note_caught_up(2);
         assert!(world.transfers.is_empty());
     }
 
     #[test]
-    fn a_transfer_whose_receiver_has_forgotten_or_is_stuck_is_given_up() {
+    fn a_transfer_is_given_up_when_its_receiver_restarts_or_is_stuck() {
         let mut world = World::new();
         let mut abandoned = |forgets: bool| {
             world.begin(0);
@@ -384,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_too_much_is_transferred() {
+    fn entries_that_are_cut_off_or_too_many_need_a_transfer() {
         let World { mut peers, transfers, .. } = World::new();
         peers.settings.timing.sync_bytes_max = 100;
         let mut log = Log::default();

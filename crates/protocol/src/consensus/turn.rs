@@ -45,7 +45,7 @@ impl Replica {
         self.look_at_leadership(effects);
         self.log.borrow_mut().record_decided();
         self.transfers.abandon_stuck(now, &self.settings, self.applied.table_mut(), effects);
-        self.applied.let_fragments_go(now, &self.settings);
+        self.applied.drop_old_fragments(now, &self.settings);
         if let Some(leadership) = self.agreement.leadership_mut() {
             leadership.tick(now, &self.settings);
         }
