@@ -287,7 +287,7 @@ impl Applied {
         &self.fragments
     }
 
-    /// Keeps a piece of a fragment, if it fits what the table knows of its value.
+    /// Keeps a piece of a fragment, whose value is looked up in the table.
     pub(super) fn keep(&mut self, piece: &KeptPiece, now_us: u64) -> Kept {
         self.fragments.keep(piece, &self.table, now_us)
     }

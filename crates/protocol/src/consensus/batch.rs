@@ -1,4 +1,4 @@
-//! The batch: commands that a leader gathers until they are proposed together, and who waits for each.
+//! The batch: commands that a leader gathers until they are proposed together, and the requests that wait for them.
 
 use super::entry::{Entry, EntryBuilder, Head};
 use super::held::{Held, HeldRequest};
@@ -12,9 +12,9 @@ use kv::codec::Reader;
 pub(super) struct Batch {
     builder: EntryBuilder,
     askers: Vec<Asker>,
-    /// About how long they take, those that take long, in nanoseconds.
+    /// About how long the slow commands among them take, in nanoseconds.
     work_ns: u64,
-    /// Which of them are fenced.
+    /// The indices of the fenced ones.
     fenced: Vec<usize>,
 }
 
@@ -32,7 +32,7 @@ impl Batch {
         self.askers.len()
     }
 
-    /// How many bytes these are.
+    /// The commands' bytes.
     pub(super) fn bytes(&self) -> usize {
         self.builder.commands().len()
     }
@@ -41,7 +41,7 @@ impl Batch {
         self.work_ns
     }
 
-    /// Adds a client's command, which takes so long if it takes long.
+    /// Adds a client's command. `work_ns` is about how long it takes if it is slow, otherwise 0.
     #[inline]
     pub(super) fn push(&mut self, command: &Command<'_>, asker: (Ticket, u64), fenced: bool, work_ns: u64) {
         self.work_ns += work_ns;
@@ -52,7 +52,7 @@ impl Batch {
         self.askers.push(Some(asker));
     }
 
-    /// Adds a command of the leader's own.
+    /// Adds a command of the leader itself.
     pub(super) fn order(&mut self, command: &Command<'_>) {
         command.encode(self.builder.end());
         self.askers.push(None);
@@ -64,7 +64,8 @@ impl Batch {
         (0..entry.head().count).for_each(|_| self.askers.push(None));
     }
 
-    /// Makes an entry of the commands, and begins anew. Returns it with who waits for them, and how long they take.
+    /// Makes an entry of the commands, and empties the batch. Returns the entry, the requests that wait for its commands, and
+    /// how long the slow ones take.
     pub(super) fn take(&mut self, head: Head) -> (Entry, Vec<Asker>, u64) {
         let entry = self.builder.take(Head { count: self.askers.len() as u32, ..head });
         self.fenced.clear();
@@ -73,7 +74,7 @@ impl Batch {
         (entry, askers, std::mem::take(&mut self.work_ns))
     }
 
-    /// Takes all commands out, in order: with each, how many stand before what was asked behind it.
+    /// Takes all commands out, in order. With each comes its number from 1, the place of the reads that came right after it.
     pub(super) fn drain(&mut self, mut each: impl FnMut(Option<Held>, usize)) {
         let mut commands = self.builder.commands_reader();
         for (index, asker) in self.askers.drain(..).enumerate() {
@@ -91,7 +92,7 @@ impl Batch {
         self.fenced.clear();
     }
 
-    /// What is gathered can be read, and there is somebody or nobody who asked for each command. O(commands).
+    /// What is gathered can be decoded, and each command has its asker or `None`. O(commands).
     pub(super) fn check(&self) {
         let mut commands: Reader<'_> = self.builder.commands_reader();
         let mut count = 0;
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn it_becomes_an_entry_and_begins_anew() {
+    fn a_batch_becomes_an_entry_and_is_empty_again() {
         let mut batch = three();
         let head = Head { proposer: Proposer { node: 1, life: 1, batch: 1 }, time: 0, count: 0 };
         let (made, askers, work_ns) = batch.take(head);
@@ -133,15 +134,15 @@ mod tests {
     }
 
     #[test]
-    fn clients_get_their_commands_back_and_nobody_the_leaders_own() {
+    fn drained_commands_go_back_to_clients_except_the_leaders_own() {
         let (mut batch, mut drained) = (three(), Vec::new());
         batch.drain(|held, after| drained.push((held, after)));
-        let told = drained.iter().map(|(held, after)| {
+        let given = drained.iter().map(|(held, after)| {
             let held = held.as_ref().map(|held| (held.ticket, held.deadline_us, held.fenced));
             (held, *after)
         });
         let expected = [(Some((ticket(1), 10, false)), 1), (None, 2), (Some((ticket(3), 30, true)), 3)];
-        assert_eq!(told.collect::<Vec<_>>(), expected);
+        assert_eq!(given.collect::<Vec<_>>(), expected);
         let mut bytes = Vec::new();
         write("c").encode(&mut bytes);
         let is_third = |held: &Held| matches!(&held.request, HeldRequest::Command(it) if *it == bytes);

@@ -1,9 +1,9 @@
-//! What a replica counts.
+//! Counts of events at a replica.
 
-/// Counts of what has happened in this life.
+/// Counts of events in this incarnation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Messages that came late or twice, or for an earlier life.
+    /// Messages that came late or twice, or for an earlier incarnation.
     pub dropped_messages: u64,
     /// Times that this follower had lost a message and started over with its leader.
     pub resyncs: u64,
@@ -15,6 +15,6 @@ pub struct Counters {
     pub log_cuts: u64,
     /// Writes refused because too much was not committed yet.
     pub refused_writes: u64,
-    /// Writes whose outcome was told as unknown.
+    /// Writes whose outcome was reported as unknown.
     pub unknown_writes: u64,
 }

@@ -1,8 +1,8 @@
-//! Entries of the log: one is a batch, all that one turn of a leader ordered.
+//! Entries of the log: each is a batch, everything that one turn of a leader ordered.
 //!
-//! An entry is encoded once, by its proposer, and shared from then on: a copy of it is a reference count. Its head
-//! says who proposed it and when; behind it stand the commands. An entry without commands changes nothing: a
-//! leader orders one to renew its lease. One kind of entry holds no commands but a [`StopSign`]: it ends a configuration.
+//! An entry is encoded once, by its proposer, and shared from then on: a copy of it is a reference count. Its head names
+//! the proposer and the time; the commands follow. An entry without commands changes nothing: a leader orders one to renew
+//! its lease. One kind of entry holds a [`StopSign`] instead of commands: it ends a configuration.
 
 use super::group::StopSign;
 use kv::codec::{Malformed, Reader, Writer};
@@ -12,23 +12,23 @@ use std::sync::Arc;
 
 use crate::contract::NodeId;
 
-/// Who proposed an entry: names it among all that were ever proposed.
+/// Who proposed an entry: identifies it among all that were ever proposed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Proposer {
     /// The node.
     pub node: NodeId,
-    /// Which of its lives: it counts its proposals anew in each.
+    /// The node's incarnation: each counts its proposals from 1.
     pub life: u64,
-    /// Which of its proposals in this life.
+    /// The proposal's number in this incarnation.
     pub batch: u64,
 }
 
-/// What stands at the beginning of an entry.
+/// The beginning of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// Who proposed it.
     pub proposer: Proposer,
-    /// The proposer's time: what the expiry of its commands is measured by.
+    /// The proposer's time, by which the expiry of the entry's commands is judged.
     pub time: UnixMs,
     /// How many commands it holds.
     pub count: u32,
@@ -39,19 +39,19 @@ const HEAD_BYTES: usize = 1 + 2 + 8 + 8 + 8 + 4;
 const BATCH: u8 = 0;
 const STOP_SIGN: u8 = 1;
 
-/// One entry of the log, shared by all who hold it.
+/// One entry of the log, shared by all its holders.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Entry(Arc<Vec<u8>>);
 
-/// Up to this length an entry is a copy of what was built.
+/// Up to this length an entry is a copy of the builder's bytes.
 const COPIED_BYTES_MAX: usize = 1 << 20;
 
-/// Commands that become an entry, behind the room for its head.
+/// Commands that become an entry, after the room for its head.
 #[derive(Debug)]
 pub(super) struct EntryBuilder(Vec<u8>);
 
 impl EntryBuilder {
-    /// No commands.
+    /// Without commands.
     pub(super) fn new() -> EntryBuilder {
         EntryBuilder::with_room_for(0)
     }
@@ -62,12 +62,12 @@ impl EntryBuilder {
         EntryBuilder(bytes)
     }
 
-    /// The commands, one behind the other.
+    /// The encoded commands, one after the other.
     pub(super) fn commands(&self) -> &[u8] {
         &self.0[HEAD_BYTES..]
     }
 
-    /// The same, to be read.
+    /// A reader of the commands.
     pub(super) fn commands_reader(&self) -> Reader<'_> {
         Reader::new(self.commands())
     }
@@ -82,8 +82,8 @@ impl EntryBuilder {
         self.0.truncate(HEAD_BYTES);
     }
 
-    /// The entry of these commands. It is a copy, unless it is large: an entry stays for a while in memory of its own,
-    /// which is in no cache when it is taken, and whoever wrote command after command into that would wait for it each time.
+    /// Makes the entry of these commands. It is a copy, unless it is large: an entry keeps its memory for a while, so fresh
+    /// memory is in no cache, and writing command after command into it would mean a wait each time.
     pub(super) fn take(&mut self, head: Head) -> Entry {
         let start = &mut Vec::with_capacity(HEAD_BYTES);
         put_head(BATCH, head, start);
@@ -102,7 +102,7 @@ impl EntryBuilder {
 }
 
 impl Entry {
-    /// An entry of commands that are encoded one behind the other.
+    /// An entry of commands that are encoded one after the other.
     pub fn new(head: Head, commands: &[u8]) -> Entry {
         let mut builder = EntryBuilder::with_room_for(commands.len());
         builder.end().extend_from_slice(commands);
@@ -117,8 +117,7 @@ impl Entry {
         Entry(Arc::new(bytes))
     }
 
-    /// The entry with these bytes. Every command in it is read once here, so that a replica never meets one that
-    /// cannot be.
+    /// The entry with these bytes. Every command in it is decoded once here, so that a replica never meets a malformed one.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are no entry.
@@ -148,12 +147,12 @@ impl Entry {
         &self.0
     }
 
-    /// The same, shared.
+    /// The encoded entry, shared.
     pub(super) fn shared(&self) -> Arc<Vec<u8>> {
         Arc::clone(&self.0)
     }
 
-    /// Its head.
+    /// The entry's head.
     pub fn head(&self) -> Head {
         take_head(&mut Reader::new(&self.0[1..])).expect("an entry is made whole")
     }
@@ -167,7 +166,7 @@ impl Entry {
         }
     }
 
-    /// Its commands, one behind the other. A stop-sign has none.
+    /// A reader of the entry's commands, one after the other. A stop-sign has none.
     pub fn commands(&self) -> Reader<'_> {
         match self.0.first() {
             Some(&BATCH) => Reader::new(&self.0[HEAD_BYTES..]),
@@ -200,8 +199,8 @@ impl storage::Entry for Entry {
     type Snapshot = Nothing;
 }
 
-/// The crate's own snapshots hold nothing and are never sent: state moves by messages of ours (see `transfers`). What
-/// the crate offers for them, cutting off the beginning of one replica's log alone, is what is used.
+/// The crate's own snapshots hold nothing and are never sent: our own messages transfer the state (see `transfers`). The
+/// crate's snapshots are used only to cut off the beginning of a single replica's log.
 #[derive(Clone, Copy, Debug)]
 pub struct Nothing;
 

@@ -1,7 +1,8 @@
-//! Fragments: what a replica keeps of values that are too large for the log. See [`crate::coded`].
+//! Fragments: a replica's parts of values that are too large for the log. See [`crate::coded`].
 //!
-//! They are records of this replica as all else is, so they become durable with the rest, and a checkpoint holds them; but
-//! they are its own, and a snapshot for another replica does not: that one rebuilds what it lacks.
+//! They are kept in this replica's records like everything else, so they become durable with the rest, and a checkpoint
+//! holds them. But they are this replica's own: a snapshot for another replica does not hold them, and that replica
+//! rebuilds what it lacks.
 
 use super::Replica;
 use super::applied::Applied;
@@ -16,13 +17,13 @@ use crate::contract::{Effects, NodeId, Now, Outgoing, Recipient};
 use crate::planted::Fault;
 use kv::{Reference, ValueId};
 
-/// Pieces that one question brings, at most.
+/// The maximum number of pieces that one request returns.
 const FETCHED_MAX: u32 = 16;
 
 impl Fragments for Replica {
     fn keep_piece(&mut self, now: Now, from: NodeId, piece: KeptPiece, effects: &mut Effects) {
         if !self.links.is_started() {
-            // It is to be a member, and does not know yet of what group.
+            // It will be a member, and does not know its group yet.
             let refused = Message::Refused { id: piece.piece().reference.id, why: Refusal::NoMember };
             return send(from, 0, refused, effects);
         }
@@ -39,7 +40,7 @@ impl Fragments for Replica {
     fn take_rebuilt(&mut self, now: Now, piece: KeptPiece) {
         let Piece { reference, number, .. } = piece.piece();
         if self.applied.table().reference(reference.id) != Some(reference) {
-            return; // It was overwritten meanwhile.
+            return; // The value was overwritten meanwhile.
         }
         assert_eq!(number_of(self.settings.id), Some(number), "it was made for this replica");
         if self.applied.keep(&piece, now.monotonic_us) == Kept::New {
@@ -113,7 +114,7 @@ impl Fragments for Replica {
 }
 
 impl Applied {
-    /// A coordinator gives a piece to be kept: answers when it is durable, or why it is not taken.
+    /// A coordinator has sent a piece to keep. Answers when it is durable, or why it is refused.
     fn take_piece(
         &mut self,
         now: Now,
@@ -131,7 +132,7 @@ impl Applied {
             return refuse(Refusal::NoMember, effects);
         }
         let is_fit = id.coordinator.node == from && number_of(settings.id) == Some(piece.number);
-        // What this node has just made has been nowhere.
+        // A piece that this node has just made has not travelled, so its checksum need not be verified.
         if !is_fit || from != settings.id && !piece.is_intact() {
             return refuse(Refusal::Unfit, effects);
         }

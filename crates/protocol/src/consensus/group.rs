@@ -1,9 +1,9 @@
-//! Who makes up a group: its configurations, which follow one another, and who its voters are known to be.
+//! The members of a group: its successive configurations, and the known identities of its voters.
 
 use crate::contract::NodeId;
 use kv::codec::{Malformed, Reader, Writer};
 
-/// No group has more members.
+/// The maximum number of members.
 pub(super) const MEMBERS_MAX: usize = 64;
 
 /// A voter of a configuration.
@@ -11,15 +11,15 @@ pub(super) const MEMBERS_MAX: usize = 64;
 pub struct Member {
     /// The node.
     pub node: NodeId,
-    /// The configuration since which it has been one without a break. A node that is removed and added again is a
-    /// new voter: nothing that it said before counts, nor whose storage it had.
+    /// The configuration since which it has been a member without a break. A node that is removed and added again is a new
+    /// voter: neither its earlier messages nor its earlier storage count.
     pub since: u32,
 }
 
 /// A configuration of a group, and where in the log it begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
-    /// Its number, from 1. 0: none is known.
+    /// The configuration's number, from 1. 0: none is known.
     pub id: u32,
     /// Its voters, by ascending number.
     pub members: Vec<Member>,
@@ -78,7 +78,7 @@ impl Group {
     }
 }
 
-/// The last entry of a configuration: it names the next one. What stands behind it never happens.
+/// The last entry of a configuration: it names the next one. Entries after it never take effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StopSign {
     /// The next configuration's number.
@@ -98,7 +98,7 @@ impl StopSign {
     }
 }
 
-/// A list of voters is one that a group can have.
+/// Whether a list of voters is valid: ascending, not empty, without node 0, and not too long.
 pub(super) fn are_members(nodes: &[NodeId]) -> bool {
     let is_ascending = nodes.windows(2).all(|pair| pair[0] < pair[1]);
     is_ascending && nodes.first().is_some_and(|first| *first > 0) && nodes.len() <= MEMBERS_MAX
@@ -121,25 +121,25 @@ pub(super) fn take_nodes(reader: &mut Reader<'_>) -> Result<Vec<NodeId>, Malform
     }
 }
 
-/// Which storage and which process of it a replica is: what tells a voter from another in its name.
+/// The storage and the process of a replica: tells a voter from another sender in its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Drawn when the storage was first used.
     pub storage: u64,
-    /// How often it was started with that storage.
+    /// The incarnation: how often the replica was started with that storage.
     pub life: u64,
-    /// Drawn at that start: a storage that was rolled back begins a life a second time, in another process.
+    /// Drawn at that start: a rolled-back storage begins an incarnation a second time, in another process.
     pub process: u64,
 }
 
 impl Identity {
-    /// True when the other one, of the same storage, shows that this one comes of an older state of it.
+    /// True when the other identity, of the same storage, shows that this one comes from an older state of it.
     pub(super) fn is_outlived_by(&self, other: &Identity) -> bool {
         let same_life = self.life == other.life && self.process != other.process;
         self.storage == other.storage && (self.life < other.life || same_life)
     }
 
-    /// True when the other one, heard in this one's name, shows that this one is not what it was.
+    /// True when the other identity, known for the same member, shows that this one's storage was lost or rolled back.
     pub(super) fn is_another(&self, other: &Identity) -> bool {
         self.storage != other.storage || self.is_outlived_by(other)
     }
@@ -155,12 +155,12 @@ impl Identity {
     }
 }
 
-/// A voter as it was last heard: nobody else is it any more.
+/// A voter with its newest known identity, which alone speaks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Voter {
-    /// Which member, and which time of it.
+    /// The member.
     pub member: Member,
-    /// Who that is.
+    /// Its identity.
     pub identity: Identity,
 }
 

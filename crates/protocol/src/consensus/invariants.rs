@@ -1,18 +1,18 @@
 //! Invariants: what the proof in the parent module rests on, as far as one replica can see it.
 //!
-//! [`Replica::check_step`] compares a few numbers, and a replica does that in every step but those for requests.
-//! [`Replica::check_all`] looks at everything that it holds; tests and simulations ask for that
-//! ([`check_invariants`](crate::Replica::check_invariants)). Nothing here depends on what a peer says: that is checked
-//! where it comes in. Each component checks its own state; here stand the checks that compare several.
+//! [`Replica::check_step`] compares a few numbers, in every step except those for requests. [`Replica::check_all`] checks
+//! the whole state, for tests and simulations ([`check_invariants`](crate::Replica::check_invariants)). Nothing here depends
+//! on what a peer sends: messages are checked on arrival. Each component checks its own state; the checks here compare
+//! several.
 
 use super::Replica;
 use super::leading::Leadership;
 
 impl Replica {
-    /// Whether the replica may go on. O(1).
+    /// Checks whether the replica may continue. O(1).
     ///
     /// # Panics
-    /// When an invariant is broken: going on would spread the damage.
+    /// When an invariant is broken: to continue would spread the damage.
     #[inline]
     pub(super) fn check_step(&self) {
         if !self.settings.options.planted.has_invariants() || !self.links.is_started() {
@@ -27,7 +27,7 @@ impl Replica {
         }
     }
 
-    /// The same, and whatever takes time in the length of the log and in what is under way.
+    /// The same, and the checks whose time grows with the log and with what is under way.
     ///
     /// # Panics
     /// As [`Replica::check_step`].
@@ -53,7 +53,7 @@ impl Replica {
         self.a_quiescent_replica_has_nothing_under_way();
     }
 
-    /// Who votes is a member whose storage is what it was, and so are those whom it counts.
+    /// Only members whose storage was neither lost nor rolled back vote, and only such votes are counted.
     fn only_voters_take_part(&self) {
         self.members.only_voters_are_counted(&self.links);
         let log = self.log.borrow();
@@ -66,8 +66,8 @@ impl Replica {
         assert!(self.links.life() > 0, "a life without a number");
     }
 
-    /// A replica rests only while nothing waits and nothing ends by itself. Fragments come also to one that rests: its node
-    /// looks after them.
+    /// A replica is quiescent only while no request waits and nothing has a deadline. Fragments may arrive at a quiescent
+    /// replica: its node takes care of them.
     fn a_quiescent_replica_has_nothing_under_way(&self) {
         assert!(
             !self.rounds.is_resting() || self.has_nothing_under_way(),

@@ -1,4 +1,4 @@
-//! What the tests of components have in common.
+//! Helpers for the tests of components.
 
 use super::entry::{Entry, Head, Proposer};
 use super::group::{Group, Identity};
@@ -42,12 +42,12 @@ pub(super) fn read(key: &str) -> Command<'_> {
     Command::Get { key: key.as_bytes() }
 }
 
-/// Who is heard in a node's name, in which of its lives.
+/// The identity of a node in one of its incarnations.
 pub(super) fn identity(node: NodeId, life: u64) -> Identity {
     Identity { storage: u64::from(node), life, process: u64::from(node) * 100 + life }
 }
 
-/// A batch of a node's first life.
+/// A batch of a node's first incarnation.
 pub(super) fn entry(node: NodeId, batch: u64, keys: &[&str]) -> Entry {
     let mut commands = Vec::new();
     keys.iter().for_each(|key| write(key).encode(&mut commands));
@@ -55,7 +55,7 @@ pub(super) fn entry(node: NodeId, batch: u64, keys: &[&str]) -> Entry {
     Entry::new(Head { proposer, time: 0, count: keys.len() as u32 }, &commands)
 }
 
-/// The links of node 1 to nodes 2 and 3, all in their first lives, and what it says.
+/// The links of node 1 to nodes 2 and 3, all in their first incarnations, and the messages that it sends.
 pub(super) struct Peers {
     pub(super) settings: Settings,
     pub(super) log: SharedLog,
@@ -93,7 +93,7 @@ impl Peers {
         }
     }
 
-    /// Takes the messages: to whom, and what.
+    /// Takes the messages that were sent: the receiver and the body of each.
     pub(super) fn take_sent(&mut self) -> Vec<(NodeId, String)> {
         let sent = |it: &crate::contract::Outgoing| {
             let mut bytes = self.effects.bytes[it.bytes.bytes.clone()].to_vec();

@@ -1,7 +1,7 @@
-//! Records: what a replica must find again after a crash. One record is one or more changes that happen together.
+//! Records: what a replica must find again after a crash. A record is one or more changes that happen together.
 //!
-//! Replayed in order, the records of a replica's lives rebuild its state. A checkpoint is written in records too, so
-//! that there is one way to restore a replica: the checkpoint's records, then those that were made after it.
+//! Replayed in order, the records of a replica's incarnations rebuild its state. A checkpoint is written in records, too,
+//! so that there is one way to restore a replica: the checkpoint's records, then those that were made after it.
 
 use super::entry::Entry;
 use super::group::{Group, Voter};
@@ -18,52 +18,52 @@ use std::sync::Arc;
 pub struct Moment {
     /// How many entries are applied in it.
     pub index: u64,
-    /// How many commands these held.
+    /// The number of commands in these entries.
     pub offset: Version,
-    /// The time of the newest of them.
+    /// The time of the newest of these entries.
     pub time: UnixMs,
     /// The highest version that the table ever gave.
     pub floor: Version,
-    /// The configuration that holds from there on.
+    /// The configuration in force from there on.
     pub group: Group,
 }
 
 /// One change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// The replica started: its storage's identity, and how many lives it has had with it.
+    /// The replica started: its storage's identity, and the number of its incarnations with it.
     Life {
         /// Drawn when the storage was first used.
         identity: u64,
         /// Counted from 1.
         life: u64,
     },
-    /// A voter was heard that is new or has started anew: who it is from now on.
+    /// A message came from a voter that is new or has restarted: its identity from now on.
     Peer(Voter),
-    /// A configuration began: what was promised and accepted in the one before counts no more, and the log behind
-    /// its stop-sign is void.
+    /// A configuration began: what was promised and accepted in the previous one no longer counts, and the log after its
+    /// stop-sign is void.
     Group(Group),
-    /// This replica's storage is not what it was when others heard it last, so it is no voter any more as the member
-    /// that it has been since this configuration.
+    /// This replica's storage was lost, or is older than others know it, so it is no longer a voter as the member that it has
+    /// been since this configuration.
     Excluded {
         /// The configuration.
         since: u32,
     },
-    /// No older ballot is served any more.
+    /// A promise: older ballots are no longer served.
     Promise(Ballot),
-    /// The ballot in which the log was accepted last.
+    /// The ballot in which the log was last accepted.
     Accepted(Ballot),
-    /// So many entries are known to be decided.
+    /// How many entries are known to be decided.
     Decided(u64),
-    /// Entries behind the last one.
+    /// Entries after the last one.
     Append(Vec<Entry>),
-    /// Entries in the place of all from this index on.
+    /// Entries that replace all from this index on.
     Replace(u64, Vec<Entry>),
     /// A snapshot of the table, of another replica or in a checkpoint, begins.
     SnapshotBegin(Moment),
-    /// A part of it.
+    /// A part of the snapshot.
     SnapshotChunk(Vec<u8>),
-    /// It is complete, and replaces the table and the beginning of the log.
+    /// The snapshot is complete, and replaces the table and the beginning of the log.
     SnapshotEnd,
     /// A piece of a fragment is kept here.
     Fragment(KeptPiece),
@@ -226,7 +226,7 @@ fn put_fragment(out: &mut Vec<u8>, piece: &Piece<'_>) {
     out.extend_from_slice(piece.bytes);
 }
 
-/// The same without the piece's bytes, which stand at its end.
+/// The same without the piece's bytes, which come last.
 fn put_fragment_head(out: &mut Vec<u8>, piece: &Piece<'_>) {
     out.put_u8(FRAGMENT);
     out.put_u32(piece.encoded_bytes() as u32);
@@ -239,7 +239,7 @@ fn take_fragment(bytes: &[u8]) -> Result<Piece<'_>, Malformed> {
     if reader.is_empty() { Ok(piece) } else { Err(Malformed("bytes behind a piece")) }
 }
 
-/// A ballot's number never comes near its end: the crate adds to it without looking.
+/// A ballot's number must never come near the end of its range: the crate adds to it without a check.
 const BALLOT_MAX: u32 = 1 << 31;
 
 pub(super) fn put_ballot(out: &mut Vec<u8>, ballot: Ballot) {
@@ -275,7 +275,7 @@ pub(super) fn put_entries_but_last(out: &mut Vec<u8>, entries: &[Entry]) -> Opti
 
 pub(super) fn take_entries(reader: &mut Reader<'_>) -> Result<Vec<Entry>, Malformed> {
     let count = reader.u32()?;
-    let mut entries = Vec::new(); // Not sized by a number that a peer sends.
+    let mut entries = Vec::new(); // Not allocated by a number that a peer sends.
     for _ in 0..count {
         entries.push(Entry::decode(reader.bytes()?)?);
     }
@@ -299,5 +299,5 @@ pub(super) fn take_moment(reader: &mut Reader<'_>) -> Result<Moment, Malformed> 
     Ok(Moment { index, offset, time, floor, group: Group::take(reader)? })
 }
 
-/// No log grows so long: sums of indexes cannot overflow.
+/// No log grows this long, so sums of indices cannot overflow.
 pub(super) const INDEX_MAX: u64 = 1 << 60;

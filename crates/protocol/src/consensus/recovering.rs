@@ -1,22 +1,23 @@
-//! Recovery: a majority of a group's replicas is lost for good, and an operator decides that one of those that are left goes
-//! on alone. Offline: no replica of the group runs.
+//! Recovery: a majority of a group's replicas is lost for good, and an operator decides that one of the remaining replicas
+//! continues alone. This is done offline: no replica of the group runs.
 //!
-//! Nothing is made up. The records that do it are those that the replica would have made had the others voted for what it
-//! holds: its log is decided as a whole, and ends with a stop-sign that names a configuration of this replica alone. So
-//! starts, snapshots and members that are added later need to know nothing of it.
+//! Nothing is invented. The recovery's records are those that the replica would have made if the others had voted for its
+//! log: the whole log is decided, and ends with a stop-sign that names a configuration of this replica alone. So restarts,
+//! snapshots and members that are added later need no knowledge of the recovery.
 //!
 //! **Which replica.** The one with the greatest configuration, then ballot, then length of its log, among those with a
-//! vote. What any of the others knows to be decided is in its log, by the argument for the choice of a candidate (a
-//! majority promises, and the greatest log is taken over): say entry e was chosen in ballot c, and a replica that is left
-//! knows it. That one accepted in a ballot of at least c, so the greatest did; if that ballot is greater than c, its log
-//! extends e by the invariant of Paxos; if it is c, the longest log of c has e. A greater configuration begins with what the
-//! one before has decided. So no replica that is left ever has to take back what it has applied.
+//! vote. What any other remaining replica knows to be decided is in its log, by the argument for the choice of a candidate
+//! (a majority promises, and the greatest log is taken over). Suppose that entry e was chosen in ballot c, and that a
+//! remaining replica knows it. That replica accepted in a ballot of at least c, so the greatest replica did, too. If that
+//! ballot is greater than c, its log extends e by the invariant of Paxos; if it is c, the longest log of c has e. A greater
+//! configuration begins with what the previous one has decided. So no remaining replica ever has to take back what it has
+//! applied.
 //!
-//! **What may be lost** is what was acknowledged by a majority of which nobody is left, and **what may be gained** is what
-//! was in a log and acknowledged to nobody: clients were told that its outcome is unknown.
+//! **What may be lost**: what was acknowledged by a majority of which no replica remains. **What may be gained**: what was
+//! in a log and was never acknowledged to a client; its outcome was reported as unknown.
 //!
-//! **What it does not exclude** are the lost replicas, should they come back together: they may be a majority of the
-//! configuration that they know. Whoever uses this must see to it that they never talk to this one, nor to its clients.
+//! **What is not excluded**: the lost replicas, if they return together, may be a majority of the configuration that they
+//! know. The operator must make sure that they never reach this replica or its clients.
 
 use super::Replica;
 use super::entry::{Entry, Head, Proposer};
@@ -25,25 +26,25 @@ use super::record::Change;
 use crate::contract::NodeId;
 use kv::Command;
 
-/// What a replica was found to hold when its records were read.
+/// What a replica holds according to its records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Which of two replicas holds more: its configuration, its ballot (three numbers), and how many entries.
+    /// Orders replicas by what they hold: the configuration, the ballot (three numbers), and the number of entries.
     pub rank: [u64; 5],
-    /// The members of that configuration.
+    /// The members of its configuration.
     pub members: Vec<NodeId>,
-    /// It may vote in it.
+    /// Whether it may vote in its configuration.
     pub has_vote: bool,
-    /// How many of the entries it knows to be decided.
+    /// How many entries it knows to be decided.
     pub decided: u64,
     /// How many commands its log holds.
     pub commands: u64,
-    /// The greatest number of a configuration that it knows of, begun or not.
+    /// The greatest number of a configuration that it knows of, whether or not that has begun.
     pub newest: u32,
 }
 
 impl Replica {
-    /// What it holds. Ask when its records were read and before it is configured.
+    /// What the replica holds. To be called after its records are replayed and before it is configured.
     pub fn found(&self) -> Found {
         let log = self.log.borrow();
         let group = self.members.group();
@@ -58,17 +59,17 @@ impl Replica {
         }
     }
 
-    /// The record behind which this replica is its group, alone, in configuration number `id`, and has carried out these
-    /// writes behind all that it holds.
+    /// The record that makes this replica the only member of its group, in configuration `id`, and applies these writes after
+    /// everything that it holds.
     ///
     /// # Panics
-    /// When `id` is not greater than that of every configuration that it knows.
+    /// When `id` is not greater than the number of every configuration that it knows.
     pub fn alone(&self, id: u32, writes: &[Command<'_>]) -> Vec<u8> {
         let own = self.settings.id;
         let end = self.log.borrow().end() as u64;
         let mut changes = vec![Change::Decided(end)];
         let mut group = self.members.group().clone();
-        // Nothing stands behind a stop-sign in its configuration: that one ends where it was about to.
+        // Nothing may follow a stop-sign in its configuration: so that configuration ends with it, as it was about to.
         if let Some(next) = self.next_stop_sign() {
             group = group.next(&next, end);
             changes.push(Change::Group(group.clone()));
@@ -92,7 +93,7 @@ impl Replica {
         record
     }
 
-    /// The stop-sign at the end of the log, if the configuration that holds is about to end.
+    /// The stop-sign at the end of the log, if the current configuration is about to end.
     fn next_stop_sign(&self) -> Option<StopSign> {
         let log = self.log.borrow();
         let last = log.end().checked_sub(1).and_then(|last| log.entry(last))?;

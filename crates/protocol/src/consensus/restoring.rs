@@ -1,4 +1,4 @@
-//! Restoring: a replica is what its records say. Checkpoints are records, too.
+//! Restoring: a replica's state is rebuilt from its records. Checkpoints are records, too.
 //!
 //! See [`crate::Replica`] for what a node does with them.
 
@@ -16,7 +16,7 @@ use kv::{Table, ValueId};
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     table: transfer::Checkpoint,
-    /// What is written behind the table.
+    /// The fragments, which are written after the table; `None` until then.
     fragments: Option<FragmentsLeft>,
     end: Vec<Change>,
 }
@@ -25,12 +25,12 @@ pub(super) struct Checkpoint {
 #[derive(Debug, Default)]
 struct FragmentsLeft {
     ids: Vec<ValueId>,
-    /// Of the last one: the stripe to go on with.
+    /// The next stripe of the last fragment in `ids`.
     stripe: u32,
 }
 
 impl Checkpoint {
-    /// Begins one of what is applied, with the log behind it.
+    /// Begins a checkpoint of what is applied, with the log after it.
     pub(super) fn begin(
         settings: &Settings,
         links: &Links,
@@ -57,7 +57,7 @@ impl Checkpoint {
         Checkpoint { table: transfer::Checkpoint::new(snapshot, begin), fragments: None, end }
     }
 
-    /// Writes the next record, of about so many bytes. False when it was the last one.
+    /// Writes the next record, of about `bytes_max` bytes. False when it was the last one.
     pub(super) fn next_record(
         &mut self,
         applied: &mut Applied,
@@ -79,14 +79,14 @@ impl Checkpoint {
         true
     }
 
-    /// It is written, or given up.
+    /// The checkpoint is written, or given up.
     pub(super) fn end(self, table: &mut Table) {
         self.table.end(table);
     }
 }
 
 impl FragmentsLeft {
-    /// Appends pieces to a record, about so many bytes. False when none are left.
+    /// Appends pieces to a record, about `bytes_max` bytes. False when none are left.
     fn record(&mut self, applied: &Applied, bytes_max: usize, out: &mut Vec<u8>) -> bool {
         let enough = out.len() + bytes_max;
         while let Some(id) = self.ids.last() {
@@ -106,7 +106,7 @@ impl FragmentsLeft {
     }
 }
 
-/// Who this replica is, in a record.
+/// This replica's identity, for a record.
 pub(super) fn own_life(links: &Links) -> Change {
     let identity = links.identity();
     Change::Life { identity: identity.storage, life: identity.life }
@@ -122,7 +122,7 @@ mod tests {
     use crate::contract::Effects;
 
     #[test]
-    fn it_says_who_the_replica_is_what_is_applied_and_what_stands_behind() {
+    fn a_checkpoint_holds_the_identity_what_is_applied_and_the_log_after_it() {
         let mut peers = Peers::new();
         let (mut members, mut applied) = (Members::new(1), Applied::new(1, peers.settings.options));
         members.enter(Group::first(1, &[1, 2, 3]));
@@ -133,7 +133,7 @@ mod tests {
         applied.carry_out(&entries[0], Audience::none(&peers.settings), &mut Effects::default());
         let (links, log) = (&mut peers.links, peers.log.borrow());
         let mut checkpoint = Checkpoint::begin(&peers.settings, links, &members, &mut applied, &log);
-        // What comes later is in records of its own.
+        // Later changes are in records of their own.
         applied.carry_out(&entries[1], Audience::none(&peers.settings), &mut Effects::default());
         let (mut records, mut is_more) = (Vec::new(), true);
         while is_more {

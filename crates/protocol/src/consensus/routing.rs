@@ -1,16 +1,16 @@
-//! What a request is beside what is asked, and where it belongs.
+//! The properties of a request other than its content, and where it belongs.
 
 use crate::contract::{NodeId, Ticket};
 use kv::Version;
 
-/// A request without what is asked.
+/// A request without its content.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) ticket: Ticket,
     pub(super) follows: bool,
     pub(super) seen: Version,
     pub(super) deadline_us: u64,
-    /// Only this leadership may order it.
+    /// Only the current leadership may order it.
     pub(super) fenced: bool,
 }
 
@@ -19,9 +19,9 @@ pub(super) struct Asked {
 pub(super) enum Standing {
     /// This replica leads and may append.
     Leads,
-    /// It leads, or is about to, but may not append now: an older lease may last, or too few peers are heard.
+    /// It leads, or is about to, but may not append now: an older lease may last, or too few peers are live.
     MayNotAppend,
-    /// That one leads.
+    /// This other replica leads.
     Follows(NodeId),
     /// No leader is known.
     Nobody,

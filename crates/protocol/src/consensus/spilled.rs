@@ -1,8 +1,8 @@
-//! Spilled values: what a replica asks of the store that keeps them.
+//! Values on the disk: what a replica needs from the store that keeps them.
 //!
-//! Each replica spills for itself what it applies ([`kv::table::Spilled`]), and the pieces of its fragments; its
-//! checkpoints hold references. A snapshot for another replica holds the values themselves, behind the entries that refer
-//! to them: a chunk waits until they are there. It holds no fragments.
+//! Each replica moves the values that it applies to its own disk ([`kv::table::Spilled`]), and the pieces of its fragments;
+//! its checkpoints hold references. A snapshot for another replica holds the values themselves, after the entries that
+//! refer to them: a chunk waits until they have been read. It holds no fragments.
 
 use super::Replica;
 use super::outbox::{Outbox, outbox};

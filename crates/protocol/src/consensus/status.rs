@@ -1,4 +1,4 @@
-//! How a replica stands, for people, metrics and tests.
+//! The status of a replica, for people, metrics and tests.
 
 use super::Replica;
 pub use super::counters::Counters;
@@ -8,36 +8,36 @@ use crate::status::{self, counter};
 use kv::Version;
 use omnipaxos::ballot_leader_election::Ballot;
 
-/// How a leader sees one follower.
+/// A leader's view of one follower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FollowerStatus {
     /// The follower.
     pub id: NodeId,
-    /// It was heard lately.
+    /// Whether a message of it came recently.
     pub live: bool,
     /// How many entries it has accepted durably in this ballot.
     pub accepted: u64,
 }
 
-/// How a replica stands.
+/// The status of a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// `leader`, `candidate`, `follower`, `learner` (it is to be a member, or excluded), `removed` or `idle`.
+    /// `leader`, `candidate`, `follower`, `learner` (a future member, or excluded), `removed` or `idle`.
     pub role: &'static str,
     /// The number of the newest configuration that it is in; 0 for none.
     pub configuration: u32,
-    /// The members of that.
+    /// The members of that configuration.
     pub members: Vec<NodeId>,
-    /// It is a voter of the newest configuration that it knows of.
+    /// Whether it is a voter of the newest configuration that it knows of.
     pub voter: bool,
-    /// It was removed: no configuration that it knows of has it as a member any more. It still tells others what they
+    /// It was removed: it is no longer a member of the newest configuration that it knows of. It still sends others what they
     /// lack of the configurations that it was in.
     pub removed: bool,
-    /// Its storage is not what it was, so it is no voter until it has been removed and added again.
+    /// Its storage was lost or rolled back, so it is no voter until it has been removed and added again.
     pub excluded: bool,
-    /// The number of the configuration that the control group has told, if it has not begun here yet; else 0.
+    /// The number of the configuration that the control group has named, if that has not begun here yet; otherwise 0.
     pub next_configuration: u32,
-    /// Those who are to be members and have told how far they have come, each with how many entries it has applied.
+    /// The future members that have reported their position, each with the number of entries that it has applied.
     pub learners: Vec<(NodeId, u64)>,
     /// The number of the ballot that it has promised.
     pub epoch: u64,
@@ -45,34 +45,34 @@ pub struct Status {
     pub leader: NodeId,
     /// How many commands its log holds.
     pub offset: Version,
-    /// How many of them are applied.
+    /// How many of these commands are applied.
     pub applied: Version,
     /// How many entries are applied.
     pub applied_entries: u64,
-    /// How many entries its log holds, from the first that the group ever had.
+    /// How many entries its log holds, counted from the first that the group ever had.
     pub end_entries: u64,
     /// The first entry that is still in memory.
     pub log_start: u64,
     /// Bytes of entries in memory.
     pub log_bytes: usize,
-    /// Requests can be served, here or by the leader.
+    /// Whether requests can be served, here or by the leader.
     pub ready: bool,
-    /// It leads and may append.
+    /// Whether it leads and may append.
     pub writable: bool,
-    /// It leads and may answer reads at this moment without asking.
+    /// Whether it leads and may answer reads alone at this moment.
     pub leased: bool,
-    /// A snapshot of another replica's table is on its way to it.
+    /// Whether a snapshot of another replica's table is arriving.
     pub receives_snapshot: bool,
-    /// How each follower stands, at the leader.
+    /// The status of each follower; empty unless this replica leads.
     pub followers: Vec<FollowerStatus>,
-    /// What has happened.
+    /// The counts of events.
     pub counters: Counters,
-    /// Why it is not ready, for people; else empty.
+    /// Why it is not ready, for people; otherwise empty.
     pub explanation: String,
 }
 
 impl Replica {
-    /// How it stands. O(members).
+    /// The replica's status. O(members).
     pub fn status(&self, now: Now) -> Status {
         let log = self.log.borrow();
         let standing = self.standing(now);
