@@ -432,13 +432,13 @@ mod tests {
     #[test]
     fn a_candidate_with_a_rolled_back_disk_is_not_followed() {
         let (mut agreement, settings) = (Agreement::new(), settings(1));
-        let mut asks = |life, ballot| {
+        let mut is_refused = |life, ballot| {
             let asker = identity(2, life);
             agreement.has_promised_to_another_life(asker, Ballot::with(1, ballot, 0, 2), &settings)
         };
-        assert!(!asks(1, 5) && !asks(1, 5), "it asks again");
-        assert!(asks(2, 5), "it has forgotten that it led");
-        assert!(!asks(2, 6));
+        assert!(!is_refused(1, 5) && !is_refused(1, 5), "the same incarnation requests it again");
+        assert!(is_refused(2, 5), "it has forgotten that it led");
+        assert!(!is_refused(2, 6));
     }
 
     #[test]

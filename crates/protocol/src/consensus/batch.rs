@@ -100,7 +100,7 @@ impl Batch {
             assert!(Command::decode(&mut commands).is_ok(), "what is gathered cannot be read");
             count += 1;
         }
-        assert_eq!(count, self.askers.len(), "commands that are gathered, and who asked for them");
+        assert_eq!(count, self.askers.len(), "the gathered commands, and their askers");
         let fenced = &self.fenced;
         let is_known =
             fenced.is_sorted_by(|one, other| one < other) && fenced.last().is_none_or(|it| *it < count);

@@ -79,8 +79,8 @@ impl HeldRequests {
         self.turn_fenced_away(effects);
     }
 
-    /// The leadership that the fenced requests name has ended, and they may not wait for another one. They are redirected to no
-    /// node, which tells the node that sent them.
+    /// The leadership that the fenced requests name has ended, and they may not wait for another one. They are redirected to
+    /// no node, from which their sender learns this.
     pub(super) fn turn_fenced_away(&mut self, effects: &mut Effects) {
         if !std::mem::take(&mut self.are_fenced) {
             return;

@@ -61,9 +61,9 @@ impl Replica {
         let (takes_part, has_vote) = (self.agreement.takes_part(), self.members.has_vote());
         assert!(
             takes_part == has_vote || !takes_part && has_ended,
-            "who has a vote takes part, and nobody else"
+            "a replica takes part exactly if it has a vote"
         );
-        assert!(self.links.life() > 0, "a life without a number");
+        assert!(self.links.life() > 0, "an incarnation without a number");
     }
 
     /// A replica is quiescent only while no request waits and nothing has a deadline. Fragments may arrive at a quiescent
@@ -71,7 +71,7 @@ impl Replica {
     fn a_quiescent_replica_has_nothing_under_way(&self) {
         assert!(
             !self.rounds.is_resting() || self.has_nothing_under_way(),
-            "a replica rests that has something to do"
+            "a quiescent replica has something to do"
         );
     }
 }

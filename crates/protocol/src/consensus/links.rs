@@ -115,7 +115,7 @@ impl Links {
 
     /// Begins the next incarnation. Returns its number.
     pub(super) fn begin_life(&mut self) -> u64 {
-        assert!(!self.is_started(), "a life begins twice");
+        assert!(!self.is_started(), "an incarnation begins twice");
         self.identity.life += 1;
         self.identity.life
     }

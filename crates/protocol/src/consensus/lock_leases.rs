@@ -72,7 +72,7 @@ impl LockLeases {
         let is_measured = |(due_us, subject): &(u64, Subject)| {
             self.by_subject.get(subject).is_some_and(|measured| measured.due_us == *due_us)
         };
-        assert!(self.due.iter().all(is_measured), "a lease ends that nobody has: {:?}", self.due);
+        assert!(self.due.iter().all(is_measured), "a lease is due that is not measured: {:?}", self.due);
     }
 
     /// When the next lease ends.

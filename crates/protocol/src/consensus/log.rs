@@ -387,7 +387,7 @@ impl Log {
 
     /// A promise is never taken back: older ballots are no longer served. A new configuration begins without a promise.
     fn take_promise(&mut self, ballot: Ballot) {
-        assert!(ballot >= self.promise, "{ballot:?} is promised behind {:?}", self.promise);
+        assert!(ballot >= self.promise, "{ballot:?} is promised after {:?}", self.promise);
         self.promise = ballot;
     }
 
@@ -396,7 +396,7 @@ impl Log {
         match &operation {
             StorageOp::SetPromise(ballot) => self.take_promise(*ballot),
             StorageOp::SetAcceptedRound(round) => {
-                assert!(*round >= self.round, "accepted in {round:?} behind {:?}", self.round);
+                assert!(*round >= self.round, "accepted in {round:?} after {:?}", self.round);
             }
             // What was decided is never replaced: messages from peers are checked before the crate gets them.
             StorageOp::AppendOnPrefix(from, _) => {
@@ -407,7 +407,7 @@ impl Log {
                 );
             }
             StorageOp::SetDecidedIndex(index) => {
-                assert!(*index >= decided, "{index} decided behind {decided}")
+                assert!(*index >= decided, "{index} decided after {decided}")
             }
             _ => {}
         }
@@ -514,7 +514,7 @@ impl Storage<Entry> for Handle {
 
     fn set_decided_idx(&mut self, index: usize) -> StorageResult<()> {
         let mut log = self.0.borrow_mut();
-        assert!(index >= log.decided(), "{index} decided behind {}", log.decided());
+        assert!(index >= log.decided(), "{index} decided after {}", log.decided());
         log.decided = index;
         log.decided_unrecorded = true;
         Ok(())
@@ -549,7 +549,11 @@ impl Storage<Entry> for Handle {
         let log = self.0.borrow();
         // The crate would take an empty answer for an empty log and go wrong. A replica that needs what is cut off gets a
         // snapshot of the table instead, and the crate is not involved.
-        assert!(from >= log.base, "entries from {from} are asked for, which are cut off before {}", log.base);
+        assert!(
+            from >= log.base,
+            "entries from {from} are requested, and the log is cut off before {}",
+            log.base
+        );
         Ok(log.entries_from(from))
     }
 

@@ -159,7 +159,7 @@ impl Members {
         is_due.then(|| self.wanted.clone())
     }
 
-    // Who has a vote.
+    // Votes.
 
     /// The storage of this replica was found to be lost or rolled back. Returns the change to record, if it had a vote.
     pub(super) fn exclude(&mut self) -> Option<Change> {
@@ -180,7 +180,7 @@ impl Members {
     }
 
     /// Takes a voter's identity, from its message or from a record.
-    pub(super) fn hear(&mut self, voter: Voter) {
+    pub(super) fn learn_identity(&mut self, voter: Voter) {
         self.voters.insert(voter.member.node, voter);
     }
 
@@ -212,7 +212,7 @@ impl Members {
                 if out.links.identity().is_another(&voter.identity) && self.excluded != Some(since) {
                     self.excluded = Some(since);
                     changes.push(Change::Excluded { since });
-                    let why = "others have heard another storage, or a newer state of it, as this member";
+                    let why = "others know another storage, or a newer state of it, as this member's";
                     out.reject(self.id, why);
                 }
                 continue;
@@ -375,7 +375,7 @@ impl Members {
         match entries.iter().position(ends) {
             Some(stop_sign) => entries.truncate(stop_sign + 1),
             None if self.group.contains(self.id) => {
-                out.reject(from, "it tells a voter what is decided, and not the end of its configuration");
+                out.reject(from, "it sends a voter decided entries without the end of its configuration");
                 return None;
             }
             None => {}
@@ -422,7 +422,7 @@ impl Members {
         for index in applied.index()..log.end() {
             let ends =
                 log.entry(index).and_then(|entry| entry.stop_sign()).is_some_and(|it| it.id > self.group.id);
-            assert!(!ends || index + 1 == log.end(), "entries stand behind a stop-sign");
+            assert!(!ends || index + 1 == log.end(), "entries follow a stop-sign");
         }
         let (begins, applied_entries) = (self.group.begins as usize, applied.index());
         let is_past = applied_entries >= begins || applied.stands_still();
@@ -432,9 +432,9 @@ impl Members {
     /// The links' voters and the known identities are those of members.
     pub(super) fn only_voters_are_counted(&self, links: &Links) {
         let others = self.group.nodes().into_iter().filter(|node| *node != self.id);
-        assert!(links.peers().eq(others), "the links are to others than the members");
+        assert!(links.peers().eq(others), "the links' voters are not the other members");
         let is_member = |voter: &Voter| self.group.since(voter.member.node) == Some(voter.member.since);
-        assert!(self.voters.values().all(is_member), "a voter is known that is none");
+        assert!(self.voters.values().all(is_member), "a known voter is not a member");
     }
 }
 
@@ -464,7 +464,7 @@ mod tests {
         assert!(members.want(4, vec![1, 2, 3, 4]) && !members.want(4, vec![1]));
         assert!(!due(&members, &log, 10, false), "no message of node 4 has come");
         let help = members.note_behind(at_ms(10), 4, 3, (0, false), (0, &log));
-        assert!(matches!(help, Help::None), "it does not ask");
+        assert!(matches!(help, Help::None), "it requests no help");
         assert!(!due(&members, &log, 20, true), "it lacks what is cut off");
         assert!(due(&members, &log, 20, false) && !due(&members, &log, 10 + 480, false));
         log.append(vec![stop(4)]);
@@ -508,12 +508,12 @@ mod tests {
         let (mut members, mut peers) = (members(), Peers::new());
         let voter =
             |node, since, life| Voter { member: Member { node, since }, identity: identity(node, life) };
-        let heard = [voter(2, 3, 4), voter(3, 2, 4), voter(1, 3, 2)];
-        let changes = members.learn_voters(&heard, &mut peers.out());
-        assert_eq!(changes, [Change::Peer(heard[0]), Change::Excluded { since: 3 }]);
+        let known = [voter(2, 3, 4), voter(3, 2, 4), voter(1, 3, 2)];
+        let changes = members.learn_voters(&known, &mut peers.out());
+        assert_eq!(changes, [Change::Peer(known[0]), Change::Excluded { since: 3 }]);
         assert!(!members.has_vote() && members.is_excluded());
-        assert_eq!(members.known_voters(peers.links.identity()), [heard[0]]);
-        assert!(members.learn_voters(&heard, &mut peers.out()).is_empty(), "that is known");
+        assert_eq!(members.known_voters(peers.links.identity()), [known[0]]);
+        assert!(members.learn_voters(&known, &mut peers.out()).is_empty(), "that is known");
         members.enter(Group::first(4, &[1, 2]));
         assert!(members.has_vote(), "added again it is a new voter");
     }

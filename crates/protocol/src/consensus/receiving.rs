@@ -105,7 +105,7 @@ impl Replica {
             Arrival::TakeAfterRecord(identity) => {
                 if let Some(member) = member {
                     let voter = Voter { member, identity };
-                    self.members.hear(voter);
+                    self.members.learn_identity(voter);
                     self.log.borrow_mut().record(vec![Change::Peer(voter)]);
                 }
                 return true;

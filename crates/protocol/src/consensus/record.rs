@@ -253,7 +253,7 @@ pub(super) fn take_ballot(reader: &mut Reader<'_>) -> Result<Ballot, Malformed> 
     let (config_id, n, priority) = (reader.u32()?, reader.u32()?, reader.u32()?);
     let pid = reader.u64()?;
     if n > BALLOT_MAX || pid > NodeId::MAX as u64 {
-        return Err(Malformed("a ballot that nobody ever has"));
+        return Err(Malformed("a ballot out of range"));
     }
     Ok(Ballot { config_id, n, priority, pid })
 }
@@ -293,7 +293,7 @@ pub(super) fn put_moment(out: &mut Vec<u8>, moment: &Moment) {
 pub(super) fn take_moment(reader: &mut Reader<'_>) -> Result<Moment, Malformed> {
     let (index, offset) = (reader.u64()?, reader.u64()?);
     if index > INDEX_MAX || offset > INDEX_MAX {
-        return Err(Malformed("a moment that never comes"));
+        return Err(Malformed("a moment out of range"));
     }
     let (time, floor) = (reader.u64()?, reader.u64()?);
     Ok(Moment { index, offset, time, floor, group: Group::take(reader)? })

@@ -127,7 +127,7 @@ mod tests {
         let (mut members, mut applied) = (Members::new(1), Applied::new(1, peers.settings.options));
         members.enter(Group::first(1, &[1, 2, 3]));
         let voter = Voter { member: Member { node: 2, since: 1 }, identity: identity(2, 1) };
-        members.hear(voter);
+        members.learn_identity(voter);
         let entries = [entry(1, 1, &["a"]), entry(1, 2, &["b"])];
         peers.log.borrow_mut().append(entries.to_vec());
         applied.carry_out(&entries[0], Audience::none(&peers.settings), &mut Effects::default());

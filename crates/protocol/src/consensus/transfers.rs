@@ -129,7 +129,7 @@ impl Transfers {
         out: &mut Outbox<'_>,
     ) {
         let has_a_log = members.has_a_log(applied.index());
-        assert!(has_a_log, "it sends a snapshot without the ballot of what stands behind it");
+        assert!(has_a_log, "it sends a snapshot without the ballot of the log after it");
         if self.open.iter().any(|transfer| transfer.to == to && !transfer.is_delivered()) {
             return;
         }

@@ -461,7 +461,7 @@ impl Replica {
         for change in Change::decode_all(record)? {
             match change {
                 Change::Life { identity, life } => self.links.restore_life(identity, life),
-                Change::Peer(voter) => self.members.hear(voter),
+                Change::Peer(voter) => self.members.learn_identity(voter),
                 Change::Group(group) => self.enter(group),
                 Change::Excluded { since } => self.members.was_excluded(since),
                 Change::SnapshotBegin(moment) => self.incoming.replay_begin(moment, &self.settings),
