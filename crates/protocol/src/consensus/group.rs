@@ -70,7 +70,7 @@ impl Group {
             members.push(Member { node: reader.u16()?, since: reader.u32()? });
         }
         let group = Group { id, members, begins };
-        // No configuration has neither number nor members.
+        // A replica without a configuration has number 0 and no members.
         match group.id == 0 && group.members.is_empty() || are_members(&group.nodes()) {
             true => Ok(group),
             false => Err(Malformed("a configuration with members that cannot be")),

@@ -273,7 +273,7 @@ impl Leadership {
         self.batch.bytes() >= timing.batch_bytes || self.batch.work_ns() >= timing.applying_ns
     }
 
-    /// A `WAIT` waits.
+    /// Lets a `WAIT` wait for the writes before it.
     pub(super) fn wait(&mut self, asked: Asked, (offset, count): (Version, u32), proposals: &Proposals) {
         let Asked { ticket, deadline_us, .. } = asked;
         let behind = self.newest_batch(proposals);
@@ -290,7 +290,7 @@ impl Leadership {
         self.readers.queue(Queue::WithinBatches)
     }
 
-    /// Whether reads need a lease or a question.
+    /// Whether reads need a lease or a question's answer.
     pub(super) fn has_readers(&self, proposals: &Proposals) -> bool {
         self.readers.need_certainty(proposals.settled())
     }

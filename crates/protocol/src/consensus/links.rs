@@ -304,7 +304,7 @@ impl Links {
         is_enough
     }
 
-    /// Another leadership begins.
+    /// Another leadership begins: refusals of the previous one do not count.
     pub(super) fn forget_refusals(&mut self) {
         for link in &mut self.voters {
             link.refusals = (Ballot::default(), 0);
@@ -382,7 +382,7 @@ impl Link {
         self.accepted
     }
 
-    /// Sends it a message, not before a record is durable.
+    /// Sends the peer a message, not before a record is durable.
     fn send(&mut self, mut envelope: Envelope, after_record: u64, body: Body<'_>, effects: &mut Effects) {
         let stream = body.stream();
         let after_record = match stream {

@@ -19,7 +19,7 @@
 //! * Writes take effect in one order, one at a time. An acknowledged write is durable on a majority, and is never lost
 //!   unless a majority of the disks is.
 //! * Reads are linearizable: they see every write that any leader acknowledged before they began. With `reads = any` any
-//!   replica answers, from a prefix of that order which holds at least what this client has seen on this node.
+//!   replica answers, from a prefix of that order that holds at least what its client has seen acknowledged here.
 //! * A write ends as done when it is applied; as refused when it was not proposed, or when another entry was decided in
 //!   its place, so that it will never take effect; as unknown when neither is known in time. No write is proposed twice.
 //!
@@ -126,11 +126,11 @@
 //! with the proposal of an entry that was decided in its own ballot. That entry stands before S, or is the stop-sign; so
 //! every leader of the new configuration has it, and received it after it was proposed. The moment when the newest entry
 //! came (R) is carried over into the new configuration with the log, and the wait from R covers every lease of the old one.
-//! After a snapshot or a restart R is later than necessary. The argument holds for a group of one, too, unless no other
-//! node was ever in it: such a leader waits, and its reads wait as well, because what it inherits may be newer than what
-//! the old leader answers.
+//! After a snapshot or a restart R is later than necessary. The argument holds for a group of one, too: its leader waits,
+//! and its reads wait as well, because what it inherits may be newer than what the old leader answers. Only a group that
+//! no other node was ever in does not wait.
 //!
-//! In one case no wait is needed. A replica that led the old configuration to its end, by counting votes itself, had waited
+//! In one case no new wait is needed. A replica that led the old configuration to its end, by counting votes itself, had waited
 //! for all older leases of it and has dropped its own, and no later ballot of that configuration had any entry but the
 //! stop-sign. If such a replica leads the new configuration and its log ends at S, no earlier leader of the new
 //! configuration has had anything decided, so there is no lease.
@@ -157,10 +157,11 @@
 //! * Clocks may differ in rate by what `lease_margin_ms` allows, and in time by any amount.
 //! * `durability` must be at least `os`: a replica that forgets a promise cannot be a voter. With `os` the node reports
 //!   records as durable at once, and if the operating systems of a majority crash, acknowledged writes are lost.
-//! * A node that lost its storage, or has an older state of it, is ignored by every replica that has received its messages
-//!   since. That cannot be complete, as some replica may never have received one, or not lately; snapshots tell new
-//!   replicas who the voters are. The code that starts replicas must know, from the cluster map, that a node had storage
-//!   before, and must not start it as the voter that it was. When it is removed and added again, it is a new voter.
+//! * A node that lost its storage, or has an older state of it, is ignored by every replica that has recorded a message of
+//!   the storage, or of its newer state. That cannot be complete, as a replica may never have received one, or none recent
+//!   enough; snapshots bring new replicas the voters' identities. The code that starts replicas must know, from the cluster
+//!   map, that a node had storage before, and must not start it as the voter that it was. Removed and added again it is a
+//!   new voter.
 //! * The first configuration has the number 1, and only its members begin with nothing. All of them must receive it, and
 //!   have begun it durably, before the control group names another: a replica that first receives a later one waits for a
 //!   snapshot, and if that shows it as a member already, it concludes that it has lost its storage.

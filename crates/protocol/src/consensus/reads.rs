@@ -183,7 +183,7 @@ impl Readers {
         }
     }
 
-    /// Ends what has waited too long.
+    /// Ends the reads that have waited too long.
     pub(super) fn end_overdue(&mut self, now_us: u64, effects: &mut Effects) {
         for reads in [&mut self.free, &mut self.behind, &mut self.within] {
             reads.end_overdue(now_us, effects);
