@@ -1,4 +1,4 @@
-//! Whose log a file is of.
+//! The identity of a log: whose log a file belongs to.
 
 /// The identity of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,18 +8,19 @@
 //!
 //! * An entry below [`Log::durable`] survives every crash, at its position.
 //! * After a crash the log is a prefix of what was appended. It contains nothing that was not written.
-//! * Whatever a crash cannot have caused is damage. It is refused, with file and byte, and never cut off or guessed at.
-//! * After the first write or sync that failed, the log returns nothing but that error.
+//! * Anything that a crash cannot have caused is damage. The log refuses it, naming file and byte, and never cuts it off or
+//!   guesses.
+//! * After the first write or sync that failed, every call of the log returns that error.
 //!
 //! [`tail`](mod@crate::tail) describes how a torn tail is distinguished from damage. The whole format is in
 //! `docs/design/storage.md`.
 //!
 //! # Positions
 //!
-//! A position is the number of bytes that the log had taken before: batches and their headers count, the headers of segments
-//! and unused space do not. So an entry's position says where the entry is (segment and byte, by one subtraction, without an
-//! index), how far apart two entries are on the disk, and, compared with [`Log::durable`], whether the entry is safe.
-//! Positions only grow, across restarts too.
+//! A position is the number of bytes of log before it: batches and their headers count, the headers of segments and unused space
+//! do not. So an entry's position says where the entry is (segment and byte, by one subtraction, without an index), how far apart
+//! two entries are on the disk, and, compared with [`Log::durable`], whether the entry is safe. Positions only grow, across
+//! restarts too.
 //!
 //! Reading order: [`disk`] (what a disk does), [`work`] (what runs beside the loop), [`format`](mod@format) (the layout of
 //! the files), [`log`] (append, write, sync), [`upkeep`](mod@crate::log::upkeep) (new segments, committing snapshots, removing
@@ -56,7 +57,7 @@ pub use tail::Torn;
 pub use values::{ValueName, ValueOutcome, ValueResult, ValueStore, ValueWork};
 pub use work::{Step, Work};
 
-/// A place in the log: the number of bytes that the log had taken before it. See the [crate]'s page.
+/// A place in the log: the number of bytes of log before it. See the [crate]'s page.
 pub type Position = u64;
 
 /// The number of one of the groups that share the log.

@@ -81,7 +81,7 @@ pub(crate) fn scan<D: Disk>(
             if is_first || header.first < expected {
                 return Err(misplaced(Damage::Misplaced { found: header.first, expected }));
             }
-            // The previous segment should continue up to here: its end is missing.
+            // The log should continue in the previous segment up to here: its end is missing.
             break;
         }
         scanner.found.segments.push_back(Segment { number, first: header.first });

@@ -165,7 +165,7 @@ impl File {
 #[derive(Clone, Debug)]
 enum Change {
     Create(String, u64),
-    /// For this very file, whatever has the old name after a crash.
+    /// Applies to the file with this number, whatever file has the old name after a crash.
     Rename(String, String, u64),
     Remove(String),
 }
@@ -199,7 +199,7 @@ pub enum Survivors {
 }
 
 impl Survivors {
-    /// Returns how many of `versions` versions have reached the disk, the first of them first.
+    /// Returns how many of `versions` versions have reached the disk; they reach it in order.
     fn choose(self, versions: usize, random: &mut Random) -> usize {
         match self {
             Survivors::Nothing => 0,
@@ -268,7 +268,7 @@ impl SimulatedDisk {
         self.trouble.insert(self.operations + operations, trouble);
     }
 
-    /// Whether the power failed at an operation, and has not come back yet.
+    /// Whether the power failed at an operation, and has not returned yet.
     pub fn is_off(&self) -> bool {
         self.is_off
     }
@@ -278,7 +278,7 @@ impl SimulatedDisk {
         self.sequence
     }
 
-    /// Runs something that was begun at `moment`: its syncs save nothing that others have written since then.
+    /// Runs something that was begun at `moment`: its syncs save nothing that was written by others since then.
     pub fn since<T>(&mut self, moment: u64, act: impl FnOnce(&mut SimulatedDisk) -> T) -> T {
         self.too_late = moment + 1..self.sequence + 1;
         let result = act(self);

@@ -41,7 +41,7 @@ impl SimulatedValues {
         self.seen.is_empty()
     }
 
-    /// Simulates a power loss of the machine: a random part of what was not safe is gone.
+    /// Simulates a power loss of the machine: a random part of what was not safe is lost.
     pub fn lose_power(&mut self, random: &mut Random) {
         let kept = random.below(self.undo.len() as u64 + 1) as usize;
         while self.undo.len() > kept
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_power_loss_leaves_what_is_safe_and_a_prefix_of_the_rest() {
+    fn a_power_loss_keeps_safe_values_and_a_prefix_of_the_rest() {
         let value = |byte| Arc::new(vec![byte; 10]);
         for seed in 0..50 {
             let mut store = SimulatedValues::default();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_the_capacity_finds_room() {
+    fn values_beyond_the_capacity_are_refused() {
         let mut store = SimulatedValues { capacity: Some(15), ..SimulatedValues::default() };
         let value = Arc::new(vec![0; 10]);
         store.put(&[(name(1), Arc::clone(&value))]).expect("there is room");

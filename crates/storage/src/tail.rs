@@ -15,8 +15,8 @@
 //! the log is used. Otherwise a batch after the cut could be found again at its place after the next crash, once new
 //! batches of just that length precede it; and the first rule would no longer hold.
 //!
-//! One case is left. The last batches before an idle time may be durable with nothing after them that says so. If one of
-//! their sectors turns to zeros as a whole, or sectors that were all zero from the beginning hide that no sector is
+//! One case is left. The last batches before an idle time may be durable with nothing after them that records this. If one
+//! of their sectors turns to zeros as a whole, or sectors that were all zero from the beginning hide that no sector is
 //! missing, damage looks like a torn write. [`Log::note_durable`](crate::Log::note_durable) closes this gap, and the cut is
 //! reported in any case ([`Replayed::torn`](crate::Replayed)).
 //!
@@ -172,7 +172,7 @@ fn add(all: &mut Vec<Remains>, number: u64, start: u64, end: u64) {
     }
 }
 
-/// Refuses the log when a batch's header in this sector says that it was durable beyond its end.
+/// Refuses the log when a batch's header in this sector records that the log was durable beyond its end.
 fn look_for_a_later_batch(
     manifest: &Manifest,
     scan: &Scan,

@@ -1,8 +1,8 @@
 //! Values that are too large for memory: the interface of the store that keeps them.
 //!
-//! The log remains the truth: what it holds is put again at the next start. So the store need not be synced before a client
-//! is answered, only before the log is shortened ([`ValueStore::persist`]). A value never changes under its name, and is
-//! not read before it was put, so reads may run beside writes.
+//! The log remains the truth: the values that it holds are put again at the next start. So the store need not be synced
+//! before a client is answered, only before the log is shortened ([`ValueStore::persist`]). A value never changes under its
+//! name, and is not read before it was put, so reads may run beside writes.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl ValueName {
 /// A node's store of large values.
 ///
 /// Values that were put outlive the process; they outlive a crash of the machine once [`persist`](ValueStore::persist) has
-/// returned. Of later ones a crash leaves a part. If a store is merely full, its errors say so
+/// returned. Of values put since, a crash leaves a part. If a store is merely full, its errors say so
 /// ([`DiskError::is_only_full`]), and nothing that was put is in doubt.
 pub trait ValueStore: Send {
     /// Puts values, replacing those of the same names.
@@ -64,12 +64,12 @@ pub trait ValueStore: Send {
     fn names(&mut self, from: &ValueName, each: &mut dyn FnMut(ValueName) -> bool) -> Result<(), DiskError>;
 }
 
-/// What a piece of work has come to.
+/// The result of a piece of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueOutcome {
     /// It is done.
     Done,
-    /// The value, if there is one of that name.
+    /// The value, if one has that name.
     Value(Option<Vec<u8>>),
     /// Names, in ascending order.
     Names(Vec<ValueName>),
@@ -80,15 +80,15 @@ pub type ValueResult = Result<ValueOutcome, DiskError>;
 
 /// Work with values, to be done beside the worker's loop. Its result is passed back to the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "whoever handed it out waits to be told what came of it"]
+#[must_use = "the node waits for its result"]
 pub enum ValueWork {
     /// [`ValueStore::put`]
     Put(Vec<(ValueName, Arc<Vec<u8>>)>),
     /// [`ValueStore::get`]
     Get(ValueName),
-    /// [`ValueStore::names`]: so many of them at most.
+    /// [`ValueStore::names`]: at most `count` of them.
     Names {
-        /// No name before it.
+        /// Names before this one are left out.
         from: ValueName,
         /// The most names.
         count: usize,

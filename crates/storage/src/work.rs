@@ -102,7 +102,7 @@ pub enum Lane {
 /// Steps to be done in order, up to the first that fails. Their result must be passed to the log
 /// ([`Log::finished`](crate::Log::finished)).
 #[derive(Clone, Debug)]
-#[must_use = "the log waits to be told what came of it"]
+#[must_use = "the log waits for its result"]
 pub struct Work {
     pub(crate) lane: Lane,
     pub(crate) steps: Vec<Step>,

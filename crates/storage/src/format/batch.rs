@@ -103,8 +103,8 @@ pub(crate) fn each_entry(header: &BatchHeader, body: &[u8], mut each: impl FnMut
     fields.0.is_empty()
 }
 
-/// What was appended and not yet written: one batch, or several if it is much. It is preceded by what the first block
-/// already holds, so that whole blocks can be written.
+/// What was appended and not yet written: one batch, or several if there is much of it. It is preceded by what the
+/// first block already holds, so that whole blocks can be written.
 #[derive(Debug)]
 pub(crate) struct Gathered {
     salt: u64,
@@ -124,7 +124,7 @@ pub(crate) struct Gathered {
 pub(crate) const SPARE_BYTES_MAX: usize = 2 << 20;
 
 impl Gathered {
-    /// Creates an empty one, in a block that begins with `lead`.
+    /// Creates an empty `Gathered`, in a block that begins with `lead`.
     pub(crate) fn new(salt: u64, start: Position, lead: Vec<u8>) -> Gathered {
         Gathered { salt, start, lead: lead.len(), bytes: lead, open: None, spare: Vec::new() }
     }
@@ -148,7 +148,7 @@ impl Gathered {
         self.start + (place - self.lead) as u64
     }
 
-    /// The number of bytes by which the log grows when this is written.
+    /// The number of bytes by which the log grows when what is gathered is written.
     pub(crate) fn whole_bytes(&self) -> u64 {
         (self.bytes.len() - self.lead).next_multiple_of(BATCH_HEADER_BYTES) as u64
     }
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_back_with_the_positions_that_were_returned() {
+    fn entries_are_read_back_at_the_positions_that_append_returned() {
         let mut gathered = Gathered::new(7, 4096, vec![9; 64]);
         let mut expected = Vec::new();
         for (group, kind, bytes) in [(1, 2, &b"first"[..]), (9, 0, b""), (1, 3, &[5; 100])] {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gathered_may_begin_a_new_file() {
+    fn gathered_batches_may_begin_a_new_file() {
         let mut gathered = Gathered::new(7, 0, vec![9; 64]);
         gathered.append(0, 1, 1, [b"one", b""]);
         gathered.begin_file(vec![5; 32]);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn much_becomes_several_batches() {
+    fn many_bytes_become_several_batches() {
         let mut gathered = Gathered::new(7, 0, Vec::new());
         let positions: Vec<_> =
             (0..5).map(|_| gathered.append(0, 1, 1, [&[1; BATCH_BYTES_MAX / 4]; 2])).collect();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_of_another_log_is_none() {
+    fn the_header_of_another_log_is_not_decoded() {
         let mut gathered = Gathered::new(7, 0, Vec::new());
         gathered.append(0, 1, 1, [b"value", b""]);
         let bytes = gathered.take(0, 0, 0);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_make_no_sense_are_reported() {
+    fn malformed_entries_are_reported() {
         let header = BatchHeader { length: 8, checksum: 0, position: u64::MAX, durable: 0, entries: 1 };
         assert!(each_entry(&header, &[0; 8], |_| {}));
         assert!(!each_entry(&header, &[0; 16], |_| {}), "more bytes than entries");

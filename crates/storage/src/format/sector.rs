@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again_and_fills_whole_sectors() {
+    fn written_bytes_are_read_back_and_fill_whole_sectors() {
         for length in [1_usize, 479, 480, 481, 960, 5000] {
             let bytes: Vec<u8> = (0..length).map(|index| (index % 251) as u8 + 1).collect();
             let file = written(SECTORS, &bytes);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_segment_left_counts_as_zeros() {
+    fn sectors_of_an_older_segment_count_as_zeros() {
         let old = written(Sectors { number: 2, ..SECTORS }, &[9; 960]);
         assert!(is_zero(&read(SECTORS, old.clone())));
         let mixed = [written(SECTORS, &[1; 480]), old].concat();

@@ -4,7 +4,7 @@
 //! preamble, 40 bytes | number: u64 | position: u64 | group: u16 | zeros: 6 bytes
 //! chunks, each: length: u32 | checksum of its bytes: u32 | index from 0: u64 | last: u32 |
 //!               checksum of the 20 bytes before and of the number: u32 | bytes
-//! the last one has no bytes, and how many were before it as its index
+//! the last chunk has no bytes; its index is the number of chunks before it
 //! ```
 
 use super::{Fields, Identity, SNAPSHOT, begin, check, checksum, seal, snapshot_file};

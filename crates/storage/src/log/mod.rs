@@ -2,7 +2,7 @@
 //!
 //! In one turn a worker calls [`Log::append`] for each record, and [`Log::begin_sync`] if something waits for durability:
 //! everything gathered is written and synced beside the loop. When [`Log::finished`] reports that the sync is done,
-//! [`Log::durable`] has moved. While it runs, turns go on and gather; the next sync covers them all. If records need only
+//! [`Log::durable`] has moved. While it runs, turns go on and gather; the next sync covers them all. If records only have to
 //! outlive the process, the turn calls [`Log::write`] first.
 //!
 //! Every write covers whole blocks: it begins with what its first block already holds and ends with zeros, which is what
@@ -284,8 +284,8 @@ impl Log {
         self.note_room();
     }
 
-    /// Whether something was refused for lack of room, and there is not known to be room again. With a reserve, writing goes
-    /// on: into the rest of the present segment, and the reserve.
+    /// Whether something was refused for lack of room, and room is not yet known to have returned. With a reserve, writing
+    /// goes on: into the rest of the present segment, and the reserve.
     pub fn is_full(&self) -> bool {
         self.full.is_some()
     }
@@ -309,7 +309,7 @@ impl Log {
         segment_bytes.saturating_sub(self.offset()) + files * (segment_bytes - SEGMENT_HEADER_BYTES)
     }
 
-    /// Whether the log takes more than one segment: a snapshot of the group that needs the oldest segment then frees
+    /// Whether the log takes more than one segment, so that a snapshot of the group that needs the oldest segment frees
     /// something.
     pub fn can_be_shortened(&self) -> bool {
         self.segments.len() > 1
@@ -470,7 +470,7 @@ impl Log {
         self.positions_are_in_order();
         self.what_is_handed_out_is_written_or_waits();
         self.segments_follow_each_other();
-        self.nothing_is_needed_that_is_gone();
+        self.nothing_needed_is_missing();
     }
 
     /// All that was handed out is written, or is being written, or waits for room: nothing was left out.
@@ -496,7 +496,7 @@ impl Log {
     }
 
     /// Every entry that a group needs lies in a segment, and below the log's end; so does every floor.
-    fn nothing_is_needed_that_is_gone(&self) {
+    fn nothing_needed_is_missing(&self) {
         self.extents.check_invariants();
         if let Some((position, group)) = self.extents.oldest() {
             assert!(self.manifest.start <= position, "group {group} needs {position}, which was removed");

@@ -1,8 +1,8 @@
 //! Snapshots: a group's state in a file of its own, which covers all of the group's entries below a position.
 //!
 //! [`Log::begin_snapshot`], [`Log::append_snapshot`] for each chunk, [`Log::commit_snapshot`]: chunks are gathered as the
-//! group hands them out, and written piece by piece, as upkeep: no turn waits for it, and the disk never has much of it to
-//! do at once. A large snapshot is written over the group's last but one, whose file would otherwise have to be removed.
+//! group hands them out, and written piece by piece, as upkeep: no turn waits for it, and the disk never gets much of it at
+//! once. A large snapshot is written over the group's last snapshot but one, whose file would otherwise have to be removed.
 //! Finally the file is synced, the manifest names it, and [`Outcome::SnapshotTaken`](crate::Outcome::SnapshotTaken) reports
 //! it. A crash before that leaves the previous snapshot, or none.
 //!
@@ -117,8 +117,7 @@ impl Log {
     /// ([`Log::wants_sync`]). [`Outcome::SnapshotTaken`](crate::Outcome::SnapshotTaken) reports that. A snapshot is dropped
     /// if it is below the group's present one, or if the group has been forgotten since.
     ///
-    /// # Errors
-    /// [`StorageError::Disk`] when the disk had no room for a part of it: the snapshot is gone. Otherwise
+    /// # Errors [`StorageError::Disk`] when the disk had no room for a part of it: the snapshot is dropped. Otherwise
     /// [`StorageError::Stopped`] after an earlier failure.
     pub fn commit_snapshot(&mut self, mut writer: SnapshotWriter) -> Result<(), StorageError> {
         self.running()?;
@@ -257,7 +256,7 @@ impl SnapshotReader {
             Err(DiskError { cause: crate::Cause::Missing, .. }) => return Err(self.damaged(Damage::Missing)),
             length => length?,
         };
-        // If it was written over a longer one, some of that may follow it.
+        // If it was written over a longer snapshot, the rest of that one may follow it.
         if found < self.place.bytes {
             return Err(self.damaged(Damage::Length { found, expected: self.place.bytes }));
         }

@@ -5,7 +5,7 @@
 //! manifest names is made safe, then the manifest replaces the old one, then what it no longer names is removed.
 //!
 //! Upkeep never syncs a segment that is in use. A kernel reports a failed sync once: if the same file were synced from two
-//! sides, one of them could learn of success though the other one's sync failed.
+//! sides, one of them could report success though the other failed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -45,11 +45,11 @@ pub enum Outcome {
     SegmentRefused(DiskError),
     /// The group's snapshot is committed: a start begins with it, and the group does not need the log below its position.
     SnapshotTaken(Group, Position),
-    /// There is no room. The snapshot is gone, and everything is as before it.
+    /// There is no room. The snapshot is dropped, and everything is as before it.
     SnapshotRefused(Group, DiskError),
-    /// The disk records that the group is gone: a start finds nothing of it.
+    /// The disk records that the group was dropped: a start finds nothing of it.
     Forgotten(Group),
-    /// Files were removed, or a fact was recorded; nothing waits for that.
+    /// Files were removed, or a fact was recorded; nothing waits for this.
     Tidied,
     /// There was no room to record something; [`Log::retry`] tries again.
     Postponed(DiskError),
@@ -121,20 +121,20 @@ impl Log {
         floor || self.written.saturating_sub(self.durable) > self.options.segment_bytes
     }
 
-    /// Records on the disk, by a piece of upkeep, how far the log is durable. Each batch records it for those before it, so
-    /// this matters only for the last batches before an idle time: if they are lost or damaged later, a start can tell that
-    /// from a write that a crash cut short. Call it when everything is durable and nothing was written for a while, and
-    /// before an orderly exit.
+    /// Records on the disk, by a piece of upkeep, up to which position the log is durable. Each batch records it for those
+    /// before it, so this matters only for the last batches before an idle time: if they are lost or damaged later, a start
+    /// can tell this from a write that a crash cut short. Call it when everything is durable and nothing was written for a
+    /// while, and before an orderly exit.
     pub fn note_durable(&mut self) {
         self.upkeep.note = true;
     }
 
-    /// Whether the disk records the whole of the durable position.
+    /// Whether the disk records the present durable position.
     pub fn is_noted(&self) -> bool {
         self.noted >= self.durable
     }
 
-    /// Whether a part of a snapshot is being written; the caller should hand over more only when that is done.
+    /// Whether a part of a snapshot is being written; the caller should hand over more only when that part is written.
     pub fn is_pacing_snapshot(&self) -> bool {
         let is_running = |running: &Running| matches!(running.task, Task::Write(..));
         !self.upkeep.pieces.is_empty() || self.upkeep.running.as_ref().is_some_and(is_running)
@@ -177,7 +177,7 @@ impl Log {
             garbage.extend(std::mem::take(used_snapshots).into_values());
             garbage.extend(self.reserve.take(Kept::Snapshot));
         }
-        // What frees room comes first; and the refused batch goes before another file gets its name.
+        // Work that frees room comes first; and the refused batch is written before another file takes its name.
         if is_full && !self.upkeep.garbage.is_empty() {
             return Some(Task::Remove);
         }

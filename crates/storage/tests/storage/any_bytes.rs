@@ -1,4 +1,5 @@
-//! Files of any bytes: refused or read, never a panic, never more memory than the files are long.
+//! Files with arbitrary bytes: they are read or refused, never cause a panic, and never take more
+//! memory than the files are long.
 
 use proptest::prelude::*;
 use storage::open;
@@ -38,7 +39,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn in_place_of_a_file(file in 0..4usize, bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
+    fn arbitrary_bytes_instead_of_a_file(file in 0..4usize, bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
         let mut disk = folder();
         let name = disk.contents()[file].0.clone();
         disk.tamper(&name, |contents| *contents = bytes);
@@ -46,7 +47,7 @@ proptest! {
     }
 
     #[test]
-    fn in_the_middle_of_a_file(
+    fn arbitrary_bytes_within_a_file(
         file in 0..4usize,
         at in 0..2200usize,
         bytes in prop::collection::vec(any::<u8>(), 1..80),

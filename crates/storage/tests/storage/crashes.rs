@@ -1,5 +1,5 @@
-//! Crashes at every operation and at random, compared with a model: all that was durable is there, in order,
-//! nothing is there that was not written, and the log goes on.
+//! Crashes at every operation and at random, compared with a model: all durable entries are present, in order, nothing
+//! is present that was not written, and the log can be used again.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use storage::simulated::Random;
 
 const SURVIVORS: [Survivors; 3] = [Survivors::Nothing, Survivors::Everything, Survivors::Random];
 
-/// A short life with everything in it: batches of several groups, some written beside a running sync or by it, segments
-/// that fill up, a snapshot that lets some go, a group that is forgotten.
+/// A short run of a log with everything in it: batches of several groups, some written during a running sync or by it,
+/// segments that fill up, a snapshot that frees some of them, a group that is forgotten.
 fn script() -> Vec<Action> {
     use Action::*;
     let mut script = vec![BeginUpkeep, FinishUpkeep];
@@ -41,7 +41,7 @@ fn script() -> Vec<Action> {
                 BeginSnapshot { group: 2 },
                 AppendSnapshot,
                 AppendSnapshot,
-                // What is gathered of it is written, then the rest; then it takes effect.
+                // The first steps write what is gathered of the snapshot and then the rest; then it is committed.
                 BeginUpkeep,
                 Append { group: 2, bytes: 40 },
                 Write,
@@ -75,7 +75,7 @@ fn script() -> Vec<Action> {
     script
 }
 
-/// Opens again until the disk lets it, with trouble at the first tries.
+/// Opens the log again until the disk allows it, with trouble at the first tries.
 fn recover(world: &mut World, trouble: Option<(u64, Survivors)>) -> Result<(), Violation> {
     if let Some((operations, survivors)) = trouble {
         world.disk.trouble_in(operations, Trouble::Crash);
@@ -100,7 +100,7 @@ fn go_on(world: &mut World) -> Result<(), Violation> {
     recover(world, None)
 }
 
-/// The script with the power going at the n-th operation. False when it does not have so many.
+/// Runs the script with a power failure at operation number `operation`. Returns false when it has fewer operations.
 fn crash_at(operation: u64, survivors: Survivors, seed: u64, again: Option<u64>) -> Result<bool, Violation> {
     let mut world = World::new(options(), seed);
     world.disk.trouble_in(operation, Trouble::Crash);
@@ -134,7 +134,7 @@ fn power_loss_at_every_operation() {
 }
 
 #[test]
-fn power_loss_at_every_operation_and_again_at_every_operation_of_the_start_after_it() {
+fn power_loss_at_every_operation_and_again_at_every_operation_of_the_next_start() {
     for operation in 1..130 {
         for again in 1..30 {
             for (survivors, seed) in SURVIVORS.into_iter().zip([0, 0, operation * again]) {
@@ -168,7 +168,7 @@ fn draw_action(random: &mut Random) -> Action {
     }
 }
 
-/// One long life: many starts, each with trouble at some time.
+/// A long run: many starts, each with trouble at some time.
 fn live(options: Options, seed: u64) -> Result<World, Violation> {
     let mut random = Random::new(seed);
     let mut world = World::new(options, seed);
@@ -208,7 +208,7 @@ fn live(options: Options, seed: u64) -> Result<World, Violation> {
     Ok(world)
 }
 
-/// Flips a bit, or zeroes a sector, of what is known to be durable.
+/// Flips a bit, or zeroes a sector, in data known to be durable.
 fn tamper(world: &World, random: &mut Random) -> Result<(), Violation> {
     let files = world.disk.contents();
     let (name, bytes) = &files[random.below(files.len() as u64) as usize];
@@ -226,7 +226,7 @@ fn tamper(world: &World, random: &mut Random) -> Result<(), Violation> {
 }
 
 #[test]
-fn long_lives_with_all_kinds_of_trouble() {
+fn long_runs_with_all_kinds_of_trouble() {
     let mut seen = BTreeMap::new();
     for seed in 0..2000 {
         // Segments of one block, and of three.
@@ -239,7 +239,7 @@ fn long_lives_with_all_kinds_of_trouble() {
         }
     }
     println!("{seen:?}");
-    // A search that does not come by its places proves nothing.
+    // A search that does not reach these situations proves nothing.
     for what in [
         "segment made",
         "segment refused",

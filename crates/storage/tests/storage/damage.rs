@@ -1,5 +1,5 @@
-//! Damage of what is durable: refused by file and place, or without consequence. Never a wrong entry, never
-//! one missing.
+//! Damage of durable data is refused with file and place, or has no consequence. It never produces a wrong entry or
+//! loses one.
 
 use storage::{Damage, StorageError};
 
@@ -7,7 +7,7 @@ use crate::support::disk::{Folder as _, Survivors};
 use crate::support::world::{Action, World};
 use crate::support::{flip_bit, options, zero_sector};
 
-/// A log of two segments and an unused one, with a snapshot; all of it durable, and noted to be.
+/// A log of two segments and an unused one, with a snapshot. All of it is durable and noted as durable.
 fn quiet_log() -> World {
     let mut world = World::new(options(), 1);
     assert_eq!(world.reopen(), Ok(true));
@@ -37,19 +37,19 @@ fn quiet_log() -> World {
     world
 }
 
-/// How long the file is without what says nothing at its end: zeros, and the stamps of a segment's sectors.
+/// The length of the file without meaningless bytes at its end: zeros, and the stamps of a segment's sectors.
 fn used(name: &str, bytes: &[u8]) -> usize {
     let says = |(at, byte): (usize, &u8)| *byte != 0 && !is_stamp(name, at);
     bytes.iter().enumerate().rposition(says).map_or(0, |last| last + 1)
 }
 
-/// Whether what stands there is the stamp of a sector: in which segment it was written.
+/// Whether the byte is part of a sector's stamp, which names the segment for which the sector was written.
 fn is_stamp(name: &str, at: usize) -> bool {
     name.starts_with("segment") && at % 512 >= 480
 }
 
 #[test]
-fn every_bit() {
+fn every_flipped_bit() {
     let world = quiet_log();
     let (mut refused, mut harmless) = (0, 0);
     for (name, bytes) in world.disk.contents() {
@@ -65,12 +65,12 @@ fn every_bit() {
             }
         }
     }
-    // What is harmless are the zeros between batches, and stamps: one that is no older segment's says nothing.
+    // Harmless are only zeros between batches, and stamps that do not become those of an older segment.
     assert!(harmless * 10 < refused, "{harmless} harmless, {refused} refused");
 }
 
 #[test]
-fn every_sector_turned_to_zeros() {
+fn every_zeroed_sector() {
     let world = quiet_log();
     for (name, bytes) in world.disk.contents() {
         for at in (0..used(&name, &bytes)).step_by(512) {
@@ -107,7 +107,8 @@ fn a_segment_under_the_name_of_another() {
     let put = |from: usize, to: usize| world.after(|disk| disk.put(&files[to].0, &files[from].1)).unwrap();
     let damage = Damage::Misnamed { found: 1, expected: 0 };
     assert_eq!(put(2, 1), Err(StorageError::Damaged { file: files[1].0.clone(), offset: 0, damage }));
-    // An older one counts as zeros. Where entries should be, they are missed; where nothing was written yet, nothing is.
+    // An older segment counts as zeros. Its lack of entries is noticed where there should be some, but not where nothing
+    // was written yet.
     let Err(StorageError::Damaged { damage: Damage::Lost { .. }, .. }) = put(1, 2) else {
         panic!("the log opens")
     };
@@ -115,7 +116,7 @@ fn a_segment_under_the_name_of_another() {
 }
 
 #[test]
-fn a_segment_put_back_from_an_old_copy() {
+fn a_segment_restored_from_an_old_copy() {
     let mut world = quiet_log();
     let old = world.disk.contents();
     assert_eq!(world.reopen(), Ok(true));
@@ -129,7 +130,7 @@ fn a_segment_put_back_from_an_old_copy() {
 }
 
 #[test]
-fn files_of_another_node_or_another_life() {
+fn files_of_another_node_or_an_earlier_log() {
     let world = quiet_log();
     let mut identity = options().identity;
     identity.node = 4;
@@ -141,7 +142,7 @@ fn files_of_another_node_or_another_life() {
         let Err(StorageError::Foreign { file, found, expected }) = told else { panic!("{name}: {told:?}") };
         assert_eq!((&file, found.node, expected.node), (name, 4, 3));
     }
-    // The same node, after its folder was wiped: everything is as before but for the number that was drawn.
+    // The same node after its folder was wiped: only the log's random number differs.
     identity = options().identity;
     identity.log += 1;
     let mut later = World::new(storage::Options { identity, ..options() }, 1);

@@ -1,4 +1,4 @@
-//! The disks themselves: what the simulated one does to what it was given, and that the one in memory carries a log.
+//! The test disks: how the simulated one treats what is written to it, and that a log works on the one in memory.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::support::options;
 const OLD: [u8; 1024] = [1; 1024];
 const NEW: [u8; 1024] = [2; 1024];
 
-/// A disk with one file of two sectors, safe.
+/// A disk with one file of two safe sectors.
 fn with_file(seed: u64) -> SimulatedDisk {
     let mut disk = SimulatedDisk::new(seed);
     disk.put("file", &OLD);
@@ -22,7 +22,7 @@ fn bytes(disk: &SimulatedDisk) -> Vec<u8> {
 }
 
 #[test]
-fn each_unsynced_sector_is_the_old_one_or_any_that_was_written_since() {
+fn an_unsynced_sector_is_the_old_one_or_any_written_since() {
     let mut found = BTreeSet::new();
     for seed in 0..200 {
         let mut disk = with_file(seed);
@@ -38,7 +38,7 @@ fn each_unsynced_sector_is_the_old_one_or_any_that_was_written_since() {
 }
 
 #[test]
-fn what_is_synced_survives_and_what_is_written_while_the_sync_runs_may_not() {
+fn synced_bytes_survive_and_those_written_during_the_sync_may_not() {
     let mut disk = with_file(1);
     disk.write("file", 0, &[3; 512]).unwrap();
     let begun = disk.moment();
@@ -50,7 +50,7 @@ fn what_is_synced_survives_and_what_is_written_while_the_sync_runs_may_not() {
 }
 
 #[test]
-fn what_a_failed_sync_lost_is_seen_until_the_power_goes_and_no_later_sync_saves_it() {
+fn what_a_failed_sync_lost_is_readable_until_a_power_loss_and_no_later_sync_saves_it() {
     let mut disk = with_file(1);
     disk.write("file", 0, &NEW).unwrap();
     disk.refusal = Some((Verb::Sync, Cause::Failed("input/output error".to_owned())));
@@ -66,7 +66,7 @@ fn what_a_failed_sync_lost_is_seen_until_the_power_goes_and_no_later_sync_saves_
 }
 
 #[test]
-fn a_file_that_is_not_synced_may_be_too_short_and_one_whose_folder_is_not_may_be_gone() {
+fn an_unsynced_file_may_be_too_short_or_missing() {
     let mut lengths = BTreeSet::new();
     let mut gone = 0;
     for seed in 0..200 {
@@ -82,7 +82,7 @@ fn a_file_that_is_not_synced_may_be_too_short_and_one_whose_folder_is_not_may_be
 }
 
 #[test]
-fn a_full_disk_refuses_what_makes_files_longer_and_takes_the_rest() {
+fn a_full_disk_refuses_only_what_makes_files_longer() {
     let mut disk = with_file(1);
     disk.capacity = Some(disk.used_bytes());
     disk.write("file", 0, &NEW).unwrap();
@@ -94,7 +94,7 @@ fn a_full_disk_refuses_what_makes_files_longer_and_takes_the_rest() {
 }
 
 #[test]
-fn a_log_lives_on_the_disk_in_memory() {
+fn a_log_works_on_the_disk_in_memory() {
     let mut disk = MemoryDisk::new();
     for life in 0..3_u64 {
         let mut told = Vec::new();

@@ -1,4 +1,4 @@
-//! What the log does when the disk refuses.
+//! What the log does when disk operations fail.
 
 use storage::{Cause, DiskError, Log, Outcome, StorageError, Verb, Work, open};
 
@@ -14,7 +14,7 @@ fn run(log: &mut Log, disk: &mut SimulatedDisk, work: Work) -> Result<Outcome, S
     log.finished(work, result)
 }
 
-/// Does all upkeep that there is; what came of it.
+/// Runs all pending upkeep, and returns the outcomes.
 fn upkeep(log: &mut Log, disk: &mut SimulatedDisk) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     while let Some(work) = log.begin_upkeep().unwrap() {
@@ -45,7 +45,7 @@ fn a_failed_sync_stops_the_log_for_good() {
         "the log has stopped, since an earlier call failed: cannot sync segment-0000000000: input/output error"
     );
     assert_eq!(log.durable(), 0);
-    // The disk would do everything now. It is not asked.
+    // The disk works again, but the log does not use it.
     let operations = disk.operations;
     assert_eq!(log.append(1, 1, b"value"), u64::MAX);
     assert_eq!(log.write(&mut disk), Err(error.clone()));
@@ -56,7 +56,7 @@ fn a_failed_sync_stops_the_log_for_good() {
 }
 
 #[test]
-fn what_a_failed_sync_left_in_memory_only_is_written_again_at_the_next_start() {
+fn entries_that_a_failed_sync_left_in_memory_are_written_again_at_the_next_start() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     log.append(1, 1, b"value");
@@ -64,7 +64,7 @@ fn what_a_failed_sync_left_in_memory_only_is_written_again_at_the_next_start() {
     disk.trouble_in(1, input_output_error());
     let work = log.begin_sync().unwrap().unwrap();
     assert!(run(&mut log, &mut disk, work).is_err());
-    // The process is started again on the same machine, finds the entry, and may call it durable.
+    // The process restarts on the same machine, finds the entry, and may report it durable.
     let log = start(&mut disk);
     assert_eq!(log.durable(), 64);
     disk.lose_power(Survivors::Nothing);
@@ -72,7 +72,7 @@ fn what_a_failed_sync_left_in_memory_only_is_written_again_at_the_next_start() {
 }
 
 #[test]
-fn a_failed_write_stops_the_log_and_what_came_of_it_is_cut() {
+fn a_failed_write_stops_the_log_and_its_remains_are_cut() {
     let mut cut = 0;
     for seed in 0..20 {
         let mut disk = SimulatedDisk::new(seed);
@@ -81,7 +81,7 @@ fn a_failed_write_stops_the_log_and_what_came_of_it_is_cut() {
         disk.trouble_in(1, input_output_error());
         assert!(matches!(log.write(&mut disk), Err(StorageError::Stopped(_))));
         assert!(matches!(log.write(&mut disk), Err(StorageError::Stopped(_))));
-        // It failed somewhere: perhaps in the zeros behind the batch.
+        // The write failed somewhere: perhaps in the zeros after the batch.
         cut += usize::from(count_entries(&mut disk) == 0);
     }
     assert!((10..20).contains(&cut), "cut {cut} times");
@@ -99,7 +99,7 @@ fn a_sync_that_cannot_write_stops_the_log() {
 }
 
 #[test]
-fn what_is_gathered_while_a_sync_writes_waits_for_its_end() {
+fn entries_appended_while_a_sync_writes_wait_for_its_end() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     log.append(1, 1, b"one");
@@ -107,7 +107,7 @@ fn what_is_gathered_while_a_sync_writes_waits_for_its_end() {
     assert!(log.is_writing());
     log.append(1, 2, b"two");
     let operations = disk.operations;
-    // Both stand in the same block: two writes at the same time could each undo the other.
+    // Both entries lie in the same block: two writes at the same time could each undo the other.
     log.write(&mut disk).unwrap();
     assert!(log.begin_sync().unwrap().is_none());
     assert_eq!((disk.operations, log.written()), (operations, 0));
@@ -119,7 +119,7 @@ fn what_is_gathered_while_a_sync_writes_waits_for_its_end() {
 }
 
 #[test]
-fn on_a_full_disk_a_sync_still_covers_what_is_written() {
+fn on_a_full_disk_a_sync_still_covers_written_entries() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     disk.capacity = Some(SEGMENT_BYTES + 500);
@@ -137,7 +137,7 @@ fn on_a_full_disk_a_sync_still_covers_what_is_written() {
 }
 
 #[test]
-fn a_full_disk_is_met_when_a_segment_is_made_and_nothing_is_lost() {
+fn a_full_disk_shows_when_a_segment_is_made_and_nothing_is_lost() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     disk.capacity = Some(SEGMENT_BYTES + 500);
@@ -150,13 +150,13 @@ fn a_full_disk_is_met_when_a_segment_is_made_and_nothing_is_lost() {
     }
     log.append(1, 1, &[7; 1000]);
     assert_eq!(log.write(&mut disk), Err(StorageError::Disk(full.clone())));
-    // A try tells the same, and does not write where there is no room.
+    // A retry reports the same error, and does not write where there is no room.
     log.retry();
     assert_eq!(log.write(&mut disk), Err(StorageError::Disk(full.clone())));
     assert_eq!(upkeep(&mut log, &mut disk)[0], Outcome::SegmentRefused(full.clone()));
     assert_eq!(log.write(&mut disk), Err(StorageError::Disk(full.clone())));
-    // It was not lost, and goes in when there is room. Until somebody says that there may be, the disk is
-    // left alone.
+    // The entry is not lost, and is written when there is room. The log leaves the disk alone until the
+    // next retry.
     disk.capacity = None;
     assert_eq!(upkeep(&mut log, &mut disk), []);
     assert_eq!(log.write(&mut disk), Err(StorageError::Disk(full)));
@@ -170,7 +170,7 @@ fn a_full_disk_is_met_when_a_segment_is_made_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_segment_that_has_no_room_to_grow_is_written_on_when_there_is_room() {
+fn writing_resumes_in_a_segment_that_had_no_room_to_grow() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     let late = log.begin_upkeep().unwrap().unwrap();
@@ -187,16 +187,16 @@ fn a_segment_that_has_no_room_to_grow_is_written_on_when_there_is_room() {
     assert!(is_full(&error), "{error:?}");
     log.append(1, 1, &[7; 1000]);
     assert!(is_full(&log.write(&mut disk).unwrap_err()));
-    // What is written can be made durable, and the rest tells why not.
+    // What is written can be made durable; for the rest, the log reports why it cannot.
     let work = log.begin_sync().unwrap().unwrap();
     assert_eq!(run(&mut log, &mut disk, work), Ok(Outcome::Durable));
     assert!(is_full(&log.begin_sync().unwrap_err()));
     assert!(matches!(run(&mut log, &mut disk, late), Ok(Outcome::SegmentRefused(_))));
-    // A sync that finds no room says so, and has lost nothing.
+    // A sync that finds no room reports it, and loses nothing.
     log.retry();
     let work = log.begin_sync().unwrap().unwrap();
     assert!(matches!(run(&mut log, &mut disk, work), Ok(Outcome::SyncRefused(_))));
-    // With room, everything goes in, in order.
+    // With room, everything is written, in order.
     disk.capacity = None;
     log.retry();
     upkeep(&mut log, &mut disk);
@@ -209,7 +209,7 @@ fn a_segment_that_has_no_room_to_grow_is_written_on_when_there_is_room() {
 }
 
 #[test]
-fn a_segment_that_is_late_is_not_waited_for() {
+fn a_late_segment_is_not_waited_for() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     let late = log.begin_upkeep().unwrap().unwrap();
@@ -225,7 +225,7 @@ fn a_segment_that_is_late_is_not_waited_for() {
 }
 
 #[test]
-fn a_snapshot_for_which_there_is_no_room_leaves_everything_as_it_was() {
+fn a_snapshot_without_room_changes_nothing() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     upkeep(&mut log, &mut disk);
@@ -235,7 +235,7 @@ fn a_snapshot_for_which_there_is_no_room_leaves_everything_as_it_was() {
     assert_eq!(run(&mut log, &mut disk, work), Ok(Outcome::Durable));
 
     let used: usize = disk.contents().iter().map(|(_, bytes)| bytes.len()).sum();
-    // Its writer is told with the next chunk.
+    // The writer gets the error with the next chunk.
     disk.capacity = Some(used as u64 + 1000);
     let end = log.end();
     let mut snapshot = log.begin_snapshot(1, end).unwrap();
@@ -247,7 +247,7 @@ fn a_snapshot_for_which_there_is_no_room_leaves_everything_as_it_was() {
     assert_eq!(log.commit_snapshot(snapshot), Err(error));
     upkeep(&mut log, &mut disk);
 
-    // The end of one does not go in, nor, of a small one, its name.
+    // There is no room for the snapshot's last part or, if it is small, for the manifest that names it.
     for (room, bytes) in [(1000, 2000), (150, 5)] {
         disk.capacity = Some(used as u64 + room);
         log.retry();
@@ -263,7 +263,7 @@ fn a_snapshot_for_which_there_is_no_room_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn a_snapshot_of_which_a_part_does_not_come_to_the_disk_stops_the_log() {
+fn a_failed_write_of_a_snapshots_part_stops_the_log() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     upkeep(&mut log, &mut disk);
@@ -272,13 +272,13 @@ fn a_snapshot_of_which_a_part_does_not_come_to_the_disk_stops_the_log() {
     let work = log.begin_upkeep().unwrap().unwrap();
     disk.trouble_in(1, input_output_error());
     assert!(matches!(run(&mut log, &mut disk, work), Err(StorageError::Stopped(_))));
-    // A system tells it once: the sync of the whole snapshot would not.
+    // The operating system reports the error once: a sync of the whole snapshot would succeed.
     let committed = log.commit_snapshot(snapshot);
     assert!(matches!(committed, Err(StorageError::Stopped(_))), "{committed:?}");
 }
 
 #[test]
-fn a_sector_that_cannot_be_read_is_reported_by_file() {
+fn an_unreadable_sector_is_reported_with_its_file() {
     let mut disk = SimulatedDisk::new(1);
     start(&mut disk);
     let mut told = Vec::new();

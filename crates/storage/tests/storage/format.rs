@@ -1,12 +1,12 @@
-//! The format, byte for byte. When one of these changes, so must the version, and old files are refused by
-//! it.
+//! The format, byte for byte. When one of these bytes changes, the version must change, too, so that old
+//! files are refused because of it.
 
 use storage::{Log, open};
 
 use crate::support::disk::{Folder as _, SimulatedDisk};
 use crate::support::options;
 
-/// Sixteen bytes in a row; rows of zeros at the end are left out.
+/// Sixteen bytes per row, without the rows of zeros at the end.
 fn hex(bytes: &[u8]) -> String {
     let mut text = String::new();
     let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -38,7 +38,7 @@ fn the_format_is_fixed() {
     log.finished(work, result).unwrap();
     log.append(7, 3, b"");
     log.write(&mut disk).unwrap();
-    // Up to here the log is durable.
+    // The log is durable up to here.
     let mut writer = log.begin_snapshot(8, 60).unwrap();
     log.append_snapshot(&mut writer, b"state").unwrap();
     log.commit_snapshot(writer).unwrap();
@@ -52,10 +52,10 @@ fn the_format_is_fixed() {
 }
 
 #[test]
-fn a_log_of_another_version_is_refused_by_name_and_left_as_it_is() {
+fn a_log_of_another_version_is_refused_with_the_reason_and_left_unchanged() {
     let mut disk = SimulatedDisk::new(1);
     drop(open(&mut disk, options()).unwrap().replay(&mut disk, |_| {}).unwrap());
-    // As that version would have written it: with a checksum that is right.
+    // As that version would have written it: with a correct checksum.
     disk.tamper("manifest", |bytes| {
         bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
         let mut hasher = crc32fast::Hasher::new();

@@ -1,4 +1,4 @@
-//! What is kept on the disk for when it is full.
+//! The reserve: files kept for the time when the disk is full.
 
 use storage::{Disk as _, Log, Options, Outcome, Work, open};
 
@@ -24,7 +24,7 @@ fn upkeep(log: &mut Log, disk: &mut SimulatedDisk) -> Vec<Outcome> {
     outcomes
 }
 
-/// One entry more, synced.
+/// Appends one more entry, and syncs it.
 fn append(log: &mut Log, disk: &mut SimulatedDisk) {
     log.append(1, 1, &[7; 1000]);
     log.write(disk).unwrap();
@@ -33,7 +33,7 @@ fn append(log: &mut Log, disk: &mut SimulatedDisk) {
     upkeep(log, disk);
 }
 
-/// A log of so many entries, and then no room on its disk for a single byte more.
+/// A log with this many entries, on a disk that then has no room for another byte.
 fn full(entries: u64) -> (SimulatedDisk, Log) {
     let mut disk = SimulatedDisk::new(1);
     let (mut log, _) = start(&mut disk);
@@ -46,14 +46,14 @@ fn full(entries: u64) -> (SimulatedDisk, Log) {
 }
 
 #[test]
-fn a_full_log_goes_on_out_of_the_reserve_is_started_again_and_is_shortened() {
+fn a_full_log_continues_in_the_reserve_can_be_restarted_and_is_shortened() {
     let (mut disk, mut log) = full(20);
     let mut entries = 20;
     while !log.is_full() {
         append(&mut log, &mut disk);
         entries += 1;
     }
-    // The next segment is there, though the disk had no room for it.
+    // The next segment is ready, though the disk had no room for it.
     let ready = log.ready_bytes();
     assert!(ready >= SEGMENT_BYTES / 2, "{ready}");
     append(&mut log, &mut disk);
@@ -67,7 +67,7 @@ fn a_full_log_goes_on_out_of_the_reserve_is_started_again_and_is_shortened() {
         assert_eq!(found, entries + 2);
         log = again;
     }
-    // A snapshot lets go of segments, and these become what is kept ready.
+    // A snapshot frees segments, and these become the reserve.
     let (end, held) = (log.end(), log.held_bytes());
     log.retry();
     upkeep(&mut log, &mut disk);
@@ -88,7 +88,7 @@ fn a_full_log_goes_on_out_of_the_reserve_is_started_again_and_is_shortened() {
 }
 
 #[test]
-fn when_the_reserve_is_used_up_nothing_is_lost_and_room_ends_it() {
+fn nothing_is_lost_when_the_reserve_is_used_up_and_writing_resumes_with_room() {
     let (mut disk, mut log) = full(5);
     let mut written = 5;
     loop {
@@ -110,7 +110,7 @@ fn when_the_reserve_is_used_up_nothing_is_lost_and_room_ends_it() {
 }
 
 #[test]
-fn what_is_left_of_a_file_of_the_reserve_is_made_again() {
+fn an_incomplete_file_of_the_reserve_is_made_again() {
     let (mut disk, _) = full(3);
     disk.capacity = None;
     disk.cut("reserve-1", 100).unwrap();

@@ -1,4 +1,4 @@
-//! Snapshots bound the log.
+//! Snapshots bound the length of the log.
 
 use storage::{Disk as _, Group, Log, MemoryDisk, Options, Outcome, Step, open};
 
@@ -49,7 +49,7 @@ fn files(disk: &SimulatedDisk) -> Vec<String> {
 }
 
 #[test]
-fn segments_go_when_every_group_has_a_snapshot_above_them() {
+fn segments_are_removed_when_every_group_has_a_snapshot_above_them() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     log.append(2, 1, b"early");
@@ -62,13 +62,13 @@ fn segments_go_when_every_group_has_a_snapshot_above_them() {
     snapshot(&mut log, &mut disk, 2, &[b"state of 2"]);
     assert_eq!(log.segment_numbers(), 2..4);
     assert_eq!(log.oldest(), None);
-    // Group 2 stays silent and holds nothing back.
+    // Group 2 appends nothing more, and keeps no segment from being removed.
     fill(&mut log, &mut disk, 1);
     snapshot(&mut log, &mut disk, 1, &[b"later state of 1"]);
     assert_eq!(log.oldest(), None);
     let numbers = log.segment_numbers();
     assert_eq!(numbers.end - numbers.start, 2, "one in use, one made in advance");
-    // Those that went wait to be used again, until the next start.
+    // The removed segments wait for reuse, until the next start.
     assert_eq!(files(&disk).len(), 8);
     start(&mut disk);
     assert_eq!(
@@ -84,7 +84,7 @@ fn segments_go_when_every_group_has_a_snapshot_above_them() {
 }
 
 #[test]
-fn large_segments_are_made_of_those_that_are_not_needed_any_more() {
+fn large_segments_are_made_from_old_ones() {
     const LARGE: u64 = 8 << 20;
     let mut disk = MemoryDisk::new();
     let options = Options { segment_bytes: LARGE, ..options() };
@@ -112,7 +112,7 @@ fn large_segments_are_made_of_those_that_are_not_needed_any_more() {
         work_of(&mut log, &mut disk);
     }
     assert!(is_reused);
-    // Nobody writes zeros over what stood in it, and nothing of that is found.
+    // Their old contents are not overwritten with zeros, and no entry is found in them.
     let last = log.segment_numbers().end - 1;
     let mut bytes = vec![0; LARGE as usize];
     disk.read(&format!("segment-{last:010}"), 0, &mut bytes).unwrap();
@@ -120,13 +120,13 @@ fn large_segments_are_made_of_those_that_are_not_needed_any_more() {
     let end = log.end();
     let (log, replayed) = open(&mut disk, options).unwrap().replay(&mut disk, |_| {}).unwrap();
     assert_eq!((log.end(), replayed.torn), (end, None));
-    // What waited to be used again was of nobody.
+    // No manifest named the files that waited for reuse.
     let segments = disk.list().unwrap().iter().filter(|file| file.starts_with("segment")).count();
     assert_eq!(segments as u64, log.segment_numbers().end - log.segment_numbers().start);
 }
 
 #[test]
-fn a_segment_that_has_grown_stays_as_long_when_it_is_used_again() {
+fn a_grown_segment_keeps_its_length_when_it_is_reused() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     let late = log.begin_upkeep().unwrap().unwrap();
@@ -148,7 +148,7 @@ fn a_segment_that_has_grown_stays_as_long_when_it_is_used_again() {
         log.append(1, 1, &[7; 1000]);
         log.write(&mut disk).unwrap();
         upkeep(&mut log, &mut disk);
-        // As it is, and as a crash leaves it.
+        // With the log's files as they are, and as a crash leaves them.
         let mut copy = disk.clone();
         let (copied, replayed) = open(&mut copy, options()).unwrap().replay(&mut copy, |_| {}).unwrap();
         assert_eq!((copied.end(), replayed.torn), (log.end(), None));
@@ -159,7 +159,7 @@ fn a_segment_that_has_grown_stays_as_long_when_it_is_used_again() {
 }
 
 #[test]
-fn a_large_snapshot_is_written_over_the_last_but_one_of_its_group() {
+fn a_large_snapshot_is_written_over_its_groups_last_but_one() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     let large = SEGMENT_BYTES as usize;
@@ -205,28 +205,28 @@ fn a_large_snapshot_is_written_over_the_last_but_one_of_its_group() {
     assert_eq!(opening.snapshots().len(), 2);
     opening.replay(&mut disk, |_| {}).unwrap();
     assert_eq!(of_both(&disk).len(), 2, "those that waited are gone");
-    // Small ones are not worth a file.
+    // The files of small snapshots are not kept.
     let mut log = start(&mut disk);
     for _ in 0..3 {
         snapshot(&mut log, &mut disk, 1, &[b"small"]);
     }
     assert_eq!(of_both(&disk).iter().filter(|file| file.starts_with("snapshot-00001")).count(), 1);
-    // A group that is gone leaves nothing.
+    // A dropped group leaves nothing.
     log.forget(2);
     upkeep(&mut log, &mut disk);
     assert!(of_both(&disk).iter().all(|file| file.starts_with("snapshot-00001")));
 }
 
 #[test]
-fn a_segment_becomes_the_first_one_only_when_it_is_on_the_disk_itself() {
+fn a_segment_becomes_the_first_one_only_when_its_header_is_durable() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     log.append(1, 1, &[7; 3500]);
     log.write(&mut disk).unwrap();
     snapshot(&mut log, &mut disk, 1, &[b"state"]);
     assert_eq!(log.durable(), log.end());
-    // The next segment begins where the snapshot ends: the one before is not needed any more. But a crash may
-    // still take the new one's header.
+    // The next segment begins where the snapshot ends: the segment before it is not needed any more. But a
+    // crash may still destroy the new segment's header.
     log.append(1, 2, &[7; 3500]);
     log.write(&mut disk).unwrap();
     while let Some(work) = log.begin_upkeep().unwrap() {
@@ -243,7 +243,7 @@ fn a_snapshot_is_read_back_in_its_chunks_at_a_start_and_while_the_log_runs() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     log.append(1, 1, b"value");
-    // The entries that it stands for have not been synced; the snapshot waits for that.
+    // The entries that the snapshot covers have not been synced; it waits for that.
     log.write(&mut disk).unwrap();
     let position = log.end();
     let outcomes = snapshot(&mut log, &mut disk, 1, &[b"first", b"", b"third"]);
@@ -308,7 +308,7 @@ fn a_large_snapshot_is_written_piece_by_piece_beside_the_loop() {
 }
 
 #[test]
-fn nothing_more_is_written_of_a_snapshot_that_is_given_up() {
+fn nothing_more_is_written_of_an_abandoned_snapshot() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     upkeep(&mut log, &mut disk);
@@ -316,7 +316,7 @@ fn nothing_more_is_written_of_a_snapshot_that_is_given_up() {
     log.append_snapshot(&mut writer, &[7; 1 << 20]).unwrap();
     let work = log.begin_upkeep().unwrap().unwrap();
     log.append_snapshot(&mut writer, &[7; 1 << 20]).unwrap();
-    // One part of it is being written, another one waits.
+    // One part of it is being written, another part waits.
     log.abandon_snapshot(writer);
     let result = work.run(&mut disk);
     assert!(files(&disk).iter().any(|file| file.starts_with("snapshot")));
@@ -327,7 +327,7 @@ fn nothing_more_is_written_of_a_snapshot_that_is_given_up() {
 }
 
 #[test]
-fn a_snapshot_that_is_being_read_stays_though_a_newer_one_takes_its_place() {
+fn a_snapshot_that_is_being_read_stays_when_a_newer_one_replaces_it() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     snapshot(&mut log, &mut disk, 1, &[b"old"]);
@@ -357,7 +357,7 @@ fn an_unfinished_snapshot_is_removed_at_the_next_start() {
 }
 
 #[test]
-fn files_of_others_are_left_alone() {
+fn other_files_in_the_folder_are_left_alone() {
     let mut disk = SimulatedDisk::new(1);
     disk.put("quorate.pid", b"7\n");
     disk.put("segment-of-somebody", b"else");
@@ -366,7 +366,7 @@ fn files_of_others_are_left_alone() {
 }
 
 #[test]
-fn a_group_that_was_forgotten_begins_anew_under_its_old_number() {
+fn a_forgotten_group_can_start_again_under_its_old_number() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     log.append(1, 1, b"old");

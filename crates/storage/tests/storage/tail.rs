@@ -1,4 +1,4 @@
-//! What a crash leaves at the end, told from damage.
+//! What a crash leaves at the end of the log, and how it is distinguished from damage.
 
 use storage::{Cause, Log, Position, StorageError, Torn, Verb, open};
 
@@ -7,7 +7,7 @@ use crate::support::{flip_bit, options, zero_sector};
 
 const SEGMENT: &str = "segment-0000000000";
 
-/// What a start finds: the kinds of the entries, the end, and what was cut.
+/// What a start finds: the kinds of the entries, the end, and the tail that was cut.
 fn start(disk: &mut SimulatedDisk) -> Result<(Log, Vec<u16>, Option<Torn>), StorageError> {
     let mut kinds = Vec::new();
     let (log, replayed) = open(disk, options())?.replay(disk, |entry| kinds.push(entry.kind))?;
@@ -33,8 +33,8 @@ fn upkeep(log: &mut Log, disk: &mut SimulatedDisk) {
     }
 }
 
-/// A log with a durable batch 1, and batches 2 (so long that 3 begins a sector) and 3 (of 10) written behind
-/// it, that a crash lets live.
+/// A log with a durable batch 1, and after it batches 2 (so long that batch 3 begins a sector) and 3 (of 10
+/// bytes), which were written and survive the crash.
 fn crashed(sync_second: bool) -> SimulatedDisk {
     let mut disk = SimulatedDisk::new(1);
     let (mut log, ..) = start(&mut disk).unwrap();
@@ -49,23 +49,23 @@ fn crashed(sync_second: bool) -> SimulatedDisk {
     disk
 }
 
-/// Where in the file they begin; 480 bytes of each sector are of the log.
+/// The offsets in the file at which batches 2 and 3 begin; 480 bytes of each sector belong to the log.
 const SECOND: u64 = 512 + 64;
 const THIRD: u64 = 4 * 512;
 const LONG: u64 = 480 - 64 + 2 * 480 - 32 - 8;
-/// At which positions of the log.
+/// Their positions in the log.
 const SECOND_POSITION: u64 = 64;
 const THIRD_POSITION: u64 = 3 * 480;
 
 #[test]
-fn what_was_written_is_kept_though_it_was_not_reported_durable() {
+fn written_batches_are_kept_even_if_they_were_not_reported_durable() {
     let (log, kinds, torn) = start(&mut crashed(false)).unwrap();
     assert_eq!((kinds, torn), (vec![1, 2, 3], None));
     assert_eq!(log.durable(), log.end());
 }
 
 #[test]
-fn a_batch_that_lacks_a_sector_is_cut_and_the_ones_behind_it_with_it() {
+fn a_batch_that_lacks_a_sector_is_cut_with_all_after_it() {
     let mut disk = crashed(false);
     disk.tamper(SEGMENT, |bytes| zero_sector(bytes, 1024));
     let (mut log, kinds, torn) = start(&mut disk).unwrap();
@@ -73,17 +73,17 @@ fn a_batch_that_lacks_a_sector_is_cut_and_the_ones_behind_it_with_it() {
     let torn = torn.unwrap();
     assert_eq!((torn.file.as_str(), torn.offset, torn.position), (SEGMENT, SECOND, SECOND_POSITION));
 
-    // A new batch of just the length of the cut one: the one behind it must not come back.
+    // The new batch is as long as the cut one: the batch after that must not be found again.
     write(&mut log, &mut disk, 4, LONG as usize);
     disk.lose_power(Survivors::Everything);
     assert_eq!(start(&mut disk).unwrap().1, [1, 4]);
 }
 
 #[test]
-fn a_tail_is_cleared_on_the_disk_though_an_earlier_start_cleared_it_in_memory_only() {
+fn a_tail_that_an_earlier_start_cleared_only_in_memory_is_cleared_on_the_disk() {
     let mut disk = crashed(false);
     disk.tamper(SEGMENT, |bytes| zero_sector(bytes, 1024));
-    // The first start clears the tail, and its sync fails. The second one reads zeros there.
+    // The first start clears the tail, and its sync fails. The second start reads zeros there.
     let failed = Trouble::Fail(Cause::Failed("input/output error".to_owned()));
     let failing = (1..100).find_map(|operation| {
         let mut again = disk.clone();
@@ -106,7 +106,7 @@ fn a_tail_is_cleared_on_the_disk_though_an_earlier_start_cleared_it_in_memory_on
 }
 
 #[test]
-fn a_batch_of_which_nothing_came_to_the_disk_is_cut_too() {
+fn a_batch_of_which_nothing_reached_the_disk_is_cut_too() {
     let mut disk = crashed(false);
     disk.tamper(SEGMENT, |bytes| bytes[SECOND as usize..THIRD as usize].fill(0));
     let (_, kinds, torn) = start(&mut disk).unwrap();
@@ -114,7 +114,7 @@ fn a_batch_of_which_nothing_came_to_the_disk_is_cut_too() {
 }
 
 #[test]
-fn the_same_is_damage_when_a_batch_behind_it_knows_that_it_was_durable() {
+fn the_same_is_damage_when_a_later_batch_records_that_it_was_durable() {
     for sector in [SECOND as usize, 1024] {
         let mut disk = crashed(true);
         disk.tamper(SEGMENT, |bytes| bytes[sector..sector / 512 * 512 + 512].fill(0));
@@ -130,7 +130,7 @@ fn the_same_is_damage_when_a_batch_behind_it_knows_that_it_was_durable() {
 }
 
 #[test]
-fn the_header_of_the_next_segment_knows_it_too() {
+fn the_same_is_damage_when_the_next_segments_header_records_that() {
     let mut disk = SimulatedDisk::new(1);
     let (mut log, ..) = start(&mut disk).unwrap();
     upkeep(&mut log, &mut disk);
@@ -139,7 +139,8 @@ fn the_header_of_the_next_segment_knows_it_too() {
     let durable = log.durable();
     write(&mut log, &mut disk, 2, 3500);
     disk.lose_power(Survivors::Everything);
-    // Of the second batch nothing came to the disk but the header of its segment. Then the first one is lost.
+    // Of the second batch, nothing reached the disk but the header of its segment. Then the first batch is
+    // lost.
     disk.tamper("segment-0000000001", |bytes| bytes[512..].fill(0));
     assert_eq!(start(&mut disk.clone()).unwrap().1, [1]);
     disk.tamper(SEGMENT, |bytes| bytes[512..].fill(0));
@@ -149,7 +150,7 @@ fn the_header_of_the_next_segment_knows_it_too() {
 }
 
 #[test]
-fn a_changed_bit_in_the_very_last_batch_is_damage_and_no_torn_tail() {
+fn a_changed_bit_in_the_last_batch_is_damage_and_not_a_torn_tail() {
     for bit in THIRD * 8..(THIRD + 32 + 8 + 10) * 8 {
         let mut disk = crashed(false);
         disk.tamper(SEGMENT, |bytes| flip_bit(bytes, bit as usize));
@@ -161,7 +162,7 @@ fn a_changed_bit_in_the_very_last_batch_is_damage_and_no_torn_tail() {
 }
 
 #[test]
-fn a_silent_log_is_distinguished_from_a_torn_one_once_it_was_noted() {
+fn an_idle_log_is_distinguished_from_a_torn_one_once_its_end_is_noted() {
     for noted in [false, true] {
         let mut disk = SimulatedDisk::new(1);
         let (mut log, ..) = start(&mut disk).unwrap();
@@ -175,8 +176,8 @@ fn a_silent_log_is_distinguished_from_a_torn_one_once_it_was_noted() {
         disk.lose_power(Survivors::Nothing);
         disk.tamper(SEGMENT, |bytes| zero_sector(bytes, 512));
         match start(&mut disk) {
-            // Nothing on the disk knows of the batch any more. The one case that is left; see the page of
-            // `tail`.
+            // Nothing on the disk records the batch any more. This is the one remaining case described on the
+            // page of `tail`.
             Ok((_, kinds, _)) => assert!(!noted && kinds.is_empty()),
             Err(error) => {
                 assert!(noted);
@@ -190,7 +191,7 @@ fn a_silent_log_is_distinguished_from_a_torn_one_once_it_was_noted() {
 fn a_value_that_looks_like_a_batch_is_a_value() {
     let mut disk = SimulatedDisk::new(1);
     let (mut log, ..) = start(&mut disk).unwrap();
-    // What a client could know: the very bytes of a batch of another node's log.
+    // A client could know exactly these bytes: those of a batch of another node's log.
     let mut other = SimulatedDisk::new(1);
     let mut identity = options().identity;
     identity.log += 1;
@@ -204,7 +205,7 @@ fn a_value_that_looks_like_a_batch_is_a_value() {
     log.write(&mut disk).unwrap();
     disk.lose_power(Survivors::Everything);
     disk.tamper(SEGMENT, |bytes| bytes[512..544].fill(0));
-    // The batch's header is gone: what remains is cut, whatever it looks like.
+    // The batch's header is lost: what remains is cut, whatever it looks like.
     let (log, kinds, torn) = start(&mut disk).unwrap();
     assert_eq!((kinds, torn.is_some(), log.end()), (vec![], true, 0));
 }

@@ -1,4 +1,4 @@
-//! What tests do with a disk, behind everybody's back.
+//! Changes that tests make to a disk without the log's knowledge.
 
 use storage::Disk as _;
 pub(crate) use storage::simulated::{SimulatedDisk, Survivors, Trouble};
@@ -7,7 +7,7 @@ pub(crate) trait Folder {
     /// The names and bytes of all files.
     fn contents(&self) -> Vec<(String, Vec<u8>)>;
 
-    /// Puts a file there, safely.
+    /// Writes a file, safely.
     fn put(&mut self, name: &str, bytes: &[u8]);
 
     /// Removes a file, safely.

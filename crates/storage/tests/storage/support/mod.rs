@@ -1,4 +1,5 @@
-//! A disk that fails in every way that a disk may, and a model of what a log must be whatever it does.
+//! A disk that fails in every way in which a disk may fail, and a model of what a log must hold
+//! nevertheless.
 
 pub(crate) mod disk;
 pub(crate) mod world;

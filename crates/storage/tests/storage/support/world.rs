@@ -7,9 +7,9 @@ use storage::{Group, Log, Options, Outcome, Position, SnapshotWriter, StorageErr
 
 use super::disk::{SimulatedDisk, Survivors};
 
-/// An entry as the model remembers it.
+/// An entry in the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct ModelEntry {
     pub(crate) position: Position,
     pub(crate) kind: u16,
     pub(crate) bytes: Vec<u8>,
@@ -43,10 +43,11 @@ pub(crate) struct World {
     pub(crate) disk: SimulatedDisk,
     options: Options,
     log: Option<Log>,
-    history: BTreeMap<Group, Vec<Told>>,
-    /// From where on each group's entries count: more than one where a crash leaves that open.
+    history: BTreeMap<Group, Vec<ModelEntry>>,
+    /// The positions from which each group's entries may count: more than one where a crash leaves that
+    /// open.
     floors: BTreeMap<Group, Vec<Position>>,
-    /// Everything below was called durable.
+    /// Everything below was reported durable.
     acknowledged: Position,
     /// Everything below was written, and outlives the process.
     written: Position,
@@ -54,7 +55,7 @@ pub(crate) struct World {
     upkeep: Option<(Work, u64)>,
     snapshot: Option<Snapshot>,
     counter: u64,
-    /// How often each thing happened that a run should see.
+    /// How often each situation occurred that a run should meet.
     pub(crate) seen: BTreeMap<&'static str, u64>,
 }
 
@@ -84,7 +85,7 @@ impl World {
         self.log.as_ref().is_none_or(|log| log.running().is_err())
     }
 
-    /// Does one step. A disk's failures are no violation; what the log makes of them may be.
+    /// Runs one step. Failures of the disk are no violation; what the log does about them may be.
     pub(crate) fn act(&mut self, action: Action) -> Result<(), Violation> {
         let Some(mut log) = self.log.take() else { return Ok(()) };
         let was_stopped = log.running().is_err();
@@ -105,7 +106,7 @@ impl World {
         }
     }
 
-    /// True when the log was asked for something that a stopped log must refuse.
+    /// Returns true when the log was called for something that a stopped log must refuse.
     fn step(&mut self, log: &mut Log, action: Action) -> Result<bool, StorageError> {
         match action {
             Action::Append { group, bytes } => {
@@ -113,11 +114,11 @@ impl World {
                 let mut value = vec![0; bytes];
                 let stamp = self.counter.to_be_bytes();
                 value.iter_mut().zip(stamp.iter().cycle()).for_each(|(byte, stamp)| *byte = *stamp);
-                // Kinds tell entries without bytes apart.
+                // The kind distinguishes entries without bytes.
                 let kind = self.counter as u16;
                 let position = log.append(group, kind, &value);
                 if log.running().is_ok() {
-                    let told = Told { position, kind, bytes: value };
+                    let told = ModelEntry { position, kind, bytes: value };
                     self.history.entry(group).or_default().push(told);
                 }
                 return Ok(false);
@@ -211,13 +212,13 @@ impl World {
         *self.seen.entry(what).or_default() += 1;
     }
 
-    /// The group's entries that count at this moment: those above its last floor.
-    fn alive(&self, group: Group) -> &[Told] {
+    /// The group's entries that count now: those above its last floor.
+    fn alive(&self, group: Group) -> &[ModelEntry] {
         let floor = self.floors.get(&group).and_then(|floors| floors.last().copied()).unwrap_or(0);
         above(self.history.get(&group).map_or(&[], Vec::as_slice), floor)
     }
 
-    /// The process ends; the disk goes on.
+    /// Ends the process; the disk stays as it is.
     pub(crate) fn kill(&mut self) {
         self.log = None;
         self.sync = None;
@@ -225,7 +226,7 @@ impl World {
         self.snapshot = None;
     }
 
-    /// The power goes, and comes back.
+    /// Simulates a power failure and the power's return.
     pub(crate) fn lose_power(&mut self, survivors: Survivors) {
         self.kill();
         self.disk.lose_power(survivors);
@@ -276,7 +277,7 @@ impl World {
         Ok(true)
     }
 
-    /// Opens a copy of the disk to which something was done. It must be refused, or not matter.
+    /// Opens a copy of the disk after a change to it. The log must refuse it, or hold the same.
     pub(crate) fn after(
         &self,
         tamper: impl FnOnce(&mut SimulatedDisk),
@@ -293,7 +294,7 @@ impl World {
         }
     }
 
-    /// Runs all work that there is, here and now.
+    /// Runs all pending work immediately.
     pub(crate) fn settle(&mut self) -> Result<(), Violation> {
         for _ in 0..20 {
             for action in [
@@ -313,13 +314,13 @@ impl World {
     }
 }
 
-fn above(history: &[Told], floor: Position) -> &[Told] {
+fn above(history: &[ModelEntry], floor: Position) -> &[ModelEntry] {
     &history[history.partition_point(|told| told.position < floor)..]
 }
 
-fn encode(history: &[Told]) -> Vec<u8> {
+fn encode(history: &[ModelEntry]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for Told { position, kind, bytes: value } in history {
+    for ModelEntry { position, kind, bytes: value } in history {
         bytes.extend_from_slice(&position.to_le_bytes());
         bytes.extend_from_slice(&kind.to_le_bytes());
         bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
@@ -328,22 +329,22 @@ fn encode(history: &[Told]) -> Vec<u8> {
     bytes
 }
 
-fn decode(mut bytes: &[u8]) -> Vec<Told> {
+fn decode(mut bytes: &[u8]) -> Vec<ModelEntry> {
     let mut history = Vec::new();
     while let Some((position, rest)) = bytes.split_first_chunk() {
         let (kind, rest) = rest.split_first_chunk().unwrap();
         let (length, rest) = rest.split_first_chunk().unwrap();
         let (value, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
         let (position, kind) = (u64::from_le_bytes(*position), u16::from_le_bytes(*kind));
-        history.push(Told { position, kind, bytes: value.to_vec() });
+        history.push(ModelEntry { position, kind, bytes: value.to_vec() });
         bytes = rest;
     }
     history
 }
 
-type Groups = BTreeMap<Group, Vec<Told>>;
+type Groups = BTreeMap<Group, Vec<ModelEntry>>;
 
-/// Opens a log and gives what each group finds: its snapshot, and the entries above.
+/// Opens a log, and returns what each group finds: its snapshot, and the entries above it.
 pub(crate) fn read_all(
     disk: &mut SimulatedDisk,
     options: Options,
@@ -358,7 +359,7 @@ pub(crate) fn read_all(
         groups.insert(snapshot.group(), decode(&all));
     }
     let (log, replayed) = opening.replay(disk, |entry| {
-        let told = Told { position: entry.position, kind: entry.kind, bytes: entry.bytes.to_vec() };
+        let told = ModelEntry { position: entry.position, kind: entry.kind, bytes: entry.bytes.to_vec() };
         groups.entry(entry.group).or_default().push(told);
     })?;
     Ok((log, replayed.torn, groups))
