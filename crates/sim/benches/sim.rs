@@ -1,5 +1,5 @@
 //! How fast the simulated world turns: 60 calm seconds of five nodes at 100 operations per second, checked; and runs of a search,
-//! with all that goes wrong in them.
+//! with all their faults.
 
 #![allow(missing_docs)]
 
@@ -43,7 +43,7 @@ fn search(criterion: &mut Criterion) {
     }
 }
 
-/// That of the program that people run.
+/// The allocator of the program that is deployed.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! Runs seeds of coded consensus and tells what fails: `seeds FIRST COUNT [trace]`.
+//! Runs seeds of coded consensus and reports what fails: `seeds FIRST COUNT [trace]`.
 
 fn main() {
     let trace = std::env::args().any(|word| word == "trace");

@@ -4,9 +4,9 @@
 //! connection ends. Instead of reading what it keeps it sends `PING`.
 //!
 //! The promise: a write that was acknowledged for [`BOUND_US`] is in no cache as an older value. So a value that is
-//! kept at some moment was the key's value at some moment not longer ago than that. When a client drops a value, this
-//! is recorded as a read that took place within that time, and judged with all other operations. Only what was kept for
-//! longer adds anything to the read that brought it.
+//! kept at some moment was the key's value at some moment at most that long ago. When a client drops a value, this is
+//! recorded as a read that took place within that time, and judged with all other operations. Only a value kept for
+//! longer than the bound adds anything to the read that fetched it.
 //!
 //! A client cannot know that its node stands still, so "now" is the latest moment at which its node is known to have
 //! ended a turn: when the request before the last one was sent, since a node answers the last one in a later turn.
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// The bound of `docs/design/tracking.md`, in microseconds by a clock that runs 1 % slow.
 const BOUND_US: u64 = 1_111_000;
 
-/// What was kept for longer than the bound: as if it had been read between two moments.
+/// A value kept for longer than the bound, as a read between two moments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outlasted {
     pub(crate) operation: Operation,
@@ -32,10 +32,10 @@ pub(crate) struct Outlasted {
 /// What a client keeps.
 #[derive(Debug)]
 pub(crate) struct Caching {
-    /// Whether it is told of all keys, and not of those that it has read (`BCAST`).
+    /// Whether it gets invalidations for all keys, not only for those that it has read (`BCAST`).
     pub(crate) is_broadcast: bool,
     kept: BTreeMap<Key, (Operation, Reply, Place, u64)>,
-    /// When the last two answered requests of this connection were sent: the later one first.
+    /// When the last two answered requests of this connection were sent, the later one first.
     answered: [u64; 2],
 }
 
@@ -44,12 +44,12 @@ impl Caching {
         Caching { is_broadcast, kept: BTreeMap::new(), answered: [0; 2] }
     }
 
-    /// It connects anew: nothing is known of that node.
+    /// Handles a new connection: nothing is known of its node yet.
     pub(crate) fn connect(&mut self) {
         self.answered = [0; 2];
     }
 
-    /// Draws its next read in a keyspace, which has the given index.
+    /// Draws its next read in the keyspace with the given index.
     pub(crate) fn draw(&self, index: usize, space: &Space, random: &mut Random) -> Operation {
         let mut classes = vec![b'k'];
         for (kind, class) in [(Kind::Increment, b'n'), (Kind::SetFleeting, b'e'), (Kind::Transact, b'p')] {
@@ -62,7 +62,7 @@ impl Caching {
             _ if space.runs_scripts && random.percent(50) => Kind::GetByScript,
             _ => Kind::Get,
         };
-        // Half of these do not say which key they read, where one shard has all keys.
+        // Half of these do not declare the key that they read, where one shard has all keys.
         let computes = kind == Kind::GetByScript && space.keyspace.shards == 1 && random.percent(50);
         match self.kept.contains_key(&key) {
             false => Operation::new(kind, key, Value { number: computes.into(), padding: 0 }),
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_beyond_the_bound_counts_as_read_within_it() {
+    fn a_value_kept_beyond_the_bound_counts_as_read_within_it() {
         let key = Key { space: 0, class: b'k', number: 1 };
         let read = Operation::new(Kind::Get, key, Value::default());
         let ping = Operation::new(Kind::Ping, key, Value::default());
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_not_read_again_and_an_error_is_not_kept() {
+    fn kept_values_are_not_read_again_and_errors_are_not_kept() {
         let mut space = Space::plain(crate::promise::Protocol::Consensus);
         space.keys = 1;
         let (mut caching, mut random) = (Caching::new(false), Random::new(1, 1));

@@ -40,8 +40,8 @@ pub(crate) struct Client {
     pub(crate) is_connected: bool,
     /// Requests without an answer, in order.
     pub(crate) open: VecDeque<Operation>,
-    /// When the oldest of them was sent.
-    pub(crate) asked_at: u64,
+    /// When the oldest of them was sent, or the last reply came.
+    pub(crate) waiting_since: u64,
     /// What is in flight to nodes, and to the client, in order of arrival.
     pub(crate) upstream: VecDeque<(Place, u32, Upstream)>,
     pub(crate) upstream_until: u64,
@@ -57,8 +57,8 @@ pub(crate) struct Client {
     pub(crate) reading: Option<Reading>,
     /// Of a client that makes or restores a backup, and does nothing else.
     pub(crate) job: Option<Job>,
-    /// An observer's remaining requests, in order. It asks one node, and repeats a request until the reply is not an
-    /// error.
+    /// An observer's remaining requests, in order. It sends them to one node, and repeats a request until the reply
+    /// is not an error.
     pub(crate) script: Option<VecDeque<Operation>>,
     pub(crate) last_reply: Option<Reply>,
 }
@@ -71,7 +71,7 @@ impl Client {
             connection: 0,
             is_connected: false,
             open: VecDeque::new(),
-            asked_at: 0,
+            waiting_since: 0,
             upstream: VecDeque::new(),
             upstream_until: 0,
             downstream: VecDeque::new(),
@@ -116,7 +116,7 @@ impl Client {
         self.script.is_some()
     }
 
-    /// Whether it has the replies to what it has to ask.
+    /// Whether all its requests have their replies.
     pub(crate) fn is_satisfied(&self) -> bool {
         let has_asked = self.script.as_ref().is_none_or(VecDeque::is_empty);
         self.open.is_empty() && has_asked && self.job.as_ref().is_none_or(Job::is_done)

@@ -3,7 +3,7 @@
 //!
 //! A transaction takes several requests, each of which depends on the reply to the one before. The part of the client
 //! that sends them runs beside its node; the client itself sends one request and gets one reply. Both keys count the
-//! transactions that took effect, and only change together.
+//! transactions that took effect, and change only together.
 
 use crate::operation::{Operation, Reply};
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ pub(crate) struct Conversation {
     operation: Operation,
     stage: Stage,
     /// Whether the requests of this stage have been sent.
-    is_asked: bool,
+    is_sent: bool,
     /// Replies of this stage that have arrived.
     answers: usize,
 }
@@ -51,18 +51,18 @@ pub(crate) enum Next {
 
 impl Conversation {
     pub(crate) fn new(operation: Operation) -> Conversation {
-        Conversation { operation, stage: Stage::Watch, is_asked: false, answers: 0 }
+        Conversation { operation, stage: Stage::Watch, is_sent: false, answers: 0 }
     }
 
     /// Returns the requests to send now; each is returned once.
     pub(crate) fn take_requests(&mut self, prefix: &str) -> Vec<ArgumentsBuffer> {
-        if std::mem::replace(&mut self.is_asked, true) { Vec::new() } else { self.requests(prefix) }
+        if std::mem::replace(&mut self.is_sent, true) { Vec::new() } else { self.requests(prefix) }
     }
 
     fn requests(&self, prefix: &str) -> Vec<ArgumentsBuffer> {
         let mut key = Vec::new();
         self.operation.key.write(prefix, &mut key);
-        // Its hash tag puts it in the same shard.
+        // The hash tag puts it in the same shard as the first key.
         let twin = [prefix.as_bytes(), b"t{", &key, b"}"].concat();
         let words = |words: &[&[u8]]| {
             let mut request = ArgumentsBuffer::new();
@@ -100,7 +100,7 @@ impl Conversation {
             (Stage::Write(_), 2..=4) => {
                 match bytes.strip_prefix(b"+QUEUED\r\n") {
                     Some(rest) => *bytes = rest,
-                    // It is not queued, and EXEC will refuse the others.
+                    // The command is not queued, and EXEC will refuse the others.
                     None if Reply::take(bytes)? == Reply::Refused("OOM") => {}
                     None => return None,
                 }
@@ -114,16 +114,16 @@ impl Conversation {
                     }
                     return Some(Next::End(Reply::take(bytes)?));
                 };
-                let told = [(); 3].map(|()| Reply::take(&mut elements));
+                let replies = [(); 3].map(|()| Reply::take(&mut elements));
                 *bytes = elements;
                 let expected = [Reply::Ok, Reply::Integer(count), Reply::Integer(count)].map(Some);
-                Some(Next::End(if told == expected { Reply::Integer(count) } else { Reply::Torn }))
+                Some(Next::End(if replies == expected { Reply::Integer(count) } else { Reply::Torn }))
             }
         }
     }
 
     fn enter(&mut self, stage: Stage) -> Next {
-        (self.stage, self.is_asked, self.answers) = (stage, false, 0);
+        (self.stage, self.is_sent, self.answers) = (stage, false, 0);
         Next::Ask
     }
 
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abort_an_error_and_keys_that_differ_end_it() {
+    fn an_abort_an_error_or_differing_keys_end_a_transaction() {
         let answers: [(&[u8], Reply); 4] = [
             (b"*-1\r\n", Reply::Refused("ABORTED")),
             (b"-UNKNOWN perhaps\r\n", Reply::Unknown),

@@ -50,7 +50,7 @@ pub(crate) struct MachineDisk {
     pub(crate) files: SimulatedDisk,
     /// Large values.
     pub(crate) values: SimulatedValues,
-    /// What has changed of them without notice, as it was then.
+    /// Values that were changed silently, with their bytes after the change.
     rotten: Vec<(ValueName, Arc<Vec<u8>>)>,
     /// A copy of the disk at an earlier time.
     pub(crate) copy: Option<(SimulatedDisk, SimulatedValues)>,
@@ -103,7 +103,7 @@ impl MachineDisk {
         self.rotten.clear();
     }
 
-    /// Changes a value without notice.
+    /// Changes a value silently.
     pub(crate) fn rot_value(&mut self, name: ValueName, place: usize) {
         if self.values.rot_value(&name, place)
             && let Some(now) = self.values.value(&name)
@@ -113,7 +113,7 @@ impl MachineDisk {
         }
     }
 
-    /// How many values have changed without notice, and how many of these are whole again.
+    /// How many values were changed silently, and how many of these are whole again.
     pub(crate) fn rotten_and_repaired(&self) -> (usize, usize) {
         let is_rotten = |name: &ValueName, then| self.values.value(name) == Some(then);
         let rotten = self.rotten.iter().filter(|(name, then)| is_rotten(name, then)).count();
@@ -191,7 +191,7 @@ impl MachineDisk {
         Ended::Work(work, result, more.then(|| self.begin_step(usize::from(lane), now)))
     }
 
-    /// Drops all work: the process that requested it is gone.
+    /// Drops all work: the process that requested it is dead.
     pub(crate) fn stop(&mut self) {
         self.lanes = Default::default();
         self.value_lanes = Default::default();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_when_the_process_dies_is_never_done() {
+    fn work_in_progress_when_the_process_dies_is_never_done() {
         let mut disk = MachineDisk::new(Random::new(1, 1));
         let mut log = log(&mut disk);
         let (lane, at) = disk.begin(log.begin_sync().unwrap().unwrap(), 0);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_disk_goes_on_where_it_was() {
+    fn a_stuck_disk_resumes_where_it_was() {
         let mut disk = MachineDisk::new(Random::new(1, 1));
         let mut log = log(&mut disk);
         let (lane, at) = disk.begin(log.begin_sync().unwrap().unwrap(), 0);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_slow_disk_had_begun_is_over_soon_when_it_is_healthy_again() {
+    fn work_begun_by_a_slow_disk_ends_soon_after_it_heals() {
         let mut disk = MachineDisk::new(Random::new(1, 1));
         let mut log = log(&mut disk);
         disk.slowness = 500;

@@ -34,9 +34,9 @@ pub(crate) enum Event {
     /// The operator gives a command, or checks its result.
     Order { index: u16 },
     /// A crashed node starts again.
-    Restart { node: Place, life: u32 },
+    Restart { node: Place, incarnation: u32 },
     /// A disk step ends; it was for one incarnation of the disk's node.
-    DiskStep { node: Place, lane: u8, life: u32 },
+    DiskStep { node: Place, lane: u8, incarnation: u32 },
     /// Clients check whether they have waited too long.
     Sweep,
     /// The world checks its progress since everything healed.
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_in_the_order_of_their_time_then_of_their_planning() {
+    fn events_are_ordered_by_time_then_by_scheduling() {
         let mut queue = Queue::default();
         queue.push(7, Event::Sweep);
         queue.push(3, Event::Fault { index: 1, step: 0 });

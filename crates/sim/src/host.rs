@@ -64,7 +64,7 @@ pub(crate) struct Session {
     /// The node's id for it, once the node has accepted it.
     pub(crate) id: Option<ClientId>,
     pub(crate) pipe: Rc<RefCell<Pipe>>,
-    /// Unanswered requests that the connection begins with.
+    /// Unanswered requests with which the connection begins.
     pub(crate) greetings: u8,
     /// Unanswered single requests.
     pub(crate) owed: u32,
@@ -72,7 +72,7 @@ pub(crate) struct Session {
     pub(crate) talk: Option<Talk>,
     /// Whether its client makes or restores a backup.
     pub(crate) is_job: bool,
-    /// What ends the copy that it is being sent.
+    /// The mark that ends the copy that it is being sent.
     pub(crate) mark: Option<Vec<u8>>,
 }
 
@@ -125,19 +125,19 @@ pub(crate) struct Host {
     /// Whether the disk, or what the node had promised on it, is gone; if so, the machine no longer counts.
     pub(crate) is_lost: bool,
     /// If its disk was put back to an earlier state: the position up to which its log had been durable, which all
-    /// control nodes knew. `None` once they may have forgotten.
+    /// control nodes knew. `None` once they may have forgotten it.
     pub(crate) was_durable: Option<u64>,
     /// Whether it has lost its disk and is not yet known to hold again what it held in keyspaces that outlive
     /// crashes.
     pub(crate) is_refilling: bool,
     /// How many messages of each machine have arrived, over all its incarnations.
-    pub(crate) heard: [u32; NODES_MAX],
+    pub(crate) received: [u32; NODES_MAX],
     /// Whether the disk was set to refuse an operation, which may have happened in this incarnation.
     pub(crate) is_refused: bool,
     /// The operation of its next start at which the power fails again.
     pub(crate) power_goes_at: Option<u8>,
-    /// How often the node was started, and its epoch: the machine keeps both through everything.
-    pub(crate) life: u32,
+    /// How often the node was started (its incarnation), and its epoch: the machine keeps both through everything.
+    pub(crate) incarnation: u32,
     pub(crate) epoch: u64,
     pub(crate) clock: Clock,
     pub(crate) random: Random,
@@ -186,10 +186,10 @@ impl Host {
             is_lost: false,
             was_durable: None,
             is_refilling: false,
-            heard: [0; NODES_MAX],
+            received: [0; NODES_MAX],
             is_refused: false,
             power_goes_at: None,
-            life: 0,
+            incarnation: 0,
             epoch: 0,
             clock,
             random,

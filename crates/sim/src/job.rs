@@ -1,11 +1,11 @@
-//! Clients that make a backup of a keyspace, as `quorate backup` does, and the one that restores backups, as `quorate restore`
-//! does; and what must hold of what they get.
+//! Clients that make a backup of a keyspace, as `quorate backup` does, the client that restores backups, as `quorate restore`
+//! does, and what must hold of their copies.
 //!
-//! Each connection of such a client begins with its requests. The client leaves it when it has the replies, and goes to another
-//! node.
+//! Each connection of such a client begins with its requests. The client closes it when it has the replies, and connects to
+//! another node.
 //!
-//! The promise: a copy of a keyspace is what it held at the copy's version, and with the changes behind it, it is what the keyspace held
-//! at each later version. A cluster into which that is restored holds it too.
+//! The promise: a copy of a keyspace is what the keyspace held at the copy's version. With the changes after it, the copy is what
+//! the keyspace held at each later version. A cluster into which it is restored holds it, too.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,14 @@ use kv::Version;
 use rdb::file::FileReader;
 use wire::resp::client::{Reply, put_request};
 
-/// Requests of a restore that are under way at once.
+/// The number of requests of a restore that are under way at once.
 const WINDOW: usize = 8;
 
-/// Bytes of changes that are asked for at a time: a few, and many in the end.
+/// Bytes of changes requested at a time: few during the run, many at the end.
 const CHANGES_BYTES: &[u8] = b"2000";
 const LAST_CHANGES_BYTES: &[u8] = b"1000000";
 
-/// What such a client has to do.
+/// The task of such a client.
 #[derive(Debug)]
 pub(crate) enum Job {
     Backup(Backup),
@@ -33,7 +33,7 @@ pub(crate) enum Job {
 }
 
 impl Job {
-    /// The requests with which its next connection begins. `prefix` is that of its keyspace.
+    /// Returns the requests with which its next connection begins. `prefix` is that of its keyspace.
     pub(crate) fn requests(&mut self, prefix: &str) -> Vec<u8> {
         match self {
             Job::Backup(backup) => backup.request(prefix),
@@ -44,7 +44,7 @@ impl Job {
     /// Takes the next reply on its connection. Returns whether that was the last one.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of what is wrong with the reply.
     pub(crate) fn learn(&mut self, reply: Reply) -> Result<bool, String> {
         match self {
             Job::Backup(backup) => backup.learn(reply),
@@ -52,11 +52,11 @@ impl Job {
         }
     }
 
-    /// Its connection has ended before it had all replies.
+    /// Handles the end of its connection before it had all replies.
     pub(crate) fn lose(&mut self) {
         match self {
             Job::Backup(backup) => backup.begun = None,
-            // Perhaps some of it has taken effect, so it begins again.
+            // Part of the restore may have taken effect, so it begins again.
             Job::Restore(restore) => restore.begin(),
         }
     }
@@ -72,29 +72,29 @@ impl Job {
     }
 }
 
-/// A copy of a keyspace and the changes behind it.
+/// A copy of a keyspace and the changes after it.
 #[derive(Debug)]
 struct Copied {
     group: u16,
     version: Version,
     file: Vec<u8>,
     records: Vec<Record>,
-    /// The version up to which these are all.
+    /// The version up to which these are all changes.
     reached: Version,
 }
 
-/// A backup under way.
+/// A backup in progress.
 #[derive(Debug)]
 pub(crate) struct Backup {
     /// The index of its keyspace, which has one shard.
     pub(crate) space: u8,
-    /// All copies that it has got. What has changed is added to the last one.
+    /// All copies that it has received. Changes are added to the last one.
     copies: Vec<Copied>,
     /// The group and the version of the copy that is being sent.
     begun: Option<(u16, Version)>,
-    /// Whether the next request is one for a copy, although changes could be read.
+    /// Whether the next request is for a copy, although changes could be read.
     pub(crate) wants_copy: bool,
-    /// The version that it has to reach, in the end.
+    /// The version that it must reach at the end of the run.
     pub(crate) goal: Option<Version>,
 }
 
@@ -157,11 +157,11 @@ impl Backup {
         }
     }
 
-    /// Compares what it has with what replicas held: for each version the sum of their keys. Returns how many versions were
-    /// compared.
+    /// Compares its copies and changes with what replicas held: `held` has the sum of their keys at each version. Returns how
+    /// many versions were compared.
     ///
     /// # Errors
-    /// What differs.
+    /// A description of the difference.
     pub(crate) fn compare(&self, held: &BTreeMap<Version, u64>) -> Result<u64, String> {
         let mut compared = 0;
         for copy in &self.copies {
@@ -182,10 +182,10 @@ impl Backup {
         Ok(compared)
     }
 
-    /// What it has of a moment, as a file: the last copy and a share of the changes behind it.
+    /// Returns what it knows of one moment, as a file: the last copy and the first `percent` percent of the changes after it.
     ///
     /// # Errors
-    /// They do not fit together.
+    /// The copy and the changes do not fit together.
     pub(crate) fn at(&self, percent: usize) -> Result<Option<Vec<u8>>, String> {
         let Some(copy) = self.copies.last() else { return Ok(None) };
         let mut state = copy.state()?;
@@ -204,7 +204,7 @@ impl Copied {
     }
 }
 
-/// The mark of a copy that begins with this text: what is sent after its last byte.
+/// Returns the mark of a copy that begins with this text: the mark follows the copy's last byte.
 pub(crate) fn mark(text: &str) -> Option<Vec<u8>> {
     let mark = text.strip_prefix("COPY ")?.rsplit(' ').next()?;
     Some(mark.as_bytes().to_vec())
@@ -222,17 +222,18 @@ fn read(file: &[u8], sink: &mut impl keys::Sink) -> Result<(), String> {
     keys::read(&mut file, &rules, sink).map_err(|why| format!("{why:#}"))
 }
 
-/// A restore under way: of one keyspace after the other.
+/// A restore in progress: one keyspace after the other.
 #[derive(Debug)]
 pub(crate) struct Restore {
-    /// What it restores: the index of each keyspace, and its keys.
+    /// The contents to restore: the index of each keyspace, and its keys.
     pub(crate) files: Vec<(u8, Vec<u8>)>,
     requests: Vec<Vec<u8>>,
-    /// Whether all keys can be removed at once, which they are first. Where they cannot, in registers, there are none.
+    /// Whether all keys can be removed at once; if so, that is done first. Keyspaces of registers do not allow it, but their
+    /// cluster is empty.
     empties: bool,
-    /// The request that is sent next: 0 empties the cluster, then come the others.
+    /// The request to send next: 0 empties the cluster, the others follow.
     next: usize,
-    /// The requests that are under way, and whether they were carried out as far as that is known.
+    /// The numbers of the requests under way.
     open: Vec<usize>,
     refused: Option<usize>,
 }
@@ -273,7 +274,7 @@ impl Restore {
             self.refused.get_or_insert(number);
         }
         if self.open.is_empty() {
-            // From the first one that was refused they are all sent again.
+            // All requests from the first refused one on are sent again.
             self.next = self.refused.unwrap_or(number + 1);
         }
         self.open.is_empty()

@@ -1,6 +1,6 @@
 //! What a client does with locks: it requests them, with and without waiting, holds, renews and releases them, writes
-//! behind their fences, and dies in the middle of all this. It also does what no client should: it uses tokens that
-//! it once had, and sessions of other clients.
+//! behind their fences, and dies in the middle of all this. It also misbehaves: it uses tokens that it once had, and
+//! sessions of other clients.
 
 use crate::operation::{Key, Kind, LockTerms, Operation, Reply, guarded};
 use crate::random::Random;
@@ -19,7 +19,7 @@ const HAD_MAX: usize = 6;
 #[derive(Debug, Default)]
 pub(crate) struct Locking {
     /// The client's incarnation. A client that has forgotten what it held continues under another name.
-    life: u16,
+    incarnation: u16,
     holds: Option<(Key, u64)>,
     had: Vec<(Key, u64)>,
     /// Its session, and the lock whose name selects the session's group.
@@ -35,8 +35,8 @@ impl Locking {
         random: &mut Random,
     ) -> Operation {
         let lock = Key { space, class: b'l', number: random.below(LOCKS.into()) as u8 };
-        let lives_ms = random.scaled(20, 2_000) as u16;
-        let asked = |kind, key, terms| Operation { lives_ms, ..Operation::of_lock(kind, key, terms) };
+        let lifetime_ms = random.scaled(20, 2_000) as u16;
+        let asked = |kind, key, terms| Operation { lifetime_ms, ..Operation::of_lock(kind, key, terms) };
         let with = |token| LockTerms { token, ..LockTerms::default() };
         let draw = random.below(100);
         if let Some((held, token)) = self.holds {
@@ -44,11 +44,11 @@ impl Locking {
                 0..30 => return asked(Kind::Release, held, with(token)),
                 30..40 => return asked(Kind::Renew, held, with(token)),
                 40..70 => return asked(Kind::SetFenced, held, with(token)),
-                // What a former holder still writes becomes visible to the next holder.
+                // A former holder's late write would become visible to the next holder.
                 70..90 => return asked(Kind::Get, guarded(held), LockTerms::default()),
-                // It dies, and requests that it had sent arrive late.
+                // The client dies, and requests that it had sent arrive late.
                 90..95 => {
-                    (self.holds, self.life) = (None, self.life + 1);
+                    (self.holds, self.incarnation) = (None, self.incarnation + 1);
                     return asked(Kind::SetFenced, held, with(token));
                 }
                 _ => {}
@@ -72,8 +72,8 @@ impl Locking {
                     asked(Kind::CloseSession, key, of_session(session))
                 }
                 1 => {
-                    // It dies, and its session with it.
-                    (self.session, self.life) = (None, self.life + 1);
+                    // The client dies, and its session with it.
+                    (self.session, self.incarnation) = (None, self.incarnation + 1);
                     asked(Kind::Get, guarded(lock), LockTerms::default())
                 }
                 _ => asked(Kind::RenewSession, key, of_session(session)),
@@ -83,17 +83,16 @@ impl Locking {
                 let under = self.session.filter(|(key, _)| key.space == space && random.percent(50));
                 let wait_ms = if random.percent(60) { random.scaled(10, WAIT_MS_MAX) as u16 } else { 0 };
                 let session = under.map(|(_, session)| session);
-                let owner = u32::from(client) << 16 | u32::from(self.life);
+                let owner = u32::from(client) << 16 | u32::from(self.incarnation);
                 asked(Kind::Acquire, lock, LockTerms { owner, session, wait_ms, ..LockTerms::default() })
             }
         }
     }
 
-    /// Returns an observer's request: it asks for each lock until the lock is granted, and then lets its lease
-    /// expire.
+    /// Returns an observer's request: it asks for a lock until the lock is granted, and then lets the lease expire.
     pub(crate) fn observed(client: u8, lock: Key) -> Operation {
         let terms = LockTerms { owner: u32::from(client) << 16, wait_ms: 1_000, ..LockTerms::default() };
-        Operation { lives_ms: 20, ..Operation::of_lock(Kind::Acquire, lock, terms) }
+        Operation { lifetime_ms: 20, ..Operation::of_lock(Kind::Acquire, lock, terms) }
     }
 
     /// Records a reply to the client.
@@ -107,8 +106,10 @@ impl Locking {
                 }
                 self.had.extend(self.holds);
             }
-            // After an unknown outcome it asks again: half of the time under its old name.
-            (Kind::Acquire, Reply::Unknown) => self.life += u16::from(operation.number.is_multiple_of(2)),
+            // After an unknown outcome the client asks again: half of the time under its old name.
+            (Kind::Acquire, Reply::Unknown) => {
+                self.incarnation += u16::from(operation.number.is_multiple_of(2))
+            }
             (Kind::Release, _)
             | (Kind::Renew, Reply::Integer(0))
             | (Kind::SetFenced, Reply::Refused("FENCED")) => {

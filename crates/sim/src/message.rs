@@ -50,14 +50,14 @@ pub(crate) fn describe(payload: &[u8], spaces: &[Space], map: &ClusterMap) -> St
     }
 }
 
-/// Whether the network may lose, repeat or delay this frame without breaking the link: the senders of such frames
+/// Whether the network may lose, repeat or delay this frame without breaking the link: senders of such frames
 /// expect that.
 #[inline]
 pub(crate) fn stands_for_itself(payload: &[u8]) -> bool {
     node::replica_message(payload).or_else(|| node::fragment_message(payload)).is_some()
 }
 
-/// Joins what one turn has for another replica, one item after the other.
+/// Joins the items that one turn has for another replica.
 fn join<T: Debug>(items: impl Iterator<Item = T>) -> String {
     let items: Vec<String> = items.map(|item| format!("{item:?}")).collect();
     items.join("; ")

@@ -29,7 +29,7 @@ pub(crate) struct Link {
     /// Unread bytes sent over the newest first connection, whose number comes first.
     unread: usize,
     generation: u32,
-    /// Whether the sender has more, for which there was no room.
+    /// Whether the sender has more to send, for which there was no room.
     is_starved: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What clients request, how it is encoded, and what a reply to it means.
+//! The requests of clients, how they are encoded, and what a reply to one means.
 
 use kv::locks::SessionId;
 use wire::resp::ArgumentsBuffer;
@@ -10,10 +10,10 @@ pub(crate) const QUEUES: u8 = 2;
 pub(crate) const COLLECTIONS: u8 = 2;
 pub(crate) const MEMBERS: u32 = 4;
 
-/// What a client requests for one key.
+/// The kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// `PING`. Its node answers it alone.
+    /// `PING`. The client's node answers it by itself.
     Ping,
     /// `GET`.
     Get,
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     Script,
     /// `RPUSH` of a value that no other operation ever pushes, on separate keys.
     Push,
-    /// `BLPOP` of these.
+    /// `BLPOP` of these lists.
     Take,
     /// `LPUSH` of such a value.
     PushFront,
@@ -120,15 +120,15 @@ impl Kind {
         matches!(self, Kind::Take | Kind::TakeLowest)
     }
 
-    /// Whether it takes one element after the other, until none is left.
+    /// Whether observers repeat it until no element is left.
     pub(crate) fn empties(self) -> bool {
         self.waits() || matches!(self, Kind::Draw | Kind::PopLowest | Kind::Deliver | Kind::Acknowledge)
     }
 }
 
-/// Adds one to a key, and writes to a hash values that would differ between replicas if scripts were not
-/// deterministic; fields of the hash come and go. With an argument, a limit cuts the script off after that, and none
-/// of its effects may stay.
+/// Adds one to a key, and writes to a hash values that would differ between replicas if scripts were not deterministic;
+/// fields of the hash come and go. With an argument, a limit then cuts the script off, and none of its effects may
+/// stay.
 const SCRIPT: &str = "local sum = tonumber(redis.call('get', KEYS[1]) or 0) + 1\n\
     redis.call('set', KEYS[1], sum)\n\
     local seen = tostring({}) .. math.random(1000) .. redis.call('time')[2]\n\
@@ -140,7 +140,7 @@ const SCRIPT: &str = "local sum = tonumber(redis.call('get', KEYS[1]) or 0) + 1\
     if ARGV[1] then string.rep('x', 1000000000) end\n\
     return sum";
 
-/// Returns a value, of a key that stands among the declared ones or among the arguments.
+/// Returns the value of a key that is declared, or is passed as an argument.
 const READ: &str = "return redis.call('get', KEYS[1] or ARGV[1])";
 
 /// Claims the first pending entry of a group, and returns its value.
@@ -168,7 +168,7 @@ impl Key {
     pub(crate) fn write(self, prefix: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(prefix.as_bytes());
         if self.class == b'f' {
-            // Its hash tag puts it in its lock's shard.
+            // The hash tag puts it in its lock's shard.
             out.extend_from_slice(b"f{");
             Key { class: b'l', ..self }.write(prefix, out);
             return out.push(b'}');
@@ -202,7 +202,7 @@ pub(crate) struct Operation {
     pub(crate) key: Key,
     /// The value that it writes, if any, and the lifetime of a value that expires.
     pub(crate) value: Value,
-    pub(crate) lives_ms: u16,
+    pub(crate) lifetime_ms: u16,
     pub(crate) lock: LockTerms,
     /// Its index in the history of the run.
     pub(crate) number: u32,
@@ -210,7 +210,7 @@ pub(crate) struct Operation {
 
 impl Operation {
     pub(crate) fn new(kind: Kind, key: Key, value: Value) -> Operation {
-        Operation { kind, key, value, lives_ms: 0, lock: LockTerms::default(), number: 0 }
+        Operation { kind, key, value, lifetime_ms: 0, lock: LockTerms::default(), number: 0 }
     }
 
     pub(crate) fn of_lock(kind: Kind, key: Key, lock: LockTerms) -> Operation {
@@ -286,11 +286,11 @@ impl Operation {
                 arguments.push(self.member().to_string().as_bytes());
             }
             Kind::Take | Kind::TakeLowest => {
-                arguments.push(format!("{}", f64::from(self.lives_ms) / 1000.0).as_bytes())
+                arguments.push(format!("{}", f64::from(self.lifetime_ms) / 1000.0).as_bytes())
             }
             Kind::SetFleeting => {
                 arguments.push(b"PX");
-                arguments.push(self.lives_ms.to_string().as_bytes());
+                arguments.push(self.lifetime_ms.to_string().as_bytes());
             }
             _ => {}
         }
@@ -336,7 +336,7 @@ impl Operation {
         arguments.push_with(|out| key.write(prefix, out));
         let lease = |arguments: &mut ArgumentsBuffer| {
             arguments.push(b"PX");
-            arguments.push(self.lives_ms.to_string().as_bytes());
+            arguments.push(self.lifetime_ms.to_string().as_bytes());
         };
         match (self.kind, session) {
             (Kind::Acquire, session) => {
@@ -376,7 +376,7 @@ impl Operation {
         arguments.push(SCRIPT.as_bytes());
         arguments.push(b"2");
         arguments.push_with(|out| self.key.write(prefix, out));
-        // Its hash tag puts it in the same shard.
+        // The hash tag puts it in the same shard.
         arguments.push_with(|out| {
             out.extend_from_slice(prefix.as_bytes());
             out.extend_from_slice(b"s{");
@@ -430,7 +430,7 @@ impl Operation {
     }
 }
 
-/// A written value: a number that no other write of the run has, followed by as many bytes as the scenario says,
+/// A written value: a number that no other write of the run has, followed by the scenario's number of further bytes,
 /// which are derived from the number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Value {
@@ -492,9 +492,9 @@ pub(crate) enum Reply {
     Session(SessionId),
     /// A member of a sorted set, and its score.
     Scored(u32, i64),
-    /// An error that says that nothing happened.
+    /// An error that means that nothing happened.
     Refused(&'static str),
-    /// An error that says that it may have happened.
+    /// An error that means that the request may have been executed.
     Unknown,
     /// Keys that only change together differ.
     Torn,
@@ -542,7 +542,7 @@ impl Reply {
                 return Some(match (Value::read(body), SessionId::parse(body)) {
                     (Some(value), _) => Reply::Value(value),
                     (None, Some(session)) => Reply::Session(session),
-                    // The id of an entry says nothing that is checked.
+                    // The id of an entry is not checked.
                     (None, None) if is_entry_id(body) => Reply::Ok,
                     (None, None) => read_decimal(body).map_or(Reply::Wrong, Reply::Integer),
                 });
@@ -557,7 +557,7 @@ impl Reply {
         Some(reply)
     }
 
-    /// Takes the streams of a reply to `XREADGROUP` off `bytes`: the value of one entry, which comes last.
+    /// Takes the streams of a reply to `XREADGROUP` off `bytes`: the value of one entry, at the end.
     fn take_delivered(bytes: &mut &[u8]) -> Option<Reply> {
         let length = Reply::length(bytes)?;
         let (reply, rest) = bytes.split_at(length);
@@ -604,7 +604,7 @@ impl Reply {
         (length <= bytes.len()).then_some(length)
     }
 
-    /// Takes an invalidation off `bytes`: the keys that it names; none: all keys. `None`: this is something else.
+    /// Takes an invalidation off `bytes`: the keys that it names, none for all keys. `None`: this is something else.
     pub(crate) fn take_invalidation<'b>(bytes: &mut &'b [u8]) -> Option<Vec<&'b [u8]>> {
         let length = Reply::length(bytes)?;
         let (message, rest) = bytes.split_at(length);
@@ -629,7 +629,7 @@ impl Reply {
             return Reply::Unknown;
         }
         if code == b"BUSYGROUP" {
-            return Reply::Ok; // The group is there.
+            return Reply::Ok; // The group exists.
         }
         let refusal = REFUSALS.iter().find(|refusal| refusal.as_bytes() == code);
         refusal.map_or(Reply::Wrong, |refusal| Reply::Refused(refusal))
@@ -666,7 +666,7 @@ impl Key {
     }
 }
 
-/// Returns the key that a lock guards. Its hash tag puts it in the same shard.
+/// Returns the key that a lock guards. Its hash tag puts it in the lock's shard.
 pub(crate) fn guarded(lock: Key) -> Key {
     Key { class: b'f', ..lock }
 }
@@ -715,7 +715,7 @@ mod tests {
     }
 
     #[test]
-    fn invalidations_name_keys_or_none_for_all() {
+    fn an_invalidation_names_keys_or_stands_for_all() {
         let keys = |mut bytes: &'static [u8]| (Reply::take_invalidation(&mut bytes), bytes.len());
         let two = b">2\r\n$10\r\ninvalidate\r\n*2\r\n$2\r\nk1\r\n$2\r\nk2\r\n+OK\r\n";
         assert_eq!(keys(two), (Some(vec![&b"k1"[..], b"k2"]), 5));
@@ -728,7 +728,7 @@ mod tests {
     fn a_request_is_what_a_redis_client_would_send() {
         let key = Key { space: 0, class: b'e', number: 3 };
         let value = Value { number: 12, padding: 2 };
-        let operation = Operation { lives_ms: 250, ..Operation::new(Kind::SetFleeting, key, value) };
+        let operation = Operation { lifetime_ms: 250, ..Operation::new(Kind::SetFleeting, key, value) };
         let mut arguments = ArgumentsBuffer::new();
         operation.request("p:", &mut arguments);
         let words: Vec<&[u8]> = arguments.as_arguments().iter().collect();
@@ -737,12 +737,12 @@ mod tests {
     }
 
     #[test]
-    fn requests_about_locks_are_what_docs_say() {
+    fn lock_requests_are_as_documented() {
         let key = Key { space: 0, class: b'l', number: 2 };
         let session = SessionId { group: 1, number: 77 };
         let terms = LockTerms { owner: 3 << 16 | 4, token: 9, session: Some(session), wait_ms: 50 };
         let line = |kind, lock| {
-            let operation = Operation { lives_ms: 250, ..Operation::of_lock(kind, key, lock) };
+            let operation = Operation { lifetime_ms: 250, ..Operation::of_lock(kind, key, lock) };
             operation.describe("p:")
         };
         assert_eq!(line(Kind::Acquire, terms), "LOCK p:l2 c3.4 SESSION 1-77 WAIT 50");

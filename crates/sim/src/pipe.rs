@@ -133,7 +133,7 @@ mod tests {
     use wire::resp::ArgumentsBuffer;
 
     #[test]
-    fn what_arrives_is_read_in_pieces_and_then_there_is_nothing() {
+    fn arrived_bytes_are_read_in_pieces_until_none_are_left() {
         let pipe = Pipe::new(usize::MAX);
         let mut socket = ClientSocket::new(&pipe);
         let request: ArgumentsBuffer = [&b"GET"[..], b"k"].into_iter().collect();

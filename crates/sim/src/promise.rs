@@ -126,8 +126,7 @@ pub(crate) struct Space {
     pub(crate) is_created: bool,
     /// Whether every other increment is a script.
     pub(crate) runs_scripts: bool,
-    /// The setting that the operator may change. What is promised both before and after the change is promised all
-    /// the time.
+    /// The setting that the operator may change. Only what is promised both before and after the change is checked.
     pub(crate) change: String,
 }
 
@@ -240,7 +239,7 @@ impl Space {
         }
     }
 
-    /// Makes members recover their data after a crash, although the draw so far did not.
+    /// Makes members recover their data after a crash, although the keyspace was drawn without that.
     pub(crate) fn set_durability(&mut self, durability: Durability) {
         self.text += match durability {
             Durability::Memory => "",
@@ -292,7 +291,7 @@ impl Space {
         is_ordered && keyspace.shards == 1 && !self.is_created
     }
 
-    /// Has it keep its latest changes.
+    /// Makes the keyspace keep its latest changes.
     pub(crate) fn keep_changes(&mut self, bytes: u64) {
         self.text += &format!(" changes_bytes={bytes}");
         self.keyspace = Keyspace::parse(&self.text).unwrap_or_default();
@@ -313,12 +312,12 @@ impl Space {
         matches!(self.protocol, Protocol::LeaderFollower | Protocol::Consensus)
     }
 
-    /// Whether a part of its members can go on with what they hold, once the others are lost for good.
+    /// Whether some of its members can continue with what they hold, once the others are lost for good.
     pub(crate) fn is_recoverable(&self) -> bool {
         !self.protocol.has_registers() && self.durability == Durability::Fsync
     }
 
-    /// Has its members keep records, if it is one that can be recovered then.
+    /// Makes its members keep records, if the keyspace can then be recovered.
     pub(crate) fn keep_records(&mut self) {
         if !self.protocol.has_registers() {
             self.text = self.text.replace(" durability=os", "").replace(" durability=fsync", "");
@@ -331,18 +330,18 @@ impl Space {
         self.durability != Durability::Memory
     }
 
-    /// Whether a group still has everything that was acknowledged, within reach of the replicas that serve it, if the
-    /// damaged members are without their data.
+    /// Whether the replicas that serve a group can still reach everything that was acknowledged, if the damaged
+    /// members are without their data.
     pub(crate) fn survives(&self, group: &Group, is_damaged: impl Fn(NodeId) -> bool) -> bool {
         let damaged = group.members.iter().filter(|member| is_damaged(**member)).count();
         match (self.protocol, self.acks) {
             (Protocol::Consensus | Protocol::Abd | Protocol::Blocking, _) => {
                 damaged <= (group.members.len() - 1) / 2
             }
-            // It may lose this; what it still promises must hold all the same.
+            // Acknowledged writes may be lost here; the other promises must hold all the same.
             (Protocol::LeaderFollower, Acks::None) => true,
             (Protocol::LeaderFollower, Acks::All) => group.in_sync.iter().any(|member| !is_damaged(*member)),
-            // While it is unknown who holds what, after a change of members, all members are needed.
+            // While it is unknown which members hold what, after a change of members, all members are needed.
             (Protocol::LeaderFollower, _) if !group.settled => damaged == 0,
             (Protocol::LeaderFollower, _) => damaged <= self.acknowledgers(group),
         }
@@ -384,7 +383,7 @@ impl Space {
     }
 
     /// Whether a request is refused rather than delayed when other clients request the same key: retrying clients may
-    /// then obstruct each other for ever.
+    /// then obstruct each other forever.
     pub(crate) fn refuses_contenders(&self) -> bool {
         self.protocol == Protocol::Blocking && self.keyspace.retry == protocol::blocking::Retry::None
     }

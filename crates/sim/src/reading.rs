@@ -1,15 +1,15 @@
-//! Clients that read every change of a keyspace (`KEYSPACE WATCH`), and what must hold of what they get.
+//! Clients that read every change of a keyspace (`KEYSPACE WATCH`), and what must hold of the changes they get.
 //!
-//! Such a client keeps the version of the last change that it has got. It goes from node to node, and begins with that version
-//! at each. It sends nothing but `PING`.
+//! Such a client keeps the version of the last change that it has received. It goes from node to node, and resumes from that
+//! version at each. It sends nothing but `PING`.
 //!
-//! The promise: all clients get the same changes, each once, in the order of versions, and none is missing between two that
-//! a client has got, unless it was told in between that it had come too late.
+//! The promise: all clients get the same changes, each once, in the order of versions, and none is missing between two that a
+//! client has got, unless a node reported in between that the client had come too late.
 
 use crate::operation::Reply;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a node sends about changes.
+/// A node's pushes about changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     /// Where the stream begins.
@@ -21,7 +21,7 @@ pub(crate) enum News {
 }
 
 impl News {
-    /// Takes a push off `bytes`. `None`: it is no news of changes.
+    /// Takes a push off `bytes`. `None`: it is not about changes.
     pub(crate) fn take(bytes: &mut &[u8]) -> Option<News> {
         let (message, rest) = bytes.split_at(Reply::length(bytes)?);
         let mut left = &message[message.iter().position(|byte| *byte == b'\n')? + 1..];
@@ -43,14 +43,14 @@ impl News {
     }
 }
 
-/// What a client has read.
+/// The changes that a client has read.
 #[derive(Debug)]
 pub(crate) struct Reading {
     /// The index of its keyspace, which has one shard.
     pub(crate) space: u8,
-    /// The version behind which it goes on.
+    /// The version after which it resumes.
     pub(crate) version: String,
-    /// The changes that it has got, each with its number: it begins anew when it has come too late.
+    /// The changes that it has received, each with its number. A new list begins when it has come too late.
     pub(crate) pieces: Vec<Vec<(u64, u64)>>,
 }
 
@@ -59,7 +59,7 @@ impl Reading {
         Reading { space, version: "0".into(), pieces: vec![Vec::new()] }
     }
 
-    /// Takes news. Returns what is wrong with it, if anything is.
+    /// Takes a push. Returns what is wrong with it, if anything is.
     pub(crate) fn learn(&mut self, news: News) -> Result<(), String> {
         match news {
             News::Position(version) => self.version = version,
@@ -80,8 +80,8 @@ impl Reading {
     }
 }
 
-/// What is wrong with the changes of one keyspace that clients got. `kept` are the numbers that replicas keep in the end, each
-/// list with the number behind which it has all.
+/// Returns what is wrong with the changes of one keyspace that clients received. `kept` are the numbers that replicas keep at
+/// the end, each list with the number after which it is complete.
 pub(crate) fn judge(pieces: &[&[(u64, u64)]], kept: &[(u64, Vec<u64>)]) -> Option<String> {
     let mut all: BTreeMap<u64, u64> = BTreeMap::new();
     for (number, digest) in pieces.iter().copied().flatten() {
@@ -101,7 +101,7 @@ pub(crate) fn judge(pieces: &[&[(u64, u64)]], kept: &[(u64, Vec<u64>)]) -> Optio
     }
     let last = numbers.last().copied().unwrap_or(0);
     for (since, numbers_kept) in kept {
-        // A replica may be behind.
+        // A replica may lag.
         let until = numbers_kept.last().copied().unwrap_or(*since).min(last);
         let expected: BTreeSet<u64> =
             numbers.range(since + 1..).copied().take_while(|number| *number <= until).collect();
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_are_read() {
+    fn pushes_about_changes_are_parsed() {
         let mut bytes: &[u8] = b">5\r\n$6\r\nchange\r\n$0\r\n\r\n$3\r\n1-7\r\n*0\r\n*0\r\n>3\r\n$5\r\nended\r\n$0\r\n\r\n$10\r\nBEHIND 1-9\r\n+OK\r\n";
         assert!(matches!(News::take(&mut bytes), Some(News::Change(version, _)) if version == "1-7"));
         let mut reading = Reading::new(0);

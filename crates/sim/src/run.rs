@@ -7,8 +7,8 @@ use crate::world::World;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a seed. With `told`, the report contains the run's trace, which takes far longer.
-pub fn run(seed: u64, settings: &Settings, told: bool) -> Report {
+/// Runs a seed. With `traced`, the report contains the run's trace, which takes far longer.
+pub fn run(seed: u64, settings: &Settings, traced: bool) -> Report {
     let scenario = Scenario::draw(seed, settings);
     let mut report = Report {
         seed,
@@ -25,7 +25,7 @@ pub fn run(seed: u64, settings: &Settings, told: bool) -> Report {
         length_ms: scenario.length_us / 1000,
         lines: Vec::new(),
     };
-    let mut world = World::new(scenario, told);
+    let mut world = World::new(scenario, traced);
     let panic = run_to_end(&mut world);
     (report.simulated_us, report.counts) = (world.now(), world.counts);
     (report.turns, report.frames) = (world.turns, world.frames);
@@ -50,7 +50,7 @@ pub fn run(seed: u64, settings: &Settings, told: bool) -> Report {
         report.seen.entry(space.protocol).or_default().merge(&seen);
     }
     let is_whole = panic.is_none() && !world.has_failed();
-    let restored = if is_whole { world.restored(told) } else { None };
+    let restored = if is_whole { world.restored(traced) } else { None };
     let (failure, digest, lines) = world.finish();
     report.failure = panic.or(unsafe_answer).or(misread).or(failure);
     (report.digest, report.lines) = (digest, lines);
@@ -60,7 +60,7 @@ pub fn run(seed: u64, settings: &Settings, told: bool) -> Report {
     report
 }
 
-/// Runs the cluster into which backups were restored, and adds what happened in it.
+/// Runs the cluster into which backups were restored, and adds its results.
 fn run_restored(mut world: World, report: &mut Report) {
     let panic = run_to_end(&mut world);
     report.simulated_us += world.now();

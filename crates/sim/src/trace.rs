@@ -27,8 +27,8 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    pub(crate) fn new(told: bool) -> Trace {
-        Trace { digest: 0x7175_6f72_6174_6521, lines: told.then(Vec::new) }
+    pub(crate) fn new(traced: bool) -> Trace {
+        Trace { digest: 0x7175_6f72_6174_6521, lines: traced.then(Vec::new) }
     }
 
     /// Mixes an event into the fingerprint.
@@ -37,7 +37,7 @@ impl Trace {
         self.digest = (self.digest ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     }
 
-    pub(crate) fn is_told(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.lines.is_some()
     }
 
@@ -66,8 +66,8 @@ fn is_word(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.len() <= LENGTH_MAX && bytes.iter().all(u8::is_ascii_graphic)
 }
 
-/// Shortens the debug text of a message between replicas to fit a line: byte strings that are not words become their
-/// length.
+/// Shortens the debug text of a message between replicas to fit a line: byte strings that are not words are replaced
+/// by their length.
 pub(crate) fn shorten(debug: &str) -> String {
     const LENGTH_MAX: usize = 200;
     let mut short = String::new();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn another_story_has_another_fingerprint() {
+    fn different_events_have_different_fingerprints() {
         let digest = |story: &[u64]| {
             let mut trace = Trace::new(false);
             story.iter().for_each(|what| trace.note(*what));

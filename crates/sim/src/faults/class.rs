@@ -24,9 +24,9 @@ pub enum Class {
     OneWayPartition,
     /// Partitions into two parts with one node in common.
     BridgePartition,
-    /// Partitions in which each node hears two others.
+    /// Partitions in which each node receives from two others only.
     RingPartition,
-    /// Nodes that died on one side of a partition and came back on the other.
+    /// Nodes that died on one side of a partition and restarted on the other.
     Defection,
     /// Links with long delays.
     SlowLink,
@@ -70,7 +70,7 @@ pub enum Class {
     Outage,
     /// Clusters that lost a majority of their control nodes and were recovered.
     Recovered,
-    /// Nodes that came back with what they held before a recovery, and learned of it.
+    /// Nodes that returned with the state from before a recovery, and noticed it.
     LeftBehind,
     /// Disks that were slow.
     SlowDisk,
@@ -88,13 +88,13 @@ pub enum Class {
     FullDisk,
     /// Disks whose durable data changed; their nodes must not start.
     BitRot,
-    /// Disks on which values changed; their nodes must get these from others.
+    /// Disks on which values changed; their nodes must fetch these from others.
     RottenValue,
     /// Values that changed on a disk and were whole again in the end.
     RepairedValue,
-    /// Nodes that came back without their disk.
+    /// Nodes that restarted without their disk.
     WipedDisk,
-    /// Nodes that came back with an older state of their disk.
+    /// Nodes that restarted with an older state of their disk.
     RolledBackDisk,
     /// Disk faults that were left out, because more would exceed what is promised to be survived.
     DiskSpared,

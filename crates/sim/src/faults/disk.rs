@@ -25,8 +25,9 @@ pub(crate) enum DiskFault {
     /// Some disks are stuck for `us`. Then every machine loses power, and with it all unsynced data. Some of them
     /// stay away until every key has been read from the others: the run's other faults end with this one.
     Outage { stuck: Mask, away: Mask, us: u64 },
-    /// All machines stop, these lose what they hold for good, and an operator recovers the cluster from the others' folders: the
-    /// run's other faults end with this one. If set, the power fails at this operation of the first folder that is written.
+    /// All machines stop, some (`lost`) lose what they hold for good, and an operator recovers the cluster from the others'
+    /// folders: the run's other faults end with this one. If `again` is set, the power fails at this operation of the first
+    /// folder that is written.
     Recovery { lost: Mask, again: Option<u8> },
     /// Work beside the node takes `times` as long.
     Slow { node: Place, times: u64, us: u64 },
@@ -38,11 +39,11 @@ pub(crate) enum DiskFault {
     Full { nodes: Mask, room: u64, us: u64 },
     /// A process dies; while it is down, a bit or a whole sector of the durable data on its disk changes.
     Rot { node: Place, place: u64, zeroes: bool, down_us: u64, replaced_us: Option<u64> },
-    /// While a process runs, or not, `count` of the values on its disk change, of those that all other members have.
+    /// Whether a process runs or not, `count` of the values on its disk change, chosen from those that all other members have.
     RottenValues { node: Place, place: u64, count: u16 },
-    /// A process dies and comes back with an empty disk.
+    /// A process dies and restarts with an empty disk.
     Wiped { node: Place, down_us: u64, replaced_us: Option<u64> },
-    /// A process dies and comes back with an earlier state of its disk.
+    /// A process dies and restarts with an earlier state of its disk.
     RolledBack { node: Place, after_us: u64, down_us: u64, replaced_us: Option<u64> },
 }
 

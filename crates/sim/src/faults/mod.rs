@@ -33,13 +33,13 @@ fn ids(mask: Mask) -> String {
 /// How nodes are cut off from each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// Two parts that do not hear each other.
+    /// Two parts that do not receive messages from each other.
     Halves(Mask),
     /// Messages from these nodes do not reach the others; messages in the other direction arrive.
     OneWay(Mask),
     /// Two parts that have one node in common.
     Bridge(Mask, Place),
-    /// Each node hears only its two neighbours.
+    /// Each node receives messages only from its two neighbours.
     Ring,
 }
 
@@ -65,8 +65,8 @@ pub(crate) struct Within {
     /// Whether the turn's writes take place. If not, the process dies in the first turn that sends messages before it
     /// writes: these have left, and nothing has left for clients.
     pub(crate) writes: bool,
-    /// How many of the sending turns after the node took a request pass before the one in which it dies: in the middle
-    /// of what the request has set off. `None`: it dies in the next turn.
+    /// How many sending turns pass, after the node has taken a request, before the one in which it dies: in the middle
+    /// of the request's consequences. `None`: it dies in the next turn.
     pub(crate) after_request: Option<u8>,
 }
 
@@ -87,9 +87,10 @@ pub(crate) enum Kind {
     Pause { node: Place, within_turn: bool, us: u64 },
     /// Each turn of a node takes this long.
     SlowNode { node: Place, turn_us: u64, us: u64 },
-    /// Nodes do not hear each other, for `times` periods. They notice after up to `noticed_us`, or not at all.
+    /// Nodes do not receive messages from each other, for `times` periods. They notice after up to `noticed_us`, or
+    /// not at all.
     Partition { cut: Cut, noticed_us: Option<u64>, us: u64, times: u16 },
-    /// Two parts do not hear each other; one node dies, and is in the other part when it is back.
+    /// Two parts do not receive messages from each other; one node dies, and is in the other part when it restarts.
     Defection { mask: Mask, node: Place, after_us: u64, down_us: u64, us: u64 },
     /// Messages over a link take longer.
     SlowLink { one: Place, other: Place, delay_us: u64, us: u64 },
@@ -369,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cuts_block_the_ways_that_they_say() {
+    fn each_cut_blocks_the_right_directions() {
         let blocked = |cut: Cut| -> Vec<(Place, Place)> {
             let ways = (0..4).flat_map(|from| (0..4).map(move |to| (from, to)));
             ways.filter(|(from, to)| from != to && cut.blocks(*from, *to, 4)).collect()

@@ -1,4 +1,4 @@
-//! Checks lists, sets, sorted sets and what groups are delivered of streams, order included: see
+//! Checks lists, sets, sorted sets and the deliveries to streams' groups, including their order: see
 //! [`check::collections`].
 
 use crate::operation::{Key, Kind, Reply};
@@ -8,11 +8,12 @@ use crate::report::{Broken, Failure};
 use check::collections::{Action, Answer, Explained, Operation, explain};
 use std::collections::BTreeMap;
 
-/// Search steps for each key. A collection that takes more is not counted as checked; its elements are counted in any
+/// Search steps for each key. A collection that takes more is not counted as checked; its elements are checked in any
 /// case (`queues`).
 const STEPS: u64 = 10_000;
 
-/// So many operations on a key are checked. Those that had not ended when the next one began count as unknown.
+/// The most operations on a key that are checked. Those that had not ended when the next operation began count as
+/// unknown.
 const OPERATIONS: usize = 400;
 
 /// Returns how many operations were checked, and the first broken promise.

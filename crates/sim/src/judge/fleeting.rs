@@ -22,7 +22,7 @@ struct Write {
 }
 
 /// `clocks_apart_ms` is the width of the range of times on which a majority of clocks agreed during the run.
-/// `is_last_seen`: a read sees the newest value.
+/// `is_last_seen`: whether every read sees the newest value.
 pub(super) fn judge<'e>(
     entries: impl Iterator<Item = &'e Entry> + Clone,
     clocks_apart_ms: u64,
@@ -33,7 +33,7 @@ pub(super) fn judge<'e>(
     let mut by_key: BTreeMap<_, Vec<Write>> = BTreeMap::new();
     let mut gone_at: BTreeMap<Value, u64> = BTreeMap::new();
     for entry in sets {
-        let lives_us = u64::from(entry.operation.lives_ms) * 1000;
+        let lives_us = u64::from(entry.operation.lifetime_ms) * 1000;
         let end = entry.reply().filter(|(_, reply)| reply.is_done()).map_or(u64::MAX, |(at, _)| at);
         gone_at.insert(entry.operation.value, end.saturating_add(lives_us + room_us));
         by_key.entry(entry.operation.key).or_default().push(Write { start: entry.start, end, lives_us });

@@ -39,7 +39,7 @@ pub(super) fn fence(
 }
 
 pub(super) fn action(operation: &Operation, history: &mut History) -> LockAction {
-    let (terms, lease_ms) = (operation.lock, operation.lives_ms.into());
+    let (terms, lease_ms) = (operation.lock, operation.lifetime_ms.into());
     match operation.kind {
         Kind::Renew => LockAction::Renew { token: terms.token, lease_ms },
         Kind::Release => LockAction::Release { token: terms.token },

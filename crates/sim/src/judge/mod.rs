@@ -25,7 +25,8 @@ pub(crate) struct Evidence<'r> {
     pub(crate) recovered_at: Option<u64>,
     /// For each space, whether it existed to the end: dropped ones are not checked.
     pub(crate) stayed: &'r [bool],
-    /// For each space, for how many requests its groups may still keep elements, and how many have claimed theirs.
+    /// For each space, for how many requests its groups may still keep elements, and how many requests have claimed
+    /// theirs.
     pub(crate) served: &'r [(usize, u64)],
     /// The width of the range of times on which a majority of clocks agreed.
     pub(crate) clocks_apart_ms: u64,
@@ -45,7 +46,7 @@ impl Evidence<'_> {
             }
             let entries = || self.record.on_keys().filter(|e| usize::from(e.operation.key.space) == index);
             let linearizable = entries().filter(|entry| is_ordered(entry, space));
-            // What is evicted is missing for no reason that a client knows.
+            // An evicted key is missing for no reason that a client knows.
             let recovered_at = self.recovered_at.filter(|_| self.recovered[index]);
             let forgot = self.forgot[index] || recovered_at.is_some();
             let is_last_seen = !space.reads_any && !forgot && !space.evicts();
@@ -59,7 +60,7 @@ impl Evidence<'_> {
                     Written::new(linearizable, space).lost(&finally(entries(), space));
             } else {
                 found = found.or_else(|| stale::judge_sessions(entries(), space));
-                // Elements may go with their keys.
+                // Elements may be evicted with their keys.
                 if !space.evicts() {
                     found = found.or_else(|| queues::judge(entries(), space, self.served[index]));
                     let (checked, broken) = collections::judge(entries(), space);
@@ -167,12 +168,12 @@ fn is_unknown(outcome: Option<(u64, Outcome)>) -> bool {
     outcome.is_none_or(|(_, outcome)| outcome == Outcome::Unknown)
 }
 
-/// What an operation on a key says where the key may be removed between any two operations.
+/// Translates an operation on a key that may be evicted between any two operations.
 ///
-/// An eviction makes a difference to the next operation only, and only if that one needs a missing key. So it is as if
-/// each such operation removed the key itself before it took effect: then it is possible in every state, and leaves the
-/// one that its answer says. The others say what they say elsewhere. An increment without an answer may have found the
-/// key or not; that it may do both, once each, is all that is allowed beyond what can happen.
+/// An eviction matters only to the next operation, and only if that operation needs a missing key. So each such
+/// operation is modelled as if it removed the key itself before it took effect: then it is possible in every state, and
+/// leaves the state that its answer shows. All other operations are unchanged. An increment without an answer may or
+/// may not have found the key; that it may do both, once each, is the only behaviour allowed beyond what can happen.
 fn with_eviction(action: Action, outcome: &mut Option<(u64, Outcome)>, history: &mut History) -> Action {
     let answer = match outcome {
         Some((_, Outcome::Ok(answer))) => answer,

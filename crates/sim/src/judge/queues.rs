@@ -1,11 +1,11 @@
 //! Checks lists, and streams with a group, however long their histories are: each element is given to one client, and none
-//! vanishes but with an answer that is lost.
+//! vanishes unless the reply that carried it is lost.
 //!
-//! At the end observers have taken all elements that were left. So an element that was pushed and came to nobody is
-//! lost. That may happen to what was taken for a client which did not get the answer: no more elements of a list may be
-//! lost than requests for them had no answer. Of the clients that wait this is allowed only where their nodes have claimed
-//! what they were served, and the groups count that: an element that is served to a node which dies before it claims it
-//! has to come back.
+//! At the end, observers have taken all remaining elements. So an element that was pushed and that no client got is lost.
+//! That may happen to an element taken for a client that did not get the reply: no more elements of a list may be lost
+//! than requests for them had no reply. For clients that wait, this is allowed only where their nodes have claimed the
+//! served elements, and the groups count that: an element served to a node that dies before claiming it must return to the
+//! list.
 
 use crate::operation::{Key, Kind, Reply, Value};
 use crate::promise::Space;
@@ -19,7 +19,7 @@ struct Pushed<'e> {
     taken: Option<&'e Entry>,
 }
 
-/// `kept`: so many elements may still be kept for requests that have not claimed them; `claimed`: so many have.
+/// `kept`: for how many requests elements may still be kept unclaimed; `claimed`: how many requests have claimed theirs.
 pub(super) fn judge<'e>(
     entries: impl Iterator<Item = &'e Entry> + Clone,
     space: &Space,
@@ -38,7 +38,7 @@ pub(super) fn judge<'e>(
         .collect();
     // Requests that take an element at once or not at all, and those that wait.
     let mut unanswered: BTreeMap<Key, [usize; 2]> = BTreeMap::new();
-    // Members of sorted sets come again and again, and are not followed one by one.
+    // The same member of a sorted set is taken many times, so members are only counted.
     let members = entries.clone().filter(|entry| entry.operation.kind == Kind::TakeLowest);
     let came_members = members.filter(|entry| matches!(entry.reply(), Some((_, Reply::Scored(..))))).count();
     let mut came = came_members as u64;

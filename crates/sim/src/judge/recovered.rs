@@ -1,7 +1,8 @@
-//! Keyspaces of which acknowledged writes were lost with a majority: what holds of them after the recovery.
+//! Checks keyspaces of which acknowledged writes were lost with a majority: what must hold after the recovery.
 //!
-//! The operations on a key that began after the recovery must fit one order, starting from some value that the key had before it.
-//! Which one that is cannot be known. And no token of a lock is granted twice, although the lost replicas' grants are forgotten.
+//! The operations on a key that began after the recovery must fit one order, starting from some value that the key had before the
+//! recovery. Which value that is cannot be known. And no token of a lock is granted twice, although the lost replicas' grants are
+//! forgotten.
 
 use super::{Written, is_ordered};
 use crate::operation::{Key, Kind, Reply};
@@ -11,7 +12,7 @@ use crate::report::{Broken, Failure};
 use check::{Action, Answer, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The number of a client that none has: it has written what the recovery left.
+/// A client number that no client has: this client writes the value that the recovery left.
 const RECOVERY: u64 = u64::MAX;
 
 /// `at` is when all processes had stopped.
@@ -21,14 +22,14 @@ pub(super) fn judge<'e>(
     at: u64,
 ) -> Option<Failure> {
     let mut by_key: BTreeMap<Key, [Vec<&Entry>; 2]> = BTreeMap::new();
-    // Keys that are written under fences hold what their locks say.
+    // The values of keys written under fences depend on their locks.
     let is_plain = |entry: &&Entry| {
         is_ordered(entry, space) && !entry.operation.kind.is_of_locks() && !entry.operation.key.is_guarded()
     };
     for entry in entries.clone().filter(is_plain) {
         by_key.entry(entry.operation.key).or_default()[usize::from(entry.start >= at)].push(entry);
     }
-    // An evicted counter begins anew, so that the least that is seen does not say where it was.
+    // An evicted counter starts again, so the least sum seen does not show where it was.
     let is_judged =
         |[before, after]: &&[Vec<&Entry>; 2]| !space.evicts() || !before.iter().chain(after).any(counts);
     let mut keys = by_key.values().filter(is_judged);
@@ -38,7 +39,7 @@ pub(super) fn judge<'e>(
 
 fn judge_key(before: &[&Entry], after: &[&Entry], space: &Space) -> Option<Failure> {
     let mut failure = None;
-    for left in what_may_be_left(before, after) {
+    for left in possible_remains(before, after) {
         let mut written = Written::new(after.iter().copied(), space);
         if let (Some(left), Some(first)) = (&left, after.first()) {
             let mut name = Vec::new();
@@ -54,8 +55,8 @@ fn judge_key(before: &[&Entry], after: &[&Entry], space: &Space) -> Option<Failu
 }
 
 /// The values that the recovery may have left of a key: nothing, one that is read later, or one that is never read.
-fn what_may_be_left(before: &[&Entry], after: &[&Entry]) -> Vec<Option<Vec<u8>>> {
-    // A counter: at most what the first to see it says.
+fn possible_remains(before: &[&Entry], after: &[&Entry]) -> Vec<Option<Vec<u8>>> {
+    // A counter: at most the value that the first operation to see it shows.
     let least = after.iter().filter_map(|entry| match (entry.operation.kind, entry.reply()?.1) {
         (Kind::Increment | Kind::Transact | Kind::Script, Reply::Integer(sum)) => Some(sum - 1),
         (Kind::Get | Kind::GetByScript, Reply::Integer(sum)) => Some(sum),
@@ -84,12 +85,12 @@ fn what_may_be_left(before: &[&Entry], after: &[&Entry]) -> Vec<Option<Vec<u8>>>
     left
 }
 
-/// Whether it adds to a counter.
+/// Whether the operation adds to a counter.
 fn counts(entry: &&Entry) -> bool {
     matches!(entry.operation.kind, Kind::Increment | Kind::Transact | Kind::Script)
 }
 
-/// Every token that is granted after the recovery is above all that were granted before it.
+/// Checks that every token granted after the recovery is above all tokens granted before it.
 fn judge_tokens<'e>(entries: impl Iterator<Item = &'e Entry>, at: u64) -> Option<Failure> {
     let mut newest: BTreeMap<Key, i64> = BTreeMap::new();
     for entry in entries.filter(|entry| entry.operation.kind == Kind::Acquire) {

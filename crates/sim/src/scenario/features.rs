@@ -1,5 +1,5 @@
-//! What some scenarios have and others have not, each drawn from a stream of its own: so what a seed means otherwise stays when
-//! a feature is added.
+//! Features of some scenarios. Each is drawn from a random stream of its own, so that adding a feature does not change what a
+//! seed otherwise means.
 
 use super::{Scenario, Settings, draw_space, some, stream};
 use crate::events::Place;
@@ -118,7 +118,7 @@ impl Scenario {
         }
     }
 
-    /// Some keyspaces have a bound on memory, which they reach. In most of these keys are evicted.
+    /// Some keyspaces have a bound on memory, which they reach. In most of these, keys are evicted.
     pub(super) fn draw_bounds(&mut self, settings: &Settings) {
         // The seeds known to find planted faults were found without this.
         let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
@@ -140,19 +140,19 @@ impl Scenario {
             // Each shard has an empty table, too.
             let bytes = u64::from(space.keyspace.shards) * (EMPTY_TABLE_BYTES + share);
             space.set_bound(bytes, eviction);
-            // Of two keys that only change together one may go alone. A stream may go with its group, or there is no room for
-            // one; and nobody makes it again.
+            // No keys that only change together: one of two may be evicted alone. No streams: one may be evicted with its
+            // group, or there is no room for one; and no client creates the group again.
             let evicts = space.evicts();
             space
                 .kinds
                 .retain(|kind| kind.collection() != Some(b'x') && !(evicts && *kind == Kind::Transact));
         }
         self.value_bytes = self.value_bytes.max(value_bytes);
-        // Of longer values, too, parts are no more than `draw_long` says.
+        // A longer value, too, has no more parts than `draw_long` allows.
         self.long_command_bytes = self.long_command_bytes.max(usize::from(self.value_bytes) / 4);
     }
 
-    /// In some clusters there are clients that keep what they read.
+    /// In some clusters there are clients that cache what they read.
     pub(super) fn draw_keepers(&mut self, settings: &Settings) {
         // The seeds known to find other planted faults were found without this.
         let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
@@ -191,12 +191,12 @@ impl Scenario {
         let reader = |_| (random.scaled(20 * MS, 400 * MS), random.pick(&can_be_read));
         self.readers = (0..count).map(reader).collect();
         if !self.readers.is_empty() {
-            // What they read is much longer than a value: in parts of a few bytes it would take longer than their patience.
+            // What these clients read is much longer than a value: in parts of a few bytes it would exceed their patience.
             self.long_command_bytes = self.long_command_bytes.max(READERS_PART_BYTES);
         }
     }
 
-    /// Of some keyspaces that keep their changes there are backups, which are restored in the end.
+    /// Clients make backups of some keyspaces that keep their changes; the backups are restored at the end.
     pub(super) fn draw_backups(&mut self, settings: &Settings) {
         let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
         let finds = PlantedFault::OF_BACKUPS.into_iter().any(|fault| self.planted.has(fault));
@@ -206,7 +206,7 @@ impl Scenario {
         if !(is_drawn || finds || settings.backup) {
             return;
         }
-        // Changes are read of these; values that are not in memory are not in copies.
+        // Backups need keyspaces whose changes are read. Copies lack values that are not in memory.
         let mut spaces: Vec<u8> = self.readers.iter().map(|(_, space)| *space).collect();
         spaces.retain(|space| !self.spaces[usize::from(*space)].is_spilled());
         spaces.sort_unstable();
@@ -214,7 +214,7 @@ impl Scenario {
         self.backups = spaces.into_iter().map(|space| (random.scaled(50 * MS, 3 * SECOND), space)).collect();
     }
 
-    /// In some clusters nodes have programs of two releases, and may get the other one at each start. In some of these an
+    /// In some clusters nodes run programs of two releases, and may get the other program at each start. In some of these an
     /// operator holds the level, or tries to.
     pub(super) fn draw_programs(&mut self, settings: &Settings) {
         // The seeds known to find other planted faults were found without this.
@@ -235,8 +235,8 @@ impl Scenario {
         }
     }
 
-    /// Some runs end with the loss of a majority of the control nodes, and a recovery from what is left: those of keyspaces
-    /// with records and an order.
+    /// Some runs end with the loss of a majority of the control nodes, and a recovery from the remaining folders: runs whose
+    /// keyspaces have records and an order.
     pub(super) fn draw_recovery(&mut self, settings: &Settings) {
         let is_planted = self.planted_in_storage != storage::planted::Planted::default()
             || self.planted != Planted::default();
@@ -251,7 +251,7 @@ impl Scenario {
             self.spaces.iter_mut().for_each(Space::keep_records);
         }
         if self.spaces.iter().all(Space::is_recoverable) && self.first_nodes >= 3 {
-            // Of a value that changes, all other copies may be lost then.
+            // After the recovery all other copies of a changed value may be lost.
             let rots = |fault: &Fault| matches!(fault.kind, FaultKind::Disk(DiskFault::RottenValues { .. }));
             self.faults.retain(|fault| !fault.as_ref().is_some_and(rots));
             let (nodes, length_us) = (self.first_nodes, self.length_us);
@@ -285,7 +285,7 @@ impl Scenario {
         if storage_planted || is_planted || !random.percent(30) {
             return;
         }
-        self.lives_ms_max = 60_000;
+        self.lifetime_ms_max = 60_000;
         let node = random.below(u64::from(self.first_nodes)) as Place;
         for _ in 0..random.between(1, 3) {
             let by_ms = random.scaled(10_000, 24 * 3_600_000) as i64;
@@ -401,8 +401,8 @@ impl Scenario {
         }
     }
 
-    /// In some of these the nodes choose how each value is stored, from what they measure. No other draw depends on
-    /// this one.
+    /// In some of these the nodes choose how to store each value, from their own measurements. No other draw depends on this
+    /// one.
     pub(super) fn draw_adaptive(&mut self) {
         // The seeds known to find planted faults were found with fixed numbers of parts.
         let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
@@ -443,8 +443,8 @@ impl Scenario {
         }
     }
 
-    /// In half of the clusters with values on the disk some of these change there, and in half of all nodes read all of
-    /// theirs now and then. Nodes of the last release get none from others.
+    /// In half of the clusters with values on the disk, some of these values change there; in half, all nodes scrub them now
+    /// and then. Nodes of the last release get no values from others.
     pub(super) fn draw_rotten_values(&mut self) {
         // The seeds known to find other planted faults were found without this.
         let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
@@ -456,7 +456,7 @@ impl Scenario {
         if !self.spaces.iter().any(Space::is_spilled) {
             return;
         }
-        // The planted faults show in what clients read.
+        // The planted faults show in the values that clients read.
         let period_us = random.scaled(SECOND / 10, 60 * SECOND);
         if random.percent(50) && !is_of_damage {
             self.scrub_period_us = period_us;

@@ -35,7 +35,7 @@ pub(crate) mod stream {
     pub(crate) const BUFFERS: u64 = 25;
     pub(crate) const QUEUES: u64 = 26;
     pub(crate) const COLLECTIONS: u64 = 27;
-    /// By this number none of the seeds that have shown failures of nodes gets bounds, which would make another run of it.
+    /// This number leaves every seed that has shown failures of nodes without bounds, which would change its run.
     pub(crate) const BOUNDS: u64 = 57;
     pub(crate) const TRACKING: u64 = 29;
     pub(crate) const READERS: u64 = 30;
@@ -46,7 +46,7 @@ pub(crate) mod stream {
     pub(crate) const ROTTEN_VALUES: u64 = 35;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
-    /// By this number, too, none of the seeds that have shown failures of nodes gets another run.
+    /// This number, too, changes the run of no seed that has shown failures of nodes.
     pub(crate) const LEVELS: u64 = 301;
     pub(crate) const DISKS: u64 = 500;
     pub(crate) const LINKS: u64 = 1000;
@@ -85,7 +85,7 @@ impl FromStr for Part {
     }
 }
 
-/// Settings that hold for a run whatever its seed says.
+/// Settings that hold for a run whatever its seed decides.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The protocol of every keyspace; `None` leaves it to the seed.
@@ -106,7 +106,7 @@ pub struct Settings {
     pub backup: bool,
     /// Whether nodes have the programs of two releases.
     pub releases: bool,
-    /// Whether a majority of the control nodes is lost in the end, and the cluster is recovered from the others' folders.
+    /// Whether a majority of the control nodes is lost at the end, and the cluster is recovered from the others' folders.
     pub recovery: bool,
     /// The planted fault of the replicas, in tests.
     pub planted: Planted,
@@ -211,11 +211,11 @@ pub(crate) struct Scenario {
     pub(crate) planted_in_storage: storage::planted::Planted,
     /// How long each client thinks between two operations, on average.
     pub(crate) think_us: Vec<u64>,
-    /// Further clients, which keep what they read: how long each thinks, and whether it is told of all keys.
+    /// Further clients, which keep what they read: how long each thinks, and whether it gets invalidations for all keys.
     pub(crate) keepers: Vec<(u64, bool)>,
     /// Further clients, which read all changes of a keyspace: how long each thinks, and the index of the keyspace.
     pub(crate) readers: Vec<(u64, u8)>,
-    /// Further clients, which make backups of a keyspace: likewise.
+    /// Further clients, which make backups of a keyspace: how long each thinks, and the index of the keyspace.
     pub(crate) backups: Vec<(u64, u8)>,
     /// The most requests that a client sends without waiting.
     pub(crate) pipeline: u64,
@@ -223,7 +223,7 @@ pub(crate) struct Scenario {
     pub(crate) value_bytes: u16,
     /// How long a client waits for an answer before it gives up.
     pub(crate) patience_us: Option<u64>,
-    /// The time after which a command has its outcome.
+    /// The time after which a command ends with an outcome.
     pub(crate) command_timeout_ms: u64,
     /// How often replicas without a leader compare their keys.
     pub(crate) sweep_ms: u64,
@@ -235,7 +235,7 @@ pub(crate) struct Scenario {
     pub(crate) checkpoint_bytes: u64,
     /// Memory for values that are on the disk.
     pub(crate) cache_bytes: usize,
-    /// Within this time all of them are read, to see whether they are whole; 0: never.
+    /// The time within which every value on the disk is scrubbed; 0: never.
     pub(crate) scrub_period_us: u64,
     /// While a log has more than this to write, its node reads nothing from peers.
     pub(crate) behind_bytes: u64,
@@ -259,7 +259,7 @@ pub(crate) struct Scenario {
     pub(crate) drift_ppm: Vec<i64>,
     pub(crate) unix_ahead_ms: Vec<i64>,
     /// The longest lifetime of a value that expires.
-    pub(crate) lives_ms_max: u16,
+    pub(crate) lifetime_ms_max: u16,
     pub(crate) length_us: u64,
     pub(crate) faults: Vec<Option<Fault>>,
     /// The nodes that are kept away for a while after everything has healed.
@@ -330,7 +330,7 @@ impl Scenario {
             hold_up_us: 0,
             drift_ppm: draw_drift(nodes, &mut random),
             unix_ahead_ms: (0..nodes).map(|_| random.below(2_000) as i64 - 1_000).collect(),
-            lives_ms_max: 2_000,
+            lifetime_ms_max: 2_000,
             length_us: random.scaled(5 * SECOND, 60 * SECOND),
             faults: Vec::new(),
             missing: draw_missing(nodes, &mut random),
@@ -378,7 +378,7 @@ impl Scenario {
         scenario
     }
 
-    /// Leaves out what the settings leave out. Draws nothing, so that the rest stays as it is.
+    /// Leaves out what the settings exclude. Draws nothing, so that the rest does not change.
     fn restrict(&mut self, settings: &Settings) {
         if let Some(clients) = settings.clients_max {
             self.think_us.truncate(clients.max(1));
@@ -414,8 +414,8 @@ impl Scenario {
         }
     }
 
-    /// The cluster into which backups of this one are restored: with the same keyspaces, a network of the same kind and faults that
-    /// lose nothing, and without clients.
+    /// The cluster into which backups of this one are restored: it has the same keyspaces, a network of the same kind and faults
+    /// that lose nothing, and no clients.
     pub(crate) fn of_restore(&self) -> Scenario {
         const LENGTH_MAX_US: u64 = 10 * SECOND;
         let mut scenario = Scenario {
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_leaves_the_rest_as_it_is() {
+    fn leaving_out_parts_does_not_change_the_rest() {
         let whole = Scenario::draw(11, &Settings::default());
         let parts = whole.parts();
         let Some(Part::Fault(first)) = parts.first() else { panic!("seed 11 has no fault to leave out") };
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn every_keyspace_that_is_drawn_can_be_kept() {
+    fn every_drawn_keyspace_is_valid() {
         for seed in 0..200 {
             let scenario = Scenario::draw(seed, &Settings::default());
             for space in &scenario.spaces {

@@ -1,4 +1,4 @@
-//! Clients: they connect, send requests, get replies, give up and come back.
+//! Clients: they connect, send requests, get replies, give up and reconnect.
 
 use super::World;
 use super::healing::Phase;
@@ -54,7 +54,7 @@ impl World {
         if !who.is_connected {
             self.connect_client(client);
         }
-        // Its connection begins with its requests.
+        // The connection of a client with a job begins with its requests.
         if self.clients[usize::from(client)].job.is_some() {
             return;
         }
@@ -82,7 +82,7 @@ impl World {
         }
         who.connection += 1;
         who.is_connected = true;
-        who.asked_at = self.now;
+        who.waiting_since = self.now;
         who.caching.iter_mut().for_each(Caching::connect);
         self.send_upstream(client, Upstream::Hello);
     }
@@ -118,14 +118,14 @@ impl World {
             _ => spaces[index].keys,
         };
         let key = Key { space: index as u8, class, number: random.below(keys.into()) as u8 };
-        let most_ms = if kind.waits() { WAIT_MS_MAX } else { self.scenario.lives_ms_max.into() };
-        let lives_ms = random.scaled(1, most_ms) as u16;
+        let most_ms = if kind.waits() { WAIT_MS_MAX } else { self.scenario.lifetime_ms_max.into() };
+        let lifetime_ms = random.scaled(1, most_ms) as u16;
         let value = self.next_value();
         let is_script = kind == Kind::Increment
             && self.scenario.spaces[index].runs_scripts
             && value.number.is_multiple_of(2);
         let kind = if is_script { Kind::Script } else { kind };
-        Operation { lives_ms, ..Operation::new(kind, key, value) }
+        Operation { lifetime_ms, ..Operation::new(kind, key, value) }
     }
 
     fn draw_lock_operation(&mut self, client: u8, space: u8) -> Operation {
@@ -149,14 +149,14 @@ impl World {
         let who = &mut self.clients[usize::from(client)];
         let (node, connection) = (who.node, who.connection);
         let operation = self.record.begin(operation, (client, connection), node, self.now);
-        if self.trace.is_told() {
+        if self.trace.is_on() {
             let prefix = &self.scenario.spaces[usize::from(operation.key.space)].keyspace.prefix;
             let (what, number) = (operation.describe(prefix), operation.number);
             self.trace
                 .tell(self.now, format_args!("client {client} asks node {} #{number} {what}", id(node)));
         }
         if who.open.is_empty() {
-            who.asked_at = self.now;
+            who.waiting_since = self.now;
         }
         who.open.push_back(operation);
         self.send_upstream(client, Upstream::Request(operation));
@@ -195,7 +195,7 @@ impl World {
         let reply = match what {
             Downstream::Reply(reply) => reply,
             Downstream::Invalid(key) => return self.drop_kept(client, key.as_deref()),
-            Downstream::News(news) => return self.hear(client, news),
+            Downstream::News(news) => return self.take_news(client, news),
             Downstream::OfJob(reply) => return self.learn_on_job(client, reply),
         };
         let Some(operation) = who.open.pop_front() else {
@@ -212,9 +212,9 @@ impl World {
             let start = self.record.entries[operation.number as usize].start;
             caching.learn(operation, reply, who.node, start);
         }
-        who.asked_at = self.now;
+        who.waiting_since = self.now;
         self.trace.note(u64::from(operation.number) << 8 | u64::from(client));
-        self.trace.tell(self.now, format_args!("client {client} is told #{} {reply}", operation.number));
+        self.trace.tell(self.now, format_args!("client {client} gets #{} {reply}", operation.number));
         if reply == Reply::Torn {
             let words = format!(
                 "client {client} learns from node {} that keys differ which only change together",
@@ -226,15 +226,15 @@ impl World {
             let words = format!("client {client} gets something from {} that is not an answer", id(who.node));
             return self.fail(Broken::Language, words);
         }
-        // Who reads changes goes from node to node.
+        // A client that reads changes goes from node to node.
         if who.reading.is_some() && who.random.percent(20) {
             self.send_upstream(client, Upstream::Goodbye);
             return self.give_up(client);
         }
         let pause_us = match &mut who.script {
-            // It takes all elements.
+            // An observer takes all elements.
             Some(_) if operation.kind.empties() && reply.is_done() && reply != Reply::Nil => 0,
-            // There is no room, and nobody will make any.
+            // There is no room, and no request will make any.
             Some(script) if reply == Reply::Refused("OOM") => {
                 script.pop_front();
                 0
@@ -244,7 +244,7 @@ impl World {
                 script.pop_front();
                 0
             }
-            // At different paces: clients that do not wait for locks would otherwise obstruct each other for ever.
+            // With random pauses: clients that do not wait for locks would otherwise obstruct each other forever.
             Some(_) => 20 * MS + who.random.below(300 * MS),
             None => who.random.below(2 * who.think_us + 1),
         };
@@ -270,7 +270,7 @@ impl World {
         }
     }
 
-    /// Has a client drop a key that it keeps, or all, and records what it has kept beyond the bound.
+    /// Makes a client drop a key that it keeps, or all, and records what it has kept beyond the bound.
     pub(super) fn drop_kept(&mut self, client: u8, key: Option<&[u8]>) {
         let spaces = &self.scenario.spaces;
         let who = &mut self.clients[usize::from(client)];
@@ -283,9 +283,9 @@ impl World {
         }
     }
 
-    /// A client hears of a change. One that has come too late goes on elsewhere.
-    fn hear(&mut self, client: u8, news: News) {
-        self.trace.tell(self.now, format_args!("client {client} hears {news:?}"));
+    /// Passes a push about changes to a client. If the client has come too late, it continues at another node.
+    fn take_news(&mut self, client: u8, news: News) {
+        self.trace.tell(self.now, format_args!("client {client} gets {news:?}"));
         let who = &mut self.clients[usize::from(client)];
         let Some(reading) = &mut who.reading else { return };
         let digest = match &news {
@@ -303,13 +303,13 @@ impl World {
         }
     }
 
-    /// A client that makes or restores a backup gets a reply.
+    /// Passes a reply to a client that makes or restores a backup.
     fn learn_on_job(&mut self, client: u8, reply: wire::resp::client::Reply) {
         let shown = || format!("{reply:?}").chars().take(200).collect::<String>();
         self.trace.tell(self.now, format_args!("client {client} gets {}", shown()));
         self.trace.note(kv::digest::digest_of(format!("{reply:?}").as_bytes()) ^ u64::from(client));
         let who = &mut self.clients[usize::from(client)];
-        who.asked_at = self.now;
+        who.waiting_since = self.now;
         let Some(job) = &mut who.job else { return };
         let (node, mut is_done) = (id(who.node), false);
         match job.learn(reply) {
@@ -335,19 +335,19 @@ impl World {
         self.wake_client(client, pause_us);
     }
 
-    /// Has clients that make or restore a backup, and have waited too long, ask again elsewhere.
+    /// Makes clients that make or restore a backup, and have waited too long, ask another node.
     pub(super) fn sweep_jobs(&mut self) {
         const PATIENCE_US: u64 = 8_000 * MS;
         for client in 0..self.clients.len() as u8 {
             let who = &self.clients[usize::from(client)];
-            if who.job.is_some() && who.is_connected && self.now - who.asked_at > PATIENCE_US {
+            if who.job.is_some() && who.is_connected && self.now - who.waiting_since > PATIENCE_US {
                 self.send_upstream(client, Upstream::Goodbye);
                 self.give_up(client);
             }
         }
     }
 
-    /// A client leaves its connection. The outcomes of its open requests stay unknown to it.
+    /// Makes a client leave its connection. It does not learn the outcomes of its open requests.
     fn give_up(&mut self, client: u8) {
         let who = &mut self.clients[usize::from(client)];
         who.is_connected = false;
@@ -369,7 +369,7 @@ impl World {
         if let Some(patience_us) = self.scenario.patience_us {
             for client in 0..self.clients.len() as u8 {
                 let who = &self.clients[usize::from(client)];
-                if !who.open.is_empty() && self.now - who.asked_at > patience_us {
+                if !who.open.is_empty() && self.now - who.waiting_since > patience_us {
                     self.counts.add(Class::ImpatientClient);
                     self.trace.tell(self.now, format_args!("client {client} gives up"));
                     self.send_upstream(client, Upstream::Goodbye);

@@ -17,7 +17,7 @@ use node::Node;
 use std::collections::BTreeMap;
 
 impl World {
-    /// Notes what a node's replicas hold of the keyspaces that are backed up, at a version that is new.
+    /// Records what a node's replicas hold of the keyspaces that are backed up, if their version is new.
     pub(super) fn note_held(&mut self, node: &mut Node) {
         for (_, space) in &self.scenario.backups {
             let prefix = &self.scenario.spaces[usize::from(*space)].keyspace.prefix;
@@ -36,7 +36,7 @@ impl World {
         }
     }
 
-    /// Has clients that make backups read up to what replicas hold now.
+    /// Makes clients with backups read up to what replicas hold now.
     pub(super) fn finish_backups(&mut self) {
         for client in 0..self.clients.len() as u8 {
             let Some(Job::Backup(Backup { space, .. })) = self.clients[usize::from(client)].job else {
@@ -83,9 +83,9 @@ impl World {
         }
     }
 
-    /// The cluster into which the backups are restored, as they were at moments that the seed chooses; `None` if there are none
-    /// that fit, or one cannot be read, with which the run fails.
-    pub(crate) fn restored(&mut self, told: bool) -> Option<World> {
+    /// Returns the cluster into which the backups are restored, each as of a moment that the seed chooses. `None` if there are
+    /// no suitable backups, or if one cannot be read, which fails the run.
+    pub(crate) fn restored(&mut self, traced: bool) -> Option<World> {
         let restore = match self.restore() {
             Ok(restore) => restore?,
             Err(words) => {
@@ -95,7 +95,7 @@ impl World {
         };
         let scenario = self.scenario.of_restore();
         let client = Client::restore(Random::new(scenario.seed, stream::CLIENTS), restore);
-        let mut world = World::new(scenario, told);
+        let mut world = World::new(scenario, traced);
         world.clients.push(client);
         Some(world)
     }
@@ -105,7 +105,7 @@ impl World {
         let mut files = Vec::new();
         for backup in self.backups() {
             let space = &self.scenario.spaces[usize::from(backup.space)];
-            // Nothing says that it fits within a bound again.
+            // A keyspace with a bound may have no room for all of it.
             if space.keyspace.memory_max > 0 {
                 continue;
             }
@@ -119,7 +119,7 @@ impl World {
         Restore::new(files, empties).map(Some)
     }
 
-    /// Checks that each replica holds what was restored, as far as it has not expired.
+    /// Checks that each replica holds what was restored, except for what has expired.
     pub(super) fn check_restored(&mut self) {
         let restores = self.clients.iter().filter_map(|client| match &client.job {
             Some(Job::Restore(restore)) => Some(restore.files.clone()),

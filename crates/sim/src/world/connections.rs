@@ -30,9 +30,9 @@ impl World {
         if !stands {
             self.counts.add(Class::StaleDelivery);
         }
-        self.hosts[usize::from(to)].heard[usize::from(from)] += 1;
+        self.hosts[usize::from(to)].received[usize::from(from)] += 1;
         self.hosts[usize::from(to)].arrive(self.now, (from, is_urgent), Item::Frame { buffer, generation });
-        if self.trace.is_told() {
+        if self.trace.is_on() {
             let what = crate::message::describe(self.buffers.get(buffer), &self.scenario.spaces, &self.map);
             self.trace.tell(self.now, format_args!("  {}=>{} {what}", id(from), id(to)));
         }
@@ -147,7 +147,7 @@ impl World {
         self.queue.push(self.now + after_us, Event::Urgent { at, peer, generation, up: !up });
     }
 
-    /// An end finds its connection broken. It notifies the other end if it can, and both try again.
+    /// Handles an end that finds its connection broken. It notifies the other end if it can, and both try again.
     pub(super) fn end_breaks(&mut self, at: Place, peer: Place, generation: u32) {
         if *self.network.end(at, peer) != Some(generation) {
             return;

@@ -38,7 +38,7 @@ impl World {
         let control_nodes =
             |map: &ClusterMap| map.groups.get(&CONTROL_GROUP).map(|group| group.members.clone());
         if control_nodes(&self.map) != control_nodes(&map) {
-            // A node that has not heard from any other yet may become the leader.
+            // A node that has not received anything from the others yet may become the leader.
             self.hosts.iter_mut().for_each(|host| host.was_durable = None);
         }
         self.map = map;
@@ -59,8 +59,8 @@ impl World {
         self.hosts.get(usize::from(place_of(member)))?.node()?.group_health(group)
     }
 
-    /// For how many requests of a keyspace elements are kept that are not claimed: these come back, or come to their
-    /// clients, within a minute. And how many requests have claimed theirs.
+    /// For how many requests of a keyspace elements are kept unclaimed (they return to the list, or reach their
+    /// clients, within a minute), and how many requests have claimed theirs.
     pub(crate) fn served_requests(&self, index: usize) -> (usize, u64) {
         let groups = self.promised().filter(|(.., space)| std::ptr::eq(*space, &self.scenario.spaces[index]));
         groups.fold((0, 0), |(kept, claimed), (group, ..)| {
@@ -104,14 +104,15 @@ impl World {
             let is_damaged = |other: NodeId| {
                 other == member || self.is_damaged(space, other) || has_begun && !has_memory(other)
             };
-            // Where a machine never comes back, some member must have a memory from which the others can begin.
+            // Where a machine never returns, some member must have a memory from which the others can begin.
             if group.members.iter().all(|it| is_damaged(*it)) && self.hosts.iter().any(has_lost_disk) {
                 return false;
             }
             // The leader may not know yet that the in-sync set has changed.
-            let told = self.hosts.get(usize::from(place_of(group.leader))).and_then(|host| host.node());
-            let told = told.and_then(|leader| leader.cluster_map().groups.get(&id));
-            space.survives(group, is_damaged) && told.is_none_or(|told| space.survives(told, is_damaged))
+            let believed = self.hosts.get(usize::from(place_of(group.leader))).and_then(|host| host.node());
+            let believed = believed.and_then(|leader| leader.cluster_map().groups.get(&id));
+            space.survives(group, is_damaged)
+                && believed.is_none_or(|believed| space.survives(believed, is_damaged))
         })
     }
 
@@ -135,7 +136,7 @@ impl World {
             && self.promised().filter(|(_, group, _)| group.members.contains(&member)).all(
                 |(id, group, space)| {
                     let held = node.group_health(id);
-                    // A member that enters a group anew counts once the group is settled; groups of registers keep
+                    // A member that joins a group again counts once the group is settled; groups of registers keep
                     // their members.
                     let enters_anew = space.is_durable() && !space.protocol.has_registers();
                     enters_anew || held.is_some_and(|held| self.holds_all(&held, id, group, space))
@@ -155,7 +156,7 @@ impl World {
 
     // Disks.
 
-    /// Whether every group can do without this node for ever, and every other node would recognise it if it came back
+    /// Whether every group can do without this node forever, and every other node would recognise it if it returned
     /// with another identity. If not, counts a spared fault.
     pub(super) fn may_lose_disk(&mut self, place: Place) -> bool {
         self.notice_repairs();
@@ -190,10 +191,10 @@ impl World {
             },
         );
         let host = &self.hosts[usize::from(place)];
-        // Enough messages that some are on every node's disk.
+        // Enough messages that every node has some on its disk.
         const KNOWN: u32 = 100;
         let is_known = |other: &Host| {
-            other.place == place || !other.is_alive() || other.heard[usize::from(place)] >= KNOWN
+            other.place == place || !other.is_alive() || other.received[usize::from(place)] >= KNOWN
         };
         let is_one = !has_lost_disk(host) && host.is_alive() && host.doom.is_none();
         let is_known = self.hosts.iter().all(is_known);
@@ -205,7 +206,7 @@ impl World {
     }
 }
 
-/// Whether values on a node's disk have changed and are not repaired, so that others must have them.
+/// Whether values on a node's disk have changed and are not repaired, so that other replicas must have them.
 fn has_rotten_values(host: &Host) -> bool {
     host.disk.rotten_and_repaired().0 > 0
 }

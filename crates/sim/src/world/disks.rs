@@ -22,25 +22,25 @@ impl World {
     pub(super) fn begin_work(&mut self, place: Place, work: Work) {
         let now = self.now;
         let host = self.host(place);
-        let (begun, life) = (host.disk.begin(work, now), host.life);
+        let (begun, incarnation) = (host.disk.begin(work, now), host.incarnation);
         if let (lane, Some(at)) = begun {
-            self.queue.push(at, Event::DiskStep { node: place, lane, life });
+            self.queue.push(at, Event::DiskStep { node: place, lane, incarnation });
         }
     }
 
     pub(super) fn begin_value_work(&mut self, place: Place, work: ValueWork) {
         let now = self.now;
         let host = self.host(place);
-        let (begun, life) = (host.disk.begin_value_work(work, now), host.life);
+        let (begun, incarnation) = (host.disk.begin_value_work(work, now), host.incarnation);
         if let (lane, Some(at)) = begun {
-            self.queue.push(at, Event::DiskStep { node: place, lane, life });
+            self.queue.push(at, Event::DiskStep { node: place, lane, incarnation });
         }
     }
 
-    pub(super) fn disk_step(&mut self, place: Place, lane: u8, life: u32) {
+    pub(super) fn disk_step(&mut self, place: Place, lane: u8, incarnation: u32) {
         let now = self.now;
         let host = &mut self.hosts[usize::from(place)];
-        if host.life != life {
+        if host.incarnation != incarnation {
             return;
         }
         let next = match host.disk.end_step(lane, now) {
@@ -58,7 +58,7 @@ impl World {
             }
         };
         if let Some(at) = next {
-            self.queue.push(at, Event::DiskStep { node: place, lane, life });
+            self.queue.push(at, Event::DiskStep { node: place, lane, incarnation });
         }
     }
 
@@ -75,8 +75,8 @@ impl World {
     pub(super) fn does_not_start(&mut self, place: Place, why: &str) {
         let after_us = 10 * MS + self.random.below(SECOND);
         let host = self.host(place);
-        let life = host.life;
-        let again = Event::Restart { node: place, life };
+        let incarnation = host.incarnation;
+        let again = Event::Restart { node: place, incarnation };
         if host.disk.files.is_off() {
             self.counts.add(Class::PowerLossInStart);
             self.tell_of(place, "loses its power while it starts");
@@ -201,7 +201,7 @@ impl World {
             }
             (DiskFault::RolledBack { node, down_us, replaced_us, .. }, _) => {
                 let copy = self.host(node).disk.copy.take();
-                // Only what all other control nodes have heard is found whoever of them are down when it comes back.
+                // What all other control nodes know is found whichever of them are down when the node restarts.
                 happens = copy.is_some() && self.known_durable(node).is_some() && self.may_lose_disk(node);
                 if let Some(copy) = copy.filter(|_| happens) {
                     again = replaced_us;
@@ -219,8 +219,8 @@ impl World {
         again
     }
 
-    /// Changes some of the values on a node's disk, without notice: of those that all other members of their groups have on
-    /// their disks, at least two of them. Returns whether there were any.
+    /// Silently changes some of the values on a node's disk: values that all other members of their groups, at least two,
+    /// have on their disks. Returns whether there were any.
     fn rot_values(&mut self, place: Place, first: u64, count: u16) -> bool {
         let member = id(place);
         let groups: BTreeMap<GroupId, Vec<Place>> = self
@@ -266,8 +266,8 @@ impl World {
         known.min().flatten()
     }
 
-    /// Checks that a node whose disk was put back to an earlier state is not admitted, if that disk lacks what the
-    /// others knew of.
+    /// Checks that a node whose disk was put back to an earlier state is not admitted, if that disk lacks something that
+    /// the others knew of.
     pub(super) fn check_disk_that_was_put_back(&mut self, place: Place, node: &Node) {
         let Some(durable) = self.hosts[usize::from(place)].was_durable else { return };
         let found = node.log_found();
@@ -343,7 +343,7 @@ fn rot(files: &mut SimulatedDisk, place: u64, zeroes: bool) -> Option<String> {
     let (name, end) = ends.get((place % ends.len().max(1) as u64) as usize)?;
     let from = (place >> 8) as usize % end;
     let (_, bytes) = files.files().find(|(file, _)| file == name)?;
-    // At a place where there is something to lose.
+    // At a place that matters.
     let at = (from..*end).find(|at| says_something(name, bytes, *at) && files.is_safe(name, *at as u64))?;
     files.tamper(name, |bytes| {
         if zeroes {

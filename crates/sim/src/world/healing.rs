@@ -34,8 +34,8 @@ pub(super) enum Phase {
     },
     /// Faults and load.
     Faults,
-    /// The cluster was recovered from what is left of it. Until then the nodes that were not part of it may come back as they
-    /// were.
+    /// The cluster was recovered from what is left of it. Until then the nodes that were not part of it may return with their old
+    /// state.
     Recovering {
         until: u64,
     },
@@ -80,15 +80,15 @@ pub(super) const LOOK_US: u64 = 20 * MS;
 /// A command's timeout, and what its node may add to it.
 const ANSWER_US: u64 = 10 * SECOND;
 
-/// The most parts of a long request and of its reply, one behind the other.
+/// The most parts of a long request and of its reply, one after the other.
 const PARTS: u64 = 128;
 
-/// The messages that such a part takes, one behind the other: to the leader, to followers and back, and back to the node.
+/// The messages that such a part takes, one after the other: to the leader, to followers and back, and back to the node.
 const MESSAGES: u64 = 4;
 const READY_US: u64 = 30 * SECOND;
 const SERVE_US: u64 = 20 * SECOND;
 
-/// What a restore may take that begins anew when everything has healed.
+/// The time for a restore that begins again when everything has healed.
 const RESTORE_US: u64 = 40 * SECOND;
 
 /// How long an observer waits for one more element.
@@ -108,7 +108,7 @@ impl World {
             // The time is over, or so much was sent that the run would take too long.
             Phase::Faults => self.heal(),
             Phase::Recovering { until } => {
-                self.check_those_left_behind();
+                self.check_nodes_left_behind();
                 if now >= until {
                     self.replace_the_lost();
                     self.enter(Phase::Answering { by: self.answered_by() });
@@ -207,14 +207,14 @@ impl World {
         self.parts_of_us(most as u64)
     }
 
-    /// The same for so many requests and replies, one behind the other.
+    /// The same for this many requests and replies, one after the other.
     fn parts_of_us(&self, requests: u64) -> u64 {
         let Scenario { long_command_bytes, latency_us, jitter_us, .. } = self.scenario;
         let is_long = long_command_bytes < node::LONG_COMMAND_BYTES;
         if is_long { PARTS * MESSAGES * (latency_us + jitter_us) * requests } else { 0 }
     }
 
-    /// The time by which all requests that are open have their replies, if nothing disturbs that.
+    /// The time by which all open requests have their replies, if nothing disturbs them.
     fn answered_by(&self) -> u64 {
         // A client that waits gets its reply when the wait ends, and the replies to its later requests
         // after that.
@@ -226,8 +226,8 @@ impl World {
         self.now + ANSWER_US + waits_us + restores_us + self.parts_us()
     }
 
-    /// How much longer clients of a node may have to wait that has lost its disk, and is not admitted: it refuses a request
-    /// after the command's timeout, and a transaction is asked for once those before it have been answered.
+    /// How much longer clients may have to wait at a node that has lost its disk and is not admitted: it refuses each request
+    /// after the command's timeout, and a transaction begins once those before it have been answered.
     fn refusals_us(&self, place: Place) -> u64 {
         let transacts = |space: &Space| space.kinds.contains(&Kind::Transact);
         let is_slow = self.hosts[usize::from(place)].is_lost && self.scenario.spaces.iter().any(transacts);
@@ -237,7 +237,7 @@ impl World {
     /// Ends all faults for good.
     pub(super) fn heal(&mut self) {
         self.enter(Phase::Answering { by: self.answered_by() });
-        // They read no more, so nothing more would be found of what they keep.
+        // Caching clients read no more, so what they keep would show nothing more.
         (0..self.clients.len() as u8).for_each(|client| self.drop_kept(client, None));
         self.network.heal();
         (self.scenario.reading_us, self.scenario.client_room) = (0, usize::MAX);
@@ -245,7 +245,7 @@ impl World {
             let (now, after_us) = (self.now, self.random.below(SECOND));
             let host = self.host(place);
             host.go_on(now);
-            // Clients read everything: a long reply in parts of a few bytes takes seconds.
+            // From now on clients read everything at once: a long reply in parts of a few bytes takes seconds.
             for index in 0..host.sessions.len() {
                 if host.sessions[index].pipe.borrow_mut().make_room(usize::MAX) {
                     host.note_client(now, index, Change { is_writable: true, ..Change::default() });
@@ -253,13 +253,13 @@ impl World {
             }
             host.doom = None;
             host.power_goes_at = None;
-            // A node whose disk has just refused something has still to stop.
+            // A node whose disk has just refused an operation must still stop.
             host.is_refused &= host.disk.files.refusal.is_none();
-            let life = host.life;
+            let incarnation = host.incarnation;
             for (lane, at) in host.disk.heal(now).into_iter().flatten() {
-                self.queue.push(at, Event::DiskStep { node: place, lane, life });
+                self.queue.push(at, Event::DiskStep { node: place, lane, incarnation });
             }
-            self.queue.push(now + after_us, Event::Restart { node: place, life });
+            self.queue.push(now + after_us, Event::Restart { node: place, incarnation });
         }
         for (one, other) in self.pairs() {
             self.reconsider(one, other);
@@ -419,8 +419,8 @@ impl World {
             self.places().filter(|place| !self.hosts[usize::from(*place)].is_gone()).collect();
         let is_whole =
             !self.hosts.iter().any(|host| host.is_lost || host.is_refilling || host.rotten.is_some());
-        // A member that was newly added lacks what it has not rebuilt, and counts as away. Protocols other than
-        // consensus promise less when all nodes die and not all come back.
+        // A member that was newly added lacks what it has not rebuilt, and counts as away. Protocols other than consensus promise
+        // less when all nodes die and not all restart.
         let is_promised = is_whole
             && self.given.is_empty()
             && self.unsettled().is_none()
@@ -455,8 +455,8 @@ impl World {
         for place in self.places() {
             let host = self.host(place);
             if std::mem::replace(&mut host.is_kept_down, false) {
-                let life = host.life;
-                self.restart(place, life);
+                let incarnation = host.incarnation;
+                self.restart(place, incarnation);
             }
         }
     }
@@ -476,7 +476,7 @@ impl World {
         let client = self.clients.len() as u8;
         let mut script = VecDeque::new();
         for index in 0..self.scenario.spaces.len() {
-            if !self.is_asked(index) {
+            if !self.is_in_use(index) {
                 continue;
             }
             let kinds_there = &self.scenario.spaces[index].kinds;
@@ -489,14 +489,14 @@ impl World {
                 script.push_back(Locking::observed(client, lock));
                 script.push_back(Operation::new(Kind::Get, guarded(lock), Value::default()));
             }
-            // Elements whose clients are gone are in their lists by then.
+            // Elements that were served to dead clients are back in their lists by then.
             for (kind, keys) in [(Kind::Take, QUEUES), (Kind::TakeLowest, COLLECTIONS)] {
                 let keys = if kinds_there.contains(&kind) { keys } else { 0 };
                 for number in 0..keys {
                     let key =
                         Key { space: index as u8, class: kind.collection().unwrap_or_default(), number };
                     let take = Operation::new(kind, key, Value::default());
-                    script.push_back(Operation { lives_ms: OBSERVED_MS, ..take });
+                    script.push_back(Operation { lifetime_ms: OBSERVED_MS, ..take });
                 }
             }
             let emptied = [
@@ -553,11 +553,11 @@ impl World {
         false
     }
 
-    /// Returns the time by which all nodes' observers, which are there already, must be satisfied.
+    /// Returns the time by which all nodes' observers, which exist already, must be satisfied.
     fn served_by(&self) -> u64 {
         let take_turns = self.scenario.spaces.iter().any(|space| space.refuses_contenders());
         let turns = if take_turns { u64::from(self.scenario.nodes) } else { 1 };
-        // An observer waits for each of these until no element is left.
+        // An observer waits at each of these lists and sets until no element is left.
         let kinds =
             |kind| self.scenario.spaces.iter().filter(move |space| space.kinds.contains(&kind)).count();
         let waits = kinds(Kind::Take) as u64 * u64::from(QUEUES)
@@ -568,7 +568,8 @@ impl World {
         self.now + turns * (SERVE_US + waits * u64::from(OBSERVED_MS) * MS + replies_us)
     }
 
-    /// Checks that all bounds on memory hold when no request is under way any more, and counts who has evicted.
+    /// Checks that all bounds on memory hold when no request is under way any more, and counts the replicas that have evicted
+    /// keys.
     fn check_evictions(&mut self) {
         for place in self.places() {
             let memory = self.host(place).node().map(Node::bounded_memory).unwrap_or_default();
@@ -577,7 +578,7 @@ impl World {
         }
     }
 
-    /// Counts the values that changed on a disk and that another replica had.
+    /// Counts the values that changed on a disk and were repaired.
     fn count_repaired(&mut self) {
         for place in self.places() {
             let (_, repaired) = self.host(place).disk.rotten_and_repaired();
@@ -608,7 +609,7 @@ impl World {
         None
     }
 
-    /// Describes the first group that still holds a lock, or in which somebody waits, although no client does any more.
+    /// Describes the first group that still holds a lock, or in which a request waits, although no client does any more.
     fn first_held_lock(&self) -> Option<String> {
         for (group, ..) in self.promised() {
             for host in self.hosts.iter().filter(|host| !host.is_gone()) {
@@ -621,7 +622,7 @@ impl World {
                         id(host.place)
                     ));
                 }
-                // A record that came late may have one queue again that is over: its node knows that, and withdraws it.
+                // A late record may have restored a queue that is over: the request's node knows that, and withdraws the request.
                 let is_left = |waiter: &WaiterId| {
                     let host = self.hosts.get(usize::from(place_of(waiter.node)));
                     !host.and_then(Host::node).is_some_and(|node| node.lingers(*waiter))
@@ -675,7 +676,7 @@ impl World {
             let entries = self.record.entries.iter().filter(|e| usize::from(e.operation.key.space) == index);
             let most = match self.forgot[index] {
                 false => 0,
-                // A replica that does not hold them any more cannot tell parts of writes from writes.
+                // A replica that no longer holds these writes cannot distinguish parts of writes from writes.
                 true if self.scenario.long_command_bytes < node::LONG_COMMAND_BYTES => u64::MAX,
                 true => entries.count() as u64,
             };

@@ -1,9 +1,10 @@
 //! The simulated world: machines, the network between them, clients, and time.
 //!
-//! Everything happens in [`World::run`]: the next event or the next turn of a node, whichever is first. Read `turns`
-//! (a node's turn, and its output), `machine` (what the driver asks for), `connections` (links between nodes),
-//! `asking` (clients), `backups` (copies, and a cluster that gets them), `trouble` (faults), `disks` (faults of disks, and the work done on them), `damage` (how much
-//! may be lost), `recovery` (when more than that is lost), `operator` (changes of the cluster) and `healing` (what must hold once faults are over).
+//! Everything happens in [`World::run`]: the next event or the next turn of a node, whichever is first. Read `turns` (a node's
+//! turn, and its output), `machine` (what the driver asks for), `connections` (links between nodes), `asking` (clients),
+//! `backups` (copies, and a cluster into which they are restored), `trouble` (faults), `disks` (faults of disks, and the work
+//! done on them), `damage` (how much may be lost), `recovery` (when more than that is lost), `operator` (changes of the cluster)
+//! and `healing` (what must hold once faults are over).
 
 mod asking;
 mod backups;
@@ -70,7 +71,7 @@ pub(crate) struct World {
     /// For each space, whether acknowledged writes of it were lost with a majority, before the time of the recovery.
     pub(crate) recovered: Vec<bool>,
     pub(crate) recovered_at: Option<u64>,
-    /// Of each space that is backed up, the sum of its keys at each version ([`contents::sum`]).
+    /// For each space that is backed up, the sum of its keys at each version ([`contents::sum`]).
     held: BTreeMap<(u8, Version), u64>,
     /// For each space, the acknowledged writes that dead processes counted as lost.
     lost_writes: Vec<u64>,
@@ -86,7 +87,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(scenario: Scenario, told: bool) -> World {
+    pub(crate) fn new(scenario: Scenario, traced: bool) -> World {
         let seed = scenario.seed;
         let mut random = Random::new(seed, stream::WORLD);
         let address = |id| NodeAddress {
@@ -152,7 +153,7 @@ impl World {
             clocks: Agreed::default(),
             programs: Random::new(seed, stream::PROGRAMS),
             failure: None,
-            trace: Trace::new(told),
+            trace: Trace::new(traced),
             arguments: ArgumentsBuffer::new(),
             addresses,
             map: Rc::new(ClusterMap { version: 0, ..map }),
@@ -163,7 +164,7 @@ impl World {
         };
         for place in world.places() {
             world.host(place).is_absent = place >= world.scenario.first_nodes;
-            world.queue.push(random.below(SECOND / 10), Event::Restart { node: place, life: 0 });
+            world.queue.push(random.below(SECOND / 10), Event::Restart { node: place, incarnation: 0 });
         }
         if world.scenario.drift_ppm.iter().any(|ppm| *ppm != 0) {
             world.counts.add(Class::ClockDrift);
@@ -219,8 +220,8 @@ impl World {
             Event::Client { client, alarm } => self.client_wakes(client, alarm),
             Event::Fault { index, step } => self.fault(index, step),
             Event::Order { index } => self.order(index),
-            Event::Restart { node, life } => self.restart(node, life),
-            Event::DiskStep { node, lane, life } => self.disk_step(node, lane, life),
+            Event::Restart { node, incarnation } => self.restart(node, incarnation),
+            Event::DiskStep { node, lane, incarnation } => self.disk_step(node, lane, incarnation),
             Event::Sweep => self.sweep(),
             Event::Progress => self.progress(),
         }

@@ -43,7 +43,7 @@ impl World {
     /// Begins to give a command.
     pub(super) fn give(&mut self, order: Order) {
         // While machines are lost, no further one is taken away. No keyspace is created then, either: without a
-        // memory that vouches for it, a group begins only when all of its members have been heard from.
+        // member whose memory vouches for it, a group begins only when all of its members have sent a message.
         let is_lost = |host: &crate::host::Host| host.is_lost || host.rotten.is_some();
         let needs_all = matches!(order, Order::Remove { .. } | Order::Create { .. });
         if needs_all && self.hosts.iter().any(is_lost) {
@@ -69,8 +69,8 @@ impl World {
         host.disk.replace();
         (host.rotten, host.is_kept_down, host.is_damaged) = (None, false, true);
         (host.is_lost, host.is_refilling, host.was_durable) = (true, true, None);
-        let life = host.life;
-        self.queue.push(self.now + after_us, Event::Restart { node: place, life });
+        let incarnation = host.incarnation;
+        self.queue.push(self.now + after_us, Event::Restart { node: place, incarnation });
     }
 
     /// Sends a command to some node, unless it has been carried out.
@@ -121,14 +121,14 @@ impl World {
             Order::Add { node } => {
                 let host = self.host(node);
                 host.is_absent = false;
-                let life = host.life;
-                self.restart(node, life);
+                let incarnation = host.incarnation;
+                self.restart(node, incarnation);
             }
             Order::Replace { node } => {
                 let host = self.host(node);
                 host.is_lost = false;
-                // No node has heard from this one yet.
-                self.hosts.iter_mut().for_each(|host| host.heard[usize::from(node)] = 0);
+                // No node has received a message from this one yet.
+                self.hosts.iter_mut().for_each(|host| host.received[usize::from(node)] = 0);
             }
             _ => {}
         }
@@ -156,7 +156,7 @@ impl World {
             }
             Order::Remove { node } => words(&format!("CLUSTER REMOVE {} FORCE", id(node))),
             Order::Replace { node } => {
-                // What was lost in a recovery is lost: the operator has accepted that.
+                // What was lost in a recovery stays lost: the operator has accepted that.
                 let accepted = if self.recovered_at.is_some() { " ACCEPTLOSS" } else { "" };
                 words(&format!("CLUSTER REPLACE {}{accepted}", id(node)))
             }
@@ -225,7 +225,7 @@ impl World {
                 if self.hosts[usize::from(place)].is_alive() {
                     self.crash(place, 0, true);
                 }
-                // It never comes back to close the connections of clients that did not notice its death.
+                // The node never restarts to close the connections of clients that did not notice its death.
                 self.tell_clients_of(place);
             }
         }
@@ -259,7 +259,7 @@ impl World {
     }
 
     /// Whether clients send requests to a keyspace.
-    pub(super) fn is_asked(&self, space: usize) -> bool {
+    pub(super) fn is_in_use(&self, space: usize) -> bool {
         self.presence[space] == Presence::There
     }
 

@@ -1,4 +1,4 @@
-//! Programs of two releases: which one a node is started with, and what becomes of one that is refused.
+//! Programs of two releases: which one a node is started with, and what happens when one is refused.
 
 use super::World;
 use super::healing::Phase;
@@ -10,14 +10,14 @@ use wire::release::{RELEASES, Release, Releases};
 /// What the last release's program understands.
 const LAST: Releases = Releases { oldest: RELEASES.oldest, newest: RELEASES.newest - 1 };
 
-/// Whether a refusal is because of the cluster's level.
+/// Whether a program was refused because of the cluster's level.
 pub(super) fn is_of_level(why: &str) -> bool {
     why.contains("the cluster is at level")
 }
 
 impl World {
-    /// Chooses the program with which a node starts. As an operator does, it goes back only while the level allows it, as far
-    /// as anybody can know: the level may be rising at that moment.
+    /// Chooses the program with which a node starts. Like an operator, it goes back only while the level allows it, as far as
+    /// can be known: the level may be rising at that moment.
     pub(super) fn choose_program(&mut self, place: Place) -> Releases {
         if !self.scenario.has_old_programs {
             return RELEASES;
@@ -32,7 +32,7 @@ impl World {
         let host = self.host(place);
         let is_old = is_drawn && level <= LAST.newest && !host.needs_new_program;
         let releases = if is_old { LAST } else { RELEASES };
-        let (before, is_first) = (std::mem::replace(&mut host.releases, releases), host.life == 0);
+        let (before, is_first) = (std::mem::replace(&mut host.releases, releases), host.incarnation == 0);
         if before != releases && !is_first {
             self.counts.add(if is_old { Class::Downgraded } else { Class::Upgraded });
         }
@@ -48,7 +48,7 @@ impl World {
         one.common(other).unwrap_or(RELEASES.oldest)
     }
 
-    /// An operator reads why nodes are not admitted, and gives those a new program whose program is too old.
+    /// An operator reads why nodes are not admitted, and replaces the programs that are too old.
     pub(super) fn exchange_refused_programs(&mut self) {
         for place in self.places() {
             let host = self.host(place);

@@ -15,7 +15,7 @@ use storage::simulated::{SimulatedDisk, Survivors, Trouble};
 use wire::lineage::{is_left_behind, meets};
 use wire::release::RELEASES;
 
-/// What a recovery may say when there is nothing that could go on.
+/// The error of a recovery when no node could continue.
 const NOTHING_LEFT: &str = "no node is left that could hold the cluster's map";
 
 impl World {
@@ -47,8 +47,8 @@ impl World {
             let after_us = self.random.below(SECOND);
             let host = self.host(place);
             host.is_kept_down = false;
-            let life = host.life;
-            self.queue.push(self.now + after_us, Event::Restart { node: place, life });
+            let incarnation = host.incarnation;
+            self.queue.push(self.now + after_us, Event::Restart { node: place, incarnation });
         }
         self.queue.push(self.now + LOOK_US, Event::Progress);
         plan.is_some()
@@ -64,7 +64,7 @@ impl World {
             && self.promised().all(|(.., space)| space.is_recoverable())
     }
 
-    /// What the folders of these nodes hold, and what an operator makes of it; `None` if the operator would rather not.
+    /// What the folders of these nodes hold, and the plan that an operator makes; `None` if the operator would not recover.
     fn plan(&mut self, left: &[Place]) -> Option<(Plan, Vec<Survivor>)> {
         let mut found = Vec::new();
         for place in left {
@@ -107,7 +107,7 @@ impl World {
         mut again: Option<u8>,
     ) {
         for (place, found) in left.iter().zip(found) {
-            // An operator has a copy of each folder.
+            // The operator has a copy of each folder.
             let copy = self.host(*place).disk.files.clone();
             while let Err(why) = self.write(*place, plan, found, again.take()) {
                 if !self.host(*place).disk.files.is_off() {
@@ -137,14 +137,15 @@ impl World {
             (host.is_lost, host.is_refilling, host.was_durable) = (true, true, None);
         }
         let lasts_us = self.random.scaled(100 * MS, 5 * SECOND);
-        // One of them comes back as it was: more might be a majority of the old cluster, if they met first.
+        // Only one of the lost nodes returns with its old state: several might be a majority of the old cluster, if they met
+        // first.
         if self.random.percent(60) {
             let place = lost[self.random.below(lost.len() as u64) as usize];
             let after_us = self.random.below(lasts_us);
             let host = self.host(place);
             host.is_kept_down = false;
-            let life = host.life;
-            self.queue.push(self.now + after_us, Event::Restart { node: place, life });
+            let incarnation = host.incarnation;
+            self.queue.push(self.now + after_us, Event::Restart { node: place, incarnation });
         }
         self.enter(Phase::Recovering { until: self.now + lasts_us });
     }
@@ -171,28 +172,28 @@ impl World {
         written
     }
 
-    /// Nodes that were not part of the recovery must not take part in the cluster again.
-    pub(super) fn check_those_left_behind(&mut self) {
-        let is_of_before = |node: &node::Node| node.lineage().is_some_and(|it| it != self.map.lineage);
+    /// Checks that nodes that were not part of the recovery do not take part in the cluster again.
+    pub(super) fn check_nodes_left_behind(&mut self) {
+        let is_from_before = |node: &node::Node| node.lineage().is_some_and(|it| it != self.map.lineage);
         let mut admitted = self
             .hosts
             .iter()
-            .filter(|host| host.node().is_some_and(|node| is_of_before(node) && node.is_admitted()));
+            .filter(|host| host.node().is_some_and(|node| is_from_before(node) && node.is_admitted()));
         if let Some(place) = admitted.next().map(|host| host.place) {
             let words = format!("node {} was admitted with what it held before the recovery", id(place));
             self.fail(Broken::Safety, words);
         }
     }
 
-    /// Has the operator give up what the lost nodes held, and start them with empty disks.
+    /// Makes the operator replace the lost nodes, with empty disks.
     pub(super) fn replace_the_lost(&mut self) {
         let lost: Vec<Place> =
             self.places().filter(|place| self.hosts[usize::from(*place)].is_lost).collect();
         lost.into_iter().for_each(|node| self.give(Order::Replace { node }));
     }
 
-    /// Whether two nodes do not talk to each other, since a recovery lies between them. As in the handshake, the one that was
-    /// left behind learns of it.
+    /// Whether two nodes do not talk to each other because a recovery lies between them. As in the handshake, the node that
+    /// was left behind notices it.
     pub(super) fn are_of_two_lineages(&mut self, one: Place, other: Place) -> bool {
         let lineage = |place: Place| self.hosts[usize::from(place)].node().and_then(node::Node::lineage);
         let (ours, theirs) = (lineage(one), lineage(other));

@@ -248,7 +248,7 @@ impl World {
         host.disk.stop();
         host.finished.clear();
         host.finished_values.clear();
-        let life = host.life;
+        let incarnation = host.incarnation;
         let (sessions, ways) = (std::mem::take(&mut host.sessions), std::mem::take(&mut host.ways));
         for item in ways.into_iter().flat_map(|way| way.lanes).flat_map(|lane| lane.items) {
             if let Item::Frame { buffer, .. } = item {
@@ -266,21 +266,21 @@ impl World {
         for session in sessions.into_iter().filter(|_| noticed) {
             self.tell_closed(session.client, session.connection, self.now);
         }
-        self.queue.push(self.now + down_us, Event::Restart { node: place, life });
+        self.queue.push(self.now + down_us, Event::Restart { node: place, incarnation });
     }
 
     /// Starts a process with nothing but what is on its disk, unless one has started since.
-    pub(super) fn restart(&mut self, place: Place, life: u32) {
+    pub(super) fn restart(&mut self, place: Place, incarnation: u32) {
         let now = self.now;
         let seed = self.random.draw();
         let host = self.host(place);
-        if host.is_alive() || host.life != life || host.is_kept_down || host.is_absent {
+        if host.is_alive() || host.incarnation != incarnation || host.is_kept_down || host.is_absent {
             return;
         }
         let releases = self.choose_program(place);
         let configuration = self.configuration(place, seed, releases);
         let host = self.host(place);
-        host.life += 1;
+        host.incarnation += 1;
         host.epoch += 1;
         let Host { clock, random, .. } = host;
         clock.restart(now, random);
@@ -303,9 +303,9 @@ impl World {
         host.is_refused = host.disk.files.refusal.is_some();
         host.rotten = None;
         (host.free_at, host.turn_at) = (now, now);
-        let life = host.life;
+        let incarnation = host.incarnation;
         self.trace.note(u64::from(place) | 1 << 61);
-        self.trace.tell(now, format_args!("node {} starts, for the {life}. time", id(place)));
+        self.trace.tell(now, format_args!("node {} starts, for the {incarnation}. time", id(place)));
         for peer in self.places().filter(|peer| *peer != place) {
             self.reconsider(place.min(peer), place.max(peer));
         }
@@ -324,14 +324,14 @@ impl World {
             scrub_period_us: self.scenario.scrub_period_us,
             planted: self.scenario.planted_in_storage,
         };
-        // The nodes that the cluster began with, and this one. After a recovery the first ones may all be lost: an operator
-        // names those that go on.
+        // The nodes that the cluster began with, and this one. After a recovery the first nodes may all be lost: an
+        // operator names those that continue.
         let first = usize::from(self.scenario.first_nodes);
         let goes_on = |node: &NodeId| self.recovered_at.is_some() && self.map.nodes.contains_key(node);
-        let is_told = |NodeAddress { id: node, .. }: &&NodeAddress| {
+        let is_listed = |NodeAddress { id: node, .. }: &&NodeAddress| {
             usize::from(*node) <= first || *node == id(place) || goes_on(node)
         };
-        let nodes = self.addresses.iter().filter(is_told).cloned().collect();
+        let nodes = self.addresses.iter().filter(is_listed).cloned().collect();
         let spaces = self.scenario.spaces.iter().filter(|space| !space.is_created);
         let keyspaces = spaces.map(|space| space.keyspace.clone()).collect();
         Configuration {
@@ -353,7 +353,7 @@ impl World {
             default_changes_cluster: true,
             password_seed: [7; 32],
             enable_debug_command: Default::default(),
-            life: 0,
+            incarnation: 0,
             identity: seed,
             storage,
             seed,

@@ -22,11 +22,11 @@ use wire::frame::{self, Next};
 use wire::resp::ArgumentsBuffer;
 use wire::resp::client::Reply as AnyReply;
 
-/// A run heals after this many frames: in some network_faults, nodes repeat the same messages endlessly, and what is found
-/// there is found in shorter runs, too.
+/// A run heals after this many frames: under some faults of the network, nodes repeat the same messages endlessly, and
+/// shorter runs find the same failures.
 const FRAMES_MAX: u64 = 1_000_000;
 
-/// In one of so many turns all invariants of a node's replicas are looked at: it takes as long as some turns.
+/// In one of this many turns all invariants of a node's replicas are checked: that takes as long as some turns.
 const TURNS_PER_CHECK: u64 = 256;
 
 impl World {
@@ -104,8 +104,8 @@ impl World {
         }
     }
 
-    /// Checks that no replica here is above its bound on memory by more than what commands make of it beyond their own
-    /// bytes, and what all clients ask for at a time: a removal frees nothing if a write that was under way has changed its
+    /// Checks that no replica here exceeds its bound on memory by more than two amounts: what commands need beyond their
+    /// own bytes, and what all clients request at a time. A removal frees nothing if a write in progress has changed its
     /// key, and no coordinator of registers knows what others admit at the same moment.
     pub(super) fn check_memory(&mut self, place: Place, memory: &[BoundedMemory]) {
         // The first lock of a group takes 8 KiB.
@@ -287,7 +287,7 @@ impl World {
         let Some(Talk { current: current @ Some(_), .. }) = &mut session.talk else {
             return Reply::take(rest).map(Some);
         };
-        let told = match current.as_mut()?.take(rest)? {
+        let taken = match current.as_mut()?.take(rest)? {
             NextStep::Wait => return Some(None),
             NextStep::Ask => None,
             NextStep::End(reply) => {
@@ -296,7 +296,7 @@ impl World {
             }
         };
         self.go_on_talking(place, index);
-        Some(told)
+        Some(taken)
     }
 
     // Output.
@@ -376,7 +376,7 @@ impl World {
         let buffer = self.buffers.put(payload);
         let frame = Outgoing { from, to, generation, buffer, keeps_order, is_urgent };
         let sent = self.network.send(leaves_at, frame, &mut self.buffers, &mut self.queue, &mut self.counts);
-        if self.trace.is_told() {
+        if self.trace.is_on() {
             let what = message::describe(payload, &self.scenario.spaces, &self.map);
             let lost = if sent { "" } else { "  LOST" };
             self.trace.tell(self.now, format_args!("  {}->{} {what}{lost}", id(from), id(to)));
@@ -448,7 +448,7 @@ impl World {
         }
         let mut rest = written.as_slice();
         while Reply::length(rest).is_some() {
-            if self.trace.is_told() && rest[0] == b'-' {
+            if self.trace.is_on() && rest[0] == b'-' {
                 let line = rest.split(|byte| *byte == b'\r').next().unwrap_or_default();
                 let text = String::from_utf8_lossy(line);
                 self.trace.tell(self.now, format_args!("node {} to client {client}: {text}", id(place)));
@@ -467,11 +467,11 @@ impl World {
                 }
                 continue;
             }
-            let Some(told) = self.take_answer(place, index, &mut rest) else {
+            let Some(taken) = self.take_answer(place, index, &mut rest) else {
                 let words = format!("node {} answers something that is not a reply", id(place));
                 return self.fail(Broken::Language, words);
             };
-            let Some(reply) = told else { continue };
+            let Some(reply) = taken else { continue };
             if client == OPERATOR {
                 // The operator uses each connection for one command.
                 self.goodbye(place, client, connection);

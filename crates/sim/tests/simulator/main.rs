@@ -1,4 +1,4 @@
-//! The simulator: a seed means one run, sound clusters pass, faulty ones are found.
+//! The simulator: a seed determines a run, sound clusters pass, and faulty ones are found.
 
 mod planted;
 mod replay;

@@ -1,13 +1,13 @@
-//! A search that cannot fail proves nothing: each fault that is planted in replicas is found.
+//! A search that cannot fail proves nothing: the simulator finds each fault that is planted in replicas.
 //!
-//! Each test begins at a seed that found its fault, so that it is quick; a search from 0 takes that seed and one more
-//! runs at the latest. When scenarios or protocols change, it searches on.
+//! Each test begins at a seed that found its fault, so that it is quick; a search from 0 needs at most (seed + 1)
+//! runs. When scenarios or protocols change, the test searches on from there.
 
 use protocol::planted::{Fault, Planted};
 use sim::{Broken, Protocol, Settings};
 use storage::planted as storage_planted;
 
-/// Looks for a fault that is planted in replicas from a seed on, and says what gave it away.
+/// Looks for a fault planted in replicas, from a seed on, and returns the kind of promise that was broken.
 fn find(fault: Fault, protocol: Protocol, first: u64) -> Broken {
     let settings = Settings { planted: Planted::one(fault), ..Settings::default() };
     find_with(&format!("{fault:?}"), settings, protocol, first)
@@ -32,7 +32,7 @@ fn find_coded_on_disk(fault: Fault, first: u64) -> Broken {
     find_with(&format!("{fault:?}"), settings, Protocol::Consensus, first)
 }
 
-/// The same where writes go in parts.
+/// The same where writes are sent in parts.
 fn find_long(fault: Fault, first: u64) -> Broken {
     let settings = Settings { planted: Planted::one(fault), long: true, ..Settings::default() };
     find_with(&format!("{fault:?}"), settings, Protocol::Consensus, first)
@@ -44,7 +44,7 @@ fn find_bounded(fault: Fault, first: u64) -> Broken {
     find_with(&format!("{fault:?}"), settings, Protocol::Consensus, first)
 }
 
-/// The same where the cluster is recovered from what is left of it.
+/// The same where the cluster is recovered after the loss of a majority.
 fn find_recovered(fault: Fault, first: u64) -> Broken {
     let settings = Settings { planted: Planted::one(fault), recovery: true, ..Settings::default() };
     find_with(&format!("{fault:?}"), settings, Protocol::Consensus, first)
@@ -71,7 +71,7 @@ fn find_with(fault: &str, settings: Settings, protocol: Protocol, first: u64) ->
 }
 
 #[test]
-fn leader_follower_shows_before_it_commits() {
+fn leader_follower_shows_uncommitted_writes() {
     assert_eq!(find(Fault::VisibleBeforeCommitted, Protocol::LeaderFollower, 115), Broken::Safety);
 }
 
@@ -237,18 +237,18 @@ fn consensus_orders_what_was_meant_for_an_earlier_leadership() {
 
 #[test]
 fn fragments_of_two_values_are_mixed() {
-    // What is joined of two values is no value that anybody has written.
+    // A value joined from fragments of two values is one that no client has written.
     find_coded(Fault::FragmentsMixed, 0);
 }
 
 #[test]
 fn fragments_are_acknowledged_before_they_are_durable() {
-    // All machines lose their power; of those that are back first, too few hold fragments.
+    // All machines lose power; among those that restart first, too few hold fragments.
     assert_eq!(find_coded(Fault::FragmentToldBeforeDurable, 224), Broken::Liveness);
 }
 
 #[test]
-fn a_value_is_ordered_when_a_bare_majority_keeps_it() {
+fn a_coded_value_is_ordered_when_only_a_bare_majority_keeps_it() {
     assert_eq!(find_coded(Fault::CodedOnBareMajority, 7), Broken::Liveness);
 }
 
@@ -278,7 +278,7 @@ fn consensus_gives_elements_back_to_the_other_end() {
 }
 
 #[test]
-fn a_member_is_not_drawn_from_its_record() {
+fn replicas_draw_different_members_of_a_set() {
     assert_eq!(find(Fault::SetDrawnApart, Protocol::Consensus, 14), Broken::Safety);
 }
 
@@ -303,17 +303,17 @@ fn a_control_leader_admits_an_older_disk() {
 }
 
 #[test]
-fn a_client_is_told_that_a_key_is_invalid_before_its_reply() {
+fn a_client_gets_an_invalidation_before_its_reply() {
     assert_eq!(find(Fault::InvalidatedBeforeReply, Protocol::Consensus, 1), Broken::Safety);
 }
 
 #[test]
-fn clients_keep_what_they_have_read_though_their_node_is_cut_off() {
+fn clients_keep_cached_values_though_their_node_is_cut_off() {
     assert_eq!(find(Fault::CachesOutliveLink, Protocol::Consensus, 31), Broken::Safety);
 }
 
 #[test]
-fn clients_keep_what_they_have_read_though_a_snapshot_is_installed() {
+fn clients_keep_cached_values_though_a_snapshot_is_installed() {
     assert_eq!(find(Fault::CachesOutliveSnapshot, Protocol::LeaderFollower, 488), Broken::Safety);
 }
 
@@ -323,17 +323,17 @@ fn readers_of_changes_miss_what_a_snapshot_brought() {
 }
 
 #[test]
-fn readers_of_changes_get_one_twice() {
+fn readers_of_changes_get_a_change_twice() {
     assert_eq!(find(Fault::ChangesRepeated, Protocol::Consensus, 0), Broken::Safety);
 }
 
 #[test]
-fn a_copy_is_of_a_later_version_than_it_says() {
+fn a_copy_has_a_later_version_than_it_announces() {
     assert_eq!(find(Fault::CopyOfLaterVersion, Protocol::Consensus, 0), Broken::Safety);
 }
 
 #[test]
-fn a_recovered_group_gives_versions_that_lost_replicas_gave() {
+fn a_recovered_group_reuses_versions_of_lost_replicas() {
     assert_eq!(find_recovered(Fault::RecoveryKeepsVersions, 14), Broken::Safety);
 }
 
@@ -363,7 +363,7 @@ fn a_log_does_not_compare_checksums() {
 }
 
 #[test]
-fn a_log_counts_a_sync_for_what_was_written_while_it_ran() {
+fn a_log_counts_a_sync_for_writes_made_while_it_ran() {
     assert_eq!(find_in_storage(storage_planted::Fault::SyncCoversLaterWrites, 27), Broken::Storage);
 }
 
@@ -378,7 +378,7 @@ fn a_checkpoint_counts_before_its_values_are_durable() {
 }
 
 #[test]
-fn a_value_is_removed_while_a_start_may_come_back_to_it() {
+fn a_value_is_removed_while_a_start_may_still_need_it() {
     assert_eq!(find_spilled(Fault::ValueRemovedEarly, Protocol::Consensus, 0), Broken::Storage);
 }
 
@@ -388,27 +388,27 @@ fn a_leader_follower_checkpoint_counts_before_its_values_are_durable() {
 }
 
 #[test]
-fn a_leader_follower_value_is_removed_while_a_start_may_come_back_to_it() {
+fn a_leader_follower_value_is_removed_while_a_start_may_still_need_it() {
     assert_eq!(find_spilled(Fault::ValueRemovedEarly, Protocol::LeaderFollower, 125), Broken::Storage);
 }
 
 #[test]
-fn a_value_that_changed_on_a_disk_is_believed() {
+fn a_value_damaged_on_a_disk_is_trusted() {
     assert_eq!(find_spilled(Fault::DamagedValueBelieved, Protocol::Consensus, 10), Broken::Language);
 }
 
 #[test]
-fn a_value_that_changed_on_a_disk_is_not_fetched() {
+fn a_value_damaged_on_a_disk_is_not_fetched() {
     assert_eq!(find_spilled(Fault::DamagedValueNotFetched, Protocol::Consensus, 74), Broken::Liveness);
 }
 
 #[test]
-fn a_leader_follower_value_that_changed_on_a_disk_is_believed() {
+fn a_leader_follower_value_damaged_on_a_disk_is_trusted() {
     assert_eq!(find_spilled(Fault::DamagedValueBelieved, Protocol::LeaderFollower, 0), Broken::Language);
 }
 
 #[test]
-fn a_leader_follower_value_that_changed_on_a_disk_is_not_fetched() {
+fn a_leader_follower_value_damaged_on_a_disk_is_not_fetched() {
     assert_eq!(find_spilled(Fault::DamagedValueNotFetched, Protocol::LeaderFollower, 488), Broken::Liveness);
 }
 
@@ -418,11 +418,11 @@ fn a_checkpoint_counts_before_its_fragments_are_durable() {
 }
 
 #[test]
-fn a_fragment_is_removed_while_a_start_may_come_back_to_it() {
+fn a_fragment_is_removed_while_a_start_may_still_need_it() {
     assert_eq!(find_coded_on_disk(Fault::ValueRemovedEarly, 2), Broken::Storage);
 }
 
 #[test]
-fn the_cluster_uses_what_a_level_brings_before_it_has_risen() {
+fn the_cluster_uses_a_levels_features_before_it_has_risen() {
     assert_eq!(find(Fault::FeatureUsedEarly, Protocol::Consensus, 1), Broken::Liveness);
 }

@@ -1,4 +1,4 @@
-//! A seed means one run, byte for byte.
+//! A seed determines a run, byte for byte.
 
 use sim::{Part, Protocol, Settings};
 
@@ -19,12 +19,12 @@ fn two_runs_of_a_seed_are_equal() {
 fn a_run_with_a_trace_equals_the_run_without() {
     for protocol in Protocol::ALL {
         let silent = sim::run(3, &of(protocol), false);
-        let mut told = sim::run(3, &of(protocol), true);
+        let mut traced = sim::run(3, &of(protocol), true);
         let again = sim::run(3, &of(protocol), true);
-        assert_eq!(told.lines, again.lines, "the story is the same too");
-        assert!(silent.lines.is_empty() && told.lines.len() > 1000);
-        told.lines.clear();
-        assert_eq!(silent, told);
+        assert_eq!(traced.lines, again.lines, "the story is the same too");
+        assert!(silent.lines.is_empty() && traced.lines.len() > 1000);
+        traced.lines.clear();
+        assert_eq!(silent, traced);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sound clusters keep what they promise, and the search does what it says.
+//! Sound clusters keep their promises, and the search covers what it should.
 
 use sim::{Class, Protocol, Settings, Totals};
 
@@ -30,7 +30,7 @@ fn blocking_keeps_its_promises() {
 }
 
 #[test]
-fn values_kept_as_fragments_are_kept() {
+fn values_stored_as_fragments_are_not_lost() {
     let settings = Settings { protocol: Some(Protocol::Consensus), coded: true, ..Settings::default() };
     let mut totals = Totals::default();
     for seed in 0..30 {
@@ -45,7 +45,7 @@ fn values_kept_as_fragments_are_kept() {
 }
 
 #[test]
-fn values_on_the_disk_are_kept() {
+fn values_on_the_disk_are_not_lost() {
     for protocol in [Protocol::Consensus, Protocol::LeaderFollower] {
         let settings = Settings { protocol: Some(protocol), spilled: true, ..Settings::default() };
         let mut totals = Totals::default();
@@ -75,10 +75,10 @@ fn nodes_of_two_releases_serve_in_one_cluster() {
     }
 }
 
-/// It takes a level that rises while a node goes back, which is rare: the first seed is one that has it, and when scenarios
-/// change, the search goes on.
+/// This takes a level that rises while a node goes back to an older program, which is rare: the first seed is one that has it,
+/// and when scenarios change, the search continues.
 #[test]
-fn a_program_that_the_level_has_left_behind_is_refused() {
+fn a_program_older_than_the_level_is_refused() {
     let settings = Settings { releases: true, ..Settings::default() };
     for seed in 100..1100 {
         let report = sim::run(seed, &settings, false);
@@ -92,7 +92,7 @@ fn a_program_that_the_level_has_left_behind_is_refused() {
 
 /// What clients keep is never older than the bound, in keyspaces of each protocol.
 #[test]
-fn what_clients_keep_is_not_too_old() {
+fn cached_values_are_not_too_old() {
     for protocol in Protocol::ALL {
         let settings = Settings { protocol: Some(protocol), tracking: true, ..Settings::default() };
         for seed in 0..6 {
@@ -128,10 +128,10 @@ fn changes_are_read_once_and_in_order() {
     }
 }
 
-/// A copy and the changes behind it are what replicas held at each version, and another cluster holds them once they are
+/// A copy and the changes after it are what replicas held at each version, and another cluster holds them once they are
 /// restored, whatever happens to it meanwhile.
 #[test]
-fn backups_show_what_was_held_and_are_restored() {
+fn backups_match_what_replicas_held_and_can_be_restored() {
     for protocol in [Protocol::Consensus, Protocol::LeaderFollower] {
         let settings = Settings { protocol: Some(protocol), backup: true, ..Settings::default() };
         let mut totals = Totals::default();
@@ -148,9 +148,9 @@ fn backups_show_what_was_held_and_are_restored() {
 
 /// A majority is lost for good, and an operator recovers the cluster from the other folders.
 #[test]
-fn clusters_are_recovered_from_what_is_left() {
+fn clusters_are_recovered_from_the_remaining_folders() {
     let mut totals = Totals::default();
-    // Of 22 and 1314 only some replicas go on, fewer than acknowledge a write, and others are replaced at once.
+    // With seeds 22 and 1314 only some replicas continue, fewer than acknowledge a write, and others are replaced at once.
     for (protocol, seeds) in [
         (Protocol::Consensus, &[0, 1, 2, 3, 4, 5, 6, 7][..]),
         (Protocol::LeaderFollower, &[0, 1, 2, 3, 22, 1314]),
@@ -193,7 +193,7 @@ fn consensus_keeps_its_promises_whatever_happens_to_disks() {
     }
 }
 
-/// Keyspaces of different protocols live in one cluster.
+/// Keyspaces of different protocols share one cluster.
 #[test]
 fn protocols_keep_their_promises_side_by_side() {
     let mut totals = Totals::default();
@@ -203,10 +203,8 @@ fn protocols_keep_their_promises_side_by_side() {
         totals.add(&report);
     }
     assert_eq!(totals.seen.len(), Protocol::ALL.len(), "every protocol was drawn");
-    // A search in which nothing goes wrong, or nobody is served, shows nothing.
-    // Outages are of values that are kept as fragments, old programs are seldom refused, and few clusters are recovered or get a
-    // backup: each has
-    // its own test.
+    // A search in which no fault happens, or no client is served, shows nothing. Outages happen only with values kept as
+    // fragments, old programs are seldom refused, and few clusters are recovered or get a backup: each has its own test.
     let rare = [
         Class::Outage,
         Class::OldProgramRefused,
@@ -227,11 +225,11 @@ fn protocols_keep_their_promises_side_by_side() {
     }
 }
 
-/// Runs that have shown faults of the nodes, each of which has its own test by now: how groups go on when members of
-/// theirs are lost for the second time, or leave while they lead, or hear of the group last; or take a dead node in; or want
-/// something of a keyspace that was dropped in the same turn.
+/// Runs that have shown faults of the nodes, each of which has its own test by now: how groups continue when they lose members
+/// for the second time, when members leave while they lead or are the last to learn of the group, when a dead node is added, or
+/// when a keyspace that was dropped in the same turn is used.
 #[test]
-fn failures_that_were_found_do_not_return() {
+fn known_failures_do_not_return() {
     let found = [
         (Some(Protocol::Consensus), &[6, 8, 40, 57, 89, 100, 161, 669][..]),
         (Some(Protocol::LeaderFollower), &[46, 129]),
@@ -244,11 +242,11 @@ fn failures_that_were_found_do_not_return() {
             assert_eq!(report.failure, None, "replay it with: {}", settings.command(*seed));
         }
     }
-    // A member that had lost its disk, and said so in a reply of several parts, was asked again and again.
+    // A member that had lost its disk, and reported that in a reply of several parts, was asked again and again.
     let settings = Settings { protocol: Some(Protocol::Consensus), long: true, ..Settings::default() };
     let report = sim::run(51095, &settings, false);
     assert_eq!(report.failure, None, "replay it with: {}", settings.command(51095));
-    // The leader is to leave while nobody else is in sync: it must serve on until somebody is.
+    // The leader is to leave while no other member is in sync: it must serve until one is.
     let settings =
         Settings { protocol: Some(Protocol::LeaderFollower), spilled: true, ..Settings::default() };
     let report = sim::run(567, &settings, false);

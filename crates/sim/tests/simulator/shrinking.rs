@@ -1,4 +1,4 @@
-//! A failing run is made smaller, and what is left is replayed by one command.
+//! A failing run is shrunk, and one command replays the result.
 
 use protocol::planted::{Fault, Planted};
 use sim::{Protocol, Settings};
@@ -29,7 +29,7 @@ fn a_sound_run_cannot_be_shrunk() {
 fn a_failure_is_reported_with_the_steps_around_it() {
     let planted = Planted::one(Fault::UnknownToldAsRefused);
     let settings = Settings { protocol: Some(Protocol::LeaderFollower), planted, ..Settings::default() };
-    // Some show in what one client was told alone: there is no picture of that.
+    // Some failures show in a single client's reply: those have no picture.
     let fails = |seed: &u64| {
         let failure = sim::run(*seed, &settings, false).failure;
         failure.is_some_and(|failure| failure.words.contains("is not linearizable"))
@@ -40,9 +40,9 @@ fn a_failure_is_reported_with_the_steps_around_it() {
     assert!(failure.picture.as_ref().is_some_and(|picture| picture.starts_with("<svg")));
     let lines = report.lines_around_failure(60);
     assert!((1..=60).contains(&lines.len()), "{} lines", lines.len());
-    // Nodes say much between two answers, if only to the control group.
+    // Nodes exchange many messages between two replies, if only in the control group.
     let more = report.lines_around_failure(1000);
-    assert!(more.iter().any(|line| line.text.contains("is told")), "clients' answers are among them");
+    assert!(more.iter().any(|line| line.text.contains(" gets #")), "clients' answers are among them");
     let (from, to) = failure.window_us;
     assert!(lines.iter().all(|line| line.at_us + 20_000 >= from && line.at_us <= to + 20_000));
 }
