@@ -1,4 +1,4 @@
-//! What a check costs: many keys with little contention, few keys with much, and what makes searches hard.
+//! The cost of a check: many keys with little contention, few keys with much, and cases in which searches are hard.
 
 #![allow(missing_docs)]
 
@@ -24,13 +24,14 @@ struct Load {
     clients: u64,
     operations: u64,
     keys: u64,
-    /// Every value is written once, or one of so many is.
+    /// Every value is written once, or values are drawn from this many.
     values: Option<u64>,
     unknown_per_thousand: u64,
     counters: bool,
 }
 
-/// What closed-loop clients of an atomic store see: half reads, half writes, each taking effect at a drawn instant.
+/// The history of closed-loop clients of an atomic store: half reads, half writes, each taking effect at a drawn
+/// instant.
 fn history(load: Load) -> History {
     let mut random = Random(7);
     let mut history = History::new();

@@ -1,10 +1,9 @@
 //! Records histories of operations, and checks whether a correct store could have given their answers.
 //!
-//! Read `history` for what is recorded; `linearizable` for the check, which rests on `model` (the behaviour of a
-//! key), `prepare` (what can be decided before any search) and `search`; `window`, `words` and `picture` for reports
-//! about a violation; `locks` for locks, which have a separate model; `collections` for lists, sets and sorted sets, which have one of
-//! their own; `weaker` for weaker promises; and `export` for
-//! writing histories for other checkers.
+//! Read `history` for what is recorded; `linearizable` for the check, which rests on `model` (the behaviour of a key), `prepare`
+//! (what can be decided before any search) and `search`; `window`, `words` and `picture` for reports about a violation; `locks`
+//! for locks, and `collections` for lists, sets and sorted sets, each with a model of its own; `weaker` for weaker promises; and
+//! `export` for writing histories for other checkers.
 
 pub mod collections;
 mod export;

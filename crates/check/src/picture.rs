@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::history::LockAction;
 use crate::history::{Action, History, Operation, OperationId, Outcome};
 use crate::window::Window;
-use crate::words::{duration, interval, quoted, told};
+use crate::words::{described, duration, interval, quoted};
 
 const WIDTH: f64 = 1000.0;
 /// Where the lanes begin, and where they end.
@@ -107,7 +107,7 @@ impl Window {
             None => (scale.x(operation.start), RIGHT),
         };
         let (left, right) = (left.min(RIGHT - 4.0), right.max(left + 4.0));
-        let label = told(history, id);
+        let label = described(history, id);
         let width = label.len() as f64 * CHARACTER;
         // A label begins above the bar's left end, or ends at the picture's edge.
         let from = left.min(RIGHT + 20.0 - width).max(LEFT);

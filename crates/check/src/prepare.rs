@@ -3,15 +3,15 @@
 //! Every rule here keeps the answer: the prepared operations have a linearization exactly if the given ones have.
 //!
 //! 1. **Operations without information are dropped**: failed ones, and reads with an unknown outcome.
-//! 2. **Values reveal order.** If only one operation can produce a value (values that tests write are mostly
-//!    unique), it comes before all that observe the value. So it took effect before the first of them ended, and
-//!    none of them took effect before it started; the intervals shrink accordingly. If its outcome was unknown, it
-//!    is known now. An interval that becomes empty is a contradiction, and so is a value that no operation can have
+//! 2. **Values reveal order.** If only one operation can produce a value (values that tests write are mostly unique),
+//!    it comes before all operations that observe the value. So it took effect before the first of them ended, and
+//!    none of them took effect before it started; the intervals shrink accordingly. If its outcome was unknown, it is
+//!    known now. An interval that becomes empty is a contradiction, and so is a value that no operation can have
 //!    produced.
-//! 3. **Unknown writes whose value no operation read are dropped**, on keys with only reads and unconditional
-//!    writes. Take any linearization with such a write in it. What follows the write is not a read, because none read
-//!    its value (and a read that ended before the write started could not have); so it is another write, or the end.
-//!    Without the write, all the others are as possible as before.
+//! 3. **Unknown writes whose value no operation read are dropped**, on keys with only reads and unconditional writes.
+//!    Take any linearization with such a write in it. The operation after the write is not a read, because no read
+//!    returned its value (and a read that ended before the write started could not have); so it is another write, or
+//!    the end. Without the write, all the others are as possible as before.
 //! 4. **Values that no operation depends on are one value.** No operation is possible with one of them and impossible
 //!    with another, so they are interchangeable. (With unknown increments, integers are not: they lead to different
 //!    sums.)
@@ -112,7 +112,7 @@ pub(crate) fn prepare(
     if is_plain {
         drop_unread(&mut items, model.states());
     }
-    merge_unasked(&mut items, &mut model, initial, has_sums);
+    merge_unobserved(&mut items, &mut model, initial, has_sums);
     let comeback = match has_sums {
         _ if is_monotone(&items, &model) => StateRecurrence::Never,
         true => StateRecurrence::BySum,
@@ -284,15 +284,15 @@ fn drop_unread(items: &mut Vec<Item>, states: usize) {
 }
 
 /// Rule 4.
-fn merge_unasked(items: &mut [Item], model: &mut Model, initial: State, has_sums: bool) {
-    let mut is_asked = vec![false; model.states()];
-    is_asked[ABSENT as usize] = true;
-    is_asked[initial as usize] = true;
+fn merge_unobserved(items: &mut [Item], model: &mut Model, initial: State, has_sums: bool) {
+    let mut is_observed = vec![false; model.states()];
+    is_observed[ABSENT as usize] = true;
+    is_observed[initial as usize] = true;
     for item in items.iter() {
         match item.step {
-            Step::Observe(state) | Step::ObserveNot(state) => is_asked[state as usize] = true,
+            Step::Observe(state) | Step::ObserveNot(state) => is_observed[state as usize] = true,
             Step::Replace { from, .. } | Step::MayReplace { from, .. } | Step::Add { from, .. } => {
-                is_asked[from as usize] = true;
+                is_observed[from as usize] = true;
             }
             Step::Write(_) | Step::Remove | Step::MayAdd(_) | Step::Impossible => {}
         }
@@ -300,7 +300,7 @@ fn merge_unasked(items: &mut [Item], model: &mut Model, initial: State, has_sums
     let other = model.other_state();
     for item in items {
         if let Step::Write(to) | Step::Replace { to, .. } | Step::MayReplace { to, .. } = &mut item.step
-            && !is_asked[*to as usize]
+            && !is_observed[*to as usize]
             && !(has_sums && model.integer(*to).is_some())
         {
             *to = other;
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_write_that_nobody_reads_is_dropped_on_plain_keys_only() {
+    fn an_unread_unknown_write_is_dropped_on_plain_keys_only() {
         let mut history = History::new();
         let (one, two) = (history.value(b"1"), history.value(b"2"));
         let unread = (Action::Set(one), 10, None, Outcome::Unknown);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_operations_that_do_the_same_form_a_class() {
+    fn unknown_operations_with_the_same_effect_form_a_class() {
         let mut history = History::new();
         let value = history.value(b"3");
         let open = |delta, start| (Action::Increment(delta), start, None, Outcome::Unknown);

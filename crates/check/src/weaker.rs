@@ -1,10 +1,10 @@
 //! Checks of weaker promises.
 //!
 //! Asynchronous replication promises neither linearizable reads on followers nor that a failover keeps every
-//! acknowledged write. What it does promise can be checked, and what it loses can be counted:
+//! acknowledged write. The weaker promises can be checked, and the lost writes can be counted:
 //!
 //! - [`check_prefixes`]: every node shows a prefix of the leader's order of writes, and never a shorter one later;
-//! - [`differing_keys`]: in the end all replicas hold the same;
+//! - [`differing_keys`]: at the end all replicas hold the same;
 //! - [`lost_writes`]: the acknowledged writes that are missing from the final state;
 //! - [`check_sessions`]: a client reads its own writes, and never reads something older than it has read.
 
@@ -113,8 +113,8 @@ pub fn differing_keys<K: Ord + Clone, V: PartialEq>(replicas: &[BTreeMap<K, V>])
     keys.into_iter().filter(differs).cloned().collect()
 }
 
-/// Returns the acknowledged writes that are lost: what the key holds in the end, which `finally` returns, is
-/// explained neither by the write nor by one that may have come after it.
+/// Returns the acknowledged writes that are lost: the key's final value, which `finally` returns, is explained
+/// neither by the write nor by one that may have come after it.
 ///
 /// A write may have come after another one unless it had ended before the other one was sent; one with an unknown
 /// outcome always may. A write that is counted is therefore certainly lost.
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_lost_if_nothing_that_came_later_explains_the_end() {
+    fn a_write_is_lost_if_no_later_write_explains_the_final_value() {
         let mut recorder = Recorder::new();
         recorder.write("a", 0, 10, DONE);
         let second = recorder.write("b", 20, 30, DONE);

@@ -1,4 +1,4 @@
-//! What a check has found to be impossible, narrowed down to a few operations.
+//! A contradiction that a check has found, narrowed down to a few operations.
 
 use crate::history::{Key, OperationId};
 
@@ -15,7 +15,7 @@ pub struct Window {
     pub origins: Vec<OperationId>,
     /// Whether the window suffices by itself: it is impossible whatever the key held before it.
     pub is_from_any: bool,
-    /// What a lock or a session has broken; `None` for a key that is not linearizable.
+    /// The rule that a lock or a session has broken; `None` for a key that is not linearizable.
     pub breach: Option<Breach>,
 }
 
@@ -33,7 +33,7 @@ pub struct Breach {
 /// The rule that a lock or a session has broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// The answer says that something had happened that cannot have happened before `earliest`.
+    /// The answer shows that something had happened that cannot have happened before `earliest`.
     TooEarly {
         /// The earliest possible instant, in nanoseconds of the history.
         earliest: u64,

@@ -1,6 +1,6 @@
 //! The driver's counters. The node has its own.
 
-/// Plain numbers: only one thread touches them.
+/// Plain numbers: only one thread uses them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Bytes read from clients.

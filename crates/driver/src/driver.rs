@@ -134,7 +134,7 @@ impl<S: Socket> Driver<S> {
         self.node.begin_turn(self.now);
     }
 
-    /// Takes in what has arrived and what has finished. The node makes its batch of it.
+    /// Takes in what has arrived and what has finished. The node makes its batch from that.
     pub fn take_in<W: World<Socket = S>>(&mut self, world: &mut W) {
         self.enter(Step::TakeIn, Step::SendAhead);
         self.take_input(world);
@@ -180,7 +180,7 @@ impl<S: Socket> Driver<S> {
         self.run_periodic_tasks(world);
     }
 
-    /// Gives the node the time, if commands have ended that may have taken long.
+    /// Gives the node the time, if commands that may have taken long have ended.
     #[inline]
     fn measure<W: World<Socket = S>>(&mut self, world: &W) {
         if self.node.is_measuring() {
@@ -194,9 +194,10 @@ impl<S: Socket> Driver<S> {
         self.next = next;
     }
 
-    /// Makes the rest of the log durable before an orderly exit, and records in the log that it is, so that the next start
-    /// can tell damage from a write that was cut short. Returns true when nothing is left to wait for; until then, call it
-    /// again whenever work has finished. Take no more turns after the first call: input would only add more to write.
+    /// Makes the rest of the log durable before an orderly exit, and records in the log that it is durable, so that the
+    /// next start can distinguish damage from a write that was cut short. Returns true when nothing is left to wait for;
+    /// until then, call it again whenever work has finished. Take no more turns after the first call: input would only add
+    /// more to write.
     pub fn settle_log<W: World<Socket = S>>(&mut self, world: &mut W) -> bool {
         while let Some((work, result)) = world.next_finished() {
             self.node.work_finished(work, result);

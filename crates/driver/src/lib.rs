@@ -8,9 +8,9 @@
 //!
 //! A driver is owned by the loop that runs it and shares nothing, so a process may have several, each with its own node.
 //!
-//! Reading order: [`world`] (what a driver needs from the world), [`driver`](Driver) (a turn), [`clients`] (which client
-//! is read when, and how much), `clients/connection` (parsing requests), `peers` (which peers are held back), [`turn`]
-//! (what these share).
+//! Reading order: [`world`] (what a driver needs from the world), [`driver`](Driver) (a turn), [`clients`] (when each
+//! client is read, and how much), `clients/connection` (parsing requests), `peers` (which peers are held back), [`turn`]
+//! (what these parts share).
 
 pub mod clients;
 mod counters;

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_lines_is_cut_and_goes_on_in_the_next_window() {
+    fn a_flood_of_lines_is_cut_off_and_continues_in_the_next_window() {
         let (mut limiter, mut lines) = (Limiter::default(), Vec::new());
         for _ in 0..100 {
             limiter.warn(1, &mut lines, || "again".into());

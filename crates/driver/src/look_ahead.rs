@@ -29,7 +29,7 @@ impl LookAhead {
                     at += consumed;
                 }
                 _ => {
-                    // The rest of it arrives later and goes to another parser.
+                    // The rest of this request arrives later and goes to another parser.
                     *parser = RequestParser::new();
                     return count;
                 }

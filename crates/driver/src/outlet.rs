@@ -7,7 +7,7 @@ use std::io::{self, IoSlice, Write};
 pub struct Outlet {
     /// Bytes at the front that are written.
     written: usize,
-    /// The socket had no room. An event reports when it has again.
+    /// The socket had no room. An event reports when it has room again.
     pub is_blocked: bool,
 }
 

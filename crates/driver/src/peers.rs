@@ -1,8 +1,8 @@
-//! Which connections of peers are read.
+//! Which peers' connections are read.
 //!
-//! A disk that stalls holds the peers back, as it would if every turn waited for it: their next messages wait with them,
-//! and not here. Connections that bring no records, such as those for urgent messages and every handshake, are always
-//! read.
+//! A disk that stalls holds the peers back, as it would if every turn waited for it: their next messages wait at the
+//! peers, and not here. Connections that bring no records, such as those for urgent messages and every handshake, are
+//! always read.
 
 use crate::turn::Turn;
 use crate::world::World;

@@ -39,7 +39,7 @@ pub trait World {
     /// Gives the node what has arrived on a peer's connection, up to a turn's share. Returns true when there may be more.
     fn read_peer(&mut self, connection: usize, turn: &mut Turn<'_, Self::Clock>) -> bool;
 
-    /// Does the world's own work once all events are handled: accepts connections, dials peers, takes calls.
+    /// Does the world's own work once all events are handled: accepts connections, dials peers, handles calls.
     fn attend(&mut self, clients: &mut Clients<Self::Socket>, turn: &mut Turn<'_, Self::Clock>);
 
     // Work beside the node.

@@ -27,8 +27,8 @@ pub fn append(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&[0; TAG_BYTES]);
 }
 
-/// Appends a header and what `write` appends. `head` gets the header, which is zero until then, the payload's length as
-/// it is encoded, and the payload.
+/// Appends a header and what `write` appends. `head` gets the header (zero until then), the encoded length of the
+/// payload, and the payload.
 #[inline]
 pub(crate) fn append_framed<const HEADER: usize>(
     out: &mut Vec<u8>,
@@ -85,7 +85,7 @@ pub enum FrameError {
         /// The number of frames before it on this connection.
         sequence: u64,
     },
-    /// The bytes differ from those that were sent: of a frame with a checksum, see [`crate::greeting`].
+    /// The bytes differ from those that were sent. For frames with a checksum: see [`crate::greeting`].
     #[error(
         "a frame of {bytes} bytes is damaged: its checksum is {expected:08x}, its bytes give {actual:08x}"
     )]
@@ -153,13 +153,13 @@ pub(crate) mod tests {
         bytes
     }
 
-    /// Checks what holds for all frames, whatever is in their headers.
+    /// Checks the properties of all frames, whatever is in their headers.
     pub(crate) fn check_frames(
         framed: fn(&[u8]) -> Vec<u8>,
         next: for<'a> fn(&'a [u8], usize) -> Result<Next<'a>, FrameError>,
         header_bytes: usize,
     ) {
-        // They come out in the order in which they went in.
+        // The frames are read in the order in which they were written.
         let bytes = [framed(b"first"), framed(b""), framed(b"third")].concat();
         let mut rest = &bytes[..];
         for expected in [&b"first"[..], b"", b"third"] {
@@ -169,7 +169,7 @@ pub(crate) mod tests {
         }
         assert_eq!(next(rest, 5), Ok(Next::Incomplete { needed: header_bytes }));
 
-        // One that is cut anywhere asks for the rest.
+        // A frame that is cut anywhere needs the rest.
         let bytes = framed(b"payload");
         for end in 0..bytes.len() {
             let Ok(Next::Incomplete { needed }) = next(&bytes[..end], 7) else { panic!("cut at {end}") };
@@ -177,7 +177,7 @@ pub(crate) mod tests {
             assert_eq!(needed, missing, "cut at {end}");
         }
 
-        // One over the limit is refused by its header alone.
+        // A frame over the limit is refused by its header alone.
         assert_eq!(next(&bytes[..header_bytes], 6), Err(FrameError::TooLong { bytes: 7, bytes_max: 6 }));
         let error = next(&bytes, 6).unwrap_err().to_string();
         assert_eq!(error, "a frame announces 7 bytes; at most 6 are allowed");
@@ -186,7 +186,7 @@ pub(crate) mod tests {
     #[test]
     fn frames_are_delimited() {
         check_frames(framed, next, HEADER_BYTES);
-        // Behind others, and empty.
+        // After other frames, and empty.
         let mut bytes = framed(b"first");
         append(&mut bytes, |_| {});
         assert_eq!(bytes, [framed(b"first"), framed(b"")].concat());

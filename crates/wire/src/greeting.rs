@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_bytes_are_no_frame() {
+    fn zero_bytes_are_not_a_frame() {
         assert!(matches!(next(&[0; 64], 1024), Err(FrameError::Damaged { bytes: 0, .. })));
     }
 

@@ -10,17 +10,18 @@
 //!    |------------------------------------------------------------>|
 //! ```
 //!
-//! A build names its version and the releases that it understands ([`crate::release`]). Both sides speak the newest that
-//! both understand, on this connection. The macs cover what was named, so nobody on the way can make two nodes speak an
-//! older release than they would; and both count with the same bytes, so they agree. Where there is no release that both
-//! understand, the acceptor sends its Challenge all the same, so that both sides can say which builds these are.
+//! A build names its version and the releases that it understands ([`crate::release`]). Both sides speak the newest
+//! release that both understand, on this connection. The macs cover the named releases, so an attacker on the way cannot
+//! make two nodes speak an older release than they would; and both sides compute from the same bytes, so they agree.
+//! Where there is no common release, the acceptor sends its Challenge all the same, so that both sides can report which
+//! builds these are.
 //!
-//! Behind the build stands the [lineage] of the node: whether it belongs to the cluster as it began, or
-//! as an operator has recovered it. Nodes of different lineages refuse each other in the same way, so that both learn it.
+//! After the build comes the [lineage] of the node: whether it belongs to the cluster as it began, or as an operator has
+//! recovered it. Nodes of different lineages refuse each other in the same way, so that both learn the reason.
 //!
-//! *The layout of these messages stays as it is.* A later release may put more behind the build, before the mac: what an
-//! older one does not know there it passes by, and proves all the same. So any two builds from this one on can read what
-//! the other one is.
+//! *The layout of these messages stays as it is.* A later release may put more after the build, before the mac: an older
+//! build skips what it does not know there, and its mac covers those bytes all the same. So any two builds from this one on can
+//! read each other's build.
 //!
 //! A mac is HMAC-SHA-256 under the cluster's secret over the prover's role and every byte that both sides have sent so
 //! far. The secret itself is never sent. Each side has put a fresh nonce into those bytes, so a replayed conversation
@@ -38,8 +39,8 @@
 //! Mutual TLS does more. A host that a node dials receives a mac against which it can test guesses of the secret
 //! offline: the secret must be long and random, not a word.
 //!
-//! The messages are payloads of [`crate::greeting`] frames of at most [`PAYLOAD_BYTES_MAX`]. The kind of the Hello says
-//! which [`Lane`] between the two nodes this connection is.
+//! The messages are payloads of [`crate::greeting`] frames of at most [`PAYLOAD_BYTES_MAX`]. The kind of the Hello
+//! determines which [`Lane`] between the two nodes this connection is.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -52,8 +53,8 @@ use crate::lineage::{self, Lineage};
 use crate::release::{BUILD_BYTES_MAX, Build, Release, Releases};
 use crate::seal::{KEY_BYTES, Key, Session};
 
-/// The version of the handshake. It stays: builds name their releases in it. Builds before the first release had versions
-/// up to 6.
+/// The version of the handshake. It does not change any more: releases are named within the handshake. Builds before the
+/// first release had versions up to 6.
 pub const VERSION: u16 = 7;
 
 /// Longest handshake message, in bytes. Limits what a stranger can make a node store.
@@ -78,7 +79,7 @@ const ACCEPTOR: &[u8] = b"quorate acceptor";
 const DIALER_FRAMES: &[u8] = b"quorate frames of the dialer";
 const ACCEPTOR_FRAMES: &[u8] = b"quorate frames of the acceptor";
 
-/// The connections between two nodes. Short messages that must not wait behind long ones have one of their own.
+/// The connections between two nodes. Short messages that must not wait behind long ones have a connection of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lane {
     /// For all messages, except those on the urgent connection if there is one.
@@ -86,7 +87,7 @@ pub enum Lane {
     Main,
     /// For messages that must not wait.
     Urgent,
-    /// Takes the place of the main one, which is read to its end before.
+    /// Replaces the main one, which is read to its end first.
     Successor,
 }
 
@@ -109,7 +110,7 @@ pub enum HandshakeError {
     /// The bytes received are not a handshake message.
     #[error("the peer does not speak Quorate's peer protocol: {0}")]
     NotAPeer(&'static str),
-    /// The peer's build is from before the first release, or its handshake is one that this build cannot read.
+    /// The peer's build is older than the first release, or this build cannot read its handshake.
     #[error(
         "the peer greets in version {theirs} of the handshake, and this node in version {ours}: they were not made to work \
          together. Stop all nodes, and start all with one version of the program"
@@ -140,7 +141,7 @@ pub enum HandshakeError {
         /// This node's id.
         node: u16,
     },
-    /// The peer is not one that may connect, or not the node that was dialled.
+    /// The peer is not a node that may connect, or not the node that was dialled.
     #[error("the peer says that it is node {node}, which is not expected here")]
     UnknownNode {
         /// The id that the peer claims.
@@ -159,7 +160,8 @@ pub enum HandshakeError {
         /// This node's build.
         ours: Build,
     },
-    /// The peer has the folder of another history of this cluster than this node: one of them was not part of a recovery.
+    /// The peer's folder belongs to another history of this cluster than this node's: one of them was not part of a
+    /// recovery.
     #[error("{}", of_another_lineage(*node, *theirs, *ours))]
     AnotherLineage {
         /// The peer.
@@ -206,7 +208,7 @@ pub struct Identity {
     node: u16,
     port: u16,
     build: Build,
-    /// None: this node has no map yet.
+    /// `None`: this node has no map yet.
     lineage: Option<Lineage>,
     secret: Vec<u8>,
 }
@@ -236,7 +238,7 @@ impl Identity {
     }
 
     /// Names the history of the cluster that this node belongs to; `None` if it has no map yet. Without this call it is
-    /// that of a cluster that was never recovered.
+    /// the history of a cluster that was never recovered.
     #[must_use]
     pub fn of_lineage(self, lineage: Option<Lineage>) -> Identity {
         Identity { lineage, ..self }
@@ -247,7 +249,7 @@ impl Identity {
         self.lineage
     }
 
-    /// Names another build than this one, for tests of builds that differ.
+    /// Names another build than this one, for tests of different builds.
     ///
     /// # Panics
     /// When the build's version is longer than [`BUILD_BYTES_MAX`].
@@ -325,7 +327,7 @@ impl fmt::Debug for Identity {
 #[derive(Debug)]
 pub struct Dialer {
     identity: Identity,
-    /// Every byte of both sides so far.
+    /// Every byte that both sides have sent so far.
     transcript: Vec<u8>,
 }
 
@@ -353,7 +355,7 @@ impl Dialer {
 
     /// Checks the acceptor's Challenge. Returns the Proof to send, the acceptor's id, now that it has proved that it
     /// knows the secret, and the session for the frames that follow, which has the release that both speak. `is_expected`
-    /// says whether the claimed node is the one that was dialled.
+    /// returns whether the claimed node is the one that was dialled.
     ///
     /// # Errors
     /// [`HandshakeError`] with the reason why the peer is refused; close the connection.
@@ -405,7 +407,7 @@ pub struct Acceptor {
     lane: Lane,
     /// The port at which the dialer claims to be reachable.
     port: u16,
-    /// What the dialer claims, and every byte of both sides so far; `None` before the Hello.
+    /// The dialer's claims, and every byte that both sides have sent so far; `None` before the Hello.
     greeted: Option<Greeted>,
 }
 
@@ -424,7 +426,7 @@ impl Acceptor {
         Acceptor { identity, nonce, lane: Lane::Main, port: 0, greeted: None }
     }
 
-    /// The lane that the dialer asks for, once its Hello has arrived; the main lane before. The Proof covers it.
+    /// The lane that the dialer requests, once its Hello has arrived; the main lane before. The Proof covers it.
     pub fn lane(&self) -> Lane {
         self.lane
     }
@@ -445,14 +447,14 @@ impl Acceptor {
         self.agreed(self.greeted.as_ref()?).err()
     }
 
-    /// The release to speak with a dialer of this lineage.
+    /// The release to speak with this dialer, if its lineage is this node's.
     fn agreed(&self, greeted: &Greeted) -> Result<Release, HandshakeError> {
         self.identity.check_lineage(greeted.node, greeted.lineage)?;
         self.identity.common(greeted.node, &greeted.build)
     }
 
-    /// Checks the dialer's Hello and returns the Challenge to send. `is_expected` says whether the claimed node may
-    /// connect. The author of the Hello knew the secret, but the Hello may be a recorded one. Ask [`Acceptor::refusal`]
+    /// Checks the dialer's Hello and returns the Challenge to send. `is_expected` returns whether the claimed node may
+    /// connect. The author of the Hello knew the secret, but the Hello may be a recorded one. Call [`Acceptor::refusal`]
     /// when the Challenge is sent.
     ///
     /// # Errors
@@ -490,13 +492,13 @@ impl Acceptor {
             return Err(HandshakeError::WrongSecret { node });
         }
         let _nonce = reader.take(size_of::<Nonce>())?;
-        // What follows the build ends before the mac.
+        // The fields after the build end before the mac.
         let read = payload.len() - reader.rest().len();
         let mut reader =
             Reader::new(signed.get(read..).ok_or(HandshakeError::NotAPeer("a message is too short"))?);
         let build = take_build(&mut reader)?;
         let lineage = lineage::take(&mut reader)?;
-        // A node of another lineage is to learn that, even if it was removed here since.
+        // A node of another lineage must learn that, even if it was removed here since.
         if lineage::meets(lineage, self.identity.lineage) {
             self.identity.check_peer(node, is_expected)?;
         }
@@ -549,7 +551,7 @@ impl Acceptor {
 }
 
 /// Whether two secrets are equal. Takes the same time wherever they differ, so that a caller who measures it learns
-/// nothing about the right one except perhaps its length.
+/// nothing about the right secret except perhaps its length.
 pub fn secret_matches(a: &[u8], b: &[u8]) -> bool {
     // Comparing macs instead of the secrets makes unequal lengths harmless too.
     let of = |secret: &[u8]| {
@@ -560,7 +562,7 @@ pub fn secret_matches(a: &[u8], b: &[u8]) -> bool {
     of(a).verify_slice(&of(b).finalize().into_bytes()).is_ok()
 }
 
-/// Returns a seed for the hashes of tables, shared by all who know the secret. It reveals nothing about the secret.
+/// Returns a seed for the hashes of tables, equal on all nodes with this secret. It reveals nothing about the secret.
 pub fn table_seed(secret: &[u8]) -> u64 {
     let mut mac = hmac(secret);
     mac.update(b"quorate tables");
@@ -571,19 +573,19 @@ fn hmac(key: &[u8]) -> Hmac<Sha256> {
     Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length")
 }
 
-/// A message that the other side would refuse for its length is not sent.
+/// Asserts that the other side would not refuse a message for its length.
 fn fits(message: &[u8]) {
     assert!(message.len() <= PAYLOAD_BYTES_MAX, "a handshake message of {} bytes", message.len());
 }
 
-/// Splits a message into what its mac covers, and the mac.
+/// Splits a message into the part that its mac covers, and the mac.
 fn signed(payload: &[u8]) -> Result<(&[u8], &[u8]), HandshakeError> {
     let end = payload.len().checked_sub(MAC_BYTES);
     let end = end.ok_or(HandshakeError::NotAPeer("a message is too short"))?;
     Ok(payload.split_at(end))
 }
 
-/// Reads the other side's build. What follows it is of a later release.
+/// Reads the other side's build. Bytes after it come from a later release.
 fn take_build(reader: &mut Reader<'_>) -> Result<Build, HandshakeError> {
     let releases = Releases { oldest: reader.u16()?, newest: reader.u16()? };
     let version = reader.bytes()?;

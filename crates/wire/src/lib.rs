@@ -5,9 +5,9 @@
 //! arrives in, and memory in proportion to what has arrived, never to the announced length.
 //!
 //! Reading order: [`resp::request`] (requests of clients), [`resp::reply`] (replies to them), [`frame`] (how messages
-//! of peers are delimited), [`release`] (what builds speak with each other),
-//! [`lineage`] (which history of a cluster a node belongs to), [`greeting`] and [`handshake`] (how peers
-//! prove their identity), [`seal`] (how their frames are encrypted and authenticated).
+//! of peers are delimited), [`release`] (which release two builds speak with each other), [`lineage`] (which history
+//! of a cluster a node belongs to), [`greeting`] and [`handshake`] (how peers prove their identity), [`seal`] (how
+//! their frames are encrypted and authenticated).
 
 pub mod frame;
 pub mod greeting;

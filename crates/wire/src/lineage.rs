@@ -1,10 +1,10 @@
 //! Lineages: which history of its cluster a node belongs to.
 //!
-//! A cluster that has lost a majority of its control nodes is recovered by an operator: what survives goes on without
-//! the lost nodes (`quorate recover`). From then on there are two histories of one cluster: the recovered one, and the
-//! one that the lost nodes would go on with, if they came back. A node of one must never take part in the other: the
-//! lost nodes might still be a majority, and remember promises that nobody else keeps. So nodes name their lineage in the
-//! handshake, and those of different lineages do not talk to each other.
+//! A cluster that has lost a majority of its control nodes is recovered by an operator: the surviving nodes continue
+//! without the lost ones (`quorate recover`). From then on there are two histories of one cluster: the recovered one, and
+//! the one that the lost nodes would continue if they returned. A node of one history must never take part in the other:
+//! the lost nodes might still be a majority, and remember promises that no other node keeps. So nodes name their lineage
+//! in the handshake, and nodes of different lineages do not talk to each other.
 
 use std::fmt;
 
@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lineage {
-    /// How many times the cluster was recovered in it.
+    /// How many times the cluster was recovered in this history.
     pub recoveries: u32,
-    /// Distinguishes different recoveries of one cluster: a digest of what survived. 0 in a cluster that was never
-    /// recovered.
+    /// Distinguishes different recoveries of one cluster: a digest of the state that survived. 0 in a cluster that was
+    /// never recovered.
     pub mark: u64,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Lineage {
     }
 }
 
-/// Whether two nodes may talk to each other. A node without a map has no history yet, and meets any.
+/// Whether two nodes may talk to each other. A node without a map has no history yet, and may talk to any node.
 pub fn meets(one: Option<Lineage>, other: Option<Lineage>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => one == other,
@@ -59,8 +59,8 @@ pub(crate) fn put(out: &mut Vec<u8>, lineage: Option<Lineage>) {
     out.put_u64(mark);
 }
 
-/// Reads the output of [`put`]. A build from before there were recoveries sends nothing: it belongs to a cluster that was
-/// never recovered, and could not read the map of another one.
+/// Reads the output of [`put`]. A build older than recoveries sends nothing: it belongs to a cluster that was never
+/// recovered, and could not read the map of a recovered one.
 pub(crate) fn take(reader: &mut Reader<'_>) -> Result<Option<Lineage>, Malformed> {
     if reader.is_empty() {
         return Ok(Some(Lineage::default()));
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_of_one_history_meet_and_newcomers_meet_anybody() {
+    fn nodes_of_one_lineage_may_talk_and_a_new_node_may_talk_to_any() {
         let lineage = |recoveries, mark| Some(Lineage { recoveries, mark });
         assert!(meets(lineage(1, 7), lineage(1, 7)) && meets(None, lineage(1, 7)) && meets(None, None));
         assert!(!meets(lineage(0, 0), lineage(1, 7)) && !meets(lineage(1, 6), lineage(1, 7)));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_that_names_none_belongs_to_a_cluster_that_was_never_recovered() {
+    fn a_build_without_a_lineage_belongs_to_a_cluster_that_was_never_recovered() {
         assert_eq!(take(&mut Reader::new(&[])), Ok(Some(Lineage::default())));
         for lineage in [None, Some(Lineage { recoveries: 2, mark: 77 })] {
             let mut bytes = Vec::new();

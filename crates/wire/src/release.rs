@@ -1,8 +1,9 @@
-//! Releases: which versions of messages and records a build understands, and what two builds speak with each other.
+//! Releases: which versions of messages and records a build understands, and which release two builds speak.
 //!
-//! A release has a number, beside the version that people know. A build understands a range of them. Two nodes speak
-//! the newest that both understand; the cluster as a whole uses what the release that is its *level* has, which the
-//! cluster map holds. `docs/guide/upgrade.md` is what operators read, `docs/design/releases.md` what developers do.
+//! A release has a number, beside the version that people know. A build understands a range of releases. Two nodes
+//! speak the newest release that both understand. The cluster as a whole uses the features of the release that is its
+//! *level*, which the cluster map holds. `docs/guide/upgrade.md` is for operators, `docs/design/releases.md` for
+//! developers.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// The number of a release. It grows with each release that changes a message, a record or a file.
 pub type Release = u16;
 
-/// What this build understands.
+/// The releases that this build understands.
 pub const RELEASES: Releases = Releases { oldest: 1, newest: 2 };
 
 /// The version of this build, as people know it.
@@ -31,7 +32,7 @@ pub struct Releases {
 }
 
 impl Releases {
-    /// Whether a build that understands these may take part in a cluster of this level.
+    /// Whether a build that understands these releases may take part in a cluster of this level.
     pub fn includes(self, level: Release) -> bool {
         (self.oldest..=self.newest).contains(&level)
     }
@@ -42,7 +43,8 @@ impl Releases {
         (newest >= self.oldest.max(other.oldest)).then_some(newest)
     }
 
-    /// Why a build that understands these may not take part in a cluster of this level, and what to do. `None`: it may.
+    /// Returns why a build that understands these releases may not take part in a cluster of this level, and what to
+    /// do. `None`: it may.
     pub fn refusal(self, level: Release) -> Option<String> {
         if self.includes(level) {
             return None;
@@ -76,7 +78,7 @@ impl fmt::Display for Releases {
 pub struct Build {
     /// Its version, as people know it, in printable form.
     pub version: String,
-    /// What it understands.
+    /// The releases that it understands.
     pub releases: Releases,
 }
 
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn two_builds_speak_the_newest_that_both_understand() {
+    fn two_builds_speak_the_newest_release_that_both_understand() {
         assert_eq!(releases(1, 3).common(releases(2, 5)), Some(3));
         assert_eq!(releases(2, 5).common(releases(1, 3)), Some(3));
         assert_eq!(releases(1, 1).common(releases(1, 2)), Some(1));

@@ -8,13 +8,12 @@
 //! payload: encrypted and authenticated by AEGIS-128L under the other, nonce = the frame's number
 //! ```
 //!
-//! The numbers count the frames of one direction of one connection from 0 and are not sent. So a frame that was
-//! changed, repeated, left out or moved, or that comes from another connection, lane or direction, has a wrong tag, and
-//! so has each one behind it. The length has a tag of its own: otherwise a changed length could make the receiver wait
-//! for megabytes that never arrive. Five bytes are enough for that: a guess is right once in 2^40, a wrong one closes
-//! the connection, and a right one only makes the receiver wait until the timeout for a silent link ends it. An AES
-//! block is a pseudorandom function of its input, so it authenticates an input of one block, at a fraction of the time
-//! of a second seal.
+//! The numbers count the frames of one direction of one connection from 0 and are not sent. So a frame that was changed,
+//! repeated, left out or moved, or that comes from another connection, lane or direction, has a wrong tag, and so has every
+//! frame after it. The length has a tag of its own: otherwise a changed length could make the receiver wait for megabytes
+//! that never arrive. Five bytes are enough for that: a guess is right once in 2^40, a wrong one closes the connection, and
+//! a right one only makes the receiver wait until the timeout for a silent link ends it. An AES block is a pseudorandom
+//! function of its input, so it authenticates an input of one block, at a fraction of the time of a second seal.
 //!
 //! AEGIS-128L (draft-irtf-cfrg-aegis-aead) takes half the time of AES-GCM for frames of any length, and most frames are
 //! short: 44 ns against 105 for 40 bytes, 130 against 261 for 1500. It is fast on processors with AES instructions; without
@@ -73,7 +72,7 @@ impl Key {
     }
 }
 
-/// The number of the next frame. It must not come again: it is the nonce.
+/// Returns the number of the next frame. A number must not be reused: it is the nonce.
 fn next_number(sequence: u64) -> u64 {
     sequence.checked_add(1).expect("a key seals no two frames under one number")
 }
@@ -84,14 +83,14 @@ fn are_equal(a: [u8; LENGTH_TAG_BYTES], b: [u8; LENGTH_TAG_BYTES]) -> bool {
     std::hint::black_box(differ) == 0
 }
 
-/// An authenticated connection: both directions, and what is spoken on it.
+/// An authenticated connection: both directions, and the release that is spoken.
 #[derive(Debug)]
 pub struct Session {
     /// The build on the other side.
     pub peer: Build,
     /// The history of the cluster that the other side belongs to; `None` if it had no map yet.
     pub lineage: Option<Lineage>,
-    /// The newest release that both sides understand: of this one are the messages of both.
+    /// The newest release that both sides understand: both sides send the messages of this release.
     pub release: Release,
     /// Seals what this side sends.
     pub sealer: Sealer,

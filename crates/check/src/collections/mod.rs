@@ -1,22 +1,22 @@
-//! Checks whether the answers about a list, a set or a sorted set can be right: order included.
+//! Checks whether the answers about a list, a set or a sorted set can be right, including their order.
 //!
 //! A collection holds elements, which are numbers; those of a list are pushed once in its whole history. The entries of
 //! a stream that a group has not delivered yet are a list, too: `XADD` pushes at its back, and `XREADGROUP >` takes from
 //! its front. What is delivered is pending until it is acknowledged, in the same order.
 //!
-//! The search is that of Wing and Gong (1993), with a memory of the points at which it has failed (Lowe 2017): the
-//! operations that took effect, and the collection that they left. It differs from the search for strings in that the
-//! answer to one operation seldom says what the whole collection is.
+//! The search is that of Wing and Gong (1993), with a memory of the points at which it has failed (Lowe 2017): each is
+//! given by the operations that took effect, and the collection that they left. It differs from the search for strings in
+//! that one answer seldom determines the whole collection.
 //!
-//! **Unknown outcomes.** Such an operation may take effect at any time after its start, or never. Those that request the
-//! same are tried in the order of their starts only, since they can be exchanged. Of lists two more rules keep the
-//! answer. An element that no answer names is not pushed by an operation of unknown outcome: where it was pushed, only
-//! operations of unknown outcome can have taken it out of the way, and leaving out both changes no answer. And such
-//! an operation pops no element that an answer takes, since the answer could not have it then.
+//! **Unknown outcomes.** Such an operation may take effect at any time after its start, or never. Operations with equal
+//! requests are tried in the order of their starts only, since they are interchangeable. For lists, two more rules do not
+//! change the verdict. An element that no answer names is not pushed by an operation of unknown outcome: where it was
+//! pushed, only operations of unknown outcome can have taken it out of the way, and leaving out both changes no answer. And
+//! such an operation pops no element that an answer names as taken, since the element would be missing then.
 //!
 //! **Waiting.** A [`Action::Take`] of unknown outcome may take an element and give it back, to the front of the list, at
-//! any later time: the element of a client that is gone. Until then others do not see it. A [`Action::TakeLowest`] gives it
-//! back with its score, unless the sorted set has the element again by then.
+//! any later time: the element of a client that has died. Until then other clients do not see it. A [`Action::TakeLowest`]
+//! gives its element back with its score, unless the sorted set has the element again by then.
 
 mod state;
 #[cfg(test)]
@@ -45,7 +45,7 @@ pub enum Action {
     /// Asks for the first pending element, on behalf of another consumer (`XAUTOCLAIM`); answered by
     /// [`Answer::Element`].
     Claim,
-    /// Ends that the first pending element is pending (`XACK`); answered by [`Answer::Element`].
+    /// Makes the first pending element no longer pending (`XACK`); answered by [`Answer::Element`].
     Acknowledge,
     /// Adds an element to a set (`SADD`); answered by [`Answer::Applied`].
     Add(u32),
@@ -59,7 +59,7 @@ pub enum Action {
     SetScore(u32, i64),
     /// Adds to an element's score, which counts as 0 if there is none (`ZINCRBY`); answered by [`Answer::Score`].
     AddScore(u32, i64),
-    /// Takes the element with the lowest score, of equal ones that with the lowest number (`ZPOPMIN`); answered by
+    /// Takes the element with the lowest score; among equal scores, that with the lowest number (`ZPOPMIN`). Answered by
     /// [`Answer::Scored`].
     PopLowest,
     /// The same, and waits for an element if there is none (`BZPOPMIN`); answered by [`Answer::Scored`].
@@ -67,8 +67,8 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether it changes no collection with this answer. A rotation of one element or a score that is there already
-    /// changes nothing either, but would change another collection with the same answer.
+    /// Whether it changes no collection with this answer. A rotation of a single element, or a score that the element has
+    /// already, changes nothing either, but would change another collection with the same answer.
     fn changes_nothing_with(self, answer: Answer) -> bool {
         match (self, answer) {
             (Action::Contains(_) | Action::Claim, _) => true,
@@ -80,14 +80,14 @@ impl Action {
     }
 }
 
-/// The answer that a client got. One of a kind that its action does not have is a violation.
+/// The answer that a client got. An answer of a kind that its action does not have is a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It is done.
     Done,
     /// The element that was taken; `None` if there was none.
     Element(Option<u32>),
-    /// Whether it changed the collection, or whether it found the element.
+    /// Whether the operation changed the collection, or whether it found the element.
     Applied(bool),
     /// The sum.
     Score(i64),
@@ -95,7 +95,7 @@ pub enum Answer {
     Scored(Option<(u32, i64)>),
 }
 
-/// One operation. One that was refused does not belong into a history.
+/// One operation. Refused operations do not belong in a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// What the client requested.
@@ -113,7 +113,7 @@ pub enum Explained {
     Yes,
     /// No order of the operations explains the answers.
     No {
-        /// The index of the operation that was due and impossible where most of them were explained.
+        /// The index of the operation that was due and impossible at the point where most answers were explained.
         stuck: usize,
         /// How many answers were explained there.
         explained: usize,
@@ -122,10 +122,10 @@ pub enum Explained {
     Undecided,
 }
 
-/// Checks the operations on one collection, which is empty in the beginning, within so many steps of search.
+/// Checks the operations on one collection, which is empty at the beginning, within `steps` steps of search.
 ///
 /// # Complexity
-/// Exponential in the number of operations that run at one time; with few of them about linear in all.
+/// Exponential in the number of operations that run at one time; with few of them about linear in the total number.
 pub fn explain(operations: &[Operation], steps: u64) -> Explained {
     let mut search = Search::new(operations, steps);
     let mut done = vec![0; operations.len().div_ceil(64)];
@@ -152,7 +152,7 @@ struct Search<'o> {
 /// The elements of a list that answers name.
 struct Named {
     all: BTreeSet<u32>,
-    /// Those that are not in the list any more.
+    /// The elements that have left the list.
     popped: BTreeSet<u32>,
 }
 
@@ -187,8 +187,8 @@ impl<'o> Search<'o> {
         Search { operations, known, unknown, named, failed: BTreeSet::new(), steps, most: 0, stuck }
     }
 
-    /// Returns whether all remaining answers can be explained from here; `None` when the steps are used up. `first`:
-    /// so many of the known operations, in the order of their ends, took effect, and perhaps later ones.
+    /// Returns whether all remaining answers can be explained from here; `None` when the steps are used up. `first`: at
+    /// least this many of the known operations, in the order of their ends, took effect, and perhaps later ones.
     fn explore(&mut self, done: &mut Vec<u64>, state: &State, first: usize) -> Option<bool> {
         let is_done = |done: &[u64], index: usize| done[index / 64] >> (index % 64) & 1 == 1;
         let mut first = first;
@@ -202,7 +202,7 @@ impl<'o> Search<'o> {
         if first > self.most {
             (self.most, self.stuck) = (first, due);
         }
-        // What takes effect next started before the first end of what remains.
+        // The operation that takes effect next started before the first end among the remaining ones.
         let bound = self.operations[due].answer.map_or(u64::MAX, |(end, _)| end);
         for place in first..self.known.len() {
             let index = self.known[place];
@@ -217,7 +217,8 @@ impl<'o> Search<'o> {
                 return Some(true);
             }
             if action.changes_nothing_with(answer) {
-                // It had to take effect, and might as well do so now: what is impossible after it is impossible.
+                // This operation has to take effect at some time, and may as well do so now: if that is impossible, so is
+                // everything from here.
                 self.failed.insert((done.clone(), state.clone()));
                 return Some(false);
             }

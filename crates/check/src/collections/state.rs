@@ -5,9 +5,10 @@ use super::{Action, Answer, Named};
 /// The elements of a list in their order, or those of a set in the order of their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct State {
-    /// Elements with their scores, which are 0 but in sorted sets.
+    /// Elements with their scores, which are 0 except in sorted sets.
     elements: Vec<(u32, i64)>,
-    /// The elements that were taken by waiting clients and may come back, those of a sorted set with their scores; sorted.
+    /// The elements that were taken by waiting clients and may be given back, those of a sorted set with their scores;
+    /// sorted.
     held: Vec<(u32, Option<i64>)>,
     /// The elements that were delivered and not acknowledged, in the order in which they were delivered.
     pending: Vec<u32>,
@@ -56,7 +57,7 @@ impl State {
                 Answer::Applied(self.place(element).map(|place| elements.remove(place)).is_ok())
             }
             Action::Contains(element) => Answer::Applied(self.place(element).is_ok()),
-            // The answer says which one was drawn.
+            // The answer names the element that was drawn.
             Action::Draw => match answer {
                 Answer::Element(Some(element)) => {
                     elements.remove(self.place(element).ok()?);
@@ -93,7 +94,7 @@ impl State {
         (told == answer).then_some(next)
     }
 
-    /// Returns what an operation of unknown outcome may leave, where that differs from this.
+    /// Returns the states that an operation of unknown outcome may leave, except the present one.
     pub(super) fn unanswered(&self, action: Action, named: &Named) -> Vec<State> {
         let end = match action {
             Action::TakeLowest => {
@@ -123,7 +124,7 @@ impl State {
         vec![next]
     }
 
-    /// Returns what an operation leaves whose answer depends on what is here.
+    /// Returns the state that an operation leaves whose answer depends on the present state.
     fn any_answer(&self, action: Action) -> Option<State> {
         let score = |element| self.place(element).map_or(0, |place| self.elements[place].1);
         let answers = match action {
@@ -147,7 +148,7 @@ impl State {
         self.held.sort_unstable();
     }
 
-    /// Returns what is there when one of the held elements has come back: to the front of a list, or to a sorted set,
+    /// Returns the states after one of the held elements has been given back: to the front of a list, or to a sorted set,
     /// unless that has the element again.
     pub(super) fn returns(&self) -> impl Iterator<Item = State> {
         (0..self.held.len()).map(|place| {

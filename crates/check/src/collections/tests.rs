@@ -46,7 +46,7 @@ fn a_violation_names_what_could_not_be_explained() {
 }
 
 #[test]
-fn operations_at_one_time_have_any_order() {
+fn concurrent_operations_have_any_order() {
     use Action::*;
     let push = [operation(PushBack(1), 0, 50, Answer::Done), operation(PushBack(2), 10, 40, Answer::Done)];
     let pop = operation(PopFront, 60, 70, B);
@@ -72,7 +72,7 @@ fn an_element_is_lost_only_with_an_unknown_answer() {
 }
 
 #[test]
-fn what_a_waiting_client_held_comes_back_to_the_front() {
+fn an_element_held_for_a_waiting_client_returns_to_the_front() {
     use Action::*;
     let known = [
         operation(PushBack(1), 0, 10, Answer::Done),
@@ -102,7 +102,7 @@ fn what_a_waiting_client_held_comes_back_to_the_front() {
 }
 
 #[test]
-fn what_a_waiting_client_held_comes_back_to_its_sorted_set() {
+fn an_element_held_for_a_waiting_client_returns_to_its_sorted_set() {
     use Action::*;
     let scored = |element, score| Answer::Scored(Some((element, score)));
     let known = [
@@ -165,7 +165,7 @@ fn a_list_is_rotated() {
 }
 
 #[test]
-fn what_changes_nothing_now_may_change_something_later() {
+fn an_operation_without_effect_now_may_have_one_later() {
     use Action::*;
     let rotated = [
         operation(PushBack(1), 0, 5, Answer::Done),
@@ -184,7 +184,7 @@ fn what_changes_nothing_now_may_change_something_later() {
 }
 
 #[test]
-fn what_is_delivered_is_pending_until_it_is_acknowledged() {
+fn delivered_entries_are_pending_until_acknowledged() {
     use Action::*;
     let pushed = [(PushBack(1), Answer::Done), (PushBack(2), Answer::Done), (Acknowledge, NOTHING)];
     let with = |more: &[(Action, Answer)]| one_after_the_other(&[&pushed, more].concat());

@@ -3,7 +3,7 @@
 //! There a read of nil fits every state, so an absent key is the value `:absent`, and the history begins with a write
 //! of it. A delete is such a write, and a write if the key is absent is a `:cas` from `:absent`.
 //!
-//! A mutex has no leases: a lock whose lease ran out is held for ever, and every later grant is wrong. A lock is
+//! A mutex has no leases: a lock whose lease ran out is held forever, and every later grant is wrong. A lock is
 //! therefore exported only if each holder sent its release while its lease could not have ended.
 
 use std::collections::BTreeMap;

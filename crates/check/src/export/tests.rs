@@ -45,7 +45,7 @@ const NEXT: &str = r#"{"client":3,"operation":"acquire","lock":"l","owner":"they
 
 #[test]
 fn porcupine_gets_everything_that_can_have_happened() {
-    let (lines, told) =
+    let (lines, summary) =
         exported(&[SET, OPEN, READ, UNREAD, REFUSED, IF_ABSENT, SWAP, DELETED, ADD], Checker::Porcupine);
     assert_eq!(
         lines,
@@ -59,12 +59,12 @@ fn porcupine_gets_everything_that_can_have_happened() {
             r#"{"client":7,"input":{"operation":"increment","key":"n","delta":2},"call":80,"output":{"sum":2},"return":90}"#,
         ]
     );
-    assert_eq!(told, Exported { operations: 7, ..Exported::default() });
+    assert_eq!(summary, Exported { operations: 7, ..Exported::default() });
 }
 
 #[test]
 fn porcupine_gets_locks_with_leases() {
-    let (lines, told) = exported(&[ACQUIRE, DENIED, VAIN, RELEASE, NEXT], Checker::Porcupine);
+    let (lines, summary) = exported(&[ACQUIRE, DENIED, VAIN, RELEASE, NEXT], Checker::Porcupine);
     assert_eq!(
         lines,
         [
@@ -75,13 +75,13 @@ fn porcupine_gets_locks_with_leases() {
             r#"{"client":3,"input":{"operation":"acquire","lock":"l","owner":"they","lease_ms":1},"call":100,"output":{"token":6},"return":110}"#,
         ]
     );
-    assert_eq!(told.left_out, BTreeMap::from([("places in a lock's queue", 1)]));
+    assert_eq!(summary.left_out, BTreeMap::from([("places in a lock's queue", 1)]));
 }
 
 /// An unknown outcome ends the process, and operations that touch at one instant are concurrent.
 #[test]
 fn knossos_gets_a_key_as_a_register() {
-    let (lines, told) =
+    let (lines, summary) =
         exported(&[SET, OPEN, READ, UNREAD, REFUSED, IF_ABSENT, SWAP, DELETE], Checker::Knossos);
     assert_eq!(
         lines,
@@ -104,15 +104,15 @@ fn knossos_gets_a_key_as_a_register() {
             r#"{:index 15, :time 90, :process 4, :type :ok, :f :write, :value :absent}"#,
         ]
     );
-    assert_eq!(told.left_out, BTreeMap::from([("conditions that did not hold (:fail)", 1)]));
+    assert_eq!(summary.left_out, BTreeMap::from([("conditions that did not hold (:fail)", 1)]));
 }
 
 #[test]
 fn knossos_gets_a_lock_as_a_mutex_if_no_lease_ran_out() {
     let (lines, _) = exported(&[ACQUIRE, DENIED, VAIN, RELEASE, NEXT], Checker::Knossos);
-    let told: Vec<&str> = lines.iter().map(|line| line.split_once(":process ").unwrap().1).collect();
+    let ends: Vec<&str> = lines.iter().map(|line| line.split_once(":process ").unwrap().1).collect();
     assert_eq!(
-        told,
+        ends,
         [
             "0, :type :invoke, :f :acquire, :value nil}",
             "0, :type :ok, :f :acquire, :value nil}",
@@ -136,9 +136,9 @@ fn knossos_gets_a_lock_as_a_mutex_if_no_lease_ran_out() {
 #[test]
 fn elle_gets_transactions_of_reads_and_writes() {
     let (lines, _) = exported(&[SET, OPEN, READ, SWAP], Checker::Elle);
-    let told: Vec<&str> = lines.iter().map(|line| line.split_once(":type ").unwrap().1).collect();
+    let ends: Vec<&str> = lines.iter().map(|line| line.split_once(":type ").unwrap().1).collect();
     assert_eq!(
-        told,
+        ends,
         [
             r#":invoke, :f :txn, :value [[:w "k" "a\"b"]]}"#,
             r#":ok, :f :txn, :value [[:w "k" "a\"b"]]}"#,
@@ -153,7 +153,7 @@ fn elle_gets_transactions_of_reads_and_writes() {
 }
 
 #[test]
-fn what_the_others_have_no_words_for_is_refused() {
+fn operations_that_other_checkers_cannot_express_are_refused() {
     let session = r#"{"client":1,"operation":"open-session","session":"0-5","lease_ms":500,"start":10,"end":20,"outcome":"ok"}"#;
     let other = SET.replace("\"key\":\"k\"", "\"key\":\"other\"");
     let cases: [(&[&str], Checker, &str); 9] = [

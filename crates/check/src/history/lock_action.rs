@@ -15,7 +15,7 @@ pub enum Hold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockAction {
     /// Requests a lock (`LOCK`); answered by [`Answer::Token`](crate::Answer::Token). An owner that already holds it
-    /// gets the same token, and its lease starts anew.
+    /// gets the same token, and its lease restarts.
     Acquire {
         /// The owner.
         owner: Value,

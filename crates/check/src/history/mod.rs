@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn histories_of_one_clock_become_one() {
+    fn histories_of_one_clock_can_be_joined() {
         let mut writing = History::new();
         let (key, value) = (writing.key(b"k"), writing.value(b"v"));
         let write = writing.begin(3, key, Action::Set(value), 10);

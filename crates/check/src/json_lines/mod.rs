@@ -410,7 +410,7 @@ mod tests {
 "#;
 
     #[test]
-    fn what_is_written_is_what_was_read() {
+    fn lines_are_written_as_they_were_read() {
         let mut history = History::new();
         history.read(LINES.as_bytes()).unwrap();
         assert_eq!(history.operations().len(), 25);

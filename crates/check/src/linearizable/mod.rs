@@ -2,7 +2,7 @@
 //!
 //! Linearizability is local (Herlihy and Wing 1990): a history is linearizable exactly if the operations of each key
 //! are. Each key is therefore checked separately, which makes large histories cheap (P-compositionality, Horn and
-//! Kroening 2015): it is prepared (`prepare`), then searched (`search`). Locks come first (`locks`): what they say
+//! Kroening 2015): it is prepared (`prepare`), then searched (`search`). Locks come first (`locks`): what they reveal
 //! about writes with fences is used for the keys.
 
 mod narrow;

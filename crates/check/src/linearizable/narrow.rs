@@ -17,7 +17,7 @@ use crate::history::{Answer, History, Key, Operation, OperationId, Outcome, Valu
 use crate::search::{Budget, Found};
 use crate::window::Window;
 
-/// Steps that one attempt to weaken the history may take, to which come steps for each operation. An attempt that
+/// Steps that one attempt to weaken the history may take, in addition to steps for each operation. An attempt that
 /// takes more is given up: the window stays longer than it could be, and is a proof all the same.
 const STEPS_PER_ATTEMPT: u64 = 1 << 16;
 const STEPS_PER_OPERATION: u64 = 16;
@@ -38,8 +38,8 @@ pub(crate) fn narrow(
         is_known: operations.iter().map(|operation| matches!(operation.outcome, Outcome::Ok(_))).collect(),
     };
     narrowing.cut_end(budget);
-    // Without its beginning a history is often, but not always, shorter to explain: that no client wrote a value
-    // needs all of it.
+    // Without its beginning a history is often, but not always, shorter to explain: to show that no client wrote a
+    // value, all of it is needed.
     let mut whole = narrowing.clone();
     narrowing.cut_beginning(budget);
     narrowing.forget_answers(budget);
@@ -212,7 +212,7 @@ mod tests {
     use crate::{Verdict, linearizable};
 
     #[test]
-    fn a_window_has_what_contradicts_itself_and_shows_where_its_values_came_from() {
+    fn a_window_contains_the_contradiction_and_the_origins_of_its_values() {
         let mut history = History::new();
         let (key, one, two) = (history.key(b"k"), history.value(b"1"), history.value(b"2"));
         let mut ids = Vec::new();

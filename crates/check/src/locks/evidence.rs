@@ -6,7 +6,7 @@ use super::Rule;
 use crate::history::{Action, Answer, History, Key, Operation, OperationId, Outcome, Value};
 use crate::history::{Hold, LockAction};
 
-/// The time between the grant of a lock and its end, identified by the token, with the operations that say something
+/// The time between the grant of a lock and its end, identified by the token, with the operations that are evidence
 /// about it.
 #[derive(Default)]
 pub(super) struct Tenure {
@@ -236,8 +236,8 @@ impl Lock {
     }
 
     /// Returns the requests that may have been granted the lock, or have found it granted to their owner, without
-    /// getting an answer that says so: those with an unknown outcome, and those that waited in vain. Of the latter it
-    /// is only known that they no longer waited when their time was over.
+    /// getting such an answer: those with an unknown outcome, and those that waited in vain. Of the latter it is only
+    /// known that they no longer waited when their time was over.
     pub(super) fn asked_again(
         &self,
         history: &History,
@@ -250,7 +250,7 @@ impl Lock {
 
     fn sort_later(&mut self, history: &History) {
         for (token, id) in std::mem::take(&mut self.later) {
-            // A denial for a token that was never granted says nothing.
+            // A denial for a token that was never granted is no evidence.
             let Some(tenure) = self.tenures.get_mut(&token) else { continue };
             let operation = history.operation(id);
             match (operation.action, operation.outcome) {
@@ -296,8 +296,8 @@ pub(super) fn nanoseconds(ms: u32) -> u64 {
     u64::from(ms) * 1_000_000
 }
 
-/// Values that were read, and the operations that may have written them: what was read did happen, even if its writer
-/// never got an answer.
+/// Values that were read, and the operations that may have written them: a write whose value was read did happen,
+/// even if its client never got an answer.
 struct Seen {
     by: BTreeMap<(Key, Value), u64>,
     writers: BTreeMap<(Key, Value), usize>,

@@ -94,12 +94,12 @@ impl<'h> Settled<'h> {
         self.history.operation(id).end.unwrap_or(u64::MAX)
     }
 
-    /// Checks that what an answer says had happened by `by` can have happened that early.
+    /// Checks that an event that an answer shows to have happened by `by` can have happened that early.
     fn require(&self, subject: Key, answered: OperationId, by: u64, bound: Bound) -> Result<(), Broken> {
         if bound.at <= by {
             return Ok(());
         }
-        // What was sent too late is too late even without a lease.
+        // An operation that was sent too late is too late even without a lease.
         let is_acquire = hold(self.history, bound.because).is_some();
         let why = match bound.why {
             Why::Leased if self.start(bound.because) > by => {

@@ -1,18 +1,18 @@
 //! Locks: leases with fencing tokens, and the rules that they must keep.
 //!
-//! A lock is granted, renewed and released; or its lease is over, and it ends by itself. Only there does time matter:
-//! **a lease ends by itself no earlier than its length after it was granted or last renewed.** How late it may end is
-//! never specified. Everything else is an order of steps, each between the start and the end of an operation:
+//! A lock is granted, renewed and released; or its lease is over, and it ends by itself. Time matters only in this
+//! case: **a lease ends by itself no earlier than its length after it was granted or last renewed.** How late it may
+//! end is never specified. Everything else is an order of steps, each between the start and the end of an operation:
 //!
 //! * An acquire is granted the lock when it is free, with a token larger than all before. An owner that already holds
-//!   it gets its token again, and its lease starts anew. Otherwise the acquire may fail because another owner holds the
+//!   it gets its token again, and its lease restarts. Otherwise the acquire may fail because another owner holds the
 //!   lock, or wait.
 //! * A renewal or a release with a token is executed exactly if the lock is held with that token.
 //! * A write with a fence takes effect only if the lock was granted with its token, and with none larger since. It is
 //!   refused only if the lock is not held with its token.
 //! * What is held under a session ends with the session. A session is a lease, too. Nothing is granted under one that
 //!   has ended.
-//! * A request that was in the queue before another one was sent is granted the lock before it. Histories say so
+//! * A request that was in the queue before another one was sent is granted the lock before it. Histories record this
 //!   ([`History::set_queued`]) where it is known.
 //!
 //! The owner of a grant may therefore believe that it holds the lock until it has sent its release, or until a lease

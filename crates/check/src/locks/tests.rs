@@ -96,7 +96,7 @@ fn a_lock_is_granted_renewed_and_released() {
 }
 
 #[test]
-fn what_may_have_happened_explains_what_it_can() {
+fn unknown_outcomes_may_explain_answers() {
     // A release with an unknown outcome, and a grant whose request got no answer.
     is_kept(&[
         (1, "acquire l as a for 1000 = 5", 0, 1),
@@ -118,7 +118,7 @@ fn what_may_have_happened_explains_what_it_can() {
     ]);
 }
 
-/// Its wait ended before the reply that it already holds the lock; its lease started anew all the same.
+/// The wait ended before the reply that its owner already holds the lock; the lease was restarted all the same.
 #[test]
 fn a_holder_that_asks_again_and_waits_in_vain_may_have_changed_its_lease() {
     let again = (1, "wait l as a for 20 = none", 10, 12);
@@ -129,7 +129,7 @@ fn a_holder_that_asks_again_and_waits_in_vain_may_have_changed_its_lease() {
 }
 
 #[test]
-fn nobody_is_granted_a_lock_while_another_one_can_believe_to_hold_it() {
+fn no_lock_is_granted_while_another_owner_may_believe_that_it_holds_it() {
     let (first, second) =
         ((1, "acquire l as a for 100 = 5", 10, 12), |end| (2, "acquire l as b for 100 = 7", 20, end));
     is_kept(&[first, second(110)]);
@@ -145,7 +145,7 @@ fn nobody_is_granted_a_lock_while_another_one_can_believe_to_hold_it() {
 }
 
 #[test]
-fn a_wait_is_granted_when_the_holder_before_has_lost_the_lock_and_its_lease_begins_then() {
+fn a_waiting_request_is_granted_when_the_holder_loses_the_lock_and_its_lease_begins_then() {
     let waits = [(1, "acquire l as a for 100 = 5", 0, 1), (2, "wait l as b for 100 = 6", 2, 120)];
     is_kept(&[waits[0], waits[1], (3, "acquire l as c for 100 = 8", 150, 200)]);
     is_broken(
@@ -276,9 +276,9 @@ fn a_session_holds_its_locks_until_it_ends() {
     is_broken(&[held[0], (2, "open y 100 = s", 50, 51)], "session 's' did not keep its promise");
 }
 
-/// The fault: a request that has waited is not checked again.
+/// The planted fault: a request that has waited is not checked again.
 #[test]
-fn nothing_is_granted_under_a_session_that_is_over() {
+fn nothing_is_granted_under_an_ended_session() {
     is_broken(
         &[
             (1, "open x 100 = s", 0, 1),
@@ -292,7 +292,7 @@ fn nothing_is_granted_under_a_session_that_is_over() {
 }
 
 #[test]
-fn nobody_is_told_that_another_one_holds_a_free_lock() {
+fn no_request_is_denied_a_free_lock() {
     let denied = (2, "acquire l as b for 10 = none", 20, 21);
     is_broken(&[denied], "although no other one can have held it at that time");
     is_broken(&[(2, "acquire l as b for 50 = 5", 0, 1), denied], "although no other one can have held it");
@@ -305,7 +305,7 @@ fn nobody_is_told_that_another_one_holds_a_free_lock() {
 }
 
 #[test]
-fn who_was_in_the_queue_before_another_one_asked_is_granted_the_lock_before_it() {
+fn a_request_in_the_queue_is_granted_the_lock_before_later_requests() {
     let operations = [
         (1, "acquire l as a for 100 = 5", 0, 1),
         (2, "wait l as b for 100 = 8", 2, 140),
@@ -328,7 +328,7 @@ fn who_was_in_the_queue_before_another_one_asked_is_granted_the_lock_before_it()
 }
 
 #[test]
-fn a_breach_is_told_in_words_and_drawn() {
+fn a_breach_is_described_and_drawn() {
     let history = history(&[
         (1, "acquire l as a for 100 = 5", 10, 12),
         (3, "acquire m as c for 100 = 6", 15, 16),
@@ -368,7 +368,7 @@ fn keys_and_locks_are_counted() {
 }
 
 #[test]
-fn an_answer_of_another_kind_is_none() {
+fn an_answer_of_another_kind_is_rejected() {
     let mut history = history(&[]);
     let (lock, owner) = (history.key(b"l"), history.value(b"a"));
     let action = LockAction::Acquire { owner, hold: Hold::Lease(10), waits: false };

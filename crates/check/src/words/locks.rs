@@ -1,6 +1,6 @@
-//! Describes what a lock or a session has broken.
+//! Describes which rule a lock or a session has broken.
 
-use super::{duration, first_start, interval, quoted, shown, told};
+use super::{described, duration, first_start, interval, quoted, shown};
 use crate::history::{Action, Answer, History, Hold, LockAction, OperationId, Outcome};
 use crate::window::{Breach, Rule, Why, Window};
 
@@ -35,7 +35,7 @@ pub(crate) fn answered(history: &History, answer: Answer) -> String {
     }
 }
 
-/// Returns one sentence that says what is impossible and why.
+/// Returns one sentence that states what is impossible and why.
 pub(crate) fn sentence(window: &Window, breach: &Breach, history: &History) -> String {
     let name = quoted(history.key_bytes(window.key));
     let subject = if window.is_of_session(history) { "session" } else { "lock" };
@@ -50,7 +50,7 @@ pub(crate) fn sentence(window: &Window, breach: &Breach, history: &History) -> S
             }
             _ => String::new(),
         };
-        format!("client {}'s {}{of_another}", operation.client, told(history, id))
+        format!("client {}'s {}{of_another}", operation.client, described(history, id))
     };
     let when = |at: u64| duration(at - first_start(history));
     let answered = format!(

@@ -14,7 +14,7 @@ const SHOWN_BYTES_MAX: usize = 40;
 const ORIGINS_MAX: usize = 3;
 
 impl Window {
-    /// Returns a sentence that says what is impossible and why, followed by the operations.
+    /// Returns a sentence that states what is impossible and why, followed by the operations.
     pub fn words(&self, history: &History) -> String {
         let mut text = self.sentence(history);
         if self.operations.len() > 1 {
@@ -33,8 +33,8 @@ impl Window {
             let name_width = names.iter().map(String::len).max().unwrap_or(0);
             for (id, name) in self.operations.iter().zip(names) {
                 let operation = history.operation(*id);
-                let (interval, told) = (interval(history, operation), told(history, *id));
-                let _ = write!(text, "\n  {name:name_width$}  {told}  ({interval})");
+                let (interval, described) = (interval(history, operation), described(history, *id));
+                let _ = write!(text, "\n  {name:name_width$}  {described}  ({interval})");
             }
         }
         for (origin, id) in self.origins.iter().take(ORIGINS_MAX).map(|id| (history.operation(*id), id)) {
@@ -49,7 +49,7 @@ impl Window {
         text
     }
 
-    /// Returns one sentence that says what is impossible and why.
+    /// Returns one sentence that states what is impossible and why.
     pub fn sentence(&self, history: &History) -> String {
         if let Some(breach) = &self.breach {
             return locks::sentence(self, breach, history);
@@ -59,7 +59,7 @@ impl Window {
         let mut text = format!(
             "key {key} is not linearizable: client {}'s {} ({}), ",
             culprit.client,
-            told(history, self.culprit),
+            described(history, self.culprit),
             interval(history, culprit)
         );
         let others: Vec<OperationId> =
@@ -102,7 +102,7 @@ impl Window {
 }
 
 /// Describes an operation with its answer: "get returned 'v'".
-pub(crate) fn told(history: &History, id: OperationId) -> String {
+pub(crate) fn described(history: &History, id: OperationId) -> String {
     let (operation, asked) = (history.operation(id), asked(history, id));
     match operation.outcome {
         Outcome::Ok(answer) => format!("{asked} {}", answered(history, operation.action, answer)),
@@ -114,7 +114,7 @@ pub(crate) fn told(history: &History, id: OperationId) -> String {
     }
 }
 
-/// Does the same as the subject of a clause: "get, which returned 'v',".
+/// Describes the same as the subject of a clause: "get, which returned 'v',".
 fn claimed(history: &History, id: OperationId) -> String {
     let (operation, asked) = (history.operation(id), asked(history, id));
     match operation.outcome {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_shown_in_the_unit_that_suits_them() {
+    fn times_are_shown_in_a_suitable_unit() {
         let cases = [(0, "0 ns"), (999, "999 ns"), (1_500, "1.5 us"), (12_345_678, "12.345678 ms")];
         for (nanoseconds, text) in cases.into_iter().chain([(3_000_000_000, "3 s"), (61_000_000_001, "61 s")])
         {

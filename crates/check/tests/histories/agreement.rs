@@ -1,4 +1,4 @@
-//! The checker against the exhaustive search, on small histories of every kind.
+//! Compares the checker with the exhaustive search, on small histories of every kind.
 
 use check::{Action, Answer, History, Operation, Outcome, Verdict, linearizable};
 
@@ -41,7 +41,7 @@ pub(crate) fn any_history(random: &mut Random) -> History {
             }
         };
         let end = if random.one_in(30) { None } else { Some(end) };
-        // What was answered has an end.
+        // An operation with an answer has an end.
         let outcome = if end.is_none() { Outcome::Unknown } else { outcome };
         history.push(Operation {
             client: number,
@@ -67,7 +67,8 @@ fn check_both(history: &History) -> bool {
         Verdict::Ok { .. } => assert!(expected, "approved, though impossible: {}", lines(history)),
         Verdict::Violation(window) => {
             assert!(!expected, "refused, though possible: {}", lines(history));
-            // The window is a proof: with everything else unknown it is impossible still. Nothing in it is idle.
+            // The window is a proof: it stays impossible when all other operations are unknown. It contains no
+            // superfluous operation.
             assert!(!is_window_possible(history, &window, None), "{window:?} of {}", lines(history));
             for leave in &window.operations {
                 assert!(
@@ -82,8 +83,8 @@ fn check_both(history: &History) -> bool {
     expected
 }
 
-/// Tries the window's operations, but for one. All others are unknown, or came before the window, which begins with
-/// any state then.
+/// Tries the window's operations, except for one. All others are unknown, or came before the window, which then
+/// begins with any state.
 fn is_window_possible(history: &History, window: &check::Window, leave: Option<check::OperationId>) -> bool {
     let first = history.operation(window.operations[0]).start;
     let last = history.operation(window.culprit).end.unwrap();
@@ -109,8 +110,8 @@ fn is_window_possible(history: &History, window: &check::Window, leave: Option<c
     is_possible(history, &operations, &initial)
 }
 
-/// What the key held when the window begins need not be a value that anybody was told: here 1, to which the unknown
-/// increment adds 1 between the two.
+/// The key's value at the beginning of the window need not be one that a client has read: here it is 1, to which
+/// the unknown increment adds 1 between the two.
 #[test]
 fn a_window_includes_states_that_only_unknown_operations_leave() {
     let mut history = History::new();

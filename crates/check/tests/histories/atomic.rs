@@ -1,34 +1,34 @@
 //! Histories of an atomic store: each operation takes effect at one instant between its start and its end, drawn at
-//! random. Those with an unknown outcome take effect at any later time, or never.
+//! random. Operations with an unknown outcome take effect at any later time, or never.
 
 use check::{Action, Answer, History, Operation, Outcome};
 
-use crate::exhaustive::{Told, carry_out};
+use crate::exhaustive::{Expected, carry_out};
 use crate::random::Random;
 
-/// Which operations there are.
+/// The kinds of operations in a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kinds {
-    /// Reads, writes, and deletes whose count is not told.
+    /// Reads, writes, and deletes whose answer has no count.
     Plain,
     /// Reads and increments by one.
     Counter,
-    /// All.
+    /// All kinds.
     All,
 }
 
-/// What a history is like.
+/// The shape of a history.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) clients: u64,
     pub(crate) operations: u64,
     pub(crate) keys: u64,
     pub(crate) kinds: Kinds,
-    /// Values are unique, or drawn from so many.
+    /// Values are unique, or drawn from this many.
     pub(crate) values: Option<u64>,
-    /// One in so many outcomes is unknown.
+    /// One in this many outcomes is unknown.
     pub(crate) unknown_one_in: u64,
-    /// An operation takes up to so long.
+    /// The longest duration of an operation.
     pub(crate) time_max: u64,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn action(history: &mut History, random: &mut Random, shape: Shape, n
 /// A history of an atomic store.
 pub(crate) fn history(random: &mut Random, shape: Shape) -> History {
     let mut history = History::new();
-    // The instant at which each takes effect, if it does.
+    // The instant at which each operation takes effect, if it does.
     let mut planned: Vec<(Option<u64>, Operation)> = Vec::new();
     let mut clocks: Vec<u64> = (0..shape.clients).map(|_| random.below(shape.time_max)).collect();
     for number in 0..shape.operations {
@@ -94,10 +94,10 @@ pub(crate) fn history(random: &mut Random, shape: Shape) -> History {
             Some(_) if shape.kinds == Kinds::Plain && operation.action == Action::Delete => {
                 Outcome::Ok(Answer::Done)
             }
-            Some(Told::Done) => Outcome::Ok(Answer::Done),
-            Some(Told::Applied(applied)) => Outcome::Ok(Answer::Applied(applied)),
-            Some(Told::Sum(sum)) => Outcome::Ok(Answer::Sum(sum)),
-            Some(Told::Value(value)) => {
+            Some(Expected::Done) => Outcome::Ok(Answer::Done),
+            Some(Expected::Applied(applied)) => Outcome::Ok(Answer::Applied(applied)),
+            Some(Expected::Sum(sum)) => Outcome::Ok(Answer::Sum(sum)),
+            Some(Expected::Value(value)) => {
                 let value = value.map(<[u8]>::to_vec);
                 Outcome::Ok(Answer::Value(value.map(|value| history.value(&value))))
             }

@@ -1,4 +1,4 @@
-//! The locks' check against all orders of a few steps, tried one after the other. It shares nothing with the check.
+//! Compares the check of locks with all orders of a few steps, tried one after the other. Shares no code with the check.
 
 use check::{
     Action, Answer, Fence, History, Hold, LockAction, OperationId, Outcome, Value, Verdict, linearizable,
@@ -6,12 +6,12 @@ use check::{
 
 use crate::random::Random;
 
-/// What a lock is at an instant.
+/// The state of a lock at an instant.
 #[derive(Clone, Copy)]
 struct State {
     now: u64,
     highest: u64,
-    /// The token, whose it is, and when the lease is over.
+    /// The token, its owner, and the end of the lease.
     held: Option<(u64, Value, u64)>,
 }
 
@@ -19,7 +19,7 @@ struct State {
 #[derive(Clone, Copy, Debug)]
 struct Step {
     start: u64,
-    /// None if it is not known to have happened.
+    /// `None` if it is not known to have happened.
     end: Option<u64>,
     action: Action,
     answer: Option<Answer>,
@@ -31,7 +31,7 @@ fn steps(history: &History) -> Vec<Step> {
         let operation = history.operation(id);
         let answer = match operation.outcome {
             Outcome::Ok(answer) => Some(answer),
-            // That it was refused by a fence is what it was told.
+            // The refusal by the fence is the answer.
             Outcome::Failed => Some(Answer::Applied(false)),
             Outcome::Unknown => None,
         };
@@ -58,7 +58,7 @@ fn token_of(step: &Step) -> Option<u64> {
     }
 }
 
-/// Time only passes as far as it must: a lease that is over later never helps anybody.
+/// Time passes only as far as it must: a lease that ends later never helps.
 fn order(rest: &mut Vec<Step>, state: State, tokens: &[u64]) -> bool {
     if rest.iter().all(|step| step.end.is_none()) {
         return true;
@@ -86,20 +86,20 @@ fn order(rest: &mut Vec<Step>, state: State, tokens: &[u64]) -> bool {
     false
 }
 
-/// What a step can leave, if it is possible with its answer.
+/// The states that a step can leave; none if it is impossible with its answer.
 fn carry_out(step: Step, state: State, tokens: &[u64]) -> Vec<State> {
     let lease = |ms: u32| state.now + u64::from(ms) * 1_000_000;
     let is_held_with = |token: u64| state.held.is_some_and(|(held, ..)| held == token);
-    let if_told = |flag: bool, after: State| {
-        let is_told = step.answer.is_none_or(|answer| answer == Answer::Applied(flag));
-        if is_told { vec![after] } else { Vec::new() }
+    let if_answered = |flag: bool, after: State| {
+        let fits = step.answer.is_none_or(|answer| answer == Answer::Applied(flag));
+        if fits { vec![after] } else { Vec::new() }
     };
     match step.action {
         Action::Lock(LockAction::Acquire { owner, hold: Hold::Lease(ms), .. }) => match state.held {
             Some((token, other, _)) if other == owner => {
-                let is_told = step.answer.is_none_or(|answer| answer == Answer::Token(Some(token)));
+                let fits = step.answer.is_none_or(|answer| answer == Answer::Token(Some(token)));
                 let after = State { held: Some((token, owner, lease(ms))), ..state };
-                if is_told { vec![after] } else { Vec::new() }
+                if fits { vec![after] } else { Vec::new() }
             }
             Some(_) => match step.answer {
                 None | Some(Answer::Token(None)) => vec![state],
@@ -111,7 +111,7 @@ fn carry_out(step: Step, state: State, tokens: &[u64]) -> Vec<State> {
                 match step.answer {
                     Some(Answer::Token(Some(token))) if token > state.highest => vec![granted(token)],
                     Some(_) => Vec::new(),
-                    // Nobody was told which token it was: one that somebody names, or none of these.
+                    // The answer with the token is unknown: it is a token that another step names, or none of these.
                     None => {
                         let named = tokens.iter().copied().filter(|token| *token > state.highest);
                         named.chain([state.highest + 1]).map(granted).collect()
@@ -121,13 +121,13 @@ fn carry_out(step: Step, state: State, tokens: &[u64]) -> Vec<State> {
         },
         Action::Lock(LockAction::Renew { token, lease_ms }) => match state.held {
             Some((held, owner, _)) if held == token => {
-                if_told(true, State { held: Some((held, owner, lease(lease_ms))), ..state })
+                if_answered(true, State { held: Some((held, owner, lease(lease_ms))), ..state })
             }
-            _ => if_told(false, state),
+            _ => if_answered(false, state),
         },
         Action::Lock(LockAction::Release { token }) => match is_held_with(token) {
-            true => if_told(true, State { held: None, ..state }),
-            false => if_told(false, state),
+            true => if_answered(true, State { held: None, ..state }),
+            false => if_answered(false, state),
         },
         Action::Set(_) => {
             let token = step.fence.map_or(0, |fence| fence.token);
@@ -141,22 +141,23 @@ fn carry_out(step: Step, state: State, tokens: &[u64]) -> Vec<State> {
     }
 }
 
-/// A history of one lock with answers drawn at random. If it is `plain`, all that the check leaves open is left out: who
-/// asks has an answer that is a token, one owner asks once or knows, and nobody names a token that nobody has yet.
+/// A history of one lock with answers drawn at random. If it is `plain`, everything that the check leaves open is left
+/// out: each acquire is answered with a token, and a token is named only after it was answered.
 pub(crate) fn any_history(random: &mut Random, plain: bool) -> History {
     let mut history = History::new();
     let lock = history.key(b"l");
     let key = history.key(b"k");
     let span = random.pick(&[10, 20, 40]);
     let owners = 1 + random.below(3);
-    let mut told: Vec<(u64, u64)> = Vec::new();
+    let mut granted: Vec<(u64, u64)> = Vec::new();
     for number in 0..2 + random.below(5) {
         let start = random.below(span) * 1_000_000;
         let end = start + random.below(span / 4) * 1_000_000;
         let lease_ms = random.pick(&[1, 3, 10]);
         let mut fence = None;
         let is_unknown = random.one_in(5);
-        let known: Vec<u64> = told.iter().filter(|(_, end)| !plain || *end < start).map(|it| it.0).collect();
+        let known: Vec<u64> =
+            granted.iter().filter(|(_, end)| !plain || *end < start).map(|it| it.0).collect();
         let token = match known.as_slice() {
             [] if plain => None,
             [] => Some(10),
@@ -179,7 +180,7 @@ pub(crate) fn any_history(random: &mut Random, plain: bool) -> History {
                 let action = LockAction::Acquire { owner, hold: Hold::Lease(lease_ms), waits: false };
                 let is_denied = !plain && random.one_in(5);
                 if !is_denied && (plain || !is_unknown) {
-                    told.push((token, end));
+                    granted.push((token, end));
                 }
                 let answer = Answer::Token(if is_denied { None } else { Some(token) });
                 (Action::Lock(action), Outcome::Ok(answer))
@@ -202,7 +203,7 @@ fn lines(history: &History) -> String {
 }
 
 #[test]
-fn a_history_of_a_lock_that_some_order_explains_is_approved() {
+fn a_lock_history_that_some_order_explains_is_approved() {
     let mut random = Random(1);
     let mut possible = 0;
     for _ in 0..40_000 {

@@ -1,5 +1,5 @@
-//! Histories of a lock service that does one thing at a time: each request reaches it at an instant between its start and
-//! its end, or is lost, or its answer is. Faults can be planted in it.
+//! Histories of a lock service that does one thing at a time: each request reaches it at an instant between the request's
+//! start and end, unless the request or its answer is lost. Faults can be planted in it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,7 +9,7 @@ use check::{
 
 use crate::random::Random;
 
-/// The absence of one rule.
+/// A planted fault: the absence of one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
@@ -43,7 +43,7 @@ struct Client {
     owner: Value,
     session: Option<Key>,
     holds: Option<(usize, u64)>,
-    /// Tokens that it has had.
+    /// All tokens that it was granted.
     had: Vec<(usize, u64)>,
 }
 
@@ -117,7 +117,7 @@ impl World {
         world.history
     }
 
-    /// Something happens within so many milliseconds.
+    /// Schedules an event within `ms` milliseconds.
     fn later(&mut self, ms: u64, event: Event) {
         let after = self.random.below(ms * MS);
         self.at(self.now + after, event);
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// What a client asks next.
+    /// Sends a client's next request.
     fn ask(&mut self, number: usize) {
         let lock = self.random.below(self.locks.len() as u64) as usize;
         let (name, key) = self.names[lock];
@@ -170,7 +170,7 @@ impl World {
         let open: Vec<Key> = self.clients.iter().filter_map(|client| client.session).collect();
         let (of, action) = match (draw, holds, stale, session) {
             (0, _, _, Some(session)) => (session, Action::Lock(LockAction::RenewSession)),
-            // Often that of another client, which may just wait for a lock.
+            // Often another client's session; that client may be waiting for a lock.
             (1, ..) if !open.is_empty() => (self.random.pick(&open), Action::Lock(LockAction::CloseSession)),
             (0 | 1, _, _, None) => (name, Action::Lock(LockAction::OpenSession { lease_ms })),
             (2, _, Some((stale, token)), _) => {
@@ -196,7 +196,7 @@ impl World {
                 (self.names[lock].0, Action::Lock(LockAction::Release { token }))
             }
             (_, Some(_), ..) => {
-                // It is gone for a while, and has forgotten what it held.
+                // The client is away for a while, and has forgotten what it held.
                 self.clients[number].holds = None;
                 return self.later(300, Event::Think(number));
             }
@@ -213,7 +213,7 @@ impl World {
         fence.into_iter().for_each(|fence| self.history.set_fence(id, fence));
         self.waiting.insert(id, number);
         match self.random.below(20) {
-            // The client gives up: it is lost, or comes late.
+            // The client gives up: the request is lost, or arrives late.
             0 => self.later(40, Event::Answered(number, id, Outcome::Unknown)),
             1 => {
                 self.later(100, Event::Arrive(id));
@@ -229,7 +229,7 @@ impl World {
         }
     }
 
-    /// The client learns how its request ended, if it still waits for that.
+    /// Delivers a request's outcome to the client, if it still waits for that.
     fn answered(&mut self, number: usize, id: OperationId, outcome: Outcome) {
         if self.waiting.remove(&id).is_none() {
             return;
@@ -362,7 +362,7 @@ impl World {
         self.hold(lock, hold);
     }
 
-    /// The lease begins. How long it lasts beyond its length is not said.
+    /// Begins the lease. How long it lasts beyond its length is not specified.
     fn hold(&mut self, lock: usize, hold: Hold) {
         let slack = self.random.below(10 * MS);
         let is_short = self.fault == Fault::LeaseTooShort;
@@ -431,7 +431,7 @@ fn answers_of_a_correct_service_are_approved() {
     assert!(grants > 4_000, "{grants}");
 }
 
-/// After how many histories at the latest each fault shows, and how.
+/// For each fault, the number of histories within which it must be found.
 #[test]
 fn every_planted_fault_is_found() {
     let cases = [

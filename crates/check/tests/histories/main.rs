@@ -1,5 +1,5 @@
-//! The checker, checked: it must agree with an exhaustive search on small histories, approve what an atomic store
-//! answered, and find every mutation of that which no atomic store could have answered.
+//! Tests of the checker: it must agree with an exhaustive search on small histories, approve the answers of an
+//! atomic store, and find every mutation of them that no atomic store could have produced.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

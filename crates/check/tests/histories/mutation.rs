@@ -1,5 +1,5 @@
-//! Large histories of an atomic store are approved. With one thing changed that no atomic store answers, they are
-//! not, and the window that is shown is small and contains what was changed.
+//! Large histories of an atomic store are approved. With one thing changed to something that no atomic store
+//! answers, they are rejected, and the window is small and contains the change.
 
 use check::{Action, Answer, History, Limits, Operation, OperationId, Outcome, Value, Verdict, Window};
 
@@ -16,7 +16,7 @@ const REGISTER: Shape = Shape {
     time_max: 1000,
 };
 
-/// Few steps are allowed, so that a search that begins to explode is noticed.
+/// The limit of steps is low, so that a search that begins to explode is noticed.
 fn check(history: &History) -> Verdict {
     check::linearizable_within(history, Limits { steps: 10_000_000 }, |_| false)
 }
@@ -118,7 +118,7 @@ fn a_stale_read_is_found() {
     let mut random = Random(12);
     for _ in 0..200 {
         let mut story = Story::new(&mut random);
-        // A read of a value that was overwritten before the read was sent.
+        // A read returns a value that was overwritten before the read was sent.
         let reads = story.reads();
         let stale = reads[reads.len() / 2 + random.below(50) as usize];
         let read = *story.history.operation(stale);
@@ -142,7 +142,7 @@ fn a_lost_write_is_found() {
     let mut found = 0;
     for _ in 0..100 {
         let mut story = Story::new(&mut random);
-        // An acknowledged write after which everybody reads what was there before, until the next write.
+        // An acknowledged write after which all reads return the previous value, until the next write.
         let reads = story.reads();
         let lost = story.read(reads[reads.len() / 2]).unwrap();
         let write = *story.write_of(lost);

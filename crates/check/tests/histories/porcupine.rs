@@ -1,5 +1,5 @@
-//! Compares this checker with Porcupine, which reads what is exported for it. Skipped where there is no
-//! Go, or where its modules cannot be had.
+//! Compares this checker with Porcupine, which reads exported histories. Skipped where there is no Go,
+//! or where its modules cannot be downloaded.
 
 #![allow(clippy::disallowed_methods, reason = "a test may write files")]
 
@@ -12,7 +12,7 @@ use crate::atomic::{self, Kinds, Shape};
 use crate::random::Random;
 use crate::{agreement, lock_orders};
 
-/// Builds `tools/porcupine`; none where that cannot be.
+/// Builds `tools/porcupine`; `None` where that is not possible.
 fn porcupine(folder: &Path) -> Option<PathBuf> {
     let binary = folder.join("porcupine");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/porcupine");
@@ -20,7 +20,7 @@ fn porcupine(folder: &Path) -> Option<PathBuf> {
         Ok(output) if output.status.success() => return Some(binary),
         Ok(output) => {
             let error = String::from_utf8_lossy(&output.stderr).into_owned();
-            // What does not compile is no reason to skip it.
+            // A compile error is no reason to skip the test.
             assert!(!error.lines().any(|line| line.starts_with("# ")), "{error}");
             println!("skipped: Porcupine, a module for Go, cannot be had: {error}");
         }
@@ -29,7 +29,7 @@ fn porcupine(folder: &Path) -> Option<PathBuf> {
     None
 }
 
-/// What Porcupine says of each history: `ok`, `illegal` or `unknown`; and with what it exits.
+/// Porcupine's verdict on each history: `ok`, `illegal` or `unknown`; and its exit code.
 fn verdicts(program: &Path, folder: &Path, histories: &[History]) -> (Vec<String>, Option<i32>) {
     let mut command = Command::new(program);
     for (number, history) in histories.iter().enumerate() {
@@ -47,7 +47,7 @@ fn verdicts(program: &Path, folder: &Path, histories: &[History]) -> (Vec<String
     (words, output.status.code())
 }
 
-/// Whether an export has anything left of it.
+/// Whether the export of a history contains any operation.
 fn is_anything_exported(history: &History) -> bool {
     history.export(Checker::Porcupine, None, std::io::sink()).unwrap().operations > 0
 }
@@ -73,7 +73,7 @@ fn porcupine_reaches_the_same_verdicts() {
         let is_possible = matches!(linearizable(&history), Verdict::Ok { .. });
         histories.push((history, is_possible));
     }
-    // Porcupine is not told of fences, so it may miss what a fence makes impossible.
+    // Porcupine does not know fences, so it may miss what a fence makes impossible.
     while histories.len() < 1_500 {
         let history = lock_orders::any_history(&mut random, histories.len().is_multiple_of(2));
         if history.ids().all(|id| history.fence(id).is_none()) {
@@ -81,7 +81,7 @@ fn porcupine_reaches_the_same_verdicts() {
             histories.push((history, is_possible));
         }
     }
-    // A large one of many keys, as a store answers that never fails.
+    // A large history of many keys, as a store without faults answers.
     let (clients, operations, keys) = (8, 20_000, 100);
     let (kinds, values, unknown_one_in, time_max) = (Kinds::All, None, 1_000, 1_000_000);
     let shape = Shape { clients, operations, keys, kinds, values, unknown_one_in, time_max };

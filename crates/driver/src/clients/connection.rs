@@ -1,4 +1,4 @@
-//! One client's connection: its socket, its input that is not consumed yet, how far its replies are written.
+//! One client's connection: its socket, its input that is not consumed yet, and how much of its replies is written.
 
 use std::io;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) struct Connection<S> {
     parser: RequestParser,
     /// Input that is not consumed yet: the beginning of a request, or requests put off.
     pub(super) input: Vec<u8>,
-    /// How far its replies are written.
+    /// How much of its replies is written.
     outlet: Outlet,
     /// When the incomplete request in `input` began, if there is one.
     partial_since_us: Option<u64>,
@@ -36,13 +36,13 @@ pub(super) struct Connection<S> {
     heard_us: u64,
     /// When its input ended, if it has.
     ended_us: Option<u64>,
-    /// The socket may hold more.
+    /// The socket may hold more input.
     has_unread: bool,
-    /// The client has closed its side: read on until the end of the input.
+    /// The client has closed its side: reading continues until the end of the input.
     is_hung_up: bool,
     /// `input` may hold complete requests that the node did not want yet.
     is_put_off: bool,
-    /// It has been read in the present round, and what arrived is not taken yet.
+    /// It has been read in the present round, and its bytes have not been given to the node yet.
     pub(super) is_read_ahead: bool,
     /// There is output that has not been offered to the socket yet.
     pub(super) has_unwritten: bool,
@@ -138,7 +138,7 @@ impl<S: Socket> Connection<S> {
         Standing::Waits
     }
 
-    /// Notes the outcome of a read that had room for so many bytes. Returns how many have arrived.
+    /// Notes the outcome of a read that had room for `room` bytes. Returns how many bytes have arrived.
     fn note_read<C>(
         &mut self,
         read: io::Result<usize>,
@@ -168,13 +168,13 @@ impl<S: Socket> Connection<S> {
         }
     }
 
-    /// Whether its input may be read before that of others is taken: it begins with a request, and the node wants it.
+    /// Whether its input may be read before that of earlier clients is taken: it begins with a request, and the node wants it.
     pub(super) fn may_be_read_ahead<C>(&self, turn: &Turn<'_, C>) -> bool {
         let is_at_start = self.input.is_empty() && !self.is_put_off;
         self.has_unread && is_at_start && turn.node.wants_input(self.id)
     }
 
-    /// Reads what has arrived, to be given to [`Connection::take_arrived`]. Returns how many bytes that are, and the outcome of
+    /// Reads what has arrived, to be given to [`Connection::take_arrived`]. Returns the number of bytes, and the outcome of
     /// parsing the first request, or `None` if nothing has arrived.
     pub(super) fn read_ahead<C>(
         &mut self,
@@ -195,8 +195,8 @@ impl<S: Socket> Connection<S> {
         matches!(first, Ok(Progress::Complete { .. })).then(|| self.parser.arguments(arrived))
     }
 
-    /// Gives the node what has been read ahead, and goes on as [`Connection::take_input`] does. `first`: the outcome of
-    /// parsing the first request.
+    /// Gives the node what has been read ahead, and continues like [`Connection::take_input`]. `first`: the outcome of parsing
+    /// the first request.
     pub(super) fn take_arrived(
         &mut self,
         arrived: &[u8],
@@ -209,11 +209,11 @@ impl<S: Socket> Connection<S> {
         );
         self.is_read_ahead = false;
         self.parse_arrived(arrived, Some(first), turn);
-        // What the node did not want now is not parsed once more in this turn.
+        // Input that the node did not want now is not parsed once more in this turn.
         if self.has_unread { self.take_input(turn) } else { Standing::Waits }
     }
 
-    /// Whether a large request has begun, and has room for a full read.
+    /// Whether a large request is arriving and has room for a full read.
     fn has_room_for(&self, turn: &Turn<'_, impl Clock>) -> bool {
         let room = self.input.capacity() - self.input.len();
         self.input.len() >= turn.sizes.lent_bytes_min && room >= turn.buffer.len()
@@ -228,8 +228,8 @@ impl<S: Socket> Connection<S> {
         read
     }
 
-    /// Parses what has just been read into a buffer that others use too. `first`: the outcome of parsing its first request, if
-    /// that has been done.
+    /// Parses what has just been read into a buffer that other clients use too. `first`: the outcome of parsing its first
+    /// request, if that has been done.
     fn parse_arrived(&mut self, arrived: &[u8], first: Option<Parsed>, turn: &mut Turn<'_, impl Clock>) {
         if !self.input.is_empty() {
             self.input.extend_from_slice(arrived);
@@ -266,8 +266,8 @@ impl<S: Socket> Connection<S> {
             input.drain(..taken);
             (taken, needed)
         };
-        // Room for the announced length is made only in proportion to what has arrived. A large request gets all of it at
-        // once: untouched room takes no memory, and moving what is there would keep other clients waiting too long.
+        // Room for the announced length is made only in proportion to what has arrived. A large request gets all of it at once:
+        // untouched room takes no memory, and moving what has arrived would keep other clients waiting too long.
         let proportion = if input.len() >= turn.sizes.lent_bytes_min { LARGE_PROPORTION } else { 1 };
         if needed / proportion <= input.len() {
             input.reserve_exact(needed);
@@ -276,7 +276,7 @@ impl<S: Socket> Connection<S> {
         self.note_partial(taken, turn);
     }
 
-    /// A request's time begins when its first bytes are left over, and stops while the node puts it off.
+    /// The time of a request begins when its first bytes are left over, and stops while the node puts it off.
     fn note_partial(&mut self, taken: usize, turn: &Turn<'_, impl Clock>) {
         if self.input.is_empty() || self.is_put_off {
             self.partial_since_us = None;
@@ -367,13 +367,13 @@ impl<S: Socket> Connection<S> {
         timeout_seconds > 0 && now_us.saturating_sub(self.heard_us) / 1_000_000 > timeout_seconds
     }
 
-    /// Whether its input has ended and its last replies do not come, though the client could take them.
+    /// Whether its input has ended and its last replies are not produced, though the client could take them.
     pub(super) fn is_forgotten(&self, now_us: u64) -> bool {
         let is_late = |since: u64| now_us.saturating_sub(since) > LAST_REPLIES_US_MAX;
         !self.outlet.is_blocked && self.ended_us.is_some_and(is_late)
     }
 
-    /// Whether an incomplete request waits for its rest, for which there is room already.
+    /// Whether an incomplete request waits for its remaining bytes, for which there is room already.
     pub(super) fn awaits_rest(&self) -> bool {
         self.partial_since_us.is_some()
     }

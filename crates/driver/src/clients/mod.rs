@@ -146,7 +146,7 @@ impl<S: Socket> Clients<S> {
         self.waiting = waiting;
     }
 
-    /// Serves the clients that have been read. Called when no more events are there.
+    /// Serves the clients that have been read. Called when there are no more events.
     pub(crate) fn serve_round(&mut self, turn: &mut Turn<'_, impl Clock>) {
         if self.round.members.is_empty() {
             return;

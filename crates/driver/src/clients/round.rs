@@ -12,7 +12,7 @@ use wire::resp::{Progress, ProtocolError};
 /// The outcome of parsing a connection's first request.
 pub(super) type Parsed = Result<Progress, ProtocolError>;
 
-/// A client that has been read, and whose input the node has not been given.
+/// A client that has been read, and whose input has not been given to the node yet.
 pub(super) struct Member {
     pub(super) id: ClientId,
     /// Where its input is in the round's buffer. Not empty.
@@ -22,7 +22,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Whether one request is all that it has sent.
+    /// Whether it has sent exactly one request.
     fn is_one_request(&self) -> bool {
         self.first == Ok(Progress::Complete { consumed: self.bytes.len() })
     }
@@ -30,41 +30,41 @@ impl Member {
 
 #[derive(Default)]
 pub(super) struct Round {
-    /// Nothing but this round writes to it.
+    /// No other part of the driver writes to it.
     pub(super) buffer: Vec<u8>,
-    /// In the order in which they were read: their input is in the buffer one behind the other.
+    /// In the order in which they were read: their input lies in the buffer in this order.
     pub(super) members: Vec<Member>,
 }
 
 impl Round {
-    /// As many as can be looked ahead for at once.
+    /// As many as one look-ahead can serve.
     const MEMBERS_MAX: usize = LookAhead::REQUESTS + 1;
 
-    /// A round has few bytes, so that those of the first client are still in the processor's cache when the last one has
+    /// A round reads few bytes, so that those of the first client are still in the processor's cache when the last one has
     /// been read.
     const PART_FILLED_MAX: usize = 8;
 
-    /// Makes the buffer this large, if it is not.
+    /// Makes the buffer at least this large.
     pub(super) fn make_room(&mut self, bytes: usize) {
         if self.buffer.len() < bytes {
             self.buffer.resize(bytes, 0);
         }
     }
 
-    /// How many bytes of the buffer are in use: the rest is room for the input of another client.
+    /// The number of bytes of the buffer in use: the rest is room for the input of another client.
     pub(super) fn filled(&self) -> usize {
         self.members.last().map_or(0, |last| last.bytes.end)
     }
 
-    /// Adds a client whose input has been read to where there was room.
+    /// Adds a client whose input has been read into the free part of the buffer.
     pub(super) fn add(&mut self, id: ClientId, bytes: Range<usize>, first: Parsed) {
         assert!(!bytes.is_empty(), "a client is in the round because it has sent something");
         assert_eq!(bytes.start, self.filled(), "input is read behind that of others");
         self.members.push(Member { id, bytes, first });
     }
 
-    /// Whether it is time to serve its members. A pipeline is looked ahead into by itself, and goes through the processor's
-    /// cache faster alone.
+    /// Whether it is time to serve its members. A client with a pipeline is looked ahead into by itself, and uses the
+    /// processor's cache better alone.
     pub(super) fn is_full(&self) -> bool {
         let Some(last) = self.members.last() else { return false };
         !last.is_one_request()

@@ -19,7 +19,7 @@ impl<'a> Arguments<'a> {
     /// A range outside `bytes` is the caller's fault.
     ///
     /// # Panics
-    /// When the last range is outside `bytes`. Of another one, reading that argument panics.
+    /// When the last range is outside `bytes`. If another range is, reading its argument panics.
     pub fn new(bytes: &'a [u8], ranges: &'a [ArgumentRange]) -> Self {
         let is_in = |&(start, end): &ArgumentRange| start <= end && end as usize <= bytes.len();
         debug_assert!(ranges.iter().all(is_in));
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_the_named_parts_of_their_bytes() {
+    fn arguments_are_the_given_ranges_of_their_bytes() {
         let arguments = Arguments::new(b"GET key", &[(0, 3), (4, 7)]);
         assert_eq!(arguments.len(), 2);
         assert_eq!(&arguments[0], b"GET");

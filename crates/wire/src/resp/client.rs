@@ -1,4 +1,4 @@
-//! A client's side: requests as they are sent, and replies as they are read.
+//! A client's side: encoding requests and reading replies.
 
 use std::io::{self, BufRead, ErrorKind, Read as _, Write as _};
 
@@ -8,7 +8,7 @@ const LINE_BYTES: u64 = 1 << 16;
 /// Deepest nesting of a reply's arrays.
 const DEPTH: usize = 8;
 
-/// A reply, as RESP2 has it.
+/// A reply in RESP2.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// A short text, such as `OK`.
@@ -38,7 +38,8 @@ impl Reply {
     /// Reads the next reply.
     ///
     /// # Errors
-    /// Those of the source; `UnexpectedEof` if it ends too early, `InvalidData` if these bytes are no reply.
+    /// Those of the source; `UnexpectedEof` if it ends too early, `InvalidData` if these bytes are not a
+    /// reply.
     pub fn read(source: &mut impl BufRead) -> io::Result<Reply> {
         Reply::read_nested(source, 0)
     }
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_is_read_with_all_that_is_in_it() {
+    fn a_reply_is_read_with_its_nested_replies() {
         let mut bytes = &b"*5\r\n+OK\r\n-ERR no\r\n:-7\r\n$2\r\n\r\n\r\n*-1\r\n$-1\r\n"[..];
         let parts = vec![
             Reply::Status("OK".into()),
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused() {
+    fn bytes_that_are_not_a_reply_are_refused() {
         let deep = b"*1\r\n".repeat(DEPTH + 1);
         let wrong: [(&[u8], ErrorKind); 5] = [
             (b"+OK", ErrorKind::UnexpectedEof),

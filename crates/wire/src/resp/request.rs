@@ -92,7 +92,7 @@ pub enum ProtocolError {
     /// An argument's length exceeds the line limit without ending.
     #[error("ERR Protocol error: too big bulk count string")]
     BulkLengthTooBig,
-    /// An inline request with an open quote.
+    /// An inline request has an open quote.
     #[error("ERR Protocol error: unbalanced quotes in request")]
     UnbalancedQuotes,
     /// The request as a whole exceeds the limit.
@@ -224,7 +224,7 @@ impl RequestParser {
         }
     }
 
-    /// The request ends here, in a buffer of `arrived` bytes.
+    /// Completes the request, in a buffer of `arrived` bytes.
     fn complete(&mut self, consumed: usize, arrived: usize) -> Progress {
         assert_eq!(self.remaining, 0, "a request is complete without all of its arguments");
         assert!(
@@ -384,8 +384,8 @@ fn request_bytes_max(limits: &Limits) -> usize {
     limits.request_bytes_max.min(u32::MAX as usize)
 }
 
-/// Parses a number of few digits with its line end, as nearly every line is; returns the number and the length of both.
-/// Searching for the line end first and parsing afterwards would take twice as long.
+/// Parses a number of few digits with its line end, which nearly every line is; returns the number and the length of
+/// both. Searching for the line end first and parsing afterwards would take twice as long.
 #[inline]
 fn short_number(line: &[u8]) -> Option<(i64, usize)> {
     let mut value = 0;

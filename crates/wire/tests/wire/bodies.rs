@@ -1,4 +1,4 @@
-//! Properties that hold for any bytes at all. Property tests draw the bytes at random; the fuzz targets, which include
+//! Properties that hold for arbitrary bytes. Property tests draw the bytes at random; the fuzz targets, which include
 //! this very file, search for counterexamples.
 
 use kv::Command;
@@ -18,7 +18,7 @@ pub(crate) fn small_limits(authenticated: bool) -> Limits {
     }
 }
 
-/// Requests, and the error that ended them. The first bytes determine the limits and the pieces.
+/// Parses requests, up to an error. The first bytes determine the limits and the pieces.
 pub(crate) fn resp(data: &[u8]) {
     let Some(([kind, pieces @ ..], stream)) = data.split_first_chunk::<5>() else { return };
     let limits = match kind % 4 {
@@ -78,7 +78,7 @@ fn requests(stream: &[u8], limits: &Limits, mut piece: impl FnMut(usize) -> usiz
     }
 }
 
-/// Frames from any bytes, and handshakes with any messages.
+/// Parses frames from arbitrary bytes, and runs handshakes with arbitrary messages.
 pub(crate) fn frame(data: &[u8]) {
     const PAYLOAD_BYTES_MAX: usize = 64;
     let mut rest = data;
@@ -118,7 +118,7 @@ pub(crate) fn frame(data: &[u8]) {
     assert!(acceptor.on_proof(data).is_err(), "nobody guesses a mac");
 }
 
-/// Records of the log, which are commands, from any bytes.
+/// Decodes records of the log, which are commands, from arbitrary bytes.
 pub(crate) fn record(data: &[u8]) {
     let Ok(command) = Command::decode(&mut Reader::new(data)) else { return };
     let mut encoded = Vec::new();

@@ -1,4 +1,4 @@
-//! Which peers a handshake accepts, and which it refuses.
+//! Which peers a handshake accepts and refuses.
 
 use wire::handshake::{
     Acceptor, CLUSTER_BYTES_MAX, Dialer, HandshakeError, Identity, PAYLOAD_BYTES_MAX, VERSION,
@@ -45,7 +45,7 @@ fn a_peer_without_the_secret_is_refused_by_both_sides() {
     let error = acceptor.on_hello(&hello, anyone).unwrap_err();
     assert_eq!(error, HandshakeError::WrongSecret { node: 1 }, "and it gets no mac to try secrets against");
 
-    // An acceptor that guesses.
+    // An acceptor that guesses the secret.
     let (_, hello) = Dialer::new(identity("main", 1, "guess"), DIALER_NONCE);
     let mut guessing = Acceptor::new(identity("main", 2, "guess"), ACCEPTOR_NONCE);
     let challenge = guessing.on_hello(&hello, anyone).expect("the same guess");
@@ -69,7 +69,7 @@ fn a_peer_of_another_cluster_is_refused_even_with_the_same_secret() {
 }
 
 #[test]
-fn a_peer_of_another_version_is_refused_whatever_else_it_says() {
+fn a_peer_of_another_version_is_refused_whatever_else_it_sends() {
     let (_, mut hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
     hello[9..11].copy_from_slice(&(VERSION + 1).to_le_bytes());
     hello.truncate(11);
@@ -122,9 +122,9 @@ fn two_builds_without_a_common_release_both_say_so() {
     assert!(acceptor.on_proof(&[3; 33]).is_err(), "and nothing goes on");
 }
 
-/// What a later release may put there is passed by, and proved.
+/// Fields that a later release may add are skipped, and covered by the mac.
 #[test]
-fn what_stands_behind_the_build_is_passed_by() {
+fn fields_after_the_build_are_skipped() {
     use hmac::{Hmac, KeyInit as _, Mac as _};
     let (_, mut hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
     hello.truncate(hello.len() - 32);
@@ -181,7 +181,7 @@ fn an_old_conversation_proves_nothing() {
 }
 
 #[test]
-fn an_acceptors_own_mac_is_no_proof() {
+fn an_acceptors_own_mac_is_not_a_proof() {
     let (_, hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
     let mut acceptor = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
     let challenge = acceptor.on_hello(&hello, anyone).expect("a peer");
@@ -214,7 +214,7 @@ fn any_changed_bit_on_the_way_ends_the_handshake() {
 }
 
 #[test]
-fn a_message_that_is_cut_or_goes_on_is_refused() {
+fn a_message_that_is_too_short_or_too_long_is_refused() {
     let (dialer, hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
     let acceptor = || Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
     for end in 0..hello.len() {
@@ -244,7 +244,7 @@ fn messages_must_come_in_order() {
 }
 
 #[test]
-fn something_else_than_a_node_gets_an_error() {
+fn a_peer_that_is_not_a_node_gets_an_error() {
     let mut acceptor = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
     let error = acceptor.on_hello(b"\x01GET / HTTP/1.1\r\n", anyone).unwrap_err();
     assert_eq!(
@@ -275,7 +275,8 @@ fn secrets_match_only_themselves() {
     }
 }
 
-/// Scans continue at other nodes and after a restart, including one with a newer program: so the seed must not change.
+/// Scans continue at other nodes and after a restart, including a restart with a newer program: so the seed must not
+/// change.
 #[test]
 fn the_seed_of_tables_follows_from_the_secret_alone() {
     let seed = table_seed(b"0123456789abcdef0123456789abcdef");

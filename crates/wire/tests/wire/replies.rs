@@ -23,7 +23,7 @@ fn assert_written(replies: &[Reply<'_>], resp2: &str, resp3: &str) {
 }
 
 #[test]
-fn what_both_versions_write_alike() {
+fn types_that_both_versions_write_alike() {
     for (reply, expected) in [
         (Reply::Ok, "+OK\r\n"),
         (Reply::Status(b"PONG"), "+PONG\r\n"),
@@ -40,7 +40,7 @@ fn what_both_versions_write_alike() {
 }
 
 #[test]
-fn what_resp2_lacks_becomes_what_it_has() {
+fn types_missing_in_resp2_are_replaced() {
     assert_written(&[Reply::Null], "$-1\r\n", "_\r\n");
     assert_written(&[Reply::NullArray], "*-1\r\n", "_\r\n");
     assert_written(&[Reply::BigNumber(b"-12")], "$3\r\n-12\r\n", "(-12\r\n");

@@ -69,7 +69,7 @@ fn requests_follow_each_other_without_a_gap() {
 }
 
 #[test]
-fn an_array_of_nothing_or_less_is_a_request_without_arguments() {
+fn an_array_of_zero_or_fewer_elements_is_a_request_without_arguments() {
     assert_request(b"*0\r\n", &[]);
     assert_request(b"*-1\r\n", &[]);
     assert_request(b"*-10\r\n", &[]);
@@ -77,7 +77,7 @@ fn an_array_of_nothing_or_less_is_a_request_without_arguments() {
 }
 
 #[test]
-fn a_number_of_arguments_must_be_a_number_in_its_only_spelling() {
+fn an_argument_count_must_be_a_canonical_number() {
     let invalid = "invalid multibulk length";
     let lines: [&[u8]; 10] = [
         b"*\r\n",
@@ -97,7 +97,7 @@ fn a_number_of_arguments_must_be_a_number_in_its_only_spelling() {
 }
 
 #[test]
-fn an_argument_length_must_be_a_number_in_its_only_spelling() {
+fn an_argument_length_must_be_a_canonical_number() {
     let lengths = ["", "blabla", "1x", "+1", "01", "-", "-0", "-1", "-10", "2000000000", "1048577"];
     for length in lengths {
         let bytes = format!("*3\r\n$3\r\nSET\r\n$1\r\nx\r\n${length}\r\n");

@@ -1,4 +1,4 @@
-//! Attacks on the frames of a link by someone on the network, all of which are detected.
+//! Attacks on the frames of a link by an attacker on the network; all of them are detected.
 
 use wire::frame::{self, FrameError, HEADER_BYTES, Next};
 use wire::handshake::{Acceptor, Dialer, Identity, Lane};
@@ -83,7 +83,7 @@ fn frames_that_wait_are_sealed_once_and_sent_ones_forgotten() {
 }
 
 #[test]
-fn any_changed_bit_is_found_before_more_bytes_are_waited_for() {
+fn a_changed_bit_is_found_before_waiting_for_more_bytes() {
     let clean = sealed(&mut connect(Lane::Main, 1).0, &[b"before", b"payload", b"behind"]);
     let (begin, end) = (clean[0].len(), clean[0].len() + clean[1].len());
     let clean = clean.concat();
