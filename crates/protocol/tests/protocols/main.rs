@@ -1,5 +1,5 @@
-//! The tests of the protocols. `kit` is what they share; a protocol has a folder of its own, which says how the kit makes and
-//! shows its replicas, and holds its verbs, its oracle and what else is tested of it alone.
+//! The tests of the protocols. `kit` is shared by all; each protocol has a folder that defines how the kit makes and shows
+//! its replicas, and holds its verbs, its oracle and its other tests.
 
 mod abd;
 mod blocking;

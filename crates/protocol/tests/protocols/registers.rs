@@ -1,4 +1,4 @@
-//! What the protocols of registers have in common in the test kit.
+//! What the protocols of registers share in the test kit.
 
 use crate::kit::history::Question;
 use crate::kit::random::Random;
@@ -17,10 +17,10 @@ pub(crate) trait Registers: Protocol<Beside = Replaced> {
     fn has_memory(replica: &Self::Replica, now: Now) -> bool;
 }
 
-/// Whether a node was let in as one that was replaced, since it had lost its disk.
+/// Whether a node was admitted as a replaced one, since it had lost its disk.
 pub(crate) struct Replaced {
     keeps_records: bool,
-    /// As long as it has not started since, this does not say in which start that was.
+    /// Its `since` is 0 until the node has started again.
     replacement: Option<Replacement>,
 }
 
@@ -29,7 +29,7 @@ impl<P: Registers> Beside<P> for Replaced {
         Replaced { keeps_records: P::keeps_records(options), replacement: None }
     }
 
-    fn begin_life(&mut self, replica: &mut P::Replica, starts: u64) {
+    fn begin_incarnation(&mut self, replica: &mut P::Replica, starts: u64) {
         if let Some(replacement) = self.replacement.as_mut().filter(|_| self.keeps_records) {
             if replacement.since == 0 {
                 replacement.since = starts;
@@ -44,7 +44,7 @@ impl<P: Registers> Beside<P> for Replaced {
     }
 }
 
-/// How a protocol of registers is known to the kit, which is the same for all of them but for how outcomes read.
+/// Makes a protocol of registers known to the kit: the same for all of them except for how outcomes are shown.
 macro_rules! in_the_kit {
     ($name:ident, $protocol:ident, $show_done:expr) => {
         pub(crate) struct $name;
@@ -85,7 +85,7 @@ macro_rules! in_the_kit {
                 show_done((version > 0).then(|| protocol::registers::Tag::of_version(version)))
             }
 
-            /// A step that has recorded something, no matter what.
+            /// Shows only that a step has recorded something.
             fn show_records(records: &[Vec<u8>]) -> Vec<String> {
                 if records.is_empty() { Vec::new() } else { vec!["records".into()] }
             }
@@ -104,14 +104,14 @@ macro_rules! in_the_kit {
 }
 pub(crate) use in_the_kit;
 
-/// What a schedule knows of the memory of its replicas. It is promised that a minority may be without it at one time.
+/// What a schedule knows of its replicas' memory. The promise is that a minority may be without it at one time.
 pub(crate) struct Memory {
     keeps_records: bool,
-    /// Of crashes after which a disk may be lost, so many percent lose it.
+    /// The percentage of crashes that lose the disk, among those after which a disk may be lost.
     pub(crate) lose_disk: u64,
     /// Nodes that do not hold yet what they must, since they have just begun or have lost it.
     damaged: BTreeSet<NodeId>,
-    /// Nodes that have written that they vouch for what they hold.
+    /// Nodes that have recorded that they vouch for what they hold.
     vouching: BTreeSet<NodeId>,
 }
 
@@ -120,16 +120,16 @@ impl Memory {
         Memory { keeps_records, lose_disk, damaged: world.members().collect(), vouching: BTreeSet::new() }
     }
 
-    /// A node has ended its turn.
+    /// Notes that a node has ended its turn.
     pub(crate) fn flushed<P: Registers>(&mut self, world: &World<P>, id: NodeId) {
         if !self.vouching.contains(&id) && has_memory(world, id) {
             self.vouching.insert(id);
         }
     }
 
-    /// A node has taken a step.
+    /// Notes that a node has taken a step.
     pub(crate) fn look<P: Registers>(&mut self, world: &World<P>, id: NodeId) {
-        // What it vouches for has to outlive the next crash, or it is as damaged as it was.
+        // What it vouches for has to survive the next crash, or the node is as damaged as before.
         let is_safe = !self.keeps_records || self.vouching.contains(&id) && world.is_synced(id);
         if self.damaged.contains(&id) && is_safe && has_memory(world, id) {
             self.damaged.remove(&id);
@@ -141,12 +141,13 @@ impl Memory {
         self.damaged.len() + usize::from(!self.damaged.contains(&id)) <= survives
     }
 
-    /// Without records a crash takes the memory.
+    /// Whether a node may crash: without records a crash takes the memory.
     pub(crate) fn may_crash<P: Registers>(&self, world: &World<P>, id: NodeId) -> bool {
         self.keeps_records || !world.is_alive(id) || self.may_lose(world, id)
     }
 
-    /// A node has crashed. Perhaps it loses its disk, too, or the disk is what it was when a copy was put aside.
+    /// Handles a crash. Perhaps the node loses its disk, too, or the disk is rolled back to the copy that was put
+    /// aside.
     pub(crate) fn crash<P: Registers>(&mut self, world: &mut World<P>, random: &mut Random, id: NodeId) {
         self.vouching.remove(&id);
         let may_lose_disk = self.lose_disk > 0 && (!self.keeps_records || self.may_lose(world, id));
@@ -160,7 +161,7 @@ impl Memory {
     }
 }
 
-/// A node writes a part of a checkpoint, which begins with the end of a turn.
+/// Makes a node write a part of a checkpoint, which begins with the end of a turn.
 pub(crate) fn checkpoint<P: Scheduled>(schedule: &mut Schedule<P>, id: NodeId) -> Check {
     if schedule.world.is_alive(id) && !schedule.is_paused(id) {
         schedule.flush(id)?;
@@ -170,7 +171,7 @@ pub(crate) fn checkpoint<P: Scheduled>(schedule: &mut Schedule<P>, id: NodeId) -
     Ok(())
 }
 
-/// A read has no effect that could be unknown, unless its client lost the connection.
+/// Checks that no read has an unknown outcome, unless its client lost the connection: it has no effect.
 pub(crate) fn no_read_is_unknown(ending: &Ending<'_>) -> Check {
     match (ending.question, ending.result, ending.by) {
         (Question::Get { .. }, Outcome::Unknown, Some(_)) => Err("a read's outcome is unknown".into()),
@@ -178,7 +179,7 @@ pub(crate) fn no_read_is_unknown(ending: &Ending<'_>) -> Check {
     }
 }
 
-/// Whether all replicas are there and hold the same.
+/// Whether all replicas run and hold the same.
 pub(crate) fn are_equal<P: Registers>(world: &World<P>) -> bool {
     let digests: BTreeSet<Option<u64>> =
         world.members().map(|id| world.table(id).map(kv::Table::digest)).collect();
@@ -191,7 +192,7 @@ pub(crate) fn give_up<P: Registers>(world: &mut World<P>, id: NodeId) -> Consequ
     world.configure_as(id, &configuration)
 }
 
-/// What a replica holds of a key.
+/// Returns what a replica holds of a key.
 pub(crate) fn register<'w, P: Protocol>(world: &'w World<P>, id: NodeId, key: &str) -> Option<Register<'w>> {
     Some(world.table(id)?.register(key.as_bytes()))
 }

@@ -1,4 +1,5 @@
-//! A replica that is taken away leaves nobody without an outcome, and says "refused" only of what cannot take effect any more.
+//! A replica that is taken away leaves no request without an outcome, and refuses only requests that can no longer take
+//! effect.
 
 use kv::{Command, Condition, Expiry, SetAnswer};
 use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Request, Result as Outcome, Ticket};
@@ -32,7 +33,7 @@ impl<R: Replica> Group<R> {
         group
     }
 
-    /// One step, and what follows from it at the others.
+    /// Runs one step, and what follows from it at the others.
     fn step(&mut self, id: usize, input: Input<'_, &[u8]>) {
         let mut effects = Effects::default();
         let input = input.with_message(R::decode).expect("replicas send what can be read");
@@ -47,7 +48,7 @@ impl<R: Replica> Group<R> {
         }
     }
 
-    /// Until the group serves.
+    /// Runs until the group serves.
     fn settle(&mut self) {
         for _ in 0..5000 {
             self.now.monotonic_us += 1000;
@@ -61,8 +62,8 @@ impl<R: Replica> Group<R> {
         assert!(self.replicas.iter().all(serves), "the group serves");
     }
 
-    /// Asks the leader, or any replica, for a write, a read behind it and a `WAIT`, and takes the replica away before anybody
-    /// has answered. What came of each: `None` where it was handed on.
+    /// Sends the leader, or any replica, a write, a read after it and a `WAIT`, and takes the replica away before any other
+    /// has answered. Returns the outcome of each: `None` where the request was handed on.
     fn ask_and_retire(mut self) -> BTreeMap<u64, Option<Outcome>> {
         let replica = self.replicas.iter().position(Replica::is_leader).unwrap_or(0);
         let replica = &mut self.replicas[replica];
@@ -112,7 +113,7 @@ const WRITE: u64 = 0;
 const READ: u64 = 1;
 
 #[test]
-fn leader_follower_gives_up_what_it_has_spread_and_hands_on_the_rest() {
+fn leader_follower_reports_unknown_for_sent_writes_and_hands_on_the_rest() {
     let [_, served] = retires(|id| {
         let options = leader_follower::Options {
             acks: Acks::All,
@@ -129,7 +130,7 @@ fn leader_follower_gives_up_what_it_has_spread_and_hands_on_the_rest() {
 }
 
 #[test]
-fn consensus_does_not_know_what_becomes_of_its_proposals() {
+fn consensus_reports_unknown_for_its_proposals() {
     let [unled, led] = retires(|id| {
         let options = consensus::Options {
             lease: consensus::Lease::Log,
@@ -148,7 +149,7 @@ fn consensus_does_not_know_what_becomes_of_its_proposals() {
 }
 
 #[test]
-fn abd_refuses_a_write_of_which_only_the_query_has_left() {
+fn abd_refuses_a_write_that_has_sent_only_its_query() {
     let [empty, ready] = retires(|id| {
         let options = abd::Options { keeps_records: false, planted: Default::default() };
         abd::Replica::new(id, options, Default::default(), 1, u64::from(id), 1)
@@ -159,7 +160,7 @@ fn abd_refuses_a_write_of_which_only_the_query_has_left() {
 }
 
 #[test]
-fn blocking_refuses_what_had_not_got_its_locks() {
+fn blocking_refuses_operations_that_lack_their_locks() {
     let [empty, ready] = retires(|id| {
         let retry = blocking::Retry::Backoff;
         let options = blocking::Options { retry, keeps_records: false, planted: Default::default() };

@@ -1,11 +1,11 @@
-//! The golden scripts of abd. To write the transcripts anew after a change (the diff is what there is to review):
+//! The golden scripts of abd. To rewrite the transcripts after a change (then review the diff):
 //!
 //! ```text
 //! UPDATE_GOLDENFILES=1 cargo test -p quorate-protocol --test protocols abd::golden
 //! ```
 //!
-//! How to read a transcript: see `kit::script`. A message is told with all that the turn has for its receiver; `#0` names
-//! the coordinator's operation; a tag is counter.member.life.
+//! How to read a transcript: see `kit::script`. A message is shown with all that the turn has for its receiver; `#0`
+//! names the coordinator's operation; a tag is counter.member.incarnation.
 
 use super::{Abd, World};
 use crate::kit::script::{Done, Script, Scripted, Syncs, keeps_records, planted};
@@ -23,10 +23,10 @@ pub(crate) enum Verb {
     Cluster {
         #[arg(key)]
         n: NodeId,
-        /// With `durability=fsync` replicas keep records, and what is not synced is lost in a crash.
+        /// With `durability=fsync` replicas keep records, and a crash loses what is not synced.
         #[arg(key)]
         durability: Option<String>,
-        /// Milliseconds between sweeps; without it there are none.
+        /// Milliseconds between sweeps; without it there are no sweeps.
         #[arg(key)]
         sweep: Option<u64>,
         /// Bytes of a snapshot's chunk, and chunks under way.
@@ -34,7 +34,7 @@ pub(crate) enum Verb {
         chunk: Option<usize>,
         #[arg(key)]
         chunks: Option<usize>,
-        /// Bytes sent to a member that is not heard.
+        /// Bytes sent to a member that does not answer.
         #[arg(key)]
         window: Option<usize>,
         /// A fault of `protocol::planted::Fault`.
@@ -43,14 +43,14 @@ pub(crate) enum Verb {
         #[arg(key, optional)]
         fresh: bool,
     },
-    /// A crashed node starts with what is on its disk. With `lost_disk=true` that is lost, or what it was when a copy was
-    /// put aside.
+    /// Starts a crashed node with what is on its disk. With `lost_disk=true` the disk is lost, or rolled back to the copy
+    /// if one was put aside.
     Restart {
         node: NodeId,
         #[arg(key, optional)]
         lost_disk: bool,
     },
-    /// An operator gives up what a node has forgotten and cannot get back.
+    /// An operator gives up what a node has forgotten and cannot recover.
     Giveup { node: NodeId },
     #[command(other)]
     Shared(goldenscript::Command),
@@ -87,7 +87,7 @@ impl Scripted for Abd {
         Ok(())
     }
 
-    /// With tags.
+    /// Shows entries with their tags.
     fn entries(world: &mut World, id: NodeId) -> Vec<String> {
         let mut entries = Vec::new();
         if let Some(table) = world.table(id) {
@@ -117,7 +117,7 @@ const FAULTS: [Fault; 10] = [
 
 fn timing(verb: &Verb) -> Timing {
     let mut timing = Timing::default();
-    // Scripts show each message where it belongs; those about repair and collection say so.
+    // Scripts show each message where it belongs; scripts about repair and collection set a sweep.
     timing.upkeep.sweep_ms = u64::MAX / 2000;
     if let Verb::Cluster { sweep, chunk, chunks, window, .. } = verb {
         timing.upkeep.sweep_ms = sweep.unwrap_or(timing.upkeep.sweep_ms);

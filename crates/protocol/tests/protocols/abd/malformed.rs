@@ -1,5 +1,5 @@
-//! Whatever bytes a peer sends, a replica does not panic: they are refused when they are read, or taken for what they
-//! say.
+//! Whatever bytes a peer sends, a replica does not panic: it refuses them when it reads them, or takes them
+//! literally.
 
 use super::World;
 use crate::kit::random::Random;
@@ -8,7 +8,8 @@ use kv::Command;
 use protocol::abd::{Message, Options, Timing};
 use protocol::{Request, Ticket};
 
-/// A group in which all kinds of messages are under way: clients ask, node 3 refills, tombstones are collected.
+/// A group in which all kinds of messages are under way: clients send requests, node 3 refills, tombstones are
+/// collected.
 fn busy_world(random: &mut Random) -> World {
     let mut timing = Timing::default();
     (timing.upkeep.sweep_ms, timing.upkeep.chunk_bytes) = (10, 30);
@@ -41,7 +42,7 @@ fn busy_world(random: &mut Random) -> World {
             letters.extend(world.flush(id).letters);
             world.post(letters);
         }
-        // Some stay under way.
+        // Some letters stay under way.
         for _ in 0..random.below(1 + world.network.len() as u64) {
             let letter = world.network.remove(0);
             let consequences = world.deliver(&letter);
@@ -73,7 +74,7 @@ fn spoil(random: &mut Random, bytes: &mut Vec<u8>) {
 }
 
 #[test]
-fn spoilt_messages_are_refused_or_taken_for_what_they_say() {
+fn altered_messages_are_refused_or_taken_literally() {
     const WORLDS: u64 = 60;
     let (mut refused, mut taken) = (0, 0);
     for seed in 0..WORLDS {
@@ -93,7 +94,7 @@ fn spoilt_messages_are_refused_or_taken_for_what_they_say() {
                 }
             }
         }
-        // What was taken has no consequences that could not be, such as numbers that overflow.
+        // Messages that were taken have no impossible consequences, such as numbers that overflow.
         for id in world.members() {
             world.time_us += 1_000_000;
             world.tick(id);
@@ -105,7 +106,7 @@ fn spoilt_messages_are_refused_or_taken_for_what_they_say() {
 }
 
 #[test]
-fn bytes_of_any_kind_can_be_given_to_the_decoder() {
+fn arbitrary_bytes_do_not_make_the_decoder_panic() {
     let mut random = Random::new(1);
     for _ in 0..200_000 {
         let length = random.below(60);
@@ -116,6 +117,6 @@ fn bytes_of_any_kind_can_be_given_to_the_decoder() {
         if let Some(members) = bytes.get_mut(1) {
             *members %= 6;
         }
-        let _ = Message::decode(&bytes); // It returns: that is all that is asked.
+        let _ = Message::decode(&bytes); // It must return, with any result.
     }
 }

@@ -1,7 +1,7 @@
-//! A seeded search over random schedules of abd groups: clients, loss, duplication, reordering, letters that arrive
-//! much later, broken links, crashes that lose memory (and disks), clocks that jump and differ. Every key's history
-//! must be linearizable. Then trouble stays but any majority is left alone, and everything asked of it must be done.
-//! At last everything heals: all replicas become equal, every request is answered, and no tombstone is left.
+//! A seeded search over random schedules of abd groups: clients, loss, duplication, reordering, messages that arrive much later,
+//! broken links, crashes that lose memory (and disks), clocks that jump and differ. Every key's history must be linearizable.
+//! Then the network stays bad but a majority is left alone, and it must do every request. At last everything heals: all replicas
+//! become equal, every request is answered, and no tombstone is left.
 //!
 //! ```text
 //! cargo test -p quorate-protocol --test protocols abd::schedules
@@ -23,7 +23,7 @@ fn random_schedules_keep_every_promise() {
     search(seeds(330), replay, |seed| check(seed, false, Planted::default()));
 }
 
-/// Replicas keep records: crashes lose what was not synced, any number of nodes at one time, and disks are lost or rolled
+/// Replicas keep records: crashes lose what was not synced, any number of nodes crash at one time, and disks are lost or rolled
 /// back.
 #[test]
 fn random_schedules_with_records_keep_every_promise() {
@@ -31,9 +31,9 @@ fn random_schedules_with_records_keep_every_promise() {
     search(seeds(330), replay, |seed| check(seed, true, Planted::default()));
 }
 
-/// A majority loses its memory, and that is given up.
+/// A majority loses its memory, and an operator gives that up.
 #[test]
-fn what_was_given_up_is_all_that_is_lost() {
+fn nothing_is_lost_but_what_was_given_up() {
     let seeds = seeds(100);
     let replay = ("abd::schedules::one_seed", "LOSS_SEED");
     let checked = search(seeds.clone(), replay, |seed| {
@@ -43,8 +43,8 @@ fn what_was_given_up_is_all_that_is_lost() {
     assert!(checked > least, "only {checked} operations were checked");
 }
 
-/// Replays the schedule of `SEED`, or with records that of `RECORDS_SEED`, or that of `LOSS_SEED` in which a majority loses
-/// its memory, and tells all that happens.
+/// Replays the schedule of `SEED`, or with records that of `RECORDS_SEED`, or that of `LOSS_SEED` in which a majority loses its
+/// memory, and prints all that happens.
 #[test]
 fn one_seed() {
     for (variable, keeps_records) in [("SEED", false), ("RECORDS_SEED", true)] {
@@ -57,8 +57,8 @@ fn one_seed() {
     }
 }
 
-/// Each planted fault, whether replicas keep records, and a schedule that finds it. They are to be searched anew (`search_for_a_fault`) when the
-/// schedules are changed.
+/// Each planted fault, whether replicas keep records, and the seed of a schedule that finds it. Search for new seeds
+/// (`search_for_a_fault`) when the schedules change.
 const TELLING: [(Fault, bool, u64); 10] = [
     (Fault::TagWithoutWriter, false, 2),
     (Fault::ReadWithoutWriteBack, false, 0),
@@ -72,7 +72,7 @@ const TELLING: [(Fault, bool, u64); 10] = [
     (Fault::RolledBackRegistersAnswer, true, 715),
 ];
 
-/// A search that cannot fail proves nothing: each planted fault is found, by a schedule that finds nothing without it.
+/// A search that cannot fail proves nothing: each planted fault is found, by a schedule that finds nothing without the fault.
 #[test]
 fn planted_faults_are_found() {
     for (fault, keeps_records, seed) in TELLING {
@@ -82,8 +82,8 @@ fn planted_faults_are_found() {
     }
 }
 
-/// Searches for the fault that `QUORATE_FAULT` names, or for `all`, in `QUORATE_SEEDS` schedules from `FIRST_SEED` on, and
-/// tells how many it took.
+/// Searches for the fault that `QUORATE_FAULT` names, or for `all`, in `QUORATE_SEEDS` schedules from `FIRST_SEED` on, and prints
+/// how many schedules it took.
 #[test]
 fn search_for_a_fault() {
     let Some(name) = variable("QUORATE_FAULT") else { return };
@@ -93,7 +93,7 @@ fn search_for_a_fault() {
     }
 }
 
-/// Invariants can fail: each of these faults is found by one, before anybody is told what is wrong.
+/// Invariants can fail: each of these faults is found by an invariant, before any client gets a wrong answer.
 #[test]
 fn invariants_find_planted_faults() {
     let faults = [

@@ -1,4 +1,4 @@
-//! How messages and statuses of abd read in a transcript.
+//! How messages and statuses of abd are shown in a transcript.
 
 use crate::kit::show::{counts, flag, text};
 use crate::registers;
@@ -7,7 +7,7 @@ use protocol::abd::{Item, Message, Status};
 use protocol::registers::message::{Body, Entries, Tags};
 use protocol::registers::{LivesView, Past, Tag};
 
-/// The kinds of what a message carries, by which scripts pick letters: a turn is of the kind of each of its items.
+/// The kinds of a message's items, by which scripts pick letters: a turn has the kind of each of its items.
 pub(crate) fn kinds(message: &Message<'_>) -> Vec<&'static str> {
     match message {
         Message::Turn { items, .. } => items.iter().map(|item| item_kind(&item)).collect(),
@@ -28,7 +28,7 @@ fn item_kind(item: &Item<'_>) -> &'static str {
     }
 }
 
-/// What it carries, then the lives that its sender knows of when any is not the first.
+/// Shows the message's content, then the incarnations that its sender knows of if any is not the first.
 pub(crate) fn message(message: &Message<'_>) -> String {
     match message {
         Message::Turn { lives: known, items } => {
@@ -49,7 +49,7 @@ fn lives(lives: &LivesView<'_>) -> String {
     format!(" (lives {})", lives.join(","))
 }
 
-/// An operation's name without what tells lives apart.
+/// An operation's name without the part that distinguishes incarnations.
 fn operation(id: u64) -> String {
     format!("#{}", id as u32)
 }
@@ -98,7 +98,7 @@ fn entries(entries: &Entries<'_>) -> String {
     format!("[{}]", shown.join(", "))
 }
 
-fn told_past(past: Past) -> &'static str {
+fn show_past(past: Past) -> &'static str {
     match past {
         Past::Forgotten => "",
         Past::None => " never started before",
@@ -108,7 +108,7 @@ fn told_past(past: Past) -> &'static str {
 
 fn body(body: &Body<'_>) -> String {
     match body {
-        Body::Hello { round, past, .. } => format!(" {round}{}", told_past(*past)),
+        Body::Hello { round, past, .. } => format!(" {round}{}", show_past(*past)),
         Body::Standing { round, ready, past, admitted, .. } => {
             let given_up = !ready && *past == Past::GivenUp;
             format!(

@@ -1,9 +1,9 @@
 //! The study's load on `blocking`: closed-loop clients on ten keys. With backoff every operation ends in success; with
-//! `retry = none`, as in the study, the more fail the more clients there are.
+//! `retry = none`, as in the study, more operations fail the more clients there are.
 //!
 //! Time is simulated: a letter takes 50 to 150 microseconds and none overtakes another one between the same nodes, as
-//! on a connection; steps take no time. So the figures that are printed say how
-//! many rounds and waits operations need, not how fast a machine is.
+//! on a connection; steps take no time. So the printed figures show how many rounds and waits operations need, not how
+//! fast a machine is.
 
 use super::World;
 use crate::kit::random::Random;
@@ -28,11 +28,11 @@ struct Load {
     ticks: BTreeSet<(NodeId, u64)>,
     /// When the last letter between two nodes arrives.
     arrivals: BTreeMap<(NodeId, NodeId), u64>,
-    /// Operations that each client has still to ask.
+    /// The number of operations that each client has still to request.
     left: Vec<u64>,
     asked_us: BTreeMap<u64, u64>,
     gets_percent: u64,
-    /// So many nodes die when the group has begun, and nobody is told.
+    /// This many nodes die when the group has begun, without notice to the others.
     dead: NodeId,
     latencies_us: Vec<u64>,
     refused: u64,
@@ -197,7 +197,7 @@ fn with_backoff_every_operation_ends_in_success() {
 }
 
 #[test]
-fn without_retry_the_more_clients_there_are_the_more_operations_fail() {
+fn without_retry_more_clients_mean_more_failed_operations() {
     for nodes in [3, 5] {
         let failed = |clients: usize| {
             let figures = Load::new(nodes, 0, Retry::None, clients, 90).run();

@@ -1,11 +1,12 @@
-//! The golden scripts of `blocking`. To write the transcripts anew after a change (the diff is what there is to review):
+//! The golden scripts of `blocking`. To rewrite the transcripts after a change (then review the diff):
 //!
 //! ```text
 //! UPDATE_GOLDENFILES=1 cargo test -p quorate-protocol --test protocols blocking::golden
 //! ```
 //!
 //! How to read a transcript: see `kit::script`. `#7` is an attempt, `grant 1.5` the fifth grant of a replica in its first
-//! life, `3.1.1` a tag: counter 3, node 1, life 1. Messages of the upkeep (refills, repair) arrive and are not shown.
+//! incarnation, `3.1.1` a tag: counter 3, node 1, incarnation 1. Messages of the upkeep (refills, repair) arrive and are
+//! not shown.
 
 use super::{Blocking, World, show};
 use crate::kit::Letter;
@@ -20,14 +21,14 @@ use std::fmt::Write as _;
 /// The verbs that only these scripts have.
 #[derive(goldenscript::Command)]
 pub(crate) enum Verb {
-    /// Makes a group of `n` nodes that begins.
+    /// Makes a new group of `n` nodes.
     Cluster {
         #[arg(key)]
         n: NodeId,
-        /// With `durability=fsync` replicas keep records, and what is not synced is lost in a crash.
+        /// With `durability=fsync` replicas keep records, and a crash loses what is not synced.
         #[arg(key)]
         durability: Option<String>,
-        /// `none`, or `backoff` when not told.
+        /// `none`, or `backoff`, the default.
         #[arg(key)]
         retry: Option<String>,
         /// A fault by its name.
@@ -36,15 +37,15 @@ pub(crate) enum Verb {
         /// Milliseconds that a lock lasts.
         #[arg(key)]
         lease: Option<u64>,
-        /// Milliseconds between the looks that replicas take at each other's keys: never, when not told.
+        /// Milliseconds between the replicas' comparisons of their keys; by default there are none.
         #[arg(key)]
         sweep: Option<u64>,
     },
-    /// An operator gives up what a node has forgotten and cannot get back.
+    /// An operator gives up what a node has forgotten and cannot recover.
     Giveup { node: NodeId },
-    /// What each node's table holds of some keys.
+    /// Shows what each node's table holds of some keys.
     Table { keys: Vec<String> },
-    /// The locks that each node has granted and that last.
+    /// Shows the locks that each node has granted and that last.
     Locks,
     #[command(other)]
     Shared(goldenscript::Command),
@@ -103,12 +104,12 @@ impl Scripted for Blocking {
         Ok(())
     }
 
-    /// Upkeep goes on all the time and is told in the scripts of abd.
-    fn is_told(_script: &Script<Blocking>, letter: &Letter) -> bool {
+    /// Upkeep goes on all the time; the scripts of abd show it.
+    fn is_shown(_script: &Script<Blocking>, letter: &Letter) -> bool {
         !matches!(letter.message::<Blocking>(), Message::Upkeep(_))
     }
 
-    /// The locks that it has granted.
+    /// Shows the locks that the node has granted.
     fn entries(world: &mut World, id: NodeId) -> Vec<String> {
         let now_us = world.now(id).monotonic_us;
         show::locks(world, id).iter().map(|(key, lock)| show::lock(key, lock, now_us)).collect()
@@ -128,7 +129,7 @@ const FAULTS: [Fault; 7] = [
 fn timing(lease: Option<u64>, sweep: Option<u64>) -> Timing {
     const NEVER_MS: u64 = 1 << 40;
     let timing = Timing::default();
-    // Replicas look at each other's keys only where a script is about that.
+    // Replicas compare their keys only in scripts about that.
     let upkeep = registers::Timing {
         sweep_ms: sweep.unwrap_or(NEVER_MS),
         silence_ms: NEVER_MS,

@@ -1,6 +1,6 @@
 //! A seeded search over random schedules of `blocking`: clients, loss, duplication, delay, broken links, pauses,
 //! crashes that lose memory and clocks that differ; then everything heals, every request must have an outcome, the
-//! replicas must become equal and all locks be free, and what clients were told must be linearizable.
+//! replicas must become equal and all locks be free, and the answers to clients must be linearizable.
 //!
 //! ```text
 //! cargo test -p quorate-protocol --test protocols blocking::schedules
@@ -22,13 +22,13 @@ fn random_schedules_keep_every_promise() {
     search_all(false, "SEED");
 }
 
-/// Replicas keep records: crashes lose what was not synced, any number of nodes at one time, and disks are lost.
+/// Replicas keep records: crashes lose what was not synced, any number of nodes crash at one time, and disks are lost.
 #[test]
 fn random_schedules_with_records_keep_every_promise() {
     search_all(true, "RECORDS_SEED");
 }
 
-/// Replays the schedule of `SEED`, or with records that of `RECORDS_SEED`, and tells all that happens.
+/// Replays the schedule of `SEED`, or with records that of `RECORDS_SEED`, and prints all that happens.
 #[test]
 fn one_seed() {
     for (variable, keeps_records) in [("SEED", false), ("RECORDS_SEED", true)] {
@@ -38,8 +38,8 @@ fn one_seed() {
     }
 }
 
-/// A search that cannot fail proves nothing: each planted fault is found, by what clients are told where it is a fault
-/// that clients can see, else by a look at the locks.
+/// A search that cannot fail proves nothing: each planted fault is found, by the answers to clients if clients can see
+/// the fault, otherwise by the checks of the locks.
 #[test]
 fn planted_faults_are_found() {
     let faults = [
@@ -58,7 +58,7 @@ fn planted_faults_are_found() {
     }
 }
 
-/// Invariants can fail: this fault is found by one, before anybody is told what is wrong.
+/// Invariants can fail: this fault is found by an invariant, before any client gets a wrong answer.
 #[test]
 fn an_invariant_finds_a_planted_fault() {
     let fault = Fault::ReadWithoutRepair;

@@ -1,4 +1,4 @@
-//! How messages, locks and statuses of `blocking` read in a transcript.
+//! How messages, locks and statuses of `blocking` are shown in a transcript.
 
 use super::World;
 use crate::kit::show::{counts, text};
@@ -8,7 +8,7 @@ use protocol::blocking::{Answer, Ask, Lock, Message, Status};
 use protocol::contract::NodeId;
 use protocol::registers::Tag;
 
-/// What a key holds, under the tag of its write.
+/// Shows what a key holds, under the tag of its write.
 pub(crate) fn register(register: Register<'_>) -> String {
     let tag = Tag::of_version(register.version);
     match register {
@@ -39,7 +39,7 @@ fn ask(ask: Ask<'_>) -> String {
     }
 }
 
-/// An attempt is told as its number, behind its coordinator's life if that is not the first.
+/// Shows an attempt as its number, after its coordinator's incarnation if that is not the first.
 fn named(attempt: u64) -> String {
     match (attempt >> 40, attempt & ((1 << 40) - 1)) {
         (1, number) => format!("#{number}"),
@@ -47,7 +47,7 @@ fn named(attempt: u64) -> String {
     }
 }
 
-/// A grant is told as life and number within it.
+/// Shows a grant as the replica's incarnation and the grant's number within it.
 fn grant_number(grant: u64) -> String {
     format!("{}.{}", grant >> 40, grant & ((1 << 40) - 1))
 }
@@ -90,7 +90,7 @@ pub(crate) fn kinds(message: &Message<'_>) -> Vec<&'static str> {
     }
 }
 
-/// All items of a message, or what upkeep it is.
+/// Shows all items of a message, or which upkeep it is.
 pub(crate) fn message(message: &Message<'_>) -> String {
     match message {
         Message::Turn { asks, answers, .. } => {

@@ -1,5 +1,5 @@
-//! How long writes rest when the leader is killed: three nodes whose rounds begin at any moments, messages that take a
-//! millisecond, disks that take another one.
+//! How long writes stop when the leader is killed: three nodes whose rounds begin at random moments, messages that
+//! take a millisecond, disks that take another millisecond.
 
 use super::World;
 use crate::kit::random::Random;
@@ -18,7 +18,7 @@ struct Group {
     /// When a write was last acknowledged.
     done_us: u64,
     redirected: Vec<NodeId>,
-    /// How often somebody began to lead.
+    /// How often a node began to lead.
     elections: u64,
     /// A node that takes no steps.
     asleep: Option<NodeId>,
@@ -81,7 +81,7 @@ impl Group {
         self.note(consequences);
     }
 
-    /// One millisecond.
+    /// Lets one millisecond pass.
     fn pass(&mut self) {
         self.world.time_us += 1000;
         let asleep = self.asleep;
@@ -111,7 +111,7 @@ impl Group {
     }
 }
 
-/// From the kill to the first write that is acknowledged after it, in milliseconds; and how many elections it took.
+/// Returns the milliseconds from the kill to the first write acknowledged after it, and the number of elections.
 fn failover(seed: u64) -> (u64, u64) {
     let mut random = Random::new(seed);
     let mut group = Group::new(World::new(3, options(), Timing::default()));
@@ -130,7 +130,7 @@ fn failover(seed: u64) -> (u64, u64) {
     }
     let killed = group.leader();
     group.world.crash(killed, 0);
-    // What is under way still arrives.
+    // Messages under way to the other nodes still arrive.
     group.letters.retain(|letter| letter.to != killed);
     let killed_us = group.world.time_us;
     let peers = group.world.alive();
@@ -150,7 +150,7 @@ fn failover(seed: u64) -> (u64, u64) {
 }
 
 #[test]
-fn writes_go_on_within_a_second_after_the_leader_is_killed() {
+fn writes_resume_within_a_second_after_the_leader_is_killed() {
     let mut times: Vec<u64> = (0..300).map(|seed| failover(seed).0).collect();
     times.sort_unstable();
     println!(
@@ -160,10 +160,10 @@ fn writes_go_on_within_a_second_after_the_leader_is_killed() {
     assert!(times[296] < 1000);
 }
 
-/// Both that are left miss the leader in the same round. Who bids later has heard of the other's bid, though its
-/// heartbeats have not: it must not bid against it, since each takeover may cost another wait for leases.
+/// Both survivors miss the leader in the same round. The later candidate has received the other's bid, though its
+/// heartbeats have not shown it: it must not bid against it, since each takeover may cost another wait for leases.
 #[test]
-fn who_has_promised_another_candidate_does_not_bid_against_it() {
+fn a_replica_that_has_promised_a_candidate_does_not_bid_against_it() {
     let elections: u64 = (0..300).map(|seed| failover(seed).1).sum();
     println!("{elections} elections in 300 failovers");
     assert!(elections <= 310);
@@ -184,9 +184,10 @@ fn three_in_reach() -> Group {
     group
 }
 
-/// A leader pauses right after a read, and is deposed meanwhile. The read does not keep any replica awake.
+/// A leader pauses right after a read, and is deposed meanwhile. The read does not keep any replica from becoming
+/// quiescent.
 #[test]
-fn a_deposed_leader_comes_to_rest() {
+fn a_deposed_leader_becomes_quiescent() {
     let mut group = three_in_reach();
     let deposed = group.leader();
     group.ask(deposed);
@@ -207,9 +208,9 @@ fn a_deposed_leader_comes_to_rest() {
     }
 }
 
-/// What a checkpoint kept is freed when it ends. No other member has a part in that: the group stays quiescent.
+/// What a checkpoint kept is freed when it ends. No other member takes part in that: the group stays quiescent.
 #[test]
-fn the_end_of_a_checkpoint_is_tidied_up_at_rest() {
+fn a_quiescent_group_frees_what_a_checkpoint_kept() {
     let mut group = three_in_reach();
     let leader = group.leader();
     let elements: Vec<Vec<u8>> = (0..5_000u32).map(|n| n.to_be_bytes().to_vec()).collect();

@@ -1,12 +1,12 @@
-//! The golden scripts of `consensus`. To write the transcripts anew after a change (the diff is what there is to review):
+//! The golden scripts of `consensus`. To rewrite the transcripts after a change (then review the diff):
 //!
 //! ```text
 //! UPDATE_GOLDENFILES=1 cargo test -p quorate-protocol --test protocols consensus::golden
 //! ```
 //!
-//! How to read a transcript: see `kit::script`. A ballot is its number and its node (`2@3`); an entry is told by who proposed
-//! it and which of its proposals it is (`3.7: set k v`); `#1.2` is the crate's number of a message to a follower. Heartbeats
-//! are left out unless they matter.
+//! How to read a transcript: see `kit::script`. A ballot is its number and its node (`2@3`); an entry is shown by its
+//! proposer and the number among the proposer's proposals (`3.7: set k v`); `#1.2` is the crate's number of a message to a
+//! follower. Heartbeats are left out unless they matter.
 
 use super::{Consensus, World, peek};
 use crate::kit::Letter;
@@ -27,7 +27,7 @@ pub(crate) enum Verb {
     Cluster {
         #[arg(key)]
         n: NodeId,
-        /// So many nodes besides, which are in no group yet and not started.
+        /// The number of further nodes, which are in no group yet and not started.
         #[arg(key, optional)]
         spares: NodeId,
         /// `log` or `off`.
@@ -50,12 +50,12 @@ pub(crate) enum Verb {
         #[arg(key)]
         plant: Option<String>,
     },
-    /// From now on disks are synced at the end of each turn (`auto`), or when the script says so (`manual`).
+    /// From now on disks are synced at the end of each turn (`auto`), or by the script's `sync` (`manual`).
     Disks { how: String },
-    /// Heartbeats and positions are told from now on (`on`), or only `positions`, or neither (`off`). They are sent all the
-    /// same, and heartbeats delivered.
+    /// From now on heartbeats and positions are shown (`on`), or only `positions`, or neither (`off`). They are sent all the
+    /// same, and heartbeats are delivered.
     Heartbeats { how: String },
-    /// A client asks for a lock; with `wait` it stands in the queue, as that request of the node `at`.
+    /// A client requests a lock; with `wait` it joins the queue, as that request of the node `at`.
     Acquire {
         node: NodeId,
         name: String,
@@ -69,31 +69,31 @@ pub(crate) enum Verb {
         #[arg(key)]
         client: Option<String>,
     },
-    /// A client lets a lease begin anew.
+    /// A client renews a lease.
     Renew { node: NodeId, name: String, token: u64, ms: u64 },
-    /// A client gives a lock back.
+    /// A client releases a lock.
     Unlock { node: NodeId, name: String, token: u64 },
-    /// A client asks how a lock stands.
+    /// A client requests a lock's state.
     Info { node: NodeId, name: String },
     /// A client sets a key that a lock guards.
     Fenced { node: NodeId, key: String, value: String, name: String, token: u64 },
     /// A node's link to another one goes down, as far as it knows.
     Unlink { node: NodeId, peer: NodeId },
-    /// So many writes of the keys a, b and c, one after the other; nothing of it is told.
+    /// A number of writes of the keys a, b and c, one after the other; nothing of this is shown.
     Fill { node: NodeId, writes: u64 },
     /// Time passes, in steps of a round of heartbeats: after each, every node that does not sleep has a turn. With
-    /// `quiet=true` all is delivered too, and acknowledgements are not told.
+    /// `quiet=true` all is delivered too, and acknowledgements are not shown.
     Advance {
         duration: String,
         #[arg(key, optional)]
         quiet: bool,
     },
-    /// A node is stopped for a while: it takes nothing and its timers rest.
+    /// A node is stopped for a while: it takes nothing and its timers stop.
     Sleep { node: NodeId },
-    /// It goes on.
+    /// The node continues.
     Awake { node: NodeId },
-    /// A node stops, and loses what was not synced, but for the first few records if told. Its peers hear
-    /// that their links are down.
+    /// A node stops, and loses what was not synced, except for the given number of first records. Its peers notice that their
+    /// links are down.
     Crash {
         node: NodeId,
         #[arg(key)]
@@ -101,7 +101,7 @@ pub(crate) enum Verb {
     },
     /// A crashed node starts with what its disk holds.
     Start { node: NodeId },
-    /// The control group tells a node, or all that run, who is to make up the group: `members=1,2,3`. A spare node starts.
+    /// The control group sends a node, or all that run, a configuration: `members=1,2,3`. A spare node starts.
     Configure {
         #[arg(key)]
         node: Option<NodeId>,
@@ -110,18 +110,18 @@ pub(crate) enum Verb {
         #[arg(key)]
         members: String,
     },
-    /// A node's disk is synced: what waited for it leaves.
+    /// A node's disk is synced: messages that waited for that leave.
     Sync { node: NodeId },
     #[command(other)]
     Shared(goldenscript::Command),
 }
 
-/// What transcripts hold from now on.
+/// What transcripts show from now on.
 #[derive(Default)]
 pub(crate) struct State {
-    tells_heartbeats: bool,
-    tells_positions: bool,
-    /// Time passes and nothing but positions is acknowledged.
+    shows_heartbeats: bool,
+    shows_positions: bool,
+    /// Whether time passes quietly: then acknowledgements are not shown.
     is_quiet: bool,
 }
 
@@ -148,8 +148,8 @@ impl Scripted for Consensus {
                 script.syncs = if how == "manual" { Syncs::ByHand } else { Syncs::EachTurn };
             }
             Verb::Heartbeats { how } => {
-                script.state.tells_heartbeats = how == "on";
-                script.state.tells_positions = how != "off";
+                script.state.shows_heartbeats = how == "on";
+                script.state.shows_positions = how != "off";
             }
             Verb::Sync { node } => {
                 script.each(Some(*node), World::sync_all)?;
@@ -187,13 +187,13 @@ impl Scripted for Consensus {
                 script.each(Some(*node), |world, id| world.hint(id, *peer, false))?;
             }
             Verb::Fill { node, writes } => {
-                let told = std::mem::take(&mut script.transcript);
+                let transcript = std::mem::take(&mut script.transcript);
                 for number in 1..=*writes {
                     let key = ["a", "b", "c"][number as usize % 3];
                     script.ask(*node, &None, None, set(key, &number.to_string(), None))?;
                     script.stabilize()?;
                 }
-                script.transcript = told;
+                script.transcript = transcript;
             }
             Verb::Advance { duration, quiet: false } => advance(script, microseconds(duration)?, false)?,
             Verb::Advance { duration, quiet: true } => quiet(script, microseconds(duration)?)?,
@@ -212,11 +212,11 @@ impl Scripted for Consensus {
                 let to = node.map_or_else(|| members.clone(), |node| vec![node]);
                 let configuration =
                     Configuration { epoch: *epoch, leader, members, in_sync, is_given_up: false };
-                let mut told: BTreeSet<NodeId> = to.into_iter().collect();
+                let mut receivers: BTreeSet<NodeId> = to.into_iter().collect();
                 if node.is_none() {
-                    told.extend(script.world()?.alive());
+                    receivers.extend(script.world()?.alive());
                 }
-                for id in told {
+                for id in receivers {
                     let is_spare = script.world()?.is_unused(id);
                     script.each(Some(id), |world, id| world.configure_as(id, &configuration))?;
                     if is_spare {
@@ -230,21 +230,21 @@ impl Scripted for Consensus {
         Ok(())
     }
 
-    fn is_told(script: &Script<Consensus>, letter: &Letter) -> bool {
-        let State { tells_heartbeats, tells_positions, is_quiet } = script.state;
+    fn is_shown(script: &Script<Consensus>, letter: &Letter) -> bool {
+        let State { shows_heartbeats, shows_positions, is_quiet } = script.state;
         if script.is_cut(letter) {
             return false;
         }
         match letter.kinds::<Consensus>()[..] {
-            ["HeartbeatRequest" | "HeartbeatReply"] => tells_heartbeats,
-            ["Position"] => tells_positions,
-            // Each position is answered so.
+            ["HeartbeatRequest" | "HeartbeatReply"] => shows_heartbeats,
+            ["Position"] => shows_positions,
+            // Each position is answered with one of these.
             ["Accepted"] => !is_quiet,
             _ => true,
         }
     }
 
-    /// With versions and deadlines.
+    /// Shows entries with versions and deadlines.
     fn entries(world: &mut World, id: NodeId) -> Vec<String> {
         let listed = texts(&peek(world, id, &Command::Keys { pattern: b"*" }));
         let keys: BTreeSet<&str> = listed.split_whitespace().collect();
@@ -268,7 +268,7 @@ fn start(script: &mut Script<Consensus>, id: NodeId) -> Done {
     script.flush(id)
 }
 
-/// Time passes and all is delivered; acknowledgements are not told.
+/// Lets time pass and delivers all; acknowledgements are not shown.
 fn quiet(script: &mut Script<Consensus>, microseconds: u64) -> Done {
     script.state.is_quiet = true;
     advance(script, microseconds, true)?;
@@ -276,7 +276,7 @@ fn quiet(script: &mut Script<Consensus>, microseconds: u64) -> Done {
     Ok(())
 }
 
-/// Heartbeats arrive in any case, or every round would be an election.
+/// Heartbeats are always delivered, or every round would be an election.
 fn advance(script: &mut Script<Consensus>, mut microseconds: u64, delivers_all: bool) -> Done {
     while microseconds > 0 {
         let step_us = microseconds.min(ROUND_US);

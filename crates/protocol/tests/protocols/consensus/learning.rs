@@ -1,4 +1,4 @@
-//! A voter that is told how its configuration ended, and cannot apply all of that at once.
+//! A voter that learns how its configuration ended, and cannot apply all of that at once.
 
 use kv::{Command, Condition, Expiry, SetAnswer};
 use omnipaxos::ballot_leader_election::Ballot;
@@ -22,7 +22,7 @@ fn write(batch: u64) -> Entry {
     Entry::new(head(batch, 1), &bytes)
 }
 
-fn told(replica: &mut Replica, from: u16, number: u64, body: Body<'_>) {
+fn deliver(replica: &mut Replica, from: u16, number: u64, body: Body<'_>) {
     let sender = Identity { storage: u64::from(from), life: 1, process: 1 };
     let envelope = Envelope { configuration: 1, sender, to_storage: 100, to_life: 1, number };
     let mut bytes = Vec::new();
@@ -32,10 +32,10 @@ fn told(replica: &mut Replica, from: u16, number: u64, body: Body<'_>) {
     replica.check_invariants(NOW);
 }
 
-/// What the leader sent before it knew of the end comes last. The crate, which had only heard of the first entry, put it
-/// behind the stop-sign, and counted back what is decided.
+/// The last message is one that the leader sent before it knew of the end. The crate, which had received only the first
+/// entry, put it after the stop-sign, and moved the decided index back.
 #[test]
-fn what_an_old_leader_sends_does_not_come_behind_the_stop_sign() {
+fn entries_of_an_old_leader_are_not_put_after_the_stop_sign() {
     let options = Options {
         lease: Lease::Log,
         reads_any: false,
@@ -51,11 +51,11 @@ fn what_an_old_leader_sends_does_not_come_behind_the_stop_sign() {
     replica.step(NOW, Input::Configure(&configuration), &mut Effects::default());
     let n = Ballot { config_id: 1, n: 5, priority: 0, pid: 2 };
     let prepare = Prepare { n, decided_idx: 0, n_accepted: Ballot::default(), accepted_idx: 0 };
-    told(&mut replica, 2, 1, Body::Paxos(PaxosMsg::Prepare(prepare)));
+    deliver(&mut replica, 2, 1, Body::Paxos(PaxosMsg::Prepare(prepare)));
     let seq_num = |counter| SequenceNumber { session: 1, counter };
     let log_sync = LogSync { decided_snapshot: None, suffix: Vec::new(), sync_idx: 0, stopsign: None };
     let sync = AcceptSync { n, seq_num: seq_num(1), decided_idx: 0, log_sync };
-    told(&mut replica, 2, 2, Body::Paxos(PaxosMsg::AcceptSync(sync)));
+    deliver(&mut replica, 2, 2, Body::Paxos(PaxosMsg::AcceptSync(sync)));
     let accept = |batch, counter, decided_idx| {
         let entries = vec![write(batch)];
         Body::Paxos(PaxosMsg::AcceptDecide(AcceptDecide {
@@ -65,14 +65,14 @@ fn what_an_old_leader_sends_does_not_come_behind_the_stop_sign() {
             entries,
         }))
     };
-    told(&mut replica, 2, 3, accept(1, 2, 0));
+    deliver(&mut replica, 2, 3, accept(1, 2, 0));
 
     replica.stand_before(Some(2));
     let stop_sign = StopSign { id: 2, members: vec![1, 2, 3] };
     let entries = vec![write(1), write(2), Entry::stop(head(3, 0), &stop_sign)];
-    told(&mut replica, 3, 1, Body::Decided { configuration: 1, from: 0, entries });
+    deliver(&mut replica, 3, 1, Body::Decided { configuration: 1, from: 0, entries });
     assert_eq!(replica.status(NOW).applied_entries, 1);
-    told(&mut replica, 2, 4, accept(2, 3, 1));
+    deliver(&mut replica, 2, 4, accept(2, 3, 1));
 
     replica.stand_before(None);
     replica.step(NOW, Input::Flush, &mut Effects::default());

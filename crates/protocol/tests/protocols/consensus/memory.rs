@@ -1,5 +1,5 @@
-//! What was removed all at once gives its memory back, a few keys at a time; and few bytes that ask for many do not get all of
-//! them at once.
+//! Memory of what was removed all at once is freed a few keys at a time; and small requests for large replies do not get all
+//! of them at once.
 
 use super::World;
 use crate::kit::Asked;
@@ -11,7 +11,7 @@ use protocol::Replica as _;
 use protocol::consensus::{Lease, Options, Timing};
 use protocol::{Request, Ticket};
 
-/// One millisecond in the life of a group of one.
+/// Lets a millisecond pass in a group of one.
 fn pass(world: &mut World) {
     world.time_us += 1000;
     world.sync_all(1);
@@ -28,7 +28,7 @@ fn ask(world: &mut World, sequence: u64, command: Command<'_>) {
     (0..5).for_each(|_| pass(world));
 }
 
-/// Scripts of which each takes 5 ms.
+/// Scripts that take 5 ms each.
 #[derive(Debug)]
 struct Slow;
 
@@ -57,7 +57,7 @@ fn alone() -> World {
 }
 
 #[test]
-fn keys_that_were_flushed_are_dropped_little_by_little() {
+fn flushed_keys_are_dropped_a_few_at_a_time() {
     let mut world = alone();
     let pairs: Vec<Vec<u8>> =
         (0..40_000u32).flat_map(|n| [n.to_be_bytes().to_vec(), b"v".to_vec()]).collect();
@@ -77,8 +77,8 @@ fn keys_that_were_flushed_are_dropped_little_by_little() {
 
 const LARGE_BYTES: usize = 40 << 20;
 
-/// Asks for a large value behind a write, whether it is on its way already or not, and tells how many of the answers come with
-/// each of the next turns, and what the others were refused with.
+/// Requests a large value after a write, which may be under way already or not. Returns how many of the replies come with each
+/// of the next turns, and the errors with which the others were refused.
 fn read_behind_a_write(is_on_its_way: bool) -> (Vec<usize>, Vec<Vec<u8>>) {
     let mut world = alone();
     let value = vec![b'v'; LARGE_BYTES];
@@ -95,7 +95,7 @@ fn read_behind_a_write(is_on_its_way: bool) -> (Vec<usize>, Vec<Vec<u8>>) {
     for sequence in 3..13 {
         world.request(1, asked(sequence), Request::Command(&Command::Get { key: b"k" }));
     }
-    let (mut told, mut refused) = (Vec::new(), Vec::new());
+    let (mut returned, mut refused) = (Vec::new(), Vec::new());
     for _ in 0..10 {
         let mut outcomes = world.sync_all(1).outcomes;
         // A node takes a turn when its replicas want one.
@@ -105,43 +105,43 @@ fn read_behind_a_write(is_on_its_way: bool) -> (Vec<usize>, Vec<Vec<u8>>) {
         outcomes.extend(world.flush(1).outcomes);
         let (values, others): (Vec<_>, Vec<_>) =
             outcomes.into_iter().map(|(_, reply)| reply).partition(|reply| reply.len() > LARGE_BYTES);
-        told.extend((!values.is_empty()).then_some(values.len()));
+        returned.extend((!values.is_empty()).then_some(values.len()));
         refused
             .extend(others.into_iter().filter(|reply| reply.windows(10).any(|text| text == b"OVERLOADED")));
     }
-    (told, refused)
+    (returned, refused)
 }
 
 #[test]
-fn large_values_that_many_wait_for_are_returned_a_few_in_each_turn() {
-    let (told, refused) = read_behind_a_write(true);
-    assert_eq!((told, refused.len()), (vec![4, 4, 2], 0));
+fn large_values_with_many_waiting_reads_are_returned_a_few_per_turn() {
+    let (returned, refused) = read_behind_a_write(true);
+    assert_eq!((returned, refused.len()), (vec![4, 4, 2], 0));
 }
 
-/// Their place is within the batch, and there are no later ones.
+/// These reads have their place within the batch, so they cannot be answered later.
 #[test]
-fn large_values_that_are_asked_for_within_a_batch_are_returned_as_far_as_there_is_room() {
-    let (told, refused) = read_behind_a_write(false);
-    assert_eq!((told, refused.len()), (vec![4], 6));
+fn large_values_requested_within_a_batch_are_returned_while_there_is_room() {
+    let (returned, refused) = read_behind_a_write(false);
+    assert_eq!((returned, refused.len()), (vec![4], 6));
 }
 
-/// How many requests have their outcomes in each of the next steps in which any has.
-fn told_by_step(world: &mut World) -> Vec<usize> {
-    let mut told = Vec::new();
+/// Returns how many requests got their outcomes in each of the next steps in which any did.
+fn outcomes_by_step(world: &mut World) -> Vec<usize> {
+    let mut counts = Vec::new();
     for _ in 0..10 {
-        told.push(world.sync_all(1).outcomes.len());
+        counts.push(world.sync_all(1).outcomes.len());
         if world.wakeup_us(1).is_some_and(|wakeup_us| wakeup_us <= world.time_us) {
-            told.push(world.tick(1).outcomes.len());
+            counts.push(world.tick(1).outcomes.len());
         }
-        told.push(world.flush(1).outcomes.len());
+        counts.push(world.flush(1).outcomes.len());
     }
-    told.retain(|count| *count > 0);
-    told
+    counts.retain(|count| *count > 0);
+    counts
 }
 
-/// A batch takes no longer than others can wait, nor does a step with several.
+/// A batch takes no longer than other requests can wait, nor does a step with several batches.
 #[test]
-fn scripts_that_take_long_are_carried_out_a_few_in_each_step() {
+fn long_scripts_are_executed_a_few_per_step() {
     let mut world = alone();
     let deadline_us = world.now(1).monotonic_us + 10_000_000;
     let ask = |world: &mut World, sequence| {
@@ -153,17 +153,17 @@ fn scripts_that_take_long_are_carried_out_a_few_in_each_step() {
         world.request(1, asked, Request::Command(&Command::Script(script)))
     };
     (0..8).for_each(|sequence| _ = ask(&mut world, sequence));
-    assert_eq!(told_by_step(&mut world), [2, 2, 2, 2]);
+    assert_eq!(outcomes_by_step(&mut world), [2, 2, 2, 2]);
 
-    // More than wait for a second are refused, for none of them would have its outcome in time.
+    // Scripts that would have to wait for more than a second are refused: they would not have their outcomes in time.
     let refused = |world: &mut World, sequence| ask(world, sequence).outcomes.len();
     assert_eq!((8..300).map(|sequence| refused(&mut world, sequence)).sum::<usize>(), 300 - 8 - 201);
-    assert!(told_by_step(&mut world).iter().all(|count| *count <= 2));
+    assert!(outcomes_by_step(&mut world).iter().all(|count| *count <= 2));
 }
 
-/// Each takes about as long as a step may: others are served between any two.
+/// Each takes about as long as a step may: other requests are served between any two.
 #[test]
-fn walks_that_were_waited_for_end_one_in_each_step() {
+fn waiting_scans_are_executed_one_per_step() {
     let mut world = alone();
     let deadline_us = world.now(1).monotonic_us + 10_000_000;
     let asked =
@@ -182,7 +182,7 @@ fn walks_that_were_waited_for_end_one_in_each_step() {
         world.request(1, asked(sequence), Request::Command(&Command::Hash(walk)));
     }
     world.request(1, asked(6), Request::Command(&Command::Get { key: b"n" }));
-    let told = told_by_step(&mut world);
-    assert_eq!(told.iter().sum::<usize>(), 6, "all have their end: {told:?}");
-    assert!(told[0] <= 2 && told[1..].iter().all(|count| *count == 1), "{told:?}");
+    let counts = outcomes_by_step(&mut world);
+    assert_eq!(counts.iter().sum::<usize>(), 6, "all have their end: {counts:?}");
+    assert!(counts[0] <= 2 && counts[1..].iter().all(|count| *count == 1), "{counts:?}");
 }

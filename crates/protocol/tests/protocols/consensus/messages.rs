@@ -1,5 +1,5 @@
-//! The encodings of `consensus`: whatever is written is read back, whatever else arrives is refused and never panics,
-//! here and in a replica that is given what can be read.
+//! The encodings of `consensus`: encoded messages are read back, and all other bytes are refused and never cause a
+//! panic, either here or in a replica that receives what can be read.
 
 use kv::{Command, Condition, Expiry, SetAnswer};
 use omnipaxos::ballot_leader_election::Ballot;
@@ -16,7 +16,7 @@ use protocol::consensus::{
 use protocol::contract::{Configuration, Effects, Input, Now, Replica as _};
 
 fn ballots() -> impl Strategy<Value = Ballot> {
-    // Small numbers, so that they meet those that a replica has.
+    // Small numbers, so that they coincide with those of a replica.
     (0..3u32, 0..4u32, 0..5u64).prop_map(|(n, config_id, pid)| Ballot {
         config_id: config_id.min(1),
         n,
@@ -180,7 +180,7 @@ proptest! {
         let message = Message::decode(&bytes).unwrap();
         prop_assert_eq!(message.envelope, envelope);
         prop_assert_eq!(encoded(&message), bytes.clone());
-        // No beginning of it is a message, nor is it with anything behind.
+        // No prefix of it is a message, nor is it one with more bytes after it.
         for end in 0..bytes.len() {
             prop_assert!(Message::decode(&bytes[..end]).is_err());
         }
@@ -204,10 +204,10 @@ proptest! {
         let _ = Message::decode(&message);
     }
 
-    /// A peer may send anything that can be read, in any order, and time may pass: nothing panics. The peers say
-    /// who they are and number what they send, or nothing would be taken at all.
+    /// A peer may send anything that can be read, in any order, and time may pass: nothing panics. The peers identify
+    /// themselves and number their messages, or nothing would be taken at all.
     #[test]
-    fn nothing_that_a_peer_sends_panics(
+    fn no_message_of_a_peer_causes_a_panic(
         letters in prop::collection::vec((2..5u16, 0..4u32, bodies(), 0..4u8), 0..60),
         log_bytes in prop_oneof![Just(0usize), Just(1 << 20)],
     ) {
@@ -220,7 +220,7 @@ proptest! {
         let mut records = 0;
         for (number, (from, configuration, body, passes)) in letters.into_iter().enumerate() {
             let envelope = Envelope {
-                // Mostly the one that the replica begins with.
+                // Mostly the configuration with which the replica begins.
                 configuration: if configuration == 0 { 2 } else { 1 },
                 sender: Identity { storage: u64::from(from), life: 1, process: 1 },
                 to_storage: 100,

@@ -37,7 +37,7 @@ impl Protocol for Consensus {
         replica
     }
 
-    /// No two nodes' monotonic clocks have anything to do with each other.
+    /// The nodes' monotonic clocks are unrelated.
     fn clock(id: NodeId) -> Clock {
         Clock { ahead_us: u64::from(id) * 7_000_000, unix_ahead_ms: 1_000_000, ..Clock::default() }
     }
@@ -67,7 +67,7 @@ impl Protocol for Consensus {
     }
 }
 
-/// What runs the scripts of a node that starts from now on.
+/// Runs the scripts of nodes that start from now on.
 pub(crate) struct Scripts {
     interpreter: &'static dyn Interpreter,
 }

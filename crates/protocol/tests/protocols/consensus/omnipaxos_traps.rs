@@ -1,5 +1,5 @@
-//! What the crate `omnipaxos` (0.2.4) does that its user must know: each test drives the crate alone and shows the
-//! trap that `consensus` keeps it out of. When a newer version fails one of these, a precaution has become needless.
+//! Behaviour of the crate `omnipaxos` (0.2.4) that its user must know: each test runs the crate alone and shows a trap
+//! that `consensus` avoids. When a newer version fails one of these tests, a precaution has become unnecessary.
 
 use omnipaxos::ballot_leader_election::Ballot;
 use omnipaxos::messages::Message;
@@ -110,7 +110,7 @@ fn node(pid: u64) -> Node {
     cluster.build_for_server(server, Memory::default()).expect("three nodes")
 }
 
-/// What a node sends to another one now.
+/// Takes what a node sends to another one now.
 fn taken(from: &mut Node, to: u64) -> Vec<Message<Number>> {
     let mut messages = Vec::new();
     from.take_outgoing_messages(&mut messages);
@@ -127,7 +127,7 @@ fn leader_and_follower() -> (Node, Node) {
     (leader, follower)
 }
 
-/// Ten rounds of heartbeats, in which nothing is lost.
+/// Ten rounds of heartbeats, without losses.
 fn pass_rounds(leader: &mut Node, follower: &mut Node) {
     for _ in 0..10 {
         exchange(leader, follower);
@@ -154,13 +154,14 @@ fn numbers(node: &Node) -> Vec<u64> {
     entries.into_iter().map(number).collect()
 }
 
-/// The leader of the group appends 1 and 2; the follower's promise comes a second time between them (it sends it again
-/// when it had no answer in time). 2 is added to the `AcceptDecide` before the `AcceptSync` that the promise is
-/// answered with, which does not hold it: the follower goes on behind a hole, and acknowledges that it has everything.
+/// The leader of the group appends 1 and 2; the follower's promise arrives a second time between them (the follower
+/// sends it again if it gets no answer in time). Entry 2 goes into the `AcceptDecide` before the `AcceptSync` that
+/// answers the promise, and this `AcceptSync` does not hold it: the follower continues after a gap, and acknowledges
+/// that it has everything.
 ///
-/// `consensus` takes the crate's messages away before it hands in a promise.
+/// `consensus` takes the crate's messages out before it passes a promise to the crate.
 #[test]
-fn an_entry_appended_behind_an_answered_promise_is_left_out() {
+fn an_entry_appended_after_an_answered_promise_is_left_out() {
     let (mut leader, mut follower) = (node(1), node(2));
     leader.try_become_leader();
     taken(&mut leader, 2).into_iter().for_each(|message| follower.handle_incoming(message));
@@ -177,7 +178,7 @@ fn an_entry_appended_behind_an_answered_promise_is_left_out() {
     assert_eq!(numbers(&follower), [1, 3], "2 is missing, and 3 stands in its place");
 }
 
-/// An `AcceptSync` that comes a second time, when the follower has begun anew with the leader, cuts off what the
+/// An `AcceptSync` that arrives a second time, when the follower has started again with the leader, cuts off what the
 /// follower had acknowledged, and what may be decided by that.
 ///
 /// `consensus` numbers messages and takes each once.
@@ -201,14 +202,14 @@ fn a_second_accept_sync_cuts_off_what_was_acknowledged() {
         accept_sync.into_iter().for_each(|message| follower.handle_incoming(message));
         held(&follower)
     });
-    // With debug assertions the crate panics, as this one was decided; without, the entry is gone.
+    // With debug assertions the crate panics, as this entry was decided; without them, the entry is lost.
     assert_ne!(std::panic::catch_unwind(late).unwrap_or(0), 1);
 }
 
-/// A request to prepare that arrives late makes the leader leave its follower out: its new question is ignored, since
-/// the follower has answered that ballot, and entries are sent to it no more. Nothing ever repairs that.
+/// A request to prepare that arrives late makes the leader leave its follower out: its new request is ignored, since
+/// the follower has answered that ballot, and the leader sends entries to it no more. Nothing ever repairs that.
 ///
-/// `consensus` drops what is late, and followers that hear how far the leader is ask to begin anew.
+/// `consensus` drops late messages, and followers that receive a leader's position request to start again.
 #[test]
 fn a_late_request_to_prepare_leaves_a_follower_out_for_good() {
     let (mut leader, mut follower) = leader_and_follower();
@@ -220,11 +221,11 @@ fn a_late_request_to_prepare_leaves_a_follower_out_for_good() {
     assert_eq!(leader.get_decided_idx(), 0, "a majority is there, and nothing is decided");
 }
 
-/// When the last message before a silence is lost, nobody sends it again.
+/// When the last message before a silence is lost, no node sends it again.
 ///
-/// `consensus`'s leader tells with every heartbeat how far it has come.
+/// `consensus`'s leader sends its position with every heartbeat.
 #[test]
-fn the_last_message_is_not_sent_again() {
+fn the_last_message_before_a_silence_is_not_sent_again() {
     let (mut leader, mut follower) = leader_and_follower();
     leader.append(Number(1)).unwrap();
     taken(&mut leader, 2);

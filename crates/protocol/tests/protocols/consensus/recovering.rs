@@ -1,4 +1,5 @@
-//! One replica of a group goes on alone, when a majority is lost: what it holds is decided, and others can join it.
+//! One replica of a group continues alone, when a majority is lost: what it holds is decided, and other nodes can
+//! join it.
 
 use kv::{Command, SKIPPED_VERSIONS};
 use omnipaxos::ballot_leader_election::Ballot;
@@ -68,7 +69,7 @@ fn encoded(changes: &[Change]) -> Vec<u8> {
 }
 
 #[test]
-fn what_it_holds_is_decided_and_it_leads_alone() {
+fn its_entries_are_decided_and_it_leads_alone() {
     for ends in [false, true] {
         let before = encoded(&changes(ends));
         let found = replica(&[&before]).found();
@@ -83,7 +84,7 @@ fn what_it_holds_is_decided_and_it_leads_alone() {
         let status = alone.status(at_ms(3));
         assert_eq!((status.role, status.configuration, &status.members[..]), ("leader", 5, &[1][..]));
         assert_eq!((status.applied, status.applied_entries), (5, entries + 2), "{status:?}");
-        // A start later it is the same, and knows no less.
+        // After another start it has the same state, and knows no less.
         let found = replica(&[&before, &record]).found();
         assert_eq!((found.rank[0], found.rank[4], found.newest), (5, entries + 2, 5));
     }
@@ -98,6 +99,6 @@ fn a_replica_without_records_begins_a_group() {
 
 #[test]
 #[should_panic(expected = "configuration 2 would follow 2")]
-fn a_configuration_that_others_may_know_is_not_begun_again() {
+fn a_configuration_that_others_may_know_is_not_started_again() {
     replica(&[&encoded(&changes(true))]).alone(2, &[]);
 }

@@ -1,8 +1,8 @@
-//! A seeded search over random schedules of `consensus`: clients, loss, duplication, delay, links that break one way
-//! or both, pauses, clocks that drift and jump, slow disks, crashes that lose what was not synced, lost disks, disks that are rolled back, checkpoints, members that are added
-//! and removed, by a control group that tells each replica late and in any order;
-//! then everything heals. What clients were told must be linearizable, all replicas must go through the same states,
-//! every request must have an end, and in the end the replicas must be equal and writes go on.
+//! A seeded search over random schedules of `consensus`: clients, loss, duplication, delay, links that break one way or both,
+//! pauses, clocks that drift and jump, slow disks, crashes that lose what was not synced, lost disks, disks that are rolled back,
+//! checkpoints, members that are added and removed, by a control group that notifies each replica late and in any order; then
+//! everything heals. The answers to clients must be linearizable, all replicas must go through the same states, every request
+//! must have an outcome, and at the end the replicas must be equal and writes must succeed.
 //!
 //! ```text
 //! cargo test -p quorate-protocol --test protocols consensus::schedules
@@ -22,7 +22,7 @@ fn random_schedules_keep_every_promise() {
     search(seeds(100), replay, |seed| schedule(seed, Planted::default(), false).run());
 }
 
-/// Replays the schedule of `SEED` and tells all that happens.
+/// Replays the schedule of `SEED` and prints all that happens.
 #[test]
 fn one_seed() {
     if let Some(seed) = number("SEED") {
@@ -30,8 +30,8 @@ fn one_seed() {
     }
 }
 
-/// A search that cannot fail proves nothing: each planted fault is found. With each stands the first seed that found it,
-/// which is tried first; should it find nothing any more, all are tried in turn.
+/// A search that cannot fail proves nothing: each planted fault is found. Beside each is the first seed that found it, which is
+/// tried first; if it no longer does, all seeds are tried in turn.
 #[test]
 fn planted_faults_are_found() {
     const SEEDS_MAX: u64 = 20_000;
@@ -63,7 +63,7 @@ fn planted_faults_are_found() {
     }
 }
 
-/// Invariants can fail: each of these faults is found by one, before anybody is told what is wrong.
+/// Invariants can fail: each of these faults is found by an invariant, before any client gets a wrong answer.
 #[test]
 fn invariants_find_planted_faults() {
     let faults = [

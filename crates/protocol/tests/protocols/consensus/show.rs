@@ -1,4 +1,4 @@
-//! How messages, changes and statuses of `consensus` read in a transcript.
+//! How messages, changes and statuses of `consensus` are shown in a transcript.
 
 use crate::kit::show::{self, command};
 use kv::Command;
@@ -9,7 +9,7 @@ use omnipaxos::util::{LogSync, SequenceNumber};
 use protocol::consensus::{Body, Entry, Message, Status};
 use protocol::contract::Trace;
 
-/// What it says, and of which configuration it is if not of the first one.
+/// Shows the message's content, and its configuration if that is not the first one.
 pub(crate) fn message(message: &Message<'_>) -> String {
     let shown = body(&message.body);
     match message.envelope.configuration {
@@ -18,7 +18,7 @@ pub(crate) fn message(message: &Message<'_>) -> String {
     }
 }
 
-/// An entry: who proposed it, which of its proposals it is, and what it holds.
+/// Shows an entry: its proposer, its number among the proposer's proposals, and what it holds.
 fn entry(entry: &Entry) -> String {
     let head = entry.head();
     let mut reader = entry.commands();
@@ -54,12 +54,12 @@ fn sync(sync: &LogSync<Entry>) -> String {
     format!("from {} {}", sync.sync_idx, entries(&sync.suffix))
 }
 
-/// A transfer: the sender's life, and which one in it.
+/// Shows a transfer: the sender's incarnation, and the transfer's number in it.
 fn name(transfer: &u64) -> String {
     format!("transfer {}.{}", transfer >> 32, transfer & 0xffff_ffff)
 }
 
-/// Kind first, then what it carries, last the ballot.
+/// The kind first, then the content, last the ballot.
 fn body(body: &Body<'_>) -> String {
     let rest = match body {
         Body::Heartbeat(HeartbeatMsg::Request(request)) => format!("round {}", request.round),

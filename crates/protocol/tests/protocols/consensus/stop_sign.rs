@@ -1,5 +1,5 @@
-//! Why stop-signs are entries of ours: the crate's own, shown on the crate alone. If a version of the crate makes this
-//! test fail, the protocol's `mod.rs` wants another look.
+//! Why stop-signs are entries of ours: the crate's own stop-signs, shown on the crate alone. If a newer version of the
+//! crate makes this test fail, reconsider the protocol's `mod.rs`.
 
 use omnipaxos::ballot_leader_election::Ballot;
 use omnipaxos::messages::Message;
@@ -123,7 +123,7 @@ fn cluster(configuration_id: u32, nodes: Vec<u64>) -> ClusterConfig {
 
 type Group = Vec<OmniPaxos<Entry, Memory>>;
 
-/// Three nodes; node 1 leads. Without heartbeats nobody else tries to.
+/// Three nodes; node 1 leads. Without heartbeats no other node tries to.
 fn group() -> Group {
     let mut group: Group = (1..=3)
         .map(|pid| {
@@ -136,7 +136,7 @@ fn group() -> Group {
     group
 }
 
-/// Delivers what arrives until nothing is under way.
+/// Delivers the messages that `arrives` selects until nothing is under way.
 fn stabilize(group: &mut Group, arrives: impl Fn(&PaxosMessage<Entry>) -> bool) {
     loop {
         let mut messages = Vec::new();
@@ -162,7 +162,7 @@ fn stabilize(group: &mut Group, arrives: impl Fn(&PaxosMessage<Entry>) -> bool) 
 fn a_follower_that_starts_over_counts_the_stop_sign_twice() {
     let mut group = group();
     group[0].reconfigure(cluster(2, vec![1, 2]), None).unwrap();
-    // Nobody hears that it is decided.
+    // No node receives that it is decided.
     stabilize(&mut group, |message| !matches!(message.msg, PaxosMsg::Decide(_)));
     assert!(group[0].is_reconfigured().is_some());
     assert_eq!(group[1].get_accepted_idx(), 1);

@@ -1,4 +1,4 @@
-//! What clients asked and what they were told. A single copy has to be able to explain it: it must be linearizable.
+//! The requests of clients and their answers. A single copy must be able to explain them: they must be linearizable.
 
 use super::{script, show};
 use check::{Action, Answer, History, Key, Operation, Outcome as End, Verdict};
@@ -7,7 +7,7 @@ use protocol::contract::Result as Outcome;
 use protocol::{Request, Ticket};
 use std::collections::BTreeMap;
 
-/// What a client asks.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
     Get {
@@ -24,19 +24,19 @@ pub(crate) enum Question {
     Add {
         key: String,
     },
-    /// Sets a key that expires after so many milliseconds. Its value is not checked.
+    /// Sets a key that expires after this many milliseconds. Its value is not checked.
     Expiring {
         key: String,
         ms: i64,
     },
-    /// Waits until so many other replicas hold everything written until now.
+    /// Waits until this many other replicas hold everything written so far.
     Wait {
         count: u32,
     },
 }
 
 impl Question {
-    /// The keys whose history it belongs to.
+    /// The keys in whose histories it belongs.
     pub(crate) fn keys(&self) -> &[String] {
         match self {
             Question::Get { keys } | Question::Delete { keys } => keys,
@@ -45,7 +45,7 @@ impl Question {
         }
     }
 
-    /// Calls `ask` with the request that asks this.
+    /// Calls `ask` with the request of this question.
     pub(crate) fn with_request<T>(&self, ask: impl FnOnce(Request<'_>) -> T) -> T {
         let mut scratch = Vec::new();
         let keys = self.keys().iter().map(String::as_bytes);
@@ -62,18 +62,18 @@ impl Question {
     }
 }
 
-/// A history of all that clients asked in a schedule.
+/// The history of all requests in a schedule.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct Recorder {
     history: History,
     asked_at: BTreeMap<Ticket, u64>,
-    /// When a node got the request of a client about a key that was answered last, and when that was.
+    /// For each client and key: when the node got the request that was answered last, and when it was answered.
     answered_at: BTreeMap<(u64, Key), (u64, u64)>,
     /// Each event has a time of its own.
     now: u64,
 }
 
-impl Told {
+impl Recorder {
     fn pass(&mut self, time_us: u64) -> u64 {
         self.now = (self.now + 1).max(time_us * 1000);
         self.now
@@ -84,8 +84,8 @@ impl Told {
         self.asked_at.insert(ticket, now);
     }
 
-    /// Requests that a node got `in_order` take effect so, if they are a client's and about one key: one that was answered
-    /// later came after. With it stands when it got this one.
+    /// A client's requests about one key take effect in the order in which their node got them: a request answered later
+    /// came after. `in_order` is when the node got this request; `None` if its place in that order is not known.
     pub(crate) fn answer(
         &mut self,
         time_us: u64,
@@ -152,8 +152,8 @@ impl Told {
         })
     }
 
-    /// What was told does not count any more: each key holds what is said here.
-    pub(crate) fn begin_anew(&mut self, time_us: u64, held: &[(&str, Option<Vec<u8>>)]) {
+    /// Forgets all earlier answers: from now on each key starts with the given value.
+    pub(crate) fn begin_again(&mut self, time_us: u64, held: &[(&str, Option<Vec<u8>>)]) {
         self.history = History::new();
         self.answered_at.clear();
         let (start, end) = (self.pass(time_us), Some(self.pass(time_us)));
@@ -176,12 +176,12 @@ impl Told {
         }
     }
 
-    /// How many operations it holds.
+    /// Returns the number of operations.
     pub(crate) fn count(&self) -> u64 {
         self.history.operations().len() as u64
     }
 
-    /// Whether it is linearizable. Returns how many operations it holds.
+    /// Checks that the history is linearizable. Returns the number of operations.
     pub(crate) fn check(&self) -> Result<u64, String> {
         match check::linearizable(&self.history) {
             Verdict::Ok { operations, .. } => Ok(operations as u64),

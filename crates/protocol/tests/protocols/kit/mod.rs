@@ -1,5 +1,5 @@
-//! The test kit. It knows no protocol: a protocol says by [`Protocol`] how to make a replica and how to show its state and
-//! messages, and by [`script::Scripted`] which verbs its golden scripts have besides those that all have. The rest is here:
+//! The test kit. It knows no protocol: a protocol defines by [`Protocol`] how to make a replica and how to show its state
+//! and messages, and by [`script::Scripted`] which verbs its golden scripts have besides the common ones. The rest is here:
 //! a world of replicas, the driver of golden scripts, and the search over random schedules.
 
 pub(crate) mod disk;
@@ -16,7 +16,7 @@ use kv::Version;
 use protocol::contract::{NodeId, Now, Replica, Trace};
 pub(crate) use world::{Asked, Clock, Consequences, World};
 
-/// What the replicas of a protocol say to each other.
+/// The messages between a protocol's replicas.
 pub(crate) type Message<'a, P> = <<P as Protocol>::Replica as Replica>::Message<'a>;
 
 /// What the kit has to know of a protocol.
@@ -28,7 +28,7 @@ pub(crate) trait Protocol: Sized + 'static {
     /// What a node of this protocol keeps beside its replica.
     type Beside: Beside<Self>;
 
-    /// Whom a group's first configuration calls its leader.
+    /// The leader in a group's first configuration.
     const FIRST_LEADER: NodeId = 1;
 
     fn make(start: Start<Self>, beside: &Self::Beside) -> Self::Replica;
@@ -40,23 +40,23 @@ pub(crate) trait Protocol: Sized + 'static {
 
     fn status(replica: &Self::Replica, now: Now) -> Self::Status;
 
-    // How it reads in a transcript.
+    // How the protocol is shown in a transcript.
 
-    /// The kinds of what a message carries, by which scripts pick letters.
+    /// The kinds of a message's items, by which scripts pick letters.
     fn kinds(message: &Message<'_, Self>) -> Vec<&'static str>;
 
     fn show_message(message: &Message<'_, Self>) -> String;
 
     fn show_status(status: &Self::Status) -> String;
 
-    /// What stands behind the reply of a request that is done.
+    /// The text after the reply of a request that is done.
     fn show_done(version: Version, offset: Version) -> String;
 
     fn show_trace(trace: &Trace) -> String {
         show::trace(trace)
     }
 
-    /// Lines about what a step has recorded.
+    /// Returns lines about what a step has recorded.
     fn show_records(_records: &[Vec<u8>]) -> Vec<String> {
         Vec::new()
     }
@@ -69,7 +69,7 @@ pub(crate) struct Start<P: Protocol> {
     pub(crate) timing: P::Timing,
     /// How often its node was started with this disk.
     pub(crate) starts: u64,
-    /// No two lives have the same one.
+    /// Different in each incarnation.
     pub(crate) seed: u64,
 }
 
@@ -77,29 +77,29 @@ pub(crate) struct Start<P: Protocol> {
 pub(crate) trait Beside<P: Protocol> {
     fn new(options: &P::Options) -> Self;
 
-    /// The replica has taken an input or a record.
+    /// Called when the replica has taken an input or a record.
     fn follow(&mut self, _replica: &mut P::Replica) {}
 
-    /// A step is over, and all replies are told.
+    /// Called when a step is over, and all its replies are completed.
     fn tidy(&mut self, _replica: &mut P::Replica) {}
 
-    /// Makes of a replica's reply what a client gets.
+    /// Turns a replica's reply into what a client gets.
     fn complete(&self, reply: &[u8]) -> Vec<u8> {
         reply.to_vec()
     }
 
-    /// All records were taken.
-    fn begin_life(&mut self, _replica: &mut P::Replica, _starts: u64) {}
+    /// Called when a starting replica has taken all records.
+    fn begin_incarnation(&mut self, _replica: &mut P::Replica, _starts: u64) {}
 
-    /// The node crashes.
+    /// Called when the node crashes.
     fn crash(&mut self) {}
 
-    /// The disk is lost, with which the node was started so often.
+    /// Called when the disk is lost with which the node was started `_starts` times.
     fn lose_disk(&mut self, _starts: u64) {}
 
     fn begin_checkpoint(&mut self) {}
 
-    /// The checkpoint counts from now on, or it never will.
+    /// Called when the checkpoint takes effect, or never will.
     fn end_checkpoint(&mut self, _counts: bool) {}
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Letter {
 }
 
 impl Letter {
-    /// The link that it takes: its two ends in ascending order.
+    /// The link that it takes: the two ends in ascending order.
     pub(crate) fn ends(&self) -> (NodeId, NodeId) {
         (self.from.min(self.to), self.from.max(self.to))
     }

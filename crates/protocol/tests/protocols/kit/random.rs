@@ -1,4 +1,4 @@
-//! A small seeded generator: a seed means the same schedule on every machine.
+//! A small seeded generator: a seed gives the same schedule on every machine.
 
 /// SplitMix64 (Steele, Lea and Flood 2014).
 pub(crate) struct Random(u64);
@@ -25,7 +25,7 @@ impl Random {
         self.below(100) < parts
     }
 
-    /// A number up to `most` in so many percent, else 0.
+    /// Returns a number up to `most` with a probability of `chance` percent, otherwise 0.
     pub(crate) fn some(&mut self, chance: u64, most: u64) -> u64 {
         if self.percent(chance) { 1 + self.below(most) } else { 0 }
     }

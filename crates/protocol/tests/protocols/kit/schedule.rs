@@ -1,37 +1,37 @@
 //! One random schedule of a group, in virtual time: clients, a bad network, slow disks, pauses, clocks that differ, crashes
-//! that lose what was not synced, and what else goes wrong for a protocol; then everything heals. A seed says all that
-//! happens in it.
+//! that lose what was not synced, and the protocol's own faults; then everything heals. A seed determines all that happens
+//! in it.
 //!
-//! A protocol says by [`Scheduled`] what clients ask, which troubles are its own, and what must hold.
+//! A protocol defines by [`Scheduled`] what clients request, its own kinds of trouble, and what must hold.
 
-use super::history::{Question, Told};
+use super::history::{Question, Recorder};
 use super::random::Random;
 use super::{Asked, Consequences, Letter, Protocol, World, show};
 use protocol::Ticket;
 use protocol::contract::{NodeId, Result as Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a look at the group finds: nothing, or what is wrong.
+/// The result of a check of the group: an error describes what is wrong.
 pub(crate) type Check = Result<(), String>;
 
-/// What a protocol adds to a schedule. What it does not say is done as for a group that needs nothing.
+/// A protocol's part of a schedule. The defaults suit a protocol that needs nothing special.
 pub(crate) trait Scheduled: Protocol {
-    /// What happens to this protocol only.
+    /// Events of this protocol only.
     type Event;
 
-    /// What it knows of a schedule: its oracle, its troubles.
+    /// The protocol's state in a schedule: its oracle, its own trouble.
     type Own;
 
-    /// Whether a client's requests about one key take effect in order, also when it does not wait for their outcomes.
+    /// Whether a client's requests about one key take effect in order, even when it does not wait for their outcomes.
     const IN_ORDER: bool = false;
 
-    /// Whether nodes are told of links that break and come up.
-    const HEARS_OF_LINKS: bool = true;
+    /// Whether nodes are notified of links that break and come up.
+    const NOTICES_LINKS: bool = true;
 
-    /// What a client asks next; nothing if it has to wait.
+    /// Returns a client's next request; `None` if it has to wait.
     fn question(schedule: &mut Schedule<Self>, client: u64) -> Option<Question>;
 
-    /// Which node it asks.
+    /// Returns the node to which the client sends it.
     fn node(schedule: &mut Schedule<Self>, _client: u64) -> NodeId {
         schedule.any_node()
     }
@@ -43,10 +43,11 @@ pub(crate) trait Scheduled: Protocol {
 
     fn asked(_schedule: &mut Schedule<Self>, _ticket: Ticket, _question: &Question) {}
 
-    /// Whether all members are equal, and have no more to do.
+    /// Whether all members are equal and have nothing left to do.
     fn is_whole(schedule: &Schedule<Self>) -> bool;
 
-    /// What must hold after every step of a replica; `letter` is what it took. A planted fault may change what follows.
+    /// Checks what must hold after every step of a replica; `letter` is the message that it took. A planted fault may
+    /// change what follows.
     fn look(
         _schedule: &mut Schedule<Self>,
         _id: NodeId,
@@ -56,29 +57,29 @@ pub(crate) trait Scheduled: Protocol {
         Ok(())
     }
 
-    /// What must hold of an outcome, besides that all that was told is linearizable.
-    fn told(_schedule: &mut Schedule<Self>, _ending: &Ending<'_>) -> Check {
+    /// Checks what must hold of an outcome, besides that all answers are linearizable.
+    fn check_outcome(_schedule: &mut Schedule<Self>, _ending: &Ending<'_>) -> Check {
         Ok(())
     }
 
-    /// Whether it is promised in this schedule that all that was told is linearizable.
+    /// Whether linearizable answers are promised in this schedule.
     fn is_linearizable(_schedule: &Schedule<Self>) -> bool {
         true
     }
 
-    /// Whom an event is for, if for a node: while it is paused, it has to wait.
+    /// The node that an event is for, if any: while the node is paused, the event waits.
     fn node_of(_event: &Self::Event) -> Option<NodeId> {
         None
     }
 
     fn happen(schedule: &mut Schedule<Self>, event: Self::Event) -> Check;
 
-    /// Its own troubles, perhaps with this node, besides those of [`Troubles`].
+    /// Causes the protocol's own trouble, perhaps with this node, besides [`Troubles`].
     fn trouble(_schedule: &mut Schedule<Self>, _id: NodeId) -> Check {
         Ok(())
     }
 
-    /// Whether a node may crash, or start if it has.
+    /// Whether a node may crash, or start if it has crashed.
     fn may_crash(_schedule: &Schedule<Self>, _id: NodeId) -> bool {
         true
     }
@@ -91,82 +92,82 @@ pub(crate) trait Scheduled: Protocol {
         schedule.world.start(id)
     }
 
-    /// A node has ended its turn.
+    /// Called when a node has ended its turn.
     fn flushed(_schedule: &mut Schedule<Self>, _id: NodeId) {}
 
-    /// Nothing goes wrong any more, and nothing is healed yet.
+    /// Called when nothing more goes wrong, but nothing is healed yet.
     fn calm(_schedule: &mut Schedule<Self>) -> Check {
         Ok(())
     }
 
-    /// Everything works again, and all nodes run.
+    /// Called when everything works again, and all nodes run.
     fn heal(_schedule: &mut Schedule<Self>) -> Check {
         Ok(())
     }
 
-    /// Some more time has passed since then.
+    /// Called when some more time has passed since then.
     fn mend(_schedule: &mut Schedule<Self>) -> Check {
         Ok(())
     }
 
-    /// The group is whole, and every request has its outcome.
+    /// Called when the group is whole, and every request has its outcome.
     fn rest(_schedule: &mut Schedule<Self>) -> Check {
         Ok(())
     }
 }
 
-/// How likely each kind of trouble is in this schedule, in percent: of letters, of syncs, and of moments at which something
-/// may go wrong. Many are 0: a search in which everything always happens at once finds less.
+/// How likely each kind of trouble is in this schedule, in percent of letters, of syncs, or of the moments at which
+/// something may go wrong. Many are 0: a search in which everything always happens at once finds less.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Troubles {
     pub(crate) lose: u64,
     pub(crate) duplicate: u64,
     pub(crate) delay: u64,
-    /// For how long most delayed letters are under way.
+    /// How long most delayed letters are under way.
     pub(crate) delay_us: u64,
-    /// Of letters, so many percent arrive without regard to those before them.
+    /// The percentage of letters that may overtake earlier ones.
     pub(crate) overtake: u64,
     pub(crate) slow_disk: u64,
-    /// What is written is durable at once.
+    /// Whether written records are durable at once.
     pub(crate) syncs_at_once: bool,
     pub(crate) crash: u64,
     pub(crate) crash_all: u64,
-    /// A crashed node starts within this time; with 0 it waits for its turn to crash again.
+    /// A crashed node starts within this time; if 0, it starts when it is next picked for a crash.
     pub(crate) restart_us: u64,
     pub(crate) pause: u64,
     pub(crate) pause_us: u64,
     pub(crate) cut: u64,
     pub(crate) one_way: u64,
-    /// One link breaks both ways, or comes up again; of those that break, so many percent are noticed.
+    /// One link breaks both ways, or comes up again; `noticed` is the percentage of breaks that are noticed.
     pub(crate) link: u64,
     pub(crate) noticed: u64,
     /// Directed links on which letters take far longer than on others.
     pub(crate) slow: BTreeSet<(NodeId, NodeId)>,
     pub(crate) checkpoint: u64,
     pub(crate) jump: u64,
-    /// Between two moments at which something may go wrong.
+    /// The time between two moments at which something may go wrong.
     pub(crate) every_us: u64,
 }
 
-/// How a schedule goes, trouble apart.
+/// The pace of a schedule, apart from trouble.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) clients: usize,
-    /// Between two questions of a client.
+    /// The time between two requests of a client.
     pub(crate) think_us: u64,
-    /// Clients wait for so long.
+    /// How long clients wait.
     pub(crate) timeouts_us: [u64; 3],
     /// How long the group has before clients come.
     pub(crate) settle_us: u64,
-    /// How long clients ask and things go wrong.
+    /// How long clients send requests and things go wrong.
     pub(crate) lasts_us: u64,
-    /// A node takes a turn at least so often.
+    /// The longest time between two turns of a node.
     pub(crate) tick_us: u64,
-    /// In peace all is done within this time.
+    /// In peace everything must be done within this time.
     pub(crate) peace_us: u64,
 }
 
-/// What happens at a moment.
+/// An event at one moment.
 enum Event<P: Scheduled> {
     Deliver(Letter),
     /// A node's turn ends.
@@ -175,9 +176,9 @@ enum Event<P: Scheduled> {
     Tick(NodeId, u64),
     /// A sync of a node's disk up to a position is done.
     Synced(NodeId, u64, u64),
-    /// A client asks something new.
+    /// A client sends a new request.
     Ask(u64),
-    /// A client goes where it was sent.
+    /// A client sends its request to the node to which it was redirected.
     AskAgain(Ticket, NodeId),
     /// A node that has crashed starts again.
     Restart(NodeId),
@@ -185,23 +186,23 @@ enum Event<P: Scheduled> {
     Own(P::Event),
 }
 
-/// A request's end.
+/// The end of a request.
 pub(crate) struct Ending<'a> {
     pub(crate) ticket: Ticket,
     pub(crate) question: &'a Question,
-    /// The node that tells it; none when the client lost its connection, or never had one.
+    /// The node that returned the outcome; `None` when the client lost its connection, or never had one.
     pub(crate) by: Option<NodeId>,
     pub(crate) result: &'a Outcome,
     pub(crate) reply: &'a [u8],
 }
 
-/// A request that has no end yet.
+/// A request without an outcome.
 struct Open {
     question: Question,
     node: NodeId,
     deadline_us: u64,
     hops: u32,
-    /// Counts up: when that node got it.
+    /// When that node got it, as a growing number.
     got: u64,
 }
 
@@ -211,24 +212,24 @@ pub(crate) struct Schedule<P: Scheduled> {
     pub(crate) troubles: Troubles,
     pub(crate) own: P::Own,
     pace: Pace,
-    pub(crate) told: Told,
+    pub(crate) recorder: Recorder,
     events: BTreeMap<(u64, u64), Event<P>>,
     next_event: u64,
-    /// Which start of each node its events belong to.
+    /// The number of each node's current start: events of earlier starts are ignored.
     starts: Vec<u64>,
     is_flush_due: Vec<bool>,
     is_syncing: Vec<bool>,
     paused_until_us: Vec<u64>,
     /// When the last letter on each link arrives.
     arrivals: BTreeMap<(NodeId, NodeId), u64>,
-    /// Directed links that bring nothing.
+    /// Directed links that lose everything.
     pub(crate) cut: BTreeSet<(NodeId, NodeId)>,
     open: BTreeMap<Ticket, Open>,
     asked: Vec<u64>,
     last_outcome: Option<(Ticket, Outcome)>,
     pub(crate) is_calm: bool,
     /// Whether it prints what happens.
-    tells: bool,
+    prints: bool,
 }
 
 impl<P: Scheduled> Schedule<P> {
@@ -237,14 +238,14 @@ impl<P: Scheduled> Schedule<P> {
         world: World<P>,
         (troubles, pace): (Troubles, Pace),
         own: P::Own,
-        tells: bool,
+        prints: bool,
     ) -> Schedule<P> {
         let nodes = world.members().count();
         let schedule = Schedule {
             random,
             world,
             own,
-            told: Told::default(),
+            recorder: Recorder::default(),
             events: BTreeMap::new(),
             next_event: 0,
             starts: vec![0; nodes + 1],
@@ -259,13 +260,13 @@ impl<P: Scheduled> Schedule<P> {
             is_calm: false,
             troubles,
             pace,
-            tells,
+            prints,
         };
         schedule.tell(|| format!("{nodes} nodes, {:?}, {pace:?}", schedule.troubles));
         schedule
     }
 
-    /// Runs it. An error says which promise was broken; else so many operations were checked.
+    /// Runs the schedule. Returns the number of operations checked, or which promise was broken.
     pub(crate) fn run(mut self) -> Result<u64, String> {
         self.begin()?;
         self.go_wrong()?;
@@ -279,7 +280,7 @@ impl<P: Scheduled> Schedule<P> {
         self.run_for(self.pace.settle_us)
     }
 
-    /// Clients ask, and things go wrong.
+    /// Lets clients send requests and things go wrong.
     pub(crate) fn go_wrong(&mut self) -> Check {
         self.is_calm = false;
         for client in 0..self.asked.len() as u64 {
@@ -290,12 +291,12 @@ impl<P: Scheduled> Schedule<P> {
     }
 
     pub(crate) fn tell(&self, text: impl FnOnce() -> String) {
-        if self.tells {
+        if self.prints {
             println!("{:>9} {}", self.world.time_us, text());
         }
     }
 
-    /// True in so many percent, while anything goes wrong.
+    /// Returns true with this probability, while things may go wrong.
     pub(crate) fn is(&mut self, percent: u64) -> bool {
         !self.is_calm && self.random.percent(percent)
     }
@@ -310,7 +311,7 @@ impl<P: Scheduled> Schedule<P> {
 
     // Events.
 
-    /// Something happens to this protocol only, in a while.
+    /// Schedules an event of the protocol.
     pub(crate) fn own_later(&mut self, delay_us: u64, event: P::Event) {
         self.later(delay_us, Event::Own(event));
     }
@@ -351,7 +352,7 @@ impl<P: Scheduled> Schedule<P> {
             Event::Own(event) => P::node_of(event),
             Event::Ask(_) | Event::Restart(_) | Event::Trouble => None,
         };
-        // What comes to a paused node waits, in order, until it goes on.
+        // Events for a paused node wait, in order, until it continues.
         if let Some(id) = node.filter(|id| self.is_paused(*id)) {
             let until_us = self.paused_until_us[id as usize];
             self.at(until_us, event);
@@ -386,11 +387,11 @@ impl<P: Scheduled> Schedule<P> {
         }
     }
 
-    /// A node's turn ends.
+    /// Ends a node's turn.
     pub(crate) fn flush(&mut self, id: NodeId) -> Check {
         let consequences = self.world.flush(id);
         P::flushed(self, id);
-        self.note(id, None, consequences)?; // It asks for no other flush: this one counts as still to come.
+        self.note(id, None, consequences)?; // It requests no other flush: this one is still pending.
         self.is_flush_due[id as usize] = false;
         self.sync(id);
         Ok(())
@@ -418,7 +419,7 @@ impl<P: Scheduled> Schedule<P> {
         self.later(duration_us, Event::Synced(id, start, position));
     }
 
-    /// Looks at everything that followed from an input, and puts the letters on their way.
+    /// Checks everything that followed from an input, and puts the letters on their way.
     pub(crate) fn note(
         &mut self,
         id: NodeId,
@@ -438,7 +439,7 @@ impl<P: Scheduled> Schedule<P> {
                 const HOPS_MAX: u32 = 8;
                 open.hops += 1;
                 if open.hops <= HOPS_MAX && self.world.time_us < open.deadline_us {
-                    // Nobody is known to lead: it asks anybody.
+                    // No leader is known: the client goes to any node.
                     let to = if to == 0 { self.any_node() } else { to };
                     open.node = to;
                     self.open.insert(outcome.ticket, open);
@@ -499,7 +500,7 @@ impl<P: Scheduled> Schedule<P> {
             .filter_map(|event| if let Event::Deliver(letter) = event { Some(letter) } else { None })
     }
 
-    /// The letters under way that fit arrive after this time, in the order in which they would have arrived.
+    /// Makes the letters under way that fit arrive after this time, in the order in which they would have arrived.
     pub(crate) fn arrive_in(&mut self, delay_us: u64, fits: impl Fn(&Letter) -> bool) {
         let is_it = |event: &Event<P>| matches!(event, Event::Deliver(letter) if fits(letter));
         let letters: Vec<_> = self.events.extract_if(.., |_, event| is_it(event)).collect();
@@ -508,7 +509,7 @@ impl<P: Scheduled> Schedule<P> {
 
     // Links.
 
-    /// A link breaks both ways, or comes up again, which always is noticed.
+    /// Breaks a link both ways, or repairs it, which is always noticed.
     pub(crate) fn set_link(&mut self, one: NodeId, other: NodeId, up: bool, is_noticed: bool) -> Check {
         for link in [(one, other), (other, one)] {
             if up {
@@ -529,7 +530,7 @@ impl<P: Scheduled> Schedule<P> {
         Ok(())
     }
 
-    /// Both ends are told of their link.
+    /// Notifies both ends of their link.
     fn hint(&mut self, one: NodeId, other: NodeId, up: bool) -> Check {
         self.tell(|| format!("link {one}-{other} {}", if up { "up" } else { "down" }));
         for (id, peer) in [(one, other), (other, one)] {
@@ -541,7 +542,7 @@ impl<P: Scheduled> Schedule<P> {
 
     // Clients.
 
-    /// The nodes at which a client's requests are open, in the order in which it asked.
+    /// The nodes at which a client's requests are open, in the order in which they were sent.
     pub(crate) fn open_at(&self, client: u64) -> impl Iterator<Item = NodeId> {
         let [first, last] = [0, u64::MAX].map(|sequence| Ticket { client, sequence });
         self.open.range(first..=last).map(|(_, open)| open.node)
@@ -571,7 +572,7 @@ impl<P: Scheduled> Schedule<P> {
     fn put(&mut self, client: u64, node: NodeId, question: Question, timeout_us: u64) -> Ticket {
         self.asked[client as usize] += 1;
         let ticket = Ticket { client, sequence: self.asked[client as usize] };
-        self.told.ask(self.world.time_us, ticket);
+        self.recorder.ask(self.world.time_us, ticket);
         P::asked(self, ticket, &question);
         self.tell(|| format!("{ticket:?} asks {node} {question:?}"));
         let deadline_us = self.world.time_us + timeout_us;
@@ -580,7 +581,7 @@ impl<P: Scheduled> Schedule<P> {
         ticket
     }
 
-    /// In peace a node does what it is asked, within this time.
+    /// Checks that in peace a node does a request within this time.
     pub(crate) fn must_do(&mut self, node: NodeId, question: Question, within_us: u64) -> Check {
         let what = format!("{question:?}");
         let ticket = self.put(0, node, question, 300_000);
@@ -607,7 +608,7 @@ impl<P: Scheduled> Schedule<P> {
         self.note(node, None, consequences)
     }
 
-    /// A client has lost its connection, or never had one.
+    /// Ends a request of a client that has lost its connection, or never had one.
     fn end(&mut self, ticket: Ticket, result: Outcome) -> Check {
         let open = self.open.remove(&ticket).expect("whoever ends a request has found it");
         self.tell_client(ticket, &open, None, (&result, &[]))
@@ -621,10 +622,10 @@ impl<P: Scheduled> Schedule<P> {
         (result, reply): (&Outcome, &[u8]),
     ) -> Check {
         let question = &open.question;
-        P::told(self, &Ending { ticket, question, by, result, reply })?;
-        // What was redirected comes to another node, by itself.
+        P::check_outcome(self, &Ending { ticket, question, by, result, reply })?;
+        // A redirected request reaches another node by itself, in no known order.
         let in_order = (P::IN_ORDER && open.hops == 0).then_some(open.got);
-        self.told.answer(self.world.time_us, (ticket, question), (result, reply), in_order)
+        self.recorder.answer(self.world.time_us, (ticket, question), (result, reply), in_order)
     }
 
     // Trouble.
@@ -669,7 +670,7 @@ impl<P: Scheduled> Schedule<P> {
                 false => self.start(id)?,
             }
         }
-        if P::HEARS_OF_LINKS && self.is(self.troubles.link) {
+        if P::NOTICES_LINKS && self.is(self.troubles.link) {
             let peer = self.any_node();
             let up = self.cut.contains(&(id, peer));
             if id != peer {
@@ -732,7 +733,7 @@ impl<P: Scheduled> Schedule<P> {
         let consequences = P::start(self, id);
         self.note(id, None, consequences)?;
         self.set_timer(id, self.starts[id as usize]);
-        for peer in self.world.alive().into_iter().filter(|peer| P::HEARS_OF_LINKS && *peer != id) {
+        for peer in self.world.alive().into_iter().filter(|peer| P::NOTICES_LINKS && *peer != id) {
             if !self.cut.contains(&(id, peer)) {
                 self.hint(id, peer, true)?;
             }
@@ -742,7 +743,7 @@ impl<P: Scheduled> Schedule<P> {
 
     // The end.
 
-    /// Nothing goes wrong any more. What is broken stays so.
+    /// From now on nothing more goes wrong. What is broken stays broken.
     pub(crate) fn be_calm(&mut self) {
         self.is_calm = true;
         self.paused_until_us.fill(0);
@@ -759,7 +760,7 @@ impl<P: Scheduled> Schedule<P> {
                 self.start(id)?;
             }
         }
-        if P::HEARS_OF_LINKS {
+        if P::NOTICES_LINKS {
             self.mend_links()?;
         }
         P::heal(self)?;
@@ -773,7 +774,7 @@ impl<P: Scheduled> Schedule<P> {
         Err(format!("it does not heal, {} unanswered\n{}", self.open.len(), self.statuses()))
     }
 
-    /// The group becomes whole again after requests in peace.
+    /// Checks that the group becomes whole again after requests in peace.
     pub(crate) fn becomes_whole(&mut self) -> Check {
         for _ in 0..50 {
             if P::is_whole(self) {
@@ -789,7 +790,7 @@ impl<P: Scheduled> Schedule<P> {
         self.world.members().filter_map(status).collect::<Vec<_>>().join("\n")
     }
 
-    /// Requests go on, and what clients were told is linearizable.
+    /// Checks that requests are still served, and that the answers to clients are linearizable.
     fn finish(&mut self) -> Result<u64, String> {
         for client in 0..self.asked.len() as u64 {
             self.ask(client)?;
@@ -799,6 +800,6 @@ impl<P: Scheduled> Schedule<P> {
             return Err("a request in peace is not answered".into());
         }
         P::rest(self)?;
-        if P::is_linearizable(self) { self.told.check() } else { Ok(self.told.count()) }
+        if P::is_linearizable(self) { self.recorder.check() } else { Ok(self.recorder.count()) }
     }
 }

@@ -1,8 +1,8 @@
-//! The driver of golden scripts. A script says in prose what it shows, and holds every message, outcome and change that
-//! follows. Scripts live in `src/<protocol>/golden`, one file per behaviour, and are the protocol's documentation by example.
+//! The driver of golden scripts. A script states in prose what it shows, and holds every message, outcome and change that
+//! follows. Scripts are in `src/<protocol>/golden`, one file per behaviour, and are the protocol's documentation by example.
 //!
-//! How to read a transcript: `1 → 2 …` is a message leaving, `1 * …` a change at node 1, `1 ! …` a notice, and
-//! `a: set k v: …` the outcome of a request of client `a`. What else a protocol's transcripts hold, its module says.
+//! How to read a transcript: `1 → 2 …` is a message leaving, `1 * …` a change at node 1, `1 ! …` a notice, and `a: set k v:
+//! …` the outcome of a request of client `a`. The protocol's module describes what else its transcripts hold.
 
 pub(crate) use super::verbs::Verb;
 use super::{Asked, Consequences, Letter, Protocol, World, show};
@@ -21,9 +21,9 @@ pub(crate) type Done<T = ()> = Result<T, Box<dyn Error>>;
 /// When the disks of a script's nodes are synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Syncs {
-    /// When the script says so.
+    /// By the script's `sync` only.
     ByHand,
-    /// `stabilize` does it when nothing else is left to do.
+    /// By `stabilize`, when nothing else is left to do.
     WhenIdle,
     /// At the end of each turn.
     EachTurn,
@@ -34,28 +34,28 @@ pub(crate) trait Scripted: Protocol {
     /// The protocol's own verbs, `cluster` among them. The last one is `#[command(other)]` and goes to [`Script::say`].
     type Verb: for<'a> TryFrom<&'a goldenscript::Command, Error = Box<dyn Error>>;
 
-    /// What its verbs remember.
+    /// The state that its verbs keep.
     type State: Default;
 
-    /// Where its scripts are, in `src`.
+    /// The folder of its scripts, in `src`.
     const FOLDER: &'static str;
 
     const SYNCS: Syncs;
 
-    /// For how long clients wait, when the script does not say it.
+    /// How long clients wait unless the script says otherwise.
     const TIMEOUT_MS: u64 = 5000;
 
     fn carry_out(script: &mut Script<Self>, verb: &Self::Verb) -> Done;
 
-    /// Whether a letter that leaves is written down.
-    fn is_told(_script: &Script<Self>, _letter: &Letter) -> bool {
+    /// Whether a letter that leaves is shown.
+    fn is_shown(_script: &Script<Self>, _letter: &Letter) -> bool {
         true
     }
 
-    /// What a replica's table holds, entry by entry.
+    /// Shows what a replica's table holds, entry by entry.
     fn entries(world: &mut World<Self>, id: NodeId) -> Vec<String>;
 
-    /// Time passes.
+    /// Lets time pass.
     fn advance(script: &mut Script<Self>, microseconds: u64) -> Done {
         script.world()?.time_us += microseconds;
         script.each(None, World::tick)?;
@@ -92,7 +92,7 @@ impl<P: Scripted> Script<P> {
         scripts.sort();
         assert!(!scripts.is_empty(), "{} has golden scripts", P::FOLDER);
         for path in scripts {
-            println!("{}", path.display()); // The last one told is the one that failed.
+            println!("{}", path.display()); // The last name printed is that of the script that failed.
             let mut script: Script<P> = Script {
                 world: None,
                 clients: Clients::default(),
@@ -106,19 +106,19 @@ impl<P: Scripted> Script<P> {
         Ok(())
     }
 
-    /// The world of this script, whose members start now, as told.
+    /// Sets the world of this script, and starts its members with `start`.
     pub(crate) fn begin(&mut self, world: World<P>, start: impl Fn(&mut Script<P>, NodeId) -> Done) -> Done {
         let members = world.configuration.members.clone();
         self.world = Some(world);
         members.into_iter().try_for_each(|id| start(self, id))
     }
 
-    /// A node starts with what its disk holds.
+    /// Starts a node with what its disk holds.
     pub(crate) fn start(&mut self, id: NodeId) -> Done {
         self.each(Some(id), World::start)
     }
 
-    /// Whether a letter gets nowhere.
+    /// Whether a letter cannot arrive.
     pub(crate) fn is_cut(&self, letter: &Letter) -> bool {
         self.world.as_ref().is_some_and(|world| world.is_cut(letter.from, letter.to))
     }
@@ -221,8 +221,8 @@ impl<P: Scripted> Script<P> {
                         members.iter().flat_map(|one| members.iter().map(|other| (*one, *other))).collect()
                     }
                 };
-                let tells = |one: NodeId, other| one != other && at.is_none_or(|at| at == one);
-                for (one, other) in pairs.into_iter().filter(|(one, other)| tells(*one, *other)) {
+                let notifies = |one: NodeId, other| one != other && at.is_none_or(|at| at == one);
+                for (one, other) in pairs.into_iter().filter(|(one, other)| notifies(*one, *other)) {
                     self.each(Some(one), |world, id| world.reach(id, other, state == "up"))?;
                 }
             }
@@ -265,14 +265,14 @@ impl<P: Scripted> Script<P> {
         Ok(())
     }
 
-    /// A node, or all.
+    /// Returns a node, or all.
     pub(crate) fn which(&mut self, node: Option<NodeId>) -> Done<Vec<NodeId>> {
         let asleep = self.asleep.clone();
         let awake = |id: &NodeId| !asleep.contains(id);
         Ok(node.map_or(self.world()?.members().filter(awake).collect(), |id| vec![id]))
     }
 
-    /// A node, or each, is told something.
+    /// Gives a node, or each node, an input.
     pub(crate) fn each(
         &mut self,
         node: Option<NodeId>,
@@ -285,7 +285,7 @@ impl<P: Scripted> Script<P> {
         Ok(())
     }
 
-    /// Writes down what followed, and puts the letters on their way.
+    /// Writes down the consequences, and puts the letters on their way.
     fn note(&mut self, id: NodeId, consequences: Consequences) -> Done {
         for trace in &consequences.traces {
             writeln!(self.transcript, "{id} * {}", P::show_trace(trace))?;
@@ -297,7 +297,7 @@ impl<P: Scripted> Script<P> {
             writeln!(self.transcript, "{id} {}", show::request(request))?;
         }
         for notice in &consequences.notices {
-            // Behind a snapshot nothing is told: that is told already.
+            // `Notice::Skipped` is not shown: the installed snapshot is shown already.
             if let Notice::LockNotified { .. } = notice {
                 writeln!(self.transcript, "{id} ! {}", show::notice(notice))?;
             }
@@ -307,7 +307,7 @@ impl<P: Scripted> Script<P> {
             writeln!(self.transcript, "{question}: {}", show::outcome::<P>(&outcome.result, reply))?;
         }
         for letter in &consequences.letters {
-            if P::is_told(self, letter) {
+            if P::is_shown(self, letter) {
                 writeln!(self.transcript, "{}", show::letter::<P>(letter))?;
             }
         }
@@ -374,7 +374,7 @@ impl<P: Scripted> Script<P> {
         receivers.into_iter().try_for_each(|id| self.flush(id))
     }
 
-    /// Ends a node's turn. What a sync lets happen may need another one.
+    /// Ends a node's turn. A sync may make another turn necessary.
     pub(crate) fn flush(&mut self, id: NodeId) -> Done {
         self.each(Some(id), World::flush)?;
         while self.syncs == Syncs::EachTurn && !self.world()?.is_synced(id) {
@@ -402,13 +402,13 @@ impl<P: Scripted> Script<P> {
         Err("the group never becomes quiet".into())
     }
 
-    /// Nothing is under way.
+    /// Whether nothing is under way.
     fn is_quiet(&mut self) -> Done<bool> {
         let asleep = self.asleep.clone();
         Ok(self.world()?.network.iter().all(|letter| letter.held || asleep.contains(&letter.to)))
     }
 
-    /// Tells a node and its peers that the links between them came up or went down.
+    /// Notifies a node and its peers that the links between them came up or went down.
     pub(crate) fn hint_all(&mut self, node: NodeId, up: bool) -> Done {
         for peer in self.which(None)? {
             if peer == node || self.world()?.is_cut(node, peer) {
@@ -449,7 +449,7 @@ struct Client {
     seen: u64,
 }
 
-/// The clients of a script, and what they have asked and not heard of yet.
+/// The clients of a script, and their open requests.
 #[derive(Default)]
 struct Clients {
     clients: BTreeMap<String, Client>,
@@ -457,8 +457,8 @@ struct Clients {
 }
 
 impl Clients {
-    /// One more question of a client, which is `a` if it has no name: its ticket, whether others of it are open, and the
-    /// newest offset that the client has seen.
+    /// Adds a request of a client, which is `a` if it has no name. Returns its ticket, whether earlier requests of it are
+    /// open, and the newest offset that the client has seen.
     fn ask(&mut self, name: &Option<String>, question: &str) -> (Ticket, bool, u64) {
         let name = name.clone().unwrap_or("a".into());
         let number = self.clients.len() as u64 + 1;
@@ -472,7 +472,7 @@ impl Clients {
         (ticket, follows, client.seen)
     }
 
-    /// An outcome: tells of which question.
+    /// Takes an outcome. Returns the request's text.
     fn answered(&mut self, outcome: &Outcome) -> String {
         let Ticket { client, sequence } = outcome.ticket;
         for client in self.clients.values_mut().filter(|it| it.number == client) {
@@ -485,7 +485,7 @@ impl Clients {
     }
 }
 
-/// Which letters a verb is about: all that are not held, when nothing is named.
+/// Selects letters for a verb: all that are not held, when nothing is named.
 #[derive(Default)]
 pub(crate) struct Fits {
     from: Option<NodeId>,
@@ -514,7 +514,7 @@ impl Fits {
     }
 }
 
-/// Sets a key, for so many milliseconds if told.
+/// A command that sets a key, for this many milliseconds if given.
 pub(crate) fn set<'a>(key: &'a str, value: &'a str, expires: Option<i64>) -> Command<'a> {
     Command::Set {
         key: key.as_bytes(),
@@ -545,7 +545,7 @@ pub(crate) fn microseconds(duration: &str) -> Done<u64> {
     }
 }
 
-/// Whether replicas keep records: `none`, which is so when nothing is said, or `fsync`.
+/// Whether replicas keep records: `none`, the default, or `fsync`.
 pub(crate) fn keeps_records(durability: &Option<String>) -> Done<bool> {
     match durability.as_deref() {
         None | Some("none") => Ok(false),
@@ -554,7 +554,7 @@ pub(crate) fn keeps_records(durability: &Option<String>) -> Done<bool> {
     }
 }
 
-/// One of these faults, by its name; none when none is named.
+/// The fault with this name; no fault if no name is given.
 pub(crate) fn planted(faults: &[Fault], name: &Option<String>) -> Done<Planted> {
     let Some(name) = name else { return Ok(Planted::default()) };
     let fault = faults.iter().find(|fault| format!("{fault:?}") == *name);

@@ -1,9 +1,9 @@
-//! The search over random schedules: a seed says all that happens in one of them. What a schedule finds wrong comes back as
-//! text, and the seed replays it.
+//! The search over random schedules: a seed determines all that happens in one of them. A failure is returned as text, and
+//! the seed replays it.
 
 use std::panic::AssertUnwindSafe;
 
-/// What the tests are told by the environment.
+/// Returns an environment variable that controls the tests.
 pub(crate) fn variable(name: &str) -> Option<String> {
     #[allow(clippy::disallowed_methods, reason = "tests are told by the environment what to run")]
     std::env::var(name).ok()
@@ -13,7 +13,7 @@ pub(crate) fn number(name: &str) -> Option<u64> {
     variable(name)?.parse().ok()
 }
 
-/// Runs a schedule. What it finds wrong, a panic of a replica included, comes back as text.
+/// Runs a schedule. A failure, including a panic of a replica, is returned as text.
 pub(crate) fn run<T>(schedule: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     match std::panic::catch_unwind(AssertUnwindSafe(schedule)) {
         Ok(checked) => checked,
@@ -25,14 +25,14 @@ pub(crate) fn run<T>(schedule: impl FnOnce() -> Result<T, String>) -> Result<T, 
     }
 }
 
-/// The seeds to search: `QUORATE_SEEDS` of them from `FIRST_SEED` on, or so many from 0 on.
+/// The seeds to search: `QUORATE_SEEDS` of them from `FIRST_SEED` on, or `count` from 0 on.
 pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
     let first = number("FIRST_SEED").unwrap_or(0);
     first..first + number("QUORATE_SEEDS").unwrap_or(count)
 }
 
-/// Runs a schedule of each seed, none of which may find anything. `replay` is the test that replays one, and the variable
-/// that tells it which. Returns what was checked, all in all.
+/// Runs a schedule of each seed, none of which may fail. `replay` is the test that replays one, and the variable that names
+/// its seed. Returns the total of what was checked.
 pub(crate) fn search(
     seeds: impl Iterator<Item = u64>,
     (test, variable): (&str, &str),
@@ -59,7 +59,7 @@ pub(crate) fn search(
     checked
 }
 
-/// A search that cannot fail proves nothing: some seed has to find a planted fault. Tells which was the first, and what it
+/// A search that cannot fail proves nothing: some seed has to find a planted fault. Prints the first such seed, and what it
 /// found.
 pub(crate) fn finds<T>(
     what: impl std::fmt::Debug,
@@ -78,7 +78,7 @@ pub(crate) fn finds<T>(
     panic!("{what:?} is not found in {searched} schedules");
 }
 
-/// Invariants can fail: one that says these words finds a planted fault, before anybody is told what is wrong.
+/// Invariants can fail: one whose message has these words finds a planted fault, before any client gets a wrong answer.
 pub(crate) fn finds_by_invariant<T>(
     what: impl std::fmt::Debug + Copy,
     words: &str,

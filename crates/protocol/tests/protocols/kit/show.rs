@@ -1,4 +1,4 @@
-//! How commands, replies, outcomes and changes read in a transcript.
+//! How commands, replies, outcomes and changes are shown in a transcript.
 
 use super::{Letter, Protocol};
 use kv::codec::Reader;
@@ -11,12 +11,12 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A text that is there only if something is so.
+/// Returns a text that is shown only if a flag is set.
 pub(crate) fn flag(is_set: bool, text: &'static str) -> &'static str {
     if is_set { text } else { "" }
 }
 
-/// Those of several counts that are not 0.
+/// Shows the counts that are not 0.
 pub(crate) fn counts(counted: &[(u64, &str)]) -> String {
     counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}")).collect()
 }
@@ -25,7 +25,7 @@ pub(crate) fn nodes(nodes: &[NodeId]) -> String {
     nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// What a request asks, in a few words.
+/// Shows a request in a few words.
 pub(crate) fn question(request: &Request<'_>) -> String {
     match request {
         Request::Command(asked) => command(asked),
@@ -78,7 +78,7 @@ fn lock(command: &LockCommand<'_>) -> String {
     }
 }
 
-/// Commands, one behind the other.
+/// Shows commands, one after the other.
 pub(crate) fn commands(encoded: &[u8]) -> Vec<String> {
     let mut reader = Reader::new(encoded);
     let mut shown = Vec::new();
@@ -182,7 +182,7 @@ pub(crate) fn request(request: &ControlRequest) -> String {
     }
 }
 
-/// What a request that waits is told.
+/// Shows the notice that a waiting request gets.
 pub(crate) fn notice(notice: &Notice) -> String {
     let Notice::LockNotified { waiter, name, notification, offset } = notice else {
         return format!("{notice:?}");

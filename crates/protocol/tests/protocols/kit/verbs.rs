@@ -2,10 +2,10 @@
 
 use protocol::contract::NodeId;
 
-/// What a script can say. Nothing leaves a node before it is flushed: a turn is one or more inputs and a flush.
+/// The common verbs. Nothing leaves a node before it is flushed: a turn is one or more inputs and a flush.
 #[derive(goldenscript::Command)]
 pub(crate) enum Verb {
-    /// A client asks a node to set a key, for so many milliseconds if told.
+    /// A client requests that a node set a key, for the given number of milliseconds if there is one.
     Set {
         node: NodeId,
         key: String,
@@ -18,7 +18,7 @@ pub(crate) enum Verb {
         #[arg(key)]
         timeout: Option<u64>,
     },
-    /// A client asks a node for a key's value.
+    /// A client requests a key's value from a node.
     Get {
         node: NodeId,
         key: String,
@@ -27,18 +27,18 @@ pub(crate) enum Verb {
         #[arg(key)]
         timeout: Option<u64>,
     },
-    /// A client asks a node for several keys' values.
+    /// A client requests several keys' values from a node.
     Mget {
         node: NodeId,
         keys: Vec<String>,
         #[arg(key)]
         client: Option<String>,
     },
-    /// A client asks a node how many of some keys there are.
+    /// A client requests from a node how many of some keys exist.
     Exists { node: NodeId, keys: Vec<String> },
-    /// A client asks a node for the milliseconds that a key has left.
+    /// A client requests from a node the milliseconds that a key has left.
     Pttl { node: NodeId, key: String },
-    /// A client asks a node to delete keys.
+    /// A client requests that a node delete keys.
     Del {
         node: NodeId,
         keys: Vec<String>,
@@ -52,11 +52,11 @@ pub(crate) enum Verb {
         #[arg(key)]
         client: Option<String>,
     },
-    /// A client asks a node to remove all keys.
+    /// A client requests that a node remove all keys.
     Flushall { node: NodeId },
-    /// A client asks a node for the keys that it holds.
+    /// A client requests the keys that a node holds.
     Keys { node: NodeId },
-    /// A client waits until so many other replicas hold everything written until now; one when it is not said how many.
+    /// A client waits until a number of other replicas hold everything written so far; by default one.
     Wait {
         node: NodeId,
         count: Option<u32>,
@@ -67,9 +67,9 @@ pub(crate) enum Verb {
     },
     /// Ends the turn of a node, or of all.
     Flush { node: Option<NodeId> },
-    /// A node, or each, has a turn in which nothing but time is new.
+    /// A node, or each node, has a turn in which only the time is new.
     Tick { node: Option<NodeId> },
-    /// Time passes: all clocks move on, then every node has a turn.
+    /// Time passes: all clocks advance, then every node has a turn.
     Advance { duration: String },
     /// A node's wall clock is set ahead of the others', in milliseconds.
     Clock { node: NodeId, ahead: i64 },
@@ -86,7 +86,7 @@ pub(crate) enum Verb {
         #[arg(key)]
         order: Option<String>,
     },
-    /// Loses the letters that fit; with `n`, only so many of them.
+    /// Loses the letters that fit; with `n`, only that many of them.
     Drop {
         #[arg(key)]
         from: Option<NodeId>,
@@ -106,7 +106,7 @@ pub(crate) enum Verb {
         #[arg(key)]
         kind: Option<String>,
     },
-    /// Keeps the letters that fit back until `release`. With `copies=true` keeps copies of them.
+    /// Keeps back the letters that fit until `release`. With `copies=true` keeps copies of them.
     Hold {
         #[arg(key)]
         from: Option<NodeId>,
@@ -119,14 +119,16 @@ pub(crate) enum Verb {
     },
     /// Puts held letters back on their way.
     Release,
-    /// A link goes `down`, with all that is under way on it and not held, or `up`. With `hint=false` nobody is told.
+    /// A link goes `down`, with all that is under way on it and not held, or `up`. With `hint=false` no node is
+    /// notified.
     Link {
         ends: String,
         state: String,
         #[arg(key)]
         hint: Option<bool>,
     },
-    /// Nodes say whether they reach each other: all, both ends of a link, or with `at` one of them.
+    /// Nodes are notified that they reach each other, or do not: all nodes, both ends of a link, or with `at` one of
+    /// them.
     Reach {
         state: String,
         #[arg(key)]
@@ -134,8 +136,8 @@ pub(crate) enum Verb {
         #[arg(key)]
         at: Option<NodeId>,
     },
-    /// A node stops and forgets all that is not on its disk, but for so many records that were not synced. With
-    /// `silent=true` its peers are not told.
+    /// A node stops and forgets all that is not on its disk, except for the given number of records that were not
+    /// synced. With `silent=true` its peers are not notified.
     Crash {
         node: NodeId,
         #[arg(key)]
@@ -143,13 +145,13 @@ pub(crate) enum Verb {
         #[arg(key, optional)]
         silent: bool,
     },
-    /// A crashed node starts with what is on its disk. With `silent=true` its peers are not told.
+    /// A crashed node starts with what is on its disk. With `silent=true` its peers are not notified.
     Restart {
         node: NodeId,
         #[arg(key, optional)]
         silent: bool,
     },
-    /// Everything that a node, or each, has recorded is durable: what waits for that leaves.
+    /// Everything that a node, or each node, has recorded becomes durable: what waits for that leaves.
     Sync { node: Option<NodeId> },
     /// A node writes a whole checkpoint.
     Checkpoint { node: NodeId },
@@ -157,11 +159,11 @@ pub(crate) enum Verb {
     Backup { node: NodeId },
     /// A crashed node's disk is lost; it gets an empty one.
     Wipe { node: NodeId },
-    /// A crashed node's disk holds again what was put aside; without that it is empty.
+    /// A crashed node's disk is restored from the copy put aside; without a copy it is empty.
     Rollback { node: NodeId },
-    /// How a node, or each, stands.
+    /// Shows the status of a node, or of each.
     Status { node: Option<NodeId> },
-    /// What each node's table holds, and whether all tables are equal.
+    /// Shows what each node's table holds, and whether all tables are equal.
     Table,
     /// Flushes and delivers until nothing is under way.
     Stabilize,

@@ -1,5 +1,5 @@
-//! A group in memory: replicas, their disks and clocks, the letters between them, links, crashes, and time that moves when
-//! told to. It decides nothing: golden scripts drive it by hand, random schedules by a seed.
+//! A group in memory: replicas, their disks and clocks, the letters between them, links, crashes, and time that advances
+//! on request. It decides nothing: golden scripts drive it by hand, random schedules by a seed.
 
 use super::disk::Disk;
 use super::{Beside, Letter, Message, Protocol, Start};
@@ -10,16 +10,16 @@ use protocol::contract::{
 use protocol::{Progress, Request, Ticket};
 use std::collections::BTreeSet;
 
-/// What one input led to.
+/// The consequences of one input.
 #[derive(Debug, Default)]
 pub(crate) struct Consequences {
     pub(crate) traces: Vec<Trace>,
     /// Each with its reply.
     pub(crate) outcomes: Vec<(Outcome, Vec<u8>)>,
     pub(crate) letters: Vec<Letter>,
-    /// What the replica records from now on, in order.
+    /// What the replica records with this input, in order.
     pub(crate) records: Vec<Vec<u8>>,
-    /// What it asks of the control group, each with the version of the map that it knew.
+    /// Its requests to the control group, each with the version of the map that it knew.
     pub(crate) control_requests: Vec<(u64, ControlRequest)>,
     pub(crate) notices: Vec<Notice>,
 }
@@ -36,13 +36,13 @@ impl Consequences {
     }
 }
 
-/// A client's request without what is asked, with what the node that takes it knows of the client.
+/// A client's request without its content, with what the receiving node knows of the client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) ticket: Ticket,
     pub(crate) follows: bool,
     pub(crate) seen: u64,
-    /// On the monotonic clock of the node that is asked.
+    /// On the monotonic clock of the receiving node.
     pub(crate) deadline_us: u64,
 }
 
@@ -61,27 +61,27 @@ struct Node<P: Protocol> {
     clock: Clock,
     /// How often it was started with this disk.
     starts: u64,
-    /// Letters that wait for a position on the disk.
+    /// Letters that wait until the disk is durable up to a position.
     waiting: Vec<(u64, Letter)>,
     /// An older copy of the disk, and how often the node had been started then.
     backup: Option<(Disk, u64)>,
-    /// The newest configuration that it was told, and the version of the map that had it.
-    told: Option<Configuration>,
+    /// The newest configuration that it was sent, and the version of the map that had it.
+    configured: Option<Configuration>,
     version_sent: u64,
 }
 
 pub(crate) struct World<P: Protocol> {
-    /// The time outside, in microseconds.
+    /// The time of the world, in microseconds.
     pub(crate) time_us: u64,
     /// Letters under way, in the order in which they were sent.
     pub(crate) network: Vec<Letter>,
-    /// What the control group says at present. Replicas know what they were last told.
+    /// The control group's current configuration. Replicas know the last one that they were sent.
     pub(crate) configuration: Configuration,
-    /// Grows with every change of it.
+    /// Grows with every change of the configuration.
     pub(crate) version: u64,
-    /// Whether whoever is configured gets a lease that never ends.
+    /// Whether each configured replica gets a lease that never ends.
     pub(crate) leases_forever: bool,
-    /// Replicas are told what cannot be: then they may hold it.
+    /// Whether replicas receive impossible messages: then invariants are not checked.
     pub(crate) peers_lie: bool,
     options: P::Options,
     timing: P::Timing,
@@ -92,7 +92,7 @@ pub(crate) struct World<P: Protocol> {
 }
 
 impl<P: Protocol> World<P> {
-    /// So many nodes that have never been started.
+    /// Creates a world of nodes that have never been started.
     pub(crate) fn new(nodes: NodeId, options: P::Options, timing: P::Timing) -> World<P> {
         let members: Vec<NodeId> = (1..=nodes).collect();
         let in_sync = members.clone();
@@ -118,19 +118,19 @@ impl<P: Protocol> World<P> {
         world
     }
 
-    /// Nodes besides, which are in no group yet.
+    /// Adds nodes that are in no group yet.
     pub(crate) fn with_spares(mut self, spares: NodeId) -> World<P> {
         (0..spares).for_each(|_| self.add_node(None));
         self
     }
 
-    /// Replicas choose at random what they choose by another seed.
+    /// Changes the seed of the replicas' random choices.
     pub(crate) fn with_seed(mut self, seed: u64) -> World<P> {
         self.seeds = seed.wrapping_mul(1_000_003);
         self
     }
 
-    fn add_node(&mut self, told: Option<Configuration>) {
+    fn add_node(&mut self, configured: Option<Configuration>) {
         self.nodes.push(Node {
             replica: None,
             beside: P::Beside::new(&self.options),
@@ -139,14 +139,14 @@ impl<P: Protocol> World<P> {
             starts: 0,
             waiting: Vec::new(),
             backup: None,
-            told,
+            configured,
             version_sent: 0,
         });
     }
 
     // Nodes.
 
-    /// All nodes, the spare ones too.
+    /// All nodes, including spare ones.
     pub(crate) fn members(&self) -> impl Iterator<Item = NodeId> + use<P> {
         1..=self.nodes.len() as NodeId
     }
@@ -159,9 +159,9 @@ impl<P: Protocol> World<P> {
         self.node(id).replica.is_some()
     }
 
-    /// A node that was never told that it is in a group.
+    /// Whether a node was never sent a configuration.
     pub(crate) fn is_unused(&self, id: NodeId) -> bool {
-        self.node(id).told.is_none()
+        self.node(id).configured.is_none()
     }
 
     fn node(&self, id: NodeId) -> &Node<P> {
@@ -196,7 +196,7 @@ impl<P: Protocol> World<P> {
         Some(P::status(self.replica(id)?, self.now(id)))
     }
 
-    /// The version of the map that a node was last told.
+    /// The version of the map that a node was last sent.
     pub(crate) fn version_sent(&self, id: NodeId) -> u64 {
         self.node(id).version_sent
     }
@@ -211,7 +211,7 @@ impl<P: Protocol> World<P> {
         &mut self.node_mut(id).clock
     }
 
-    /// What a node's clocks say.
+    /// What a node's clocks show.
     pub(crate) fn now(&self, id: NodeId) -> Now {
         let Clock { drift_ppm, ahead_us, unix_ahead_ms } = self.node(id).clock;
         let gained_us = self.time_us as i64 * drift_ppm / 1_000_000;
@@ -235,18 +235,18 @@ impl<P: Protocol> World<P> {
         self.act(id, |replica, now, effects| replica.step(now, input, effects))
     }
 
-    /// What follows from something that a replica is told.
+    /// Runs an input of a replica, and returns its consequences.
     pub(crate) fn act(
         &mut self,
         id: NodeId,
-        tell: impl FnOnce(&mut P::Replica, Now, &mut Effects),
+        input: impl FnOnce(&mut P::Replica, Now, &mut Effects),
     ) -> Consequences {
         let now = self.now(id);
         let node = &mut self.nodes[id as usize - 1];
         let Some(replica) = &mut node.replica else { return Consequences::default() };
         let effects = &mut self.effects;
         effects.clear();
-        tell(replica, now, effects);
+        input(replica, now, effects);
         if !self.peers_lie {
             replica.check_invariants(now);
         }
@@ -268,7 +268,8 @@ impl<P: Protocol> World<P> {
             let reply = node.beside.complete(&replies[outcome.reply.clone()]);
             (outcome, reply)
         };
-        // Nobody asks another replica here: what is handed on reads like what is turned away at once.
+        // No node passes requests on to another replica here: a request that is handed on is shown like one that is
+        // redirected at once.
         let handed_on = effects.handed_on.iter().map(|it| {
             let result = protocol::Result::Redirect { to: it.to };
             (Outcome { ticket: it.ticket, result, reply: 0..0 }, Vec::new())
@@ -307,29 +308,29 @@ impl<P: Protocol> World<P> {
         self.step(id, Input::Tick)
     }
 
-    /// Tells a replica that its link to a peer came up or went down.
+    /// Notifies a replica that its link to a peer came up or went down.
     pub(crate) fn hint(&mut self, id: NodeId, peer: NodeId, up: bool) -> Consequences {
         self.step(id, Input::Link { peer, up })
     }
 
-    /// Tells a replica whether its node reaches a peer's.
+    /// Notifies a replica whether its node reaches a peer's node.
     pub(crate) fn reach(&mut self, id: NodeId, peer: NodeId, is_reached: bool) -> Consequences {
         self.act(id, |replica, now, _| replica.set_reached(now, peer, is_reached))
     }
 
-    /// Tells a replica what the control group says at present.
+    /// Sends a replica the control group's current configuration.
     pub(crate) fn configure(&mut self, id: NodeId) -> Consequences {
         let configuration = self.configuration.clone();
         self.configure_as(id, &configuration)
     }
 
-    /// Tells a replica a configuration. Its node remembers the newest for its next start.
+    /// Sends a replica a configuration. Its node remembers the newest for its next start.
     pub(crate) fn configure_as(&mut self, id: NodeId, configuration: &Configuration) -> Consequences {
         let version = self.version;
         let node = self.node_mut(id);
         node.version_sent = version;
-        if node.told.as_ref().is_none_or(|told| told.epoch < configuration.epoch) {
-            node.told = Some(configuration.clone());
+        if node.configured.as_ref().is_none_or(|configured| configured.epoch < configuration.epoch) {
+            node.configured = Some(configuration.clone());
         }
         let configured = self.step(id, Input::Configure(configuration));
         match self.leases_forever {
@@ -338,7 +339,7 @@ impl<P: Protocol> World<P> {
         }
     }
 
-    /// Tells a replica until when, on its own clock, no other leader is appointed.
+    /// Sends a replica a lease: until then, on its own clock, no other leader is appointed.
     pub(crate) fn lease(&mut self, id: NodeId, until_us: u64) -> Consequences {
         self.step(id, Input::Lease { until_us })
     }
@@ -355,7 +356,7 @@ impl<P: Protocol> World<P> {
         self.cut.contains(&(one.min(other), one.max(other)))
     }
 
-    /// A link breaks, with all that is under way on it and not kept back, or comes up again.
+    /// Breaks a link, with all that is under way on it and not kept back, or repairs it.
     pub(crate) fn set_link(&mut self, one: NodeId, other: NodeId, up: bool) {
         let link = (one.min(other), one.max(other));
         if up {
@@ -366,9 +367,9 @@ impl<P: Protocol> World<P> {
         }
     }
 
-    // Lives.
+    // Incarnations.
 
-    /// A node stops. What is not on its disk is forgotten; of the records that were not synced it keeps the first few.
+    /// Stops a node. What is not on its disk is forgotten; of the records that were not synced it keeps the first `kept`.
     pub(crate) fn crash(&mut self, id: NodeId, kept: u64) {
         let node = self.node_mut(id);
         node.replica = None;
@@ -377,26 +378,26 @@ impl<P: Protocol> World<P> {
         node.beside.crash();
     }
 
-    /// A node starts with what its disk holds. It has to be configured next.
+    /// Starts a node with what its disk holds. It has to be configured next.
     pub(crate) fn restart(&mut self, id: NodeId) {
         self.seeds += 1; // Tables of different seeds must agree all the same.
         let (options, timing, seed, now) = (self.options, self.timing, self.seeds, self.now(id));
         let node = self.node_mut(id);
         node.starts += 1;
         let mut replica = P::make(Start { id, options, timing, starts: node.starts, seed }, &node.beside);
-        for record in node.disk.begin_life() {
+        for record in node.disk.begin_incarnation() {
             replica.replay(now, record).expect("replicas write what can be read");
             node.beside.follow(&mut replica);
         }
-        node.beside.begin_life(&mut replica, node.starts);
+        node.beside.begin_incarnation(&mut replica, node.starts);
         node.replica = Some(replica);
     }
 
-    /// A node starts with what its disk holds, and is told again the newest configuration that it was told.
+    /// Starts a node with what its disk holds, and sends it again the newest configuration that it was sent.
     pub(crate) fn start(&mut self, id: NodeId) -> Consequences {
         self.restart(id);
-        let told = self.node(id).told.clone();
-        told.map_or_else(Consequences::default, |told| self.configure_as(id, &told))
+        let configured = self.node(id).configured.clone();
+        configured.map_or_else(Consequences::default, |configured| self.configure_as(id, &configured))
     }
 
     // Disks.
@@ -405,12 +406,12 @@ impl<P: Protocol> World<P> {
         &self.node(id).disk
     }
 
-    /// Where a node's disk has come to: what a sync that begins now makes durable.
+    /// The end of what a node's disk has written: a sync that begins now makes everything up to it durable.
     pub(crate) fn written(&self, id: NodeId) -> u64 {
         self.disk(id).written()
     }
 
-    /// Up to where it is durable.
+    /// The position up to which it is durable.
     pub(crate) fn durable(&self, id: NodeId) -> u64 {
         self.disk(id).durable()
     }
@@ -419,12 +420,12 @@ impl<P: Protocol> World<P> {
         self.written(id) == self.durable(id)
     }
 
-    /// Everything written is durable.
+    /// Makes everything written durable.
     pub(crate) fn sync_all(&mut self, id: NodeId) -> Consequences {
         self.sync(id, self.written(id))
     }
 
-    /// A sync is done: everything up to a position is durable, and what waited for it leaves.
+    /// Ends a sync: everything up to a position is durable, and what waited for it leaves.
     pub(crate) fn sync(&mut self, id: NodeId, position: u64) -> Consequences {
         let node = self.node_mut(id);
         if node.replica.is_none() || node.disk.is_durable(position) {
@@ -439,8 +440,8 @@ impl<P: Protocol> World<P> {
         released.and(self.step(id, Input::Durable { record }))
     }
 
-    /// Writes one more record of a node's checkpoint, and begins one if none is under way. What became of it, and the
-    /// record; nothing when there can be no checkpoint now.
+    /// Writes one more record of a node's checkpoint, and begins a checkpoint if none is under way. Returns the progress
+    /// and the record; `None` when there can be no checkpoint now.
     pub(crate) fn checkpoint(&mut self, id: NodeId, chunk_bytes: usize) -> Option<(Progress, Vec<u8>)> {
         let node = self.node_mut(id);
         let replica = node.replica.as_mut()?;
@@ -457,7 +458,7 @@ impl<P: Protocol> World<P> {
         Some((progress, record))
     }
 
-    /// A copy of what a node's disk holds durably is put aside.
+    /// Puts aside a copy of what a node's disk holds durably.
     pub(crate) fn back_up(&mut self, id: NodeId) {
         let node = self.node_mut(id);
         let mut disk = node.disk.clone();
@@ -465,19 +466,19 @@ impl<P: Protocol> World<P> {
         node.backup = Some((disk, node.starts));
     }
 
-    /// What was put aside.
+    /// The copy that was put aside.
     pub(crate) fn backup(&self, id: NodeId) -> Option<&Disk> {
         self.node(id).backup.as_ref().map(|(disk, _)| disk)
     }
 
-    /// A crashed node gets its disk back as it was when a copy was put aside, or an empty one.
+    /// Restores a crashed node's disk from the copy put aside, or empties it if there is none.
     pub(crate) fn lose_disk(&mut self, id: NodeId) {
         let node = self.node_mut(id);
         node.beside.lose_disk(node.starts);
         (node.disk, node.starts) = node.backup.clone().unwrap_or_default();
     }
 
-    /// A crashed node gets an empty disk, whatever was put aside.
+    /// Empties a crashed node's disk, whatever was put aside.
     pub(crate) fn wipe(&mut self, id: NodeId) {
         self.node_mut(id).backup = None;
         self.lose_disk(id);

@@ -1,5 +1,5 @@
-//! How soon a group takes writes again after the configuration that appoints another leader: on a fast network a few
-//! rounds of messages, whatever `acks` says, as long as enough replicas answer.
+//! How soon a group takes writes again after the configuration that appoints another leader: on a fast network after a few
+//! rounds of messages, whatever `acks` is, as long as enough replicas answer.
 
 use super::World;
 use crate::kit::{Asked, Consequences, Letter};
@@ -12,18 +12,18 @@ use protocol::{Request, Ticket};
 const DELAY_US: u64 = 500;
 const SYNC_US: u64 = 300;
 
-/// A group in which letters, syncs and time take what they take on a fast network.
+/// A group in which letters, syncs and time take as long as on a fast network.
 struct Group {
     world: World,
     /// When each letter arrives.
     letters: Vec<(u64, Letter)>,
-    /// When each node's disk is done, and with what.
+    /// When each node's disk finishes a sync, and up to which position.
     syncs: Vec<(u64, NodeId, u64)>,
     done: u64,
 }
 
 impl Group {
-    /// Three members, and node 4, which is none.
+    /// Three members, and node 4, which is not a member.
     fn new(acks: Acks, durability: Durability) -> Group {
         let options = Options {
             acks,
@@ -49,7 +49,7 @@ impl Group {
         self.take(id, configured);
     }
 
-    /// Ends the node's turn, and puts what it led to on its way.
+    /// Ends the node's turn, and schedules its consequences.
     fn take(&mut self, id: NodeId, consequences: Consequences) {
         let now_us = self.world.time_us;
         for consequences in [consequences, self.world.flush(id)] {
@@ -79,7 +79,7 @@ impl Group {
         self.take(id, consequences);
     }
 
-    /// Lets time pass in steps of a tenth of a millisecond until something is so. True if it came to be.
+    /// Lets time pass in steps of a tenth of a millisecond until a condition holds. Returns whether it did.
     fn run(&mut self, for_us: u64, is_so: impl Fn(&Group) -> bool) -> bool {
         const STEP_US: u64 = 100;
         let until_us = self.world.time_us + for_us;
@@ -120,7 +120,7 @@ impl Group {
     }
 }
 
-/// The leader dies under load; another is appointed, by a map that no longer counts the dead one as in sync.
+/// The leader dies under load; another one is appointed, by a map that no longer counts the dead one as in sync.
 fn failover_us(acks: Acks, durability: Durability, successor: NodeId) -> u64 {
     let mut group = Group::new(acks, durability);
     for sequence in 1..50 {
@@ -158,10 +158,11 @@ fn a_group_takes_writes_again_within_100_ms_of_the_appointment() {
     }
 }
 
-/// A member is lost, and another node comes in before it is replaced. To know what was acknowledged from the others alone takes
-/// three of four under `acks = 1`, and the one that is new knows nothing: the leader itself, which goes on, must be enough.
+/// A member is lost, and another node is added before the lost one is replaced. To learn from the others alone what was
+/// acknowledged takes three of four under `acks = 1`, and the new member knows nothing: the leader itself, which continues,
+/// must be enough.
 #[test]
-fn as_members_change_the_leader_goes_on_though_one_is_lost() {
+fn the_leader_continues_when_a_member_is_lost_during_a_change() {
     for durability in [Durability::None, Durability::Fsync] {
         let mut group = Group::new(Acks::Count(1), durability);
         group.set(1, 1);

@@ -1,4 +1,4 @@
-//! The golden scripts of leader-follower. To write the transcripts anew after a change (the diff is what there is to review):
+//! The golden scripts of leader-follower. To rewrite the transcripts after a change (then review the diff):
 //!
 //! ```text
 //! UPDATE_GOLDENFILES=1 cargo test -p quorate-protocol --test protocols leader_follower::golden
@@ -28,13 +28,13 @@ pub(crate) enum Verb {
         acks: String,
         #[arg(key)]
         reads: Option<String>,
-        /// With `durability=fsync` replicas tell records, and what is not synced is lost in a crash.
+        /// With `durability=fsync` replicas keep records, and a crash loses what is not synced.
         #[arg(key)]
         durability: Option<String>,
-        /// With `lease=manual` nobody has a lease before the script gives one.
+        /// With `lease=manual` no node has a lease before the script gives one.
         #[arg(key)]
         lease: Option<String>,
-        /// Values of at least so many bytes are kept outside the tables, each node's in a store of its own.
+        /// Values of at least this many bytes are kept outside the tables, each node's in a store of its own.
         #[arg(key)]
         spill: Option<usize>,
         /// Bytes of history that each node keeps.
@@ -43,7 +43,7 @@ pub(crate) enum Verb {
         /// Bytes of history kept beyond that for a snapshot under way.
         #[arg(key)]
         transfer_backlog: Option<usize>,
-        /// Milliseconds between messages to a follower that nobody waits for.
+        /// Milliseconds between messages to a follower for which no request waits.
         #[arg(key)]
         lazy_send: Option<u64>,
         /// Bytes under way to a follower.
@@ -63,7 +63,7 @@ pub(crate) enum Verb {
     },
     /// A crashed node starts with what its disk holds; a leader needs a new epoch.
     ///
-    /// With `distrusted=true` the replica is told that its records may be lost in part.
+    /// With `distrusted=true` the replica treats its records as possibly incomplete.
     Restart {
         node: NodeId,
         #[arg(key, optional)]
@@ -71,7 +71,7 @@ pub(crate) enum Verb {
         #[arg(key)]
         epoch: Option<u64>,
     },
-    /// The control group says something new, to all or to one node. What is not named stays as it is.
+    /// The control group sends a new configuration to all or to one node. Settings that are not named do not change.
     Configure {
         #[arg(key)]
         epoch: Option<u64>,
@@ -84,9 +84,9 @@ pub(crate) enum Verb {
         #[arg(key)]
         to: Option<NodeId>,
     },
-    /// A node gets a lease for so long from now.
+    /// A node gets a lease of this length from now.
     Lease { node: NodeId, duration: String },
-    /// A node writes a whole checkpoint, or with `n` so many records of it.
+    /// A node writes a whole checkpoint, or with `n` that many records of it.
     Checkpoint {
         node: NodeId,
         #[arg(key)]
@@ -96,7 +96,7 @@ pub(crate) enum Verb {
     },
     /// A node's store has read the values for which its snapshots wait.
     Values { node: NodeId },
-    /// What each node's store holds.
+    /// Shows what each node's store holds.
     Stored,
     /// Request `at` of node 1 waits for an element of a list.
     Blpop {
@@ -105,7 +105,7 @@ pub(crate) enum Verb {
         #[arg(key)]
         at: u64,
     },
-    /// Request `at` of node 1 waits no longer.
+    /// Request `at` of node 1 stops waiting.
     Withdraw {
         node: NodeId,
         #[arg(key)]
@@ -194,7 +194,7 @@ impl Scripted for LeaderFollower {
         Ok(())
     }
 
-    /// With versions and deadlines.
+    /// Shows entries with versions and deadlines.
     fn entries(world: &mut World, id: NodeId) -> Vec<String> {
         let listed = peek(world, id, &Command::Keys { pattern: b"*" });
         let keys: BTreeSet<String> = texts(&listed).into_iter().skip(1).collect();
@@ -265,7 +265,7 @@ fn options(verb: &Verb, acks: &str) -> Done<Options> {
 }
 
 fn timing(verb: &Verb) -> Timing {
-    // Scripts show each message where it belongs; the one about sending at leisure says so.
+    // Scripts show each message where it belongs; the script about lazy sending sets its time.
     let mut timing = Timing { lazy_send_ms: 0, ..Timing::default() };
     if let Verb::Cluster { window, uncommitted, chunk, chunks, transfer_backlog, lazy_send, .. } = verb {
         timing.lazy_send_ms = lazy_send.unwrap_or(0);

@@ -73,7 +73,7 @@ fn peek(world: &mut World, id: NodeId, command: &Command<'_>) -> Vec<u8> {
     world.beside(id).complete(reply.as_bytes())
 }
 
-/// A node's store has read the values for which its snapshots wait.
+/// A node's store delivers the values for which its snapshots wait.
 fn give_values(world: &mut World, id: NodeId) -> Consequences {
     let mut consequences = Consequences::default();
     for (reference, value) in world.beside_mut(id).take_wanted() {

@@ -1,4 +1,4 @@
-//! One replica of a group goes on alone, when what was acknowledged is lost with others.
+//! One replica of a group continues alone, when acknowledged writes are lost with others.
 
 use super::*;
 use kv::{Condition, Expiry, SKIPPED_VERSIONS, SetAnswer};
@@ -44,7 +44,7 @@ fn replica(records: &[&[u8]]) -> Replica {
 }
 
 #[test]
-fn what_it_holds_is_committed_and_versions_are_skipped() {
+fn its_records_are_committed_and_versions_are_skipped() {
     let before = before();
     let skip = [Command::SkipVersions { by: SKIPPED_VERSIONS }];
     let record = replica(&[&before]).alone(7, &skip);
@@ -68,6 +68,6 @@ fn what_it_holds_is_committed_and_versions_are_skipped() {
 
 #[test]
 #[should_panic(expected = "epoch 3 would follow 3")]
-fn an_epoch_that_others_may_know_is_not_begun_again() {
+fn an_epoch_that_others_may_know_is_not_started_again() {
     replica(&[&before()]).alone(3, &[Command::Purge { until: 0 }]);
 }

@@ -14,8 +14,8 @@ use super::schedule::schedule;
 use crate::kit::search::{finds, finds_by_invariant, number, run, search, seeds};
 use protocol::planted::Fault;
 
-/// Seeds that each showed what a rule is good for: without it they failed when they were found. They run on every change, and are to be
-/// searched anew (take the rule out, run many seeds) when the schedules themselves are changed.
+/// Seeds that each show what a rule is good for: without it they failed when they were found. They run on every change. Search
+/// for new ones (take the rule out, run many seeds) when the schedules themselves change.
 const TELLING: [(u64, &str); 10] = [
     (1, "a follower keeps what it holds until a snapshot and what is behind it have come as far"),
     (168, "a replica without memory vouches for nothing before it has caught up"),
@@ -43,15 +43,15 @@ fn random_schedules_keep_every_promise() {
     search(telling.chain(seeds(1_700)), replay, |seed| check(seed, None, false));
 }
 
-/// The same schedules, where tables hold references, snapshots wait for stores, and a crash takes what was put into a store
-/// since its node's last checkpoint.
+/// The same schedules, with references in the tables, snapshots that wait for stores, and crashes that lose what was put into a
+/// store since its node's last checkpoint.
 #[test]
 fn random_schedules_lose_no_spilled_value() {
     let replay = ("leader_follower::schedules::one_seed", "SPILLED_SEED");
     search(seeds(850), replay, |seed| check(seed, None, true));
 }
 
-/// Replays the schedule of `SEED`, or with spilled values that of `SPILLED_SEED`, and tells all that happens.
+/// Replays the schedule of `SEED`, or with spilled values that of `SPILLED_SEED`, and prints all that happens.
 #[test]
 fn one_seed() {
     for (variable, spilled) in [("SEED", false), ("SPILLED_SEED", true)] {
@@ -61,9 +61,9 @@ fn one_seed() {
     }
 }
 
-/// A search that cannot fail proves nothing: each planted bug is found within a few hundred schedules.
+/// A search that cannot fail proves nothing: each planted fault is found within a few hundred schedules.
 #[test]
-fn planted_bugs_are_found() {
+fn planted_faults_are_found() {
     let plants = Plant::ALL.map(|plant| (plant, false));
     let of_spilled = Plant::OF_SPILLED.map(|plant| (plant, true));
     for (plant, spilled) in plants.into_iter().chain(of_spilled) {
@@ -71,7 +71,7 @@ fn planted_bugs_are_found() {
     }
 }
 
-/// Invariants can fail: each of these faults is found by one, before anybody is told what is wrong.
+/// Invariants can fail: each of these faults is found by an invariant, before any client gets a wrong answer.
 #[test]
 fn invariants_find_planted_faults() {
     let faults = [

@@ -1,4 +1,4 @@
-//! How messages, records and statuses of leader-follower read in a transcript.
+//! How messages, records and statuses of leader-follower are shown in a transcript.
 
 use crate::kit::show::{commands, counts, flag, nodes};
 use kv::codec::Reader;
@@ -24,7 +24,7 @@ pub(crate) fn kind(message: &Message<'_>) -> &'static str {
     }
 }
 
-/// Kind first, then what it carries, last the sender's epoch. `#` names a question and its answers.
+/// The kind first, then the content, last the sender's epoch. `#` names a request and its answers.
 pub(crate) fn message(message: &Message<'_>) -> String {
     let (kind, epoch) = (kind(message), message.epoch());
     let body = match *message {
@@ -77,7 +77,7 @@ pub(crate) fn message(message: &Message<'_>) -> String {
     format!("{kind}{space}{body} (epoch {epoch})")
 }
 
-/// What a record of a replica's says, change by change.
+/// Shows a replica's record, change by change.
 pub(crate) fn record(record: &[u8]) -> String {
     let mut reader = Reader::new(record);
     let mut shown = Vec::new();

@@ -1,7 +1,7 @@
-//! A node's store of spilled values: what it is given, what it may remove, and what a crash leaves of it.
+//! A node's store of spilled values: what is put into it, what may be removed, and what a crash leaves.
 //!
-//! It does what a node does, and as little as a node may rely on. What was put is lost in a crash, unless a checkpoint has
-//! made it safe; what was removed is gone for ever.
+//! It does what a node does, with no more guarantees than a node may rely on. A crash loses what was put, unless a
+//! checkpoint has made it safe; what was removed is lost forever.
 
 use super::LeaderFollower;
 use crate::kit::Beside;
@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 #[derive(Default)]
 pub(crate) struct Values {
-    /// What is released may be referred to by records. Without them no start will find a table that refers to anything.
+    /// Whether records may refer to released values. Without records no start finds a table that refers to anything.
     keeps_records: bool,
     held: BTreeMap<Reference, Vec<u8>>,
-    /// Those that a crash leaves.
+    /// The values that a crash leaves.
     safe: BTreeSet<Reference>,
     /// Released since the last checkpoint began.
     released: BTreeSet<Reference>,
@@ -27,14 +27,14 @@ pub(crate) struct Values {
     leaving: BTreeSet<Reference>,
     /// To be removed, unless something refers to them again.
     removals: BTreeSet<Reference>,
-    /// Those for which snapshots wait.
+    /// Values for which snapshots wait.
     wanted: Vec<Reference>,
-    /// A fault that the node has.
+    /// The planted fault of the node.
     planted: Planted,
 }
 
 impl Values {
-    /// The values for which snapshots wait, each of which must be there.
+    /// Takes the values for which snapshots wait; all of them must exist.
     pub(crate) fn take_wanted(&mut self) -> Vec<(Reference, Vec<u8>)> {
         let value_of = |reference: &Reference| {
             self.held.get(reference).cloned().unwrap_or_else(|| panic!("{reference:?} of a snapshot is lost"))
@@ -46,7 +46,7 @@ impl Values {
         !self.wanted.is_empty()
     }
 
-    /// What it holds, as text: version and number of each value.
+    /// Shows what it holds: version and number of each value.
     pub(crate) fn shown(&self) -> String {
         let name = |reference: &Reference| {
             let text = String::from_utf8_lossy(&self.held[reference]).into_owned();
@@ -63,7 +63,7 @@ impl Beside<LeaderFollower> for Values {
         Values { keeps_records, planted: options.planted, ..Values::default() }
     }
 
-    /// Takes over what a replica has spilled.
+    /// Takes over the values that a replica has spilled.
     fn follow(&mut self, replica: &mut Replica) {
         if let Some(Spilled { kept, released }) = replica.take_spilled() {
             let bytes = |value: Arc<Vec<u8>>| Arc::unwrap_or_clone(value);
@@ -79,7 +79,7 @@ impl Beside<LeaderFollower> for Values {
         }
     }
 
-    /// Removes what may go.
+    /// Removes values that are no longer needed.
     fn tidy(&mut self, replica: &mut Replica) {
         if !self.removals.is_empty() && !replica.sends_snapshots() {
             for reference in std::mem::take(&mut self.removals) {
@@ -93,7 +93,7 @@ impl Beside<LeaderFollower> for Values {
         }
     }
 
-    /// A replica's reply, completed as its node does it.
+    /// Completes a replica's reply as its node does.
     fn complete(&self, reply: &[u8]) -> Vec<u8> {
         let mut reader = Reader::new(reply);
         if !matches!(Reply::decode(&mut reader), Ok(Reply::Unresolved(_))) {
@@ -113,8 +113,8 @@ impl Beside<LeaderFollower> for Values {
         whole.as_bytes().to_vec()
     }
 
-    /// All records were taken: what nothing refers to is left over from the crash.
-    fn begin_life(&mut self, replica: &mut Replica, _starts: u64) {
+    /// When all records were taken: values that nothing refers to are left over from the crash.
+    fn begin_incarnation(&mut self, replica: &mut Replica, _starts: u64) {
         let leftover = |reference: &&Reference| {
             !replica.table().refers_to(reference) && !self.released.contains(reference)
         };
@@ -133,7 +133,7 @@ impl Beside<LeaderFollower> for Values {
         *self = Values { keeps_records, planted, ..Values::default() };
     }
 
-    /// A checkpoint begins: all that was put is made safe before it is written.
+    /// When a checkpoint begins, all values that were put are made safe before it is written.
     fn begin_checkpoint(&mut self) {
         if !self.planted.has(Fault::CheckpointBeforeValues) {
             self.safe.extend(self.held.keys());

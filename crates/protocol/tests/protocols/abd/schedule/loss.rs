@@ -1,4 +1,4 @@
-//! Losses of memory that are too rare by chance.
+//! Losses of memory that are too rare to occur by chance.
 
 use super::{KEYS, LONG_US};
 use crate::abd::Abd;
@@ -9,8 +9,8 @@ use protocol::contract::NodeId;
 use std::collections::BTreeSet;
 
 impl Schedule<Abd> {
-    /// Of all members only one gets an update, acknowledges it, and loses its memory; it refills itself before anybody else
-    /// has got the update.
+    /// One member gets an update before all others, acknowledges it, and loses its memory; it refills itself before any
+    /// other member has got the update.
     pub(super) fn crash_after_acknowledging(&mut self) -> Check {
         let carries_update = |letter: &&Letter| letter.kinds::<Abd>().contains(&"Update");
         let updates: Vec<(NodeId, NodeId)> =
@@ -33,10 +33,11 @@ impl Schedule<Abd> {
         if self.world.is_alive(forgetful) { Ok(()) } else { self.start(forgetful) }
     }
 
-    /// Runs it, and on the way a majority loses its memory, and that is given up: the group goes on with what the others
-    /// hold, and from there on everything is as linearizable as before. Returns 0 where none could lose it.
+    /// Runs the schedule. On the way a majority loses its memory, and an operator gives that up: the group continues with
+    /// what the others hold, and from then on everything is as linearizable as before. Returns 0 if no majority could lose
+    /// its memory.
     pub(crate) fn run_with_a_loss(mut self) -> Result<u64, String> {
-        // Without its disk a node does not know how often it was started, and those who knew have forgotten it, too.
+        // Without its disk a node does not know how often it was started, and the members that knew have forgotten it, too.
         self.own.memory.lose_disk = 0;
         self.begin()?;
         self.go_wrong()?;
@@ -47,7 +48,7 @@ impl Schedule<Abd> {
         self.heal()
     }
 
-    /// A majority loses its memory at one moment; all of them come back, and an operator gives up what they have lost.
+    /// A majority loses its memory at one moment; all these members restart, and an operator gives up what they have lost.
     fn lose_a_majority(&mut self) -> Result<bool, String> {
         self.be_calm();
         let most = (self.world.members().count() - 1) / 2;
@@ -80,7 +81,7 @@ impl Schedule<Abd> {
             let newest = held.max_by_key(|register| register.version).filter(|it| it.is_live(now));
             (key, newest.map(|register| register.value.to_vec()))
         });
-        self.told.begin_anew(self.world.time_us, &held);
+        self.recorder.begin_again(self.world.time_us, &held);
         for id in lost {
             let consequences = give_up(&mut self.world, id);
             self.note(id, None, consequences)?;

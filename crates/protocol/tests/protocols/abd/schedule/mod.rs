@@ -1,6 +1,6 @@
-//! What random schedules of abd have besides what all have: clients that send requests before the ones before are answered,
-//! slow links, replicas that lose their memory or their disks. In the end a majority is left alone, which must do whatever
-//! it is asked. At rest no tombstone is left.
+//! The abd part of random schedules: clients that send requests before earlier ones are answered, slow links, replicas that
+//! lose their memory or their disks. At the end a majority is left alone, which must do every request. At rest no tombstone
+//! is left.
 
 mod loss;
 
@@ -25,24 +25,24 @@ const LONG_US: u64 = 600_000;
 
 pub(crate) struct Own {
     memory: Memory,
-    /// Percent of requests that are sent before the one before is answered.
+    /// Percent of requests that are sent before the client's previous one is answered.
     pipelined: u64,
     deletes: u64,
-    /// Percent of requests that are reads, and how many keys they are about.
+    /// Percent of requests that are reads, and the number of keys used.
     reads: u64,
     keys: u64,
     values: u64,
-    // Of moments at which something may go wrong, in so many percent ...
+    // In percent of the moments at which something may go wrong ...
     checkpoint: u64,
     backup: u64,
-    /// A node crashes whose acknowledgement is under way.
+    /// ... a node crashes while its acknowledgement is under way.
     acknowledger: u64,
-    /// A node acknowledges what nobody else has got, and forgets it.
+    /// ... a node acknowledges an update that no other node has got, and forgets it.
     forget: u64,
 }
 
-/// The schedule of a seed, of a group that keeps records or of one that does not. With `tells` it prints what happens.
-pub(crate) fn schedule(seed: u64, keeps_records: bool, planted: Planted, tells: bool) -> Schedule<Abd> {
+/// The schedule of a seed, of a group with or without records. With `prints` it prints what happens.
+pub(crate) fn schedule(seed: u64, keeps_records: bool, planted: Planted, prints: bool) -> Schedule<Abd> {
     let mut random = Random::new(seed);
     let nodes = [3, 3, 3, 5, 5, 5, 5, 7, 1, 2, 4][random.below(11) as usize];
     let timing = Timing {
@@ -102,17 +102,17 @@ pub(crate) fn schedule(seed: u64, keeps_records: bool, planted: Planted, tells: 
         clients: 2 + random.below(6) as usize,
         think_us: 10_000,
         timeouts_us: [30_000, 150_000, 400_000],
-        // Most schedules begin with a group in order.
+        // Most schedules begin with a settled group.
         settle_us: if random.percent(80) { 150_000 } else { 0 },
         lasts_us: 100_000 + random.below(700_000),
         tick_us: 20_000,
         peace_us: LONG_US,
     };
-    Schedule::new(random, world, (troubles, pace), own, tells)
+    Schedule::new(random, world, (troubles, pace), own, prints)
 }
 
-/// Many schedules have slow links: some here and there, or nearly all from and to one node, so that what it coordinates
-/// takes long while the others get on.
+/// Many schedules have slow links: some at random, or nearly all from and to one node, so that the operations it
+/// coordinates take long while other nodes make progress.
 fn slow_links(random: &mut Random, nodes: NodeId) -> BTreeSet<(NodeId, NodeId)> {
     let share = [0, 0, 20, 40, 60, 80][random.below(6) as usize];
     let lonely = if share == 80 { 1 + random.below(u64::from(nodes)) as NodeId } else { 0 };
@@ -128,12 +128,12 @@ impl Scheduled for Abd {
     const IN_ORDER: bool = true;
 
     fn question(schedule: &mut Schedule<Abd>, client: u64) -> Option<Question> {
-        /// Before the end: more would only make the check slow.
+        /// The limit before the end: more operations would only make the check slow.
         const OPERATIONS_MAX: u64 = 400;
         let waiting = schedule.open_at(client).count();
         let (random, own) = (&mut schedule.random, &mut schedule.own);
         if waiting > 0 && (waiting > 3 || !random.percent(own.pipelined))
-            || !schedule.is_calm && schedule.told.count() >= OPERATIONS_MAX
+            || !schedule.is_calm && schedule.recorder.count() >= OPERATIONS_MAX
         {
             return None;
         }
@@ -149,7 +149,7 @@ impl Scheduled for Abd {
         })
     }
 
-    /// It asks the node that it has asked already.
+    /// A client keeps to the node at which it has open requests.
     fn node(schedule: &mut Schedule<Abd>, client: u64) -> NodeId {
         let asked = schedule.open_at(client).next();
         asked.unwrap_or_else(|| schedule.any_node())
@@ -172,7 +172,7 @@ impl Scheduled for Abd {
         }
     }
 
-    fn told(schedule: &mut Schedule<Abd>, ending: &Ending<'_>) -> Check {
+    fn check_outcome(schedule: &mut Schedule<Abd>, ending: &Ending<'_>) -> Check {
         no_read_is_unknown(ending)?;
         let Outcome::Done { version, .. } = *ending.result else { return Ok(()) };
         match ending.question {
@@ -219,7 +219,7 @@ impl Scheduled for Abd {
         if schedule.is(schedule.own.forget) { schedule.crash_after_acknowledging() } else { Ok(()) }
     }
 
-    /// Any majority that has its memory is left alone, the others stay away: whatever is asked of it is done.
+    /// A majority of members with their memory is left alone, the others stay away: the majority must do every request.
     fn calm(schedule: &mut Schedule<Abd>) -> Check {
         let members = schedule.world.members().count();
         let mut others: Vec<NodeId> = schedule.world.members().collect();
@@ -232,8 +232,8 @@ impl Scheduled for Abd {
             together.remove(schedule.random.below(together.len() as u64) as usize);
         }
         schedule.tell(|| format!("{together:?} are left alone"));
-        // In every other schedule what is under way stays so until the end, and then is very late.
-        if schedule.told.count().is_multiple_of(2) {
+        // In every other schedule, messages under way stay so until the end, and then arrive very late.
+        if schedule.recorder.count().is_multiple_of(2) {
             schedule.arrive_in(4 * LONG_US, |_| true);
         }
         others.retain(|id| !together.contains(id));
@@ -277,8 +277,8 @@ impl Scheduled for Abd {
 }
 
 impl Schedule<Abd> {
-    /// What was acknowledged is held by a majority, but for those of it that have lost their memory since and are not
-    /// ready again. So only a minority of those that are ready can be without it.
+    /// An acknowledged value is held by a majority, except for those of its members that have lost their memory since and
+    /// are not ready again. So only a minority of the ready members can lack it.
     fn is_held(&self, key: &str, version: Version) -> Check {
         let ready = self.world.members().filter(|id| has_memory(&self.world, *id));
         let holds = |id: NodeId| register(&self.world, id, key).is_some_and(|it| it.version >= version);

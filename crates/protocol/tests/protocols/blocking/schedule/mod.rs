@@ -1,5 +1,5 @@
-//! What random schedules of `blocking` have besides what all have: replicas that lose their memory or their disks, and a look
-//! at the locks. At rest every node answers, and every lock is free.
+//! The `blocking` part of random schedules: replicas that lose their memory or their disks, and checks of the locks. At rest
+//! every node answers, and every lock is free.
 
 mod oracle;
 
@@ -25,12 +25,12 @@ pub(crate) struct Own {
     lease_ms: u64,
 }
 
-/// The schedule of a seed, of a group that keeps records or of one that does not. With `tells` it prints what happens.
+/// The schedule of a seed, of a group with or without records. With `prints` it prints what happens.
 pub(crate) fn schedule(
     seed: u64,
     keeps_records: bool,
     planted: Planted,
-    (looks_inside, tells): (bool, bool),
+    (looks_inside, prints): (bool, bool),
 ) -> Schedule<Blocking> {
     let mut random = Random::new(seed);
     let nodes = [1, 3, 3, 3, 5][random.below(5) as usize];
@@ -97,14 +97,14 @@ pub(crate) fn schedule(
         clients: 1 + random.below(6) as usize,
         think_us: 8_000,
         timeouts_us: [10_000, 60_000, 500_000],
-        // Most schedules begin with a group in order.
+        // Most schedules begin with a settled group.
         settle_us: if random.percent(90) { 150_000 } else { 0 },
         lasts_us: 50_000 + random.below(400_000),
         tick_us: 10_000,
-        // Longer than any request waits, and than any lock lasts.
+        // Longer than any request waits and any lock lasts.
         peace_us: (timing.lease_ms * 1200).max(600_000),
     };
-    Schedule::new(random, world, (troubles, pace), own, tells)
+    Schedule::new(random, world, (troubles, pace), own, prints)
 }
 
 impl Scheduled for Blocking {
@@ -135,7 +135,7 @@ impl Scheduled for Blocking {
         Ok(())
     }
 
-    fn told(_schedule: &mut Schedule<Blocking>, ending: &Ending<'_>) -> Check {
+    fn check_outcome(_schedule: &mut Schedule<Blocking>, ending: &Ending<'_>) -> Check {
         no_read_is_unknown(ending)
     }
 

@@ -1,4 +1,4 @@
-//! What must hold after every step of a replica, besides what clients are told.
+//! What must hold after every step of a replica, besides the histories of clients.
 
 use crate::blocking::{Blocking, World, show};
 use crate::kit::Letter;
@@ -9,16 +9,16 @@ use protocol::blocking::{Ask, Lock, Message};
 use protocol::contract::NodeId;
 use std::collections::BTreeMap;
 
-/// The bits of an attempt's number below those that name the life of its coordinator.
+/// The bits of an attempt's number below those that name its coordinator's incarnation.
 const ATTEMPT_BITS: u32 = 40;
 
-/// Knows what replicas have shown.
+/// Remembers what replicas have shown.
 pub(crate) struct Oracle {
-    /// Look at locks and registers too, not only at what clients were told.
+    /// Whether to check locks and registers too, not only the answers to clients.
     looks_inside: bool,
     locks: BTreeMap<NodeId, Vec<(Vec<u8>, Lock)>>,
-    /// The newest life of each node.
-    lives: BTreeMap<NodeId, u64>,
+    /// The newest incarnation of each node.
+    incarnations: BTreeMap<NodeId, u64>,
     /// The value of each tag of each key.
     written: BTreeMap<(String, u64), Vec<u8>>,
     /// The tag under which each replica holds each key.
@@ -31,23 +31,23 @@ impl Oracle {
         Oracle {
             looks_inside,
             locks: BTreeMap::new(),
-            lives: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
             written: BTreeMap::new(),
             versions: BTreeMap::new(),
             keys,
         }
     }
 
-    /// A node is about to lose its memory: the locks that it has granted, too.
+    /// Handles a node that is about to lose its memory, including the locks that it has granted.
     pub(crate) fn crash(&mut self, id: NodeId) {
         self.locks.remove(&id);
         self.versions.retain(|(replica, _), _| *replica != id);
     }
 
-    /// Looks at a replica after its step; `letter` is what it took.
+    /// Checks a replica after its step; `letter` is the message that it took.
     pub(crate) fn look(&mut self, world: &World, id: NodeId, letter: Option<&Letter>) -> Check {
         if let Some(status) = world.status(id) {
-            let life = self.lives.entry(id).or_default();
+            let life = self.incarnations.entry(id).or_default();
             *life = (*life).max(status.incarnation.into());
         }
         if !self.looks_inside || !world.is_alive(id) {
@@ -60,8 +60,8 @@ impl Oracle {
             let is_there = after.iter().any(|(other, now)| other == key && now.grant == lock.grant);
             let has_expired = lock.expires_us <= now_us;
             let is_own = lock.holder.node == id;
-            // Whoever has begun another life holds nothing any more.
-            let life = self.lives.get(&lock.holder.node).copied().unwrap_or(0);
+            // A coordinator that has begun another incarnation holds nothing any more.
+            let life = self.incarnations.get(&lock.holder.node).copied().unwrap_or(0);
             let is_over = life > lock.holder.attempt >> ATTEMPT_BITS;
             if !is_there && !has_expired && !is_own && !is_over && !is_released(letter, key, lock) {
                 return Err(format!("{id} freed {} without its holder", show::lock(key, lock, now_us)));
@@ -97,7 +97,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// All locks that replicas keep at rest.
+    /// Checks that replicas keep no locks at rest.
     pub(crate) fn locks_are_free(&self, world: &World) -> Check {
         for id in world.alive() {
             if let Some((key, lock)) = show::locks(world, id).first() {
@@ -116,7 +116,7 @@ fn is_released(letter: Option<&Letter>, key: &[u8], lock: &Lock) -> bool {
     asks.iter().any(|ask| matches!(ask, Ask::Unlock { attempt, key: of, .. } if attempt == lock.holder.attempt && of == key))
 }
 
-/// Whether what a replica has just stored came under a lock that was there before, or by other ways than a write.
+/// Whether a replica has just stored a value under a lock that existed before, or in other ways than by a write.
 fn may_write(
     id: NodeId,
     letter: Option<&Letter>,
@@ -137,7 +137,8 @@ fn may_write(
             locked += usize::from(before.iter().any(|(of, lock)| of == key.as_bytes() && is_holder(lock)));
         }
     }
-    // The same message may have brought what the own coordinator waited for to store its write here.
+    // The same message may have brought the last answer for which this node's own coordinator waited before it
+    // stores its write here.
     let is_own = before.iter().any(|(of, lock)| of == key.as_bytes() && lock.holder.node == id);
     writes == 0 || locked > 0 || is_own
 }

@@ -1,7 +1,7 @@
-//! The control group of a schedule: it tells nodes who is to make up the group, late, in any order, some never. And the
-//! disks that are lost or rolled back, which only it can mend: by removing the node and adding it again.
+//! The control group of a schedule: it sends nodes the group's configurations late, in any order, and some never. It
+//! also handles lost and rolled-back disks, which only it can repair: by removing the node and adding it again.
 
-use super::{Configure, is_known, lives_in_backup};
+use super::{Configure, incarnations_in_backup, is_known};
 use crate::consensus::Consensus;
 use crate::kit::schedule::{Check, Schedule};
 use protocol::Replica as _;
@@ -12,10 +12,10 @@ impl Schedule<Consensus> {
         self.own.configurations.last().expect("a group has a configuration")
     }
 
-    /// Most of the newest configuration's members have begun it.
+    /// Whether most of the newest configuration's members have begun it.
     fn is_settled(&self) -> bool {
         let newest = self.newest();
-        // Who is told a later configuration before it has begun the first one, durably, never does.
+        // A member that gets a later configuration before it has begun the first one, durably, never begins it.
         if newest.epoch == 1 && newest.members.iter().any(|id| self.world.durable(*id) < 2) {
             return false;
         }
@@ -25,7 +25,7 @@ impl Schedule<Consensus> {
         newest.members.iter().filter(has_begun).count() > newest.members.len() / 2
     }
 
-    /// Perhaps the control group changes the group by one member.
+    /// Changes the group by one member, with some probability.
     pub(super) fn change_members(&mut self) -> Check {
         let members = self.newest().members.clone();
         let is_settled = self.is_settled();
@@ -35,7 +35,7 @@ impl Schedule<Consensus> {
             return Ok(());
         }
         if self.own.spoiled.is_some() && spoiled.is_none() {
-            self.own.spoiled = None; // It was removed: whatever it has on its disk, it may come again.
+            self.own.spoiled = None; // It was removed: whatever its disk holds, it may be added again.
         }
         let spares: Vec<NodeId> = self.world.members().filter(|id| !members.contains(id)).collect();
         let adds = spoiled.is_none() && (members.len() == 1 || self.random.percent(55));
@@ -43,7 +43,7 @@ impl Schedule<Consensus> {
             true if spares.is_empty() => Ok(()),
             true => {
                 let id = spares[self.random.below(spares.len() as u64) as usize];
-                // The node may have thrown away what it had when it was removed.
+                // The node may have discarded its data when it was removed.
                 if is_settled && self.world.is_alive(id) && self.random.percent(40) {
                     self.crash(id)?;
                     self.tell(|| format!("{id} forgets the group"));
@@ -60,7 +60,7 @@ impl Schedule<Consensus> {
         }
     }
 
-    /// A new configuration, which everybody is told, some time.
+    /// Decides a new configuration, which all nodes get, at some time.
     fn decree(&mut self, mut members: Vec<NodeId>) -> Check {
         members.sort_unstable();
         let epoch = self.newest().epoch + 1;
@@ -97,7 +97,7 @@ impl Schedule<Consensus> {
         Ok(())
     }
 
-    /// Somebody is told again some configuration, an old one as likely as the newest.
+    /// Sends a node some configuration again, an old one as likely as the newest.
     pub(super) fn tell_again(&mut self) -> Check {
         let id = self.any_node();
         let which = self.random.below(self.own.configurations.len() as u64) as usize;
@@ -105,8 +105,9 @@ impl Schedule<Consensus> {
         Ok(())
     }
 
-    /// A node's disk is lost, or holds again what it held before: one node's, as no group survives the loss of more than
-    /// a minority. Who has never heard of the node that it was cannot tell that it is another: so all others have.
+    /// Loses or rolls back a node's disk: of one node only, as no group survives the loss of more than a minority. A
+    /// member that does not know the node's identity cannot notice that it is a new one: so all other members must know
+    /// it.
     pub(super) fn spoil(&mut self, id: NodeId) -> Check {
         let members = self.newest().members.clone();
         let may_be =
@@ -114,15 +115,16 @@ impl Schedule<Consensus> {
         if !may_be {
             return Ok(());
         }
-        // A rolled-back disk begins one life more than its backup had: others must have heard that.
-        let lives = lives_in_backup(&self.world, id);
-        match (self.own.loses_disks, lives) {
+        // A rolled-back disk begins one incarnation more than its backup had: the other members must know that
+        // incarnation.
+        let incarnations = incarnations_in_backup(&self.world, id);
+        match (self.own.loses_disks, incarnations) {
             (true, _) if is_known(&self.world, id, 0, &members) => {
                 self.crash(id)?;
                 self.tell(|| format!("{id} loses its disk"));
                 self.world.wipe(id);
             }
-            (false, Some(lives)) if is_known(&self.world, id, lives + 1, &members) => {
+            (false, Some(incarnations)) if is_known(&self.world, id, incarnations + 1, &members) => {
                 self.crash(id)?;
                 self.tell(|| format!("{id} is rolled back"));
                 self.world.lose_disk(id);
@@ -130,7 +132,8 @@ impl Schedule<Consensus> {
             _ => return Ok(()),
         }
         self.own.spoiled = Some(id);
-        // Nobody is left to tell it what it has forgotten before it is asked for its vote.
+        // The leader could send the node what it has forgotten before another node asks for its vote: so the leader may
+        // crash first.
         let leads = |peer: &NodeId| self.world.replica(*peer).is_some_and(|replica| replica.is_leader());
         if let Some(leader) = self.world.alive().into_iter().find(leads)
             && self.random.percent(50)
@@ -140,7 +143,7 @@ impl Schedule<Consensus> {
         self.start(id)
     }
 
-    /// In peace the control group mends what was spoiled: it removes the node and adds it again.
+    /// In peace the control group repairs a spoiled disk: it removes the node and adds it again.
     pub(super) fn mend(&mut self) -> Check {
         let Some(id) = self.own.spoiled.filter(|_| self.is_settled()) else { return Ok(()) };
         let members = self.newest().members.clone();
@@ -151,13 +154,13 @@ impl Schedule<Consensus> {
         self.decree(members.into_iter().chain([id]).collect())
     }
 
-    /// In peace everybody is told the newest configuration.
+    /// In peace all nodes get the newest configuration.
     pub(super) fn send_to_all(&mut self) -> Check {
         let newest = self.own.configurations.len() - 1;
         self.world.members().try_for_each(|id| self.configure(id, newest))
     }
 
-    /// The newest configuration has begun, and its members are equal.
+    /// Whether the newest configuration has begun, and its members are equal.
     pub(super) fn is_whole(&self) -> bool {
         let newest = self.newest();
         let members = || newest.members.iter().copied();

@@ -1,5 +1,5 @@
-//! What random schedules of `consensus` have besides what all have: members that come and go, and disks that are lost or
-//! rolled back. All replicas go through the same states.
+//! The `consensus` part of random schedules: members that come and go, and disks that are lost or rolled back. All
+//! replicas go through the same states.
 
 mod control;
 
@@ -15,29 +15,29 @@ use protocol::planted::Planted;
 use protocol::{Replica as _, Trace};
 use std::collections::BTreeMap;
 
-/// The control group tells a node one of its configurations.
+/// The control group sends a node one of its configurations.
 pub(crate) struct Configure {
     id: NodeId,
     which: usize,
 }
 
 pub(crate) struct Own {
-    /// Disks are lost or else rolled back, in so many percent of the moments at which something may go wrong.
+    /// Percent of the moments at which something may go wrong and a disk is lost or rolled back.
     spoil: u64,
     loses_disks: bool,
     backup: u64,
     change: u64,
     /// The node whose disk was lost or rolled back, until it was removed.
     spoiled: Option<NodeId>,
-    /// All that the control group ever decided.
+    /// All configurations that the control group ever decided.
     configurations: Vec<Configuration>,
     values: u64,
-    /// What the table was at each offset, wherever it was seen first.
+    /// The table's digest at each offset, from the replica that showed it first.
     states: BTreeMap<u64, u64>,
 }
 
-/// The schedule of a seed. With `tells` it prints what happens.
-pub(crate) fn schedule(seed: u64, planted: Planted, tells: bool) -> Schedule<Consensus> {
+/// The schedule of a seed. With `prints` it prints what happens.
+pub(crate) fn schedule(seed: u64, planted: Planted, prints: bool) -> Schedule<Consensus> {
     let mut random = Random::new(seed);
     let members = [1, 2, 3, 3, 3, 5][random.below(6) as usize];
     let spares = [0, 1, 2, 2][random.below(4) as usize];
@@ -95,7 +95,7 @@ pub(crate) fn schedule(seed: u64, planted: Planted, tells: bool) -> Schedule<Con
     let clients = 2 + random.below(4) as usize;
     let mut world = World::new(members, options, timing).with_spares(spares);
     own.configurations.push(world.configuration.clone());
-    // Within the margin: a lease and a margin are measured by clocks that differ by less.
+    // Within the margin: leases and margins are measured by clocks that differ by less.
     let drifts = random.percent(50);
     for id in world.members() {
         let ppm = random.below(80_000) as i64 - 40_000;
@@ -110,14 +110,14 @@ pub(crate) fn schedule(seed: u64, planted: Planted, tells: bool) -> Schedule<Con
         tick_us: 100_000,
         peace_us: 3_000_000,
     };
-    Schedule::new(random, world, (troubles, pace), own, tells)
+    Schedule::new(random, world, (troubles, pace), own, prints)
 }
 
 impl Scheduled for Consensus {
     type Event = Configure;
     type Own = Own;
 
-    const HEARS_OF_LINKS: bool = false;
+    const NOTICES_LINKS: bool = false;
 
     fn question(schedule: &mut Schedule<Consensus>, _client: u64) -> Option<Question> {
         let (key, roll) = (format!("key{}", schedule.random.below(2)), schedule.random.below(10));
@@ -138,11 +138,11 @@ impl Scheduled for Consensus {
         _letter: Option<&Letter>,
         consequences: &mut Consequences,
     ) -> Check {
-        let tells = |trace: &Trace| matches!(trace, Trace::Committed { .. } | Trace::Installed { .. });
+        let reveals = |trace: &Trace| matches!(trace, Trace::Committed { .. } | Trace::Installed { .. });
         let (Some(replica), Some(status)) = (schedule.world.replica(id), schedule.world.status(id)) else {
             return Ok(());
         };
-        if !consequences.traces.iter().any(tells) {
+        if !consequences.traces.iter().any(reveals) {
             return Ok(());
         }
         let digest = replica.table().digest();
@@ -167,9 +167,12 @@ impl Scheduled for Consensus {
     }
 
     fn trouble(schedule: &mut Schedule<Consensus>, id: NodeId) -> Check {
-        // The older a backup is, the more is forgotten with it. Who believes to be alone, though, asks nobody.
+        // The older a backup is, the more is forgotten with it. But a replica that believes to be alone asks no other.
         let is_alone = schedule.world.status(id).is_none_or(|status| status.members.len() < 2);
-        if schedule.is(schedule.own.backup) && !is_alone && lives_in_backup(&schedule.world, id).is_none() {
+        if schedule.is(schedule.own.backup)
+            && !is_alone
+            && incarnations_in_backup(&schedule.world, id).is_none()
+        {
             schedule.world.back_up(id);
         }
         if schedule.is(schedule.own.spoil) {
@@ -197,23 +200,24 @@ impl Scheduled for Consensus {
     }
 }
 
-/// The lives of which a node's backup knows; none without one.
-fn lives_in_backup(world: &World, id: NodeId) -> Option<u64> {
-    let lives = changes(world.backup(id)?)
+/// The incarnations that a node's backup knows of; `None` without a backup.
+fn incarnations_in_backup(world: &World, id: NodeId) -> Option<u64> {
+    let incarnations = changes(world.backup(id)?)
         .filter_map(|change| if let Change::Life { life, .. } = change { Some(life) } else { None });
-    lives.last()
+    incarnations.last()
 }
 
-/// Whether the disks of all these others hold, durably, who a node is, and that it has had so many lives.
-fn is_known(world: &World, id: NodeId, lives: u64, others: &[NodeId]) -> bool {
-    let is_it = |voter: &Voter| voter.member.node == id && voter.identity.life >= lives;
+/// Whether the disks of all these other nodes hold, durably, the node's identity and that it has had this many
+/// incarnations.
+fn is_known(world: &World, id: NodeId, incarnations: u64, others: &[NodeId]) -> bool {
+    let is_it = |voter: &Voter| voter.member.node == id && voter.identity.life >= incarnations;
     let knows = |other| {
         changes(world.disk(other)).any(|change| matches!(change, Change::Peer(voter) if is_it(&voter)))
     };
     others.iter().all(|other| *other == id || knows(*other))
 }
 
-/// What a disk's records say that a crash would leave.
+/// The changes in a disk's records that a crash would leave.
 fn changes(disk: &Disk) -> impl Iterator<Item = Change> {
     disk.durable_records()
         .flat_map(|record| Change::decode_all(record).expect("replicas write what can be read"))

@@ -1,5 +1,5 @@
-//! The control group of a schedule: it keeps the map, promises leases, appoints leaders and grants requests. What it says
-//! comes late, out of order or never.
+//! The control group of a schedule: it keeps the map, promises leases, appoints leaders and grants requests. Its messages
+//! arrive late, out of order or never.
 
 use super::Event;
 use crate::kit::Consequences;
@@ -10,9 +10,9 @@ use protocol::contract::NodeId;
 use protocol::leader_follower::Acks;
 use std::collections::BTreeMap;
 
-/// What a lease is worth at most, on the node's clock.
+/// The longest lease, on the node's clock.
 const LEASE_US: u64 = 300_000;
-/// For how long the control group keeps its promise, on its own: clocks may drift by a tenth.
+/// How long the control group keeps its promise, on its own clock: clocks may drift by a tenth.
 const PROMISE_US: u64 = 330_000;
 
 /// A rule that the control group could break. The search must find each.
@@ -20,7 +20,7 @@ const PROMISE_US: u64 = 330_000;
 pub(crate) enum Breach {
     /// A leader is appointed while the lease of the one before holds.
     AppointsTooEarly,
-    /// A lease counts at a node that has not heard that it leads no more.
+    /// A lease counts at a node that does not know yet that it no longer leads.
     LeasesOnAnOldMap,
     /// With `acks = all`, a leader is appointed from outside the in-sync set.
     AppointsOutsideInSync,
@@ -32,23 +32,23 @@ pub(crate) enum Breach {
 struct Lease {
     to: NodeId,
     until_us: u64,
-    /// The map that it belongs to.
+    /// The version of the map that it belongs to.
     version: u64,
 }
 
 #[derive(Default)]
 pub(super) struct Control {
-    /// No other leader takes the place of a node before.
+    /// Until when no other leader replaces a node.
     promised_us: BTreeMap<NodeId, u64>,
     leases: Vec<Lease>,
     /// Requests on their way, each with the version of the map that its leader knew.
     requests: Vec<(u64, ControlRequest)>,
-    /// Repetitions of requests that were heard.
+    /// Requests that were handled, to be repeated.
     repeated: Vec<(u64, ControlRequest)>,
     /// The version in which the group changed last, and the one in which its leadership did.
     changed: u64,
     appointed: u64,
-    /// The leader is not to lead any longer.
+    /// Whether the leader must stop leading.
     deposing: bool,
     breach: Option<Breach>,
 }
@@ -58,7 +58,7 @@ impl Control {
         Control { breach, ..Control::default() }
     }
 
-    pub(super) fn hear(&mut self, requests: Vec<(u64, ControlRequest)>) {
+    pub(super) fn receive(&mut self, requests: Vec<(u64, ControlRequest)>) {
         self.requests.extend(requests);
     }
 
@@ -68,7 +68,7 @@ impl Control {
 }
 
 impl Schedule<LeaderFollower> {
-    /// The control group does what is due, mostly; in peace all of it.
+    /// The control group does what is due, with high probability; in peace all of it.
     pub(super) fn control(&mut self) -> Check {
         let prompt = self.is_calm;
         let pause_us = if prompt { 50_000 } else { self.random.below(60_000) };
@@ -83,10 +83,10 @@ impl Schedule<LeaderFollower> {
             self.deliver_lease()?;
         }
         while !self.own.control.requests.is_empty() && (prompt || self.random.percent(30)) {
-            self.hear_request();
+            self.take_request();
         }
         if !prompt && self.random.percent(20) {
-            self.hear_repeated_request();
+            self.take_repeated_request();
         }
         self.appoint_if_due(prompt)?;
         for id in self.world.alive() {
@@ -97,7 +97,7 @@ impl Schedule<LeaderFollower> {
         Ok(())
     }
 
-    /// The map has changed.
+    /// Notes a change of the map.
     fn change_map(&mut self, appoints: bool) {
         self.world.version += 1;
         self.own.control.changed = self.world.version;
@@ -117,7 +117,7 @@ impl Schedule<LeaderFollower> {
     fn deliver_lease(&mut self) -> Check {
         let index = self.random.below(self.own.control.leases.len() as u64) as usize;
         let Lease { to, until_us, version } = self.own.control.leases.swap_remove(index);
-        // Who has an older map may think that it leads what it leads no more.
+        // A node with an older map may believe that it still leads.
         let is_current = self.world.version_sent(to) >= version;
         if is_current || self.own.control.breach == Some(Breach::LeasesOnAnOldMap) {
             self.tell(|| format!("{to} gets a lease until {until_us}"));
@@ -127,15 +127,15 @@ impl Schedule<LeaderFollower> {
         Ok(())
     }
 
-    fn hear_request(&mut self) {
+    fn take_request(&mut self) {
         let index = self.random.below(self.own.control.requests.len() as u64) as usize;
         let request = self.own.control.requests.swap_remove(index);
         self.own.control.repeated.push(request.clone());
         self.grant(request);
     }
 
-    /// A request that was heard before comes once more.
-    fn hear_repeated_request(&mut self) {
+    /// Handles again a request that was handled before.
+    fn take_repeated_request(&mut self) {
         let count = self.own.control.repeated.len() as u64;
         if count > 0 {
             let request = self.own.control.repeated.swap_remove(self.random.below(count) as usize);
@@ -157,7 +157,7 @@ impl Schedule<LeaderFollower> {
         self.own.oracle.needed = self.own.oracle.needed.min(self.own.acks.needed(&self.world.configuration));
     }
 
-    /// Another leader is appointed when the one before is not to lead, or is gone, and its lease has run out.
+    /// Appoints another leader when the present one must not lead or is dead, and its lease has run out.
     fn appoint_if_due(&mut self, prompt: bool) -> Check {
         let leader = self.world.configuration.leader;
         let is_gone = !self.world.is_alive(leader);
@@ -202,7 +202,7 @@ impl Schedule<LeaderFollower> {
         self.note(id, None, consequences)
     }
 
-    /// A node has started, and is told what the control group says.
+    /// Admits a node that has started, and sends it the configuration.
     pub(super) fn admit(&mut self, id: NodeId) -> Consequences {
         let mut consequences = Consequences::default();
         let is_damaged = self.own.damaged.contains(&id);
@@ -210,7 +210,7 @@ impl Schedule<LeaderFollower> {
         if self.world.version_sent(id) == 0 {
             // The group begins.
         } else if id == configuration.leader {
-            // It may hear late that its new life needs a new epoch, if its records tell it of the old one.
+            // It may learn late that its new incarnation needs a new epoch, if its records hold the old one.
             if self.own.keeps_records && !is_damaged && self.random.percent(30) {
                 consequences = self.world.configure(id);
             }
@@ -224,12 +224,12 @@ impl Schedule<LeaderFollower> {
         consequences.and(self.world.configure(id))
     }
 
-    /// A node leads from now on, in an epoch of its own.
+    /// Makes a node the leader, in an epoch of its own.
     fn appoint(&mut self, leader: NodeId) {
         let configuration = &mut self.world.configuration;
         configuration.epoch += 1;
         configuration.leader = leader;
-        // Whoever is gone need not be waited for: leaving the set takes nothing from those who stay.
+        // A dead member need not be waited for: if it leaves the set, the other members lose nothing.
         if !configuration.in_sync.contains(&leader) {
             configuration.in_sync.push(leader);
             configuration.in_sync.sort_unstable();

@@ -1,5 +1,5 @@
-//! What random schedules of leader-follower have besides what all have: a control group, replicas that lose their memory or
-//! their disks, stores of spilled values, planted bugs, and what nodes say of whom they reach, which need not be true.
+//! The leader-follower part of random schedules: a control group, replicas that lose their memory or their disks, stores of
+//! spilled values, planted faults, and notices about reachable nodes, which need not be true.
 
 pub(crate) mod control;
 pub(crate) mod oracle;
@@ -36,17 +36,17 @@ pub(crate) struct Own {
     acks: Acks,
     reads_any: bool,
     keeps_records: bool,
-    /// Nodes that lost their memory and are not known to have got it back.
+    /// Nodes that lost their memory and are not known to have recovered it.
     damaged: BTreeSet<NodeId>,
-    /// The newest write that each client was told of.
+    /// The newest write that each client knows of.
     seen: [u64; CLIENTS],
     values: u64,
     plant: Option<Plant>,
     spills: bool,
-    /// Nodes say of whom they reach.
+    /// Whether nodes get notices about reachable nodes.
     reaches: bool,
     depose: u64,
-    /// Of crashes of replicas with records, so many percent take the disk with them.
+    /// Of crashes of replicas with records, this percentage loses the disk.
     wipe: u64,
 }
 
@@ -60,12 +60,12 @@ impl Own {
     }
 }
 
-/// The schedule of a seed. With `spills` most values are kept outside the tables. With `tells` it prints what happens.
+/// The schedule of a seed. With `spills` most values are kept outside the tables. With `prints` it prints what happens.
 pub(crate) fn schedule(
     seed: u64,
     plant: Option<Plant>,
     spills: bool,
-    tells: bool,
+    prints: bool,
 ) -> Schedule<LeaderFollower> {
     let mut random = Random::new(seed);
     let nodes = if random.percent(60) { 3 } else { 5 };
@@ -92,7 +92,7 @@ pub(crate) fn schedule(
         chunk_window: [1, 8][random.below(2) as usize],
         transfer_backlog_bytes_max: [500, 1 << 20][random.below(2) as usize],
         lazy_send_ms: [0, 0, 0, 1, 2][random.below(5) as usize],
-        // Followers leave the in-sync set and come back in a short time.
+        // Followers leave the in-sync set and return within a short time.
         heartbeat_ms: [20, 100][random.below(2) as usize],
         in_sync_silence_ms: [40, 150, 300][random.below(3) as usize],
         in_sync_request_ms: [20, 100][random.below(2) as usize],
@@ -146,13 +146,13 @@ pub(crate) fn schedule(
         clients: CLIENTS,
         think_us: 20_000,
         timeouts_us: [20_000, 100_000, 500_000],
-        // Most schedules begin with a group in order, some with one that begins.
+        // Most schedules begin with a settled group, some with one that is just beginning.
         settle_us: if random.percent(80) { 200_000 } else { 0 },
         lasts_us: 100_000 + random.below(900_000),
         tick_us: 20_000,
         peace_us: 700_000,
     };
-    let mut schedule = Schedule::new(random, world, (troubles, pace), own, tells);
+    let mut schedule = Schedule::new(random, world, (troubles, pace), own, prints);
     schedule.own_later(0, Event::Control);
     schedule
 }
@@ -176,7 +176,7 @@ impl Scheduled for LeaderFollower {
         })
     }
 
-    /// Mostly a node that believes to lead, deposed or not.
+    /// Mostly a node that believes to be the leader, deposed or not.
     fn node(schedule: &mut Schedule<LeaderFollower>, _client: u64) -> NodeId {
         let leads = |id: &NodeId| schedule.world.status(*id).is_some_and(|status| status.role == "leader");
         let leaders: Vec<NodeId> = schedule.world.members().filter(leads).collect();
@@ -204,8 +204,8 @@ impl Scheduled for LeaderFollower {
             let head = leaders.map(|status| status.offset).max().unwrap_or(0);
             consequences.letters.iter_mut().for_each(|letter| plant.spoil(letter, head));
         }
-        schedule.own.control.hear(std::mem::take(&mut consequences.control_requests));
-        // The tables first: an outcome may not tell what no replica may show yet.
+        schedule.own.control.receive(std::mem::take(&mut consequences.control_requests));
+        // The tables first: an outcome must not reveal what no replica may show yet.
         schedule.own.oracle.look(&schedule.world, id, &consequences.traces)?;
         if schedule.world.beside(id).is_wanted() {
             let delay_us = schedule.random.below(3_000);
@@ -215,7 +215,7 @@ impl Scheduled for LeaderFollower {
         schedule.check_in_sync()
     }
 
-    fn told(schedule: &mut Schedule<LeaderFollower>, ending: &Ending<'_>) -> Check {
+    fn check_outcome(schedule: &mut Schedule<LeaderFollower>, ending: &Ending<'_>) -> Check {
         let status = ending.by.and_then(|id| schedule.world.status(id));
         schedule.own.oracle.answer(ending, status.is_some_and(|status| status.role == "leader"))?;
         if let Outcome::Done { offset, .. } = *ending.result {
@@ -297,7 +297,7 @@ impl Scheduled for LeaderFollower {
         statuses.iter().all(|status| status.ready) && digests.len() == 1 && offsets.len() == 1
     }
 
-    /// Everything that was told is there, everywhere.
+    /// Checks that everything acknowledged is present at all nodes.
     fn rest(schedule: &mut Schedule<LeaderFollower>) -> Check {
         schedule.becomes_whole()?;
         schedule.own.oracle.settle(&mut schedule.world)
@@ -305,7 +305,7 @@ impl Scheduled for LeaderFollower {
 }
 
 impl Schedule<LeaderFollower> {
-    /// A node says of a peer that it reaches it, or does not.
+    /// A node gets a notice that it reaches a peer, or does not.
     fn reach(&mut self, id: NodeId, peer: NodeId, is_reached: bool) {
         if id != peer && self.own.reaches {
             self.tell(|| format!("{id} {} {peer}", if is_reached { "reaches" } else { "misses" }));
@@ -313,11 +313,11 @@ impl Schedule<LeaderFollower> {
         }
     }
 
-    /// Of the replicas that matter, no more may be without memory at once than `acks` lets the group survive.
+    /// Checks that of the replicas that matter, no more are without memory at once than `acks` lets the group survive.
     fn may_lose_memory(&self, id: NodeId) -> bool {
         let configuration = &self.world.configuration;
         let survives = match self.own.acks {
-            // Loses what it must, and says so; the rest must hold all the same.
+            // The group loses writes, and reports that; the other promises must hold all the same.
             Acks::None => self.world.members().count() - 1,
             acks => acks.needed(configuration),
         };
@@ -327,7 +327,7 @@ impl Schedule<LeaderFollower> {
         without.iter().filter(|id| matters(id)).count() <= survives
     }
 
-    /// `acks = all`: whom the map calls in sync holds everything that was acknowledged.
+    /// `acks = all`: each member of the map's in-sync set holds everything that was acknowledged.
     fn check_in_sync(&self) -> Check {
         if self.own.acks != Acks::All {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What must hold after every step, and what clients may be told.
+//! What must hold after every step, and which answers clients may get.
 
 use crate::kit::history::Question;
 use crate::kit::schedule::{Check, Ending};
@@ -15,7 +15,7 @@ pub(crate) const KEYS: [&str; 2] = ["x", "y"];
 pub(crate) const COUNTER: &str = "counter";
 pub(crate) const FLEETING: &str = "fleeting";
 
-/// How a value came into being.
+/// The origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Pending,
@@ -23,7 +23,7 @@ enum Fate {
     NeverHappened,
 }
 
-/// Knows what clients were told and what replicas have shown.
+/// Remembers the answers to clients and what replicas have shown.
 pub(crate) struct Oracle {
     acks: Acks,
     /// Several histories exist: followers may still show one that was given up (`acks = none`).
@@ -31,9 +31,9 @@ pub(crate) struct Oracle {
     /// The least version of its key that each open read must see at the leader.
     least: BTreeMap<Ticket, u64>,
     fates: BTreeMap<String, Fate>,
-    /// The newest version of each key that somebody was told of, by a write's or a read's outcome.
+    /// The newest version of each key that any client knows, from a write's or a read's outcome.
     told: BTreeMap<String, u64>,
-    /// Which value each version is. A version is an offset: one history has one value for it.
+    /// The value of each version. A version is an offset: one history has one value for it.
     values: BTreeMap<(String, u64), String>,
     /// The digest of the table after each applied offset.
     digests: BTreeMap<u64, u64>,
@@ -41,9 +41,9 @@ pub(crate) struct Oracle {
     held: BTreeMap<NodeId, u64>,
     added_surely: i64,
     added_perhaps: i64,
-    /// The newest write that a client was told of.
+    /// The newest write that was acknowledged to a client.
     acknowledged: u64,
-    /// The fewest followers that `acks` has asked for so far.
+    /// The fewest followers for which `acks` has waited so far.
     pub(crate) needed: usize,
 }
 
@@ -65,7 +65,7 @@ impl Oracle {
         }
     }
 
-    /// With `acks = none` a new leader may begin another history: then nothing that was told has to last.
+    /// With `acks = none` a new leader may begin another history: then no acknowledged write has to last.
     pub(crate) fn forget_promises(&mut self) {
         if self.acks == Acks::None {
             self.forked = true;
@@ -93,7 +93,7 @@ impl Oracle {
         self.acknowledged
     }
 
-    /// A client is told how its request ended. `linearizable` is false for a read at a follower.
+    /// Checks the outcome of a client's request. `linearizable` is false for a read at a follower.
     pub(crate) fn answer(&mut self, ending: &Ending<'_>, linearizable: bool) -> Check {
         if let Outcome::Done { offset, .. } = ending.result {
             self.acknowledged = self.acknowledged.max(*offset);
@@ -164,7 +164,7 @@ impl Oracle {
         }
     }
 
-    /// Looks at a replica after its step.
+    /// Checks a replica after its step.
     pub(crate) fn look(&mut self, world: &World, id: NodeId, traces: &[Trace]) -> Check {
         let (Some(replica), Some(status)) = (world.replica(id), world.status(id)) else {
             return Ok(());
@@ -176,7 +176,7 @@ impl Oracle {
         }
         let changed = |trace: &Trace| matches!(trace, Trace::Committed { .. } | Trace::Installed { .. });
         if self.forked || !traces.iter().any(changed) {
-            return Ok(()); // There is nothing to compare it with, or its table is as it was.
+            return Ok(()); // There is nothing to compare it with, or its table has not changed.
         }
         let digest = replica.table().digest();
         let known = *self.digests.entry(status.applied).or_insert(digest);
@@ -190,7 +190,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// The group is whole again: everything that was told must be there, everywhere.
+    /// Checks that when the group is whole again, all nodes hold everything that was acknowledged.
     pub(crate) fn settle(&mut self, world: &mut World) -> Check {
         for id in world.alive() {
             for key in KEYS {

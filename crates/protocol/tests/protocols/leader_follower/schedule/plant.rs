@@ -1,4 +1,4 @@
-//! Planted bugs: faults that a replica could have, made by changing what it says. The search must find each.
+//! Planted faults of a replica, made by changing its messages. The search must find each.
 
 use super::control::Breach;
 use crate::kit::Letter;
@@ -7,21 +7,21 @@ use protocol::planted::{Fault, Planted};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plant {
-    /// A follower acknowledges whatever it has heard of, held or not.
+    /// A follower acknowledges all entries that it knows of, held or not.
     AcknowledgesBeforeItHolds,
-    /// A follower that lost its memory says that it did not.
+    /// A follower that lost its memory claims that it did not.
     VouchesWithoutMemory,
-    /// A follower asks for the rest by offset alone, as if its history were the leader's.
+    /// A follower requests the rest by offset alone, as if its history were the leader's.
     ResumesByOffsetAlone,
-    /// The leader tells everything it has as committed.
+    /// The leader announces everything it has as committed.
     CommitsBeforeAcknowledged,
     /// A snapshot leaves entries out.
     SnapshotLeavesOut,
     /// A follower answers a leader without memory that it holds nothing.
     ForgetsInRecovery,
-    /// A fault that the replica itself knows how to have.
+    /// A fault that is planted in the replica itself.
     InReplica(Fault),
-    /// The same in a replica that looks at its invariants.
+    /// The same in a replica that checks its invariants.
     WithInvariants(Fault),
     /// The control group breaks a rule.
     InControl(Breach),
@@ -46,7 +46,7 @@ impl Plant {
         Plant::InControl(Breach::GrantsStaleRequests),
     ];
 
-    /// Those that are found where values are spilled.
+    /// Faults that are found where values are spilled.
     pub(crate) const OF_SPILLED: [Plant; 2] =
         [Plant::InReplica(Fault::CheckpointBeforeValues), Plant::InReplica(Fault::ValueRemovedEarly)];
 
@@ -62,7 +62,8 @@ impl Plant {
         if let Plant::InControl(breach) = self { Some(breach) } else { None }
     }
 
-    /// Changes a letter as the bug would have written it. `head` is the last offset that the leader has given.
+    /// Changes a letter as a replica with the fault would have written it. `head` is the last offset that the
+    /// leader has assigned.
     pub(crate) fn spoil(self, letter: &mut Letter, head: u64) {
         let bytes = std::mem::take(&mut letter.bytes);
         let message = Message::decode(&bytes).expect("replicas send what can be read");
