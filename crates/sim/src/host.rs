@@ -284,7 +284,7 @@ impl Host {
     }
 
     /// Resumes the process.
-    pub(crate) fn go_on(&mut self, now: u64) {
+    pub(crate) fn resume(&mut self, now: u64) {
         (self.stall_us, self.stall_first_us) = (None, None);
         self.slow_us = 0;
         if self.free_at > now {

@@ -155,8 +155,8 @@ mod tests {
         let mut socket = ClientSocket::new(&pipe);
         assert_eq!(socket.write_vectored(&[IoSlice::new(b"abc"), IoSlice::new(b"defg")]).unwrap(), 5);
         assert_eq!(socket.write(b"fg").unwrap_err().kind(), ErrorKind::WouldBlock);
-        assert!(pipe.borrow_mut().make_room(1), "somebody waits");
-        assert!(!pipe.borrow_mut().make_room(3), "nobody does any more");
+        assert!(pipe.borrow_mut().make_room(1), "the node waits");
+        assert!(!pipe.borrow_mut().make_room(3), "it no longer waits");
         assert_eq!(socket.write(b"fg").unwrap(), 2);
         assert_eq!(pipe.borrow().written, b"abcdefg");
     }

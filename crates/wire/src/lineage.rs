@@ -82,7 +82,7 @@ mod tests {
         assert!(
             is_left_behind(lineage(0, 0), lineage(1, 7)) && !is_left_behind(lineage(1, 7), lineage(0, 0))
         );
-        assert!(!is_left_behind(lineage(1, 6), lineage(1, 7)), "nobody can say which one is right");
+        assert!(!is_left_behind(lineage(1, 6), lineage(1, 7)), "it is unknown which one is right");
         assert!(!is_left_behind(None, lineage(1, 7)));
     }
 

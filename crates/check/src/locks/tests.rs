@@ -314,7 +314,7 @@ fn a_request_in_the_queue_is_granted_the_lock_before_later_requests() {
     ];
     let mut history = history(&operations);
     let waits = history.ids().nth(1).unwrap();
-    assert!(matches!(linearizable(&history), Verdict::Ok { .. }), "nobody knows who came first");
+    assert!(matches!(linearizable(&history), Verdict::Ok { .. }), "the order in the queue is unknown");
     history.set_queued(waits, 10 * MS);
     assert!(matches!(linearizable(&history), Verdict::Ok { .. }), "they touch");
     history.set_queued(waits, 9 * MS);

@@ -143,7 +143,7 @@ fn consensus_reports_unknown_for_its_proposals() {
         let random = u64::from(id) * 1_000_003;
         consensus::Replica::new(id, options, Default::default(), 1, random)
     });
-    assert_eq!(unled[&WRITE], Some(Outcome::Refused), "nobody led, so it was never proposed");
+    assert_eq!(unled[&WRITE], Some(Outcome::Refused), "there was no leader, so it was never proposed");
     assert_eq!(led[&WRITE], Some(Outcome::Unknown), "a follower may have accepted it");
     assert_eq!(led[&READ], Some(Outcome::Refused));
 }

@@ -176,7 +176,7 @@ impl World {
             return;
         };
         if !self.hosts[usize::from(node)].is_alive() {
-            return self.tell_closed(client, connection, self.now);
+            return self.report_closed(client, connection, self.now);
         }
         match what {
             Upstream::Hello => self.hello(node, client, connection),
@@ -254,7 +254,7 @@ impl World {
     }
 
     /// Makes a client find that its connection is closed.
-    pub(super) fn tell_closed(&mut self, client: u8, connection: u32, at: u64) {
+    pub(super) fn report_closed(&mut self, client: u8, connection: u32, at: u64) {
         if client == OPERATOR {
             return; // The operator repeats its command anyway.
         }

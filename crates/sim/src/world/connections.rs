@@ -157,13 +157,13 @@ impl World {
         if self.hosts[usize::from(at)].is_alive() {
             self.hosts[usize::from(at)].arrive(self.now, (peer, false), Item::Down(generation));
         }
-        self.tell_end(peer, at, generation);
+        self.notify_end(peer, at, generation);
         self.reconsider(at.min(peer), at.max(peer));
     }
 
     /// Notifies the end of a connection at `at` that it is broken, if the way is free. Otherwise that end will learn
     /// it from the next connection.
-    pub(super) fn tell_end(&mut self, at: Place, peer: Place, generation: u32) {
+    pub(super) fn notify_end(&mut self, at: Place, peer: Place, generation: u32) {
         if !self.network.link(peer, at).is_blocked() {
             let time = self.now + self.network.latency(peer, at);
             self.queue.push(time, Event::End { at, peer, generation, up: false });

@@ -244,7 +244,7 @@ impl World {
         for place in self.places() {
             let (now, after_us) = (self.now, self.random.below(SECOND));
             let host = self.host(place);
-            host.go_on(now);
+            host.resume(now);
             // From now on clients read everything at once: a long reply in parts of a few bytes takes seconds.
             for index in 0..host.sessions.len() {
                 if host.sessions[index].pipe.borrow_mut().make_room(usize::MAX) {

@@ -226,7 +226,7 @@ impl World {
                     self.crash(place, 0, true);
                 }
                 // The node never restarts to close the connections of clients that did not notice its death.
-                self.tell_clients_of(place);
+                self.notify_clients_of(place);
             }
         }
     }

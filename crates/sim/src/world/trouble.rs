@@ -260,11 +260,11 @@ impl World {
             if let Some(generation) = self.network.end(place, peer).take()
                 && noticed
             {
-                self.tell_end(peer, place, generation);
+                self.notify_end(peer, place, generation);
             }
         }
         for session in sessions.into_iter().filter(|_| noticed) {
-            self.tell_closed(session.client, session.connection, self.now);
+            self.report_closed(session.client, session.connection, self.now);
         }
         self.queue.push(self.now + down_us, Event::Restart { node: place, incarnation });
     }
@@ -310,7 +310,7 @@ impl World {
             self.reconsider(place.min(peer), place.max(peer));
         }
         // Clients that were connected to the previous process and did not notice its death learn of it now.
-        self.tell_clients_of(place);
+        self.notify_clients_of(place);
     }
 
     /// The configuration of a process.
@@ -366,11 +366,11 @@ impl World {
     }
 
     /// Makes clients that believe to be connected to a node find that they are not.
-    pub(super) fn tell_clients_of(&mut self, place: Place) {
+    pub(super) fn notify_clients_of(&mut self, place: Place) {
         for client in 0..self.clients.len() as u8 {
             let who = &self.clients[usize::from(client)];
             if who.is_connected && who.node == place {
-                self.tell_closed(client, who.connection, self.now);
+                self.report_closed(client, who.connection, self.now);
             }
         }
     }

@@ -217,7 +217,7 @@ impl World {
         }
         let Some(index) = host.session(client, connection) else {
             // It was sent to an earlier process.
-            return self.tell_closed(client, connection, self.now);
+            return self.report_closed(client, connection, self.now);
         };
         match &mut host.sessions[index].talk {
             Some(talk) => talk.later.push_back(operation),
@@ -226,7 +226,7 @@ impl World {
             }
             None => return self.put_single(place, index, &operation),
         }
-        self.go_on_talking(place, index);
+        self.continue_talk(place, index);
     }
 
     fn put_single(&mut self, place: Place, index: usize, operation: &Operation) {
@@ -238,7 +238,7 @@ impl World {
     }
 
     /// Sends the next requests. A transaction begins when no earlier request is without a reply.
-    fn go_on_talking(&mut self, place: Place, index: usize) {
+    fn continue_talk(&mut self, place: Place, index: usize) {
         let Some(mut talk) = self.host(place).sessions[index].talk.take() else { return };
         while talk.current.is_none()
             && let Some(operation) = talk.later.front().copied()
@@ -280,7 +280,7 @@ impl World {
             session.owed -= 1;
             let goes_on = session.owed == 0 && session.talk.is_some();
             if goes_on {
-                self.go_on_talking(place, index);
+                self.continue_talk(place, index);
             }
             return Reply::take(rest).map(Some);
         }
@@ -295,7 +295,7 @@ impl World {
                 Some(reply)
             }
         };
-        self.go_on_talking(place, index);
+        self.continue_talk(place, index);
         Some(taken)
     }
 
@@ -396,7 +396,7 @@ impl World {
                 drop(pipe);
                 if clients {
                     self.take_rooms(place, index, leaves_at, fresh);
-                    self.tell_replies(place, index, leaves_at, &mut written);
+                    self.deliver_replies(place, index, leaves_at, &mut written);
                 } else {
                     written.clear();
                 }
@@ -407,7 +407,7 @@ impl World {
             }
             if is_over {
                 self.host(place).sessions.remove(index);
-                self.tell_closed(client, connection, leaves_at);
+                self.report_closed(client, connection, leaves_at);
             } else {
                 index += 1;
             }
@@ -441,10 +441,10 @@ impl World {
     }
 
     /// Sends a client the complete replies, and removes them from `written`.
-    fn tell_replies(&mut self, place: Place, index: usize, leaves_at: u64, written: &mut Vec<u8>) {
+    fn deliver_replies(&mut self, place: Place, index: usize, leaves_at: u64, written: &mut Vec<u8>) {
         let Session { client, connection, is_job, .. } = self.hosts[usize::from(place)].sessions[index];
         if is_job {
-            return self.tell_job(place, index, leaves_at, written);
+            return self.deliver_to_job(place, index, leaves_at, written);
         }
         let mut rest = written.as_slice();
         while Reply::length(rest).is_some() {
@@ -485,7 +485,7 @@ impl World {
     }
 
     /// The same for a client that makes or restores a backup.
-    fn tell_job(&mut self, place: Place, index: usize, leaves_at: u64, written: &mut Vec<u8>) {
+    fn deliver_to_job(&mut self, place: Place, index: usize, leaves_at: u64, written: &mut Vec<u8>) {
         let session = &mut self.hosts[usize::from(place)].sessions[index];
         let to = (session.client, session.connection);
         let mut rest = written.as_slice();

@@ -504,7 +504,7 @@ impl Log {
         assert!(self.extents.last() < Some(self.end()), "an entry lies beyond the log's end");
         let floors = self.upkeep.floors.iter().map(|new| new.floor.position);
         assert!(floors.max() <= Some(self.end()), "a floor is above what was appended");
-        assert!(self.pinned.values().all(|readers| *readers > 0), "a snapshot is kept for nobody");
+        assert!(self.pinned.values().all(|readers| *readers > 0), "a snapshot is kept without a reader");
         assert!(self.manifest.next_snapshot <= self.next_snapshot, "a snapshot's number is given again");
     }
 

@@ -117,7 +117,8 @@ impl Log {
     /// ([`Log::wants_sync`]). [`Outcome::SnapshotTaken`](crate::Outcome::SnapshotTaken) reports that. A snapshot is dropped
     /// if it is below the group's present one, or if the group has been forgotten since.
     ///
-    /// # Errors [`StorageError::Disk`] when the disk had no room for a part of it: the snapshot is dropped. Otherwise
+    /// # Errors
+    /// [`StorageError::Disk`] when the disk had no room for a part of it: the snapshot is dropped. Otherwise
     /// [`StorageError::Stopped`] after an earlier failure.
     pub fn commit_snapshot(&mut self, mut writer: SnapshotWriter) -> Result<(), StorageError> {
         self.running()?;

@@ -54,8 +54,8 @@ fn every_flipped_bit() {
     let (mut refused, mut harmless) = (0, 0);
     for (name, bytes) in world.disk.contents() {
         for bit in 0..used(&name, &bytes) * 8 {
-            let told = world.after(|disk| disk.tamper(&name, |bytes| flip_bit(bytes, bit)));
-            match told.unwrap_or_else(|violation| panic!("bit {bit} of {name}: {violation}")) {
+            let result = world.after(|disk| disk.tamper(&name, |bytes| flip_bit(bytes, bit)));
+            match result.unwrap_or_else(|violation| panic!("bit {bit} of {name}: {violation}")) {
                 Err(StorageError::Damaged { file, .. }) => {
                     assert_eq!(file, name, "bit {bit}");
                     refused += 1;
@@ -74,8 +74,8 @@ fn every_zeroed_sector() {
     let world = quiet_log();
     for (name, bytes) in world.disk.contents() {
         for at in (0..used(&name, &bytes)).step_by(512) {
-            let told = world.after(|disk| disk.tamper(&name, |bytes| zero_sector(bytes, at))).unwrap();
-            assert!(told.is_err(), "the sector at {at} of {name} was zeroed, and the log opens");
+            let result = world.after(|disk| disk.tamper(&name, |bytes| zero_sector(bytes, at))).unwrap();
+            assert!(result.is_err(), "the sector at {at} of {name} was zeroed, and the log opens");
         }
     }
 }
@@ -85,8 +85,8 @@ fn every_file_cut_short_anywhere() {
     let world = quiet_log();
     for (name, bytes) in world.disk.contents() {
         for length in (0..used(&name, &bytes)).step_by(97) {
-            let told = world.after(|disk| disk.tamper(&name, |bytes| bytes.truncate(length))).unwrap();
-            assert!(told.is_err(), "{name} was cut to {length} bytes, and the log opens");
+            let result = world.after(|disk| disk.tamper(&name, |bytes| bytes.truncate(length))).unwrap();
+            assert!(result.is_err(), "{name} was cut to {length} bytes, and the log opens");
         }
     }
 }
@@ -95,8 +95,8 @@ fn every_file_cut_short_anywhere() {
 fn every_file_missing() {
     let world = quiet_log();
     for (name, _) in world.disk.contents() {
-        let told = world.after(|disk| disk.take(&name)).unwrap();
-        assert_eq!(told, Err(StorageError::Damaged { file: name, offset: 0, damage: Damage::Missing }));
+        let result = world.after(|disk| disk.take(&name)).unwrap();
+        assert_eq!(result, Err(StorageError::Damaged { file: name, offset: 0, damage: Damage::Missing }));
     }
 }
 
@@ -124,8 +124,8 @@ fn a_segment_restored_from_an_old_copy() {
     world.settle().unwrap();
     world.act(Action::NoteDurable).unwrap();
     world.settle().unwrap();
-    let told = world.after(|disk| disk.put(&old[2].0, &old[2].1)).unwrap();
-    let Err(error) = told else { panic!("the log opens") };
+    let result = world.after(|disk| disk.put(&old[2].0, &old[2].1)).unwrap();
+    let Err(error) = result else { panic!("the log opens") };
     assert!(error.to_string().contains("manifest says that it was durable up to"), "{error}");
 }
 
@@ -138,8 +138,10 @@ fn files_of_another_node_or_an_earlier_log() {
     assert_eq!(other.reopen(), Ok(true));
     let foreign = other.disk.contents();
     for (name, bytes) in &foreign {
-        let told = world.after(|disk| disk.put(name, bytes)).unwrap();
-        let Err(StorageError::Foreign { file, found, expected }) = told else { panic!("{name}: {told:?}") };
+        let result = world.after(|disk| disk.put(name, bytes)).unwrap();
+        let Err(StorageError::Foreign { file, found, expected }) = result else {
+            panic!("{name}: {result:?}")
+        };
         assert_eq!((&file, found.node, expected.node), (name, 4, 3));
     }
     // The same node after its folder was wiped: only the log's random number differs.
@@ -148,6 +150,6 @@ fn files_of_another_node_or_an_earlier_log() {
     let mut later = World::new(storage::Options { identity, ..options() }, 1);
     assert_eq!(later.reopen(), Ok(true));
     let (name, bytes) = &later.disk.contents()[1];
-    let told = world.after(|disk| disk.put(name, bytes)).unwrap();
-    assert!(matches!(told, Err(StorageError::Foreign { .. })), "{told:?}");
+    let result = world.after(|disk| disk.put(name, bytes)).unwrap();
+    assert!(matches!(result, Err(StorageError::Foreign { .. })), "{result:?}");
 }

@@ -254,8 +254,11 @@ fn a_snapshot_without_room_changes_nothing() {
         let mut snapshot = log.begin_snapshot(1, end).unwrap();
         log.append_snapshot(&mut snapshot, &vec![1; bytes]).unwrap();
         log.commit_snapshot(snapshot).unwrap();
-        let told = upkeep(&mut log, &mut disk);
-        assert!(told.iter().any(|told| matches!(told, Outcome::SnapshotRefused(1, _))), "{told:?}");
+        let outcomes = upkeep(&mut log, &mut disk);
+        assert!(
+            outcomes.iter().any(|outcome| matches!(outcome, Outcome::SnapshotRefused(1, _))),
+            "{outcomes:?}"
+        );
         assert!(log.open_snapshot(1).is_none());
     }
     assert_eq!(disk.contents().len(), 4, "manifest, a new one begun, two segments: {:?}", disk.contents());
@@ -281,15 +284,18 @@ fn a_failed_write_of_a_snapshots_part_stops_the_log() {
 fn an_unreadable_sector_is_reported_with_its_file() {
     let mut disk = SimulatedDisk::new(1);
     start(&mut disk);
-    let mut told = Vec::new();
+    let mut outcomes = Vec::new();
     for operation in 1..20 {
         disk.trouble.clear();
         disk.trouble_in(operation, input_output_error());
         if let Err(error) = open(&mut disk, options()).and_then(|opening| opening.replay(&mut disk, |_| {})) {
-            told.push(error.to_string());
+            outcomes.push(error.to_string());
         }
     }
-    assert!(told.contains(&"cannot read segment-0000000000: input/output error".to_owned()), "{told:#?}");
-    assert!(told.contains(&"cannot read manifest: input/output error".to_owned()), "{told:#?}");
-    assert!(told.iter().all(|told| told.starts_with("cannot ")), "{told:#?}");
+    assert!(
+        outcomes.contains(&"cannot read segment-0000000000: input/output error".to_owned()),
+        "{outcomes:#?}"
+    );
+    assert!(outcomes.contains(&"cannot read manifest: input/output error".to_owned()), "{outcomes:#?}");
+    assert!(outcomes.iter().all(|outcome| outcome.starts_with("cannot ")), "{outcomes:#?}");
 }

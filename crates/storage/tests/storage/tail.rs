@@ -118,9 +118,9 @@ fn the_same_is_damage_when_a_later_batch_records_that_it_was_durable() {
     for sector in [SECOND as usize, 1024] {
         let mut disk = crashed(true);
         disk.tamper(SEGMENT, |bytes| bytes[sector..sector / 512 * 512 + 512].fill(0));
-        let told = start(&mut disk).unwrap_err().to_string();
+        let error = start(&mut disk).unwrap_err().to_string();
         assert_eq!(
-            told,
+            error,
             format!(
                 "{SEGMENT} is damaged at byte {SECOND}: the log ends here, at position {SECOND_POSITION}, and the batch at \
                  byte {THIRD} of {SEGMENT} says that it was durable up to {THIRD_POSITION}"
@@ -144,9 +144,9 @@ fn the_same_is_damage_when_the_next_segments_header_records_that() {
     disk.tamper("segment-0000000001", |bytes| bytes[512..].fill(0));
     assert_eq!(start(&mut disk.clone()).unwrap().1, [1]);
     disk.tamper(SEGMENT, |bytes| bytes[512..].fill(0));
-    let told = start(&mut disk).unwrap_err().to_string();
+    let error = start(&mut disk).unwrap_err().to_string();
     let expected = format!("segment-0000000001 says that it was durable up to {durable}");
-    assert!(told.ends_with(&expected), "{told}");
+    assert!(error.ends_with(&expected), "{error}");
 }
 
 #[test]

@@ -112,10 +112,10 @@ pub(crate) fn frame(data: &[u8]) {
     let Ok(there) = Identity::new("cluster", 2, b"secret") else { unreachable!("a usable identity") };
     let (dialer, hello) = Dialer::new(here, [0; 16]);
     let mut acceptor = Acceptor::new(there, [0; 16]);
-    assert!(dialer.on_challenge(data, |_| true).is_err(), "nobody guesses a mac");
-    assert!(acceptor.on_hello(data, |_| true).is_err(), "nobody guesses a mac");
+    assert!(dialer.on_challenge(data, |_| true).is_err(), "no attacker guesses a mac");
+    assert!(acceptor.on_hello(data, |_| true).is_err(), "no attacker guesses a mac");
     assert!(acceptor.on_hello(&hello, |_| true).is_ok());
-    assert!(acceptor.on_proof(data).is_err(), "nobody guesses a mac");
+    assert!(acceptor.on_proof(data).is_err(), "no attacker guesses a mac");
 }
 
 /// Decodes records of the log, which are commands, from arbitrary bytes.

@@ -45,7 +45,7 @@ impl Group {
 
     fn leader(&self) -> NodeId {
         let leads = |id: &NodeId| self.world.replica(*id).is_some_and(|it| it.is_leader());
-        self.world.alive().into_iter().find(leads).expect("somebody leads")
+        self.world.alive().into_iter().find(leads).expect("a node leads")
     }
 
     fn note(&mut self, consequences: Consequences) {
@@ -141,7 +141,7 @@ fn failover(seed: u64) -> (u64, u64) {
     group.done_us = 0;
     group.elections = 0;
     while group.done_us == 0 {
-        assert!(group.world.time_us < killed_us + 10_000_000, "seed {seed}: nobody leads");
+        assert!(group.world.time_us < killed_us + 10_000_000, "seed {seed}: no node leads");
         group.ask(peers[random.below(2) as usize]);
         group.redirected.retain(|node| *node != killed);
         group.pass();

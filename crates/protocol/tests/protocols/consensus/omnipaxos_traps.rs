@@ -242,5 +242,5 @@ fn a_leader_counts_itself_at_once() {
     let (mut leader, mut follower) = leader_and_follower();
     leader.append(Number(1)).unwrap();
     exchange(&mut leader, &mut follower);
-    assert_eq!(leader.get_decided_idx(), 1, "nobody was asked whether the leader's log is durable");
+    assert_eq!(leader.get_decided_idx(), 1, "the crate does not check whether the leader's log is durable");
 }

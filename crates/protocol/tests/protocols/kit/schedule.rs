@@ -610,7 +610,7 @@ impl<P: Scheduled> Schedule<P> {
 
     /// Ends a request of a client that has lost its connection, or never had one.
     fn end(&mut self, ticket: Ticket, result: Outcome) -> Check {
-        let open = self.open.remove(&ticket).expect("whoever ends a request has found it");
+        let open = self.open.remove(&ticket).expect("only open requests are ended");
         self.tell_client(ticket, &open, None, (&result, &[]))
     }
 

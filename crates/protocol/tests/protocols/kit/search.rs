@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 
 /// Returns an environment variable that controls the tests.
 pub(crate) fn variable(name: &str) -> Option<String> {
-    #[allow(clippy::disallowed_methods, reason = "tests are told by the environment what to run")]
+    #[allow(clippy::disallowed_methods, reason = "the environment controls which tests run")]
     std::env::var(name).ok()
 }
 

@@ -17,19 +17,22 @@ use protocol::planted::Fault;
 /// Seeds that each show what a rule is good for: without it they failed when they were found. They run on every change. Search
 /// for new ones (take the rule out, run many seeds) when the schedules themselves change.
 const TELLING: [(u64, &str); 10] = [
-    (1, "a follower keeps what it holds until a snapshot and what is behind it have come as far"),
+    (
+        1,
+        "a follower keeps what it holds until a snapshot and the records after it have reached the same position",
+    ),
     (168, "a replica without memory vouches for nothing before it has caught up"),
     (233, "only replicas that have their memory are counted"),
-    (296, "a follower's question alone says nothing about what it holds"),
-    (25, "a follower that has applied what is not in this history gets everything anew"),
+    (296, "a follower's request alone is no evidence of what it holds"),
+    (25, "a follower that has applied records outside this history gets everything again"),
     (40, "a new leader answers reads only when its own first record is committed"),
-    (4038, "what took effect at once, and what has to wait, are not of one batch"),
+    (4038, "writes that took effect at once and writes that have to wait are never in one batch"),
     (
         0,
-        "a follower whose place in the in-sync set was asked for is waited for until the map says otherwise, heard or not",
+        "a follower for which a place in the in-sync set was requested is waited for until the map decides otherwise, even if silent",
     ),
     (4329, "an answer to an earlier question is ignored"),
-    (297, "what a leader wrote before it was told of a higher epoch is of its own epoch"),
+    (297, "records that a leader wrote before it learned of a higher epoch belong to its own epoch"),
 ];
 
 fn check(seed: u64, plant: Option<Plant>, spills: bool) -> Result<u64, String> {

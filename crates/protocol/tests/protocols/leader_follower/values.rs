@@ -106,8 +106,9 @@ impl Beside<LeaderFollower> for Values {
                 continue;
             };
             let ValueRef { reference, view } =
-                ValueRef::decode(told).expect("replicas tell what can be read");
-            let value = self.held.get(&reference).unwrap_or_else(|| panic!("{reference:?} is told and lost"));
+                ValueRef::decode(told).expect("replicas encode valid references");
+            let value =
+                self.held.get(&reference).unwrap_or_else(|| panic!("{reference:?} is in a reply and lost"));
             whole.bulk(view.of(value));
         }
         whole.as_bytes().to_vec()

@@ -100,7 +100,7 @@ impl World {
                 Ok(())
             }
             Err(StorageError::Stopped(_)) => Ok(()),
-            Err(error) => Err(format!("{action:?} told {error:?}")),
+            Err(error) => Err(format!("{action:?} returned {error:?}")),
             Ok(true) if was_stopped => Err(format!("{action:?} worked on a log that had stopped")),
             Ok(_) => Ok(()),
         }

@@ -87,7 +87,7 @@ impl Schedule<Consensus> {
         if !self.world.is_alive(id) && self.is_calm {
             self.start(id)?;
         }
-        self.tell(|| format!("{id} is told configuration {}", configuration.epoch));
+        self.tell(|| format!("{id} gets configuration {}", configuration.epoch));
         let is_first = self.world.is_unused(id);
         let consequences = self.world.configure_as(id, &configuration);
         self.note(id, None, consequences)?;

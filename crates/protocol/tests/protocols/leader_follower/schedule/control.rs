@@ -197,7 +197,7 @@ impl Schedule<LeaderFollower> {
     }
 
     fn configure(&mut self, id: NodeId) -> Check {
-        self.tell(|| format!("{id} is told {:?}", self.world.configuration));
+        self.tell(|| format!("{id} gets {:?}", self.world.configuration));
         let consequences = self.world.configure(id);
         self.note(id, None, consequences)
     }

@@ -338,7 +338,9 @@ impl Schedule<LeaderFollower> {
             let acknowledged = self.own.oracle.acknowledged();
             if status.offset < acknowledged {
                 let held = status.offset;
-                return Err(format!("{id} is called in sync, holds {held}, and {acknowledged} was told"));
+                return Err(format!(
+                    "{id} is called in sync, holds {held}, and {acknowledged} was acknowledged"
+                ));
             }
         }
         Ok(())

@@ -122,7 +122,7 @@ impl Oracle {
             (Question::Get { keys }, Outcome::Done { version, .. }) => {
                 let key = &keys[0];
                 if linearizable && *version < least {
-                    return Err(format!("a read of {key} saw version {version} after {least} was told"));
+                    return Err(format!("a read of {key} saw version {version} after {least} was returned"));
                 }
                 if self.forked && !linearizable {
                     return Ok(());
@@ -205,7 +205,7 @@ impl Oracle {
                 let version = if let Reply::Integer(version) = version { version as u64 } else { 0 };
                 let told = self.told.get(key).copied().unwrap_or(0);
                 if version < told {
-                    return Err(format!("node {id} has version {version} of {key}, and {told} was told"));
+                    return Err(format!("node {id} has version {version} of {key}, and {told} was returned"));
                 }
                 let mut reply = kv::ReplyBuffer::new();
                 reply.push(value);
