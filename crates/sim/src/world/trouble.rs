@@ -353,7 +353,7 @@ impl World {
             default_changes_cluster: true,
             password_seed: [7; 32],
             enable_debug_command: Default::default(),
-            incarnation: 0,
+            life: 0,
             identity: seed,
             storage,
             seed,

@@ -122,8 +122,8 @@ fn power_loss_at_every_operation() {
     while crashed {
         for survivors in SURVIVORS {
             for seed in 0..if survivors == Survivors::Random { 30 } else { 1 } {
-                let told = crash_at(operation, survivors, seed, None);
-                crashed = told.unwrap_or_else(|violation| {
+                let result = crash_at(operation, survivors, seed, None);
+                crashed = result.unwrap_or_else(|violation| {
                     panic!("operation {operation}, {survivors:?}, seed {seed}: {violation}")
                 });
             }
@@ -215,14 +215,16 @@ fn tamper(world: &World, random: &mut Random) -> Result<(), Violation> {
     let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else { return Ok(()) };
     let at = random.below(last as u64 + 1) as usize;
     let flip = random.percent(50);
-    let told = world.after(|disk| {
+    let result = world.after(|disk| {
         disk.lose_power(Survivors::Everything);
         disk.tamper(
             name,
             |bytes| if flip { flip_bit(bytes, at * 8 + at % 8) } else { zero_sector(bytes, at) },
         );
     });
-    told.map(drop).map_err(|violation| format!("byte {at} of {name} changed (flipped: {flip}): {violation}"))
+    result
+        .map(drop)
+        .map_err(|violation| format!("byte {at} of {name} changed (flipped: {flip}): {violation}"))
 }
 
 #[test]

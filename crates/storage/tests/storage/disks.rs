@@ -96,12 +96,12 @@ fn a_full_disk_refuses_only_what_makes_files_longer() {
 #[test]
 fn a_log_works_on_the_disk_in_memory() {
     let mut disk = MemoryDisk::new();
-    for life in 0..3_u64 {
-        let mut told = Vec::new();
+    for openings in 0..3_u64 {
+        let mut replayed = Vec::new();
         let opening = open(&mut disk, options()).unwrap();
-        let (mut log, _) = opening.replay(&mut disk, |entry| told.push(entry.bytes[0])).unwrap();
-        assert_eq!(told, (0..life as u8).collect::<Vec<_>>());
-        log.append(1, 1, &[life as u8]);
+        let (mut log, _) = opening.replay(&mut disk, |entry| replayed.push(entry.bytes[0])).unwrap();
+        assert_eq!(replayed, (0..openings as u8).collect::<Vec<_>>());
+        log.append(1, 1, &[openings as u8]);
         log.write(&mut disk).unwrap();
         while let Some(work) = log.begin_upkeep().unwrap() {
             let result = work.run(&mut disk);

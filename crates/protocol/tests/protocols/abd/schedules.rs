@@ -1,7 +1,7 @@
 //! A seeded search over random schedules of abd groups: clients, loss, duplication, reordering, messages that arrive much later,
 //! broken links, crashes that lose memory (and disks), clocks that jump and differ. Every key's history must be linearizable.
-//! Then the network stays bad but a majority is left alone, and it must do every request. At last everything heals: all replicas
-//! become equal, every request is answered, and no tombstone is left.
+//! Then what is broken stays broken, but a majority is left alone, and it must do every request. At last everything heals: all
+//! replicas become equal, every request is answered, and no tombstone is left.
 //!
 //! ```text
 //! cargo test -p quorate-protocol --test protocols abd::schedules

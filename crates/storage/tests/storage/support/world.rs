@@ -118,8 +118,8 @@ impl World {
                 let kind = self.counter as u16;
                 let position = log.append(group, kind, &value);
                 if log.running().is_ok() {
-                    let told = ModelEntry { position, kind, bytes: value };
-                    self.history.entry(group).or_default().push(told);
+                    let model = ModelEntry { position, kind, bytes: value };
+                    self.history.entry(group).or_default().push(model);
                 }
                 return Ok(false);
             }
@@ -254,7 +254,7 @@ impl World {
             ));
         }
         for history in self.history.values_mut() {
-            history.retain(|told| told.position < end);
+            history.retain(|model| model.position < end);
         }
         for (group, floors) in &mut self.floors {
             let history = self.history.get(group).map_or(&[][..], Vec::as_slice);
@@ -315,7 +315,7 @@ impl World {
 }
 
 fn above(history: &[ModelEntry], floor: Position) -> &[ModelEntry] {
-    &history[history.partition_point(|told| told.position < floor)..]
+    &history[history.partition_point(|model| model.position < floor)..]
 }
 
 fn encode(history: &[ModelEntry]) -> Vec<u8> {
@@ -359,8 +359,8 @@ pub(crate) fn read_all(
         groups.insert(snapshot.group(), decode(&all));
     }
     let (log, replayed) = opening.replay(disk, |entry| {
-        let told = ModelEntry { position: entry.position, kind: entry.kind, bytes: entry.bytes.to_vec() };
-        groups.entry(entry.group).or_default().push(told);
+        let model = ModelEntry { position: entry.position, kind: entry.kind, bytes: entry.bytes.to_vec() };
+        groups.entry(entry.group).or_default().push(model);
     })?;
     Ok((log, replayed.torn, groups))
 }
