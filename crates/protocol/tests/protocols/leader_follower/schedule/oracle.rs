@@ -32,7 +32,7 @@ pub(crate) struct Oracle {
     least: BTreeMap<Ticket, u64>,
     fates: BTreeMap<String, Fate>,
     /// The newest version of each key that any client knows, from a write's or a read's outcome.
-    told: BTreeMap<String, u64>,
+    known: BTreeMap<String, u64>,
     /// The value of each version. A version is an offset: one history has one value for it.
     values: BTreeMap<(String, u64), String>,
     /// The digest of the table after each applied offset.
@@ -54,7 +54,7 @@ impl Oracle {
             forked: false,
             least: BTreeMap::new(),
             fates: BTreeMap::new(),
-            told: BTreeMap::new(),
+            known: BTreeMap::new(),
             values: BTreeMap::new(),
             digests: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -70,7 +70,7 @@ impl Oracle {
         if self.acks == Acks::None {
             self.forked = true;
             self.least.clear();
-            self.told.clear();
+            self.known.clear();
             self.values.clear();
             self.digests.clear();
             self.added_perhaps += std::mem::take(&mut self.added_surely);
@@ -80,7 +80,7 @@ impl Oracle {
     pub(crate) fn ask(&mut self, ticket: Ticket, question: &Question) {
         match question {
             Question::Get { keys } => {
-                self.least.insert(ticket, self.told.get(&keys[0]).copied().unwrap_or(0));
+                self.least.insert(ticket, self.known.get(&keys[0]).copied().unwrap_or(0));
             }
             Question::Set { value, .. } => {
                 self.fates.insert(value.clone(), Fate::Pending);
@@ -102,7 +102,7 @@ impl Oracle {
         match (ending.question, ending.result) {
             (Question::Set { key, value }, Outcome::Done { version, .. }) => {
                 self.fates.insert(value.clone(), Fate::Happened);
-                self.tell(key, *version);
+                self.learn(key, *version);
                 self.is_value(key, *version, value)
             }
             (Question::Set { value, .. }, Outcome::Refused | Outcome::Redirect { .. }) => {
@@ -127,7 +127,7 @@ impl Oracle {
                 if self.forked && !linearizable {
                     return Ok(());
                 }
-                self.tell(key, *version);
+                self.learn(key, *version);
                 self.see(key, *version, ending.reply)
             }
             (Question::Get { .. }, Outcome::Unknown) if ending.by.is_some() => {
@@ -137,9 +137,9 @@ impl Oracle {
         }
     }
 
-    fn tell(&mut self, key: &str, version: u64) {
-        let told = self.told.entry(key.into()).or_default();
-        *told = version.max(*told);
+    fn learn(&mut self, key: &str, version: u64) {
+        let known = self.known.entry(key.into()).or_default();
+        *known = version.max(*known);
     }
 
     fn see(&mut self, key: &str, version: u64, reply: &[u8]) -> Check {
@@ -203,9 +203,11 @@ impl Oracle {
                     _ => (Reply::Null, Reply::Integer(0)),
                 };
                 let version = if let Reply::Integer(version) = version { version as u64 } else { 0 };
-                let told = self.told.get(key).copied().unwrap_or(0);
-                if version < told {
-                    return Err(format!("node {id} has version {version} of {key}, and {told} was returned"));
+                let known = self.known.get(key).copied().unwrap_or(0);
+                if version < known {
+                    return Err(format!(
+                        "node {id} has version {version} of {key}, and {known} was returned"
+                    ));
                 }
                 let mut reply = kv::ReplyBuffer::new();
                 reply.push(value);
