@@ -99,7 +99,7 @@ fn entries_go_one_by_one_or_from_the_front() {
 }
 
 #[test]
-fn delivered_entries_are_pending_until_acknowledged() {
+fn what_is_delivered_is_pending_until_it_is_acknowledged() {
     play(
         r#"
         XGROUP CREATE s g $     -> !ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.
