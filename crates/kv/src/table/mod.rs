@@ -146,7 +146,7 @@ pub struct Table {
     /// Open snapshots.
     snapshots: Vec<Snapshot>,
     snapshots_begun: u64,
-    /// How often it was changed in another way than by records.
+    /// Number of changes other than by records.
     replacements: u64,
     /// The highest version ever given.
     floor: Version,
@@ -167,24 +167,24 @@ pub struct Table {
     discarded: Vec<Index>,
     /// The same for nodes of large collections.
     discarded_nodes: Discarded,
-    /// Where the random numbers of writes are: set by each record, so that all replicas draw the same.
+    /// The state of the random numbers of writes: set by each record, so that all replicas draw the same numbers.
     drawn: u64,
-    /// The same for reads: set by each script, and else any number.
+    /// The same for reads: set by each script, otherwise arbitrary.
     looked: u64,
-    /// What small collections are changed in, kept for its memory.
+    /// A collection in which small ones are changed, kept to reuse its memory.
     spare: Option<Collection>,
-    /// Memory for the item of a member, which is built anew each time.
+    /// A buffer for the item of a member, rebuilt each time.
     item: Vec<u8>,
     /// Number of tombstones.
     tombstones: usize,
     /// Bytes of all entries, including the allocator's overhead.
     entry_bytes: usize,
     statistics: Statistics,
-    /// The locks: a namespace of their own beside the keys.
+    /// The locks: a namespace separate from the keys.
     locks: Locks,
     /// The requests that wait for elements.
     queues: Queues,
-    /// Awaited keys that scripts of the record being applied have written and not declared.
+    /// Awaited keys that scripts of the record being applied have written without declaring them.
     written: queues::Ready,
     /// Events that followed from records about locks and queues, until [`Table::take_lock_events`] takes them.
     lock_events: Vec<LockEvent>,
@@ -200,16 +200,16 @@ pub struct Table {
     watched: Watching,
     /// What the scripts of the current transaction have cost so far.
     transaction_cost: Option<u64>,
-    /// What the scripts of the transaction under way have read, if one of them is to say so.
+    /// What the scripts of the transaction under way have read, if one of them reports its reads.
     script_reads: Option<Reads>,
     script_costs: ScriptCosts,
     /// The approximate time that all scripts have taken on this replica; it never decreases.
     scripts_ns: u64,
     uses: Uses,
-    /// How often its keyspace was exchanged: see `exchange`.
+    /// How often the keyspace was exchanged: see `exchange`.
     exchanges: u64,
-    /// Whether changes, misses or accesses are noted, or routes are checked: the one question about these that each command
-    /// asks.
+    /// Whether changes, misses or accesses are noted, or routes are checked: the only test for these on the path of each
+    /// command.
     is_observed: bool,
 }
 
@@ -283,14 +283,14 @@ impl Table {
         self.watched.skip(records);
     }
 
-    /// Takes over the watch and the skipped records of another table, and which accesses it notes.
+    /// Takes over the watch, the skipped records and the settings for noting accesses from another table.
     pub fn take_watched_of(&mut self, table: &mut Table) {
         self.watched = std::mem::take(&mut table.watched);
         self.uses = std::mem::take(&mut table.uses);
         self.observe();
     }
 
-    /// Notes whether anything has to be noted now.
+    /// Updates `is_observed`.
     fn observe(&mut self) {
         self.is_observed = self.uses.is_on() || self.changes.has_followers() || self.exchanges > 0;
     }
@@ -413,8 +413,8 @@ impl Table {
         version
     }
 
-    /// Whether a command would take too long in one step; then the reply says so, and it must not be carried out. It
-    /// depends on what replicas agree on alone.
+    /// Whether a command would take too long in one step. If so, the error is appended, and the command must not be carried
+    /// out. The decision depends only on state that replicas agree on.
     #[inline]
     fn refuses_walk(&self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> bool {
         command.may_walk() && self.refuses_long_walk(command, now, out)
@@ -422,7 +422,7 @@ impl Table {
 
     #[cold]
     fn refuses_long_walk(&self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> bool {
-        // A range is found twice for its estimate: not if it cannot be too long.
+        // Estimating a range finds it a second time, so skip the estimate if the range cannot be too long.
         if let Command::OnSorted(SortedCommand::Range { key, .. }) = command
             && self.peek(key, now).map_or(0, Entry::content_bytes) as u64 <= WALKED_BYTES_MAX
         {
@@ -440,7 +440,7 @@ impl Table {
         refuses
     }
 
-    /// Bytes of its keys that a command looks at or returns, each counted as often as it looks at it.
+    /// Bytes of its keys that a command reads or returns, each counted as often as the command reads it.
     fn walked_bytes(&self, command: &Command<'_>, now: UnixMs) -> u64 {
         let bytes_of = |key: &[u8]| self.peek(key, now).map_or(0, Entry::content_bytes) as u64;
         let in_range = |key: &[u8], by: By, ends: List<'_>| self.bytes_in_range(key, by, ends, now);
@@ -517,7 +517,7 @@ impl Table {
             Supplied(supplied) => self.supply(&supplied, record, out),
             LongPart { id, offset, length, bytes } => self.gather(id, (offset, length), bytes, record, out),
             LongEnd { id, .. } => return self.carry_out_long(id, record, out),
-            // Within another command: its reply is only a part of the whole.
+            // Only within another command, so this reply is a part of that command's reply.
             Get { key } => return self.get(key, record.time, None, out),
             _ => return self.read_routed(command, record.time, out),
         }
@@ -612,7 +612,7 @@ impl Table {
             OnStream(command) if !command.is_write() => return self.read_stream(&command, now, out),
             OnBytes(command) if !command.is_write() => return self.read_bytes(&command, now, out),
             Sort(command) if !command.is_write() => self.read_sort(&command, now, out),
-            // The table has not heard of that exchange.
+            // The table has not applied the exchange after which this command was routed.
             Routed(_) => exchange::Exchanged.write(out),
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
@@ -640,7 +640,7 @@ impl Table {
     /// level of a collection's tree is a step.
     pub fn warm_names<'k>(&self, names: impl Iterator<Item = (&'k [u8], &'k [u8])>) {
         let collection_of = |key| self.index.likely(self.index.hash(key)).and_then(Entry::collection);
-        // Many commands in a row are on one key.
+        // Often many commands in a row are on one key.
         let (mut last, mut collection) = (&b""[..], None);
         let found = names.take(WARMED_KEYS_MAX).filter_map(|(key, name)| {
             if last != key {
@@ -680,8 +680,8 @@ impl Table {
         }
     }
 
-    /// Whether [`Table::warm`] pays off for commands of which one is on this key: not in a small table, which is in the
-    /// caches anyway.
+    /// Whether [`Table::warm`] pays off for a batch of commands, one of which is on this key. It does not in a small table,
+    /// which is in the caches anyway.
     pub fn gains_by_warming(&self, key: &[u8]) -> bool {
         let is_large = || self.entry_bytes >= FEW_BYTES;
         let has_names = || {
@@ -728,7 +728,7 @@ impl Table {
         self.statistics
     }
 
-    /// Replaces this table by another one, but keeps what runs scripts. Leaves the memory of the old contents to
+    /// Replaces this table by another one, but keeps the interpreter. Leaves the memory of the old contents to
     /// [`Table::tidy`].
     pub fn replace(&mut self, table: Table) {
         let mut before = std::mem::replace(self, table);
@@ -743,9 +743,8 @@ impl Table {
         }
     }
 
-    /// Frees memory of keys that were removed all at once, and of large collections, about `keys` keys or items at a
-    /// time: ten million would take seconds.
-    /// Returns whether there is more. Changes nothing visible.
+    /// Frees memory of keys that were removed all at once, and of large collections, about `keys` keys or items at a time:
+    /// freeing ten million at once would take seconds. Returns whether there is more. Changes nothing visible.
     pub fn tidy(&mut self, keys: usize) -> bool {
         let mut dropped = 0;
         while dropped < keys && !self.discarded_nodes.is_empty() {

@@ -7,9 +7,9 @@
 //! head: twice the length of the name, and 1 if there is a deadline, seven bits in a byte, the lowest first
 //! ```
 //!
-//! In a small hash a new field stands at the end, and stays where it is when its value changes. In a large one no two items
-//! have the same hash and the same name, so what follows a name decides nothing about the order, except that a field with
-//! a deadline stands behind those with the same hash and as long a name that have none.
+//! In a small hash a new field is added at the end, and stays where it is when its value changes. In a large one no two
+//! items have the same hash and the same name, so what follows a name does not affect the order, with one exception: a
+//! field with a deadline comes behind those without one whose name has the same hash and length.
 
 use crate::UnixMs;
 use crate::codec::Malformed;
@@ -17,24 +17,24 @@ use crate::table::NO_DEADLINE;
 use crate::table::name_hash::{HASH_BYTES, hash_of};
 use crate::table::tree::{Items, LEAF_BYTES, LEAF_ITEMS};
 
-/// How much longer a small hash may be than a leaf of a large one.
+/// How many times the length of a large hash's leaf a small hash may have.
 pub(super) const HASH_LEAF_FACTOR: usize = 8;
 
-/// The most bytes and fields of a small hash. Redis, too, keeps the order of the fields of those that have few.
+/// The most bytes and fields of a small hash. Redis, too, keeps the order of fields only in hashes with few of them.
 pub(super) const HASH_SMALL_BYTES: usize = LEAF_BYTES * HASH_LEAF_FACTOR;
 pub(super) const HASH_SMALL_FIELDS: usize = 2 * LEAF_ITEMS;
 
 /// The order of the items of a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::table) enum Order {
-    /// That in which the fields were added.
+    /// The order in which the fields were added.
     Added,
-    /// That of the hashes of their names, with which the items begin.
+    /// The order of the hashes of their names. Items begin with the hash.
     Hashed,
 }
 
 impl Order {
-    /// Reads an item, which is trusted: written here, or checked.
+    /// Reads an item, which is trusted: written here, or checked on arrival.
     #[inline]
     pub(in crate::table) fn field(self, item: &[u8]) -> Field<'_> {
         match self.read(item) {
@@ -51,10 +51,10 @@ impl Order {
         }
     }
 
-    /// Reads an item from elsewhere.
+    /// Reads an untrusted item.
     ///
     /// # Errors
-    /// [`Malformed`] unless it is a field as it is written here.
+    /// [`Malformed`] unless it is a field in exactly the encoding of [`Order::put`].
     pub(in crate::table) fn check(self, item: &[u8]) -> Result<Field<'_>, Malformed> {
         const NOT_A_FIELD: Malformed = Malformed("an item of a hash that is no field");
         let field = self.read(item).ok_or(NOT_A_FIELD)?;
@@ -82,7 +82,7 @@ pub(in crate::table) struct Field<'i> {
     pub(in crate::table) value: &'i [u8],
 }
 
-/// What decides how long a field with a certain name is, and where it stands.
+/// The properties that determine the length of a field with a given name, and its place in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::table) struct FieldShape {
     pub(in crate::table) has_deadline: bool,

@@ -4,7 +4,8 @@ use crate::table::name_hash::{HASH_BYTES, hash_of};
 use crate::table::order::{self, KEY_BYTES, Key};
 use crate::table::tree::{Items, Tree};
 
-/// What a member of a sorted set is found by: its hash and its bytes; the key of its item follows.
+/// An item of the index: a member's hash and name, by which it is found, then the key of its item. Without `key`, the
+/// beginning by which to search.
 pub(in crate::table) fn index_item(name: &[u8], key: Option<Key>) -> Vec<u8> {
     let mut item = Vec::with_capacity(HASH_BYTES + name.len() + KEY_BYTES);
     item.extend_from_slice(&hash_of(name));
@@ -13,7 +14,7 @@ pub(in crate::table) fn index_item(name: &[u8], key: Option<Key>) -> Vec<u8> {
     item
 }
 
-/// The score of a member of a sorted set. Without an index the items are few, and are looked through.
+/// The score of a member of a sorted set. Without an index there are few items, and all are searched.
 pub(in crate::table) fn find_key(items: Items<'_>, names: Option<&Tree>, name: &[u8]) -> Option<Key> {
     let Some(index) = names else {
         let mut all = items.iter_from(0).map(order::scored_parts);
@@ -26,13 +27,13 @@ pub(in crate::table) fn find_key(items: Items<'_>, names: Option<&Tree>, name: &
 pub(super) fn find_name(index: &Tree, name: &[u8]) -> Option<(usize, Key)> {
     let wanted = index_item(name, None);
     let (from, items) = index.items().iter_from_key(&wanted);
-    // Another name can come in between only if it has the same hash and begins with this one.
+    // Only names with the same hash that begin with this name can come in between.
     let mut candidates = (from..).zip(items).take_while(|(_, item)| item.starts_with(&wanted));
     let (rank, item) = candidates.find(|(_, item)| item.len() == wanted.len() + KEY_BYTES)?;
     Some((rank, *item.last_chunk()?))
 }
 
-/// Adds an item to the index of a sorted set; returns false if its member is there.
+/// Adds an item to the index of a sorted set; returns false if its member is already present.
 pub(super) fn index_new(index: &mut Tree, item: &[u8]) -> bool {
     let (key, name) = order::scored_parts(item);
     if find_name(index, name).is_some() {

@@ -10,17 +10,17 @@
 //! hash:       its fields, by when they were added or by their hashes: see [`fields`]
 //! ```
 //!
-//! A **small** collection is one piece of memory, the value of its entry: the number of items (u16, with two marks in its
-//! upper bits), then a piece (see [`super::tree::piece`]), without the lengths where all items have the same. A change copies
-//! it, which takes no longer than a search in it. A **large** one is a
-//! [`Tree`]; that of a sorted set has an index beside it, a second tree in which its members are found: hash u32 | member |
-//! score. A hash has a second tree for the deadlines of its fields: deadline | name.
+//! A **small** collection is one piece of memory, the value of its entry: the number of items (u16, with two flags in its
+//! upper bits), then a piece (see [`super::tree::piece`]), without the lengths if all items have the same length. A change
+//! copies the piece, which takes no longer than a search in it. A **large** collection is a [`Tree`]. A large sorted set
+//! also has an index, a second tree in which its members are found: hash u32 | member | score. A hash has a second tree for
+//! the deadlines of its fields: deadline | name.
 //!
-//! Which of the two a collection is depends on what was done to it, and is not a part of its content: nothing that a
-//! client or a digest sees depends on it. A hash is the exception: in a small one fields stand in the order in which
-//! they were added, in a large one in that of their hashes. So its form is replicated: it follows from the form and the
-//! content that it had and from the command alone, never from where nodes begin, and snapshots keep it.
-//! `docs/design/collections.md` has the reasons.
+//! Whether a collection is small or large depends on its history, and is not a part of its content: nothing that a client
+//! or a digest sees depends on it. A hash is the exception: in a small one fields are in the order in which they were
+//! added, in a large one in that of their hashes. So the form of a hash is replicated: it follows only from its previous
+//! form and content and from the command, never from where nodes begin, and snapshots keep it. `docs/design/collections.md`
+//! has the reasons.
 
 mod fields;
 mod member_index;
@@ -56,12 +56,12 @@ const TWICE: Malformed = Malformed("a member or a field that is there twice");
 /// The bit of a small collection's count that is set if some of its items have deadlines.
 const HAS_DEADLINES: u16 = 1 << 15;
 
-/// The bit that is set if its items have no lengths in front, since all have the same.
+/// The bit of a small collection's count that is set if its items have no lengths in front, since all have the same length.
 const IS_BARE: u16 = 1 << 14;
 
 const MARKS: u16 = HAS_DEADLINES | IS_BARE;
 
-/// How much longer a small collection of another kind may be than a leaf of a large one.
+/// How many times the length of a leaf a small collection of another kind may have.
 const SMALL_LEAF_FACTOR: usize = 2;
 
 /// The items of a collection.
@@ -69,9 +69,9 @@ const SMALL_LEAF_FACTOR: usize = 2;
 pub(super) struct Collection {
     kind: Kind,
     items: Tree,
-    /// Of a hash: that of its items.
+    /// The order of a hash's items.
     order: Order,
-    /// In which the members of a sorted set that is large are found.
+    /// The index of a large sorted set, in which its members are found.
     names: Option<Tree>,
     /// The deadlines of fields, each with the field's name.
     due: Tree,
@@ -85,7 +85,7 @@ impl Collection {
         Collection { kind, items, order: Order::Added, names: None, due, is_changed: false }
     }
 
-    /// Takes the contents of a small collection's entry, or of none.
+    /// Replaces the contents by those of a small collection's entry, or by none.
     pub(super) fn load(&mut self, kind: Kind, value: &[u8]) {
         self.kind = kind;
         self.items.load(piece_of(value), shape_of(kind));
@@ -98,7 +98,7 @@ impl Collection {
         }
     }
 
-    /// A sorted set of these members, which are in order.
+    /// A sorted set of these members, which must be in order.
     pub(super) fn of_sorted(members: impl Iterator<Item = (Key, impl AsRef<[u8]>)>) -> Collection {
         let mut sorted = Collection::new(Kind::Sorted);
         let mut item = Vec::new();
@@ -112,21 +112,21 @@ impl Collection {
         sorted
     }
 
-    /// Whether items are looked for by the names of members or fields: then [`Collection::descent`] finds where to begin.
+    /// Whether items can be found by the names of members or fields, with [`Collection::descent`].
     pub(super) fn has_names(&self) -> bool {
         self.kind == Kind::Set
             || self.kind == Kind::Hash && self.order == Order::Hashed
             || self.names.is_some()
     }
 
-    /// A search for the item of a member or a field, or in the index of these. `None` for a list or a stream, or without a
-    /// name.
+    /// A search for the item of a member or a field, or for its entry in the index of members. `None` for a list or a
+    /// stream, or without a name.
     pub(super) fn descent(&self, name: &[u8]) -> Option<Descent<'_>> {
         if name.is_empty() {
             return None;
         }
         let (tree, head) = match self.kind {
-            // Where its hash begins: what follows the hash is not the name.
+            // Search for where the hash begins: what follows the hash is not the name.
             Kind::Hash if self.order == Order::Hashed => (&self.items, Head::Whole(hash_of(name))),
             Kind::Set => (&self.items, Head::of(name)),
             _ => (self.names.as_ref()?, Head::Hash(hash_of(name))),
@@ -140,7 +140,7 @@ impl Collection {
         Some(Descent::new(tree, &start))
     }
 
-    /// A search for the item that another one found in the index.
+    /// A search for the item whose index entry another search has found.
     pub(super) fn descent_behind(&self, index: Descent<'_>) -> Option<Descent<'_>> {
         self.names.as_ref()?;
         Some(Descent::new(&self.items, &short(*index.item()?.last_chunk::<KEY_BYTES>()?)))
@@ -179,14 +179,14 @@ impl Collection {
         self.is_changed = true;
     }
 
-    /// Adds an item where the order demands; returns false, with nothing done, if it is there.
+    /// Adds an item at its place in the order. Returns false, and does nothing, if the item is present.
     pub(super) fn insert_in_order(&mut self, item: &[u8]) -> bool {
         let is_added = self.items.insert_in_order(item);
         self.is_changed |= is_added;
         is_added
     }
 
-    /// Removes an item; returns false if it is not there.
+    /// Removes an item; returns false if it is not present.
     pub(super) fn remove_in_order(&mut self, item: &[u8], discarded: &mut Discarded) -> bool {
         let (rank, is_there) = self.items().find(item);
         if is_there {
@@ -195,7 +195,7 @@ impl Collection {
         is_there
     }
 
-    /// Removes items by their ranks, from the items alone unless nothing is left: see [`Collection::remove_named`] and
+    /// Removes items by their ranks. Indexes are not updated unless no item is left: see [`Collection::remove_named`] and
     /// [`Collection::remove_field`].
     pub(super) fn remove(&mut self, from: usize, to: usize, discarded: &mut Discarded) {
         self.items.remove(from, to, discarded);
@@ -211,7 +211,7 @@ impl Collection {
         self.items.memory_bytes() + names + self.due.memory_bytes()
     }
 
-    /// Bytes of the items, which do not depend on what the collection went through.
+    /// Bytes of the items, independent of the collection's history.
     pub(super) fn content_bytes(&self) -> usize {
         self.items.content_bytes()
     }
@@ -222,7 +222,8 @@ impl Collection {
         self.names.into_iter().for_each(|index| discarded.take_tree(index));
     }
 
-    /// The items, if they fit into a small collection, or fill at most a part of one.
+    /// The items as one piece, if they fit into a small collection, or into 1/`part` of one. A hash is small by its order
+    /// instead.
     pub(super) fn small(&self, part: usize) -> Option<Piece<'_>> {
         if self.kind == Kind::Hash {
             let piece = self.items.only_piece();
@@ -234,13 +235,13 @@ impl Collection {
         self.items.only_piece().filter(fits)
     }
 
-    /// The length that all items of a piece have, if they are kept without it.
+    /// The length that all items of a piece have, if they are stored without it.
     fn bare_length(&self, piece: Piece<'_>) -> Option<usize> {
         let may_be_bare = matches!(self.kind, Kind::List | Kind::Set | Kind::Sorted);
         piece.length_of_all().filter(|length| may_be_bare && *length > 0)
     }
 
-    /// The value of a small collection's entry: its length, and what writes it.
+    /// The value of a small collection's entry: its length, and a function that writes it.
     pub(super) fn value<'p>(&self, piece: Piece<'p>) -> (usize, impl FnOnce(&mut [u8]) + use<'p>) {
         let bare_length = self.bare_length(piece);
         let mut head = piece.len() as u16;
@@ -286,11 +287,12 @@ fn is_ordered(kind: Kind, order: Order) -> bool {
 }
 
 fn shape_of(kind: Kind) -> Shape {
-    // Lists and streams grow at an end, where leaves are full, and their items may be short: nodes count there.
+    // Lists and streams grow at an end, where leaves are full, and their items may be short, so the overhead of nodes
+    // matters.
     let leaf_factor = match kind {
         Kind::Stream => 8,
         Kind::List => 4,
-        // Of small ones; large ones are trees of the usual shape.
+        // For small hashes; large ones are trees of the usual shape.
         Kind::Hash => HASH_LEAF_FACTOR,
         _ => SMALL_LEAF_FACTOR,
     };
@@ -310,7 +312,7 @@ pub(super) fn has_deadlines(value: &[u8]) -> bool {
     count.is_some_and(|count| u16::from_le_bytes(*count) & HAS_DEADLINES != 0)
 }
 
-/// Checks that an item from elsewhere may follow another one.
+/// Checks that an untrusted item may follow another one.
 fn check_item((kind, order): (Kind, Order), before: Option<&[u8]>, item: &[u8]) -> Result<(), Malformed> {
     const NOT_AN_ITEM: Malformed = Malformed("an item of a collection is not what it says");
     let is_valid = match kind {
@@ -319,7 +321,7 @@ fn check_item((kind, order): (Kind, Order), before: Option<&[u8]>, item: &[u8]) 
         Kind::Set => members::is_item(item),
         _ => true,
     };
-    // An entry of a stream has several values, and that of a hash a field and a value.
+    // An entry of a stream has several values, and an item of a hash has a name and a value.
     let values = match kind {
         Kind::Stream => 8,
         Kind::Hash => 2,
@@ -330,7 +332,7 @@ fn check_item((kind, order): (Kind, Order), before: Option<&[u8]>, item: &[u8]) 
     if is_valid && follows && item.len() <= bytes_max { Ok(()) } else { Err(NOT_AN_ITEM) }
 }
 
-/// Checks the value of a small collection's entry that comes from elsewhere.
+/// Checks an untrusted value of a small collection's entry.
 ///
 /// # Errors
 /// [`Malformed`] unless it holds a collection of this kind with at least one item.
@@ -381,7 +383,7 @@ pub(super) fn check_small(kind: Kind, value: &[u8]) -> Result<(), Malformed> {
     if count > 0 && reader.is_empty() && expires == has_deadlines(value) { Ok(()) } else { Err(NO_ITEMS) }
 }
 
-/// Appends items from a rank on until `out` has `enough` bytes; returns the rank at which it ended. At least one item.
+/// Appends items from a rank on, at least one, until `out` has `enough` bytes. Returns the rank of the next item.
 pub(super) fn put_items(items: Items<'_>, rank: usize, enough: usize, out: &mut Vec<u8>) -> usize {
     let mut next = rank;
     for item in items.iter_from(rank) {
@@ -397,7 +399,7 @@ pub(super) fn put_items(items: Items<'_>, rank: usize, enough: usize, out: &mut 
 /// Adds items that were written by [`put_items`] to the end of a collection.
 ///
 /// # Errors
-/// [`Malformed`] when the bytes are not items that may follow those that are there.
+/// [`Malformed`] unless the bytes are items that may follow the present ones.
 pub(super) fn take_items(collection: &mut Collection, reader: &mut Reader<'_>) -> Result<(), Malformed> {
     while !reader.is_empty() {
         let (item, count) = (take_item(reader)?, collection.len());
@@ -438,7 +440,7 @@ pub(super) fn take_items(collection: &mut Collection, reader: &mut Reader<'_>) -
 /// Checks a collection of which all items have been taken.
 ///
 /// # Errors
-/// [`Malformed`] unless it is one that can exist.
+/// [`Malformed`] unless it is a collection that can exist.
 pub(super) fn check_whole(collection: &Collection) -> Result<(), Malformed> {
     match collection.kind {
         Kind::Stream => checking::check_whole(collection.items()),

@@ -1,4 +1,4 @@
-//! The members of a sorted set among the items of its collection, and in the index of a large one.
+//! The members of a sorted set: among its items, and in the index of a large one.
 
 use super::Collection;
 #[cfg(test)]
@@ -19,7 +19,7 @@ impl Collection {
         find_key(self.items(), self.names(), name)
     }
 
-    /// Adds a new member of a sorted set where the order demands, to the index too.
+    /// Adds a new member of a sorted set at its place in the order, and to the index.
     pub(in crate::table) fn add_named(&mut self, item: &[u8]) {
         let added = self.insert_in_order(item);
         assert!(added, "a name is there once");
@@ -31,7 +31,7 @@ impl Collection {
         self.index_if_large();
     }
 
-    /// Gives the item of this rank another key, and its place.
+    /// Gives the item of this rank another key, and moves it to its new place.
     pub(in crate::table) fn change_key(&mut self, rank: usize, item: &[u8], discarded: &mut Discarded) {
         self.remove(rank, rank + 1, discarded);
         self.insert_in_order(item);
@@ -39,8 +39,8 @@ impl Collection {
         let (key, name) = order::scored_parts(item);
         let Some((rank, _)) = find_name(index, name) else { unreachable!("each name is in the index") };
         let held = index_item(name, Some(key));
-        // Where a name stands in the index, its key hardly ever decides: only beside another name with the same hash that
-        // begins as this one does.
+        // In the index the key hardly ever affects a name's place: only beside another name with the same hash that begins
+        // with this name.
         let hash = &held[..HASH_BYTES];
         let before = rank.checked_sub(1).and_then(|before| index.items().get(before));
         let is_alone = !before.is_some_and(|item| item.starts_with(hash))
@@ -53,7 +53,7 @@ impl Collection {
         }
     }
 
-    /// Removes the items of these ranks from a sorted set, from the index too.
+    /// Removes the items of these ranks from a sorted set and from the index.
     pub(in crate::table) fn remove_named(&mut self, ranks: Range<usize>, discarded: &mut Discarded) {
         if ranks.len() < self.len()
             && let Some(index) = &mut self.names
@@ -67,12 +67,12 @@ impl Collection {
         self.remove(ranks.start, ranks.end, discarded);
     }
 
-    /// Begins the index of members, if the sorted set is too large to do without.
+    /// Builds the index of members if the sorted set is too large to do without.
     pub(super) fn index_if_large(&mut self) {
         if self.names.is_some() || self.small(1).is_some() {
             return;
         }
-        // In order, which takes a third of the time.
+        // In order: this takes a third of the time.
         let pairs = self.items().iter_from(0).map(order::scored_parts);
         let mut held: Vec<Vec<u8>> = pairs.map(|(key, name)| index_item(name, Some(key))).collect();
         held.sort_unstable();

@@ -10,7 +10,7 @@ use crate::table::tree::{Discarded, Items, Tree};
 #[cfg(test)]
 use std::collections::BTreeSet;
 
-/// The most bytes of a field's item in front of its name and behind it, without its value.
+/// The most bytes of a field's item beside its name and its value.
 const FIELD_HEAD_BYTES: usize = 24;
 
 /// The item of a field's deadline.
@@ -23,12 +23,12 @@ impl Collection {
         self.order
     }
 
-    /// The deadlines of fields, the first one first, each with the field's name.
+    /// The deadlines of fields, the earliest first, each with the field's name.
     pub(in crate::table) fn due(&self) -> Items<'_> {
         self.due.items()
     }
 
-    /// The first deadline of a field.
+    /// The earliest deadline of a field.
     pub(in crate::table) fn first_due(&self) -> UnixMs {
         let first = self.due().get(0).and_then(|item| item.first_chunk());
         first.map_or(NO_DEADLINE, |deadline| u64::from_be_bytes(*deadline))
@@ -41,7 +41,7 @@ impl Collection {
         }
     }
 
-    /// Forgets the deadline of the field of this rank, if it has one.
+    /// Removes the deadline of the field of this rank from `due`, if it has one.
     pub(super) fn forget_due(&mut self, rank: usize, shape: FieldShape, discarded: &mut Discarded) {
         if shape.has_deadline
             && let Some(item) = self.items.items().get(rank)
@@ -58,7 +58,7 @@ impl Collection {
         find_field(self.items(), self.order, name)
     }
 
-    /// Adds a field with a new name: behind all others, or where its hash belongs.
+    /// Adds a field with a new name: at the end, or at the place of its hash.
     pub(in crate::table) fn add_field(&mut self, field: &Field<'_>) {
         let mut item = Vec::with_capacity(FIELD_HEAD_BYTES + field.name.len() + field.value.len());
         self.order.put(field, &mut item);
@@ -70,7 +70,7 @@ impl Collection {
         self.order_if_large();
     }
 
-    /// Gives the field of this rank another value or deadline. `before`: the shape that it has.
+    /// Gives the field of this rank another value or deadline. `before` is its present shape.
     pub(in crate::table) fn replace_field(
         &mut self,
         rank: usize,
@@ -91,12 +91,12 @@ impl Collection {
             self.insert_in_order(&item);
         }
         self.note_due(field);
-        // It may be longer.
+        // The field may have become longer.
         self.order_if_large();
     }
 
-    /// Overwrites the value of a field of a large hash by one that is as long, if the field has no deadline. Goes down the
-    /// tree once. Returns false, with nothing done, if it must be done otherwise.
+    /// Overwrites the value of a field of a large hash with one of the same length, if the field has no deadline. Goes down
+    /// the tree once. Returns false, with nothing done, in all other cases.
     #[inline]
     pub(in crate::table) fn overwrite_value(&mut self, name: &[u8], value: &[u8]) -> bool {
         if self.order == Order::Added {
@@ -113,7 +113,7 @@ impl Collection {
         true
     }
 
-    /// Removes the field of this rank, which has this shape.
+    /// Removes the field of this rank. `shape` is its present shape.
     pub(in crate::table) fn remove_field(
         &mut self,
         rank: usize,
@@ -124,7 +124,7 @@ impl Collection {
         self.remove(rank, rank + 1, discarded);
     }
 
-    /// Orders the fields of a hash by their hashes from now on, if it is too large to be searched one by one.
+    /// Orders the fields of a hash by their hashes from now on, if it is too large for a linear search.
     pub(super) fn order_if_large(&mut self) {
         let is_small = self.len() <= HASH_SMALL_FIELDS && self.content_bytes() <= HASH_SMALL_BYTES;
         if self.order == Order::Hashed || is_small {
@@ -144,8 +144,8 @@ impl Collection {
         self.check_fields();
     }
 
-    /// Makes a large hash small again, if it fits into half of what a small one may have: one whose size fluctuates stays
-    /// as it is. Its fields stand in the order of their hashes then.
+    /// Makes a large hash small again, if it fits into half of a small one's limits: so a hash whose size fluctuates keeps
+    /// its form. The fields of the small hash are then in the order of their hashes.
     #[inline]
     pub(in crate::table) fn order_if_small(&mut self) {
         let is_small = || self.len() <= HASH_SMALL_FIELDS / 2 && self.content_bytes() <= HASH_SMALL_BYTES / 2;

@@ -1,14 +1,14 @@
-//! Whether items from elsewhere can be a stream.
+//! Checks whether untrusted items can be a stream.
 
 use super::items::{self, Item, NAMES_KEPT, Text};
 use super::view::Stream;
 use crate::codec::Malformed;
 use crate::table::tree::Items;
 
-/// Checks that an item from elsewhere may follow those of a stream.
+/// Checks that an untrusted item may follow those of a stream.
 ///
 /// # Errors
-/// [`Malformed`] when there cannot be such a stream.
+/// [`Malformed`] when no stream can have this item there.
 pub(in crate::table) fn check_item(items: Items<'_>, item: &[u8]) -> Result<(), Malformed> {
     const NUMBERS_MAX: u64 = 1 << 62;
     let (view, parsed) = (Stream { items }, Item::of(item)?);
@@ -44,7 +44,7 @@ pub(in crate::table) fn check_item(items: Items<'_>, item: &[u8]) -> Result<(), 
     if is_right { Ok(()) } else { Err(Malformed("an item that a stream cannot have there")) }
 }
 
-/// Checks a stream from elsewhere whose items were checked one by one.
+/// Checks an untrusted stream whose items were checked one by one.
 ///
 /// # Errors
 /// [`Malformed`] when items are missing.

@@ -1,4 +1,4 @@
-//! What a stream consists of: items of one ordered tree, which begin with what they are.
+//! What a stream consists of: items of one ordered tree, each of which begins with a tag for its kind.
 //!
 //! ```text
 //! 0  head:      last id, entries ever added, last id removed, numbers given to groups and consumers     always the first
@@ -11,10 +11,10 @@
 //! entry:        id | number of the names of its fields, or 0 and names among the values | values
 //! ```
 //!
-//! Entries are the last items, and their number follows from their ranks. Ids are written so that their bytes have the
-//! order of ids: the time in six bytes, in front of which there is room for the tags above, and the number in one if it
-//! is small. The entries of a stream seldom differ in the names of their fields, so the first few lists of names are
-//! kept once. A value that is an integer takes the bytes of the integer.
+//! Entries are the last items, and their number follows from their ranks. Ids are encoded so that their bytes have the
+//! order of ids: the time in six bytes, chosen to leave the tags above in front of them, and the number in one byte if it
+//! is small. The entries of a stream seldom differ in the names of their fields, so the first few lists of names are stored
+//! once. A value that is an integer takes the bytes of the integer.
 
 use crate::codec::{Malformed, Reader, Writer};
 use crate::command::StreamId;
@@ -27,24 +27,24 @@ pub(in crate::table) const NAMED: u8 = 3;
 pub(in crate::table) const CONSUMER: u8 = 4;
 pub(in crate::table) const PENDING: u8 = 5;
 pub(in crate::table) const OWNED: u8 = 6;
-/// Entries begin with at least this.
+/// Entries begin with at least this byte.
 pub(in crate::table) const ENTRIES: u8 = 16;
 
-/// Most lists of names that are kept once. They are looked through for each new entry.
+/// Most lists of names that are stored once. They are searched one by one for each new entry.
 pub(in crate::table) const NAMES_KEPT: u8 = 16;
-/// Longest list of names that is kept once, in bytes.
+/// Longest list of names that is stored once, in bytes.
 pub(in crate::table) const NAMES_KEPT_BYTES: usize = 512;
 
 /// Numbers below this take one byte.
 const SHORT_END: u8 = 240;
 /// Added to the six bytes of a time.
 const MS_BASE: u64 = (ENTRIES as u64) << 40;
-/// Begins a time that six bytes do not hold.
+/// The first byte of a time that does not fit into six bytes.
 const LONG_MS: u8 = 0xff;
 
 const NOT_SHORTEST: Malformed = Malformed("a number that is written too long");
 
-/// Appends a number so that the bytes of numbers have their order.
+/// Appends a number so that the order of the bytes is that of the numbers.
 pub(in crate::table) fn put_number(number: u64, out: &mut Vec<u8>) {
     if number < u64::from(SHORT_END) {
         return out.put_u8(number as u8);
@@ -70,7 +70,7 @@ pub(in crate::table) fn take_number(reader: &mut Reader<'_>) -> Result<u64, Malf
     if is_shortest { Ok(number) } else { Err(NOT_SHORTEST) }
 }
 
-/// Appends an id so that the bytes of ids have their order.
+/// Appends an id so that the order of the bytes is that of the ids.
 pub(in crate::table) fn put_id(id: StreamId, out: &mut Vec<u8>) {
     let short = id.ms.saturating_add(MS_BASE);
     if short < u64::from(LONG_MS) << 40 {
@@ -102,8 +102,8 @@ pub(in crate::table) fn take_id(reader: &mut Reader<'_>) -> Result<StreamId, Mal
     Ok(StreamId { ms, seq: take_number(reader)? })
 }
 
-/// Appends a name so that the bytes of names have their order and none begins with another one: behind a zero byte
-/// comes a one, and two zero bytes are the end.
+/// Appends a name so that the order of the bytes is that of the names, and no name is a prefix of another one: a zero byte
+/// is followed by a one, and two zero bytes are the end.
 fn put_name(name: &[u8], out: &mut Vec<u8>) {
     for byte in name {
         out.put_u8(*byte);
@@ -151,7 +151,7 @@ impl<'a> Text<'a> {
     /// Appends a text: its length and its bytes, or the bytes of an integer if that is shorter.
     pub(in crate::table) fn put(text: &[u8], out: &mut Vec<u8>) {
         if let Some(integer) = parse_integer(text) {
-            // The bits that are all like the sign are needed once.
+            // Of the upper bits that equal the sign, one is enough.
             let bits = 64 - (integer ^ (integer >> 63)).leading_zeros() as usize + 1;
             let length = bits.div_ceil(8);
             if length < text.len() {
@@ -198,7 +198,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// How many texts these bytes are.
+    /// The number of texts in these bytes.
     pub(in crate::table) fn count(texts: &'a [u8]) -> Result<usize, Malformed> {
         let (mut reader, mut count) = (Reader::new(texts), 0);
         while !reader.is_empty() {
@@ -209,14 +209,14 @@ impl<'a> Text<'a> {
     }
 }
 
-/// What a stream is beside its entries and groups.
+/// The properties of a stream beside its entries and groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::table) struct Head {
     /// The greatest id ever given.
     pub(in crate::table) last: StreamId,
-    /// How many entries were ever added.
+    /// The number of entries ever added.
     pub(in crate::table) added: u64,
-    /// The greatest id that was removed by `XDEL`.
+    /// The greatest id removed by `XDEL`.
     pub(in crate::table) removed: StreamId,
     /// The last number that was given to a group or a consumer.
     pub(in crate::table) numbers: u64,
@@ -243,9 +243,9 @@ impl Head {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::table) struct Group {
     pub(in crate::table) number: u64,
-    /// Up to which id it has read.
+    /// The id up to which the group has read.
     pub(in crate::table) last: StreamId,
-    /// How many entries of the stream that is, if known.
+    /// The number of entries of the stream up to that id, if known.
     pub(in crate::table) read: Option<u64>,
 }
 
@@ -284,7 +284,7 @@ impl Pending {
         key
     }
 
-    /// What a consumer's pending entries are found by.
+    /// The key by which a consumer's pending entries are found.
     pub(in crate::table) fn owned_key(group: u64, consumer: u64, id: StreamId) -> Vec<u8> {
         let mut key = region(OWNED, &[group, consumer]);
         put_id(id, &mut key);
@@ -303,14 +303,14 @@ impl Pending {
     }
 }
 
-/// What items begin with that have this tag and these numbers.
+/// The beginning of the keys of all items with this tag and these numbers.
 pub(in crate::table) fn region(tag: u8, numbers: &[u64]) -> Vec<u8> {
     let mut key = vec![tag];
     numbers.iter().for_each(|number| put_number(*number, &mut key));
     key
 }
 
-/// What a consumer is found by.
+/// The key by which a consumer is found.
 pub(in crate::table) fn named_key(group: u64, name: &[u8]) -> Vec<u8> {
     let mut key = region(NAMED, &[group]);
     put_name(name, &mut key);
@@ -341,7 +341,7 @@ impl<'a> Item<'a> {
     /// Reads an item.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes, if they come from elsewhere, are none.
+    /// [`Malformed`] when the bytes, if they are untrusted, are no item.
     pub(in crate::table) fn of(bytes: &'a [u8]) -> Result<Item<'a>, Malformed> {
         let mut reader = Reader::new(bytes);
         let item = match bytes.first() {
@@ -379,7 +379,7 @@ impl<'a> Item<'a> {
         if reader.is_empty() { Ok(item) } else { Err(Malformed("an item of a stream that does not end")) }
     }
 
-    /// Reads an item that was written here, or was checked when it came.
+    /// Reads an item that was written here, or was checked on arrival.
     pub(in crate::table) fn trusted(bytes: &'a [u8]) -> Item<'a> {
         match Item::of(bytes) {
             Ok(item) => item,
@@ -395,7 +395,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// What the item is found by. No two items of a stream have the same.
+    /// The key by which the item is found. It is unique within a stream.
     pub(in crate::table) fn key(&self) -> Vec<u8> {
         match self {
             Item::Head(_) => vec![HEAD],

@@ -1,4 +1,5 @@
-//! What a stream consists of, and how it is read: a collection ([`super::collections`]) whose items are of several kinds.
+//! What a stream consists of, and how it is read. A stream is a collection ([`super::collections`]) whose items are of
+//! several kinds.
 //!
 //! Reading order: [`items`], [`view`], [`checking`].
 

@@ -1,4 +1,4 @@
-//! A stream as it stands: its entries by id, its groups and what is pending in them.
+//! A read-only view of a stream: its entries by id, its groups, and their pending entries.
 
 use super::items::{self, ENTRIES, Group, Head, Item, NAMES, OWNED, PENDING, Pending, Text, region};
 use crate::codec::{Malformed, Reader};
@@ -8,7 +8,7 @@ use crate::reply::ReplyBuffer;
 use crate::table::tree::Items;
 use std::ops::Range;
 
-/// A read-only view of a stream, or of none, which is like one without entries and groups.
+/// A read-only view of a stream. A missing stream looks like one without entries and groups.
 #[derive(Clone, Copy)]
 pub(in crate::table) struct Stream<'a> {
     pub(in crate::table) items: Items<'a>,
@@ -55,13 +55,13 @@ impl<'a> Stream<'a> {
         self.find_key(&items::entry_key(id)).1
     }
 
-    /// Where the item with this key is or belongs, and the item.
+    /// The rank of the item with this key, or the rank where it belongs, and the item.
     pub(in crate::table) fn find_key(self, key: &[u8]) -> (usize, Option<&'a [u8]>) {
         let (rank, mut items) = self.items.iter_from_key(key);
         (rank, items.next().filter(|item| item.starts_with(key)))
     }
 
-    /// The id of the first entry or of the last one; 0-0 if there are none.
+    /// The id of the first or the last entry; 0-0 if there are none.
     pub(in crate::table) fn edge(self, is_last: bool) -> StreamId {
         let rank = if is_last { self.items.len().checked_sub(1) } else { Some(self.first()) };
         match rank.and_then(|rank| self.items.get(rank)).map(Item::trusted) {
@@ -98,7 +98,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// All groups with their names, in the order of these.
+    /// All groups with their names, in the order of the names.
     pub(in crate::table) fn groups(self) -> impl Iterator<Item = (Vec<u8>, Group)> {
         let ranks = self.region(items::GROUP, &[]);
         self.items.iter_from(ranks.start).take(ranks.len()).filter_map(|item| match Item::trusted(item) {
@@ -115,7 +115,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// The name of a consumer, and when it was seen.
+    /// The name of a consumer, and when it was last seen.
     pub(in crate::table) fn consumer_of(self, group: u64, number: u64) -> Consumer<'a> {
         match self.find_key(&region(items::CONSUMER, &[group, number])).1.map(Item::trusted) {
             Some(Item::Consumer { seen_ms, name, .. }) => Consumer { number, name, seen_ms },
@@ -162,7 +162,7 @@ impl<'a> Stream<'a> {
         })
     }
 
-    /// The ids of the pending entries of a consumer from one on.
+    /// The ids of a consumer's pending entries, from an id on.
     pub(in crate::table) fn owned_from(
         self,
         group: u64,
@@ -176,13 +176,13 @@ impl<'a> Stream<'a> {
         })
     }
 
-    /// The last id whose entry was removed from between others, if any was: up to it, ids do not tell how many entries
-    /// there were.
+    /// The last id whose entry was removed from between others, if any was. Up to it, the number of entries does not follow
+    /// from ids.
     pub(in crate::table) fn gaps_up_to(self) -> Option<StreamId> {
         Some(self.head().removed).filter(|removed| self.len() > 0 && *removed != StreamId::MIN)
     }
 
-    /// How many entries were ever added up to an id, if that is known.
+    /// The number of entries ever added up to an id, if that is known.
     pub(in crate::table) fn added_up_to(self, id: StreamId) -> Option<u64> {
         let Head { last, added, removed, .. } = self.head();
         let length = self.len() as u64;
@@ -199,7 +199,7 @@ impl<'a> Stream<'a> {
         Some(added.saturating_sub(length) + u64::from(id == first))
     }
 
-    /// How many entries a group has not read yet, if that is known.
+    /// The number of entries that a group has not read yet, if that is known.
     pub(in crate::table) fn lag(self, group: Group) -> Option<u64> {
         let added = self.head().added;
         if added == 0 {
@@ -209,7 +209,7 @@ impl<'a> Stream<'a> {
         known.or_else(|| self.added_up_to(group.last)).map(|read| added.wrapping_sub(read))
     }
 
-    /// The entries of these ranks as replies.
+    /// Writes entries of this stream into replies.
     pub(in crate::table) fn writer(self) -> EntryWriter<'a> {
         EntryWriter { stream: self, number: 0, names: &[], count: 0 }
     }
@@ -228,7 +228,7 @@ pub(in crate::table) fn write_id(id: StreamId, out: &mut ReplyBuffer) {
     out.bulk(id.write(&mut [0; ID_TEXT_BYTES]));
 }
 
-/// Writes entries into replies. It remembers the names of the last one's fields.
+/// Writes entries into replies. It remembers the names of the last entry's fields.
 pub(in crate::table) struct EntryWriter<'a> {
     stream: Stream<'a>,
     number: u8,

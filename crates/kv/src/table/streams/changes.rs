@@ -1,4 +1,4 @@
-//! Changes of a stream, of which everything that commands do to one consists.
+//! Changes of a stream: the operations of which all commands on streams consist.
 
 use crate::codec::Writer;
 use crate::command::{StreamId, Trim};
@@ -21,7 +21,7 @@ impl Changing<'_> {
         Stream { items: self.collection.items() }
     }
 
-    /// Changes the head, and begins the stream if it does not exist.
+    /// Changes the head, and creates the stream if it does not exist.
     pub(super) fn change_head(&mut self, change: impl FnOnce(&mut Head)) -> Head {
         let mut head = self.view().head();
         change(&mut head);
@@ -45,7 +45,7 @@ impl Changing<'_> {
         }
     }
 
-    /// Removes the item with a key; returns whether there was one.
+    /// Removes the item with a key; returns whether it existed.
     fn remove(&mut self, key: &[u8]) -> bool {
         let (rank, is_there) = {
             let (rank, found) = self.view().find_key(key);
@@ -61,7 +61,7 @@ impl Changing<'_> {
         self.collection.remove(ranks.start, ranks.end, self.discarded);
     }
 
-    /// Adds an entry with an id that is greater than all before.
+    /// Adds an entry whose id is greater than all before.
     pub(super) fn append<'f>(
         &mut self,
         id: StreamId,
@@ -85,7 +85,7 @@ impl Changing<'_> {
         self.collection.insert(self.collection.len(), &item);
     }
 
-    /// The number of a list of names, which is kept from now on; 0 if there are too many to keep.
+    /// The number of a list of names, which is stored from now on; 0 if there are too many to store.
     fn number_of_names(&mut self, names: &[u8]) -> u8 {
         let mut last = 0;
         for (number, held) in self.view().names() {
@@ -105,7 +105,7 @@ impl Changing<'_> {
         last + 1
     }
 
-    /// Removes entries; returns how many there were.
+    /// Removes entries; returns how many existed.
     pub(super) fn delete(&mut self, ids: impl Iterator<Item = StreamId>) -> usize {
         let (mut count, mut greatest) = (0, StreamId::MIN);
         for id in ids {
@@ -121,7 +121,7 @@ impl Changing<'_> {
         count
     }
 
-    /// Removes entries from the front; returns how many.
+    /// Removes entries from the front; returns how many were removed.
     pub(super) fn trim(&mut self, trim: Trim, threshold: Threshold) -> usize {
         let view = self.view();
         let (first, length) = (view.first(), view.len());
@@ -138,7 +138,7 @@ impl Changing<'_> {
         count
     }
 
-    /// Removes the names that are kept once, if there are no entries.
+    /// Removes the stored lists of names, if there are no entries.
     fn forget_names(&mut self) {
         if self.view().len() == 0 {
             let ranks = self.view().region(NAMES, &[]);
@@ -146,7 +146,7 @@ impl Changing<'_> {
         }
     }
 
-    /// A number for a group or a consumer, which none ever had.
+    /// A new number for a group or a consumer, never used before.
     fn next_number(&mut self) -> u64 {
         self.change_head(|head| head.numbers += 1).numbers
     }
@@ -171,7 +171,7 @@ impl Changing<'_> {
         }
     }
 
-    /// The number of a consumer, which begins to exist if it does not, and is seen now.
+    /// The number of a consumer. Creates it if it does not exist, and records that it was seen now.
     pub(super) fn see_consumer(&mut self, group: u64, name: &[u8], now: u64) -> u64 {
         let number = self.view().consumer(group, name).unwrap_or_else(|| {
             let number = self.next_number();
@@ -189,7 +189,7 @@ impl Changing<'_> {
         number
     }
 
-    /// Removes a consumer and what is pending for it; returns how many entries that was.
+    /// Removes a consumer and its pending entries; returns how many those were.
     pub(super) fn delete_consumer(&mut self, group: u64, name: &[u8]) -> usize {
         let Some(number) = self.view().consumer(group, name) else { return 0 };
         let ids: Vec<StreamId> = self.view().owned_from(group, number, StreamId::MIN).collect();
@@ -203,7 +203,7 @@ impl Changing<'_> {
         ids.len()
     }
 
-    /// Makes an entry pending, or changes how it is.
+    /// Makes an entry pending, or changes its pending state.
     pub(super) fn set_pending(&mut self, group: u64, id: StreamId, pending: Pending) {
         let key = Pending::key(group, id);
         let mut item = key.clone();
@@ -226,7 +226,7 @@ impl Changing<'_> {
         self.put(&key, &key);
     }
 
-    /// Makes an entry not pending any more; returns whether it was.
+    /// Ends an entry's pending state; returns whether it was pending.
     pub(super) fn acknowledge(&mut self, group: u64, id: StreamId) -> bool {
         let Some(pending) = self.view().pending(group, id) else { return false };
         self.remove(&Pending::key(group, id));
@@ -235,18 +235,18 @@ impl Changing<'_> {
     }
 }
 
-/// Beyond what entries are removed.
+/// The limit beyond which entries are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Threshold {
-    /// So many entries stay.
+    /// This many entries stay.
     Length(u64),
     /// Entries up to this id are removed.
     Id(StreamId),
 }
 
-/// How many of the entries beyond a threshold are removed, if entries go in whole nodes only, as they would if Redis
-/// kept the stream: an entry's node follows from how many were added before it. What replicas remove must not depend on
-/// where the nodes of their trees begin.
+/// How many of the entries beyond a threshold are removed if only whole nodes are removed, as in Redis. An entry's node
+/// follows from how many were added before it: what replicas remove must not depend on where the nodes of their trees
+/// begin.
 fn whole_nodes(trim: Trim, beyond: usize, length: usize, added: u64) -> usize {
     let most = match trim.limit {
         0 => beyond,

@@ -22,7 +22,7 @@ fn own_id(id: Id) -> StreamId {
     StreamId { ms: id.ms, seq: id.seq }
 }
 
-/// Names and values of an entry, in turn.
+/// Names and values of an entry, alternating.
 fn words_of(items: Items<'_>, number: u8, values: &[u8]) -> Result<Words, Malformed> {
     let (mut words, mut values) = (Words::default(), Reader::new(values));
     let mut names = match items.get(number.into()) {
@@ -88,15 +88,15 @@ pub(in crate::table) fn dump(items: Items<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// A stream that is being read.
+/// A stream that is being restored.
 pub(in crate::table) struct Restoring {
     collection: Collection,
     discarded: Discarded,
-    /// The last entry that was read.
+    /// The last entry read.
     last: Option<Id>,
     group: u64,
     consumer: u64,
-    /// What is pending in the group and has not been found with a consumer yet.
+    /// The group's pending entries that have not been assigned to a consumer yet.
     pending: BTreeMap<Id, (u64, u64)>,
     has_counts: bool,
     is_whole: bool,
@@ -121,7 +121,7 @@ impl Restoring {
     /// Takes the next part.
     ///
     /// # Errors
-    /// Why there can be no such stream.
+    /// Why such a stream cannot exist.
     pub(in crate::table) fn take(&mut self, part: Part<'_>) -> Result<(), &'static str> {
         const OWNED: &str = "an entry that is pending for a consumer and not in its group";
         let mut stream = Changing { collection: &mut self.collection, discarded: &mut self.discarded };
@@ -178,7 +178,7 @@ impl Restoring {
     /// Returns the stream.
     ///
     /// # Errors
-    /// Why there can be no such stream.
+    /// Why such a stream cannot exist.
     pub(in crate::table) fn finish(self) -> Result<Collection, &'static str> {
         match self.pending.is_empty() && self.is_whole {
             true => Ok(self.collection),

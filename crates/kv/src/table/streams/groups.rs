@@ -1,6 +1,7 @@
-//! Groups of consumers: `XREADGROUP`, `XACK`, `XCLAIM` and their kin.
+//! Groups of consumers: `XREADGROUP`, `XACK`, `XCLAIM` and similar commands.
 //!
-//! A group knows up to which id it has read. What it delivers to a consumer is pending until that acknowledges it.
+//! A group knows the id up to which it has read. An entry that it delivers to a consumer is pending until the consumer
+//! acknowledges it.
 
 use super::changes::Changing;
 use super::words::{ids_of, range_of, up_to};
@@ -24,7 +25,8 @@ const LAST_IN_GROUP: &str = "ERR The $ ID is meaningless in the context of XREAD
 const NO_STREAM: &str = "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.";
 const GROUP_EXISTS: &str = "BUSYGROUP Consumer Group name already exists";
 
-/// How many more deliveries one command may make, of all its streams together: each becomes pending.
+/// How many more deliveries one command may make, of all its streams together. It is limited because each delivered entry
+/// becomes pending.
 struct Room {
     entries: usize,
     bytes: usize,
@@ -37,7 +39,7 @@ impl Room {
         self.entries == 0 || self.bytes == 0
     }
 
-    /// Takes room for an entry; false if there is none left.
+    /// Takes room for one entry; returns false if there is none left.
     fn take(&mut self, item: Option<&[u8]>) -> bool {
         let has_room = !self.is_empty();
         if has_room {
@@ -117,7 +119,7 @@ pub(super) fn write_pending_range(
     };
     let idle = |pending: &Pending| now.saturating_sub(pending.delivered_ms);
     let found = pending.take_while(|(id, _)| *id <= end).filter(|(_, it)| idle(it) >= min_idle_ms);
-    // Each takes at least this many bytes of the reply.
+    // Each entry takes at least this many bytes of the reply.
     const REPLY_BYTES: usize = 32;
     let most = usize::try_from(count).unwrap_or(usize::MAX).min(out.reply_bytes_max() / REPLY_BYTES);
     let found: Vec<_> = found.take(most).collect();
@@ -131,25 +133,25 @@ pub(super) fn write_pending_range(
     }
 }
 
-/// What a command of a group does with a pending entry.
+/// The result of a claim of one entry.
 enum Claimed {
     /// It stays as it is.
     Kept,
-    /// Its entry is gone, so it is not pending any more.
+    /// The entry no longer exists, so it is not pending any more.
     Gone,
     /// The consumer has it now.
     Taken,
 }
 
-/// What has become of entries that a consumer got.
+/// The state of entries that a command has delivered to a consumer.
 pub(in crate::table) struct Delivered {
-    /// Whether the consumer is there.
+    /// Whether the consumer exists.
     pub(in crate::table) is_known: bool,
-    /// Since when, how often, and which entries are pending for it.
+    /// Entries that are pending for the consumer: since when, how often delivered, and their ids.
     pub(in crate::table) pending: Vec<(u64, u64, Vec<StreamId>)>,
-    /// The entries that were delivered and that no consumer has pending.
+    /// The delivered entries that are pending for no consumer.
     pub(in crate::table) gone: Vec<StreamId>,
-    /// Up to which id the group has read, and how many entries that is.
+    /// The id up to which the group has read, and the number of entries up to it.
     pub(in crate::table) last: StreamId,
     pub(in crate::table) read: Option<u64>,
 }
@@ -250,7 +252,7 @@ impl Table {
         Ok(())
     }
 
-    /// Of what a consumer does, its beginning alone is an event.
+    /// Of all that a consumer does, only its creation is an event.
     fn begin_consumer(&mut self, found: Found<'_>, group: u64, consumer: &[u8]) {
         let is_new = self.stream_at(found).consumer(group, consumer).is_none();
         self.changes.begin_event(is_new.then_some((ChangeClass::Stream, "xgroup-createconsumer")));
@@ -265,7 +267,7 @@ impl Table {
         record: Record,
         out: &mut ReplyBuffer,
     ) {
-        // Nothing changes before all of them are known to be what they should be.
+        // Check all streams before anything changes.
         for (key, id) in streams.pairs() {
             let Ok(found) = self.find_kind(key, Kind::Stream, record) else { return out.error(WRONG_KIND) };
             if self.stream_at(found).group(group).is_none() {
@@ -350,7 +352,7 @@ impl Table {
         let ids = words.map(|id| StreamId::parse(id, 0).ok_or(NOT_AN_ID)).collect::<Result<Vec<_>, _>>()?;
         let now = record.time;
         let delivered = if is_idle { (now as i64).checked_sub(delivered_ms) } else { Some(delivered_ms) };
-        // As in Redis, a time that cannot be is the present one.
+        // As in Redis, an impossible time counts as the present.
         let delivered = delivered.and_then(|delivered| u64::try_from(delivered).ok());
         let delivered_ms = delivered.map_or(now, |delivered| delivered.min(now));
         self.begin_consumer(found, group.number, consumer);
@@ -389,7 +391,7 @@ impl Table {
         record: Record,
         out: &mut ReplyBuffer,
     ) -> Result<(), &'static str> {
-        /// Of so many entries one must be claimed, or there is an end of it.
+        /// On average one of this many entries must be claimed, or the command stops.
         const TRIED_FOR_ONE: usize = 10;
         let mut words = words.iter();
         let name = words.next().unwrap_or_default();
@@ -443,7 +445,7 @@ impl Table {
         Ok(())
     }
 
-    /// What has become of entries that a consumer got; `None` without the group.
+    /// The state of entries that were delivered to a consumer; `None` if the group does not exist.
     pub(in crate::table) fn delivered(
         &self,
         key: &[u8],
@@ -467,14 +469,14 @@ impl Table {
                     }
                     _ => delivered.pending.push((it.delivered_ms, it.deliveries, vec![*id])),
                 },
-                // Of another consumer, or pending still although its entry is gone: nothing has changed.
+                // It is pending for another consumer, or still pending although its entry was removed: nothing has changed.
                 Some(_) => {}
             }
         }
         Some(delivered)
     }
 
-    /// Appends an array of claimed entries, or of their ids; false, with an error appended, if it would be too large.
+    /// Appends an array of claimed entries, or of their ids. If it would be too large, appends an error and returns false.
     fn write_claimed(
         &self,
         found: Found<'_>,
@@ -487,7 +489,7 @@ impl Table {
             out.error(CUT_WRITE);
             return false;
         }
-        // The key's place may be another one: a small stream may have become a large one.
+        // The key's place may have changed: a small stream may have become a large one.
         let Some(stream) = self.stream(found.key, record.time) else { return false };
         let (start, mut writer) = (out.len(), stream.writer());
         out.array(taken.len());
@@ -509,8 +511,8 @@ impl Table {
 }
 
 impl Changing<'_> {
-    /// Returns the entries that are pending for a consumer, from an id on. They count as delivered once more. One whose
-    /// entry is gone has no fields.
+    /// Returns the entries that are pending for a consumer, from an id on. They count as delivered once more. An entry that
+    /// no longer exists is returned without fields.
     fn write_again(
         &mut self,
         (group, consumer): (Group, &[u8]),
@@ -552,7 +554,7 @@ impl Changing<'_> {
         ids
     }
 
-    /// Returns the entries that a group has not read yet; they become pending if `pends`.
+    /// Returns the entries that a group has not read yet. They become pending if `pends`.
     fn deliver(
         &mut self,
         (name, mut group, consumer): (&[u8], Group, &[u8]),
@@ -585,11 +587,11 @@ impl Changing<'_> {
             let pending = Pending { consumer: number, delivered_ms: now, deliveries: 1 };
             self.set_pending(group.number, id, pending);
         }
-        // With NOACK no consumer has them pending, and none had them before.
+        // With NOACK no consumer has them pending, and they were not pending before.
         if pends { ids } else { Vec::new() }
     }
 
-    /// Makes an entry pending for a consumer, if `decide` returns since when and how often it counts as delivered.
+    /// Makes an entry pending for a consumer, if `decide` returns its delivery time and count.
     fn claim(
         &mut self,
         group: u64,

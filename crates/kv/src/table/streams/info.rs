@@ -9,8 +9,8 @@ use crate::table::refusals::refuse_large_reply;
 use crate::table::stream_items::items::{self, Group};
 use crate::table::stream_items::view::{Stream, write_id};
 
-/// Redis keeps so many entries in one node, and has a radix tree of the nodes. Ours differ; it is asked for, so this is
-/// what Redis would have.
+/// Redis keeps 100 entries in one node, and has a radix tree of the nodes. Ours differ, but clients ask for these facts, so
+/// we report what Redis would have.
 const NODE_ENTRIES: usize = 100;
 
 fn write_number(name: &str, number: u64, out: &mut ReplyBuffer) {

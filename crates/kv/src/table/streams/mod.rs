@@ -1,8 +1,8 @@
-//! Commands on streams: `XADD`, `XREADGROUP` and their kin.
+//! Commands on streams: `XADD`, `XREADGROUP` and similar ones.
 //!
-//! A stream is a collection ([`super::collections`]) whose items are of several kinds: see [`super::stream_items`]. So whatever
-//! collections can do, such as copies that cost nothing and snapshots in pieces, streams can do with their groups and
-//! with what is pending in them.
+//! A stream is a collection ([`super::collections`]) whose items are of several kinds: see [`super::stream_items`]. So
+//! everything that collections can do, such as copies at no cost and snapshots in pieces, applies to streams with their
+//! groups and pending entries.
 //!
 //! Reading order: [`changes`] (how a stream changes), then the commands: this file, [`groups`] and [`info`]; and [`mod@dump`].
 
@@ -39,10 +39,10 @@ fn threshold_of(trim: Trim, text: &[u8]) -> Result<Threshold, &'static str> {
 }
 
 impl NewId {
-    /// The id that it stands for, behind `last`, at this time.
+    /// The id to use at this time; it must be greater than `last`.
     fn behind(self, last: StreamId, now: UnixMs) -> Result<StreamId, &'static str> {
         let id = match self {
-            // Ids never go back, whatever the clock does.
+            // Ids never decrease, whatever the clock does.
             NewId::Next if now > last.ms => Some(StreamId { ms: now, seq: 0 }),
             NewId::Next => last.next(),
             NewId::NextAt(ms) if ms == last.ms => last.next().filter(|next| next.ms == ms),
@@ -58,7 +58,7 @@ impl NewId {
 }
 
 impl Table {
-    /// The stream of a key, one without entries if the key does not exist; `None` if it holds something else.
+    /// The stream of a key: one without entries if the key does not exist, `None` if it holds something else.
     fn stream(&self, key: &[u8], now: UnixMs) -> Option<Stream<'_>> {
         match self.peek(key, now) {
             None => Some(Stream { items: super::tree::Items::EMPTY }),
@@ -67,7 +67,7 @@ impl Table {
         }
     }
 
-    /// The id of the last entry that a stream had; the least one if there is no stream.
+    /// The id of the last entry ever added; the smallest id if there is no stream.
     pub(super) fn last_entry_id(&self, key: &[u8], now: UnixMs) -> StreamId {
         let stream = self.stream(key, now).filter(|stream| stream.items.len() > 0);
         stream.map_or(StreamId::MIN, |stream| stream.head().last)
@@ -77,7 +77,7 @@ impl Table {
         Stream { items: self.items_at(found) }
     }
 
-    /// Changes a stream, or begins one.
+    /// Changes a stream. Creates it if it does not exist.
     fn change_one<R>(
         &mut self,
         found: Found<'_>,
@@ -89,7 +89,7 @@ impl Table {
         })
     }
 
-    /// Bytes of the entries between two ids, the first of which is not later than the second; 0 if they are none.
+    /// Estimated bytes of the entries between two ids; 0 if there is no stream, or if the ids are no range.
     pub(super) fn bytes_between(&self, key: &[u8], start: &[u8], end: &[u8], now: UnixMs) -> u64 {
         let Some(entry) = self.peek(key, now).filter(|entry| entry.kind() == Kind::Stream) else { return 0 };
         let Ok((start, end)) = range_of(Some(start), Some(end)) else { return 0 };
@@ -98,7 +98,7 @@ impl Table {
         (entry.content_bytes() as u64).saturating_mul(entries) / stream.items.len().max(1) as u64
     }
 
-    /// How many entries a stream has; 0 for what is none.
+    /// The number of entries of a stream; 0 if the key holds none.
     pub(super) fn stream_length(&self, key: &[u8]) -> usize {
         let stream = self.peek(key, 0).filter(|entry| entry.kind() == Kind::Stream);
         stream.map_or(0, |entry| Stream { items: entry.items() }.len())
@@ -174,7 +174,7 @@ impl Table {
     }
 
     fn read_streams(&mut self, streams: List<'_>, count: u64, now: UnixMs, out: &mut ReplyBuffer) {
-        // Before anything is answered, all of them are looked at.
+        // Check all streams before answering.
         let mut asked = Vec::with_capacity(streams.len() / 2);
         for (key, id) in streams.pairs() {
             let Some(stream) = self.stream(key, now) else { return out.error(WRONG_KIND) };

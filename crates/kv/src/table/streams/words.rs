@@ -1,14 +1,14 @@
-//! Words of commands on streams, and entries in replies.
+//! Arguments of commands on streams, and entries in replies.
 
 use crate::command::{List, NOT_AN_ID, StreamId, parse_id_bound};
 use crate::reply::ReplyBuffer;
 use crate::table::refusals::refuse_large_reply;
 use crate::table::stream_items::view::Stream;
 
-/// The reply to a read that lacks a word: the parser refuses such a command, so no node sends one.
+/// The reply to a read that lacks an argument: the parser refuses such a command, so no node sends one.
 pub(super) const NO_COMMAND: &str = "ERR a command on streams lacks a word";
 
-/// Parses ids that must all be ones.
+/// Parses ids, all of which must be valid.
 pub(super) fn ids_of(ids: List<'_>) -> Result<Vec<StreamId>, &'static str> {
     ids.iter().map(|id| StreamId::parse(id, 0).ok_or(NOT_AN_ID)).collect()
 }
@@ -22,7 +22,7 @@ pub(super) fn range_of(
     Ok((parse_id_bound(start, false)?, parse_id_bound(end, true)?))
 }
 
-/// As many as a number says; 0 stands for all.
+/// A `COUNT` as a number of elements; 0 stands for all.
 pub(super) fn up_to(count: u64) -> usize {
     if count == 0 { usize::MAX } else { usize::try_from(count).unwrap_or(usize::MAX) }
 }

@@ -4,9 +4,10 @@ use super::piece::{Leaf, item_bytes};
 use super::{Added, Change, Child, Discarded, FANOUT, Inner, Node, Shape, Spot, bound_between};
 use triomphe::Arc;
 
-/// Adds an item below a node. A new leaf for it alone, in front of a full one or behind it, gets room for so many bytes.
+/// Adds an item below a node. If the item starts a new leaf, in front of a full one or behind it, that leaf gets room for
+/// `room` bytes.
 pub(super) fn insert(node: &mut Node, spot: Spot<'_>, item: &[u8], shape: Shape, room: usize) -> Added {
-    // A node that was shared is copied here, which may change what it takes.
+    // A shared node is copied here, which may change how much memory it takes.
     let bytes_before = node.own_bytes() as isize;
     match node {
         Node::Leaf(leaf) => {
@@ -57,7 +58,7 @@ pub(super) fn insert(node: &mut Node, spot: Spot<'_>, item: &[u8], shape: Shape,
             if children.len() <= FANOUT {
                 return Added::Divided(Vec::new());
             }
-            // A tree that grows at an end has full nodes.
+            // In a tree that grows at one end, nodes should stay full.
             let cut = match at {
                 0 => 2,
                 _ if at + 2 >= children.len() - 1 => children.len() - 2,
@@ -152,10 +153,9 @@ pub(super) fn remove(
     change
 }
 
-/// Changes bytes of an item, and returns by how much memory has changed: a node that was shared is copied, without spare
-/// room.
+/// Changes bytes of an item. Returns the change in memory: copying a shared node drops its spare room.
 pub(super) fn overwrite(node: &mut Node, spot: Spot<'_>, write: impl FnOnce(&mut [u8])) -> isize {
-    // Whether the node is shared is seen on the way, what memory it takes is not.
+    // Whether the node is shared is known from the descent; its memory costs another look.
     let bytes_before = node.is_shared().then(|| node.own_bytes() as isize);
     let below = match node {
         Node::Leaf(leaf) => {
@@ -177,7 +177,7 @@ pub(super) fn overwrite(node: &mut Node, spot: Spot<'_>, write: impl FnOnce(&mut
     below + bytes_before.map_or(0, |before| node.own_bytes() as isize - before)
 }
 
-/// Makes one of a child and the next one, if they are small.
+/// Joins a child and the next one, if both are small.
 fn join(children: &mut Inner, at: usize, shape: Shape) {
     let [left, right, ..] = &children.nodes[at.min(children.len())..] else { return };
     let is_small = match (left, right) {

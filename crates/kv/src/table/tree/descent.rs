@@ -3,8 +3,8 @@
 use super::piece::Piece;
 use super::{Node, Tree, lead_of};
 
-/// A search that goes down a tree step by step, beside others: each step waits for memory, and so they wait together. It
-/// goes by the first bytes of what it looks for, so it may end beside the right leaf.
+/// A search that goes down a tree step by step beside other searches: each step waits for memory, and the waits overlap. It
+/// compares only the first bytes of the key, so it may end beside the right leaf.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::table) struct Descent<'a> {
     node: Option<&'a Node>,
@@ -12,15 +12,15 @@ pub(in crate::table) struct Descent<'a> {
 }
 
 impl<'a> Descent<'a> {
-    /// At the root of an ordered tree.
+    /// Starts at the root of an ordered tree.
     pub(in crate::table) fn new(tree: &'a Tree, key: &[u8]) -> Descent<'a> {
         Descent { node: tree.root.as_ref(), lead: lead_of(key) }
     }
 
-    /// Goes down all of these at the same time.
+    /// Advances all these searches together, down to the leaves.
     pub(in crate::table) fn all(descents: &mut [Descent<'a>]) {
         loop {
-            // First all loads begin, of which none decides what the others are, then each is waited for.
+            // First start all loads, none of which depends on another, then wait for them.
             let touched = descents.iter().fold(0, |seen, descent| seen ^ descent.touch());
             std::hint::black_box(touched); // The result is unused, but the loads must not be optimised away.
             let mut is_under_way = false;
@@ -38,7 +38,7 @@ impl<'a> Descent<'a> {
         std::hint::black_box(touched);
     }
 
-    /// Loads what a search looks at first in the node.
+    /// Loads what a search reads first in the node.
     fn touch(&self) -> u64 {
         match self.node {
             None => 0,
@@ -60,7 +60,7 @@ impl<'a> Descent<'a> {
         }
     }
 
-    /// The item that it found, if it begins as what it looked for.
+    /// The item found, if it begins with the same bytes as the key.
     pub(in crate::table) fn item(&self) -> Option<&'a [u8]> {
         let (_, at, _) = self.leaf().find(&self.lead.to_be_bytes());
         self.leaf().iter_at(at).next().filter(|item| lead_of(item) == self.lead)

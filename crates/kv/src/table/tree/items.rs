@@ -52,7 +52,7 @@ impl<'a> Items<'a> {
         self.iter_in(rank, piece.iter_from(within))
     }
 
-    /// The items from a rank on, of which the first ones are those of a piece that are left.
+    /// The items from a rank on: first those left in `piece`, then those of the following pieces.
     fn iter_in(self, rank: usize, piece: PieceIter<'a>) -> impl Iterator<Item = &'a [u8]> {
         let (mut next, mut items) = (rank, piece);
         std::iter::from_fn(move || {
@@ -84,17 +84,17 @@ impl<'a> Items<'a> {
         })
     }
 
-    /// Whether an item is there: the items must be in order.
+    /// Whether an item is present. The items must be in order.
     pub(in crate::table) fn contains(self, item: &[u8]) -> bool {
         self.piece_below(item, |_, _| {}).find(item).2
     }
 
-    /// The number of items that are less than `key`: the items must be in order.
+    /// The number of items that are less than `key`. The items must be in order.
     pub(in crate::table) fn seek(self, key: &[u8]) -> usize {
         self.find(key).0
     }
 
-    /// The number of items that are less than `key`, and the other items from there on: the items must be in order.
+    /// The number of items that are less than `key`, and the items from there on. The items must be in order.
     pub(in crate::table) fn iter_from_key(
         self,
         key: &[u8],
@@ -104,16 +104,15 @@ impl<'a> Items<'a> {
         (before + rank, self.iter_in(before + rank, piece.iter_at(at)))
     }
 
-    /// The number of items that are less than `key`, and whether the next one is equal to it: the items must be in
-    /// order.
+    /// The number of items that are less than `key`, and whether the next one is equal to it. The items must be in order.
     pub(in crate::table) fn find(self, key: &[u8]) -> (usize, bool) {
         let (before, piece) = self.piece_with(key);
         let (rank, _, is_there) = piece.find(key);
         (before + rank, is_there)
     }
 
-    /// The piece that holds a key or would, and the number of items in front of it. All items behind it are greater: they
-    /// are not less than the next piece's bound, and `key` is.
+    /// The piece that holds a key or would hold it, and the number of items in front of that piece. All items behind the
+    /// piece are greater than `key`: they are not less than the next piece's bound, and `key` is.
     fn piece_with(self, key: &[u8]) -> (usize, Piece<'a>) {
         let mut before = 0;
         let piece =
@@ -121,7 +120,8 @@ impl<'a> Items<'a> {
         (before, piece)
     }
 
-    /// The same without that number. `visit` gets each node on the way, and the place of the child where it goes on.
+    /// Like [`Items::piece_with`], without the number. `visit` gets each node on the way and the index of the child where
+    /// the search continues.
     #[inline]
     pub(super) fn piece_below(self, key: &[u8], mut visit: impl FnMut(&'a Inner, usize)) -> Piece<'a> {
         let mut node = match self {

@@ -1,4 +1,4 @@
-//! A sequence of byte strings, long or short, of which a copy costs nothing: what large collections consist of.
+//! A sequence of byte strings, long or short, that can be copied at no cost: the representation of large collections.
 //!
 //! A B+-tree whose leaves are pieces ([`piece`]). Each inner node knows how many items each of its children has, so an
 //! item is found by its rank; in an **ordered** tree, whose items are distinct and ascending by their bytes, also by its
@@ -32,14 +32,15 @@ pub(super) const LEAF_BYTES: usize = if cfg!(test) { 32 } else { 512 };
 pub(super) const LEAF_ITEMS: usize = if cfg!(test) { 4 } else { 64 };
 /// Most children of an inner node.
 const FANOUT: usize = if cfg!(test) { 4 } else { 32 };
-/// Most nodes that are added behind one that is divided.
+/// Most nodes that are added behind a node when it is divided.
 const NODES_ADDED: usize = 2;
 /// Room for children.
 const PLACES: usize = FANOUT + NODES_ADDED;
 const _: () = assert!(PLACES <= u8::MAX as usize, "a path names places by bytes");
-/// Most levels of a tree. Each has at least about twice as many nodes as the one above it, so memory ends before.
+/// Most levels of a tree. Each level has at least about twice as many nodes as the one above it, so memory runs out
+/// earlier.
 const LEVELS: usize = 40;
-/// Memory of a node beside what it holds: its counts, the allocator's overhead and its parent's part.
+/// Memory of a node beyond its contents: its counts, the allocator's overhead and its share in its parent.
 const NODE_BYTES: usize = 64;
 
 /// A sequence of byte strings.
@@ -50,17 +51,17 @@ pub(super) struct Tree {
     shape: Shape,
 }
 
-/// How a tree keeps its items.
+/// How a tree stores its items.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// Whether they are distinct and ascend by their bytes.
+    /// Whether items are distinct and ascend by their bytes.
     pub(super) is_ordered: bool,
-    /// How much longer leaves may be than usual. Long ones cost less memory, and more time for each search.
+    /// How many times the usual length leaves may have. Longer leaves cost less memory, but more time for each search.
     pub(super) leaf_factor: usize,
 }
 
 impl Shape {
-    /// With leaves of the usual length.
+    /// A shape with leaves of the usual length.
     pub(super) fn usual(is_ordered: bool) -> Shape {
         Shape { is_ordered, leaf_factor: 1 }
     }
@@ -74,35 +75,35 @@ impl Shape {
     }
 }
 
-/// A node, which trees share. What kind it is stands beside the pointer, so that a search need not look at it first.
+/// A node, which trees share. Its kind is stored beside the pointer, so that a search need not load the node to learn it.
 #[derive(Clone, Debug)]
 enum Node {
     Leaf(Arc<Leaf>),
     Inner(Arc<Inner>),
 }
 
-/// The children of a node, field by field, as many of each: a search reads the leads alone, without a branch for each, and
-/// then one node. A change of one item looks at little else, since each further place in memory may be out of the
-/// processor's cache.
+/// The children of a node, stored field by field in arrays of equal length. A search reads only the leads, without a branch
+/// for each, and then one node. A change of one item reads little else, since each further place in memory may be out of
+/// the processor's cache.
 #[derive(Clone, Debug, Default)]
 struct Inner {
-    /// The children together, with their bounds.
+    /// The total size of the children and their bounds.
     below: Size,
     leads: Leads,
     nodes: ArrayVec<Node, PLACES>,
     /// How many items each child has.
     items: ArrayVec<usize, PLACES>,
-    /// In an ordered tree, for each child but the first: greater than all items of the child before, and not greater than
-    /// this child's first one. As short as that allows.
+    /// In an ordered tree, for each child but the first: greater than all items of the previous child, and not greater than
+    /// this child's first item. As short as that allows.
     bounds: Vec<Box<[u8]>>,
 }
 
-/// The first bytes of each child's bound, so that a comparison seldom has to look at the others, and the greatest number
-/// behind those of the last child.
+/// The first bytes of each child's bound, so that a comparison seldom has to read the rest of it. Behind the last child's
+/// lead, all places hold the greatest number.
 #[derive(Clone, Debug)]
 struct Leads([u64; LEADS]);
 
-/// A search looks at one lead of so many first.
+/// A search first compares one lead out of this many.
 const LEADS_STEP: usize = 8;
 const LEADS: usize = PLACES.next_multiple_of(LEADS_STEP);
 
@@ -130,10 +131,10 @@ impl Leads {
         right
     }
 
-    /// How many of all leads but the first one are less. They ascend from the second one on.
+    /// The number of leads, not counting the first one, that are less than `lead`. Leads ascend from the second one on.
     ///
-    /// Sums take no branch that depends on the key, and which way a search by halves goes cannot be predicted. The first
-    /// sum is over every eighth lead, the second one over those between two of these.
+    /// Sums take no branch that depends on the key; the branches of a binary search cannot be predicted. The first sum is
+    /// over every eighth lead, the second one over the leads between two of these.
     #[inline]
     fn count_less(&self, lead: u64) -> usize {
         let is_less = |at: usize| usize::from(self.0[at] < lead);
@@ -142,13 +143,13 @@ impl Leads {
         from + between[1..].iter().map(|it| usize::from(*it < lead)).sum::<usize>()
     }
 
-    /// Loads all of them into the processor's cache.
+    /// Loads all leads into the processor's cache.
     fn touch(&self) -> u64 {
         self.0.iter().step_by(LEADS_STEP).fold(0, |seen, lead| seen ^ lead)
     }
 }
 
-/// A child that has no place yet.
+/// A child that is not in a node yet.
 struct Child {
     bound: Box<[u8]>,
     node: Node,
@@ -164,9 +165,9 @@ impl Child {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Size {
     items: usize,
-    /// Bytes of the items with their lengths. They follow from the content alone.
+    /// Bytes of the items with their lengths. Depends only on the content.
     content: usize,
-    /// Memory of all nodes, as if none was shared.
+    /// Memory of all nodes, as if none were shared.
     bytes: usize,
 }
 
@@ -195,7 +196,7 @@ struct Change {
 }
 
 impl Size {
-    /// What has changed since this was the size.
+    /// The change from `before` to this size.
     fn since(self, before: Size) -> Change {
         let changed = |now: usize, before: usize| now as isize - before as isize;
         Change {
@@ -218,12 +219,12 @@ impl Size {
     }
 }
 
-/// Nodes that belong to no tree any more and still occupy memory. Millions of items take too long to be freed at once.
+/// Nodes that belong to no tree any more and still occupy memory. Freeing millions of items at once takes too long.
 #[derive(Debug, Default)]
 pub(super) struct Discarded(Vec<Node>);
 
 impl Discarded {
-    /// Drops a part of a tree: a small one at once, a large one little by little.
+    /// Drops a part of a tree: a small part at once, a large one little by little.
     fn take(&mut self, node: Node, items: usize) {
         const AT_ONCE: usize = 1000;
         if items > AT_ONCE {
@@ -245,7 +246,7 @@ impl Discarded {
         self.0.is_empty()
     }
 
-    /// Frees a node, unless another tree shares it, and returns how many items it held, at least one.
+    /// Frees a node, unless another tree shares it. Returns how many items it held, at least 1.
     pub(super) fn drop_some(&mut self) -> usize {
         match self.0.pop() {
             Some(Node::Leaf(leaf)) => Arc::try_unwrap(leaf).map_or(1, |leaf| leaf.count().max(1)),
@@ -258,8 +259,8 @@ impl Discarded {
     }
 }
 
-/// The first eight bytes as a number, with zeros behind a shorter string: if the numbers of two strings differ, their order
-/// is that of the strings.
+/// The first eight bytes as a number; a shorter string is padded with zeros. If the numbers of two strings differ, they
+/// have the same order as the strings.
 #[inline]
 fn lead_of(bytes: &[u8]) -> u64 {
     if let Some(lead) = bytes.first_chunk::<8>() {
@@ -277,7 +278,7 @@ fn bound_between<'r>(left: &[u8], right: &'r [u8]) -> &'r [u8] {
 }
 
 impl Node {
-    /// Whether another tree shares it.
+    /// Whether another tree shares this node.
     fn is_shared(&self) -> bool {
         match self {
             Node::Leaf(leaf) => Arc::strong_count(leaf) > 1,
@@ -317,7 +318,7 @@ impl Node {
 }
 
 impl Inner {
-    /// Memory beside the node's own.
+    /// Memory in addition to [`NODE_BYTES`].
     fn own_bytes(&self) -> usize {
         size_of::<Inner>() + self.bounds.capacity() * size_of::<Box<[u8]>>()
     }
@@ -326,7 +327,7 @@ impl Inner {
         self.nodes.len()
     }
 
-    /// Notes that a child's size has changed.
+    /// Updates the counts after a child's size has changed.
     #[inline]
     fn note(&mut self, at: usize, change: Change) {
         self.items[at] = self.items[at].strict_add_signed(change.items);
@@ -386,8 +387,8 @@ impl Inner {
         if bound_lead == lead { *self.bounds[at] > *key } else { bound_lead > lead }
     }
 
-    /// The child that holds the item of this rank, or into which an item goes that gets this rank, and the number of items
-    /// in front of it. Those at the ends are found at once: there lists and streams grow and shrink.
+    /// The child that holds the item of this rank, or that takes a new item with this rank, and the number of items in
+    /// front of that child. The children at both ends are found at once, because lists and streams grow and shrink there.
     #[inline]
     fn child_for(&self, rank: usize, new: Option<&[u8]>) -> (usize, usize) {
         let last = self.len() - 1;
@@ -415,7 +416,7 @@ impl Inner {
         (last, before)
     }
 
-    /// In an ordered tree, the child that holds a key or would.
+    /// In an ordered tree, the child that holds a key or would hold it.
     #[inline]
     fn child_with(&self, lead: u64, key: &[u8]) -> usize {
         let mut at = self.leads.count_less(lead);
@@ -426,25 +427,25 @@ impl Inner {
     }
 }
 
-/// What an item that was added has changed.
+/// The effect of adding an item.
 enum Added {
-    /// Only nodes on its path.
+    /// Only nodes on its path have changed.
     InPlace(Change),
-    /// Nodes were divided: these are to be added behind the node, and its size is another.
+    /// Nodes were divided: these nodes must be added behind the node, and its own size has changed.
     Divided(Vec<Child>),
 }
 
-/// Where an item is, or where it is added.
+/// Where an item is, or where it will be added.
 #[derive(Clone, Copy, Debug)]
 enum Spot<'p> {
-    /// Where it has this rank, or gets it.
+    /// By rank: the item has this rank, or gets it.
     Rank(usize),
-    /// Where it was looked for: below the children at these places, in the leaf with this rank and at this offset.
+    /// By the result of a search: below the children at these places, in the leaf with this rank and at this offset.
     Found { path: &'p [u8], rank: usize, at: usize },
 }
 
 impl Spot<'_> {
-    /// The child to which it leads, and the spot below that. `new`: the item, if it is to be added.
+    /// The child to which the spot leads, and the spot below that child. `new`: the item, if it is to be added.
     #[inline]
     fn below(self, children: &Inner, new: Option<&[u8]>) -> (usize, Self) {
         match self {
@@ -459,7 +460,7 @@ impl Spot<'_> {
         }
     }
 
-    /// The rank in the leaf to which it has led, and the offset if that is known.
+    /// The rank in the leaf, and the offset if it is known.
     fn in_leaf(self) -> (usize, Option<usize>) {
         match self {
             Spot::Rank(rank) => (rank, None),
@@ -471,7 +472,7 @@ impl Spot<'_> {
     }
 }
 
-/// What a search in an ordered tree has found: the spot of an item, until the tree changes.
+/// The result of a search in an ordered tree: the spot of an item, valid until the tree changes.
 #[derive(Debug)]
 pub(super) struct Found {
     path: ArrayVec<u8, LEVELS>,
@@ -486,7 +487,7 @@ impl Found {
 }
 
 impl Tree {
-    /// Returns an empty tree. In an ordered one, items must be inserted where their order demands.
+    /// Returns an empty tree. In an ordered one, items must be inserted at their place in the order.
     pub(super) fn new(is_ordered: bool) -> Tree {
         Tree::shaped(Shape::usual(is_ordered))
     }
@@ -496,7 +497,7 @@ impl Tree {
         Tree { root: None, size: Size::default(), shape }
     }
 
-    /// Replaces the contents by those of a piece; keeps memory where it can.
+    /// Replaces the contents by those of a piece. Reuses memory where possible.
     pub(super) fn load(&mut self, piece: Piece<'_>, shape: Shape) {
         self.shape = shape;
         if piece.len() == 0 {
@@ -519,7 +520,7 @@ impl Tree {
         self.size.items
     }
 
-    /// Estimated bytes of memory, as if nothing was shared with copies.
+    /// Estimated bytes of memory, as if nothing were shared with copies.
     pub(super) fn memory_bytes(&self) -> usize {
         self.size.bytes
     }
@@ -547,7 +548,7 @@ impl Tree {
         self.insert_at(Spot::Rank(rank), item);
     }
 
-    /// Adds an item to an ordered tree where its order demands; returns false, with nothing done, if it is there.
+    /// Adds an item to an ordered tree at its place in the order. Returns false, and does nothing, if the item is present.
     pub(super) fn insert_in_order(&mut self, item: &[u8]) -> bool {
         let (found, is_there, _) = self.search(item);
         if !is_there {
@@ -556,7 +557,7 @@ impl Tree {
         !is_there
     }
 
-    /// Looks for `key`: its spot, whether it is there, and the leaf.
+    /// Searches for `key`. Returns its spot, whether it is present, and the leaf.
     #[inline]
     fn search(&self, key: &[u8]) -> (Found, bool, Piece<'_>) {
         let mut path = ArrayVec::new();
@@ -565,8 +566,8 @@ impl Tree {
         (Found { path, rank, at }, is_there, piece)
     }
 
-    /// Looks through the items of an ordered tree that begin with `start`, as far as they are in the leaf where the first
-    /// one belongs.
+    /// Finds an item that begins with `start` and satisfies `is_it`. Searches an ordered tree, but only the leaf where the
+    /// first such item belongs.
     #[inline]
     pub(super) fn find_in_leaf(&self, start: &[u8], is_it: impl Fn(&[u8]) -> bool) -> Option<Found> {
         let (mut found, _, piece) = self.search(start);
@@ -584,7 +585,8 @@ impl Tree {
         match &mut self.root {
             None => self.root = Some(Node::Leaf(Arc::new(Leaf::of(item)))),
             Some(root) => {
-                // A tree that is not ordered mostly grows at its ends, and then fills that leaf. One is little beside sixteen.
+                // A tree that is not ordered grows mostly at its ends, and fills a new leaf there. One leaf's room is
+                // little beside 16.
                 let is_long = self.size.content > 16 * self.shape.leaf_bytes();
                 let room = if is_long && !self.shape.is_ordered { self.shape.leaf_bytes() } else { 0 };
                 let more = match insert(root, spot, item, self.shape, room) {
@@ -602,7 +604,7 @@ impl Tree {
         self.measure();
     }
 
-    /// Removes the items from one rank to before another.
+    /// Removes the items with ranks from `from` to before `to`.
     ///
     /// # Panics
     /// If there are no such ranks.
@@ -626,7 +628,7 @@ impl Tree {
         }
     }
 
-    /// Replaces the item of a rank. In an ordered tree, the new one must belong where the other one is.
+    /// Replaces the item of a rank. In an ordered tree, the new item must belong at the same place.
     ///
     /// # Panics
     /// If there is no such rank.
@@ -639,7 +641,7 @@ impl Tree {
         self.insert(rank, item);
     }
 
-    /// Like [`Tree::replace`], by an item that is as long. Goes down the tree once.
+    /// Like [`Tree::replace`], with an item of the same length. Goes down the tree once.
     ///
     /// # Panics
     /// If there is no such rank, or the item has another length.
@@ -648,7 +650,7 @@ impl Tree {
         self.overwrite_at(Spot::Rank(rank), |before| before.copy_from_slice(item));
     }
 
-    /// Overwrites the last bytes of an item that was found. They must not decide its place in the order.
+    /// Overwrites the last bytes of an item that was found. They must not affect its place in the order.
     ///
     /// # Panics
     /// If the item is shorter.
@@ -669,7 +671,7 @@ impl Tree {
         Items::Tree(self)
     }
 
-    /// Asserts what every operation relies on.
+    /// Asserts the invariants that every operation relies on.
     #[cfg(test)]
     pub(super) fn check_invariants(&self) {
         fn check(node: &Node, shape: Shape) -> usize {

@@ -4,9 +4,9 @@
 //! item: length u8, or 254 and u16, or 255 and u32 | bytes
 //! ```
 //!
-//! Pieces are short, so an item is found by walking; where all items have the same length, without that. Such a piece may
-//! be *bare*: without the lengths. Where lengths differ, the leaves of large trees have *marks*: some places from which a
-//! walk may begin.
+//! Pieces are short, so an item is found by walking, or, where all items have the same length, by multiplying. Such a piece
+//! may be *bare*: without the lengths. Where lengths differ, the leaves of large trees have *marks*: some places from which
+//! a walk may begin.
 
 use std::hint::select_unpredictable;
 
@@ -31,7 +31,7 @@ pub(in crate::table) fn put_item(item: &[u8], out: &mut Vec<u8>) {
     write_item(item, &mut out[start..]);
 }
 
-/// Writes an item over as many bytes as it takes.
+/// Writes an item into `out`, which has exactly [`item_bytes`] bytes.
 fn write_item(item: &[u8], out: &mut [u8]) {
     let head = out.len() - item.len();
     match item.len() {
@@ -48,7 +48,7 @@ fn write_item(item: &[u8], out: &mut [u8]) {
     out[head..].copy_from_slice(item);
 }
 
-/// Takes an item off the front of bytes from elsewhere.
+/// Takes an item off the front of untrusted bytes.
 ///
 /// # Errors
 /// [`Malformed`] unless the bytes begin with an item, written as [`put_item`] writes it.
@@ -87,7 +87,7 @@ fn long_item_at(bytes: &[u8], at: usize) -> std::ops::Range<usize> {
     start..start + length
 }
 
-/// What [`lead_of`] is of an item in a piece, without a branch for its length where eight bytes can be read.
+/// [`lead_of`] for an item in a piece, without a branch on its length where eight bytes can be read.
 #[inline]
 fn lead_in(bytes: &[u8], item: std::ops::Range<usize>) -> u64 {
     match bytes[item.start..].first_chunk::<8>() {
@@ -107,7 +107,7 @@ struct Mark {
     at: u16,
 }
 
-/// About a quarter, a half and three quarters of the way; all zero if there are none.
+/// Marks at about a quarter, half and three quarters of the items; all zero if there are none.
 type Marks = [Mark; 3];
 
 /// The fewest items for which marks pay off.
@@ -149,7 +149,7 @@ impl<'a> Piece<'a> {
         if self.is_bare { at..at + self.stride } else { item_at(self.bytes, at) }
     }
 
-    /// The length of all items, if it is the same. O(items) at most.
+    /// The length of all items, if it is the same. O(items) at worst.
     pub(in crate::table) fn length_of_all(self) -> Option<usize> {
         let length = self.iter().next()?.len();
         let is_same = self.stride > 0 || self.iter().all(|item| item.len() == length);
@@ -165,7 +165,7 @@ impl<'a> Piece<'a> {
         self.count
     }
 
-    /// The items without their count.
+    /// The encoded items, without their count.
     pub(in crate::table) fn bytes(self) -> &'a [u8] {
         self.bytes
     }
@@ -189,13 +189,13 @@ impl<'a> Piece<'a> {
         self.iter_at(self.offset(rank))
     }
 
-    /// The items from an offset on, at which one begins.
+    /// The items from an offset on; an item must begin there.
     pub(super) fn iter_at(self, at: usize) -> PieceIter<'a> {
         PieceIter { bytes: self.bytes, at, bare_length: if self.is_bare { self.stride } else { 0 } }
     }
 
-    /// The number of items that are less than `key`, the offset of the next one, and whether that is equal to it, if the
-    /// items are in order.
+    /// The number of items that are less than `key`, the offset of the next item, and whether that item is equal to `key`.
+    /// The items must be in order.
     pub(super) fn find(self, key: &[u8]) -> (usize, usize, bool) {
         let lead = lead_of(key);
         let (from, mut at) = match self.stride {
@@ -208,7 +208,7 @@ impl<'a> Piece<'a> {
         for rank in from..self.count {
             let range = self.item_at(at);
             let end = range.end;
-            // For most items the first bytes decide.
+            // The first bytes are decisive for most items.
             let item_lead = lead_in(self.bytes, range.clone());
             if item_lead > lead {
                 return (rank, at, false);
@@ -224,7 +224,7 @@ impl<'a> Piece<'a> {
         (self.count, self.bytes.len(), false)
     }
 
-    /// The rank and the offset of the last marked item whose first bytes are less, or of the first item.
+    /// The rank and the offset of the last marked item whose first bytes are less than `lead`, or of the first item.
     #[inline]
     fn last_mark_with_less(self, lead: u64) -> (usize, usize) {
         let mut last = Mark::default();
@@ -232,7 +232,7 @@ impl<'a> Piece<'a> {
             // Without marks, this looks at the first item.
             let at = usize::from(mark.at);
             let is_less = at < self.bytes.len() && lead_in(self.bytes, self.item_at(at)) < lead;
-            // Not branches, as below.
+            // No branches, for the same reason as below.
             let (rank, at) = (
                 select_unpredictable(is_less, mark.rank, last.rank),
                 select_unpredictable(is_less, mark.at, last.at),
@@ -242,7 +242,7 @@ impl<'a> Piece<'a> {
         (last.rank.into(), last.at.into())
     }
 
-    /// The last item whose first bytes are less, or the first item, where all have the same length.
+    /// Where all items have the same length, the last item whose first bytes are less than `lead`, or the first item.
     #[inline]
     fn last_with_less(self, lead: u64) -> usize {
         let head = if self.is_bare { 0 } else { item_at(self.bytes, 0).start };
@@ -256,7 +256,7 @@ impl<'a> Piece<'a> {
                 Some(chunk) => u64::from_be_bytes(*chunk) & mask,
                 None => lead_of(&self.bytes[start..(middle + 1) * self.stride]),
             };
-            // Not a branch: it would be predicted wrongly every other time.
+            // No branch: it would be mispredicted every other time.
             let is_less = middle_lead < lead;
             from = select_unpredictable(is_less, middle, from);
             to = select_unpredictable(is_less, to, middle);
@@ -269,12 +269,12 @@ impl<'a> Piece<'a> {
 pub(super) struct PieceIter<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Of each item, if they have no lengths in front; else 0.
+    /// The length of each item, if the lengths are not stored; otherwise 0.
     bare_length: usize,
 }
 
 impl PieceIter<'_> {
-    /// Where the next item begins, or the end.
+    /// The offset of the next item, or of the end.
     pub(super) fn offset(&self) -> usize {
         self.at
     }
@@ -297,8 +297,8 @@ impl<'a> Iterator for PieceIter<'a> {
     }
 }
 
-/// A piece that can be changed. There may be room in front of the items, so that lists change as fast at their front as at
-/// their back.
+/// A piece that can be changed. There may be spare room in front of the items, so that lists change as fast at the front as
+/// at the back.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leaf {
     bytes: Vec<u8>,
@@ -310,7 +310,7 @@ pub(super) struct Leaf {
     marks: Marks,
 }
 
-/// What a search looks at first is together in memory.
+/// The fields that a search reads first share a cache line.
 const _: () =
     assert!(size_of::<Leaf>() + size_of::<usize>() <= 64, "a leaf and its count of owners fill one line");
 
@@ -319,7 +319,7 @@ impl Leaf {
         Leaf::with_room(item, 0, false)
     }
 
-    /// A leaf with room for so many bytes, in front of the item or behind it: what is added there moves nothing.
+    /// A leaf with room for `bytes` bytes, in front of the item or behind it: adding items there moves nothing.
     pub(super) fn with_room(item: &[u8], bytes: usize, is_in_front: bool) -> Leaf {
         let needed = item_bytes(item.len());
         let mut leaf = Leaf { bytes: Vec::with_capacity(bytes.max(needed)), ..Leaf::default() };
@@ -340,7 +340,7 @@ impl Leaf {
         self.count as usize
     }
 
-    /// Whether a walk is long for the lack of marks, or of better ones.
+    /// Whether a walk would be long because marks are missing or badly placed.
     #[inline]
     pub(super) fn needs_marks(&self) -> bool {
         let count = self.count();
@@ -349,7 +349,7 @@ impl Leaf {
         self.stride == 0 && longest > count / 2 && (MARKED_ITEMS..=u16::MAX.into()).contains(&count)
     }
 
-    /// Places the marks. A walk over all items.
+    /// Places the marks. Walks over all items.
     pub(super) fn mark(&mut self) {
         let (view, quarter) = (self.view(), self.count() / 4);
         let (mut rank, mut at) = (0, 0);
@@ -359,14 +359,14 @@ impl Leaf {
             }
             Some(Mark { rank: rank.try_into().ok()?, at: at.try_into().ok()? })
         });
-        // One item may be too long for that.
+        // Unless an item is so long that an offset does not fit.
         self.marks = marks.map(|mark| mark.unwrap_or_default());
         if marks.contains(&None) {
             self.marks = Marks::default();
         }
     }
 
-    /// Moves the marks behind an offset along with their items: so many more items and bytes are in front of them.
+    /// Moves the marks behind an offset along with their items: this many items and bytes were inserted in front of them.
     fn shift_marks(&mut self, from: usize, items: u16, bytes: usize) {
         for mark in &mut self.marks {
             if mark.rank > 0 && usize::from(mark.at) >= from {
@@ -424,7 +424,7 @@ impl Leaf {
         self.count += 1;
     }
 
-    /// How much room is made at once: a little for the next items, but not twice as much as is needed.
+    /// How much room to make at once: some for the next items, but less than twice what is needed.
     fn room(&self, needed: usize) -> usize {
         needed + self.byte_count() / 4
     }
@@ -479,7 +479,7 @@ impl Leaf {
         &mut self.bytes[range]
     }
 
-    /// Gives back the room for further items.
+    /// Frees the room for further items.
     pub(super) fn shrink(&mut self) {
         self.close_front();
         self.bytes.shrink_to_fit();
@@ -495,7 +495,7 @@ impl Leaf {
         Leaf { bytes, start: 0, count, stride: self.stride, marks: Marks::default() }
     }
 
-    /// Asserts that items are as long as it is known of them.
+    /// Asserts that items have the lengths that the leaf records.
     #[cfg(test)]
     pub(super) fn check_invariants(&self) {
         assert!(self.start <= self.bytes.len());
@@ -508,7 +508,7 @@ impl Leaf {
         }
     }
 
-    /// The rank at which half of the bytes are in front; neither 0 nor the end.
+    /// The rank at which half of the bytes are in front; neither 0 nor the number of items.
     pub(super) fn middle(&self) -> usize {
         let (bytes, mut at) = (self.view().bytes(), 0);
         let rank = (0..self.count()).take_while(|_| {

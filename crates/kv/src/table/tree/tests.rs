@@ -1,4 +1,4 @@
-//! Trees against sequences and sorted sets of the standard library.
+//! Compares trees with sequences and sorted sets of the standard library.
 
 use super::piece::item_bytes;
 use super::*;
@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-fn told(tree: &Tree) -> Vec<Vec<u8>> {
+fn items_of(tree: &Tree) -> Vec<Vec<u8>> {
     tree.items().iter_from(0).map(<[u8]>::to_vec).collect()
 }
 
@@ -36,7 +36,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn a_tree_is_a_sequence_and_copies_stay_as_they_were(steps in vec(step(), 0..300)) {
+    fn a_tree_behaves_like_a_sequence_and_copies_stay_unchanged(steps in vec(step(), 0..300)) {
         let (mut tree, mut model) = (Tree::new(false), Vec::new());
         let (mut copies, mut discarded) = (Vec::new(), Discarded::default());
         for step in steps {
@@ -65,7 +65,7 @@ proptest! {
         }
         copies.push((tree, model));
         for (tree, model) in copies {
-            prop_assert_eq!(&told(&tree), &model);
+            prop_assert_eq!(&items_of(&tree), &model);
             let items = tree.items();
             for rank in 0..=model.len() {
                 prop_assert_eq!(items.get(rank), model.get(rank).map(Vec::as_slice));
@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn an_ordered_tree_is_a_sorted_set(steps in vec((any::<bool>(), vec(0..3u8, 0..14), 0..9usize), 0..400)) {
+    fn an_ordered_tree_behaves_like_a_sorted_set(steps in vec((any::<bool>(), vec(0..3u8, 0..14), 0..9usize), 0..400)) {
         let (mut tree, mut model) = (Tree::new(true), BTreeSet::new());
         let mut discarded = Discarded::default();
         for (adds, item, count) in steps {
@@ -103,12 +103,12 @@ proptest! {
             }
             tree.check_invariants();
         }
-        prop_assert!(told(&tree).iter().eq(&model));
+        prop_assert!(items_of(&tree).iter().eq(&model));
     }
 
     /// Names of two bytes, each with a value of four bytes behind it.
     #[test]
-    fn an_item_that_was_found_is_overwritten_and_copies_stay_as_they_were(
+    fn overwriting_a_found_item_leaves_copies_unchanged(
         steps in vec((0..8u8, 0..9u8, any::<[u8; 4]>(), 0..9u8), 0..400),
     ) {
         let (mut tree, mut model, mut copies) = (Tree::new(true), BTreeMap::new(), Vec::new());
@@ -116,7 +116,7 @@ proptest! {
             let name = [first, second];
             let found = tree.find_in_leaf(&name, |item| item.starts_with(&name));
             prop_assert_eq!(found.is_some(), model.contains_key(&name));
-            // By a part of the name, it is found unless another leaf has it, and never another one.
+            // A search by a part of the name finds the item unless it is in another leaf, and never finds a different item.
             if let Some(found) = tree.find_in_leaf(&name[..1], |item| item.starts_with(&name)) {
                 tree.overwrite_end(&found, &value[2..]);
                 let held: &mut [u8; 4] = model.get_mut(&name).expect("only what is there is found");
@@ -135,7 +135,7 @@ proptest! {
         copies.push((tree, model));
         for (tree, model) in copies {
             let items = model.iter().map(|(name, value)| [&name[..], value].concat());
-            prop_assert!(told(&tree).into_iter().eq(items));
+            prop_assert!(items_of(&tree).into_iter().eq(items));
         }
     }
 }
@@ -160,7 +160,7 @@ fn a_tree_that_grows_at_an_end_has_full_leaves() {
 }
 
 #[test]
-fn what_is_discarded_is_freed_in_steps_and_what_is_shared_stays() {
+fn discarded_nodes_are_freed_in_steps_and_shared_nodes_stay() {
     let mut tree = Tree::new(false);
     (0..20_000u32).for_each(|number| tree.insert(tree.len(), &number.to_le_bytes()));
     let (copy, mut discarded) = (tree.clone(), Discarded::default());
