@@ -1,4 +1,4 @@
-//! Bits of strings: `SETBIT`, `BITCOUNT`, `BITOP`, `BITFIELD` and their kin. The first bit is the highest of the first
+//! Bits of strings: `SETBIT`, `BITCOUNT`, `BITOP`, `BITFIELD` and similar commands. Bit 0 is the highest bit of the first
 //! byte.
 
 use super::entry::Entry;
@@ -17,8 +17,8 @@ fn bit_at(value: &[u8], offset: u64) -> bool {
     byte.is_some_and(|byte| byte >> (7 - offset % 8) & 1 == 1)
 }
 
-/// The bits from `start` to `end` inclusive, each of them a byte or a bit. Negative positions count from the end of the
-/// value; one before its beginning is the beginning.
+/// The range of bits from `start` to `end` inclusive, which count bytes or bits. Negative positions count from the end of
+/// the value; a position before the beginning counts as the beginning.
 fn range_of(value: &[u8], start: i64, end: i64, in_bits: bool) -> Range<u64> {
     let length = value.len() as i64 * if in_bits { 8 } else { 1 };
     let position = |at: i64| if at < 0 { at.saturating_add(length).max(0) } else { at };
@@ -30,7 +30,7 @@ fn range_of(value: &[u8], start: i64, end: i64, in_bits: bool) -> Range<u64> {
     start as u64 * width..(end as u64 + 1) * width
 }
 
-/// Divides a range of bits into the whole bytes in it, and the bits before and behind these.
+/// Divides a range of bits into the whole bytes within it, the bits before them and the bits behind them.
 fn parts_of(range: Range<u64>) -> (Range<u64>, Range<usize>, Range<u64>) {
     let first = range.start.next_multiple_of(8).min(range.end);
     let last = (range.end / 8 * 8).max(first);
@@ -46,7 +46,7 @@ fn count(value: &[u8], range: Range<u64>) -> u64 {
     single(before) + words + rest + single(behind)
 }
 
-/// The first bit of a range that is set, or not set.
+/// The first bit of a range that has the wanted value.
 fn find(value: &[u8], wanted: bool, range: Range<u64>) -> Option<u64> {
     let (before, bytes, behind) = parts_of(range);
     let single = |mut bits: Range<u64>| bits.find(|bit| bit_at(value, *bit) == wanted);
@@ -58,14 +58,14 @@ fn find(value: &[u8], wanted: bool, range: Range<u64>) -> Option<u64> {
     single(before).or_else(within).or_else(|| single(behind))
 }
 
-/// The number in a field of bits; what is behind the string is zero.
+/// The number in a field of bits. Bits behind the end of the string are zero.
 fn field(value: &[u8], operation: &FieldOperation) -> i64 {
     let bits = operation.offset..operation.offset + u64::from(operation.bits);
     let number = bits.fold(0_u64, |number, bit| number << 1 | u64::from(bit_at(value, bit)));
     if operation.is_signed { extended(number, operation.bits) } else { number as i64 }
 }
 
-/// The lowest bits of a number as a signed one.
+/// Sign-extends the lowest `bits` bits of a number.
 fn extended(number: u64, bits: u8) -> i64 {
     let unused = 64 - u32::from(bits);
     (number as i64) << unused >> unused
@@ -80,7 +80,7 @@ fn set_field(value: &mut [u8], operation: &FieldOperation, number: i64) {
     }
 }
 
-/// The number to store for a wanted one, which may be too large or too small for the field. `None` if it is not to be
+/// The number to store in place of `wanted`, which may be too large or too small for the field. `None` if nothing is to be
 /// stored.
 fn fitted(operation: &FieldOperation, wanted: i128) -> Option<i64> {
     let bits = u32::from(operation.bits);
@@ -139,7 +139,7 @@ impl Table {
         };
         match *command {
             GetBit { offset, .. } => out.integer(bit_at(value, offset).into()),
-            // Unlike `BITPOS`, it compares two negative positions as they are given.
+            // Unlike `BITPOS`, `BITCOUNT` compares two negative positions before they are resolved.
             CountBits { start, end, .. } if start < 0 && end < 0 && start > end => out.integer(0),
             CountBits { start, end, in_bits, .. } => {
                 out.integer(count(value, range_of(value, start, end, in_bits)) as i64);
@@ -149,7 +149,7 @@ impl Table {
                 let is_empty = range.is_empty();
                 out.integer(match find(value, bit, range) {
                     Some(place) => place as i64,
-                    // Without an end, zeros follow the string.
+                    // Without an end, the string is followed by zeros.
                     None if !bit && !hit => 0,
                     None if !bit && end.is_none() && !is_empty => value.len() as i64 * 8,
                     None => -1,
@@ -183,7 +183,7 @@ impl Table {
         }
     }
 
-    /// Stores a string that was changed in place of the one before, if any. The deadline stays.
+    /// Stores a changed string in place of the previous one, if any. The deadline stays.
     pub(super) fn put_changed(&mut self, key: &[u8], value: &[u8], record: Record) {
         let hash = self.index.hash(key);
         match self.find_live(hash, key, record) {
@@ -283,7 +283,7 @@ impl Table {
                     out.integer(before);
                     continue;
                 }
-                // An unsigned field takes the number's 64 bits as they are.
+                // For an unsigned field, all 64 bits of the number are used.
                 FieldAction::Set if operation.is_signed => i128::from(operation.operand),
                 FieldAction::Set => i128::from(operation.operand as u64),
                 FieldAction::Increment => i128::from(before) + i128::from(operation.operand),
@@ -292,7 +292,7 @@ impl Table {
                 out.null();
                 continue;
             };
-            // The bytes that the field reaches, nine at most.
+            // The bytes that the field covers, at most nine.
             let first = (operation.offset / 8) as usize;
             let mut part = value[first..operation.bytes_needed() as usize].to_vec();
             set_field(&mut part, &FieldOperation { offset: operation.offset % 8, ..operation }, number);

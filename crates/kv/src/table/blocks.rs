@@ -1,4 +1,4 @@
-//! What the allocator takes for what it is asked for.
+//! The sizes of the allocator's blocks.
 
 /// Bytes that the allocator uses for `capacity` bytes. mimalloc has blocks of multiples of 16 bytes up to 128, four sizes for
 /// each doubling up to 128 KiB, and whole pages beyond that.

@@ -1,13 +1,13 @@
-//! What changes in a table, for those at its node who follow it: notifications, and clients that keep what they read.
+//! Changes of a table, for followers on its node: notifications, and clients that cache what they read.
 //!
-//! While somebody follows, each change of a key is noted as its record is applied, by the few functions of `store`
-//! through which every change goes: so none is missed, whatever command, transaction or script makes it. The event is
-//! named as Redis names it: the command that is being carried out has set the name before ([`Changes::begin`]).
+//! While there is a follower, each change of a key is noted as its record is applied, by the few functions of `store`
+//! through which every change goes: so none is missed, whatever command, transaction or script makes it. The event has
+//! Redis's name for it, which follows from the command being carried out ([`Changes::begin`]).
 //!
-//! Nothing of this is replicated state. Each replica notes what it applies, once, for its own node, which takes it after
-//! each step. Without a follower of changes, noting one costs a single comparison.
+//! None of this is replicated state. Each replica notes what it applies, once, for its own node, which takes the notes
+//! after each step. Without a follower of changes, noting one costs a single comparison.
 //!
-//! Where a table keeps the history of its changes, what a record has noted goes there, too, with its effects (`effects`,
+//! Where a table keeps the history of its changes, a record's notes go there, too, together with its effects (`effects`,
 //! `history`).
 
 use super::history::History;
@@ -21,8 +21,8 @@ use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
 use std::collections::BTreeSet;
 
-/// The most bytes of noted keys that wait to be taken, and the most notes: beyond that all are dropped, and what is taken
-/// says so.
+/// The most bytes of noted keys that wait to be taken, and the most notes. Beyond either limit all notes are dropped, and
+/// the next taker gets them as incomplete.
 const NOTED_BYTES_MAX: usize = 4 << 20;
 const NOTES_MAX: usize = 1 << 17;
 
@@ -48,9 +48,9 @@ pub enum ChangeClass {
     Expired,
     /// A key was removed to make room (`e`).
     Evicted,
-    /// A key is there that was not (`n`).
+    /// A key was created (`n`).
     New,
-    /// A key was read that is not there (`m`). Not a change.
+    /// A key was read that does not exist (`m`). Not a change.
     Missed,
 }
 
@@ -67,22 +67,22 @@ pub struct Change<'c> {
     pub event: &'static str,
 }
 
-/// The changes that were noted.
+/// Changes that were noted.
 #[derive(Debug, Default)]
 pub struct Changes {
     keys: Vec<u8>,
     notes: Vec<Note>,
-    /// Changes that are not among the notes may have taken place: all keys were removed, the table was replaced, or there
-    /// were too many.
+    /// There may have been changes that are not among the notes: all keys were removed, the table was replaced, or there
+    /// were too many notes.
     is_incomplete: bool,
-    /// Whether changes are noted: they are taken, or the table keeps a history.
+    /// Whether changes are noted: the node takes them, or the table keeps a history.
     is_followed: bool,
-    /// Whether the node takes what is noted.
+    /// Whether the node takes the notes.
     is_taken: bool,
     follows_misses: bool,
     /// The version of the record being applied.
     version: Version,
-    /// The name of the command being carried out, and where its notes begin.
+    /// The class and name of the event for the command being carried out, and where its notes begin.
     class: Option<ChangeClass>,
     event: &'static str,
     begin: usize,
@@ -94,28 +94,28 @@ pub struct Changes {
 /// What has been noted of the record being applied, for the history.
 #[derive(Debug, Default)]
 struct OfRecord {
-    /// Where its notes begin, and up to where their effects are written.
+    /// Where its notes begin, and the end of those whose effects are written.
     begin: usize,
     written: usize,
-    /// Its effects: an array of words each.
+    /// Its effects: an array of words for each.
     effects: ReplyBuffer,
     count: u32,
-    /// The note before which all keys were removed.
+    /// The number of notes made before all keys were removed.
     cleared_at: Option<usize>,
-    /// Not all of it is here.
+    /// Whether some of its changes could not be kept.
     is_lost: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Note {
-    /// Where its key ends; it begins where that of the note before ends.
+    /// Where its key ends in the keys; it begins where that of the previous note ends.
     end: usize,
     version: Version,
     class: ChangeClass,
     event: &'static str,
 }
 
-/// A point among the notes, to which [`Changes::return_to`] returns.
+/// A point among the notes, to which [`Changes::return_to`] can go back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     keys: usize,
@@ -129,7 +129,7 @@ impl Changes {
         self.notes.is_empty() && !self.is_incomplete
     }
 
-    /// Whether keys may have changed that are not among the notes.
+    /// Whether there may have been changes that are not among the notes.
     pub fn is_incomplete(&self) -> bool {
         self.is_incomplete
     }
@@ -154,7 +154,7 @@ impl Changes {
         self.is_followed || self.follows_misses
     }
 
-    /// The following changes are of the record with this version.
+    /// Begins a record: the following changes belong to the record with this version.
     #[inline]
     pub(super) fn begin_record(&mut self, version: Version, floor: Version) {
         if self.is_followed {
@@ -176,7 +176,7 @@ impl Changes {
         self.is_followed = self.is_taken || self.history.is_some();
     }
 
-    /// The following changes are of no command.
+    /// The following changes belong to no command.
     #[inline]
     pub(super) fn end(&mut self) {
         if self.is_followed {
@@ -184,7 +184,7 @@ impl Changes {
         }
     }
 
-    /// The following changes are of this command.
+    /// The following changes belong to this command.
     #[inline]
     pub(super) fn begin(&mut self, command: &Command<'_>) {
         if self.is_followed {
@@ -192,7 +192,7 @@ impl Changes {
         }
     }
 
-    /// The following changes are of this event.
+    /// The following changes belong to this event.
     pub(super) fn begin_event(&mut self, event: Option<(ChangeClass, &'static str)>) {
         (self.class, self.event) = event.map_or((None, ""), |(class, event)| (Some(class), event));
         self.begin = self.notes.len();
@@ -206,7 +206,7 @@ impl Changes {
         }
     }
 
-    /// Notes a change of a key. A command notes an event of a key once, in however many steps it changes it.
+    /// Notes a change of a key. Within one command, an event of a key is noted once, in however many steps the key changes.
     pub(super) fn note_as(&mut self, key: &[u8], class: ChangeClass, event: &'static str) {
         if !self.is_followed {
             return;
@@ -232,12 +232,12 @@ impl Changes {
         }
     }
 
-    /// Changes take place that are not noted one by one.
+    /// Records that some changes are not noted one by one.
     pub(super) fn miss_some(&mut self) {
         self.is_incomplete |= self.is_taken;
     }
 
-    /// All keys are removed.
+    /// Records that all keys are removed.
     pub(super) fn clear_all(&mut self) {
         if self.history.is_some() {
             self.put_effect([&b"FLUSHDB"[..]]);
@@ -245,14 +245,14 @@ impl Changes {
         }
     }
 
-    /// Whether the effects of changes are written: for the history.
+    /// Whether the effects of changes are written, which is for the history.
     #[inline]
     pub(super) fn have_effects(&self) -> bool {
         self.history.is_some()
     }
 
     /// The keys that the command being carried out has changed and whose effects are not written yet, each once, in the
-    /// order of their changes. What has expired or was evicted is not among them: its effect is written.
+    /// order of their changes. Without expired and evicted keys, whose effects were written when they were noted.
     pub(super) fn unwritten(&self) -> Vec<&[u8]> {
         let (mut keys, mut seen) = (Vec::new(), BTreeSet::new());
         let mut start = self.start_of(self.of_record.written);
@@ -265,7 +265,7 @@ impl Changes {
         keys
     }
 
-    /// The effects of all that is noted are written.
+    /// Records that the effects of all notes are written.
     pub(super) fn all_written(&mut self) {
         self.of_record.written = self.notes.len();
     }
@@ -285,7 +285,7 @@ impl Changes {
         self.of_record.count += 1;
     }
 
-    /// The record being applied has changes that cannot be kept.
+    /// Gives up keeping the record being applied: it has changes that cannot be kept.
     pub(super) fn lose_record(&mut self) {
         if self.history.is_some() {
             self.of_record.is_lost = true;
@@ -294,8 +294,8 @@ impl Changes {
         }
     }
 
-    /// A record has been applied, and all of its effects are written: keeps it in the history. Returns its version if there
-    /// was anything to keep. `time` is the record's.
+    /// Ends a record that was applied and whose effects are all written, and keeps it in the history. Returns its version
+    /// if there was anything to keep. `time` is the record's time.
     pub(super) fn end_record(&mut self, time: UnixMs) -> Option<Version> {
         let history = self.history.as_mut()?;
         let mut kept = None;
@@ -353,12 +353,12 @@ impl Changes {
         Mark { keys: self.keys.len(), notes: self.notes.len(), effects }
     }
 
-    /// Forgets what was noted since: it was undone.
+    /// Forgets what was noted since the mark, because it was undone.
     pub(super) fn return_to(&mut self, mark: Mark) {
         self.keys.truncate(mark.keys);
         self.notes.truncate(mark.notes);
         self.begin = self.begin.min(self.notes.len());
-        // Of a lost record nothing is there to be forgotten.
+        // A lost record has no effects to forget.
         if !self.of_record.is_lost {
             self.of_record.effects.truncate(mark.effects.0);
             self.of_record.count = mark.effects.1;
@@ -368,7 +368,7 @@ impl Changes {
     }
 }
 
-/// Whether a note is no change of the command being carried out that it would have to write an effect for.
+/// Whether a note needs no effect of the command being carried out.
 fn is_apart(class: ChangeClass) -> bool {
     matches!(class, ChangeClass::Expired | ChangeClass::Evicted | ChangeClass::New | ChangeClass::Missed)
 }
@@ -380,7 +380,7 @@ fn put_event(key: &[u8], event: &str, out: &mut ReplyBuffer) {
 }
 
 impl Table {
-    /// Begins or ends the noting of changes, and of reads of keys that are not there.
+    /// Starts or stops noting changes, and reads of missing keys.
     pub fn follow_changes(&mut self, changes: bool, misses: bool) {
         (self.changes.is_taken, self.changes.follows_misses) = (changes, misses);
         self.changes.resume();
@@ -390,8 +390,8 @@ impl Table {
         self.observe();
     }
 
-    /// Has the table keep its latest changes, in at most so many bytes, for [`crate::Command::Recent`]; 0 ends that. What is
-    /// kept begins here, unless it was kept before.
+    /// Makes the table keep its latest changes, in at most this many bytes, for [`crate::Command::Recent`]; 0 ends that.
+    /// The history begins here, unless one was kept before.
     pub fn keep_history(&mut self, bytes_max: usize) {
         match &mut self.changes.history {
             _ if bytes_max == 0 => self.changes.history = None,
@@ -402,18 +402,18 @@ impl Table {
         self.observe();
     }
 
-    /// The latest changes, if they are kept.
+    /// The latest changes, if the table keeps them.
     pub fn history(&self) -> Option<&History> {
         self.changes.history.as_deref()
     }
 
-    /// A number that grows whenever the table is changed in another way than by records, such as by another one that takes its
-    /// place: snapshots of before are gone.
+    /// A number that grows whenever the table is changed other than by records, for example when another table takes its
+    /// place. Snapshots from before are then gone.
     pub fn replacements(&self) -> u64 {
         self.replacements
     }
 
-    /// The table has become another one by other ways than records: the history of its changes begins anew.
+    /// Records that the table was changed other than by records: the history of its changes begins again.
     pub(super) fn break_history(&mut self) {
         self.replacements += 1;
         if let Some(history) = &mut self.changes.history {
@@ -421,7 +421,7 @@ impl Table {
         }
     }
 
-    /// Takes what was noted since the last call; `None` if that is nothing.
+    /// Takes the notes since the last call; `None` if there are none.
     pub fn take_changes(&mut self) -> Option<Changes> {
         if !self.changes.is_taken || self.changes.is_empty() {
             return None;
@@ -437,8 +437,8 @@ impl Table {
         Some(taken)
     }
 
-    /// Takes over from a table that this one replaces who follows its changes. They hear that they have missed some, and the
-    /// history begins anew.
+    /// Takes over the followers of a table that this one replaces. They learn that they have missed changes, and the
+    /// history begins again.
     pub fn take_followers_of(&mut self, before: &mut Table) {
         self.changes = std::mem::take(&mut before.changes);
         self.replacements = before.replacements + 1;
@@ -451,7 +451,7 @@ impl Table {
         self.observe();
     }
 
-    /// Notes those keys of a read that are not there, if that is wanted.
+    /// Notes the keys of a read that do not exist, if misses are followed.
     #[cold]
     pub(super) fn note_misses(&mut self, command: &Command<'_>, now: UnixMs) {
         if !self.changes.follows_misses || !self.changes.is_followed {
@@ -467,7 +467,7 @@ impl Table {
         });
     }
 
-    /// Notes that a key is removed because its deadline has passed, if it has.
+    /// Notes that the key at a place is removed because it has expired, if it has.
     #[inline]
     pub(super) fn note_if_expired(&mut self, place: super::index::Place, record: Record) {
         if self.changes.is_followed && self.index.entry(place).expired(record.time) {
@@ -476,13 +476,12 @@ impl Table {
     }
 }
 
-/// The event that Redis names a command's changes by. A command with several has its first one here. `None` if it has
-/// none.
+/// Redis's event for a command's changes; for a command with several events, the first one. `None` if it has none.
 fn event_of(command: &Command<'_>) -> Option<(ChangeClass, &'static str)> {
     use ChangeClass::{Generic, String};
     Some(match command {
         Command::Set { .. } | Command::MultiSet { .. } | Command::SetIf { .. } => (String, "set"),
-        // The rest of a long command is carried out as itself.
+        // The command that was sent in parts is carried out as itself.
         Command::SetCoded { .. } | Command::Replicate { .. } | Command::LongEnd { .. } => (String, "set"),
         Command::Append { .. } => (String, "append"),
         Command::SetRange { .. } => (String, "setrange"),

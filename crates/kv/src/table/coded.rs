@@ -1,14 +1,13 @@
-//! Values stored outside the table: which of them keys refer to, and which commands need their bytes. Most of this is
-//! about values stored as fragments; `spill` has the rest about values on the disk, which each replica stores for
-//! itself.
+//! Values stored outside the table: which values keys refer to, and which commands need their bytes. Most of this module is
+//! about values stored as fragments; `spill` has the rest about values on the disk, which each replica stores for itself.
 //!
 //! Several keys may refer to one value (`COPY`), so references are counted. [`Table::take_coded_changes`] reports when
 //! the first reference is made and when the last one is dropped, for the code that stores this replica's fragments.
 //!
-//! A value whose fragments are stored may end up never being stored itself, for example because its coordinator has
-//! died. Its fragments can be dropped only once no record can ever refer to it. So a record gives up all values of a
-//! coordinator up to a counter ([`Command::Abandon`]): every replica refuses a later record that would store one of
-//! them. What is given up is a part of the table: snapshots contain it.
+//! The fragments of a value may be stored although the value itself never is, for example because its coordinator died.
+//! Fragments can be dropped only once no record can ever refer to them. So a record gives up all values of a coordinator up
+//! to a counter ([`Command::Abandon`]): every replica refuses a later record that would store one of them. The given-up
+//! counters are a part of the table: snapshots contain them.
 
 use super::entry::Entry;
 use super::kind::Kind;
@@ -94,7 +93,7 @@ impl Table {
         }
     }
 
-    /// Counts one key less that refers to a value.
+    /// Counts one key fewer that refers to a value.
     pub(super) fn lose_reference(&mut self, reference: Reference) {
         match reference.is_spilled() {
             true => self.spilled.lose(reference),
@@ -117,7 +116,7 @@ impl Table {
         self.coded.references.get(&id).map(|(reference, _)| *reference)
     }
 
-    /// Bytes that a replica's fragments of all these values have.
+    /// Bytes that one replica's fragments of all these values occupy.
     pub fn fragment_bytes(&self) -> usize {
         self.coded.fragment_bytes
     }
@@ -159,7 +158,7 @@ impl Table {
             return out
                 .error("ABANDONED the value was given up before it was stored; nothing was done, try again");
         }
-        // Whatever the outcome, no new reference to it will be made afterwards: report it.
+        // Whatever the outcome, no new reference to this value will be made afterwards: report it.
         self.coded.changes.values.insert(id);
         if membership != self.coded.membership {
             return out.error("RECONFIGURED the group's members have changed; nothing was done, try again");
@@ -277,7 +276,8 @@ impl Command<'_> {
         }
     }
 
-    /// Whether this read cannot be answered with references, and is ordered with the bytes that it needs.
+    /// Whether this read cannot be answered with references, so that it must be ordered together with the bytes that it
+    /// needs.
     pub(super) fn reads_by_bytes(&self) -> bool {
         match self {
             Command::Transaction(transaction) => transaction.commands().any(|it| it.reads_by_bytes()),
@@ -287,7 +287,7 @@ impl Command<'_> {
         }
     }
 
-    /// Whether a write that includes this command needs the bytes of values.
+    /// Whether a transaction that includes this command needs the bytes of values.
     fn is_part_of_need(&self) -> bool {
         needs_bytes(self).is_some()
             || reads_bytes(self)
@@ -301,7 +301,7 @@ fn needs_bytes<'a>(command: &Command<'a>) -> Option<(&'a [u8], RangeInclusive<u3
     let any = 0..=u32::MAX;
     match *command {
         GetDelete { key } | GetExpire { key, .. } | Append { key, .. } => Some((key, any)),
-        // Its checksum covers them.
+        // The payload's checksum covers the bytes.
         Dump { key } => Some((key, any)),
         Set { key, answer: SetAnswer::Before, .. } => Some((key, any)),
         SetRange { key, value, .. } if !value.is_empty() => Some((key, any)),

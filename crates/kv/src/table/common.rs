@@ -6,18 +6,18 @@ use crate::command::CommonAnswer;
 use crate::reply::ReplyBuffer;
 use std::ops::Range;
 
-/// For each pair of beginnings of two strings, in which of two ways their longest common subsequence continues.
+/// For each pair of prefixes of two strings: which of the two to shorten to continue with their longest common subsequence.
 struct Ways {
     bits: Vec<u64>,
     width: usize,
 }
 
 impl Ways {
-    /// Computes the length of the longest common subsequence, too.
+    /// Also computes the length of the longest common subsequence.
     fn of(first: &[u8], second: &[u8]) -> (Ways, u32) {
         let width = second.len() + 1;
         let mut ways = Ways { bits: vec![0; ((first.len() + 1) * width).div_ceil(64)], width };
-        // The lengths for the beginning of the first string that ends here, and for the one before.
+        // The lengths for the present prefix of the first string, and for the one shorter by a byte.
         let (mut before, mut lengths) = (vec![0_u32; width], vec![0_u32; width]);
         for (row, byte) in (1..).zip(first) {
             for (column, other) in (1..).zip(second) {
@@ -37,7 +37,7 @@ impl Ways {
         (ways, before[width - 1])
     }
 
-    /// Whether the first string is to be shortened, and not the second one.
+    /// Whether to shorten the first string rather than the second one.
     fn shortens_first(&self, row: usize, column: usize) -> bool {
         let place = row * self.width + column;
         self.bits[place / 64] >> (place % 64) & 1 == 1
@@ -47,7 +47,7 @@ impl Ways {
 /// A range of the first string and the equal one of the second.
 type Equal = (Range<usize>, Range<usize>);
 
-/// The ranges of both strings that the longest common subsequence consists of, the last one first, and its length.
+/// The ranges that form the longest common subsequence in both strings, the last one first, and its length.
 fn common(first: &[u8], second: &[u8]) -> (Vec<Equal>, u32) {
     let (ways, length) = Ways::of(first, second);
     let mut ranges: Vec<Equal> = Vec::new();
@@ -122,7 +122,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    /// The definition.
+    /// The textbook definition.
     fn length(first: &[u8], second: &[u8]) -> u32 {
         match (first.split_last(), second.split_last()) {
             (Some((one, first)), Some((other, second))) if one == other => length(first, second) + 1,

@@ -1,4 +1,4 @@
-//! Numbers that follow from a seed.
+//! Random numbers that follow from a seed.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ impl Draws {
         (mix(self.0) % end as u64) as usize
     }
 
-    /// Draws different numbers below `end`, in ascending order (Floyd's algorithm).
+    /// Draws distinct numbers below `end`, in ascending order (Floyd's algorithm).
     pub(super) fn distinct(&mut self, count: usize, end: usize) -> BTreeSet<usize> {
         let mut drawn = BTreeSet::new();
         for last in end - count..end {

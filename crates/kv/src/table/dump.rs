@@ -26,7 +26,7 @@ const BAD_DATA: &str = "ERR Bad data format";
 enum Refused {
     /// It is damaged.
     Damaged(Damaged),
-    /// A part of it cannot be part of this value.
+    /// A part of it does not fit the value being restored.
     Part(&'static str),
     /// It has more items than one command may store.
     TooMany,
@@ -43,7 +43,7 @@ impl From<Fault> for Refused {
     }
 }
 
-/// What a payload holds, as far as it has been read.
+/// The value of a payload, as far as it has been read.
 enum Restored {
     Text(Vec<u8>),
     Plain(Collection),
@@ -63,7 +63,7 @@ impl Restored {
         })
     }
 
-    /// Takes the next part. A field that has expired by now is left out.
+    /// Takes the next part. A field that has already expired is left out.
     fn take(&mut self, part: Part<'_>, now: UnixMs) -> Result<(), &'static str> {
         const TWICE: &str = "a member or a field that is there twice";
         let collection = match self {
@@ -102,9 +102,9 @@ impl Restored {
     }
 }
 
-/// Reads the value of a payload, and returns whether it had items.
+/// Reads the value of a payload, and returns whether it had any items.
 fn read(form: rdb::Form, source: &mut rdb::Source<&[u8]>, now: UnixMs) -> Result<(Restored, bool), Refused> {
-    // A compressed string may stand for much more than itself.
+    // A compressed string may expand to many times its size.
     source.limit_expansion(WALKED_BYTES_MAX);
     let mut restored = Restored::new(form.kind()).ok_or(Refused::Part("a value of a module"))?;
     let mut items = 0;
@@ -208,7 +208,7 @@ impl Table {
     }
 }
 
-/// The value of an entry without fields that expire, as a payload.
+/// The value of an entry as a payload, without the fields' deadlines.
 pub(super) fn payload_of(entry: &Entry) -> Vec<u8> {
     let mut payload = Vec::new();
     let version = put_value(entry, 0, &mut payload);
@@ -219,7 +219,7 @@ pub(super) fn payload_of(entry: &Entry) -> Vec<u8> {
 /// A field of a hash that expires: key, field and deadline.
 pub type ExpiringField = (Box<[u8]>, Box<[u8]>, UnixMs);
 
-/// Appends a key as files of Redis have it, without its value.
+/// Appends a key without its value, in the format of Redis's files.
 fn put_key(entry: &Entry, tag: u8, out: &mut Vec<u8>) {
     const DEADLINE_MS: u8 = 0xfc;
     if entry.deadline() != NO_DEADLINE {
@@ -230,9 +230,9 @@ fn put_key(entry: &Entry, tag: u8, out: &mut Vec<u8>) {
     put_text(entry.key(), out);
 }
 
-/// Appends a key with its value, or the next part of it, as files of Redis have it: of a collection with `length` items, those
-/// from the rank `from` on, until `out` has `enough` bytes. Returns the rank of the next one. With `expiring`, fields that
-/// expire are written without that, and noted there.
+/// Appends a key with its value, or the next part of a collection, in the format of Redis's files. For a collection: the
+/// items from the rank `from` on, until `out` has `enough` bytes. Returns the rank of the next item. With `expiring`,
+/// fields that expire are written without their deadlines, which are noted there instead.
 pub(super) fn put_part(
     entry: &Entry,
     from: usize,
@@ -240,7 +240,7 @@ pub(super) fn put_part(
     out: &mut Vec<u8>,
     expiring: Option<&mut Vec<ExpiringField>>,
 ) -> usize {
-    // Deadlines are written as they are behind the least; that it is 1 needs no look at all of them.
+    // Deadlines are written relative to the earliest; with 1 in its place there is no need to look at all fields first.
     const LEAST: UnixMs = 1;
     let items = if entry.is_collection() { entry.items() } else { Items::EMPTY };
     let has_form_with_deadlines = entry.kind() == Kind::Hash && expiring.is_none() && entry.has_deadlines();
@@ -303,7 +303,7 @@ fn has_live_field(entry: &Entry, now: UnixMs) -> bool {
     !entry.has_deadlines() || entry.fields().any(|field| field.is_live(now))
 }
 
-/// Appends the number of a value's type and the value. Returns the version of the format that it needs.
+/// Appends the number of a value's type and the value. Returns the version of the format that this needs.
 fn put_value(entry: &Entry, now: UnixMs, out: &mut Vec<u8>) -> u16 {
     let items = if entry.is_collection() { entry.items() } else { Items::EMPTY };
     let all = || items.iter_from(0);
@@ -325,7 +325,7 @@ fn put_value(entry: &Entry, now: UnixMs, out: &mut Vec<u8>) -> u16 {
         Kind::Sorted => {
             out.push(write::tag::SORTED_SET);
             put_length(items.len() as u64, out);
-            // The greatest first, as in Redis, where that is the fastest order to read.
+            // The greatest first, as in Redis, because a reader takes that order fastest.
             for item in items.iter_back(items.len()) {
                 let (key, member) = order::scored_parts(item);
                 put_text(member, out);

@@ -1,12 +1,12 @@
-//! The effects of changes: commands of Redis that do the same, without looking at a clock or drawing at random.
+//! The effects of changes: Redis commands that do the same without looking at a clock or drawing random numbers.
 //!
-//! A copy that carries out the effects of all records in order holds what the table holds, without what has expired: the
-//! removal of a key that has expired is an effect of its own, so a copy must remove none by itself.
+//! A copy that carries out the effects of all records in order holds the same as the table, except expired keys. The
+//! removal of an expired key is an effect of its own, so the copy must not expire any key by itself.
 //!
-//! An effect is written when a command has been carried out, while its record is applied. So those of transactions and
-//! scripts are those of the commands that they consist of. Where the command does the same everywhere, it is its own effect;
-//! else the effect is what came of it: the value, the deadline, the members. What a command does to a key without any of
-//! these is written as the key's whole value. Locks have no counterpart in Redis, and no effects.
+//! An effect is written when a command has been carried out, while its record is applied. So the effects of transactions
+//! and scripts are those of their commands. A command that does the same everywhere is its own effect; otherwise the effect
+//! is its result: the value, the deadline, the members. Any other change of a key is written as the key's whole value.
+//! Locks have no counterpart in Redis, and no effects.
 
 use super::entry::Entry;
 use super::hashes::field_of;
@@ -50,7 +50,7 @@ impl Table {
         self.changes.all_written();
     }
 
-    /// Writes the effects of changes that were made beside the commands of the record, and keeps the record.
+    /// Writes the effects of changes that were made outside the commands of the record, and keeps the record.
     #[cold]
     pub(super) fn end_record(&mut self, record: Record) {
         for key in with(&[], self.changes.unwritten()) {
@@ -65,7 +65,7 @@ impl Table {
         );
     }
 
-    /// Writes an effect that stands for all that is noted and not written yet.
+    /// Writes an effect that covers all notes whose effects are not written yet.
     pub(super) fn cover(&mut self, effect: &[Vec<u8>]) {
         self.put_effect(effect);
         self.changes.all_written();
@@ -79,12 +79,12 @@ impl Table {
         self.find(self.index.hash(key), key).map(|(_, entry)| entry)
     }
 
-    /// Writes that a key holds what it holds now, or nothing.
+    /// Writes the whole present value of a key, or its removal.
     fn put_whole(&mut self, key: &[u8]) {
         let mut effects: Vec<Words> = Vec::new();
         match self.entry_of(key) {
             None => effects.push(words![b"DEL", key]),
-            // Its value is not here. No command leads here that a keyspace with a history may have.
+            // Its value is not here. No command that a keyspace with a history may have leads here.
             Some(entry) if entry.reference().is_some() => return self.changes.lose_record(),
             Some(entry) if !entry.is_collection() => {
                 let mut effect = words![b"SET", key, entry.value()];
@@ -117,7 +117,7 @@ impl Table {
         effects.iter().for_each(|effect| self.put_effect(effect));
     }
 
-    /// The effects of a command that has changed keys, of which `key` is the first; `None`: their whole values.
+    /// The effects of a command that has changed keys, of which `key` is the first. `None`: write the keys' whole values.
     fn own_effects(&self, command: &Command<'_>, key: &[u8], record: Record) -> Option<Vec<Words>> {
         use Command::*;
         let effect = match *command {
@@ -149,7 +149,7 @@ impl Table {
         Some(vec![effect])
     }
 
-    /// What has become of the fields that a command names.
+    /// The present state of the fields that a command names.
     fn effects_on_hash(&self, command: &HashCommand<'_>, key: &[u8], now: UnixMs) -> Vec<Words> {
         use HashCommand::*;
         let names: Vec<&[u8]> = match *command {
@@ -177,7 +177,7 @@ impl Table {
                 None => gone.push(name.to_vec()),
             }
         }
-        // First what is set: a hash that loses its last field loses its deadline, too.
+        // First the fields that are set: a hash that loses its last field also loses its deadline.
         let named = [set, gone].into_iter().filter(|effect| effect.len() > 2);
         named.chain(expiring).collect()
     }
@@ -255,8 +255,8 @@ impl Table {
         }])
     }
 
-    /// Writes what a consumer of a group has got: these entries, as far as they are pending for it now. The others among
-    /// them are not pending any more.
+    /// Writes the result of a delivery to a consumer of a group: the entries that are pending for it now. The other entries
+    /// among `ids` are not pending any more.
     pub(super) fn cover_deliveries(&mut self, key: &[u8], group: &[u8], consumer: &[u8], ids: &[StreamId]) {
         if !self.changes.have_effects() || self.changes.unwritten().is_empty() {
             return;
@@ -282,7 +282,7 @@ impl Table {
         self.changes.all_written();
     }
 
-    /// Writes that members have been drawn from a set, and removed.
+    /// Writes that members were drawn from a set and removed.
     pub(super) fn cover_drawn(&mut self, key: &[u8], members: Vec<Vec<u8>>) {
         if self.changes.have_effects() && !members.is_empty() {
             let mut effect = words![b"SREM", key];
@@ -300,7 +300,7 @@ impl Table {
         }
     }
 
-    /// Writes that elements were put back at an end of a list.
+    /// Writes that elements were returned to an end of a list.
     pub(super) fn cover_elements(&mut self, key: &[u8], elements: &[&[u8]], at_front: bool) {
         if self.changes.have_effects() {
             let name: &[u8] = if at_front { b"LPUSH" } else { b"RPUSH" };
@@ -308,7 +308,7 @@ impl Table {
         }
     }
 
-    /// Writes the scores of members that were put back.
+    /// Writes the scores of members that were returned.
     pub(super) fn cover_members(&mut self, key: &[u8], members: &[(&[u8], f64)], now: UnixMs) {
         if !self.changes.have_effects() {
             return;

@@ -26,13 +26,13 @@ pub(super) const HEADER_BYTES: usize = 24;
 /// Size in bytes from which a value is large, and snapshots send it in pieces. Smaller in tests, so that more values
 /// are large.
 const LARGE_BYTES: usize = if cfg!(test) { 40 } else { 1 << 20 };
-/// The top two bits of the key's length hold how the value is stored.
+/// The top two bits of the key's length say how the value is stored.
 const KIND_SHIFT: u32 = 30;
-/// The next bit is set where the entry holds something other than the bytes of a string: a reference or a collection, as the
-/// two bits above say. So an update in place, which compares key lengths, skips such an entry without looking at its
-/// kind, and a `GET` of a string tests one bit.
+/// The next bit is set if the entry holds something other than the bytes of a string: a reference or a collection, as the
+/// two bits above say. So an update in place, which compares key lengths, skips such an entry without looking at its kind,
+/// and a `GET` of a string tests one bit.
 const SPECIAL_BIT: u32 = 1 << (KIND_SHIFT - 1);
-/// Where the three bits below that are, which tell what a special entry holds.
+/// The position of the next three bits, which say what a special entry holds.
 const SPECIAL_SHIFT: u32 = KIND_SHIFT - 4;
 const KEY_LENGTH_MASK: u32 = (1 << SPECIAL_SHIFT) - 1;
 /// What a special entry holds, by those three bits.
@@ -41,7 +41,7 @@ const SPECIAL: [Kind; 8] = {
     [Hash, List, Set, Sorted, Coded, Stream, Coded, Coded]
 };
 
-/// The metadata of an entry, beside its key and its value.
+/// The metadata of an entry, beside its key and value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     pub(super) version: Version,
@@ -50,7 +50,7 @@ pub(super) struct Stamp {
     pub(super) kind: Kind,
 }
 
-/// A key with its value, version and deadline. The default is no entry: it marks a free place.
+/// A key with its value, version and deadline. The default is no entry: it marks an empty place.
 #[derive(Clone, Debug)]
 pub(super) struct Entry(Allocation);
 
@@ -60,7 +60,7 @@ enum Allocation {
     Apart(Box<Apart>),
 }
 
-/// What an entry seldom is, behind one pointer: two variants that hold pointers would make every entry larger.
+/// Rare forms of an entry, behind one pointer: two variants with pointers would make every entry larger.
 #[derive(Clone, Debug)]
 enum Apart {
     /// Currently or formerly lent.
@@ -69,7 +69,7 @@ enum Apart {
     Collection(Box<[u8]>, Collection),
 }
 
-// A table has one for each place.
+// The index has an `Entry` for each of its places.
 const _: () = assert!(size_of::<Entry>() == 16);
 
 impl Default for Entry {
@@ -103,7 +103,7 @@ impl Entry {
         }
     }
 
-    /// Returns the bytes to be changed: copies them first if they are shared.
+    /// Returns the bytes for changing them. Copies them first if they are shared.
     #[inline]
     fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.0 {
@@ -115,7 +115,7 @@ impl Entry {
         }
     }
 
-    /// Takes the bytes out: copies them if they are shared.
+    /// Takes the bytes out. Copies them if they are shared.
     fn take_bytes(&mut self) -> Vec<u8> {
         match std::mem::take(self).0 {
             Allocation::Own(bytes) => bytes.into_vec(),
@@ -157,7 +157,7 @@ impl Entry {
         }
     }
 
-    /// Takes the large collection out, if there is one: what is left must not be used as an entry.
+    /// Takes the large collection out, if there is one. The rest must not be used as an entry.
     pub(super) fn into_collection(self) -> Option<Collection> {
         let Allocation::Apart(apart) = self.0 else { return None };
         match *apart {
@@ -172,7 +172,7 @@ impl Entry {
         Entry(Allocation::Apart(Box::new(Apart::Collection(head, collection))))
     }
 
-    /// The same value under another key. Nothing of a large collection is copied.
+    /// The same value under another key. A large collection is shared, not copied.
     pub(super) fn under(&self, key: &[u8], stamp: Stamp) -> Entry {
         match self.collection() {
             Some(collection) => Entry::of_collection(key, collection.clone(), stamp),
@@ -490,7 +490,7 @@ fn key_length_in(header: &[u8; HEADER_BYTES]) -> usize {
     key_length_and_special_in(header) & KEY_LENGTH_MASK as usize
 }
 
-/// The key's length, or more than any key's if the value is not a string whose bytes are here.
+/// The key's length, or more than any key's length if the value is not a string whose bytes are here.
 #[inline]
 fn key_length_and_special_in(header: &[u8; HEADER_BYTES]) -> usize {
     (u32::from_le_bytes(field_of(header, 16)) & (KEY_LENGTH_MASK | SPECIAL_BIT)) as usize

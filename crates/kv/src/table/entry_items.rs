@@ -1,4 +1,4 @@
-//! The items of collections that entries hold.
+//! The items of collections in entries.
 
 use super::NO_DEADLINE;
 use super::collections::{COUNT_BYTES, Collection, Field, Order, has_deadlines, piece_of};
@@ -62,7 +62,7 @@ impl Entry {
     }
 }
 
-/// A number that the content of a collection determines, whatever form it has.
+/// A number that depends only on a collection's content, whatever its form.
 pub(super) fn digest(entry: &Entry, hash: impl Fn(&[u8]) -> u64) -> u64 {
     entry.items().iter_from(0).fold(hash(entry.key()), |sum, item| {
         let mut pair = [0; 16];

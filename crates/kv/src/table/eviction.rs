@@ -3,14 +3,14 @@
 //! A leader chooses a key ([`Table::choose`]) and orders [`crate::Command::Evict`], so replicas agree on what exists.
 //! The record names the key's version: a key that was written after the choice stays.
 //!
-//! The least recently or least frequently used key is not looked for among all: the best of [`SAMPLES`] neighbours in
-//! the order of hashes is taken, which has nothing to do with use. Redis takes the best of five and remembers some from
-//! before. Neighbours are next to each other in memory, so 32 cost less than five that are not.
+//! The least recently or least frequently used key is not searched for among all keys. A leader takes the best of
+//! [`SAMPLES`] neighbours in the order of hashes, which is independent of use. Redis takes the best of five and remembers
+//! some from earlier rounds. Neighbours are adjacent in memory, so 32 of them cost less than five scattered keys.
 //!
-//! Where a policy asks for it, each entry has a *mark* of 32 bits in its partition, beside the tags: the time of the
-//! last access and whether it was the first one, or a counter that grows with the logarithm of the number of accesses and
-//! shrinks with time (as Redis's does), and the time of the last access. Marks are not replicated. A replica knows of the
-//! reads that it has answered and the writes that it has applied.
+//! Where the policy needs it, each entry has a *mark* of 32 bits in its partition, beside the tags. It holds the time of
+//! the last access and whether that was the first one; or a counter that grows with the logarithm of the number of accesses
+//! and shrinks with time (as Redis's does), and the time of the last access. Marks are not replicated. A replica knows of
+//! the reads that it has answered and the writes that it has applied.
 
 use super::draws::mix;
 use super::entry::Entry;
@@ -23,21 +23,21 @@ use crate::{UnixMs, Version};
 use std::collections::VecDeque;
 use std::ops::Bound::{Excluded, Unbounded};
 
-/// What a command takes while it is under way, besides its bytes, or makes of a new key, about, in bytes.
+/// Approximate bytes, besides its own, that a command takes while it is under way, or that it adds for a new key.
 pub const COMMAND_BYTES: usize = 64;
 
-/// What so many bytes of keys and values take at most, beside [`COMMAND_BYTES`]: blocks of the allocator are up to a quarter
-/// longer than what they hold.
+/// The most memory that this many bytes of keys and values take, beside [`COMMAND_BYTES`]: blocks of the allocator are up
+/// to a quarter longer than what they hold.
 pub fn blocks_bytes_max(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / 4)
 }
 
 /// How many keys are compared before one is evicted.
 const SAMPLES: usize = 32;
-/// How many entries are looked at for them: few may be candidates.
+/// How many entries are visited to find them: few may be candidates.
 const VISITED_MAX: usize = 512;
 
-/// How many keys are chosen by their deadlines before these are looked through from the beginning again.
+/// How many keys are chosen by their deadlines before the search starts again at the earliest deadline.
 const LOOKED_THROUGH_AFTER: u32 = 64;
 
 /// Bytes of the index and of the order of deadlines that a key takes beside its entry.
@@ -46,17 +46,17 @@ const PLACE_BYTES: usize = 30;
 /// The unit of the times in marks, in bits of a millisecond count: 16 ms. The time of the last access wraps around after
 /// a year.
 const RECENT_SHIFT: u32 = 4;
-/// In a mark with a time only: the key was used again after it was added.
+/// In a mark without a counter: the key was used again after it was added.
 const USED_AGAIN: u32 = 1;
-/// A key that was not used since it was added counts as unused for so many times as long, or as used so many times less.
-/// Otherwise keys that are asked for once, as by a scan, take the places of those that are asked for again and again.
+/// A key that was not used since it was added counts as unused for this many times as long, or as used this many times
+/// less. Otherwise keys that are requested once, as by a scan, take the places of those that are requested repeatedly.
 const ONCE_FACTOR: u32 = 4;
-/// The same where 24 bits are left beside a counter: a quarter of a second. It wraps around after 49 days.
+/// The same unit where 24 bits are left beside a counter: a quarter of a second. The time wraps around after 49 days.
 const FREQUENT_SHIFT: u32 = 8;
 const COUNTER_BITS: u32 = 8;
-/// The counter of a new key, so that it is not the next to go.
+/// The counter of a new key, chosen so that it is not the next to be evicted.
 const COUNTER_FIRST: u32 = 5;
-/// The higher, the more accesses each step takes: a million until the counter is full.
+/// The higher this is, the more accesses each step takes. With 10, a million accesses fill the counter.
 const COUNTER_SLOWNESS: u64 = 10;
 /// A counter goes down by one in this time.
 const DECAY_MS: u64 = 60_000;
@@ -83,7 +83,7 @@ pub enum Eviction {
     VolatileRandom,
 }
 
-/// What marks are about.
+/// What marks record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Recent,
@@ -114,40 +114,40 @@ pub struct Victim<'t> {
     pub key: &'t [u8],
     /// Its version.
     pub version: Version,
-    /// What its removal frees, about, in bytes.
+    /// Approximately the bytes that its removal frees.
     pub bytes: usize,
     /// What to give to [`Chooser::end`].
     pub name: u64,
 }
 
-/// The evictions that a leader has ordered and that have no outcome yet: it does not choose these keys again.
+/// The evictions that a leader has ordered and that have no outcome yet. It does not choose these keys again.
 ///
-/// An eviction counts as under way up to its deadline at most. So whatever becomes of its command, a leader goes on.
+/// An eviction counts as under way until its deadline at most. So a leader continues whatever happened to the command.
 #[derive(Debug, Default)]
 pub struct Chooser {
     draws: u64,
-    /// In the order of the hashes.
+    /// Sorted by hash.
     under_way: Vec<UnderWay>,
-    /// The sum of what they will free.
+    /// The sum of the bytes that they will free.
     bytes: usize,
-    /// Their deadlines, and some of those that have ended, in the order in which they began.
+    /// The deadlines of these evictions, and of some that have ended, in the order in which they began.
     deadlines: VecDeque<(u64, KeyHash)>,
-    /// Keys that expire up to here were chosen already, when they were last looked through from the beginning.
+    /// The last key that was chosen by its deadline, since the search last started at the earliest deadline.
     behind: (UnixMs, KeyHash),
-    /// How many keys were chosen since then.
+    /// The number of keys chosen since then.
     chosen_behind: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
     hash: KeyHash,
-    /// What its removal frees.
+    /// The bytes that its removal frees.
     bytes: usize,
     until_us: u64,
 }
 
 impl Chooser {
-    /// Bytes that the evictions under way will free, with those that their commands take until then.
+    /// Bytes that the evictions under way will free, including those that their commands take until then.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -158,7 +158,7 @@ impl Chooser {
         self.under_way.is_empty()
     }
 
-    /// Notes that a victim's eviction is under way, for as long as `until_us` at most: not less than the one before.
+    /// Notes that a victim's eviction is under way, until `until_us` at most, which must not decrease from call to call.
     pub fn begin(&mut self, victim: &Victim<'_>, until_us: u64) {
         let command_bytes = COMMAND_BYTES + victim.key.len();
         let bytes = victim.bytes + command_bytes;
@@ -169,7 +169,7 @@ impl Chooser {
         self.deadlines.push_back((until_us, hash));
     }
 
-    /// Notes that the eviction with this name has come to its end, whatever that is.
+    /// Notes that the eviction with this name has ended, whatever its outcome.
     pub fn end(&mut self, name: u64) {
         if let Ok(at) = self.place(KeyHash::from_number(name)) {
             self.bytes -= self.under_way.remove(at).bytes;
@@ -177,7 +177,7 @@ impl Chooser {
         self.end_overdue(0);
     }
 
-    /// Ends what has come to its deadline.
+    /// Ends the evictions whose deadline has passed.
     pub fn end_overdue(&mut self, now_us: u64) {
         while let Some((until_us, hash)) = self.deadlines.front() {
             let found = self.place(*hash).ok().filter(|at| self.under_way[*at].until_us == *until_us);
@@ -205,7 +205,7 @@ impl Chooser {
         self.under_way.binary_search_by_key(&hash, |it| it.hash)
     }
 
-    /// A hash, each with the same probability.
+    /// A random hash; all are equally probable.
     fn draw(&mut self) -> KeyHash {
         self.draws += 1;
         KeyHash::from_number(mix(self.draws) >> (u64::BITS - KeyHash::BITS))
@@ -216,11 +216,11 @@ impl Chooser {
     }
 }
 
-/// What a table does about the use of its keys.
+/// How a table notes the use of its keys.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     goes_by: Option<Use>,
-    /// Draws of the steps of counters.
+    /// The number of draws for steps of counters.
     draws: u64,
 }
 
@@ -236,7 +236,7 @@ fn recent(now: UnixMs) -> u32 {
     ((now >> RECENT_SHIFT) as u32) << 1
 }
 
-/// How long the key with such a mark was not used, in the unit of its time.
+/// How long a key with such a mark was not used, in the unit of the mark's time.
 fn idle(mark: u32, now: UnixMs) -> u32 {
     recent(now).wrapping_sub(mark & !USED_AGAIN) >> 1
 }
@@ -246,20 +246,20 @@ fn frequent(now: UnixMs, counter: u32) -> u32 {
     ((now >> FREQUENT_SHIFT) as u32) << COUNTER_BITS | counter
 }
 
-/// How long the key with such a mark was not used, in the unit of its time.
+/// How long a key with such a mark was not used, in the unit of the mark's time.
 fn unused(mark: u32, now: UnixMs) -> u32 {
     frequent(now, 0).wrapping_sub(mark & !0xff) >> COUNTER_BITS
 }
 
-/// The counter in a mark, less what it has lost by now.
+/// The counter in a mark, less its decay until now.
 fn counter(mark: u32, now: UnixMs) -> u32 {
     let lost = (u64::from(unused(mark, now)) << FREQUENT_SHIFT) / DECAY_MS;
     (mark & 0xff).saturating_sub(lost.min(0xff) as u32)
 }
 
 impl Table {
-    /// Sets the policy by which keys are evicted, and so which accesses are noted from now on. O(1), but when accesses are
-    /// not noted any more or in another way.
+    /// Sets the policy by which keys are evicted, and thereby which accesses are noted from now on. O(1), unless accesses
+    /// were noted before and are no longer noted, or noted differently.
     pub fn set_eviction(&mut self, eviction: Eviction) {
         let goes_by = eviction.goes_by();
         if self.uses.goes_by != goes_by {
@@ -269,8 +269,8 @@ impl Table {
         }
     }
 
-    /// Notes an access to the keys of a command that is about to be carried out, if accesses are noted. Those that it adds
-    /// are new at this time.
+    /// Notes an access to the keys of a command that is about to be carried out, if accesses are noted. Keys that the
+    /// command adds count as new at this time.
     #[inline(never)]
     pub(super) fn note_uses(&mut self, command: &Command<'_>, now: UnixMs) {
         let Some(goes_by) = self.uses.goes_by else { return };
@@ -279,7 +279,7 @@ impl Table {
             Use::Frequent => frequent(now, COUNTER_FIRST),
         });
         use Command::{Dump, Encoding, Evict, MemoryUsage, TimeToLive, Type, Used, Watch};
-        // They ask about a key, not for what it holds.
+        // These commands ask about a key, not for its value.
         if matches!(
             command,
             Encoding { .. }
@@ -309,7 +309,7 @@ impl Table {
         });
     }
 
-    /// Notes how a value was used where it comes from, if that is what is noted here. O(1).
+    /// Notes how a restored value was used before, if the policy here goes by that kind of use. O(1).
     pub(super) fn note_former_use(&mut self, key: &[u8], used: FormerUse, now: UnixMs) {
         // The time of the last access wraps around after a year.
         const IDLE_MS_MOST: u64 = 180 * 24 * 3_600_000;
@@ -324,8 +324,8 @@ impl Table {
         self.index.change_mark(self.index.hash(key), key, |_| mark);
     }
 
-    /// Chooses a key to evict that is not chosen already; `None` when there is none, or none was found among 512
-    /// neighbours. With `fragments` a victim's fragment counts as memory. Takes no longer with more keys.
+    /// Chooses a key to evict that is not chosen already; `None` if there is none, or none was found among 512 neighbours.
+    /// With `fragments` a victim's fragment counts as memory. The cost does not grow with the number of keys.
     pub fn choose<'t>(
         &'t self,
         eviction: Eviction,
@@ -355,7 +355,7 @@ impl Table {
         })
     }
 
-    /// The best of some neighbours.
+    /// The best victim among some neighbours.
     fn sample(&self, eviction: Eviction, now: UnixMs, chooser: &mut Chooser) -> Option<(KeyHash, &Entry)> {
         let start = chooser.draw();
         let around =
@@ -368,7 +368,7 @@ impl Table {
         let worth = |mark: u32| match eviction.goes_by() {
             Some(Use::Recent) if mark & USED_AGAIN == 0 => idle(mark, now).saturating_mul(ONCE_FACTOR),
             Some(Use::Recent) => idle(mark, now),
-            // Among keys with the same counter the one that was not used for the longest.
+            // Among keys with the same counter, the one unused for the longest time is best.
             Some(Use::Frequent) => {
                 let is_once = mark & 0xff == COUNTER_FIRST;
                 let counted = counter(mark, now) / if is_once { ONCE_FACTOR } else { 1 };
@@ -376,14 +376,15 @@ impl Table {
             }
             None => 0,
         };
-        // Among equals any: always the first or the last one would leave gaps, which grow, with nothing to evict.
+        // Among equals choose at random: always the first or the last would leave growing gaps, in which there is nothing
+        // to evict.
         let lot = |hash: &KeyHash| mix(hash.number() ^ start.number());
         let best = candidates.take(samples).max_by_key(|(hash, _, mark)| (mark.map_or(0, worth), lot(hash)));
         best.map(|(hash, entry, _)| (hash, entry))
     }
 
-    /// The key that expires first of those that are not chosen; or nearly so, since another one may have come before what
-    /// was looked through already.
+    /// The key that expires first of those that are not chosen. This is approximate: a new key may expire earlier than
+    /// those where the search continues.
     fn first_not_chosen(&self, chooser: &mut Chooser) -> Option<(KeyHash, &Entry)> {
         let first_behind = |chooser: &Chooser| {
             let mut behind = self.expiries.range((Excluded(chooser.behind), Unbounded));
@@ -418,7 +419,7 @@ impl Table {
         out.integer(found.is_some().into());
     }
 
-    /// A planted fault.
+    /// A planted fault: this replica evicts a key of its own choice.
     #[cold]
     fn evict_apart(&mut self, record: Record, out: &mut ReplyBuffer) {
         let mut chooser = Chooser { draws: record.version, ..Chooser::default() };

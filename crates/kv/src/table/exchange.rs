@@ -1,9 +1,9 @@
-//! Exchanges of databases: which commands of clients a table still takes, or takes already.
+//! Exchanges of databases: which commands of clients a table no longer accepts, or accepts already.
 //!
-//! The table counts each exchange of its keyspace twice: the count is odd from the record that stops the group for an exchange
-//! to the record that lets it go on. A client's command carries the count by which it was routed ([`crate::Routed`]), and is
-//! carried out only if the table has the same count. So a command that was routed before an exchange takes effect before its
-//! group stops, or never. How long it was on its way, and which leader orders it, makes no difference.
+//! The table counts each exchange of its keyspace twice: the count is odd from the record that stops the group for an
+//! exchange to the record with which it goes on. A client's command carries the count by which it was routed
+//! ([`crate::Routed`]), and is carried out only if the table has the same count. So a command that was routed before an
+//! exchange takes effect before its group stops, or never, however long it was on its way and whichever leader orders it.
 
 use super::{Record, Table};
 use crate::Version;
@@ -11,10 +11,10 @@ use crate::command::{Command, LockCommand, QueueCommand};
 use crate::planted::Fault;
 use crate::reply::ReplyBuffer;
 
-/// The reply to a command that was routed by another count.
+/// The reply to a command that was routed by a different count.
 const EXCHANGED: &str = "TRYAGAIN EXCHANGED the databases were exchanged (SWAPDB) while the command was on its way; nothing was done, try again";
 
-/// The command was routed by another count than the table's.
+/// The error that a command was routed by a different count than the table's.
 pub(super) struct Exchanged;
 
 impl Exchanged {
@@ -24,25 +24,25 @@ impl Exchanged {
 }
 
 impl Table {
-    /// How often its keyspace was exchanged, as far as its group has carried that out, each exchange counted twice.
+    /// How often the keyspace was exchanged, as far as its group has carried that out. Each exchange counts twice.
     #[inline]
     pub fn exchanges(&self) -> u64 {
         self.exchanges
     }
 
-    /// Whether the table takes a command, as far as exchanges are concerned.
+    /// Whether the table accepts a command, as far as exchanges are concerned.
     #[inline]
     pub fn takes(&self, command: &Command<'_>) -> bool {
         !self.checks_routes(command) || self.routed_here(command).is_ok()
     }
 
-    /// Whether commands have to be looked at by [`Table::routed_here`].
+    /// Whether commands must be checked by [`Table::routed_here`].
     #[inline]
     pub(super) fn checks_routes(&self, command: &Command<'_>) -> bool {
         self.exchanges > 0 || matches!(command, Command::Routed(_))
     }
 
-    /// Returns the command itself, if it was routed by the table's count, or is none of a client.
+    /// Returns the command itself if it was routed by the table's count, or does not come from a client.
     #[cold]
     pub(super) fn routed_here<'c>(&self, command: &Command<'c>) -> Result<Command<'c>, Exchanged> {
         let (count, command) = match command {
@@ -54,7 +54,7 @@ impl Table {
             command if command.is_of_a_client() => (0, *command),
             command => return Ok(*command),
         };
-        // What was served before is claimed by asking once more.
+        // A request that was already served is claimed by asking once more.
         let is_served = || match command {
             Command::Queue(QueueCommand::Ask { waiter, .. }) => self.queues.served_to(waiter).is_some(),
             _ => false,
@@ -66,7 +66,7 @@ impl Table {
         }
     }
 
-    /// [`Command::Exchange`].
+    /// Carries out [`Command::Exchange`].
     pub(super) fn exchange(&mut self, exchanges: u64, floor: Version, record: Record, out: &mut ReplyBuffer) {
         out.ok();
         self.raise_floor(record);
@@ -74,8 +74,8 @@ impl Table {
             return;
         }
         self.exchanges = exchanges;
-        // The clients that wait here have selected a database that another keyspace is about to hold. What they were served is
-        // theirs.
+        // The clients that wait here have selected a database that another keyspace is about to hold. Elements that they
+        // were already served remain theirs.
         self.queues.remove_all_waiting();
         for node in self.locks.coordinators() {
             let drop = LockCommand::DropWaiters { node, spared: None };
@@ -88,7 +88,7 @@ impl Table {
         self.observe();
     }
 
-    /// A snapshot's count.
+    /// Sets the count from a snapshot.
     pub(super) fn set_exchanges(&mut self, exchanges: u64) {
         self.exchanges = exchanges;
         self.observe();

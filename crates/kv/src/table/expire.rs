@@ -1,4 +1,4 @@
-//! Expiry: `EXPIRE` and its kin, `PERSIST`, and the leader's `Purge`.
+//! Expiry: `EXPIRE` and similar commands, `PERSIST`, and the leader's `Purge`.
 //!
 //! A key is missing from its deadline on, for reads by the reader's clock and for writes by the record's time. A write
 //! first removes those of its keys that have expired, a purge removes all that are due; both are records, so replicas
@@ -12,7 +12,7 @@ use crate::UnixMs;
 use crate::command::{Deadline, ExpireCondition};
 use crate::reply::ReplyBuffer;
 
-/// Most fields that one record removes because they are due.
+/// Most fields that one record removes because they have expired.
 const PURGED_FIELDS_MAX: usize = 1000;
 
 impl Table {
@@ -64,8 +64,8 @@ impl Table {
         out.integer(count);
     }
 
-    /// Removes some fields whose deadline is at or before `until`: of one hash millions may be due at once. The leader
-    /// proposes the rest again.
+    /// Removes some fields whose deadline is at or before `until`: millions of fields of one hash may expire at once. The
+    /// leader proposes the rest again.
     fn purge_fields(&mut self, until: UnixMs, record: Record) {
         let mut left = PURGED_FIELDS_MAX;
         while left > 0
@@ -92,7 +92,7 @@ impl Table {
     }
 }
 
-/// Whether a key or field that expires at `present` may get the deadline `new` instead.
+/// Whether a key or field that expires at `present` may get the deadline `new`.
 pub(super) fn allows(condition: ExpireCondition, present: UnixMs, new: UnixMs) -> bool {
     use ExpireCondition::*;
     let (some, later, earlier) = (present != NO_DEADLINE, new > present, new < present);
@@ -100,7 +100,7 @@ pub(super) fn allows(condition: ExpireCondition, present: UnixMs, new: UnixMs) -
         Always => true,
         IfNone => !some,
         IfSome => some,
-        // No expiry is infinitely late, and NO_DEADLINE is later than any deadline.
+        // A key without expiry counts as infinitely late, and NO_DEADLINE is later than any deadline.
         IfLater => later,
         IfEarlier => earlier,
         IfSomeAndLater => some && later,

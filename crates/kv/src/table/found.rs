@@ -59,7 +59,7 @@ impl Table {
         }
     }
 
-    /// Changes a collection, or begins one. One that is left without items is removed; one that `edit` does not change
+    /// Changes a collection, or creates it. A collection that becomes empty is removed; one that `edit` does not change
     /// keeps its version. The deadline stays.
     pub(super) fn edit_collection<R>(
         &mut self,
@@ -109,8 +109,8 @@ impl Table {
         answer
     }
 
-    /// Stores a collection under a key, whatever the key held, without a deadline. One without items is not stored, and
-    /// what the key held is removed.
+    /// Stores a collection under a key, whatever the key held, without a deadline. An empty collection is not stored, and
+    /// the key is removed.
     pub(super) fn put_collection(&mut self, key: &[u8], collection: Collection, record: Record) {
         let kind = collection.kind();
         if collection.len() == 0 {
@@ -142,14 +142,14 @@ impl Table {
         if collection.len() == 0 {
             self.remove(place, record);
         } else if let Some(piece) = collection.small(2) {
-            // Not before it is half as small as it must be, so that one whose size fluctuates stays as it is.
+            // Only when it fills at most half of a small one, so that a collection whose size fluctuates keeps its form.
             let value = collection.written(piece);
             self.overwrite(place, &value, deadline, kind, record);
         }
         answer
     }
 
-    /// Changes the large collection at a place, and returns whether there was a change. It may be left without items.
+    /// Changes the large collection at a place, and returns whether there was a change. The collection may be left empty.
     fn change_collection<R>(
         &mut self,
         place: Place,
@@ -157,7 +157,7 @@ impl Table {
         edit: impl FnOnce(&mut Collection, &mut Discarded) -> R,
     ) -> (R, bool) {
         if !self.snapshots.is_empty() {
-            // Before anything changes. If nothing does, it costs a copy of the entry, whose items are shared.
+            // Save before anything changes. If nothing does, this has cost a copy of the entry, whose items are shared.
             self.save_for_snapshots(place.hash);
         }
         let entry = self.index.entry_mut(place);
@@ -172,8 +172,8 @@ impl Table {
         }
         collection.order_if_small();
         if collection.len() > 0 {
-            // One that is empty is removed as it was: the mark of its removal has the version that a small one's would have,
-            // for whether a collection is large differs between replicas.
+            // An empty collection is removed with its previous version: the mark of its removal must have the version that
+            // a small collection's mark would have, because whether a collection is large differs between replicas.
             entry.restamp(record.stamp(entry.deadline(), entry.kind()));
         }
         self.changes.note(entry.key());

@@ -1,4 +1,4 @@
-//! Places in sorted sets: `GEODIST`, `GEOPOS`, `GEOSEARCH` and their kin. A place is a score: see [`crate::geo`].
+//! Places in sorted sets: `GEODIST`, `GEOPOS`, `GEOSEARCH` and similar commands. A place is a score: see [`crate::geo`].
 
 use super::collections::Collection;
 use super::order::scored_parts;
@@ -61,7 +61,7 @@ pub(super) fn write_places(sorted: Sorted<'_>, members: List<'_>, out: &mut Repl
     }
 }
 
-/// The places that a search finds, in its order; or why it cannot be made.
+/// The places that a search finds, in its order; or why the search is invalid.
 fn search<'a>(sorted: Sorted<'a>, query: &Query<'_>) -> Result<Vec<Hit<'a>>, &'static str> {
     if sorted.len() == 0 {
         return Ok(Vec::new());
@@ -129,7 +129,7 @@ pub(super) fn write_found(sorted: Sorted<'_>, query: &[u8], out: &mut ReplyBuffe
 }
 
 impl Table {
-    /// Stores what a search finds, and returns how many places that are.
+    /// Stores the places that a search finds, and returns their number.
     pub(super) fn store_found(
         &mut self,
         to: &[u8],

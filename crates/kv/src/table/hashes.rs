@@ -1,8 +1,8 @@
-//! Commands on hashes: `HSET`, `HGET` and their kin. For the representation see [`super::collections`] and
+//! Commands on hashes: `HSET`, `HGET` and similar ones. For the representation see [`super::collections`] and
 //! `collections::fields`.
 //!
-//! A field is missing from its deadline on, for reads by the reader's clock and for writes by the record's time. What is
-//! left of it is removed by the write that sets it again, or by a purge ([`super::expire`]).
+//! A field is missing from its deadline on, for reads by the reader's clock and for writes by the record's time. The
+//! expired field is physically removed by the write that sets it again, or by a purge ([`super::expire`]).
 
 use super::collections::{Collection, Field, Order, find_field};
 use super::draws::Draws;
@@ -26,14 +26,14 @@ use crate::{UnixMs, Version};
 const NOT_AN_INTEGER: &str = "ERR hash value is not an integer";
 const NOT_A_FLOAT: &str = "ERR hash value is not a float";
 
-// What commands on deadlines of fields answer for each.
+// The replies of commands on deadlines, for each field.
 const NO_FIELD: i64 = -2;
 const WITHOUT_DEADLINE: i64 = -1;
 const FORBIDDEN: i64 = 0;
 const DONE: i64 = 1;
 const EXPIRED: i64 = 2;
 
-/// How many fields `HRANDFIELD` draws before it answers that there is none, if all it drew have expired.
+/// How many fields `HRANDFIELD` draws before it replies that there is none, if all of them have expired.
 const TRIES: usize = 100;
 
 /// How Redis would store a hash, as `OBJECT ENCODING` reports it.
@@ -81,7 +81,7 @@ impl<'a> Hash<'a> {
         self.get(name).map(|field| field.value)
     }
 
-    /// The fields that have not expired, in the order that they have.
+    /// The fields that have not expired, in their order.
     fn iter(self) -> impl Iterator<Item = Field<'a>> {
         let fields = self.items.iter_from(0).map(move |item| self.order.field(item));
         fields.filter(move |field| field.is_live(self.now))
@@ -107,7 +107,7 @@ impl<'a> Hash<'a> {
     }
 }
 
-/// A field of the hash that an entry holds.
+/// A field of the hash that an entry holds, unless the field has expired.
 pub(super) fn field_of<'a>(entry: &'a Entry, name: &[u8], now: UnixMs) -> Option<Field<'a>> {
     Hash::of(Some(entry), now).get(name)
 }
@@ -118,7 +118,7 @@ impl Collection {
         self.find_field(name).map(|(_, field)| field).filter(|field| field.is_live(now))
     }
 
-    /// Sets a field with the deadline that follows from the present one. Returns whether the field is new.
+    /// Sets a field. Its new deadline follows from its present one. Returns whether the field is new.
     fn set_field(
         &mut self,
         (name, value): (&[u8], &[u8]),
@@ -136,7 +136,7 @@ impl Collection {
                 self.replace_field(rank, shape, &field, discarded);
                 return false;
             }
-            // One that comes back after it has expired is new.
+            // A field that is set after it has expired is new.
             Some((rank, before)) => {
                 let shape = before.shape();
                 self.remove_field(rank, shape, discarded);
@@ -310,7 +310,7 @@ impl Table {
         if deadline > record.time {
             self.set_fields(found, pairs, |_| deadline, record);
         } else {
-            // They have expired already.
+            // These fields have expired already.
             self.edit_collection(found, Kind::Hash, record, |hash, discarded| {
                 for (name, _) in pairs.pairs() {
                     hash.delete_field(name, record.time, discarded);
@@ -367,7 +367,7 @@ impl Table {
         self.set_deadlines(found, fields, NO_DEADLINE, record);
     }
 
-    /// Sets the deadline of those fields that exist. One that is past removes them.
+    /// Sets the deadline of those fields that exist. A deadline in the past removes them.
     fn set_deadlines(&mut self, found: Found<'_>, fields: List<'_>, deadline: UnixMs, record: Record) {
         if deadline <= record.time {
             self.delete_fields(found, fields, record);
@@ -378,7 +378,7 @@ impl Table {
         });
     }
 
-    /// Replies with the values of fields before they change.
+    /// Replies with the values of fields, before they change.
     fn write_values(&self, found: Found<'_>, fields: List<'_>, record: Record, out: &mut ReplyBuffer) {
         if self.is_quiet {
             return out.error(CUT_WRITE);
@@ -504,7 +504,7 @@ fn write_random(
     out: &mut ReplyBuffer,
 ) {
     let (length, live) = (hash.items.len(), hash.len());
-    // Those that have expired are soon removed, so hardly any is drawn.
+    // Expired fields are soon removed, so hardly any is drawn.
     let mut draw = || {
         let fields = std::iter::repeat_with(|| hash.field_at(draws.below(length)));
         fields.take(TRIES).flatten().find(|field| field.is_live(hash.now))
@@ -523,7 +523,7 @@ fn write_random(
         }
         Some(count) => {
             let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-            // Each takes at least five bytes of the reply.
+            // Each field takes at least five bytes of the reply.
             if wanted > out.reply_bytes_max() / 5 {
                 return refuse_large_reply(out.len(), out);
             }
@@ -534,8 +534,8 @@ fn write_random(
     }
 }
 
-/// Returns fields from a cursor on: all of a small hash, else about `count` in the order of their hashes. Fields with
-/// equal hashes are returned together, so a field that exists all the time is returned exactly once.
+/// Returns fields from a cursor on: all fields of a small hash, otherwise about `count` in the order of their hashes.
+/// Fields with equal hashes are returned together, so a field that exists throughout is returned exactly once.
 fn scan(
     hash: Hash<'_>,
     position: u64,
@@ -553,7 +553,7 @@ fn scan(
     let from = u32::try_from(position).ok();
     match (hash.order, from) {
         (_, None) => {}
-        // It may have been large when the scan began.
+        // The hash may have been large when the scan began.
         (Order::Added, Some(from)) => {
             let is_left = |field: &Field<'_>| from == 0 || hash_of(field.name) >= from.to_be_bytes();
             matching.extend(hash.iter().filter(is_left).filter(is_wanted));

@@ -1,18 +1,18 @@
-//! The latest changes of a table, for readers who come later: change streams, and Redis replicas.
+//! The latest changes of a table, for readers that come later: change streams, and Redis replicas.
 //!
 //! Each record that has changed something is kept with its version, the events of its keys and its effects: commands of
-//! Redis that do the same ([`super::effects`]). Replicas agree on all of it, and versions only grow, so a reader that keeps
-//! the version of what it read last goes on at any replica.
+//! Redis that do the same ([`super::effects`]). Replicas agree on all of it, and versions only grow, so a reader that
+//! remembers the last version it has read can continue at any replica.
 //!
-//! The invariant: every record with a version above [`History::since`], up to the table's, that has changed something is
-//! here, in order. Whatever else changes the table ends the history, and it begins anew at the version that the table has
-//! then. So a reader may find that it has come too late, and never misses anything without finding that.
+//! The invariant: every record that has changed something, with a version above [`History::since`] and up to the table's,
+//! is here, in order. Any other change of the table ends the history, and it begins again at the version that the table
+//! then has. So a reader may find that it is too late, but never misses a change without noticing.
 
 use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
 use std::collections::VecDeque;
 
-/// Bytes that a record takes beside its changes.
+/// Bytes that a record takes in addition to its changes.
 const OVERHEAD_BYTES: usize = 64;
 
 /// The latest changes of a table.
@@ -22,18 +22,18 @@ pub struct History {
     records: VecDeque<(Version, Box<[u8]>)>,
     bytes: usize,
     bytes_max: usize,
-    /// `None`: it begins with the next record.
+    /// The version behind which all changes are kept. `None`: the history begins with the next record.
     since: Option<Version>,
 }
 
-/// How a reader stands who has read all up to a version.
+/// The state of a reader that has read everything up to a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recent {
-    /// The version behind which all changes are kept. If it is above the reader's, the reader has come too late.
+    /// The version behind which all changes are kept. If it is above the reader's, the reader is too late.
     pub since: Version,
-    /// The version up to which the reader has read all now.
+    /// The version up to which the reader has now read everything.
     pub until: Version,
-    /// How many records were written.
+    /// How many records were returned to it.
     pub records: usize,
 }
 
@@ -51,15 +51,15 @@ impl History {
         self.make_room();
     }
 
-    /// A record is applied to a table that has this version.
+    /// Begins a record, which is applied to a table that has this version.
     pub(super) fn begin(&mut self, floor: Version) {
         self.since.get_or_insert(floor);
     }
 
-    /// Keeps a record's time, events and effects; the latter are given as their numbers and encoded elements.
+    /// Keeps a record's time, events and effects; each of the last two is given as a count and the encoded elements.
     ///
     /// # Panics
-    /// If the version is not above those before: readers would take one of the two for the other.
+    /// If the version is not above all previous ones: readers would confuse the two records.
     pub(super) fn keep(
         &mut self,
         version: Version,
@@ -95,13 +95,13 @@ impl History {
         }
     }
 
-    /// A record with this version has changed more than could be noted.
+    /// Drops the history up to this version, because its record has changed more than could be noted.
     pub(super) fn lose(&mut self, version: Version) {
         self.records.clear();
         (self.bytes, self.since) = (0, Some(version));
     }
 
-    /// The table has changed in another way than by records.
+    /// Ends the history, because the table was changed other than by records.
     pub(super) fn restart(&mut self) {
         self.records.clear();
         (self.bytes, self.since) = (0, None);
@@ -112,7 +112,7 @@ impl History {
         self.bytes
     }
 
-    /// The version behind which all changes are kept, of a table that has the version `floor`.
+    /// The version behind which all changes are kept. `floor` is the table's version.
     pub fn since(&self, floor: Version) -> Version {
         self.since.unwrap_or(floor)
     }
@@ -122,9 +122,9 @@ impl History {
         self.records.iter().map(|(version, _)| *version)
     }
 
-    /// Appends the records behind the version `from`, as many as fit into `bytes_max` bytes but at least one: an array each,
-    /// of the version, the record's time, the events (a key and the event's name each) and the effects (words each). `floor`
-    /// is the table's version. O(log n) beside what is appended.
+    /// Appends the records behind the version `from`: as many as fit into `bytes_max` bytes, but at least one. Each is an
+    /// array of the version, the record's time, the events (a key and the event's name for each) and the effects (the words
+    /// of each). `floor` is the table's version. O(log n), not counting the output.
     pub fn write_behind(
         &self,
         from: Version,
@@ -151,7 +151,8 @@ impl History {
 }
 
 impl super::Table {
-    /// `Recent`: an array of the versions behind which all changes are kept and up to which these are all, and the records.
+    /// `Recent`: an array of the version behind which all changes are kept, the version up to which these are complete, and
+    /// the records.
     pub fn recent(&self, from: Version, bytes_max: u32, out: &mut ReplyBuffer) {
         let Some(history) = self.history() else {
             return out.error("ERR this keyspace keeps no changes: it has the setting changes=0");

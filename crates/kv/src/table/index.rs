@@ -66,7 +66,7 @@ impl KeyHash {
 pub(super) struct Place {
     pub(super) hash: KeyHash,
     at: usize,
-    /// How often entries had been added or removed when it was found.
+    /// The index's count of changes when the place was found.
     #[cfg(debug_assertions)]
     moves: u64,
 }
@@ -82,10 +82,10 @@ pub(super) struct Index {
     count: usize,
     /// Bytes allocated by all partitions.
     bytes: usize,
-    /// The mark of entries that are added; `None` while no marks are kept.
+    /// The mark for new entries; `None` while no marks are kept.
     fresh: Option<u32>,
-    /// How often an entry was added or removed, which ends the validity of all places. A place that is used later holds
-    /// another entry, or none, only when both are in one partition: in tests with a handful of keys, hardly ever.
+    /// The number of entries added and removed. Each of these changes invalidates all places. A place that is used too late
+    /// holds another entry, or none, only if both are in one partition: with the handful of keys of a test, hardly ever.
     #[cfg(debug_assertions)]
     moves: u64,
 }
@@ -160,7 +160,7 @@ impl Index {
         assert_eq!(_place.moves, self.moves, "a place is used after an entry was added or removed");
     }
 
-    /// Ends the validity of all places.
+    /// Invalidates all places.
     #[inline]
     fn entries_move(&mut self) {
         #[cfg(debug_assertions)]
@@ -182,7 +182,7 @@ impl Index {
         self.partitions[hash.partition()].likely_mut(hash.item())
     }
 
-    /// Returns the entry at a place that was found.
+    /// Returns the entry at a place, which must be valid.
     #[inline]
     pub(super) fn entry(&self, place: Place) -> &Entry {
         self.check_place(place);
@@ -202,7 +202,7 @@ impl Index {
         }
     }
 
-    /// Adds the entry of a key that does not exist yet.
+    /// Adds the entry of a key that does not exist.
     pub(super) fn insert(&mut self, hash: KeyHash, entry: Entry) {
         self.entries_move();
         let partition = &mut self.partitions[hash.partition()];
@@ -212,13 +212,13 @@ impl Index {
         self.count += 1;
     }
 
-    /// Sets the mark of entries that are added from now on.
+    /// Sets the mark for entries that are added from now on.
     #[inline]
     pub(super) fn set_fresh_mark(&mut self, mark: u32) {
         self.fresh = Some(mark);
     }
 
-    /// Keeps no marks until [`Index::set_fresh_mark`] is called again.
+    /// Drops all marks, and keeps none until [`Index::set_fresh_mark`] is called again.
     pub(super) fn drop_marks(&mut self) {
         self.fresh = None;
         for partition in self.partitions.iter_mut() {
@@ -251,7 +251,7 @@ impl Index {
         start: KeyHash,
     ) -> impl Iterator<Item = (KeyHash, &Entry, Option<u32>)> {
         let partitions = self.partitions.iter().enumerate().skip(start.partition());
-        // A small table has entries in few of them.
+        // Skip empty partitions: a small table has entries in few of them.
         let held = partitions.filter(|(_, partition)| partition.len() > 0);
         held.flat_map(move |(number, partition)| {
             let first = if number == start.partition() { start.item() } else { 0 };
@@ -260,7 +260,7 @@ impl Index {
         })
     }
 
-    /// Removes the entry at a place that was found.
+    /// Removes the entry at a place, which must be valid.
     pub(super) fn remove(&mut self, place: Place) -> Entry {
         self.check_place(place);
         self.entries_move();
@@ -274,7 +274,7 @@ impl Index {
         entry
     }
 
-    /// Moves all entries into an index of their own.
+    /// Moves all entries into a new index, and leaves this one empty.
     pub(super) fn take(&mut self) -> Index {
         self.entries_move();
         let empty = Index {
@@ -299,8 +299,8 @@ impl Index {
         self.partitions.iter_mut().flat_map(|partition| std::mem::take(partition).into_entries())
     }
 
-    /// Drops the entries of one partition and returns how many there were: 0 when none are left. O(entries of a
-    /// partition), as large collections are handed on.
+    /// Drops the entries of one partition and returns their number: 0 when none are left. O(entries of a partition),
+    /// because large collections are handed to `discarded`.
     pub(super) fn drop_some(&mut self, discarded: &mut Discarded) -> usize {
         let Some(partition) = self.partitions.iter_mut().find(|partition| partition.len() > 0) else {
             return 0;
@@ -327,7 +327,7 @@ impl Index {
     /// Iterates over all entries in the order of their hashes, from `start` on.
     pub(super) fn walk_from(&self, start: KeyHash) -> impl Iterator<Item = (KeyHash, &Entry)> {
         let partitions = self.partitions.iter().enumerate().skip(start.partition());
-        // A small table has entries in few of them.
+        // Skip empty partitions: a small table has entries in few of them.
         let held = partitions.filter(|(_, partition)| partition.len() > 0);
         held.flat_map(move |(number, partition)| {
             let first = if number == start.partition() { start.item() } else { 0 };

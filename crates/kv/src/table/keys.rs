@@ -75,8 +75,8 @@ impl Table {
         out.ok();
     }
 
-    /// Stores the value if its version is newer than the key's; the table's versions then grow from there. Returns the
-    /// key's version afterwards.
+    /// Stores the value if its version is newer than the key's; the table's versions continue from there. Returns the key's
+    /// version afterwards.
     pub(super) fn replicate(
         &mut self,
         key: &[u8],
@@ -100,8 +100,8 @@ impl Table {
             }
             None if newer => {
                 if version < record.version {
-                    // Not the highest version: a key that was watched here may have had it before.
-                    self.departed.note_unordered(record.version);
+                    // The version is not the highest, so a key that was watched here may have had the same one before.
+                    self.removed_versions.note_unordered(record.version);
                     self.raise_floor(record);
                 }
                 self.insert(hash, Entry::new(key, value, given.stamp(NO_DEADLINE, Kind::Plain)), given);

@@ -19,8 +19,8 @@ pub(super) enum Kind {
     Sorted = 10,
     /// A stream: see [`super::streams`].
     Stream = 8,
-    /// A hash: see [`super::hashes`]. The tags 4, 9, 11 and 12 are those of hashes in earlier forms, 6 and 13 those of sets, 7
-    /// that of sorted sets.
+    /// A hash: see [`super::hashes`]. Earlier forms used the tags 4, 9, 11 and 12 for hashes, 6 and 13 for sets, and 7 for
+    /// sorted sets.
     Hash = 14,
 }
 

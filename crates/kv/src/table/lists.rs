@@ -1,4 +1,4 @@
-//! Commands on lists: `LPUSH`, `LRANGE` and their kin. For the representation see [`super::collections`].
+//! Commands on lists: `LPUSH`, `LRANGE` and similar ones. For the representation see [`super::collections`].
 
 use super::changes::{ChangeClass, popped, pushed};
 use super::found::Found;
@@ -11,7 +11,7 @@ use crate::command::{List, ListCommand};
 use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
 
-/// Converts a rank that may count from the end; none if there is no such element.
+/// Converts a rank that may count from the end; `None` if there is no such element.
 fn rank_in(length: usize, rank: i64) -> Option<usize> {
     let rank = if rank < 0 { rank.checked_add(length as i64)? } else { rank };
     usize::try_from(rank).ok().filter(|rank| *rank < length)
@@ -26,7 +26,7 @@ pub(super) fn ranks(length: usize, start: i64, end: i64) -> std::ops::Range<usiz
     if start > end { 0..0 } else { start as usize..end as usize + 1 }
 }
 
-/// Appends an array of items, whose number is known, unless it is too large for a reply.
+/// Appends an array of items, whose number is given, unless it is too large for a reply.
 pub(super) fn write_items(
     count: usize,
     items: impl Iterator<Item = impl AsRef<[u8]>>,
@@ -132,7 +132,7 @@ impl Table {
                 });
                 out.ok();
             }
-            // Above, and in `read_list`.
+            // Handled above, or in `read_list`.
             Move { .. } | MultiPop { .. } | PopAny { .. } => {}
             Length { .. } | Index { .. } | Range { .. } | Position { .. } => {}
         }
@@ -170,7 +170,7 @@ impl Table {
             (false, false) => write_items(count, items.iter_back(length), out),
         }
         if !self.is_quiet && ReplyBuffer::is_error(&out.as_bytes()[start..]) {
-            // The limit on a reply may differ between nodes, so the elements are removed all the same.
+            // The limit on a reply may differ between nodes, so the elements are removed in any case.
             out.truncate(start);
             out.error(TOO_MANY_POPPED);
         }
@@ -214,7 +214,7 @@ impl Table {
             return out.null();
         }
         let Ok(target) = self.find_kind(to, Kind::List, record) else { return out.error(WRONG_KIND) };
-        // Once more: the target may have expired and been removed, which ends the validity of the source's place.
+        // Find the source again: the target may have expired and been removed, which invalidates the source's place.
         let Ok(source) = self.find_kind(from, Kind::List, record) else { return out.error(WRONG_KIND) };
         let items = self.items_at(source);
         let rank = if from_front { 0 } else { items.len() - 1 };
@@ -235,7 +235,7 @@ impl Table {
             });
             return self.changes.note_as(from, ChangeClass::List, popped(from_front));
         }
-        // The target first: what the source may lose is its place in the index.
+        // Change the target first: a change of the source may move its place in the index.
         self.edit_collection(target, Kind::List, record, |list, _| {
             list.insert(if to_front { 0 } else { list.len() }, &element);
         });
@@ -246,8 +246,8 @@ impl Table {
         });
     }
 
-    /// Puts elements back that were removed one after the other at an end of a list. False if the key is of another
-    /// kind by now.
+    /// Puts elements back that were removed one by one at an end of a list. Returns false if the key is now of another
+    /// kind.
     pub(super) fn give_back_elements(
         &mut self,
         key: &[u8],
@@ -293,7 +293,7 @@ impl Table {
         if ranks.is_empty() {
             return;
         }
-        // From the end, so that the ranks in front stay as they are.
+        // From the last to the first, so that ranks in front stay valid.
         ranks.sort_unstable();
         self.edit_collection(found, Kind::List, record, |list, discarded| {
             for rank in ranks.iter().rev() {

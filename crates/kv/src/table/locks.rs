@@ -1,4 +1,4 @@
-//! Locks beside the keys, which no command on keys sees; and writes guarded by a lock.
+//! Locks, a namespace separate from the keys, which commands on keys do not see; and writes guarded by a lock.
 
 use super::{Record, Table};
 use crate::command::{Fenced, LockCommand};
@@ -18,8 +18,8 @@ impl Table {
         self.queues.plant(planted);
     }
 
-    /// Returns the events that followed from records about locks since the last call, in order: which locks were
-    /// granted, and which leases began and ended.
+    /// Returns the events that resulted from records about locks since the last call, in order: which locks were granted,
+    /// and which leases began and ended.
     #[inline]
     pub fn take_lock_events(&mut self) -> Option<Vec<LockEvent>> {
         if self.lock_events.is_empty() { None } else { Some(std::mem::take(&mut self.lock_events)) }
@@ -33,13 +33,13 @@ impl Table {
     ) {
         self.locks.apply(command, record.version, &mut self.lock_events).write(out);
         self.follow_in_queues(command, record);
-        // Tokens and sessions are versions. Use up the record's version, whether or not it became one of them.
+        // Tokens and sessions are versions. Use up the record's version, whether or not it became a token or a session.
         self.raise_floor(record);
     }
 
     pub(super) fn read_locks(&mut self, command: &LockCommand<'_>, out: &mut ReplyBuffer) {
         match *command {
-            // Only the leader, which measures the lease, knows how much of it is left.
+            // Only the leader measures the lease, so only it knows how much is left.
             LockCommand::Describe { name } => self.locks.describe(name, None, out),
             LockCommand::Check { name, waiter } => self.locks.check(name, waiter).write(out),
             _ => out.error("ERR a write has to be ordered before it is applied"),

@@ -2,12 +2,11 @@
 //! record makes it take effect.
 //!
 //! A record passes through a node in one piece, and is copied several times on its way: one of 64 MiB would block
-//! everything else for so long that its group would presume the node dead. Every replica alike gathers the parts of a
-//! long command here, and they are invisible until the command is carried out. They are a part of the table: snapshots
-//! contain them.
+//! everything else for so long that its group would presume the node dead. Each replica gathers the parts of a long command
+//! here. They are invisible until the command is carried out. They are a part of the table: snapshots contain them.
 //!
-//! A coordinator that does not know the outcome of a part may send it again; the reply says how much has been gathered.
-//! When no more parts arrive for [`ABANDONED_AFTER_MS`], the next [`Command::Purge`] drops them.
+//! A coordinator that does not know the outcome of a part may send it again; the reply is the number of bytes gathered so
+//! far. When no more parts arrive for [`ABANDONED_AFTER_MS`], the next [`Command::Purge`] drops them.
 
 use super::entry::{Entry, HEADER_BYTES};
 use super::kind::Kind;
@@ -22,8 +21,8 @@ use std::sync::Arc;
 /// Parts are dropped when no more have arrived for this long, by the records' time.
 const ABANDONED_AFTER_MS: u64 = 60_000;
 
-/// Room in front of the parts. With it the value of an encoded plain `SET`, which has [`PLAIN_SET_BYTES`] beside key
-/// and value, begins exactly where a table entry has it: behind the entry's header and the key.
+/// Room in front of the parts. With this size, the value of an encoded plain `SET`, which has [`PLAIN_SET_BYTES`] beside
+/// key and value, begins exactly where a table entry has it: behind the entry's header and the key.
 const ROOM_BYTES: usize = HEADER_BYTES - PLAIN_SET_BYTES;
 
 /// Bytes of parts in one item of a snapshot.
@@ -46,7 +45,7 @@ struct Gathered {
     length: u32,
     /// The parts, preceded by [`ROOM_BYTES`].
     bytes: Vec<u8>,
-    /// When they are dropped.
+    /// The time at which the parts are dropped.
     deadline: UnixMs,
 }
 
@@ -66,13 +65,13 @@ impl LongCommands {
         self.gathered.values().map(|it| it.deadline).min().filter(|deadline| *deadline <= now)
     }
 
-    /// Takes one part, if it is the next. Returns how many bytes are gathered.
+    /// Takes one part, if it is the next one. Returns how many bytes are gathered.
     fn take(&mut self, id: ValueId, (offset, length): (u32, u32), part: &[u8], deadline: UnixMs) -> usize {
         let is_first = offset == 0 && !part.is_empty();
         let gathered = match self.gathered.entry(id) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(place) if is_first => {
-                // Memory that is not used yet is not occupied.
+                // Reserved memory that is not written yet is not occupied.
                 let mut bytes = Vec::with_capacity((ROOM_BYTES + length as usize).min(part.len() << 12));
                 bytes.resize(ROOM_BYTES, 0);
                 place.insert(Gathered { length, bytes, deadline })
@@ -105,7 +104,7 @@ impl LongCommands {
         }
     }
 
-    /// What is gathered now, for a snapshot.
+    /// The parts gathered so far, for a snapshot.
     pub(super) fn parts(&self) -> Vec<SnapshotPart> {
         let part = |(id, gathered): (&ValueId, &Gathered)| SnapshotPart {
             id: *id,
@@ -131,8 +130,8 @@ impl LongCommands {
     }
 }
 
-/// What was gathered of a long command when a snapshot began and has not been sent yet. More may be gathered behind it
-/// in the meantime; when the command is carried out or dropped, the snapshot keeps the bytes.
+/// The parts of a long command that were gathered when a snapshot began and have not been sent yet. More parts may be
+/// gathered behind them in the meantime; if the command is carried out or dropped, the snapshot keeps the bytes.
 #[derive(Debug)]
 pub(super) struct SnapshotPart {
     id: ValueId,
@@ -166,7 +165,7 @@ impl SnapshotPart {
 }
 
 impl Table {
-    /// Takes a part of a long command. Replies how many bytes of it are gathered.
+    /// Takes a part of a long command. Replies with the number of bytes gathered.
     pub(super) fn gather(
         &mut self,
         id: ValueId,
@@ -179,7 +178,7 @@ impl Table {
         out.integer(gathered as i64);
     }
 
-    /// Carries out a long command whose parts are all here.
+    /// Carries out a long command if all its parts have arrived.
     pub(super) fn carry_out_long(&mut self, id: ValueId, record: Record, out: &mut ReplyBuffer) -> Version {
         let is_in_snapshot =
             self.snapshots.iter().any(|snapshot| snapshot.long.iter().any(|part| part.id == id));
@@ -194,13 +193,13 @@ impl Table {
         }
         let bytes = match is_in_snapshot {
             true => self.leave_to_snapshots(id, gathered.bytes),
-            // Most commands are long because of their value, which is not copied.
-            // A plain `SET` carries no count of exchanges.
+            // Most commands are long because of their value. It is not copied, unless databases were ever exchanged: a
+            // plain `SET` carries no count of exchanges.
             false if self.exchanges() > 0 => Arc::new(gathered.bytes),
             false => match Self::take_over(gathered.bytes, record) {
                 Ok(entry) => {
                     let hash = self.index.hash(entry.key());
-                    // An expired key is counted and noted as such.
+                    // Remove an expired key first, so that this is counted and noted as an expiry.
                     self.find_live(hash, entry.key(), record);
                     self.put_entry(entry, record);
                     out.ok();
@@ -220,7 +219,7 @@ impl Table {
         record.version
     }
 
-    /// Makes the entry that a plain `SET` stores from its parts, or returns them if it is another command.
+    /// Makes the entry that a plain `SET` stores out of its parts. Returns the parts if it is another command.
     fn take_over(mut bytes: Vec<u8>, record: Record) -> Result<Entry, Vec<u8>> {
         let mut reader = Reader::new(&bytes[ROOM_BYTES..]);
         let Ok(Command::Set {
@@ -234,7 +233,7 @@ impl Table {
             return Err(bytes);
         };
         let key_length = key.len();
-        // If the same command was encoded in another form, its value is elsewhere.
+        // In another valid encoding of the same command, the value is elsewhere.
         if !reader.is_empty() || HEADER_BYTES + key_length + value.len() != bytes.len() {
             return Err(bytes);
         }
@@ -247,7 +246,7 @@ impl Table {
         }
     }
 
-    /// Drops what is gathered and due to be dropped by `until`.
+    /// Drops the parts whose deadline is at or before `until`.
     pub(super) fn drop_long(&mut self, until: UnixMs) {
         let overdue = self.long.gathered.iter().filter(|(_, gathered)| gathered.deadline <= until);
         for id in overdue.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -257,7 +256,7 @@ impl Table {
         }
     }
 
-    /// Leaves the parts of a command to the snapshots that have not sent them yet.
+    /// Hands the parts of a command to the snapshots that have not sent them yet.
     fn leave_to_snapshots(&mut self, id: ValueId, bytes: Vec<u8>) -> Arc<Vec<u8>> {
         let bytes = Arc::new(bytes);
         let parts = self.snapshots.iter_mut().flat_map(|snapshot| &mut snapshot.long);

@@ -1,4 +1,4 @@
-//! Members of sets, and the items that they are in a collection.
+//! Members of sets, and the items that represent them in a collection.
 //!
 //! ```text
 //! a whole number of 16 bits:  code u16
@@ -6,9 +6,9 @@
 //! another member:             hash u32 | member
 //! ```
 //!
-//! Many sets hold identifiers, which are whole numbers. A number of 32 bits needs no text beside its hash if its hash is a
-//! permutation of the numbers: the number follows from it. The smallest number has no code, since the empty member, which
-//! has no text either, uses that one.
+//! Many sets hold identifiers, which are whole numbers. The hash of a 32-bit number is a permutation of the numbers, so the
+//! number follows from its hash and needs no text. The smallest number has no code: the empty member, which has no text
+//! either, uses that code.
 
 use super::name_hash::{HASH_BYTES, hash_of};
 use crate::number::{INTEGER_TEXT_BYTES_MAX, format_integer, parse_integer};
@@ -16,20 +16,20 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Deref;
 
-/// No number of more digits, and a sign, has 32 bits.
+/// The most characters of a 32-bit number, with its sign.
 const NUMBER_TEXT_BYTES_MAX: usize = 11;
 
 /// Bytes of a short number's item.
 pub(super) const SHORT_BYTES: usize = 2;
 
-/// What the empty member has in the place of a number.
+/// The number whose code stands for the empty member.
 const EMPTY: i32 = i32::MIN;
 
 /// A member as clients know it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Member<'i> {
     Text(&'i [u8]),
-    /// A whole number, written out at the end.
+    /// A whole number, as text at the end of the buffer.
     Number {
         text: [u8; NUMBER_TEXT_BYTES_MAX],
         start: u8,
@@ -100,8 +100,8 @@ impl Ord for Member<'_> {
     }
 }
 
-/// A permutation of 32 bits, whose results are spread evenly: two rounds of shifts and multiplications by odd numbers, each
-/// of which can be undone.
+/// A permutation of the 32-bit numbers whose results are spread evenly: two rounds of shifts and multiplications by odd
+/// numbers, each of which is invertible.
 const fn code_of(number: i32) -> u32 {
     let mut bits = number as u32;
     bits ^= bits >> 16;
@@ -121,7 +121,7 @@ const fn number_of(code: u32) -> i32 {
     (bits ^ bits >> 16) as i32
 }
 
-/// The same for 16 bits.
+/// Like [`code_of`], for 16 bits.
 const fn short_code_of(number: i16) -> u16 {
     let mut bits = number as u16;
     bits ^= bits >> 8;
@@ -144,11 +144,11 @@ const fn short_number_of(code: u16) -> i16 {
 const FIRST: u32 = 0x9e37_79b1;
 const SECOND: u32 = 0x85eb_ca77;
 
-// Each step can be undone: two members never have one item.
+// Each step is invertible, so two members never have the same item.
 const _: () = assert!(FIRST.wrapping_mul(inverse(FIRST)) == 1 && SECOND.wrapping_mul(inverse(SECOND)) == 1);
 
-/// The number by which a product with an odd `factor` is undone, by Newton's method: each step doubles the number of bits
-/// that are right, and the factor itself has three.
+/// The inverse of multiplication by an odd `factor`, by Newton's method: each step doubles the number of correct bits, and
+/// the factor itself has three.
 const fn inverse(factor: u32) -> u32 {
     let mut inverse = factor;
     let mut step = 0;
@@ -159,7 +159,7 @@ const fn inverse(factor: u32) -> u32 {
     inverse
 }
 
-/// The number that a member is, if it has a code.
+/// The number that represents a member, if it has a code.
 #[inline]
 fn coded_number(member: &[u8]) -> Option<i32> {
     if member.is_empty() {
@@ -174,11 +174,11 @@ fn coded_number(member: &[u8]) -> Option<i32> {
 /// The first bytes of a member's item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Head {
-    /// All of them, of a short number.
+    /// The whole item of a 16-bit number.
     Short([u8; SHORT_BYTES]),
-    /// All of them.
+    /// The whole item of another number, or of the empty member.
     Whole([u8; HASH_BYTES]),
-    /// The member's text follows.
+    /// The hash, which the member's text follows.
     Hash([u8; HASH_BYTES]),
 }
 
@@ -203,7 +203,7 @@ impl Head {
     }
 }
 
-/// The item of a member, in `item`.
+/// Encodes the item of a member into `item`.
 #[inline]
 pub(super) fn item_of<'i>(member: &[u8], item: &'i mut Vec<u8>) -> &'i [u8] {
     let head = Head::of(member);
@@ -233,7 +233,7 @@ pub(super) fn member_of(item: &[u8]) -> Member<'_> {
     }
 }
 
-/// The place of an item in a set, for `SSCAN`: items ascend by it, and a few share one.
+/// The position of an item in a set, for `SSCAN`. Items ascend by it, and a few items share one.
 #[inline]
 pub(super) fn position_of(item: &[u8]) -> u32 {
     match *item {
@@ -242,7 +242,8 @@ pub(super) fn position_of(item: &[u8]) -> u32 {
     }
 }
 
-/// What is not greater than any item of this position or a greater one, and greater than all others.
+/// A lower bound for the items at this position and behind it, greater than all items before. Returns bytes and their
+/// length.
 pub(super) fn first_at(position: u32) -> ([u8; HASH_BYTES], usize) {
     let is_short = position as u16 == 0;
     (position.to_be_bytes(), if is_short { SHORT_BYTES } else { HASH_BYTES })
@@ -256,7 +257,7 @@ pub(super) fn is_number(item: &[u8]) -> bool {
     }
 }
 
-/// Whether bytes from elsewhere are the item of a member.
+/// Whether untrusted bytes are the item of a member.
 pub(super) fn is_item(item: &[u8]) -> bool {
     match item.split_first_chunk::<HASH_BYTES>() {
         Some((head, [])) => {

@@ -151,7 +151,7 @@ pub struct Table {
     /// The highest version ever given.
     floor: Version,
     /// What the table remembers of removed keys.
-    departed: RemovedVersions,
+    removed_versions: RemovedVersions,
     /// State of values stored as fragments.
     coded: CodedValues,
     /// State of values on the disk.
@@ -168,9 +168,9 @@ pub struct Table {
     /// The same for nodes of large collections.
     discarded_nodes: Discarded,
     /// The state of the random numbers of writes: set by each record, so that all replicas draw the same numbers.
-    drawn: u64,
+    write_seed: u64,
     /// The same for reads: set by each script, otherwise arbitrary.
-    looked: u64,
+    read_seed: u64,
     /// A collection in which small ones are changed, kept to reuse its memory.
     spare: Option<Collection>,
     /// A buffer for the item of a member, rebuilt each time.
@@ -233,7 +233,7 @@ impl Table {
             snapshots_begun: 0,
             replacements: 0,
             floor: 0,
-            departed: RemovedVersions::default(),
+            removed_versions: RemovedVersions::default(),
             coded: CodedValues::default(),
             spilled: SpilledValues::default(),
             long: LongCommands::default(),
@@ -241,8 +241,8 @@ impl Table {
             arriving_items: BTreeMap::new(),
             discarded: Vec::new(),
             discarded_nodes: Discarded::default(),
-            drawn: 0,
-            looked: 0,
+            write_seed: 0,
+            read_seed: 0,
             spare: None,
             item: Vec::new(),
             tombstones: 0,
@@ -396,7 +396,7 @@ impl Table {
                 return record.version;
             }
         }
-        self.drawn = draws::mix(record.version);
+        self.write_seed = draws::mix(record.version);
         self.changes.begin_record(record.version, self.floor);
         if self.holds_coded() && self.write_needs(command, record.time, out) {
             return record.version;

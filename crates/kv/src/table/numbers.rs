@@ -1,4 +1,4 @@
-//! Counters: `INCR` and its kin, `INCRBYFLOAT`. Numbers are stored as text; see [`crate::number`].
+//! Counters: `INCR` and similar commands, `INCRBYFLOAT`. Numbers are stored as text; see [`crate::number`].
 
 use super::entry::Entry;
 use super::index::Place;

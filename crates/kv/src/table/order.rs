@@ -1,18 +1,18 @@
-//! Numbers as bytes whose order is that of the numbers: scores, and the places of fields.
+//! Numbers as bytes in the same order as the numbers: scores, and the places of fields.
 //!
-//! A [`Key`] has eight bytes. As most scores and places are small whole numbers, whose bits end with zeros, an item begins
-//! with a shorter form of it:
+//! A [`Key`] has eight bytes. Most scores and places are small whole numbers, whose bits end with zeros, so items begin
+//! with a shorter form:
 //!
 //! ```text
 //! eight bits | seven bits, and 1 if there are more | seven bits, and 1 if there are more | ...
 //! ```
 //!
-//! Bits that are left out are zeros. No form is the beginning of another one, so what follows a form in an item decides
-//! only between items with the same key.
+//! Omitted bits are zeros. No form is a prefix of another one, so what follows a form in an item affects the order only
+//! between items with the same key.
 
 use arrayvec::ArrayVec;
 
-/// A number, so that the order of bytes is that of numbers.
+/// A number, encoded so that the order of bytes is that of numbers.
 pub(super) type Key = [u8; KEY_BYTES];
 
 pub(super) const KEY_BYTES: usize = 8;
@@ -20,7 +20,7 @@ pub(super) const KEY_BYTES: usize = 8;
 /// The most bytes of a key's short form.
 pub(super) const SHORT_BYTES: usize = 9;
 
-/// The key of a number, which is not NaN. There is one zero.
+/// The key of a number, which must not be NaN. Both zeros have the same key.
 pub(super) fn key_of(number: f64) -> Key {
     debug_assert!(!number.is_nan());
     let bits = (number + 0.0).to_bits();
@@ -51,7 +51,7 @@ pub(super) fn short(key: Key) -> ArrayVec<u8, SHORT_BYTES> {
     }
 }
 
-/// Divides bytes into the key whose short form they begin with, and what follows. `None` if they begin with none.
+/// Splits bytes into the key whose short form they begin with, and the rest. `None` if they do not begin with one.
 #[inline]
 pub(super) fn split_short(bytes: &[u8]) -> Option<(Key, &[u8])> {
     let (first, mut rest) = bytes.split_first()?;
@@ -68,8 +68,8 @@ pub(super) fn split_short(bytes: &[u8]) -> Option<(Key, &[u8])> {
     }
 }
 
-/// As [`split_short`], of bytes from elsewhere: `None` also for a form that is longer than it must be, and for one that is
-/// of no number.
+/// Like [`split_short`], for untrusted bytes: `None` also for a form that is longer than necessary, or that represents no
+/// number.
 pub(super) fn check_short(bytes: &[u8]) -> Option<(Key, &[u8])> {
     let (key, rest) = split_short(bytes)?;
     let is_shortest = short(key).len() == bytes.len() - rest.len();
@@ -77,7 +77,7 @@ pub(super) fn check_short(bytes: &[u8]) -> Option<(Key, &[u8])> {
     (is_shortest && !number.is_nan() && key_of(number) == key).then_some((key, rest))
 }
 
-/// Divides an item into score and member. Items are trusted: written here, or checked.
+/// Splits an item into score and member. Items are trusted: written here, or checked.
 #[inline]
 pub(super) fn scored_parts(item: &[u8]) -> (Key, &[u8]) {
     match split_short(item) {
@@ -86,7 +86,7 @@ pub(super) fn scored_parts(item: &[u8]) -> (Key, &[u8]) {
     }
 }
 
-/// Whether bytes from elsewhere are an item of a sorted set.
+/// Whether untrusted bytes are an item of a sorted set.
 pub(super) fn is_scored_member(item: &[u8]) -> bool {
     check_short(item).is_some()
 }

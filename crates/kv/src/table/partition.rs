@@ -175,7 +175,7 @@ impl Partition {
         &mut marks.0[at]
     }
 
-    /// Keeps no marks any more.
+    /// Drops all marks.
     pub(super) fn drop_marks(&mut self) {
         self.marks = None;
     }
@@ -232,7 +232,7 @@ impl Partition {
         }
     }
 
-    /// Whether four fifths of the homes are taken: beyond that, entries are far from their homes.
+    /// Whether four fifths of the homes are taken. Beyond that, entries are far from their homes.
     fn is_full(&self) -> bool {
         match self.homes {
             0 => true,
@@ -252,8 +252,8 @@ impl Partition {
     }
 
     /// The number of homes to shrink to, if there are too many: half of them if less than a sixth is taken, so that a
-    /// partition whose size fluctuates does not resize back and forth. Where accesses are noted keys are evicted, and places
-    /// that stay empty cost keys: two thirds if less than two fifths are taken.
+    /// partition whose size fluctuates does not resize back and forth. Where accesses are noted, keys are evicted, and
+    /// empty places take memory from keys: shrink to two thirds if less than two fifths are taken.
     fn fewer_homes(&self) -> Option<u32> {
         let (count, homes) = (u64::from(self.count), u64::from(self.homes));
         match self.marks {
@@ -263,7 +263,7 @@ impl Partition {
         }
     }
 
-    /// Takes the entry out of an occupied place, and moves those behind it nearer to their homes.
+    /// Takes the entry out of an occupied place, and moves the entries behind it nearer to their homes.
     pub(super) fn remove(&mut self, at: usize) -> Option<Entry> {
         let is_displaced =
             |place: &usize| self.hashes[*place] != FREE && self.home(self.hashes[*place]) < *place;

@@ -1,8 +1,8 @@
-//! Requests that wait for elements: who is served what, and when. For their state see [`crate::queues`].
+//! Requests that wait for elements: which request is served what, and when. For their state see [`crate::queues`].
 //!
-//! The record that adds an element serves the first request that waits at its key, when it has been carried out as a
-//! whole: the length that `LPUSH` returns has the element in it, and a transaction or a script is not disturbed. What a
-//! request is served is the reply to its command, as if the client had called it in this moment.
+//! The record that adds an element serves the first request that waits at its key, after the whole record has been carried
+//! out: the length that `LPUSH` returns includes the element, and a transaction or a script is not disturbed. A request is
+//! served the reply to its command, as if the client had called it at this moment.
 
 use super::kind::Kind;
 use super::refusals::WRONG_KIND;
@@ -18,10 +18,10 @@ use crate::queues::{Origin, Queues, SERVED, Served};
 use crate::reply::{Reply, ReplyBuffer};
 use std::collections::VecDeque;
 
-/// Most elements that one request is served, if it asks for several: each replica keeps them until it is settled.
+/// Most elements that one request is served, if it wants several: each replica keeps them until the request is settled.
 const ELEMENTS_MAX: u64 = 1000;
 
-/// Once the elements of one request have so many bytes, it gets no more.
+/// Once the elements for one request have this many bytes, it gets no more.
 const ELEMENTS_BYTES: usize = 1 << 20;
 
 const TOO_MANY_WAIT: &str =
@@ -41,7 +41,7 @@ impl Awaited {
     }
 }
 
-/// Where the elements go back that a command takes.
+/// Where the elements that a command takes are returned to, if its client does not get them.
 fn origin_of(command: &Command<'_>) -> Origin {
     use ListCommand::{MultiPop, PopAny};
     match command {
@@ -90,7 +90,7 @@ impl Table {
             }
             QueueCommand::Settle { node, life, numbers } => {
                 let ids = numbers.chunks_exact(8).filter_map(|number| WaiterId::numbered(node, life, number));
-                // A record that came late may have queued one again: its client has its answer.
+                // A late record may have queued a request again although its client already has its reply.
                 let is_known = |id: &WaiterId| {
                     self.queues.remove_served(*id).is_some() || self.queues.remove_waiting(*id).is_some()
                 };
@@ -143,7 +143,8 @@ impl Table {
                     if !ReplyBuffer::is_error(&served.reply) {
                         self.queues.keep(id, served);
                         if self.is_quiet {
-                            // Its node may wait for no outcome any more: then it gives this back.
+                            // Its node may no longer wait for this record's outcome. It is notified, so that it can give
+                            // the elements back.
                             self.notify(id, LockNotification::Served);
                         }
                     }
@@ -156,7 +157,8 @@ impl Table {
         out.push(Reply::Status(QUEUED));
     }
 
-    /// Keeps that a request is over, until its node settles it: a record that asks for it and comes late takes nothing.
+    /// Keeps the fact that a request is over, until its node settles it: a late record that asks for it again takes
+    /// nothing.
     fn conclude_with_nothing(&mut self, id: WaiterId, reply: Reply<'_>, record: Record) {
         let mut replies = ReplyBuffer::new();
         replies.push(reply);
@@ -164,7 +166,8 @@ impl Table {
         self.queues.keep(id, Served { order, is_claimed: true, origin: Origin::None, reply });
     }
 
-    /// Streams are looked at together, and who waits for their entries waits for those behind certain ids.
+    /// Waits for entries of streams. All streams are checked together, and the request waits for entries behind certain
+    /// ids.
     fn ask_for_entries(
         &mut self,
         id: WaiterId,
@@ -192,7 +195,7 @@ impl Table {
                 let mut words: Vec<Vec<u8>> = Vec::with_capacity(streams.len());
                 for (key, id) in streams.pairs() {
                     words.push(key.into());
-                    // What is the last one now.
+                    // The id of the last entry now.
                     words.push(match id {
                         b"$" => self.last_entry_id(key, record.time).to_string().into_bytes(),
                         id => id.into(),
@@ -212,7 +215,7 @@ impl Table {
         }
     }
 
-    /// The reply to a command, the same on every replica, whether or not a client of it is to be answered.
+    /// The reply to a command: the same on every replica, whether or not a client here waits for it.
     fn reply_to(&mut self, command: &Command<'_>, record: Record) -> Box<[u8]> {
         let mut reply = ReplyBuffer::new();
         let was_quiet = std::mem::take(&mut self.is_quiet);
@@ -255,7 +258,7 @@ impl Table {
         Served { order: (record.version, number), is_claimed, origin, reply }
     }
 
-    /// How many elements at an end of a collection one request gets, of `count` that it wants.
+    /// How many of the `count` elements that a request wants it gets, from an end of a collection.
     fn fitting(&self, key: &[u8], at_end: bool, count: u64, record: Record) -> u64 {
         let Some(entry) = self.peek(key, record.time) else { return count };
         let items = entry.items();
@@ -300,7 +303,7 @@ impl Table {
         self.written.extend(self.queues.awaited_keys().cloned());
     }
 
-    /// Serves the requests that wait at these keys, in their order, as far as there are elements.
+    /// Serves the requests that wait at these keys, in their order, as long as there are elements.
     fn serve(&mut self, mut ready: Ready, record: Record) {
         let mut number = 0;
         while let Some(key) = ready.pop_front() {
@@ -313,7 +316,7 @@ impl Table {
                 && let Some(id) = self.queues.first_at(&key, awaited)
             {
                 let Some(waiting) = self.queues.remove_waiting(id) else {
-                    unreachable!("who is first in a queue waits")
+                    unreachable!("the first in a queue waits")
                 };
                 let command = waiting.wish().command();
                 number += 1;
@@ -329,8 +332,9 @@ impl Table {
         }
     }
 
-    /// Serves a request that waits for entries of a stream, if there are any that it has not seen: others may be served the
-    /// same, and those who wait behind an id that is not reached wait on. Who reads for a group that is gone gets an error.
+    /// Serves a request that waits for entries of a stream, if there are any that it has not seen. Several requests may be
+    /// served the same entries, and requests behind an id that is not reached keep waiting. A request for a group that no
+    /// longer exists gets an error.
     fn serve_reader(&mut self, id: WaiterId, key: &[u8], (record, number): (Record, u32)) {
         const NO_KEY: &[u8] = b"UNBLOCKED the stream key no longer exists";
         const NO_GROUP: &[u8] = b"NOGROUP the consumer group this client was blocked on no longer exists";
@@ -377,7 +381,8 @@ impl Table {
         self.lock_events.push(LockEvent::Notified { waiter, name: Box::default(), notification });
     }
 
-    /// Forgets what a request was served, and puts it back to where it came from. Returns whether there was anything.
+    /// Forgets what a request was served, and puts it back to where it came from. Returns whether there was anything to
+    /// forget.
     fn give_back(&mut self, id: WaiterId, record: Record, ready: &mut Ready) -> bool {
         let Some(Served { origin, reply, .. }) = self.queues.take_back(id) else { return false };
         if origin == Origin::None || self.queues.has_planted(Fault::QueueServedForgotten) {
@@ -400,15 +405,15 @@ impl Table {
         true
     }
 
-    /// Gives up the requests of a node, except those of the `spared` incarnation. What they were served goes back,
-    /// unless it was claimed: then a client may have it. Of a node that may come back it is kept.
+    /// Gives up the requests of a node, except those of the `spared` incarnation. What they were served goes back, unless
+    /// it was claimed: then a client may have it. Without `spared` the node may return, so claimed replies are kept for it.
     pub(super) fn drop_requests(&mut self, node: u16, spared: Option<u64>, record: Record) {
         for id in self.queues.waiting_of(node, spared) {
             self.queues.remove_waiting(id);
             self.notify(id, LockNotification::Dropped);
         }
         let mut ready = Ready::new();
-        // The last one first, so that those of one list are in their order again.
+        // The last one first, so that elements of the same list return in their original order.
         for id in self.queues.served_of(node, spared) {
             let is_claimed = self.queues.served_to(id).is_some_and(|served| served.is_claimed);
             match is_claimed && !self.queues.has_planted(Fault::QueueClaimedGivenBack) {
@@ -420,7 +425,7 @@ impl Table {
         self.serve(ready, record);
     }
 
-    /// What `LOCK`'s records about nodes that are gone mean for those that wait for elements.
+    /// Applies `LOCK`'s records about lost nodes to the requests that wait for elements.
     pub(super) fn follow_in_queues(&mut self, command: &LockCommand<'_>, record: Record) {
         if let LockCommand::DropWaiters { node, spared } = *command {
             self.drop_requests(node, spared, record);
@@ -428,10 +433,10 @@ impl Table {
     }
 }
 
-/// What a reply says was taken.
+/// The elements that a reply contains.
 struct Taken<'r> {
     key: &'r [u8],
-    /// Elements; of a sorted set members with their scores.
+    /// The elements; for a sorted set, the members with their scores.
     items: Vec<(&'r [u8], Option<f64>)>,
 }
 

@@ -15,7 +15,7 @@ use std::num::NonZero;
 /// Longest value that Redis embeds in one allocation with its header, in bytes.
 const EMBEDDED_BYTES_MAX: usize = 44;
 
-/// Bytes of a reply element beside its content.
+/// Bytes of a reply element in addition to its content.
 const ELEMENT_BYTES: usize = 5;
 
 /// A value of this many bytes should not be moved more than once.
@@ -148,7 +148,7 @@ impl Table {
         }
     }
 
-    /// Makes room for the values of all these keys at once: otherwise large ones would be moved for each that follows.
+    /// Reserves room for the values of all these keys at once: otherwise large ones would be moved for each that follows.
     #[cold]
     fn make_room(&self, keys: List<'_>, now: UnixMs, out: &mut ReplyBuffer) {
         let entries = keys.iter().filter_map(|key| self.peek(key, now));
@@ -258,7 +258,7 @@ impl Table {
 
     /// Does not count as a lookup of the key, as in Redis.
     pub(super) fn memory_usage(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
-        // The index is shared by all keys; this is about one key's part of it, gaps included.
+        // The index is shared by all keys; this is about one key's share, including gaps.
         const INDEX_BYTES: usize = 30;
         let Some(entry) = self.peek(key, now) else {
             out.null();
@@ -283,7 +283,7 @@ impl Entry {
     }
 }
 
-/// Appends a string, or the reference to it.
+/// Appends a string, or a reference to it.
 fn write_value(entry: &Entry, view: View, out: &mut ReplyBuffer) {
     if entry.is_collection() {
         return out.error(WRONG_KIND);

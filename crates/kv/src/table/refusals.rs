@@ -1,10 +1,10 @@
-//! Errors that commands on several types of values have.
+//! Errors of commands on several types of values.
 
 use crate::reply::ReplyBuffer;
 
 pub(super) const WRONG_KIND: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// A command was answered with [`WRONG_KIND`].
+/// The error that a command was answered with [`WRONG_KIND`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WrongKind;
 
@@ -12,11 +12,11 @@ pub(super) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of r
 pub(super) const OVERFLOW: &str = "ERR increment or decrement would overflow";
 pub(super) const NOT_FINITE: &str = "ERR increment would produce NaN or Infinity";
 
-/// The reply to a command that returns what it removes, if that is too large for a reply.
+/// The reply to a command that returns what it removes, if that would be too large for a reply.
 pub(super) const TOO_MANY_POPPED: &str =
     "ERR the reply would hold too many bytes; the command was carried out";
 
-/// Replaces a reply that begins at `start` by an error.
+/// Replaces the reply that begins at `start` by an error.
 pub(super) fn refuse_large_reply(start: usize, out: &mut ReplyBuffer) {
     out.truncate(start);
     let bytes_max = out.reply_bytes_max();

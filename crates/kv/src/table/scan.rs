@@ -1,8 +1,8 @@
 //! Reads of the whole table: `KEYS`, `SCAN`, `RANDOMKEY`.
 //!
-//! A scan walks the index in the order of hashes, and returns keys together whose hashes share their upper bits. A
-//! key's hash does not change, whatever is written in the meantime, so **a scan returns every key that is present
-//! throughout exactly once**, and one that is added or removed in the meantime at most once.
+//! A scan walks the index in the order of hashes, and returns keys whose hashes share their upper bits together. A key's
+//! hash does not change, whatever is written in the meantime, so **a scan returns every key that is present throughout
+//! exactly once**, and a key that is added or removed in the meantime at most once.
 //!
 //! Tables with the same seed have their keys in the same order, so a scan can continue at another replica. A table with
 //! another seed orders them differently. So a cursor identifies its seed, and if it meets another one (the cluster's
@@ -25,8 +25,8 @@ const GROUP_BITS: u32 = 16;
 /// Number of the bits above those: the upper bits of the next hash. Of a million keys, a hundred pairs share them.
 const HASH_BITS: u32 = 32;
 
-/// Number of the highest bits, which the table's seed determines: as many as a signed number has room for. Two seeds
-/// look alike once in 32 768 changes from one table to another.
+/// Number of the highest bits, which depend on the table's seed: as many as a signed number has room for. The chance that
+/// two seeds look alike is one in 32 768.
 const SEED_BITS: u32 = 15;
 
 /// The group in which a cursor of `SCAN` continues; 0 for the start of a scan.
@@ -58,8 +58,8 @@ impl Mark {
     }
 }
 
-/// A scan ends a step early so that its reply stays within the limit: this much is reserved for the keys of one more
-/// mark, hardly ever more than two.
+/// A scan ends a step early so that its reply stays within the limit. This much is reserved for the keys of one more mark,
+/// which are hardly ever more than two.
 const SCAN_BYTES_LEFT: usize = 16 * KEY_BYTES_MAX;
 
 /// Up to this many keys, `RANDOMKEY` looks at all of them; above, it draws.

@@ -1,4 +1,4 @@
-//! Scripts: what a program may do with the table while it runs.
+//! Scripts: what a script may do with the table while it runs.
 //!
 //! A script runs in the group of the keys that it declares. It may use those, and others of its extent, which are in this
 //! group too ([`Script::build_in`]). Its changes can be undone: when a limit ends a script, none of its writes remain
@@ -24,8 +24,8 @@ pub enum ScriptRefusal<'a> {
     Write,
     /// The command uses this key, which the script has not declared, and which is not in its extent.
     Undeclared(&'a [u8]),
-    /// The command uses this key, which the script has not declared, and whose value is not in memory. Only of declared
-    /// keys are such values there when the script runs.
+    /// The command uses this key, which the script has not declared, and whose value is not in memory. Such values are
+    /// supplied only for declared keys.
     NotInMemory(&'a [u8]),
     /// The command's effect or reply differs between replicas, or it concerns all keys.
     NotInScripts,
@@ -37,7 +37,7 @@ pub enum ScriptRefusal<'a> {
 #[derive(Debug)]
 pub struct Access<'t> {
     table: &'t mut Table,
-    /// The version and time for the keys that the run writes; `None` when it may only read.
+    /// The version and time for the keys that the run writes; `None` if it may only read.
     record: Option<Record>,
     now: UnixMs,
     /// The declared keys in ascending order, each with its state before the run first wrote it.
@@ -49,11 +49,11 @@ pub struct Access<'t> {
     /// What the run has published so far, and its size in bytes.
     announcements: Vec<Announcement>,
     announced_bytes: usize,
-    /// Whether it must not enlarge the data before it has written something.
+    /// Whether the keyspace was full: the run must not enlarge the data before it has written something.
     is_in_full: bool,
-    /// The keys that it has read, if its reply is to say so.
+    /// The keys that it has read, if its reply must name them.
     reads: Option<Reads>,
-    /// Where the changes of the run begin among those that were noted.
+    /// Where the notes of the run's changes begin.
     changes: Mark,
     /// The limit on the run's cost, and its cost so far.
     cost_max: u64,
@@ -210,8 +210,8 @@ impl Access<'_> {
         Ok(true)
     }
 
-    /// Restores all keys to their state before the run, and discards what it was to publish. Versions that were used up
-    /// remain used up.
+    /// Restores all keys to their state before the run, and discards its messages. Versions that were used up remain used
+    /// up.
     pub fn undo(&mut self) {
         self.announcements.clear();
         let changes = self.changes;
@@ -258,7 +258,7 @@ impl Access<'_> {
             && !prefixes.any(|other| key.starts_with(other))
     }
 
-    /// Keeps the state of a key before it is written for the first time.
+    /// Saves the state of a key before the first write to it.
     fn remember(&mut self, key: &[u8]) {
         let before = match self.position(key) {
             Some(position) => &mut self.keys[position].1,
@@ -272,7 +272,7 @@ impl Access<'_> {
     }
 }
 
-/// Whether scripts may use a command: only one on named keys whose outcome is the same on every replica.
+/// Whether scripts may use a command. They may if it names its keys and its outcome is the same on every replica.
 fn may_stand_in_a_script(command: &Command<'_>) -> bool {
     use Command::*;
     if let Sort(sort) = command
@@ -282,11 +282,11 @@ fn may_stand_in_a_script(command: &Command<'_>) -> bool {
     }
     !matches!(
         command,
-        // On all keys: a script has only those it has declared.
+        // On all keys; a script may use only those that it has declared.
         Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Evict { .. }
-        // Depends on memory, or on what was asked here, which differ between replicas.
+        // Depends on memory or on local reads, which differ between replicas.
         | MemoryUsage { .. } | Used { .. }
-        // Used only by the cluster itself, or a step of its own.
+        // Used only by the cluster itself, or not allowed within another command.
         | Fetch { .. } | Watch { .. } | Recent { .. } | Replicate { .. } | SkipVersions { .. } | Transaction(_) | Script(_) | Lock(_) | Queue(_) | SetCoded { .. } | Inline { .. } | Abandon { .. } | Supplied(_)
         | LongPart { .. } | LongEnd { .. } | Exchange { .. } | Routed(_)
     )
@@ -314,7 +314,7 @@ impl Known for Table {
     }
 
     fn script_ns(&self, script: &Script<'_>) -> u64 {
-        // As much as one turn may take: a script that was never run here is admitted alone.
+        // As much as one turn may take: a script that has never run here is admitted alone.
         const UNKNOWN_NS: u64 = 5_000_000;
         let cost = self.script_costs.of(self.index.hash(script.text()));
         cost.map_or(UNKNOWN_NS, |cost| cost * UNIT_NS).min(script.most_ns())
@@ -345,14 +345,14 @@ impl Table {
         // The replies to its commands decide what a script does next, even if its own reply is dropped.
         let was_quiet = std::mem::take(&mut self.is_quiet);
         let (announcements, announced_bytes) = (Vec::new(), 0);
-        // A script that only reads is not a record that will be replayed, so it is not noted.
+        // A script that only reads is not a record that will be replayed, so the watch is not notified.
         if record.is_some() {
             self.watched.begin_script(script);
-            // What others have read here must not decide what the script reads.
-            self.drawn = self.drawn.wrapping_add(1);
-            self.looked = mix(self.drawn);
+            // Earlier reads of others on this replica must not influence what the script reads.
+            self.write_seed = self.write_seed.wrapping_add(1);
+            self.read_seed = mix(self.write_seed);
         }
-        // Without a reply there is nothing that could carry the keys.
+        // Without a reply nothing could carry the keys.
         let reads = (script.options().tells_reads && !was_quiet).then(Reads::default);
         let start = out.len();
         let before = self.transaction_cost;
@@ -394,7 +394,7 @@ impl Table {
         }
         self.is_quiet = was_quiet;
         match reads {
-            // The transaction's reply says it for all its scripts.
+            // The transaction's reply names the keys that all its scripts have read.
             Some(reads) if before.is_some() => self.script_reads.get_or_insert_default().join(reads),
             Some(reads) => out.put_reads(start, &reads),
             None => {}

@@ -1,4 +1,4 @@
-//! Commands on sets: `SADD`, `SMEMBERS` and their kin. For the representation see [`super::collections`].
+//! Commands on sets: `SADD`, `SMEMBERS` and similar ones. For the representation see [`super::collections`].
 
 use super::changes::ChangeClass;
 use super::collections::Collection;
@@ -39,10 +39,10 @@ fn write_members<'i>(items: impl ExactSizeIterator<Item = &'i [u8]>, out: &mut R
 }
 
 impl Table {
-    /// Random numbers for a read. In a script they follow from its record.
+    /// Random numbers for a read. Within a script that is a record, they follow from the record.
     pub(super) fn draws_to_read(&mut self) -> Draws {
-        self.looked = self.looked.wrapping_add(1);
-        Draws(mix(self.looked))
+        self.read_seed = self.read_seed.wrapping_add(1);
+        Draws(mix(self.read_seed))
     }
 
     /// Random numbers for a write, which follow from its record.
@@ -50,8 +50,8 @@ impl Table {
         if self.queues.has_planted(Fault::SetDrawnApart) {
             return self.draws_to_read();
         }
-        self.drawn = self.drawn.wrapping_add(1);
-        Draws(mix(self.drawn))
+        self.write_seed = self.write_seed.wrapping_add(1);
+        Draws(mix(self.write_seed))
     }
 
     pub(super) fn read_set(
@@ -184,7 +184,7 @@ impl Table {
         if self.find_kind(to, Kind::Set, record).is_err() {
             return out.error(WRONG_KIND);
         }
-        // Once more: the target may have expired and been removed, which ends the validity of the source's place.
+        // Find the source again: the target may have expired and been removed, which invalidates the source's place.
         let Ok(source) = self.find_kind(from, Kind::Set, record) else { return out.error(WRONG_KIND) };
         let is_there = self.items_at(source).contains(item_of(member, &mut Vec::new()));
         out.integer(is_there.into());
@@ -270,14 +270,14 @@ impl<I: Iterator> Iterator for Counted<I> {
 
 impl<I: Iterator> ExactSizeIterator for Counted<I> {}
 
-/// The items that all sets hold, in order.
+/// The items that are in all sets, in order.
 fn common<'i>(mut sets: Vec<Items<'i>>) -> impl Iterator<Item = &'i [u8]> {
     sets.sort_by_key(|items| items.len());
     let least = sets.first().copied().unwrap_or(Items::EMPTY);
     least.iter_from(0).filter(move |item| sets[1..].iter().all(|items| items.contains(item)))
 }
 
-/// The items of several sets made one, in order.
+/// The result of a set operation on several sets' items, in order.
 fn combined<'i>(operation: SetOperation, sets: Vec<Items<'i>>) -> Vec<&'i [u8]> {
     match operation {
         SetOperation::Intersection => common(sets).collect(),
@@ -287,7 +287,7 @@ fn combined<'i>(operation: SetOperation, sets: Vec<Items<'i>>) -> Vec<&'i [u8]> 
             first.iter_from(0).filter(|item| !is_in_others(item)).collect()
         }
         SetOperation::Union => {
-            // Merged two by two: each is in order.
+            // Merge in pairs: each list is in order.
             let mut lists: Vec<Vec<&[u8]>> = sets.iter().map(|items| items.iter_from(0).collect()).collect();
             while lists.len() > 1 {
                 lists =
@@ -333,7 +333,7 @@ fn write_random(items: Items<'_>, count: Option<i64>, draws: &mut Draws, out: &m
         }
         Some(count) => {
             let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-            // Each takes at least five bytes of the reply.
+            // Each member takes at least five bytes of the reply.
             if wanted > out.reply_bytes_max() / 5 {
                 return refuse_large_reply(out.len(), out);
             }
@@ -343,7 +343,7 @@ fn write_random(items: Items<'_>, count: Option<i64>, draws: &mut Draws, out: &m
 }
 
 /// Returns about `count` members from a cursor on. Members with equal positions are returned together, so a member that is
-/// there all the time is returned exactly once.
+/// present throughout is returned exactly once.
 fn scan(items: Items<'_>, position: u64, count: u64, pattern: Option<&[u8]>, out: &mut ReplyBuffer) {
     let Ok(from) = u32::try_from(position) else {
         out.array(2);

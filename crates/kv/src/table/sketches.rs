@@ -1,4 +1,4 @@
-//! Sketches that count different elements: `PFADD`, `PFCOUNT`, `PFMERGE`. They are strings: see [`crate::sketch`].
+//! Sketches that count distinct elements: `PFADD`, `PFCOUNT`, `PFMERGE`. They are strings: see [`crate::sketch`].
 
 use super::refusals::WRONG_KIND;
 use super::{Record, Table};

@@ -1,17 +1,15 @@
 //! Snapshots: all entries as they were at one record, read in chunks while writes continue.
 //!
 //! A snapshot walks the index in the order of hashes. The first write to a key whose hash the walk has not reached yet
-//! saves the entries with that hash as they were, and notes the hash; entries that the walk finds there later do not
-//! belong to the snapshot. Nothing is copied when a snapshot begins, and while none is open a write costs one extra
-//! branch.
+//! saves the entries with that hash, and notes the hash; entries that the walk finds there later do not belong to the
+//! snapshot. Nothing is copied when a snapshot begins, and while none is open a write costs one extra branch.
 //!
-//! A chunk is a run of entries: version `u64`, deadline `u64`, kind `u8`, key, value (each with its length). A large
-//! value is sent in pieces, in order, so that no chunk is much longer than requested; so are the items of a large
-//! collection. The order of entries means
-//! nothing. What the table remembers of removed keys is encoded among them as entries of a special kind, whose keys are
-//! the names of marks (see `transactions`). So are the count of exchanges, the locks and the queues, which are encoded when the snapshot begins: compared with
-//! the keys they are few, and small. The gathered parts of long commands only ever grow: a snapshot notes how far they
-//! reached.
+//! A chunk is a run of entries: version `u64`, deadline `u64`, kind `u8`, key, value (each with its length). A large value
+//! is sent in pieces, in order, so that no chunk is much longer than requested; so are the items of a large collection. The
+//! order of entries has no meaning. What the table remembers of removed keys is encoded among them as entries of a special
+//! kind, whose keys are the names of marks (see `transactions`). So are the count of exchanges, the locks and the queues,
+//! which are encoded when the snapshot begins: compared with the keys they are few, and small. The gathered parts of long
+//! commands only ever grow: a snapshot notes how far they reached.
 
 use super::DELETED;
 use super::collections::{self, Collection};
@@ -53,11 +51,11 @@ const PIECE: u8 = 250;
 /// Special kind: an item of the queues, not an entry.
 const QUEUES: u8 = 248;
 
-/// Special kind: how often the keyspace was exchanged, not an entry. Only from the first exchange on.
+/// Special kind: the count of exchanges, not an entry. Present only from the first exchange on.
 const EXCHANGES: u8 = 247;
 
-/// Special kind: some items of a large collection. The value begins with the entry's kind, the number of all items, and
-/// the rank of the first of these.
+/// Special kind: some items of a large collection. The value begins with the entry's kind, the number of all items, and the
+/// rank of the first item in it.
 const ITEMS: u8 = 249;
 
 /// Bytes of a large value in one piece.
@@ -93,14 +91,14 @@ pub(super) struct Snapshot {
     kept: Option<Arc<Index>>,
 }
 
-/// An entry of which some pieces have been sent.
+/// A large entry of which some pieces have been sent.
 #[derive(Debug)]
 struct InPieces {
     hash: KeyHash,
     key: Box<[u8]>,
     /// Offset of the next piece.
     next: usize,
-    /// The entry as it was, if it was saved or has changed since its first piece.
+    /// A copy of the entry, if it was saved or has changed since its first piece.
     saved: Option<Entry>,
 }
 
@@ -112,7 +110,7 @@ impl Snapshot {
         self.kept.is_none() && (is_ahead || is_in_pieces)
     }
 
-    /// Saves the entries with this hash: one is about to change or to be added.
+    /// Saves the entries with this hash, because one of them is about to change or an entry is about to be added.
     pub(super) fn save(&mut self, hash: KeyHash, index: &Index) {
         if !self.wants(hash) {
             return;
@@ -125,7 +123,7 @@ impl Snapshot {
         }
     }
 
-    /// Gives up what it holds: large collections are freed little by little. Returns the index that it kept.
+    /// Ends the snapshot: large collections are freed little by little. Returns the index that it kept.
     pub(super) fn discard(self, discarded: &mut Discarded) -> Option<Arc<Index>> {
         let saved = self.saved.into_iter().chain(self.in_pieces.and_then(|in_pieces| in_pieces.saved));
         saved.filter_map(Entry::into_collection).for_each(|it| it.discard(discarded));
@@ -261,8 +259,8 @@ impl Snapshot {
         !self.saved.is_empty() || self.in_pieces.is_some()
     }
 
-    /// Appends keys with their values as files of Redis have them, until `out` has grown by `bytes_max`. Returns whether there is
-    /// more.
+    /// Appends keys with their values in the format of Redis's files, until `out` has grown by `bytes_max`. Returns whether
+    /// there is more.
     fn dump_chunk(
         &mut self,
         table: &Index,
@@ -273,7 +271,7 @@ impl Snapshot {
     ) -> bool {
         let enough = out.len() + bytes_max.max(1);
         loop {
-            // What is under way is a copy of its entry, which costs nothing for a collection.
+            // The entry being sent is a copy, which costs nothing for a collection.
             while let Some(InPieces { next, saved: Some(entry), .. }) = &mut self.in_pieces {
                 *next = dump::put_part(entry, *next, enough, out, expiring.as_deref_mut());
                 let is_over = !entry.is_collection() || *next >= entry.items().len();
@@ -303,7 +301,7 @@ impl Snapshot {
                 continue;
             }
             if entry.collection().is_some() || out.len() >= enough {
-                // It waits for the next chunk, as do others of its hash.
+                // This entry waits for the next chunk, as do others with its hash.
                 self.saved.push(entry.clone());
             } else {
                 dump::put_part(entry, 0, usize::MAX, out, expiring.as_deref_mut());
@@ -324,7 +322,7 @@ impl Snapshot {
     }
 }
 
-/// The values on the disk that the entries of a chunk refer to, if they are sent with it.
+/// Counts the values on the disk that a chunk's entries refer to, if they are sent with it.
 #[derive(Default)]
 struct Counted {
     is_on: bool,
@@ -435,7 +433,7 @@ impl Table {
         self.snapshots_begun += 1;
         let id = SnapshotId(self.snapshots_begun);
         let (next, done) = (KeyHash::default(), BTreeSet::new());
-        let marks = self.departed.marks().collect();
+        let marks = self.removed_versions.marks().collect();
         let mut items = Vec::new();
         self.locks.for_each_item(|item| items.push((LOCKS, item.into())));
         self.queues.for_each_item(|item| items.push((QUEUES, item.into())));
@@ -471,7 +469,7 @@ impl Table {
     /// Appends the next chunk of a snapshot to `out`; returns whether there is more.
     ///
     /// A chunk ends with the first entry that brings it to `bytes_max`, so it may exceed that by one entry. Each chunk
-    /// holds at least one entry, except the last, which may be empty. An id that is not open has nothing more.
+    /// holds at least one entry, except the last, which may be empty. An id that is not open yields an empty last chunk.
     pub fn snapshot_chunk(&mut self, id: SnapshotId, bytes_max: usize, out: &mut Vec<u8>) -> bool {
         let Some(snapshot) = self.snapshots.iter_mut().find(|snapshot| snapshot.id == id) else {
             return false;
@@ -480,10 +478,10 @@ impl Table {
         snapshot.chunk((&self.index, &self.long), bytes_max, out, spilled, &mut self.discarded_nodes)
     }
 
-    /// Like [`Table::snapshot_chunk`], but keys and values are appended as files of Redis have them. A chunk exceeds `bytes_max` by at
-    /// most a string, a stream, or an item of another collection. Values that are not in the table must not be among them.
-    /// With `expiring`, fields of hashes that expire are written without that, for servers before Redis 7.4, and noted there.
-    /// `None`: there is no such snapshot.
+    /// Like [`Table::snapshot_chunk`], but in the format of Redis's files. A chunk exceeds `bytes_max` by at most a string,
+    /// a stream, or an item of another collection. All values must be in the table. With `expiring`, fields of hashes that
+    /// expire are written without their deadlines, for servers before Redis 7.4, and noted there. Returns `None` if there
+    /// is no such snapshot.
     pub fn dump_chunk(
         &mut self,
         id: SnapshotId,
@@ -495,15 +493,15 @@ impl Table {
         Some(snapshot.dump_chunk(&self.index, bytes_max, out, expiring, &mut self.discarded_nodes))
     }
 
-    /// All keys, expired ones that are still there included, as a file of Redis with the one database 0. Locks and queues are
-    /// not in it. Values that are not in the table must not be among them. Takes time and memory in proportion to the table.
+    /// All keys, including expired ones that have not been removed yet, as a Redis file with only database 0. Without locks
+    /// and queues. All values must be in the table. Takes time and memory in proportion to the table.
     pub fn dump_all(&mut self) -> Vec<u8> {
         const CHUNK_BYTES: usize = 64 << 10;
-        // Version 12 of the format.
+        // The header, with version 12 of the format, and the selection of database 0.
         let (snapshot, mut file) = (self.begin_snapshot(), b"REDIS0012\xfe\x00".to_vec());
         while self.dump_chunk(snapshot, CHUNK_BYTES, &mut file, None) == Some(true) {}
         self.end_snapshot(snapshot);
-        // The end, without a checksum.
+        // The end mark, and 0 for "no checksum".
         file.extend_from_slice(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
         file
     }
@@ -529,7 +527,7 @@ impl Table {
     /// Ends a snapshot, whether or not it was read completely.
     pub fn end_snapshot(&mut self, id: SnapshotId) {
         let Some(place) = self.snapshots.iter().position(|snapshot| snapshot.id == id) else { return };
-        // The last snapshot that holds a kept index gives it back.
+        // The last snapshot that holds a kept index returns it.
         let kept = self.snapshots.remove(place).discard(&mut self.discarded_nodes);
         if let Some(index) = kept.and_then(Arc::into_inner) {
             self.discard(index);
@@ -554,7 +552,7 @@ impl Table {
             let (key, value) = (reader.bytes()?, reader.bytes()?);
             if tag == MARK {
                 let name = key.try_into().map(u16::from_le_bytes);
-                if !name.is_ok_and(|name| self.departed.take_mark(name, version)) {
+                if !name.is_ok_and(|name| self.removed_versions.take_mark(name, version)) {
                     return Err(Malformed("an unknown mark of keys that are gone"));
                 }
                 continue;
@@ -604,7 +602,7 @@ impl Table {
             }
             check_value(kind, value)?;
             if self.register(key).version < version {
-                // No record is being applied: its time, which decides what has expired, is 0.
+                // No record is being applied, so there is no time by which keys expire: use 0.
                 self.put(key, value, deadline, kind, Record { version, time: 0 });
             }
             count += 1;
@@ -612,7 +610,7 @@ impl Table {
         Ok(count)
     }
 
-    /// Takes a piece of a large entry, ignoring one it already has. Returns whether it was the last one.
+    /// Takes a piece of a large entry, and ignores one that was taken before. Returns whether it was the last one.
     fn take_piece(
         &mut self,
         key: &[u8],
@@ -630,7 +628,7 @@ impl Table {
         let name = (key.into(), version);
         let value_at = HEADER_BYTES + key.len();
         let entry = self.arriving.entry(name).or_insert_with(|| {
-            // Behind room for the entry's header. Memory that is not used yet is not occupied.
+            // Leave room for the entry's header in front. Reserved memory that is not written yet is not occupied.
             let mut entry = Vec::with_capacity((value_at + length).min(piece.len() << 12));
             entry.resize(HEADER_BYTES, 0);
             entry.extend_from_slice(key);
@@ -658,7 +656,8 @@ impl Table {
         Ok(true)
     }
 
-    /// Takes items of a large collection, ignoring those it already has. Returns whether they were the last ones.
+    /// Takes items of a large collection, and ignores those that were taken before. Returns whether they were the last
+    /// ones.
     fn take_items(
         &mut self,
         key: &[u8],
@@ -699,13 +698,13 @@ impl Table {
     }
 
     /// Returns a fingerprint of the table's content: all keys, values, versions and deadlines, the version floor, the
-    /// locks, the queues, the gathered parts of long commands, and the marks of removed keys. Replicas with the same content have
-    /// the same fingerprint, whatever their seeds and however they got there.
+    /// locks, the queues, the gathered parts of long commands, the given-up values, and the marks of removed keys. Replicas
+    /// with the same content have the same fingerprint, whatever their seeds and their history.
     pub fn digest(&self) -> u64 {
         const SECRETS: RapidSecrets = RapidSecrets::seed(0x71756f72617465);
         let hash = |bytes: &[u8]| rapidhash_v3_seeded(bytes, &SECRETS);
         let mut sum = hash(&self.floor.to_le_bytes());
-        for mark in self.departed.marks() {
+        for mark in self.removed_versions.marks() {
             sum = sum.wrapping_add(hash(&RemovedVersions::encoded(mark)));
         }
         self.locks.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
@@ -724,7 +723,7 @@ impl Table {
             };
             let mut fields = [0; 32];
             let key_length = entry.key().len() as u64;
-            // A string may hold the same bytes.
+            // Mix in the kind: a string may hold the same bytes.
             let shape = match entry.kind() {
                 kind if kind.is_collection() => key_length | (kind as u64) << 32,
                 _ => key_length,
@@ -740,7 +739,7 @@ impl Table {
     }
 }
 
-/// Checks a value from elsewhere that is not a string.
+/// Checks an untrusted value that is not a string.
 fn check_value(kind: Kind, value: &[u8]) -> Result<(), Malformed> {
     match kind {
         kind if kind.is_collection() => collections::check_small(kind, value),

@@ -17,20 +17,20 @@ use std::cmp::Ordering;
 const NOT_NUMBERS: &str = "ERR One or more scores can't be converted into double";
 const NOT_IN_MEMORY: &str = "ERR SORT cannot look up values that are not in memory";
 
-/// By what an item is sorted.
+/// The sort key of an item.
 enum Weight<'a> {
     Number(f64),
     Text(Option<Cow<'a, [u8]>>),
 }
 
-/// A number as C's `strtod` reads it: nothing is 0.
+/// A number, parsed as C's `strtod` does: empty text is 0.
 fn number(text: &[u8]) -> Result<f64, &'static str> {
     let text = text.trim_ascii_start();
     if text.is_empty() { Ok(0.0) } else { parse_float(text).ok_or(NOT_NUMBERS) }
 }
 
 impl Table {
-    /// The items of a key in the order that is asked for, or the answers for them.
+    /// The items of a key in the requested order, or the elements of the reply.
     #[allow(clippy::type_complexity)]
     fn sorted_items<'a>(
         &'a self,
@@ -51,7 +51,7 @@ impl Table {
         };
         let items = entry.into_iter().flat_map(|entry| entry.items().iter_from(0)).map(item_of);
         let by = options.by.filter(|by| by.contains(&b'*'));
-        // What is stored must not depend on the order in which a set is kept.
+        // A stored result must not depend on the order in which a set is kept.
         let keeps_order = options.by.is_some() && by.is_none() && !(is_stored && kind == Some(Kind::Set));
         let by_text = options.by_text || options.by.is_some() && by.is_none();
         let mut all: Vec<(Cow<'a, [u8]>, Weight<'a>)> = Vec::new();
@@ -98,7 +98,7 @@ impl Table {
             .collect()
     }
 
-    /// What the key, or the field of a hash, holds that a pattern names for an item.
+    /// The value of the key, or of the field of a hash, that a pattern names for an item.
     fn looked_up(
         &self,
         pattern: &[u8],

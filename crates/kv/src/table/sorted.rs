@@ -1,4 +1,4 @@
-//! Commands on sorted sets: `ZADD`, `ZRANGE` and their kin. For the representation see [`super::collections`].
+//! Commands on sorted sets: `ZADD`, `ZRANGE` and similar ones. For the representation see [`super::collections`].
 
 use super::collections::{Collection, index_item};
 use super::draws::Draws;
@@ -45,7 +45,7 @@ pub(super) fn encoding(entry: &Entry, limits: &EncodingLimits) -> &'static [u8] 
 }
 
 impl Collection {
-    /// Sets the score of a member, which has the score `before`.
+    /// Sets the score of a member whose present score is `before`.
     fn set_score(&mut self, member: &[u8], before: Option<Key>, key: Key, discarded: &mut Discarded) {
         let mut item = Vec::new();
         if let Some(before) = before {
@@ -64,7 +64,7 @@ impl Collection {
     }
 }
 
-/// The first rank whose member is not before a place, found by halves: as if members were in order.
+/// The first rank whose member is not before a place, by binary search, which assumes that members are in order.
 fn partition(items: Items<'_>, is_before: impl Fn(&[u8]) -> bool) -> usize {
     let (mut start, mut end) = (0, items.len());
     while start < end {
@@ -77,7 +77,7 @@ fn partition(items: Items<'_>, is_before: impl Fn(&[u8]) -> bool) -> usize {
     start
 }
 
-/// The ranks of a range, or why it is none.
+/// The ranks of a range, or why it is invalid.
 fn ranks_of(items: Items<'_>, by: By, ends: List<'_>) -> Result<Range<usize>, &'static str> {
     let mut ends = ends.iter();
     let (start, end) = (ends.next().unwrap_or_default(), ends.next().unwrap_or_default());
@@ -99,8 +99,8 @@ fn ranks_of(items: Items<'_>, by: By, ends: List<'_>) -> Result<Range<usize>, &'
         By::Member => {
             let start = parse_member_bound(start).ok_or(NOT_A_MEMBER_RANGE)?;
             let end = parse_member_bound(end).ok_or(NOT_A_MEMBER_RANGE)?;
-            // Such a range makes sense only if all scores are the same. If they are not, members are compared without
-            // their scores, as in Redis.
+            // Such a range makes sense only if all scores are equal. If they are not, members are compared without their
+            // scores, as in Redis.
             let key_at = |rank| items.get(rank).map(|item| scored_parts(item).0).unwrap_or_default();
             let (key, last_key) = (key_at(0), key_at(items.len().saturating_sub(1)));
             let rank = |bound: MemberBound<'_>, is_end: bool| match bound {
@@ -113,7 +113,7 @@ fn ranks_of(items: Items<'_>, by: By, ends: List<'_>) -> Result<Range<usize>, &'
                     let mut item = Vec::new();
                     item_of(key, member, &mut item);
                     if is_open != is_end {
-                        item.push(0); // The next member that can be.
+                        item.push(0); // The next possible member.
                     }
                     items.seek(&item)
                 }
@@ -124,8 +124,8 @@ fn ranks_of(items: Items<'_>, by: By, ends: List<'_>) -> Result<Range<usize>, &'
     Ok(if range.start < range.end { range } else { 0..0 })
 }
 
-/// The ranks of the members that a range returns, without the first `skip` and at most `count`. In reverse they are to
-/// be returned from the end.
+/// The ranks of the members that a range returns, without the first `skip`, and at most `count`. If the range is reversed,
+/// they are returned from the end.
 fn selected(
     items: Items<'_>,
     (by, ends): (By, List<'_>),
@@ -184,7 +184,7 @@ impl Table {
         }
     }
 
-    /// Bytes of the members of a range; 0 if it is none.
+    /// Bytes of the members of a range; 0 if the range is invalid.
     pub(super) fn bytes_in_range(&self, key: &[u8], by: By, ends: List<'_>, now: UnixMs) -> u64 {
         let Some(entry) = self.peek(key, now).filter(|entry| entry.kind() == Kind::Sorted) else { return 0 };
         let items = entry.items();
@@ -237,7 +237,7 @@ impl Table {
         out.integer(common.take(most).count() as i64);
     }
 
-    /// The members of several sets made one, in order. `None` if one is of another kind.
+    /// The members of several sets combined, in order. `None` if one is of another kind.
     fn combine_sorted(
         &self,
         operation: SetOperation,
@@ -264,7 +264,7 @@ impl Table {
         };
         let first = sets.first().copied();
         if operation != SetOperation::Difference {
-            // In this order sums are the same as Redis's, to the last digit.
+            // In this order sums are identical to Redis's, to the last digit.
             sets.sort_by_key(|(sorted, _)| sorted.len());
         }
         let mut all: Vec<(Key, Member<'_>)> = match operation {
@@ -282,7 +282,7 @@ impl Table {
                 let (least, weight) = *sets.first()?;
                 let score = |key: Key, member: &[u8]| {
                     sets[1..].iter().try_fold(weighted(key, weight), |sum, (sorted, weight)| {
-                        // As in Redis, what is no number here is decided by the sum.
+                        // As in Redis, a NaN product does not become 0 here: `add` handles it.
                         Some(add(sum, number_of(sorted.key(member)?) * weight))
                     })
                 };
@@ -375,7 +375,7 @@ impl Table {
         }
     }
 
-    /// Sets scores, and returns how many members are new, and how many have a new score.
+    /// Sets scores. Returns how many members are new, and how many have a changed score.
     fn add_scores(
         &mut self,
         found: Found<'_>,
@@ -428,7 +428,7 @@ impl Table {
         out.push(Reply::Double(number_of(key_of(sum))));
     }
 
-    /// The ranks of the members that are to be removed at an end.
+    /// The ranks of the members to be removed at an end.
     fn popped(&self, found: Found<'_>, is_highest: bool, count: u64) -> Range<usize> {
         let length = self.items_at(found).len();
         let count = usize::try_from(count).map_or(length, |count| count.min(length));
@@ -489,7 +489,7 @@ impl Table {
         self.finish_pop(found, range, start, record, out);
     }
 
-    /// Removes one member and appends its key, it and its score.
+    /// Removes one member, and appends the sorted set's key, the member and its score.
     fn pop_named(&mut self, found: Found<'_>, is_highest: bool, record: Record, out: &mut ReplyBuffer) {
         let range = self.popped(found, is_highest, 1);
         let start = out.len();
@@ -505,7 +505,7 @@ impl Table {
         self.finish_pop(found, range, start, record, out);
     }
 
-    /// Puts members back that were removed, unless they are there again. False if the key is of another kind by now.
+    /// Puts members back that were removed, unless they are present again. Returns false if the key is now of another kind.
     pub(super) fn give_back_members(&mut self, key: &[u8], members: &[(&[u8], f64)], record: Record) -> bool {
         let Ok(found) = self.find_kind(key, Kind::Sorted, record) else { return false };
         self.edit_collection(found, Kind::Sorted, record, |sorted, discarded| {
@@ -623,7 +623,7 @@ fn write_random(
         }
         Some(count) => {
             let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-            // Each takes at least five bytes of the reply.
+            // Each member takes at least five bytes of the reply.
             if wanted > out.reply_bytes_max() / 5 {
                 return refuse_large_reply(out.len(), out);
             }
@@ -633,13 +633,12 @@ fn write_random(
     }
 }
 
-/// Returns about `count` members with their scores from a cursor on, in the order of their hashes: see
-/// that of sets.
+/// Returns about `count` members with their scores from a cursor on, in the order of their hashes: see `SSCAN` in `sets`.
 fn scan(sorted: Sorted<'_>, position: u64, count: u64, pattern: Option<&[u8]>, out: &mut ReplyBuffer) {
     let pattern = pattern.map(Pattern::new);
     let (mut matching, mut bytes, mut next, mut before) = (Vec::new(), 0, 0, None);
     let from = u32::try_from(position).ok();
-    // A small sorted set has no index: make one.
+    // A small sorted set has no index: build one.
     let mut index = Tree::new(true);
     if sorted.members.is_none() {
         for (key, member) in sorted.iter() {

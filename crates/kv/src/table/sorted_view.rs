@@ -1,4 +1,4 @@
-//! Sorted sets, and sets, as commands on sorted sets read them.
+//! Read-only views of sorted sets, and of sets, for commands on sorted sets.
 
 use super::collections::{Collection, find_key};
 use super::entry::Entry;
@@ -11,7 +11,7 @@ use super::tree::{Items, Tree};
 #[derive(Clone, Copy)]
 pub(super) struct Sorted<'a> {
     pub(super) items: Items<'a>,
-    /// Hash, member and score of each, if the sorted set is a large one.
+    /// The index of a large sorted set: hash, member and score of each.
     pub(super) members: Option<&'a Tree>,
     pub(super) is_set: bool,
 }
@@ -36,7 +36,7 @@ impl<'a> Sorted<'a> {
         find_key(self.items, self.members, member)
     }
 
-    /// All members with their scores, in order; those of a set in the order of their hashes.
+    /// All members with their scores, in order; members of a set are in the order of their hashes.
     pub(super) fn iter(self) -> impl Iterator<Item = (Key, Member<'a>)> {
         let of_sorted = |item: &'a [u8]| {
             let (key, member) = scored_parts(item);

@@ -1,14 +1,14 @@
-//! Values on the disk: values too large for memory, of which the table keeps references only.
+//! Values on the disk: values too large for memory, to which the table keeps only references.
 //!
-//! A record is carried out as usual, with the bytes in the table. Afterwards, every value that it has stored and that
-//! is long enough is *spilled*: a [`Reference`] takes its place, and the bytes are handed to the code that stores them
-//! for this replica ([`Table::take_spilled`]). A command that needs them later has them fetched, by the rules of
+//! A record is carried out as usual, with the bytes in the table. Afterwards, every value that it has stored and that is
+//! long enough is *spilled*: a [`Reference`] takes its place, and the bytes are handed to the code that stores them for
+//! this replica ([`Table::take_spilled`]). When a command needs them later, they are fetched, by the rules of
 //! [`crate::coded`]; a write is supplied with them ([`crate::Command::Supplied`]).
 //!
-//! All replicas of a group spill the same values under the same names: what is carried out must not depend on which
+//! All replicas of a group spill the same values under the same names: how a record is carried out must not depend on which
 //! replica holds what. A name consists of the version of the record, the value's number within it, its length and its
-//! digest. Where a failover gives a version twice, names with that version denote different bytes, or it does not
-//! matter which of them is meant.
+//! digest. Where a failover gives a version twice, names with that version denote different bytes, or the same bytes, when
+//! it does not matter which is meant.
 
 use super::kind::Kind;
 use super::{Record, Table};
@@ -197,7 +197,7 @@ impl Table {
             let entry = self.peek(key, record.time);
             entry.is_some_and(|entry| entry.reference() == Some(reference)) && reference.is_of(value)
         };
-        // If only some were put in place, the reply would name the others as needed, over and over.
+        // If only some values were put in place, the reply would request the others, over and over.
         if supplied.values().all(is_current) {
             for (key, reference, value) in supplied.values() {
                 let Some((place, entry)) = self.find(self.index.hash(key), key) else { continue };

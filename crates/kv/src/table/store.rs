@@ -55,8 +55,8 @@ impl Table {
     }
 
     /// Does the most common write: an update in place of a key that does not expire, while no snapshot is open. This
-    /// changes only the entry and the version floor. Returns false, and changes nothing, if the write is any other. The
-    /// caller has checked that changes have no followers.
+    /// changes only the entry and the version floor. Returns false, and changes nothing, for any other write. The caller
+    /// has checked that changes have no followers.
     ///
     /// A processor looks ahead a fixed number of instructions, so the shorter a command is, the more commands wait for
     /// memory at once. In a large table this determines the number of commands per second.
@@ -101,7 +101,7 @@ impl Table {
         }
     }
 
-    /// Has a large collection freed little by little.
+    /// Frees a large collection little by little.
     #[inline]
     pub(super) fn bury(&mut self, collection: Option<Collection>) {
         if let Some(collection) = collection {
@@ -156,8 +156,8 @@ impl Table {
         deadline_before
     }
 
-    /// Gives the key at a place its value in another form: the value itself, or a reference to it. To
-    /// readers nothing has changed: the key keeps its version, and no change is noted.
+    /// Changes the form of the value at a place: the value itself, or a reference to it. To readers nothing has changed:
+    /// the key keeps its version, and no change is noted.
     pub(super) fn put_in_form(&mut self, place: Place, form: &[u8], kind: Kind, record: Record) {
         let entry = self.index.entry(place);
         let (version, deadline) = (entry.version(), entry.deadline());
@@ -178,7 +178,7 @@ impl Table {
         self.change(place, deadline, record, |entry| entry.restamp(record.stamp(deadline, entry.kind())));
     }
 
-    /// Changes an entry that stays in its place; every such change goes through here, but those of large collections.
+    /// Changes an entry that stays in its place. Every such change goes through here, except changes of large collections.
     /// Returns the previous deadline.
     #[inline]
     pub(super) fn change(
@@ -200,7 +200,7 @@ impl Table {
         if entry.is_bytes() {
             self.spilled.note(entry.key(), entry.value().len());
         }
-        // The new reference first: it may be the same as the old one.
+        // Count the new reference first: it may be the same as the old one.
         if let Some(reference) = coded_after {
             self.gain_reference(reference);
         }
@@ -217,7 +217,7 @@ impl Table {
         deadline_before
     }
 
-    /// Notes that an entry's capacity has changed.
+    /// Updates the byte count after an entry's capacity has changed.
     #[inline]
     pub(super) fn count_bytes(&mut self, before: usize, after: usize) {
         if before != after {
@@ -225,7 +225,7 @@ impl Table {
         }
     }
 
-    /// Notes that the first deadline of the fields of a key with this hash is another one.
+    /// Updates the first deadline of the fields of a key with this hash.
     #[inline]
     pub(super) fn change_first_due(&mut self, hash: KeyHash, before: UnixMs, after: UnixMs) {
         if before == after {
@@ -267,8 +267,8 @@ impl Table {
         self.tombstones -= usize::from(deadline == DELETED);
     }
 
-    /// Saves the entries with this hash, which are about to change, for the snapshots that want them. Large ones are
-    /// lent: not copied, if the new value has an allocation of its own.
+    /// Saves the entries with this hash, which are about to change, for the snapshots that need them. Large ones are lent
+    /// instead, and not copied if the new value has an allocation of its own.
     #[cold]
     pub(super) fn save_for_snapshots(&mut self, hash: KeyHash) {
         if !self.snapshots.iter().any(|snapshot| snapshot.wants(hash)) {
@@ -314,16 +314,16 @@ impl Table {
         self.bury(entry.into_collection());
     }
 
-    /// Removes the key at a place and returns its entry. The caller notes that.
+    /// Removes the key at a place and returns its entry. The caller notes the change.
     pub(super) fn take(&mut self, place: Place, record: Record) -> Entry {
         let entry = self.take_out(place, record);
         if entry.deadline() != DELETED {
-            self.departed.note(entry.key(), entry.version());
+            self.removed_versions.note(entry.key(), entry.version());
         }
         entry
     }
 
-    /// Removes the entry at a place, without noting its key as removed.
+    /// Removes the entry at a place, without remembering its key as removed.
     fn take_out(&mut self, place: Place, record: Record) -> Entry {
         if !self.snapshots.is_empty() {
             self.save_for_snapshots(place.hash);
@@ -339,7 +339,7 @@ impl Table {
         entry
     }
 
-    /// Restores a key to its state before the record wrote it, version included: an entry, or none.
+    /// Restores a key to its state before the record wrote it, including the version. `before`: its entry, if it had one.
     pub(super) fn put_back(&mut self, key: &[u8], before: Option<Entry>, record: Record) {
         let hash = self.index.hash(key);
         if let Some((place, _)) = self.find(hash, key) {
@@ -351,10 +351,10 @@ impl Table {
         }
     }
 
-    /// Removes all keys. Open snapshots that are not past all keys keep the old index.
+    /// Removes all keys. Open snapshots that have not walked all keys keep the old index.
     pub(super) fn remove_all(&mut self, record: Record) {
         let index = self.index.take();
-        self.departed.note_all(self.floor);
+        self.removed_versions.note_all(self.floor);
         self.changes.clear_all();
         if self.snapshots.is_empty() {
             self.discard(index);
@@ -372,7 +372,7 @@ impl Table {
         self.raise_floor(record);
     }
 
-    /// Drops an index: a small one at once, a large one through [`Table::tidy`]. If small ones were left too, any
+    /// Drops an index: a small one at once, a large one through [`Table::tidy`]. If small ones were deferred too, any
     /// number could accumulate before the next call of `tidy`.
     pub(super) fn discard(&mut self, mut index: Index) {
         const AT_ONCE: usize = 1000;

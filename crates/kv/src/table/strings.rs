@@ -68,7 +68,7 @@ impl Table {
         );
     }
 
-    /// Replies, and stores `new` with its expiry if it is given.
+    /// Replies, and stores `new` with its expiry, if given.
     pub(super) fn set_found(
         &mut self,
         (hash, key, found): (KeyHash, &[u8], Option<Place>),
@@ -91,7 +91,7 @@ impl Table {
             Expiry::Set(deadline) => record.deadline(deadline),
         };
         match found {
-            // A value whose deadline has passed is not stored, and the one it replaces is removed.
+            // A value whose deadline has passed is not stored, and the present value is removed.
             Some(place) if deadline <= record.time => self.remove(place, record),
             None if deadline <= record.time => {}
             Some(place) => {
@@ -124,8 +124,8 @@ impl Table {
         }
     }
 
-    /// Whether the value at a place meets a condition. A value stored outside the table is compared by its digest; its
-    /// length differs from that of the given value, or its bytes would be here.
+    /// Whether the value at a place meets a condition. A value stored outside the table is compared by its digest. Its
+    /// length differs from that of the given value; otherwise its bytes would have been supplied.
     fn compares(&self, comparison: Comparison<'_>, found: Option<Place>) -> bool {
         let entry = found.map(|place| self.index.entry(place));
         match (comparison, entry.and_then(Entry::reference)) {
@@ -141,7 +141,7 @@ impl Table {
         found.is_some_and(|place| self.index.entry(place).is_collection())
     }
 
-    /// Like [`Table::find_live`], for a command on strings: for a key that holds another kind, replies with an error.
+    /// Like [`Table::find_live`], for commands on strings: replies with an error if the key holds another kind.
     pub(super) fn find_string(
         &mut self,
         hash: KeyHash,
@@ -236,7 +236,7 @@ impl Table {
         out.integer(sum as i64);
     }
 
-    /// The caller has checked the length against its own limit; here only what cannot be represented is refused.
+    /// The caller has checked the length against its own limit; this refuses only what cannot be represented.
     pub(super) fn set_range(
         &mut self,
         key: &[u8],

@@ -1,4 +1,4 @@
-//! Transactions, and how to tell whether a watched key is unchanged.
+//! Transactions, and how a watched key is recognised as unchanged.
 //!
 //! A key that exists is unchanged if it still has its version: every write gives the key a version that no key had
 //! before. A key that does not exist has no version; it may have been written and removed since it was watched, and the
@@ -20,10 +20,10 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 /// Number of parts of all keys. It must not change: replicas would differ.
 const BUCKETS: u16 = 1024;
-/// In a snapshot, instead of a bucket: [`RemovedVersions::unordered`].
+/// In a snapshot, in place of a bucket: [`RemovedVersions::unordered`].
 const UNORDERED: u16 = u16::MAX;
 
-/// Replaces a reply that has no room.
+/// The reply to a write in place of one that has no room.
 pub(super) const CUT_WRITE: &str =
     "ERR the replies of the transaction would hold too many bytes; the command was carried out";
 const CUT_READ: &str =
@@ -38,7 +38,7 @@ pub(super) struct RemovedVersions {
     unordered: Version,
 }
 
-/// The part of all keys that a key belongs to: the same on every replica.
+/// The bucket of a key: the same on every replica.
 fn bucket_of(key: &[u8]) -> usize {
     const SECRETS: RapidSecrets = RapidSecrets::seed(0x0077_6174_6368_6564);
     (rapidhash_v3_seeded(key, &SECRETS) % u64::from(BUCKETS)) as usize
@@ -106,14 +106,14 @@ impl Table {
     /// Whether a watched key is unchanged.
     fn is_as_watched(&self, watched: &Watched<'_>, now: UnixMs) -> bool {
         let Watched { key, version, floor } = *watched;
-        if self.departed.unordered > floor {
+        if self.removed_versions.unordered > floor {
             return false;
         }
         match self.find(self.index.hash(key), key) {
             Some((_, entry)) if version > 0 => entry.version() == version && !entry.expired(now),
-            // An expired key was missing when it was watched, too, if its version is not above the floor.
+            // An expired key was already missing when it was watched, if its version is not above the floor.
             Some((_, entry)) if !entry.expired(now) || entry.version() > floor => false,
-            _ => version == 0 && self.departed.version_of(key) <= floor,
+            _ => version == 0 && self.removed_versions.version_of(key) <= floor,
         }
     }
 
@@ -122,9 +122,8 @@ impl Table {
         transaction.watched().all(|watched| self.is_as_watched(&watched, now))
     }
 
-    /// Carries out a transaction whose replies hold at most about `bytes_max` bytes: further replies are cut, and
-    /// further reads skipped. So a transaction that asks for one large value many times costs no more than a single
-    /// reply may.
+    /// Carries out a transaction whose replies hold at most about `bytes_max` bytes: further replies are cut, and further
+    /// reads skipped. So a transaction that requests one large value many times costs no more than a single reply may.
     pub(super) fn transact(
         &mut self,
         transaction: &Transaction<'_>,
@@ -165,7 +164,7 @@ impl Table {
         let start = out.len();
         out.array(transaction.len());
         for command in transaction.commands() {
-            // The content of replicas must not depend on who receives replies: a write is carried out in any case.
+            // Replicas must not differ by which of them sends replies, so a write is carried out in any case.
             if self.is_quiet && !command.is_write() {
                 out.error(CUT_READ);
                 continue;

@@ -341,7 +341,7 @@ fn a_script_that_is_undone_leaves_lists_as_they_were() {
     other.play("RPUSH m a b -> 2");
     other.table.set_version_floor(store.table.version_floor());
     let removed = |table: &mut Table| {
-        table.departed = Default::default();
+        table.removed_versions = Default::default();
         table.digest()
     };
     assert_eq!(removed(&mut store.table), removed(&mut other.table));

@@ -37,7 +37,7 @@ fn a_set_that_is_emptied_leaves_the_same_mark_whether_it_was_small_or_large() {
         let version = store.table.version_floor();
         let is_large = store.table.peek(b"s", 0).is_some_and(|entry| entry.collection().is_some());
         store.play(&format!("SREM s {} -> {members}\nEXISTS s -> 0", names.join(" ")));
-        let marks: Vec<_> = store.table.departed.marks().map(|(_, marked)| marked == version).collect();
+        let marks: Vec<_> = store.table.removed_versions.marks().map(|(_, marked)| marked == version).collect();
         (is_large, marks)
     };
     assert_eq!(marks(3), (false, vec![true]));
