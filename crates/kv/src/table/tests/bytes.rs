@@ -1,4 +1,4 @@
-//! Bits, sketches, and the items of `SORT`: what their commands reply. `../bits.rs` has the properties of single fields.
+//! Replies of commands on bits and sketches, and of `SORT`. `../bits.rs` has the properties of single fields.
 
 use super::spill::{BYTES_MIN, Replica};
 use super::*;
@@ -33,7 +33,7 @@ fn bits_are_set_and_read() {
     assert_eq!([whole, one].map(|it| ask(&mut store, it)), ["1", "9"]);
     store.apply(&plain_set(key, &[0xff; 3]));
     assert_eq!([zero(None), zero(Some(-1))].map(|it| ask(&mut store, it)), ["24", "-1"]);
-    // Both are the first byte, since the value has one; BITCOUNT finds that the end is before the start.
+    // Both positions are the first byte, since the value has one byte; BITCOUNT finds that the end is before the start.
     store.apply(&plain_set(key, &[0b1000]));
     let (start, end) = (-1, -5);
     let find = BytesCommand::FindBit { key, bit: true, start, end: Some(end), in_bits: false };
@@ -50,7 +50,7 @@ fn bits_are_set_and_read() {
 }
 
 #[test]
-fn strings_are_made_one_bit_by_bit() {
+fn bitop_combines_strings() {
     let mut store = Store::new();
     store.apply(&plain_set(b"a", &[0b1100, 0xff]));
     store.apply(&plain_set(b"b", &[0b1010]));
@@ -91,7 +91,7 @@ fn fields_of_bits_are_changed_in_order() {
 }
 
 #[test]
-fn elements_are_counted_by_sketches() {
+fn sketches_count_elements() {
     let (mut store, mut scratch) = (Store::new(), Vec::new());
     let mut count = |store: &mut Store, key: &[u8], elements: &[&[u8]]| {
         let elements = List::build(&mut scratch, elements.iter().copied());
@@ -118,9 +118,9 @@ fn elements_are_counted_by_sketches() {
     assert_eq!(estimate(&mut store, &[b"text"]), "!WRONGTYPE Key is not a valid HyperLogLog string value.");
 }
 
-/// `sketch.hll` is what redis-server 7.0.15 keeps after `PFADD k a b c d e f`.
+/// `sketch.hll` is the value that redis-server 7.0.15 stores after `PFADD k a b c d e f`.
 #[test]
-fn sketches_have_the_bytes_of_redis() {
+fn sketches_have_the_same_bytes_as_in_redis() {
     let mut store = Store::new();
     let mut scratch = Vec::new();
     let elements = List::build(&mut scratch, [&b"a"[..], b"b", b"c", b"d", b"e", b"f"]);
@@ -132,9 +132,9 @@ fn sketches_have_the_bytes_of_redis() {
     );
 }
 
-/// Commands on values that are elsewhere get the bytes, and what they change is kept there again.
+/// Commands on values that are not in memory are supplied with the bytes, and changed values are spilled again.
 #[test]
-fn bytes_that_are_not_in_the_table_are_supplied() {
+fn commands_are_supplied_with_bytes_that_are_not_in_the_table() {
     let mut replica = Replica::new(1);
     let (long, key) = (vec![b'a'; BYTES_MIN * 2], &b"k"[..]);
     replica.apply(&plain_set(key, &long), 1, 0);
@@ -159,7 +159,7 @@ fn bytes_that_are_not_in_the_table_are_supplied() {
         "1"
     );
     assert_eq!(replica.kept.len(), 3, "all values are kept elsewhere");
-    // In a transaction that only reads, too.
+    // Also in a transaction that only reads.
     let mut draft = crate::command::Draft::default();
     draft.push(&Command::OnBytes(count));
     draft.push(&Command::Length { key });
@@ -177,7 +177,7 @@ fn sort(store: &mut Store, key: &[u8], to: Option<&[u8]>, options: SortOptions<'
 }
 
 #[test]
-fn items_are_sorted_by_themselves_or_by_what_keys_hold() {
+fn items_are_sorted_by_value_or_by_the_values_of_keys() {
     let (mut store, mut scratch) = (Store::new(), Vec::new());
     store.play(
         r#"
@@ -217,9 +217,9 @@ fn items_are_sorted_by_themselves_or_by_what_keys_hold() {
     assert!(sort(&mut store, b"string", None, plain).starts_with("!WRONGTYPE"));
 }
 
-/// Replicas decide alike: what counts is the content of keys.
+/// Replicas decide alike, because the limit applies to the content of keys.
 #[test]
-fn a_command_that_would_take_too_long_in_one_step_is_refused_by_name() {
+fn a_command_that_would_take_too_long_in_one_step_is_refused() {
     let (mut store, mut scratch) = (Store::new(), Vec::new());
     let long = vec![b'a'; 11_000];
     store.apply(&plain_set(b"a", &long));
@@ -240,7 +240,7 @@ fn a_command_that_would_take_too_long_in_one_step_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_not_a_string_has_nothing_in_common() {
+fn lcs_refuses_keys_that_are_not_strings() {
     let mut store = Store::new();
     store.play("SET a ohmytext -> OK\nSET b mynewtext -> OK\nHSET h a 1 -> 1");
     let common = |answer, least| BytesCommand::Common { first: b"a", second: b"b", answer, least };

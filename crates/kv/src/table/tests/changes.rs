@@ -1,4 +1,4 @@
-//! What is noted of changes, for those who follow them.
+//! The notes of changes that followers get.
 
 use super::script::{parse, word};
 use super::{Store, plain_set};
@@ -75,7 +75,7 @@ fn events_have_the_names_that_redis_gives_them() {
 }
 
 #[test]
-fn a_key_that_expires_is_noted_once_whoever_removes_it() {
+fn an_expired_key_is_noted_once_however_it_is_removed() {
     let mut store = Store::following();
     for key in ["a", "b", "c"] {
         store.notes(
@@ -94,12 +94,12 @@ fn a_key_that_expires_is_noted_once_whoever_removes_it() {
 }
 
 #[test]
-fn nothing_is_noted_before_anybody_follows_and_none_is_missed_from_then_on() {
+fn changes_are_noted_exactly_while_they_are_followed() {
     let mut store = Store::new();
     store.apply(&plain_set(b"k", b"v"));
     assert!(store.table.take_changes().is_none());
     store.table.follow_changes(true, false);
-    // An update in place, which has a way of its own.
+    // An update in place, which takes a different path.
     store.table.apply_unasked(&plain_set(b"k", b"w"), 10, store.time);
     assert_eq!(store.changes(), ["String set k"]);
     store.notes("GET none", "");
@@ -109,7 +109,7 @@ fn nothing_is_noted_before_anybody_follows_and_none_is_missed_from_then_on() {
 }
 
 #[test]
-fn who_follows_hears_that_all_keys_were_removed_or_replaced() {
+fn followers_learn_that_all_keys_were_removed_or_replaced() {
     let mut store = Store::following();
     store.notes("SET k v", "New new k, String set k");
     store.apply(&Command::Clear);
@@ -125,7 +125,7 @@ fn who_follows_hears_that_all_keys_were_removed_or_replaced() {
 }
 
 #[test]
-fn what_nobody_takes_is_bounded() {
+fn notes_that_are_not_taken_are_bounded() {
     let mut store = Store::following();
     let key = vec![b'k'; 1 << 20];
     for number in 0..6_u8 {

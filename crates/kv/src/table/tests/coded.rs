@@ -1,4 +1,4 @@
-//! Values stored as fragments: what the table does without their bytes, and with them.
+//! Values stored as fragments: how the table answers without their bytes, and with them.
 
 use super::{Store, plain_set};
 use crate::codec::Reader;
@@ -63,7 +63,7 @@ fn answered(store: &mut Store, command: &Command<'_>) -> Vec<ValueRef> {
     let (is_read, asked, references) = unfinished(&out);
     let mut encoded = Vec::new();
     command.encode(&mut encoded);
-    assert!(is_read && asked == encoded, "whoever asked can ask again");
+    assert!(is_read && asked == encoded, "the client's node can send the same read again");
     references
 }
 
@@ -84,7 +84,7 @@ fn changes(table: &mut Table) -> Vec<(u64, bool)> {
 }
 
 #[test]
-fn what_needs_no_bytes_is_answered_without() {
+fn commands_that_need_no_bytes_are_answered_without_them() {
     let mut store = store();
     assert_eq!(put(&mut store, "k", 1), "OK");
     assert_eq!(store.read(&Command::Length { key: b"k" }), "10000");
@@ -115,11 +115,15 @@ fn a_read_is_answered_with_references() {
     let mut scratch = Vec::new();
     let keys = List::build(&mut scratch, [&b"l"[..], b"small", b"k"]);
     assert_eq!(answered(&mut store, &Command::MultiGet { keys }), [whole(2), whole(1)]);
-    assert_eq!(store.read(&Command::Get { key: b"small" }), "\"v\"", "others are answered as ever");
+    assert_eq!(
+        store.read(&Command::Get { key: b"small" }),
+        "\"v\"",
+        "values in memory are returned as usual"
+    );
 }
 
 #[test]
-fn a_write_that_needs_bytes_does_nothing_until_they_are_there() {
+fn a_write_that_needs_bytes_does_nothing_until_it_has_them() {
     let mut store = store();
     put(&mut store, "k", 1);
     let version = store.version("k");
@@ -139,7 +143,7 @@ fn a_write_that_needs_bytes_does_nothing_until_they_are_there() {
         supplied(&mut store, 1, &Command::GetExpire { key: b"k", expiry: Expiry::Keep }).len(),
         10_002
     );
-    assert_eq!(store.version("k"), version, "whoever watches the key sees no change");
+    assert_eq!(store.version("k"), version, "a client that watches the key sees no change");
     assert_eq!(changes(&mut store.table), [(1, false)], "the value is an ordinary one");
     assert_eq!(store.apply(&append), "10001");
 }
@@ -158,7 +162,7 @@ fn with_value<R>(counter: u64, command: &Command<'_>, use_it: impl FnOnce(&Comma
 }
 
 #[test]
-fn what_was_overwritten_meanwhile_is_not_put_back() {
+fn a_value_that_was_overwritten_meanwhile_is_not_put_back() {
     let mut store = store();
     put(&mut store, "k", 1);
     put(&mut store, "k", 2);
@@ -169,7 +173,7 @@ fn what_was_overwritten_meanwhile_is_not_put_back() {
 }
 
 #[test]
-fn a_record_of_an_earlier_version_puts_bytes_in_place() {
+fn an_inline_record_of_an_earlier_release_puts_bytes_in_place() {
     let mut store = store();
     put(&mut store, "k", 1);
     let encoded = reference(1).encoded();
@@ -192,7 +196,7 @@ fn a_transaction_needs_every_value_that_it_may_touch() {
 }
 
 #[test]
-fn a_script_has_every_value_that_it_names_before_it_runs() {
+fn a_script_gets_the_values_of_all_declared_keys_before_it_runs() {
     let mut store = store();
     put(&mut store, "k", 1);
     put(&mut store, "l", 2);
@@ -213,7 +217,7 @@ fn a_script_has_every_value_that_it_names_before_it_runs() {
 }
 
 #[test]
-fn a_script_is_refused_a_value_that_is_not_in_memory_and_that_it_has_not_named() {
+fn a_script_cannot_use_an_undeclared_value_that_is_not_in_memory() {
     let mut store = store();
     store.table.set_interpreter(&super::scripts::Lines);
     put(&mut store, "k", 1);
@@ -224,7 +228,7 @@ fn a_script_is_refused_a_value_that_is_not_in_memory_and_that_it_has_not_named()
 }
 
 #[test]
-fn what_stands_behind_a_fence_is_asked_again_with_the_fence() {
+fn a_fenced_command_that_needs_bytes_is_repeated_with_its_fence() {
     let mut store = store();
     put(&mut store, "k", 1);
     let acquire = LockCommand::Acquire { name: b"lock", owner: b"me", hold: Hold::Lease(1000), waiter: None };
@@ -242,11 +246,11 @@ fn what_stands_behind_a_fence_is_asked_again_with_the_fence() {
     fenced.encode(&mut encoded);
     store.offset += 1;
     store.table.apply(&fenced, store.offset, store.time, &mut out);
-    assert_eq!(unfinished(&out).1, encoded, "the token counts when it takes effect");
+    assert_eq!(unfinished(&out).1, encoded, "the token is checked when the command takes effect");
 }
 
 #[test]
-fn a_watched_key_is_as_it_was_when_its_bytes_are_put_in() {
+fn putting_bytes_in_place_does_not_change_a_watched_key() {
     let mut store = store();
     put(&mut store, "k", 1);
     let (version, floor) = (store.version("k"), store.table.version_floor());
@@ -266,7 +270,7 @@ fn the_first_and_the_last_reference_to_fragments_are_reported() {
     store.delete("k");
     assert_eq!(changes(&mut store.table), [], "l refers to it");
     store.apply(&Command::Rename { from: b"l", to: b"m", if_absent: false });
-    assert_eq!(changes(&mut store.table), [(1, true)], "it went and came");
+    assert_eq!(changes(&mut store.table), [(1, true)], "the last reference was dropped, and a new one made");
     store.set("m", "plain");
     assert_eq!(changes(&mut store.table), [(1, false)], "a plain value has taken its place");
     put(&mut store, "m", 2);
@@ -282,7 +286,7 @@ fn the_first_and_the_last_reference_to_fragments_are_reported() {
 }
 
 #[test]
-fn a_value_that_is_not_stored_is_reported_as_one_that_never_will_be() {
+fn a_value_that_is_not_stored_is_reported_as_never_to_be_stored() {
     let mut store = store();
     store.set("k", "v");
     let encoded = reference(1).encoded();
@@ -294,7 +298,7 @@ fn a_value_that_is_not_stored_is_reported_as_one_that_never_will_be() {
 }
 
 #[test]
-fn a_value_that_another_membership_keeps_is_refused() {
+fn a_value_stored_by_another_membership_is_refused() {
     let mut store = store();
     store.table.set_membership(MEMBERSHIP + 1);
     assert!(put(&mut store, "k", 1).starts_with("!RECONFIGURED"));
@@ -302,7 +306,7 @@ fn a_value_that_another_membership_keeps_is_refused() {
 }
 
 #[test]
-fn a_value_that_was_given_up_is_refused_everywhere_and_for_ever() {
+fn a_given_up_value_is_refused_on_every_replica_forever() {
     let mut one = store();
     put(&mut one, "early", 5);
     assert_eq!(one.apply(&Command::Abandon { coordinator: id(9).coordinator, counter: 9 }), "OK");
@@ -320,7 +324,7 @@ fn a_value_that_was_given_up_is_refused_everywhere_and_for_ever() {
     for store in [&mut one, &mut other] {
         assert!(put(store, "late", 9).starts_with("!ABANDONED"));
         assert_eq!(put(store, "newer", 10), "OK");
-        assert!(store.table.reference(id(5)).is_some(), "what was stored before stays");
+        assert!(store.table.reference(id(5)).is_some(), "a value stored before stays");
     }
     assert_eq!(one.table.digest(), other.table.digest());
 }
@@ -328,7 +332,7 @@ fn a_value_that_was_given_up_is_refused_everywhere_and_for_ever() {
 #[test]
 fn a_plain_update_does_not_overlook_a_reference() {
     let mut store = store();
-    // As long as its reference, so that it would fit in its place.
+    // As long as its reference, so that it would fit in place.
     let plain = [b'v'; REFERENCE_BYTES];
     put(&mut store, "k", 1);
     assert_eq!(store.apply(&plain_set(b"k", &plain)), "OK");

@@ -38,7 +38,7 @@ fn evict(store: &mut Store, eviction: Eviction, chooser: &mut Chooser) -> Option
 }
 
 #[test]
-fn a_key_is_evicted_in_the_version_that_was_chosen_and_in_no_other() {
+fn a_key_is_evicted_only_in_the_version_that_was_chosen() {
     let mut store = store(Eviction::Random);
     store.set("k", "v");
     let version = store.version("k");
@@ -51,13 +51,13 @@ fn a_key_is_evicted_in_the_version_that_was_chosen_and_in_no_other() {
 }
 
 #[test]
-fn the_least_recently_used_go_first() {
+fn the_least_recently_used_keys_are_evicted_first() {
     let mut store = store(Eviction::Lru);
     (0..2000).for_each(|number| {
         store.time += 16;
         store.set(&name(number), "v");
     });
-    // The first half is read again.
+    // The first half is read again, in order.
     (0..1000).for_each(|number| {
         store.time += 16;
         get(&mut store, &name(number));
@@ -69,19 +69,23 @@ fn the_least_recently_used_go_first() {
     assert!(wrong < 10, "{wrong} of 600 were used more recently than half of the keys");
     assert_eq!(store.read(&Command::Used { key: b"k0", usage: Usage::Idle }), "15");
     store.time += 10_000;
-    assert_eq!(store.read(&Command::Used { key: b"k0", usage: Usage::Idle }), "25", "asking is no use");
+    assert_eq!(
+        store.read(&Command::Used { key: b"k0", usage: Usage::Idle }),
+        "25",
+        "OBJECT IDLETIME does not count as a use"
+    );
     assert!(store.read(&Command::Used { key: b"k0", usage: Usage::Frequency }).contains("not selected"));
     assert_eq!(store.read(&Command::Used { key: b"none", usage: Usage::Idle }), "nil");
 }
 
 #[test]
-fn a_scan_does_not_evict_what_is_used_again_and_again() {
+fn a_scan_does_not_evict_keys_in_repeated_use() {
     let mut store = store(Eviction::Lru);
     let mut chooser = Chooser::default();
     (0..1000).for_each(|number| store.set(&name(number), "v"));
     (0..400).for_each(|number| get(&mut store, &name(number)));
     for round in 1..10 {
-        // Between two uses of one of these keys 1600 are used, more than there is room for.
+        // Between two uses of one of these keys, 1600 others are used: more than fit.
         (0..400).for_each(|number| {
             store.time += 16;
             get(&mut store, &name(number));
@@ -98,7 +102,7 @@ fn a_scan_does_not_evict_what_is_used_again_and_again() {
 }
 
 #[test]
-fn the_least_frequently_used_go_first_and_use_is_forgotten_with_time() {
+fn the_least_frequently_used_keys_are_evicted_first_and_counters_decay() {
     let mut store = store(Eviction::Lfu);
     (0..1000).for_each(|number| store.set(&name(number), "v"));
     for _ in 0..100 {
@@ -124,7 +128,7 @@ fn the_least_frequently_used_go_first_and_use_is_forgotten_with_time() {
 }
 
 #[test]
-fn what_was_used_again_stays_for_some_minutes_though_a_scan_is_newer() {
+fn keys_in_repeated_use_outlast_a_newer_scan_for_some_minutes() {
     let mut store = store(Eviction::Lfu);
     (0..500).for_each(|number| store.set(&name(number), "v"));
     (0..500).for_each(|number| get(&mut store, &name(number)));
@@ -135,7 +139,7 @@ fn what_was_used_again_stays_for_some_minutes_though_a_scan_is_newer() {
         let key = evict(&mut store, Eviction::Lfu, &mut chooser).unwrap();
         assert!(key[1..].parse::<usize>().unwrap() >= 500, "{key}");
     }
-    // Not for ever.
+    // But not forever.
     store.time += 9 * 60_000;
     (0..10).for_each(|number| store.set(&name(1000 + number), "v"));
     let key = evict(&mut store, Eviction::Lfu, &mut chooser).unwrap();
@@ -143,11 +147,11 @@ fn what_was_used_again_stays_for_some_minutes_though_a_scan_is_newer() {
 }
 
 #[test]
-fn where_only_keys_that_expire_are_evicted_the_others_stay() {
+fn volatile_policies_evict_only_keys_that_expire() {
     for eviction in [Eviction::Ttl, Eviction::VolatileLru, Eviction::VolatileLfu, Eviction::VolatileRandom] {
         let mut store = store(eviction);
         (0..5000).for_each(|number| store.set(&name(number), "v"));
-        // So few that they are not found by chance.
+        // Too few to be found by sampling.
         (0..5).for_each(|number| expire(&mut store, &name(1000 * number), 9000 - number as i64));
         let mut chooser = Chooser::default();
         let evicted: Vec<String> = std::iter::from_fn(|| evict(&mut store, eviction, &mut chooser)).collect();
@@ -159,7 +163,7 @@ fn where_only_keys_that_expire_are_evicted_the_others_stay() {
 }
 
 #[test]
-fn what_is_chosen_already_is_not_chosen_again() {
+fn a_chosen_key_is_not_chosen_again() {
     for eviction in [Eviction::Ttl, Eviction::Lru, Eviction::Random, Eviction::VolatileLfu] {
         let mut store = store(eviction);
         (0..100).for_each(|number| {
@@ -175,7 +179,7 @@ fn what_is_chosen_already_is_not_chosen_again() {
     }
 }
 
-/// Begins evictions that have no outcome.
+/// Begins evictions that get no outcome.
 fn begin_some(store: &Store, eviction: Eviction, count: usize, until_us: u64, chooser: &mut Chooser) {
     for _ in 0..count {
         let victim = store.table.choose(eviction, store.time, chooser, false).unwrap();
@@ -185,7 +189,7 @@ fn begin_some(store: &Store, eviction: Eviction, count: usize, until_us: u64, ch
 }
 
 #[test]
-fn an_eviction_without_an_outcome_is_under_way_up_to_its_deadline() {
+fn an_eviction_without_an_outcome_ends_at_its_deadline() {
     for eviction in [Eviction::Ttl, Eviction::Lru] {
         let mut store = store(eviction);
         (0..10).for_each(|number| {
@@ -202,7 +206,7 @@ fn an_eviction_without_an_outcome_is_under_way_up_to_its_deadline() {
         chooser.end_overdue(10);
         assert!(chooser.bytes() < 2 * of_four);
         chooser.check_invariants();
-        // The first four are chosen again, and an end that comes late after all ends at most the newer one.
+        // The first four are chosen again. A late end of an earlier eviction ends at most the newer one.
         begin_some(&store, eviction, 4, 30, &mut chooser);
         chooser.end_overdue(20);
         chooser.check_invariants();
@@ -213,7 +217,7 @@ fn an_eviction_without_an_outcome_is_under_way_up_to_its_deadline() {
 }
 
 #[test]
-fn a_key_that_expires_before_those_that_were_chosen_is_found() {
+fn a_key_that_expires_before_the_chosen_ones_is_found() {
     let mut store = store(Eviction::Ttl);
     (0..3).for_each(|number| {
         store.set(&name(number), "v");

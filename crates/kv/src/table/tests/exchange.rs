@@ -28,9 +28,9 @@ impl Store {
 fn a_command_is_carried_out_only_with_the_count_by_which_it_was_routed() {
     let (set, get) = (plain_set(b"k", b"v"), Command::Get { key: b"k" });
     let mut store = Store::new();
-    assert_eq!(store.routed(2, &set), EXCHANGED, "the table has not heard of that exchange");
+    assert_eq!(store.routed(2, &set), EXCHANGED, "the table has not applied that exchange yet");
     assert_eq!(store.apply(&set), "OK");
-    // While the group stands still, nothing of clients is done.
+    // While the group is stopped, no command of a client is carried out.
     store.exchange(1);
     for count in [0, 1, 2] {
         assert_eq!(store.routed(count, &get), EXCHANGED);
@@ -38,18 +38,22 @@ fn a_command_is_carried_out_only_with_the_count_by_which_it_was_routed() {
     }
     assert_eq!([store.apply(&plain_set(b"k", b"w")), store.read(&get)], [EXCHANGED; 2]);
     store.exchange(2);
-    assert_eq!([store.apply(&plain_set(b"k", b"w")), store.read(&get)], [EXCHANGED; 2], "they came late");
+    assert_eq!(
+        [store.apply(&plain_set(b"k", b"w")), store.read(&get)],
+        [EXCHANGED; 2],
+        "they were routed before the exchange"
+    );
     assert_eq!(store.routed(2, &get), "\"v\"");
     assert_eq!(store.routed(2, &plain_set(b"k", b"x")), "OK");
     assert_eq!(store.routed(2, &get), "\"x\"");
-    // A record of the exchange that was proposed twice does nothing.
+    // A record of an earlier stage of the exchange, proposed again, does nothing.
     store.exchange(1);
     assert_eq!(store.table.exchanges(), 2);
     assert_eq!(store.routed(2, &get), "\"x\"");
 }
 
 #[test]
-fn what_is_the_groups_own_goes_on() {
+fn evictions_and_purges_go_on_during_an_exchange() {
     let mut store = Store::new();
     store.apply(&plain_set(b"k", b"v"));
     store.exchange(1);
@@ -71,7 +75,7 @@ fn transactions_are_routed_as_a_whole() {
 }
 
 #[test]
-fn a_command_that_comes_in_parts_is_routed_when_it_begins() {
+fn a_long_command_keeps_the_count_of_its_first_part() {
     let coordinator = Coordinator { node: 1, life: 1 };
     let mut store = Store::new();
     let begin = |store: &mut Store, counter, exchanges: Option<u64>| {
@@ -95,7 +99,7 @@ fn a_command_that_comes_in_parts_is_routed_when_it_begins() {
 }
 
 #[test]
-fn nobody_waits_across_an_exchange_and_what_was_served_stays() {
+fn an_exchange_drops_waiting_requests_and_keeps_served_elements() {
     let waiter = |number| WaiterId { node: 1, life: 1, number: NonZeroU64::new(number).unwrap() };
     let mut store = Store::new();
     let (mut list, mut scratch) = (Vec::new(), Vec::new());
@@ -136,7 +140,7 @@ fn nobody_waits_across_an_exchange_and_what_was_served_stays() {
 }
 
 #[test]
-fn versions_go_on_above_those_of_both_and_earlier_changes_are_not_kept() {
+fn versions_continue_above_those_of_both_databases_and_the_history_begins_again() {
     let mut store = Store::new();
     store.table.keep_history(1 << 20);
     store.apply(&plain_set(b"k", b"v"));
@@ -148,7 +152,7 @@ fn versions_go_on_above_those_of_both_and_earlier_changes_are_not_kept() {
 }
 
 #[test]
-fn a_snapshot_has_the_count() {
+fn a_snapshot_contains_the_count_of_exchanges() {
     let mut store = Store::new();
     store.apply(&plain_set(b"k", b"v"));
     store.exchange(3);

@@ -116,7 +116,7 @@ fn a_deadline_that_has_passed_removes_the_key() {
 }
 
 #[test]
-fn every_write_takes_an_expired_key_for_missing() {
+fn every_write_treats_an_expired_key_as_missing() {
     let writes = [
         ("SETNX k w", "1", "\"w\""),
         ("SET k w GET", "nil", "\"w\""),
@@ -152,7 +152,7 @@ fn every_write_takes_an_expired_key_for_missing() {
 }
 
 #[test]
-fn deadlines_beyond_all_time_are_far_away_and_not_an_overflow() {
+fn huge_deadlines_do_not_overflow() {
     let mut store = Store::new();
     let deadlines = [Deadline::In(i64::MAX), Deadline::At(i64::MAX), Deadline::In(i64::MIN)];
     for (deadline, exists) in deadlines.into_iter().zip(["1", "1", "0"]) {
@@ -168,7 +168,7 @@ fn deadlines_beyond_all_time_are_far_away_and_not_an_overflow() {
 }
 
 #[test]
-fn the_leader_purges_what_is_due_a_part_at_a_time() {
+fn the_leader_purges_expired_keys_some_at_a_time() {
     let mut store = Store::new();
     for number in 0..100 {
         store.play(&format!("SET k{number} v PX {} -> OK", 10 + number));
@@ -185,7 +185,7 @@ fn the_leader_purges_what_is_due_a_part_at_a_time() {
 }
 
 #[test]
-fn keys_that_share_a_deadline_and_a_hash_expire_each_for_itself() {
+fn keys_that_share_a_deadline_and_a_hash_expire_separately() {
     let mut store = Store::colliding();
     for number in 0..100 {
         store.play(&format!("SET k{number} v PX 10 -> OK"));

@@ -1,4 +1,4 @@
-//! Places in sorted sets: what searches find. `../../geo.rs` has places themselves.
+//! Places in sorted sets: the results of searches. `../../geo.rs` tests places themselves.
 
 use super::*;
 use crate::command::{AddOptions, SortedCommand};
@@ -52,7 +52,7 @@ fn members_have_their_places() {
 }
 
 #[test]
-fn searches_find_what_is_in_their_area() {
+fn searches_find_the_places_in_their_area() {
     let (mut store, palermo) = (sicily(), Centre::Member(b"Palermo"));
     let circle = around(palermo, Shape::Circle(200.0));
     assert_eq!(found(&mut store, b"k", circle), "[\"Palermo\" \"Catania\"]");
@@ -74,7 +74,7 @@ fn searches_find_what_is_in_their_area() {
 }
 
 #[test]
-fn what_is_found_is_stored_with_its_score_or_its_distance() {
+fn search_results_are_stored_with_scores_or_distances() {
     let mut store = sicily();
     let circle = around(Centre::Member(b"Palermo"), Shape::Circle(200.0));
     for (stores_distance, expected) in [(false, "3479099956230698"), (true, "0")] {

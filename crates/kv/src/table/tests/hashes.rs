@@ -1,4 +1,4 @@
-//! Hashes: their commands, how commands on keys of any kind treat them, and that replicas have the same bytes.
+//! Hashes: their commands, how commands on keys of any type treat them, and that replicas hold the same bytes.
 
 use super::lists::list_record;
 use super::model::{record, replay};
@@ -133,8 +133,8 @@ fn commands_on_strings_refuse_a_hash_and_the_reverse() {
 }
 
 #[test]
-fn a_plain_set_takes_the_place_of_a_hash_of_the_same_size() {
-    // The same size, so that the short path of updates in place has to notice the hash.
+fn a_plain_set_replaces_a_hash_of_the_same_size() {
+    // The same size, so that the fast path of updates in place must notice the hash.
     let mut store = Store::new();
     store.play("HSET h a 1 -> 1");
     let bytes = store.table.register(b"h").value.len();
@@ -143,7 +143,7 @@ fn a_plain_set_takes_the_place_of_a_hash_of_the_same_size() {
 }
 
 #[test]
-fn commands_on_keys_take_hashes_as_they_are() {
+fn commands_on_keys_work_on_hashes() {
     play(
         r#"
         HSET h a 1 b 2          -> 2
@@ -167,7 +167,7 @@ fn commands_on_keys_take_hashes_as_they_are() {
     );
 }
 
-/// All fields and values, and what every operation relies on.
+/// All fields and values. Also checks the collection's invariants.
 fn answer_of(store: &mut Store, key: &str) -> String {
     if let Some((_, entry)) = store.table.find(store.table.index.hash(key.as_bytes()), key.as_bytes()) {
         entry.collection().into_iter().for_each(Collection::check_invariants);
@@ -176,7 +176,7 @@ fn answer_of(store: &mut Store, key: &str) -> String {
 }
 
 #[test]
-fn many_fields_at_once_come_to_the_same_as_one_by_one() {
+fn setting_many_fields_at_once_equals_setting_them_one_by_one() {
     let names: Vec<String> = (0..300).map(|number| format!("f{}", number % 250)).collect();
     let pairs = |from: usize, until: usize| -> Vec<&[u8]> {
         (from..until).flat_map(|at| [names[at].as_bytes(), names[299 - at].as_bytes()]).collect()
@@ -305,7 +305,7 @@ fn fields_are_read_or_set_together_with_their_expiry() {
 }
 
 #[test]
-fn deadlines_go_with_their_hash() {
+fn deadlines_of_fields_move_with_their_hash() {
     play(
         r#"
         HSET h a 1 b 2          -> 2
@@ -323,7 +323,7 @@ fn deadlines_go_with_their_hash() {
 }
 
 #[test]
-fn a_purge_removes_fields_that_are_due_and_a_hash_that_is_left_without() {
+fn a_purge_removes_expired_fields_and_a_hash_that_becomes_empty() {
     let mut store = Store::new();
     store.play(
         r#"
@@ -371,7 +371,7 @@ fn names(count: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_scan_returns_every_field_once_while_others_go() {
+fn a_scan_returns_every_field_once_while_others_are_removed() {
     let mut store = Store::new();
     let (names, key, mut scratch) = (names(2000), &b"h"[..], Vec::new());
     let pairs = List::build(&mut scratch, names.iter().flat_map(|name| [&name[..], b"v"]));
@@ -386,7 +386,7 @@ fn a_scan_returns_every_field_once_while_others_go() {
         if position == 0 {
             break;
         }
-        // One that was returned already, and one that did not exist before.
+        // Remove one that was returned already, and add one that did not exist before.
         let fields = List::build(&mut scratch, [&seen[steps][..]]);
         store.apply(&Command::Hash(HashCommand::Delete { key, fields }));
         let late = format!("late{steps}");
@@ -413,7 +413,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn a_hash_is_its_model_through_all_changes(
+    fn a_hash_matches_its_model(
         changes in vec((0..6u8, 0..60u8, 0..40usize, 1..30i64), 1..300),
     ) {
         let (mut store, mut model, mut scratch, key) = (Store::new(), Model::new(), Vec::new(), &b"h"[..]);
@@ -469,7 +469,7 @@ proptest! {
                 .map(|(name, value, _)| format!("\"{}\"=\"{}\"", name.escape_ascii(), value.escape_ascii()))
                 .collect();
             let answer = answer_of(&mut store, "h");
-            // Once it was large, fields stand in another order.
+            // Once a hash was large, its fields are in another order.
             was_large |= store.table.peek(key, store.time).is_some_and(|entry| entry.collection().is_some());
             if was_large {
                 let (mut wanted, mut given) = (fields.clone(), answer[1..answer.len() - 1].split_terminator(' ').map(str::to_owned).collect::<Vec<_>>());
@@ -507,12 +507,12 @@ fn a_small_hash_keeps_the_order_of_its_fields_and_a_large_one_does_not() {
         format!("{names:?}").replace(',', "")
     };
     store.play(&format!("HKEYS h -> {}", by_hash("a b c d e f g h i")));
-    // It stays large until it fits into half of a small one, and then keeps the order that it has.
+    // It stays large until it fits into half of a small one, and then keeps its present order.
     store.play(&format!("HDEL h i -> 1\nHKEYS h -> {}", by_hash("a b c d e f g h")));
     store.play(&format!("HDEL h e f g h -> 4\nHKEYS h -> {}", by_hash("a b c d")));
     let names = by_hash("a b c d").replace(']', " \"0\"]");
     store.play(&format!("HSET h 0 1 -> 1\nHKEYS h -> {names}"));
-    // A long value makes it large too.
+    // A long value also makes it large.
     let long = "v".repeat(300);
     store.play(&format!("HSET h 0 {long} -> 0\nHKEYS h -> {}", by_hash("a b c d 0")));
 }
@@ -526,7 +526,7 @@ fn encodings_are_those_of_redis() {
 }
 
 #[test]
-fn memory_follows_what_a_hash_takes() {
+fn memory_follows_the_size_of_a_hash() {
     let mut store = Store::new();
     let empty = store.table.memory_bytes();
     store.play("HSET h a 1 -> 1");
@@ -537,14 +537,14 @@ fn memory_follows_what_a_hash_takes() {
     store.apply(&Command::Hash(HashCommand::Set { key, pairs, counts: true }));
     assert!(store.table.memory_bytes() > small + 100_000);
     store.play("HDEL h b -> 1");
-    assert!(store.table.memory_bytes() < small + 1000, "what a field took is given back");
+    assert!(store.table.memory_bytes() < small + 1000, "the memory of a field is given back");
     store.play("HDEL h a -> 1");
     assert_eq!(store.table.entry_bytes, 0);
     assert!(store.table.memory_bytes() >= empty);
 }
 
 #[test]
-fn a_chunk_with_a_hash_that_is_none_is_refused() {
+fn a_chunk_with_an_invalid_hash_is_refused() {
     let mut store = Store::new();
     store.play("HSET h field value -> 1");
     let id = store.table.begin_snapshot();
@@ -552,11 +552,11 @@ fn a_chunk_with_a_hash_that_is_none_is_refused() {
     store.table.snapshot_chunk(id, usize::MAX, &mut chunk);
     assert_eq!(Table::new(2).install(&chunk), Ok(1));
     let at = chunk.windows(5).position(|window| window == b"field").unwrap();
-    chunk[at - 1] = 100; // It has no name of so many bytes.
+    chunk[at - 1] = 100; // The name is not that long.
     assert!(Table::new(2).install(&chunk).is_err());
 }
 
-/// Records on the same keys as the other random records, so that kinds of values mix.
+/// Records on the same keys as the other random records, so that types of values mix.
 fn hash_record() -> impl Strategy<Value = super::model::Record> {
     let key = (0..6u8).prop_map(|number| format!("key{number}").into_bytes());
     let field = || (0..20u8).prop_map(|number| format!("f{number}").into_bytes());
@@ -596,7 +596,7 @@ fn hash_record() -> impl Strategy<Value = super::model::Record> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// One replica replies, another sends no replies, a third joins midway by a snapshot.
+    /// One replica replies, another one does not, and a third joins midway by a snapshot.
     #[test]
     fn replicas_have_the_same_collections(
         before in vec(prop_oneof![2 => hash_record(), 2 => list_record(), 2 => set_record(), 2 => sorted_record(), 1 => record()], 0..80),

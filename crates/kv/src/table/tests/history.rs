@@ -1,4 +1,4 @@
-//! The latest changes, as a reader gets them who keeps the version of what it read last.
+//! The latest changes, as returned to a reader that remembers the version it has read up to.
 
 use super::*;
 
@@ -37,19 +37,19 @@ fn a_reader_gets_each_change_once_and_in_order() {
     for number in 0..10 {
         store.set(&format!("k{number}"), "v");
     }
-    // What changes nothing is no change.
+    // A command without effect is no change.
     store.apply(&Command::Persist { key: b"k0" });
     assert_eq!(recent(&mut store.table, 0, u32::MAX), (0, 10, (1..=10).collect()));
     assert_eq!(recent(&mut store.table, 7, u32::MAX), (0, 10, vec![8, 9, 10]));
-    // At least one, however little room there is.
+    // At least one record, however little room there is.
     assert_eq!(recent(&mut store.table, 7, 1), (0, 8, vec![8]));
     assert_eq!(recent(&mut store.table, 10, u32::MAX), (0, 10, vec![]));
-    // Who has read at a replica that is further on has to wait for this one.
+    // A reader that has read at a replica with a higher version must wait for this one.
     assert_eq!(recent(&mut store.table, 12, u32::MAX), (0, 10, vec![]));
 }
 
 #[test]
-fn who_comes_too_late_sees_it() {
+fn a_reader_that_is_too_late_notices() {
     let mut store = store(1000);
     for number in 0..100 {
         store.set(&format!("k{number}"), "value");
@@ -58,7 +58,7 @@ fn who_comes_too_late_sees_it() {
     assert!(since > 80 && until == 100 && versions.is_empty(), "{since} {until}");
     assert_eq!(recent(&mut store.table, since, u32::MAX).2, (since + 1..=100).collect::<Vec<_>>());
     assert!(store.table.history().unwrap().bytes() <= 1000);
-    // A record with more changes than are kept is none of those that can be read.
+    // A record with more changes than are kept is not returned.
     store.set("k", &"v".repeat(2000));
     assert_eq!(recent(&mut store.table, 100, u32::MAX), (101, 101, vec![]));
     store.set("k", "v");
@@ -66,14 +66,14 @@ fn who_comes_too_late_sees_it() {
 }
 
 #[test]
-fn nothing_is_kept_unless_it_is_wanted() {
+fn no_history_is_kept_unless_requested() {
     let mut store = Store::new();
     store.set("k", "v");
     assert!(store.table.history().is_none());
     let mut out = ReplyBuffer::new();
     store.table.read(&Command::Recent { from: 0, bytes_max: 1 }, 0, &mut out);
     assert!(ReplyBuffer::is_error(out.as_bytes()));
-    // It begins where it is switched on.
+    // The history begins where it is switched on.
     store.table.keep_history(1 << 20);
     assert_eq!(recent(&mut store.table, 0, u32::MAX), (1, 1, vec![]));
     store.set("k", "w");
@@ -82,7 +82,7 @@ fn nothing_is_kept_unless_it_is_wanted() {
 }
 
 #[test]
-fn a_snapshot_that_is_installed_leaves_no_gap_that_is_not_seen() {
+fn readers_notice_the_gap_of_an_installed_snapshot() {
     let mut source = store(1 << 20);
     let mut replica = store(1 << 20);
     for number in 0..5 {
@@ -109,14 +109,14 @@ fn a_snapshot_that_is_installed_leaves_no_gap_that_is_not_seen() {
 }
 
 #[test]
-fn a_reader_of_changes_that_were_lost_for_good_learns_of_it() {
+fn a_reader_of_changes_that_were_then_lost_notices() {
     let mut store = store(1 << 20);
     for number in 0..5 {
         store.set(&format!("k{number}"), "v");
     }
     let skip = Command::SkipVersions { by: 100 };
     store.apply(&skip);
-    // One that read 6 to 9 of the history that is lost, and one that read all that is left: both begin anew.
+    // One has read 6 to 9 of the lost history, and one has read everything that is left: both start again.
     for from in [9, 5] {
         assert_eq!(recent(&mut store.table, from, u32::MAX), (106, 106, vec![]));
     }
@@ -125,7 +125,7 @@ fn a_reader_of_changes_that_were_lost_for_good_learns_of_it() {
 }
 
 #[test]
-fn who_follows_and_who_reads_later_get_the_same() {
+fn followers_and_later_readers_get_the_same_changes() {
     let mut store = store(1 << 20);
     store.table.follow_changes(true, false);
     store.set("k", "v");

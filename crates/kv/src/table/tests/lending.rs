@@ -1,5 +1,4 @@
-//! Large values that are lent to replies: they never change after that, and the table behaves as if they had been
-//! copied.
+//! Large values that are lent to replies: they never change afterwards, and the table behaves as if they had been copied.
 
 use super::*;
 use crate::command::{Deadline, ExpireCondition};
@@ -25,7 +24,7 @@ fn append(store: &mut Store, value: &[u8]) {
 }
 
 #[test]
-fn a_value_is_lent_where_it_stands_if_it_is_large_and_all_of_a_reply() {
+fn a_large_value_that_is_a_whole_reply_is_lent_without_a_copy() {
     let mut store = Store::new();
     store.apply(&plain_set(b"large", &value(b'v')));
     store.apply(&plain_set(b"small", &value(b'v')[1..]));
@@ -51,7 +50,7 @@ fn a_value_is_lent_where_it_stands_if_it_is_large_and_all_of_a_reply() {
         store.offset += 1;
         store.table.apply(&Command::Transaction(draft.transaction()), store.offset, store.time, &mut out);
     }
-    assert!(!out.has_lent() && out.len() > 5 * BYTES_MIN, "others are written as ever");
+    assert!(!out.has_lent() && out.len() > 5 * BYTES_MIN, "other replies copy the value");
     // A read that is ordered between two writes is answered like any other.
     store.table.apply(&get, store.offset, store.time, &mut out);
     assert!(out.has_lent());
@@ -60,7 +59,7 @@ fn a_value_is_lent_where_it_stands_if_it_is_large_and_all_of_a_reply() {
 }
 
 #[test]
-fn what_is_lent_stays_as_it_was_whatever_becomes_of_the_key() {
+fn a_lent_value_stays_unchanged_whatever_happens_to_its_key() {
     type Change = fn(&mut Store);
     let changes: [(&str, Change); 9] = [
         ("nothing", |_| {}),
@@ -77,7 +76,7 @@ fn what_is_lent_stays_as_it_was_whatever_becomes_of_the_key() {
         ("all removed", |store| drop(store.apply(&Command::Clear))),
     ];
     for (what, change) in changes {
-        // Lent once, still lent, and lent while snapshots are open.
+        // Lent and released, still held, and each with an open snapshot.
         for (is_held, has_snapshot) in [(false, false), (true, false), (true, true), (false, true)] {
             let [mut lending, mut plain] = [Store::new(), Store::new()];
             for store in [&mut lending, &mut plain] {
@@ -101,7 +100,7 @@ fn what_is_lent_stays_as_it_was_whatever_becomes_of_the_key() {
                 copy.install(&chunk).unwrap();
                 assert_eq!(copy.digest(), before, "{case}");
             }
-            // It can be changed and lent again.
+            // The value can be changed and lent again.
             for store in [&mut lending, &mut plain] {
                 append(store, &value(b'x'));
             }

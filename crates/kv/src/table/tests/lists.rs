@@ -1,4 +1,4 @@
-//! Lists: what their commands reply, large ones as small ones, and a model.
+//! Lists: replies of their commands, that large ones behave as small ones, and a model.
 
 use super::script::play;
 use super::*;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 const WRONGTYPE: &str = "!WRONGTYPE Operation against a key holding the wrong kind of value";
 
 #[test]
-fn elements_come_and_go_at_both_ends() {
+fn elements_are_pushed_and_popped_at_both_ends() {
     play(
         r#"
         RPUSH l a b c           -> 3
@@ -39,7 +39,7 @@ fn elements_come_and_go_at_both_ends() {
 }
 
 #[test]
-fn an_expired_target_is_another_list() {
+fn an_expired_target_of_a_move_is_replaced() {
     play(
         r#"
         RPUSH from a b          -> 2
@@ -91,7 +91,7 @@ fn ranks_count_from_both_ends() {
 }
 
 #[test]
-fn elements_are_found_by_what_they_are() {
+fn elements_are_found_by_value() {
     play(
         r#"
         RPUSH l a b c a b c a   -> 7
@@ -149,7 +149,7 @@ fn elements_move_between_lists_and_within_one() {
 }
 
 #[test]
-fn commands_on_lists_refuse_other_kinds_and_the_reverse() {
+fn commands_on_lists_refuse_other_types_and_the_reverse() {
     let mut store = Store::new();
     store.play("RPUSH l a -> 1\nSET s v -> OK\nHSET h f v -> 1");
     for line in [
@@ -208,7 +208,7 @@ fn is_large(table: &Table, key: &[u8]) -> bool {
 }
 
 #[test]
-fn commands_on_keys_take_large_lists_as_they_are() {
+fn commands_on_keys_work_on_large_lists() {
     let mut store = with_large_list(3000);
     assert!(is_large(&store.table, b"l"));
     store.play(
@@ -252,7 +252,7 @@ fn a_list_becomes_large_and_small_again() {
 }
 
 #[test]
-fn a_command_that_changes_nothing_gives_no_version() {
+fn a_command_that_changes_nothing_uses_no_version() {
     let mut store = with_large_list(100);
     let [large, digest] = [store.table.bytes_of(b"l") as u64, store.table.digest()];
     store.play("LREM l 0 none -> 0\nLINSERT l BEFORE none x -> -1\nLTRIM l 0 -1 -> OK\nLPOP l 0 -> []");
@@ -260,7 +260,7 @@ fn a_command_that_changes_nothing_gives_no_version() {
 }
 
 #[test]
-fn a_snapshot_has_a_large_list_as_it_was() {
+fn a_snapshot_has_a_large_list_as_it_was_when_the_snapshot_began() {
     for changes in ["LTRIM l 5 9 -> OK", "DEL l -> 1", "SET l v -> OK", "LSET l 7 x -> OK", "FLUSHALL -> OK"]
     {
         let mut store = with_large_list(2000);
@@ -289,21 +289,21 @@ fn a_snapshot_has_a_large_list_as_it_was() {
 }
 
 #[test]
-fn a_chunk_with_a_list_that_is_none_is_refused() {
+fn a_chunk_with_an_invalid_list_is_refused() {
     let mut store = with_large_list(2000);
     let id = store.table.begin_snapshot();
     let (mut first, mut second) = (Vec::new(), Vec::new());
     store.table.snapshot_chunk(id, 1, &mut first);
     store.table.snapshot_chunk(id, 1, &mut second);
-    assert!(Table::new(2).install(&second).is_err(), "it does not begin at the first element");
+    assert!(Table::new(2).install(&second).is_err(), "the first piece is missing");
     let mut table = Table::new(2);
     assert_eq!(table.install(&first), Ok(0));
-    assert_eq!(table.install(&first), Ok(0), "it came twice");
+    assert_eq!(table.install(&first), Ok(0), "the piece came twice");
     assert_eq!(table.install(&second), Ok(0));
     for end in 1..first.len() {
         assert!(Table::new(2).install(&first[..end]).is_err(), "{end}");
     }
-    // With lengths in front of its elements, and without, where all have the same.
+    // With lengths in front of the elements; and without, where all have the same length.
     for (elements, value_bytes, wrong_counts) in [("a bb", 7, [0, 1, 3]), ("a b", 4, [0, 3, 4])] {
         let mut small = Store::new();
         small.play(&format!("RPUSH l {elements} -> 2"));
@@ -336,7 +336,7 @@ fn a_script_that_is_undone_leaves_lists_as_they_were() {
     eval(&mut store, "LPOP l 1500\nLSET l 3 x\nRPUSH m c\nLMOVE l m LEFT LEFT\nDEL l\nLPUSH l y\nundo");
     assert_eq!(store.table.entry_bytes, bytes);
     store.play("LLEN l -> 2000\nLINDEX l 3 -> \"3\"\nLRANGE m 0 -1 -> [\"a\" \"b\"]");
-    // Only the versions that were used up are gone.
+    // The only difference is the versions that were used up.
     let mut other = with_large_list(2000);
     other.play("RPUSH m a b -> 2");
     other.table.set_version_floor(store.table.version_floor());
@@ -349,7 +349,7 @@ fn a_script_that_is_undone_leaves_lists_as_they_were() {
 }
 
 #[test]
-fn a_transaction_whose_replies_are_too_long_removes_all_the_same() {
+fn a_transaction_with_too_long_replies_still_removes_elements() {
     let mut store = with_large_list(1000);
     let mut draft = Draft::default();
     for _ in 0..3 {
@@ -401,7 +401,7 @@ pub(super) fn list_record() -> impl Strategy<Value = super::model::Record> {
     )
 }
 
-/// What a list command does, in the simplest code.
+/// The effect of a list command, in the simplest code.
 fn carry_out(lists: &mut BTreeMap<Vec<u8>, Vec<Vec<u8>>>, command: &ListCommand<'_>) {
     use ListCommand::*;
     let mut first = &b""[..];
@@ -464,7 +464,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn lists_hold_what_simple_code_says(records in vec(list_record(), 0..120)) {
+    fn lists_match_a_simple_model(records in vec(list_record(), 0..120)) {
         let (mut table, mut lists) = (Table::new(1), BTreeMap::new());
         for (record, offset) in records.iter().zip(1..) {
             let command = record.command();

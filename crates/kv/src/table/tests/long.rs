@@ -1,4 +1,4 @@
-//! Commands that arrive in parts: invisible before the last record, then everything takes effect at once.
+//! Commands that arrive in parts: invisible until the last record, which makes everything take effect at once.
 
 use super::*;
 use crate::{Coordinator, ValueId};
@@ -43,7 +43,7 @@ fn copy_from(table: &mut Table, id: crate::SnapshotId) -> Table {
 }
 
 #[test]
-fn a_command_takes_effect_with_its_end_and_is_answered_as_it_is() {
+fn a_long_command_takes_effect_at_its_end_with_its_usual_reply() {
     let mut store = Store::new();
     store.set("k", "before");
     let append = Command::Append { key: b"k", value: b" and after", bytes_max: 100 };
@@ -62,7 +62,7 @@ fn a_command_takes_effect_with_its_end_and_is_answered_as_it_is() {
 }
 
 #[test]
-fn a_set_in_parts_leaves_what_one_in_one_piece_does_whatever_was_there_before() {
+fn a_set_in_parts_has_the_same_effect_as_one_in_one_piece() {
     for before in [
         "DBSIZE -> 0",
         "SET k short -> OK",
@@ -78,7 +78,7 @@ fn a_set_in_parts_leaves_what_one_in_one_piece_does_whatever_was_there_before() 
         parts.part(LONG, &whole, 100, whole.len());
         one.offset = parts.offset;
         assert_eq!((parts.apply(&END), one.apply(&set)), ("OK".into(), "OK".into()));
-        assert_eq!(parts.table.digest(), one.table.digest(), "behind {before}");
+        assert_eq!(parts.table.digest(), one.table.digest(), "after {before}");
         assert_eq!(parts.table.statistics(), one.table.statistics());
         assert_eq!(
             (parts.table.expires(), parts.table.memory_bytes()),
@@ -88,21 +88,21 @@ fn a_set_in_parts_leaves_what_one_in_one_piece_does_whatever_was_there_before() 
 }
 
 #[test]
-fn the_sender_of_a_part_learns_how_many_have_arrived() {
+fn the_reply_to_a_part_is_the_number_of_bytes_gathered() {
     let mut store = Store::new();
     let whole = encoded(&plain_set(b"k", b"0123456789"));
-    assert_eq!(store.part(LONG, &whole, 5, 9), "0", "the first one has not come");
+    assert_eq!(store.part(LONG, &whole, 5, 9), "0", "the first part has not arrived");
     assert_eq!(store.part(LONG, &whole, 0, 5), "5");
-    assert_eq!(store.part(LONG, &whole, 9, 12), "5", "one between them has not");
+    assert_eq!(store.part(LONG, &whole, 9, 12), "5", "the part in between has not arrived");
     assert_eq!(store.part(LONG, &whole, 0, 5), "5", "sent again, since its outcome was not known");
     assert_eq!(store.part(LONG, &whole, 5, 9), "9");
     assert!(store.apply(&END).starts_with("!TRYAGAIN NOQUORUM parts of the command are missing"));
     store.play("GET k -> nil");
-    assert_eq!(store.part(LONG, &whole, 9, whole.len()), "0", "what was ended begins anew");
+    assert_eq!(store.part(LONG, &whole, 9, whole.len()), "0", "the end has dropped the gathered parts");
 }
 
 #[test]
-fn several_are_gathered_beside_each_other() {
+fn several_commands_are_gathered_at_the_same_time() {
     let mut store = Store::new();
     let (first, second) = (encoded(&plain_set(b"k", b"first")), encoded(&plain_set(b"l", b"second")));
     store.part(LONG, &first, 0, 4);
@@ -116,7 +116,7 @@ fn several_are_gathered_beside_each_other() {
 }
 
 #[test]
-fn parts_of_parts_and_parts_of_nothing_are_refused() {
+fn nested_and_malformed_long_commands_are_refused() {
     let mut store = Store::new();
     for inner in [encoded(&END), b"nonsense".to_vec()] {
         store.part(LONG, &inner, 0, inner.len());
@@ -128,7 +128,7 @@ fn parts_of_parts_and_parts_of_nothing_are_refused() {
 }
 
 #[test]
-fn what_nobody_ends_is_dropped_a_minute_after_its_last_part() {
+fn an_unfinished_command_is_dropped_a_minute_after_its_last_part() {
     let mut store = Store::new();
     let whole = encoded(&plain_set(b"k", &[7; 5000]));
     let memory = store.table.memory_bytes();
@@ -151,7 +151,7 @@ fn long_value() -> Vec<u8> {
 }
 
 #[test]
-fn a_snapshot_holds_what_is_gathered() {
+fn a_snapshot_contains_gathered_parts() {
     let mut store = Store::new();
     let whole = encoded(&plain_set(b"k", &long_value()));
     store.part(LONG, &whole, 0, 550_000);
@@ -164,7 +164,7 @@ fn a_snapshot_holds_what_is_gathered() {
 }
 
 #[test]
-fn a_snapshot_that_is_being_taken_keeps_what_is_carried_out_or_dropped_meanwhile() {
+fn an_open_snapshot_keeps_parts_that_are_carried_out_or_dropped() {
     let whole = encoded(&plain_set(b"k", &long_value()));
     for is_dropped in [false, true] {
         let mut store = Store::new();

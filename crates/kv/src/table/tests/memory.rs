@@ -7,7 +7,7 @@ fn usage(store: &mut Store, key: &str) -> usize {
 }
 
 #[test]
-fn a_small_key_takes_little_beside_its_bytes() {
+fn a_small_key_has_little_overhead() {
     let mut store = Store::new();
     assert_eq!(store.read(&Command::MemoryUsage { key: b"k" }), "nil");
     store.set("a-key-of-16-byte", &"v".repeat(64));
@@ -37,7 +37,7 @@ fn appending_moves_a_value_rarely_and_wastes_no_more_than_half_of_it() {
 }
 
 #[test]
-fn an_allocation_takes_a_block_of_the_allocators_sizes() {
+fn allocations_are_rounded_to_the_allocators_block_sizes() {
     let sizes =
         [(1, 16), (41, 48), (128, 128), (129, 160), (160, 160), (257, 320), (1025, 1280), (131_073, 135_168)];
     for (capacity, block) in sizes {
@@ -47,7 +47,7 @@ fn an_allocation_takes_a_block_of_the_allocators_sizes() {
 }
 
 #[test]
-fn no_block_is_longer_than_is_reckoned_for_what_it_holds() {
+fn no_block_is_longer_than_the_bound_for_its_content() {
     use crate::table::{COMMAND_BYTES, blocks_bytes_max};
     let lengths = (0..10_000).chain((10_000..1_000_000).step_by(37));
     for length in lengths {
@@ -57,7 +57,7 @@ fn no_block_is_longer_than_is_reckoned_for_what_it_holds() {
 }
 
 #[test]
-fn an_emptied_table_holds_little() {
+fn an_emptied_table_takes_little_memory() {
     let mut store = Store::new();
     let empty = store.table.memory_bytes();
     for number in 0..20_000 {

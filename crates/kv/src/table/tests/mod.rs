@@ -48,7 +48,7 @@ impl Store {
         Store { table: Table::new(1), offset: 0, time: 1_000_000 }
     }
 
-    /// With a table in which many keys share a hash.
+    /// A store with a table in which many keys share a hash.
     fn colliding() -> Store {
         Store { table: colliding(1), ..Store::new() }
     }

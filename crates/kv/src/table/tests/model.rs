@@ -1,4 +1,4 @@
-//! Random records against a model: a sorted map and the simplest code that defines what each command does.
+//! Random records against a model: a sorted map, and the simplest code that defines each command.
 
 use super::*;
 use crate::command::{Comparison, Deadline, Draft, ExpireCondition};
@@ -29,12 +29,12 @@ impl std::fmt::Debug for Record {
     }
 }
 
-/// Records over few keys, so that they affect each other: commands, and transactions of some.
+/// Records over few keys, so that they affect each other: single commands, and transactions of several.
 pub(super) fn records(count: impl Into<SizeRange>) -> impl Strategy<Value = Vec<Record>> {
     vec(prop_oneof![9 => record(), 1 => vec(record(), 0..5).prop_map(together)], count)
 }
 
-/// One transaction of all commands that can be a part of one.
+/// One transaction of all those commands that are allowed in one.
 fn together(records: Vec<Record>) -> Record {
     let mut draft = Draft::default();
     for record in &records {
@@ -43,7 +43,7 @@ fn together(records: Vec<Record>) -> Record {
     Record::of(&Command::Transaction(draft.transaction()))
 }
 
-/// The time of a record, which follows from its number, so that every replay uses the same.
+/// The time of a record. It follows from the record's number, so that every replay uses the same time.
 pub(super) fn time_of(offset: Version) -> UnixMs {
     1000 + offset * 3
 }
@@ -379,7 +379,7 @@ impl Model {
             }
             Command::Replicate { key, value, version: given } => {
                 let present = get(self, key).map_or(0, |kept| kept.version);
-                // A new key with a version that is not the highest uses one up.
+                // A new key whose version is not the highest uses up a version.
                 let is_unordered = present == 0 && given > 0 && given < version;
                 if given > present {
                     self.put(key, value, None, given, time);
@@ -412,7 +412,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn the_table_does_what_the_model_does(records in records(0..80), is_colliding in any::<bool>()) {
+    fn the_table_matches_the_model(records in records(0..80), is_colliding in any::<bool>()) {
         let mut model = Model::default();
         let mut table = if is_colliding { colliding(5) } else { Table::new(5) };
         for (number, record) in records.iter().enumerate() {

@@ -20,7 +20,7 @@ fn counters_count_from_zero_and_keep_their_expiry() {
 }
 
 #[test]
-fn what_is_not_an_integer_is_left_as_it_is() {
+fn a_value_that_is_not_an_integer_is_left_unchanged() {
     play(
         r#"
         SET n 12a               -> OK
@@ -51,7 +51,7 @@ fn a_sum_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn decimals_are_added_as_people_expect() {
+fn decimals_are_added_without_binary_rounding_errors() {
     play(
         r#"
         INCRBYFLOAT f 0.1       -> "0.1"

@@ -1,4 +1,4 @@
-//! Requests that wait for elements: who is served what, and what becomes of it.
+//! Requests that wait for elements: which request is served what, and where the elements go.
 
 use super::script::play;
 use super::*;
@@ -17,7 +17,7 @@ fn id(node: u16, number: u64) -> WaiterId {
     WaiterId { node, life: 1, number: NonZeroU64::new(number).expect("numbers begin with 1") }
 }
 
-/// What a client asks for, as text: `BLPOP k l`, `BLMOVE from to`, `BZPOPMIN z`, `BLMPOP 3 l`, `BZMPOP 2 z`.
+/// A client's command, given as text: `BLPOP k l`, `BLMOVE from to`, `BZPOPMIN z`, `BLMPOP 3 l`, `BZMPOP 2 z`.
 fn with_wish<R>(text: &str, then: impl FnOnce(Wish<'_>) -> R) -> R {
     let mut words = text.split(' ').map(str::as_bytes);
     let name = words.next().expect("a name");
@@ -84,7 +84,7 @@ impl Store {
         self.read(&Command::Queue(QueueCommand::Check { waiter }))
     }
 
-    /// Who was served since the last call, in order: their numbers.
+    /// The numbers of the requests served since the last call, in order.
     fn served(&mut self) -> Vec<u64> {
         let events = self.table.take_lock_events().unwrap_or_default();
         events
@@ -105,12 +105,12 @@ impl Store {
 }
 
 #[test]
-fn a_request_that_a_late_record_has_queued_again_is_gone_when_it_is_settled() {
+fn settling_removes_a_request_that_a_late_record_has_queued_again() {
     let mut store = Store::new();
     store.play("RPUSH l a -> 1");
     assert_eq!(store.ask(1, "BLPOP l"), "[\"l\" \"a\"]");
     store.settle(id(1, 1));
-    assert_eq!(store.ask(1, "BLPOP l"), "QUEUED", "the same record once more");
+    assert_eq!(store.ask(1, "BLPOP l"), "QUEUED", "the same record again");
     assert_eq!(store.settle(id(1, 1)), "1");
     store.play("RPUSH l b -> 1");
     assert_eq!(store.served(), []);
@@ -118,10 +118,10 @@ fn a_request_that_a_late_record_has_queued_again_is_gone_when_it_is_settled() {
 }
 
 #[test]
-fn a_request_that_was_concluded_takes_nothing_when_it_comes_late() {
+fn a_concluded_request_takes_nothing_when_its_record_comes_late() {
     let mut store = Store::new();
     let late = id(1, 7);
-    assert_eq!(store.conclude(late), "nil", "the group has not looked for it");
+    assert_eq!(store.conclude(late), "nil", "the group does not know the request");
     store.play("RPUSH l a -> 1");
     assert_eq!(store.ask(7, "BLPOP l"), "nil");
     store.play("LRANGE l 0 -1 -> [\"a\"]");
@@ -131,7 +131,7 @@ fn a_request_that_was_concluded_takes_nothing_when_it_comes_late() {
 }
 
 #[test]
-fn what_can_be_served_is_served_at_once() {
+fn a_request_that_can_be_served_is_served_at_once() {
     let mut store = Store::new();
     store.play("RPUSH l a b c d -> 4\nZADD z 1 m 2 n 3 o -> 3");
     assert_eq!(store.ask(1, "BLPOP no l"), r#"["l" "a"]"#);
@@ -139,20 +139,20 @@ fn what_can_be_served_is_served_at_once() {
     assert_eq!(store.ask(3, "BLMPOP 5 no l"), r#"["l" ["b" "c"]]"#);
     assert_eq!(store.ask(4, "BZPOPMIN z"), r#"["z" "m" 1]"#);
     assert_eq!(store.ask(5, "BZMPOP 1 z"), r#"["z" [["o" 3]]]"#);
-    assert!(store.served().is_empty(), "the reply to the record says it");
-    assert_eq!(store.ask(1, "BLPOP no l"), r#"["l" "a"]"#, "asked again, it is the same");
+    assert!(store.served().is_empty(), "the record's own reply serves the request");
+    assert_eq!(store.ask(1, "BLPOP no l"), r#"["l" "a"]"#, "the reply is the same when asked for again");
     assert_eq!((1..=5).map(|number| store.settle(id(1, number))).collect::<String>(), "11111");
     assert_eq!(store.table.queues().unsettled(), 0);
 }
 
 #[test]
-fn who_waits_is_served_in_order_when_the_record_has_been_carried_out() {
+fn waiting_requests_are_served_in_order_after_the_record() {
     let mut store = Store::new();
     for number in 1..=3 {
         assert_eq!(store.ask(number, "BLPOP l"), "QUEUED");
     }
     assert_eq!(store.ask_as(id(2, 1), "BLPOP l"), "QUEUED");
-    // As in Redis, the length is that before anybody was served.
+    // As in Redis, the reply is the length before any request is served.
     store.play("RPUSH l a b -> 2\nEXISTS l -> 0");
     assert_eq!(store.served(), [1, 2]);
     assert_eq!([store.how_stands(id(1, 1)), store.how_stands(id(1, 3))], ["SERVED", "QUEUED"]);
@@ -166,7 +166,7 @@ fn who_waits_is_served_in_order_when_the_record_has_been_carried_out() {
 }
 
 #[test]
-fn whatever_brings_elements_serves() {
+fn every_command_that_adds_elements_serves_requests() {
     let mut store = Store::new();
     for (number, script) in (1..).zip([
         "RPUSH x a -> 1\nRENAME x l -> OK",
@@ -184,7 +184,7 @@ fn whatever_brings_elements_serves() {
 }
 
 #[test]
-fn a_script_serves_at_keys_that_it_has_not_declared() {
+fn a_script_serves_requests_at_undeclared_keys() {
     let mut store = Store::scripted();
     assert_eq!(store.ask(1, "BLPOP l"), "QUEUED");
     assert_eq!(store.eval_in("RPUSH l a\nRPUSH l b\nundo", &["k"], &[""], true), "1, 2");
@@ -195,7 +195,7 @@ fn a_script_serves_at_keys_that_it_has_not_declared() {
 }
 
 #[test]
-fn of_several_keys_the_first_written_serves_in_a_transaction_after_it() {
+fn a_transaction_serves_from_the_key_written_first_when_it_ends() {
     let mut store = Store::new();
     assert_eq!(store.ask(1, "BLPOP k l"), "QUEUED");
     let (mut draft, mut scratch) = (Draft::default(), Vec::new());
@@ -210,7 +210,7 @@ fn of_several_keys_the_first_written_serves_in_a_transaction_after_it() {
 }
 
 #[test]
-fn a_key_of_another_kind_is_refused_when_a_client_comes_and_waited_for_later() {
+fn a_key_of_another_type_refuses_a_new_request_but_not_a_waiting_one() {
     let mut store = Store::new();
     store.set("s", "v");
     assert_eq!(store.ask(1, "BLPOP no s"), WRONGTYPE);
@@ -218,13 +218,13 @@ fn a_key_of_another_kind_is_refused_when_a_client_comes_and_waited_for_later() {
     assert_eq!(store.ask(2, "BZPOPMIN l"), "QUEUED");
     store.set("l", "v");
     store.play("DEL l -> 1\nSADD l m -> 1\nDEL l -> 1\nZADD l 7 m -> 1");
-    assert_eq!(store.served(), [2], "only who waits for members");
+    assert_eq!(store.served(), [2], "only the request that waits for members");
     store.play("RPUSH l a -> 1");
     assert_eq!(store.served(), [1]);
 }
 
 #[test]
-fn an_element_that_is_moved_serves_who_waits_where_it_comes() {
+fn a_moved_element_serves_requests_at_its_new_key() {
     let mut store = Store::new();
     assert_eq!(store.ask(1, "BLMOVE a b"), "QUEUED");
     assert_eq!(store.ask(2, "BLMOVE b c"), "QUEUED");
@@ -235,7 +235,7 @@ fn an_element_that_is_moved_serves_who_waits_where_it_comes() {
     assert_eq!(store.withdraw(id(1, 2)), "1");
     assert_eq!(store.list("b"), "[]", "it was moved, not taken: only the reply is given up");
     assert_eq!(store.ask(3, "BLPOP c"), r#"["c" "x"]"#);
-    // As in Redis, who cannot be served has the error, and the next one the element.
+    // As in Redis, a request that cannot be served gets the error, and the next one the element.
     assert_eq!(store.ask(4, "BLMOVE a s"), "QUEUED");
     assert_eq!(store.ask(5, "BLPOP a"), "QUEUED");
     store.set("s", "v");
@@ -244,7 +244,7 @@ fn an_element_that_is_moved_serves_who_waits_where_it_comes() {
 }
 
 #[test]
-fn what_was_not_claimed_goes_back_to_where_it_came_from_and_to_the_next() {
+fn unclaimed_elements_go_back_and_serve_the_next_request() {
     let mut store = Store::new();
     for (number, wish) in [(1, "BLPOP l"), (2, "BRPOP l"), (3, "BLMPOP 2 l"), (4, "BZMPOP 2 z")] {
         assert_eq!(store.ask(number, wish), "QUEUED");
@@ -258,7 +258,7 @@ fn what_was_not_claimed_goes_back_to_where_it_came_from_and_to_the_next() {
         ["1", "1", "0"]
     );
     assert_eq!(store.list("l"), r#"["a" "b" "c" "d" "e"]"#);
-    // A member that has come again meanwhile keeps its new score.
+    // A member that was added again meanwhile keeps its new score.
     store.play("ZADD z 9 n -> 1");
     assert_eq!(store.withdraw(id(1, 4)), "1");
     store.play("ZRANGE z 0 -1 WITHSCORES -> <\"m\":1 \"o\":3 \"n\":9>");
@@ -269,7 +269,7 @@ fn what_was_not_claimed_goes_back_to_where_it_came_from_and_to_the_next() {
 }
 
 #[test]
-fn a_node_that_is_gone_keeps_nothing_that_it_has_not_claimed() {
+fn a_lost_node_keeps_only_what_it_has_claimed() {
     let mut store = Store::new();
     for number in 1..=4 {
         assert_eq!(store.ask(number, "BLPOP l"), "QUEUED");
@@ -277,22 +277,22 @@ fn a_node_that_is_gone_keeps_nothing_that_it_has_not_claimed() {
     assert_eq!(store.ask_as(id(2, 1), "BLPOP l"), "QUEUED");
     store.play("RPUSH l a b c -> 3");
     assert_eq!(store.ask(1, "BLPOP l"), r#"["l" "a"]"#);
-    // Its link is down: it may come back and ask for what it has claimed.
+    // Its link is down: it may return and ask for what it has claimed.
     store.drop_node(1, None);
-    assert_eq!(store.list("l"), r#"["c"]"#, "b has gone to the next one");
+    assert_eq!(store.list("l"), r#"["c"]"#, "b was served to the next request");
     assert_eq!(store.ask_as(id(2, 1), "BLPOP l"), r#"["l" "b"]"#);
     assert_eq!([store.ask(1, "BLPOP l"), store.how_stands(id(1, 4))], [r#"["l" "a"]"#, "nil"]);
-    // It has been restarted: a client may have what was claimed.
+    // It has restarted: a client may have what was claimed.
     store.drop_node(1, Some(2));
     assert_eq!([store.how_stands(id(1, 1)), store.list("l")], ["nil", r#"["c"]"#]);
-    // The same when it asks as another incarnation.
+    // The same when it sends a request as another incarnation.
     assert_eq!(store.ask_as(WaiterId { life: 3, ..id(2, 1) }, "BLPOP no"), "QUEUED");
     assert_eq!(store.how_stands(id(2, 1)), "nil");
     assert_eq!(store.table.queues().coordinators(), [2]);
 }
 
 #[test]
-fn those_of_a_list_that_go_back_together_are_in_their_order_again() {
+fn elements_that_go_back_together_return_in_their_order() {
     let mut store = Store::new();
     for (number, wish) in [(1, "BLPOP l"), (2, "BLPOP l"), (3, "BRPOP l"), (4, "BRPOP l")] {
         assert_eq!(store.ask(number, wish), "QUEUED");
@@ -304,7 +304,7 @@ fn those_of_a_list_that_go_back_together_are_in_their_order_again() {
 }
 
 #[test]
-fn elements_cannot_go_back_to_a_key_of_another_kind() {
+fn elements_cannot_go_back_to_a_key_of_another_type() {
     let mut store = Store::new();
     assert_eq!(store.ask(1, "BLPOP l"), "QUEUED");
     store.play("RPUSH l a -> 1\nSET l v -> OK");
@@ -314,7 +314,7 @@ fn elements_cannot_go_back_to_a_key_of_another_kind() {
 }
 
 #[test]
-fn a_wait_that_is_over_is_withdrawn_or_claimed() {
+fn concluding_a_request_ends_its_wait_or_claims_its_element() {
     let mut store = Store::new();
     assert_eq!([store.ask(1, "BLPOP l"), store.ask(2, "BLPOP l")], ["QUEUED", "QUEUED"]);
     assert_eq!(store.conclude(id(1, 1)), "aborted");
@@ -327,7 +327,7 @@ fn a_wait_that_is_over_is_withdrawn_or_claimed() {
 }
 
 #[test]
-fn one_request_gets_no_more_than_replicas_should_keep() {
+fn the_elements_served_to_one_request_are_bounded() {
     let mut store = Store::new();
     let long = "x".repeat(300 << 10);
     store.play(&format!("RPUSH l {long} {long} {long} {long} {long} {long} -> 6"));
@@ -341,7 +341,7 @@ fn one_request_gets_no_more_than_replicas_should_keep() {
 }
 
 #[test]
-fn all_who_wait_for_entries_of_a_stream_get_them_and_of_a_group_the_first() {
+fn all_stream_readers_are_served_an_entry_but_one_request_per_group() {
     let read = |id: &'static [u8]| {
         move |list: &mut Vec<u8>, scratch: &mut Vec<u8>| {
             let streams = List::build(list, [&b"s"[..], id, b"t", b"0"]);
@@ -384,9 +384,9 @@ fn all_who_wait_for_entries_of_a_stream_get_them_and_of_a_group_the_first() {
         assert_eq!(ask(&mut store, number, wish), "QUEUED");
     }
     add(&mut store, b"2-1");
-    assert_eq!(store.served(), [2, 4], "one is far ahead, and a group gets an entry once");
+    assert_eq!(store.served(), [2, 4], "one waits for a later id, and a group gets an entry once");
     let got = ask(&mut store, 2, &last);
-    assert!(got.contains("2-1") && !got.contains("1-1"), "what came since it asked: {got}");
+    assert!(got.contains("2-1") && !got.contains("1-1"), "what was added since the request: {got}");
     assert_eq!(store.withdraw(id(1, 4)), "1");
     add(&mut store, b"8-1");
     assert_eq!(store.served(), [3, 5]);
@@ -402,7 +402,7 @@ fn all_who_wait_for_entries_of_a_stream_get_them_and_of_a_group_the_first() {
 }
 
 #[test]
-fn a_command_that_does_not_wait_says_that_there_is_nothing() {
+fn a_pop_that_does_not_wait_replies_that_there_is_nothing() {
     play(
         r#"
         BLPOP k l 0             -> aborted
@@ -417,7 +417,7 @@ fn a_command_that_does_not_wait_says_that_there_is_nothing() {
     );
 }
 
-/// What happens in the model: a push, a request, or the end of one.
+/// An event in the model: a push, a request, or the end of one.
 #[derive(Clone, Debug)]
 enum Event {
     Push { key: usize, count: usize, at_front: bool },
@@ -466,7 +466,7 @@ enum State {
         is_claimed: bool,
         order: usize,
     },
-    /// With nothing, and not settled: asked for again, it takes nothing.
+    /// It ended with nothing, and is not settled: if asked for again, it takes nothing.
     Concluded,
     Over,
 }
@@ -498,7 +498,7 @@ impl Model {
         }
     }
 
-    /// Takes back what a request has; returns the key that got elements.
+    /// Takes back what a request was served; returns the key that got elements.
     fn give_back(&mut self, place: usize) -> Option<usize> {
         let request = &mut self.requests[place];
         let State::Served { key, elements, .. } = std::mem::replace(&mut request.state, State::Over) else {

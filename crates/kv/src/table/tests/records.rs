@@ -25,12 +25,12 @@ fn versions_grow_even_after_a_higher_one_came_from_elsewhere() {
 }
 
 #[test]
-fn versions_that_were_skipped_are_never_given() {
+fn skipped_versions_are_never_given() {
     let (mut table, mut out) = (Table::new(1), ReplyBuffer::new());
     table.apply(&plain_set(b"k", b"v"), 7, 0, &mut out);
     let skip = Command::SkipVersions { by: SKIPPED_VERSIONS };
     assert_eq!(table.apply(&skip, 8, 0, &mut out), 8 + SKIPPED_VERSIONS);
-    assert_eq!(table.read(&Command::Get { key: b"k" }, 0, &mut out), 7, "what is there stays");
+    assert_eq!(table.read(&Command::Get { key: b"k" }, 0, &mut out), 7, "existing keys keep their versions");
     // A lock's token is its record's version.
     out.clear();
     let acquire = LockCommand::Acquire { name: b"l", owner: b"o", hold: Hold::Lease(1000), waiter: None };
@@ -40,7 +40,7 @@ fn versions_that_were_skipped_are_never_given() {
 }
 
 #[test]
-fn a_record_that_changes_nothing_uses_no_version_up() {
+fn a_record_that_changes_nothing_uses_up_no_version() {
     let mut store = Store::new();
     store.play("SET k v -> OK");
     let floor = store.table.version_floor();
@@ -60,7 +60,7 @@ fn a_record_that_changes_nothing_uses_no_version_up() {
 }
 
 #[test]
-fn whatever_changes_a_key_gives_it_a_new_version() {
+fn every_change_of_a_key_gives_it_a_new_version() {
     let mut store = Store::new();
     let mut before = 0;
     for line in [
@@ -87,7 +87,7 @@ fn whatever_changes_a_key_gives_it_a_new_version() {
 }
 
 #[test]
-fn a_read_that_was_ordered_is_answered_and_a_write_that_was_not_is_refused() {
+fn ordered_reads_are_answered_and_unordered_writes_are_refused() {
     let mut store = Store::new();
     store.set("k", "v");
     assert_eq!(store.apply(&Command::Get { key: b"k" }), "\"v\"");

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// The second replica has another seed, and keys that collide. The third joins midway: it installs a snapshot that
-    /// is read while records continue, then applies the records since the snapshot began.
+    /// The second replica has another seed, and keys that collide. The third joins midway: it installs a snapshot that is
+    /// read while records continue, then applies the records since the snapshot began.
     #[test]
     fn the_same_records_give_the_same_digest(
         before in records(0..100),

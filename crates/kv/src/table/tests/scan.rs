@@ -25,7 +25,7 @@ fn step(table: &mut Table, cursor: u64, count: u64, group: u16, next: u16) -> (u
 }
 
 #[test]
-fn a_scan_goes_through_the_table_in_steps() {
+fn a_scan_returns_the_table_in_steps() {
     let mut store = Store::new();
     assert_eq!(step(&mut store.table, 0, 10, 1, 0), (0, vec![]));
     for number in 0..25 {
@@ -43,14 +43,14 @@ fn a_scan_goes_through_the_table_in_steps() {
         }
     }
     assert_eq!((returned.len(), steps), (25, 3));
-    assert_eq!(step(&mut store.table, 0, 0, 1, 0).1.len(), 1, "a count of zero goes on all the same");
+    assert_eq!(step(&mut store.table, 0, 0, 1, 0).1.len(), 1, "a count of zero still makes progress");
     let (_, keys) = step(&mut store.table, u64::MAX, 100, 1, 0);
-    assert_eq!(keys.len(), 25, "a cursor from nowhere begins anew");
+    assert_eq!(keys.len(), 25, "an invalid cursor starts over");
 }
 
-/// A leader fails in the middle of a scan: the next one holds the same keys, with another seed.
+/// A leader fails in the middle of a scan: the next leader holds the same keys, with another seed.
 #[test]
-fn a_scan_that_goes_on_in_another_replica_leaves_nothing_out() {
+fn a_scan_that_continues_at_another_replica_omits_nothing() {
     for seed in 0..20 {
         let mut replicas = [Table::new(seed), Table::new(seed + 100)];
         for table in &mut replicas {
@@ -69,7 +69,11 @@ fn a_scan_that_goes_on_in_another_replica_leaves_nothing_out() {
             }
         }
         assert_eq!(returned.len(), 1000, "seeds {seed} and {}", seed + 100);
-        assert_eq!(returned.values().filter(|times| **times == 2).count(), 400, "those of the first leader");
+        assert_eq!(
+            returned.values().filter(|times| **times == 2).count(),
+            400,
+            "the keys of the first leader"
+        );
         assert_eq!(steps, 140);
     }
 }
@@ -103,7 +107,7 @@ fn a_scan_passes_from_group_to_group() {
 }
 
 #[test]
-fn a_scan_leaves_out_what_does_not_match_or_has_expired() {
+fn a_scan_omits_keys_that_do_not_match_or_have_expired() {
     let mut store = Store::new();
     store.play("MSET user:1 a user:2 b order:1 c -> OK\nSET user:3 d PX 5 -> OK\nwait 5");
     let mut scan = |pattern, kind| {
@@ -169,7 +173,7 @@ proptest! {
 
 /// The table grows from a hundred keys to ten thousand and shrinks again between the steps of a scan.
 #[test]
-fn a_scan_outlives_any_number_of_resizes() {
+fn a_scan_survives_any_number_of_resizes() {
     let mut store = Store::new();
     (0..100).for_each(|number| store.set(&format!("stays{number}"), "v"));
     let (mut cursor, mut returned, mut steps) = (0, Vec::new(), 0);
@@ -197,7 +201,7 @@ fn a_scan_outlives_any_number_of_resizes() {
 }
 
 #[test]
-fn a_random_key_is_never_expired_while_there_is_one_that_is_not() {
+fn a_random_key_is_never_expired_while_a_live_one_exists() {
     let mut store = Store::new();
     for number in 0..500 {
         store.play(&format!("SET k{number} v PX 5 -> OK"));

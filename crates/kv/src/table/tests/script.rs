@@ -104,7 +104,7 @@ fn expire_condition(options: &[&[u8]]) -> ExpireCondition {
 }
 
 fn hash<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
-    // The options in front of the fields, in commands that name these by `FIELDS`.
+    // The options in front of the fields, for commands that introduce the fields by `FIELDS`.
     let fields_at = words.iter().position(|word| *word == b"FIELDS");
     let skipped = fields_at.map_or(2, |at| at + 1);
     let list = List::build(scratch, words.iter().skip(skipped).copied());
@@ -343,7 +343,7 @@ fn sorted<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
     })
 }
 
-/// What `MAXLEN ~ 5 LIMIT 3` and its kin ask for, and the threshold; nodes have ten entries.
+/// Parses options like `MAXLEN ~ 5 LIMIT 3` into a trim and its threshold. Nodes have ten entries.
 fn trim<'a>(words: &[&'a [u8]]) -> Option<(Trim, &'a [u8])> {
     let at = words.iter().position(|word| [&b"MAXLEN"[..], b"MINID"].contains(word))?;
     let is_approximate = words[at + 1] == b"~";

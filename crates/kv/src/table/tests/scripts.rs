@@ -1,4 +1,4 @@
-//! Scripts: what a program may do with the table, and how its writes are undone.
+//! Scripts: what a script may do with the table, and how its writes are undone.
 
 use super::*;
 use crate::command::{Deadline, Draft, Script, ScriptLimits, ScriptOptions};
@@ -72,7 +72,7 @@ impl Store {
 }
 
 #[test]
-fn a_script_uses_other_keys_of_its_extent_and_they_are_put_back_like_declared_ones() {
+fn a_script_uses_undeclared_keys_of_its_extent_and_undo_restores_them() {
     let mut store = Store::scripted();
     store.play("SET p:a 1 -> OK");
     let answer = store.eval_in("GET p:a\nSET p:b 2\nSET p:x:c 3\nGET q", &["p:d"], &["p:", "p:x:"], true);
@@ -86,7 +86,7 @@ fn a_script_uses_other_keys_of_its_extent_and_they_are_put_back_like_declared_on
 }
 
 #[test]
-fn a_script_uses_the_keys_that_it_has_named_and_no_others() {
+fn a_script_uses_only_declared_keys() {
     let mut store = Store::scripted();
     store.play("SET a 1 -> OK\nSET c 3 -> OK");
     let answer = store.eval("GET a\nINCRBY b 4\nGET c\nRENAME a c\nRENAME a b", &["b", "a", "b"]);
@@ -96,7 +96,7 @@ fn a_script_uses_the_keys_that_it_has_named_and_no_others() {
 }
 
 #[test]
-fn what_concerns_all_keys_or_only_the_cluster_is_not_for_scripts() {
+fn scripts_cannot_use_commands_on_all_keys_or_of_the_cluster() {
     let mut store = Store::scripted();
     store.set("k", "v");
     for line in ["KEYS *", "RANDOMKEY", "DBSIZE", "FLUSHALL", "PURGE 9", "FETCH k", "REPLICATE k w 9"] {
@@ -105,7 +105,7 @@ fn what_concerns_all_keys_or_only_the_cluster_is_not_for_scripts() {
 }
 
 #[test]
-fn a_script_that_may_only_read_is_a_read_and_cannot_write() {
+fn a_script_that_may_only_read_cannot_write() {
     let mut store = Store::scripted();
     store.set("a", "1");
     assert_eq!(store.eval_as("GET a\nINCRBY a 1\nGET a", &["a"], false), "1, writes, 1");
@@ -113,11 +113,11 @@ fn a_script_that_may_only_read_is_a_read_and_cannot_write() {
 }
 
 #[test]
-fn a_script_says_what_it_has_read_if_it_is_to() {
+fn a_script_reports_the_keys_it_has_read_on_request() {
     let mut table = Table::new(1);
     table.set_interpreter(&Lines);
     let options = ScriptOptions { tells_reads: true, ..ScriptOptions::default() };
-    let mut told = |texts: &[&str], writes: bool| {
+    let mut reads_of = |texts: &[&str], writes: bool| {
         let mut scratches = vec![Vec::new(); texts.len()];
         let keys = [&b"p:b"[..], b"p:a"];
         let scripts: Vec<Command<'_>> = (texts.iter().zip(&mut scratches))
@@ -138,22 +138,27 @@ fn a_script_says_what_it_has_read_if_it_is_to() {
             true => _ = table.apply(command, 1, 1, &mut out),
             false => _ = table.read(command, 1, &mut out),
         }
-        let (reads, rest) = ReplyBuffer::split_reads(&out.as_bytes()[1..]).expect("it says what it has read");
+        let (reads, rest) =
+            ReplyBuffer::split_reads(&out.as_bytes()[1..]).expect("the reply names the keys that were read");
         assert!(matches!(Reply::first(rest), Reply::Status(_) | Reply::Array(2)));
         let keys: Vec<String> = reads.keys.iter().map(|key| key.escape_ascii().to_string()).collect();
         keys.join(" ")
     };
-    assert_eq!(told(&["SET p:b 1\nDEL p:c"], true), "", "it only writes");
-    assert_eq!(told(&["GET p:b\nSET p:x 1"], true), "p:a p:b", "all declared ones count as read");
-    assert_eq!(told(&["EXISTS p:c p:d\nGET q"], true), "p:a p:b p:c p:d", "and what was refused does not");
-    assert_eq!(told(&["GET p:c"], false), "p:a p:b p:c");
-    assert_eq!(told(&["GET p:c", "GET p:d"], true), "p:a p:b p:c p:d", "a transaction says it once");
-    assert_eq!(told(&["SET p:b 2", "SET p:a 1"], true), "");
+    assert_eq!(reads_of(&["SET p:b 1\nDEL p:c"], true), "", "it only writes");
+    assert_eq!(reads_of(&["GET p:b\nSET p:x 1"], true), "p:a p:b", "all declared ones count as read");
+    assert_eq!(reads_of(&["EXISTS p:c p:d\nGET q"], true), "p:a p:b p:c p:d", "a refused key does not");
+    assert_eq!(reads_of(&["GET p:c"], false), "p:a p:b p:c");
+    assert_eq!(
+        reads_of(&["GET p:c", "GET p:d"], true),
+        "p:a p:b p:c p:d",
+        "a transaction reports the keys once"
+    );
+    assert_eq!(reads_of(&["SET p:b 2", "SET p:a 1"], true), "");
 }
 
-/// As in Redis: whoever has begun to write may go on.
+/// As in Redis: a script that has already written may continue.
 #[test]
-fn a_script_in_a_full_keyspace_may_not_begin_with_what_enlarges_it() {
+fn in_a_full_keyspace_a_script_may_not_enlarge_the_data_first() {
     let mut store = Store::scripted();
     store.set("a", "1");
     let mut eval = |text: &str| {
@@ -168,7 +173,7 @@ fn a_script_in_a_full_keyspace_may_not_begin_with_what_enlarges_it() {
 }
 
 #[test]
-fn what_a_script_publishes_goes_with_its_answer_and_nowhere_without_one() {
+fn messages_of_a_script_leave_only_with_its_reply() {
     let mut table = Table::new(1);
     table.set_interpreter(&Lines);
     let mut published = |text: &str, writes: bool, is_asked: bool| {
@@ -185,12 +190,12 @@ fn what_a_script_publishes_goes_with_its_answer_and_nowhere_without_one() {
         messages.map(|it| String::from_utf8(it.message.into()).unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(published("publish one\npublish two", true, true), ["one", "two"]);
-    assert!(published("publish one", true, false).is_empty(), "a replica that follows has nobody to answer");
+    assert!(published("publish one", true, false).is_empty(), "a follower sends no reply");
     assert!(published("publish one", false, true).is_empty(), "every replica may answer a read");
     assert_eq!(published("publish one\nundo\npublish two", true, true), ["two"]);
     let long = "x".repeat(SCRIPT_PUBLISHED_BYTES_MAX / 2);
     let answer = published(&format!("publish {long}\npublish {long}\npublish short"), true, true);
-    assert_eq!(answer, [long, "short".into()], "what is too much is refused");
+    assert_eq!(answer, [long, "short".into()], "a message beyond the limit is refused");
 }
 
 #[test]
@@ -203,7 +208,7 @@ fn all_writes_of_a_script_have_one_version() {
 }
 
 #[test]
-fn undoing_puts_every_key_back_with_its_version_and_expiry() {
+fn undo_restores_every_key_with_its_version_and_expiry() {
     let mut store = Store::scripted();
     store.play("SET a 1 -> OK\nSET b 2 PX 500 -> OK\nSET gone x PX 10 -> OK\nwait 20");
     let snapshot = store.table.begin_snapshot();
@@ -259,7 +264,7 @@ impl Interpreter for Moves {
 }
 
 #[test]
-fn a_script_sees_the_same_where_nobody_waits_for_its_answer() {
+fn a_script_sees_the_same_replies_where_its_own_reply_is_dropped() {
     let mut tables = [Store::new(), Store::new()];
     let mut scratch = Vec::new();
     let script = Script::build(&mut scratch, b"", [&b"a"[..], b"b"], 2, SCRIPT_LIMITS, true).unwrap();

@@ -1,4 +1,4 @@
-//! Sets: what their commands reply, large ones as small ones, and a model.
+//! Sets: replies of their commands, that large ones behave as small ones, and a model.
 
 use super::script::play;
 use super::*;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const WRONGTYPE: &str = "!WRONGTYPE Operation against a key holding the wrong kind of value";
 
 #[test]
-fn an_expired_target_is_another_set() {
+fn an_expired_target_of_a_move_is_replaced() {
     play(
         r#"
         SADD from a b           -> 2
@@ -27,9 +27,9 @@ fn an_expired_target_is_another_set() {
     );
 }
 
-/// Whether a set is large differs between replicas, and transactions that watch keys depend on the marks of removed ones.
+/// Whether a set is large differs between replicas, and transactions with watched keys depend on the marks of removed keys.
 #[test]
-fn a_set_that_is_emptied_leaves_the_same_mark_whether_it_was_small_or_large() {
+fn an_emptied_set_leaves_the_same_mark_whether_small_or_large() {
     let marks = |members: usize| {
         let mut store = Store::new();
         let names: Vec<String> = (0..members).map(|number| format!("member{number}")).collect();
@@ -37,7 +37,8 @@ fn a_set_that_is_emptied_leaves_the_same_mark_whether_it_was_small_or_large() {
         let version = store.table.version_floor();
         let is_large = store.table.peek(b"s", 0).is_some_and(|entry| entry.collection().is_some());
         store.play(&format!("SREM s {} -> {members}\nEXISTS s -> 0", names.join(" ")));
-        let marks: Vec<_> = store.table.removed_versions.marks().map(|(_, marked)| marked == version).collect();
+        let marks: Vec<_> =
+            store.table.removed_versions.marks().map(|(_, marked)| marked == version).collect();
         (is_large, marks)
     };
     assert_eq!(marks(3), (false, vec![true]));
@@ -45,7 +46,7 @@ fn a_set_that_is_emptied_leaves_the_same_mark_whether_it_was_small_or_large() {
 }
 
 #[test]
-fn members_come_and_go() {
+fn members_are_added_and_removed() {
     play(
         r#"
         SADD s a b c a          -> 3
@@ -78,7 +79,7 @@ fn members_come_and_go() {
 }
 
 #[test]
-fn several_sets_are_made_one() {
+fn several_sets_are_combined() {
     play(
         r#"
         SADD a 1 2 3 4          -> 4
@@ -114,7 +115,7 @@ fn several_sets_are_made_one() {
 }
 
 #[test]
-fn commands_on_sets_refuse_other_kinds_and_the_reverse() {
+fn commands_on_sets_refuse_other_types_and_the_reverse() {
     let mut store = Store::new();
     store.play("SADD s a -> 1\nSET v v -> OK\nRPUSH l a -> 1");
     for line in [
@@ -170,14 +171,14 @@ fn members(store: &mut Store, key: &str) -> BTreeSet<Vec<u8>> {
 }
 
 #[test]
-fn what_is_popped_follows_from_the_record_and_from_nothing_else() {
+fn popped_members_depend_only_on_the_record() {
     let [mut first, mut second] = [Store::new(), Store { table: Table::new(77), ..Store::new() }];
     for store in [&mut first, &mut second] {
         fill(store, "s", 1000);
     }
     let mut popped = BTreeSet::new();
     for count in [None, Some(0), Some(1), Some(30), None, Some(200)] {
-        // Only one replica is read in between.
+        // Only one replica gets reads in between.
         first.read(&Command::OnSet(SetCommand::Random { key: b"s", count: Some(5) }));
         let pop = Command::OnSet(SetCommand::Pop { key: b"s", count });
         let before = members(&mut first, "s");
@@ -199,7 +200,7 @@ fn what_is_popped_follows_from_the_record_and_from_nothing_else() {
 }
 
 #[test]
-fn a_transaction_pops_the_same_where_its_reads_are_left_out() {
+fn a_transaction_pops_the_same_members_where_its_reads_are_skipped() {
     let [mut first, mut second] = [Store::new(), Store::new()];
     let mut draft = crate::command::Draft::default();
     for command in [
@@ -239,7 +240,7 @@ fn members_are_drawn_at_random() {
 }
 
 #[test]
-fn a_scan_returns_what_stays_exactly_once() {
+fn a_scan_returns_members_that_stay_exactly_once() {
     let mut store = Store::new();
     fill(&mut store, "s", 1000);
     let (mut position, mut seen, mut number) = (0, Vec::new(), 1000);
@@ -252,7 +253,7 @@ fn a_scan_returns_what_stays_exactly_once() {
         if position == 0 {
             break;
         }
-        // One that did not exist before, and one that was there.
+        // Add a member that did not exist before.
         store.play(&format!("SADD s {number} -> 1"));
         number += 1;
     }
@@ -270,7 +271,7 @@ fn a_scan_returns_what_stays_exactly_once() {
 }
 
 #[test]
-fn a_chunk_with_a_set_that_is_none_is_refused() {
+fn a_chunk_with_an_invalid_set_is_refused() {
     let mut store = Store::new();
     store.play("SADD s member other -> 2");
     let id = store.table.begin_snapshot();
@@ -278,7 +279,7 @@ fn a_chunk_with_a_set_that_is_none_is_refused() {
     store.table.snapshot_chunk(id, 1000, &mut chunk);
     assert_eq!(Table::new(2).install(&chunk), Ok(1));
     let at = chunk.windows(6).position(|window| window == b"member").unwrap();
-    chunk[at] = b'M'; // It has another hash.
+    chunk[at] = b'M'; // Not the member's hash.
     assert!(Table::new(2).install(&chunk).is_err());
 }
 
@@ -313,7 +314,7 @@ pub(super) fn set_record() -> impl Strategy<Value = super::model::Record> {
     )
 }
 
-/// What a set command does, in the simplest code; not what it draws.
+/// The effect of a set command, in the simplest code, without random draws.
 fn carry_out(sets: &mut BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>, command: &SetCommand<'_>) {
     let of =
         |sets: &BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>, key: &[u8]| sets.get(key).cloned().unwrap_or_default();
@@ -347,7 +348,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn sets_hold_what_simple_code_says(records in vec(set_record(), 0..120)) {
+    fn sets_match_a_simple_model(records in vec(set_record(), 0..120)) {
         let (mut store, mut sets) = (Store::new(), BTreeMap::new());
         for record in &records {
             let Command::OnSet(command) = record.command() else { panic!("a command on sets") };

@@ -32,7 +32,7 @@ fn installed(chunks: &[Vec<u8>], floor: Version) -> Table {
 }
 
 #[test]
-fn a_snapshot_of_a_quiet_table_is_the_table() {
+fn a_snapshot_of_an_unchanged_table_equals_the_table() {
     let mut store = Store::new();
     for number in 0..10_000 {
         store.play(&format!("SET k{number} v{number} EX {} -> OK", 10 + number));
@@ -50,7 +50,7 @@ fn a_snapshot_of_a_quiet_table_is_the_table() {
 }
 
 #[test]
-fn a_chunk_holds_one_entry_at_least_and_an_ended_snapshot_nothing() {
+fn a_chunk_holds_at_least_one_entry_and_an_ended_snapshot_has_none() {
     let mut store = Store::new();
     let id = store.table.begin_snapshot();
     assert_eq!(rest(&mut store.table, id, 100), [b""], "an empty table");
@@ -83,7 +83,7 @@ fn a_table_that_is_cleared_meanwhile_is_still_in_its_snapshots() {
     assert_eq!(installed(&chunks, store.table.version_floor()).digest(), store.table.digest());
 }
 
-/// A table filled in the order of its hashes would have all entries far from their homes if it did not grow early.
+/// If the table did not grow early, filling it in the order of its hashes would put all entries far from their homes.
 #[test]
 fn a_snapshot_can_be_installed_in_a_table_with_the_same_seed() {
     let mut store = Store::new();
@@ -99,7 +99,7 @@ fn a_snapshot_can_be_installed_in_a_table_with_the_same_seed() {
 }
 
 #[test]
-fn bytes_that_are_no_chunk_are_an_error() {
+fn malformed_chunks_are_an_error() {
     let mut store = Store::new();
     store.play("MSET key value other more -> OK");
     let id = store.table.begin_snapshot();
@@ -121,7 +121,7 @@ fn large(byte: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_large_value_comes_in_pieces_as_it_was_when_the_snapshot_began() {
+fn a_large_value_is_sent_in_pieces_as_it_was_when_the_snapshot_began() {
     type Change = fn(&mut Store);
     let changes: [(&str, Change); 6] = [
         ("nothing", |_| {}),
@@ -158,7 +158,7 @@ fn a_large_value_comes_in_pieces_as_it_was_when_the_snapshot_began() {
 }
 
 #[test]
-fn pieces_that_come_again_do_no_harm_and_one_that_is_missing_is_noticed() {
+fn repeated_pieces_are_ignored_and_a_missing_piece_is_noticed() {
     let mut store = Store::new();
     store.apply(&plain_set(b"k", &large(1)));
     let id = store.table.begin_snapshot();
@@ -174,14 +174,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn any_bytes_can_be_offered(chunk in vec(any::<u8>(), 0..200)) {
+    fn any_bytes_can_be_installed_without_a_panic(chunk in vec(any::<u8>(), 0..200)) {
         let _ = Table::new(1).install(&chunk);
     }
 
-    /// Random records continue while chunks are read of several snapshots, begun at different times. Each snapshot,
-    /// installed elsewhere, equals the table at its beginning.
+    /// Random records continue while chunks of several snapshots, begun at different times, are read. Each snapshot,
+    /// installed elsewhere, equals the table at the snapshot's beginning.
     #[test]
-    fn a_snapshot_is_the_table_as_it_was_when_it_began(
+    fn a_snapshot_equals_the_table_at_its_beginning(
         before in records(0..150),
         meanwhile in vec((records(0..12), 0..200usize), 1..20),
         second_after in 0..10usize,

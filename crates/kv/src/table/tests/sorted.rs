@@ -1,4 +1,4 @@
-//! Sorted sets: what their commands reply, large ones as small ones, and a model.
+//! Sorted sets: replies of their commands, that large ones behave as small ones, and a model.
 
 use super::script::play;
 use super::*;
@@ -70,7 +70,7 @@ fn options_decide_which_scores_change() {
 }
 
 #[test]
-fn ranges_are_of_ranks_scores_or_members() {
+fn ranges_go_by_rank_score_or_member() {
     play(
         r#"
         ZADD z 1 a 2 b 3 c 4 d  -> 4
@@ -133,7 +133,7 @@ fn members_are_popped_at_both_ends() {
 }
 
 #[test]
-fn several_sorted_sets_are_made_one() {
+fn several_sorted_sets_are_combined() {
     play(
         r#"
         ZADD a 1 x 2 y 3 z      -> 3
@@ -164,7 +164,7 @@ fn several_sorted_sets_are_made_one() {
 }
 
 #[test]
-fn commands_on_sorted_sets_refuse_other_kinds_and_the_reverse() {
+fn commands_on_sorted_sets_refuse_other_types_and_the_reverse() {
     let mut store = Store::new();
     store.play("ZADD z 1 a -> 1\nSET v v -> OK\nSADD s a -> 1");
     for line in [
@@ -245,7 +245,7 @@ fn large_sorted_sets_answer_as_small_ones() {
 }
 
 #[test]
-fn a_snapshot_has_a_large_sorted_set_as_it_was() {
+fn a_snapshot_has_a_large_sorted_set_as_it_was_when_the_snapshot_began() {
     let mut store = Store::new();
     fill(&mut store, 1000);
     let (digest, floor) = (store.table.digest(), store.table.version_floor());
@@ -270,7 +270,7 @@ fn a_snapshot_has_a_large_sorted_set_as_it_was() {
 }
 
 #[test]
-fn a_chunk_with_a_sorted_set_that_is_none_is_refused() {
+fn a_chunk_with_an_invalid_sorted_set_is_refused() {
     let mut store = Store::new();
     store.play("ZADD z 1 member 2 others -> 2");
     let id = store.table.begin_snapshot();
@@ -286,7 +286,7 @@ fn a_chunk_with_a_sorted_set_that_is_none_is_refused() {
 }
 
 #[test]
-fn a_scan_returns_what_stays_exactly_once() {
+fn a_scan_returns_members_that_stay_exactly_once() {
     let mut store = Store::new();
     fill(&mut store, 500);
     let (mut position, mut seen, mut number) = (0, Vec::new(), 0);
@@ -299,7 +299,7 @@ fn a_scan_returns_what_stays_exactly_once() {
         if position == 0 {
             break;
         }
-        // A member that goes to another rank, and in the end most of them are gone.
+        // Move one member to another rank. After 30 steps most members are removed.
         number += 1;
         store.play(&format!("ZINCRBY z 1000 {number} -> {}", number + 1000));
         if number == 30 {
@@ -406,7 +406,7 @@ fn in_order(scores: &Scores) -> Vec<(f64, Vec<u8>)> {
     all
 }
 
-/// What a command on sorted sets does, in the simplest code.
+/// The effect of a command on sorted sets, in the simplest code.
 fn carry_out(sets: &mut BTreeMap<Vec<u8>, Scores>, command: &SortedCommand<'_>) {
     let number = |text: &[u8]| std::str::from_utf8(text).unwrap().parse::<f64>().unwrap();
     let of = |sets: &BTreeMap<Vec<u8>, Scores>, key: &[u8]| sets.get(key).cloned().unwrap_or_default();
@@ -505,7 +505,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn sorted_sets_hold_what_simple_code_says(records in vec(sorted_record(), 0..120)) {
+    fn sorted_sets_match_a_simple_model(records in vec(sorted_record(), 0..120)) {
         let (mut store, mut sets) = (Store::new(), BTreeMap::new());
         for record in &records {
             let Command::OnSorted(command) = record.command() else { panic!("a command on sorted sets") };

@@ -126,7 +126,7 @@ fn keys_of(table: &mut Table) -> Vec<Vec<u8>> {
 const LONG: &[u8] = b"a value that is long enough";
 
 #[test]
-fn a_value_that_is_fetched_to_be_read_is_no_change() {
+fn fetching_a_value_to_read_it_is_no_change() {
     let mut replica = Replica::new(1);
     replica.table.keep_history(1 << 20);
     replica.table.follow_changes(true, false);
@@ -146,7 +146,7 @@ fn a_value_that_is_fetched_to_be_read_is_no_change() {
 }
 
 #[test]
-fn what_is_changed_in_place_is_spilled_again_and_what_is_only_read_is_not() {
+fn changed_values_are_spilled_again_and_values_only_read_are_not() {
     let mut replica = Replica::new(1);
     replica.apply(&plain_set(b"k", LONG), 1, 0);
     replica.apply(&plain_set(b"l", LONG), 2, 0);
@@ -163,7 +163,7 @@ fn what_is_changed_in_place_is_spilled_again_and_what_is_only_read_is_not() {
 }
 
 #[test]
-fn a_value_that_has_changed_meanwhile_is_asked_for_again() {
+fn a_value_that_has_changed_meanwhile_is_requested_again() {
     let mut replica = Replica::new(1);
     replica.apply(&plain_set(b"k", LONG), 1, 0);
     let append = Command::Append { key: b"k", value: b"!", bytes_max: 100 };
@@ -180,7 +180,7 @@ fn a_value_that_has_changed_meanwhile_is_asked_for_again() {
 }
 
 #[test]
-fn a_short_entry_is_not_updated_in_place_with_what_is_long_enough() {
+fn a_value_long_enough_to_spill_does_not_update_a_short_entry_in_place() {
     let mut replica = Replica::new(1);
     replica.apply(&plain_set(b"k", b"1234567"), 1, 0);
     assert!(replica.kept.is_empty());
@@ -189,7 +189,7 @@ fn a_short_entry_is_not_updated_in_place_with_what_is_long_enough() {
 }
 
 #[test]
-fn what_is_not_what_was_kept_is_refused() {
+fn a_value_that_does_not_match_its_reference_is_refused() {
     let mut replica = Replica::new(1);
     replica.apply(&plain_set(b"k", LONG), 1, 0);
     let (reference, _) = replica.kept.pop_first().unwrap();
@@ -199,7 +199,7 @@ fn what_is_not_what_was_kept_is_refused() {
 }
 
 #[test]
-fn what_a_replaced_table_referred_to_is_released() {
+fn values_of_a_replaced_table_are_released() {
     let (mut replica, mut other) = (Replica::new(1), Replica::new(2));
     replica.apply(&plain_set(b"k", LONG), 1, 0);
     replica.apply(&plain_set(b"l", b"a value that both have"), 2, 0);
@@ -216,7 +216,7 @@ fn set_with_answer(key: &[u8], answer: SetAnswer) -> Command<'_> {
 }
 
 #[test]
-fn the_value_before_is_returned() {
+fn set_returns_the_previous_value() {
     let mut replica = Replica::new(1);
     assert_eq!(replica.ask(&set_with_answer(b"k", SetAnswer::Before), 1, 0), "nil");
     let answer = replica.ask(&set_with_answer(b"k", SetAnswer::Before), 2, 0);
@@ -230,7 +230,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn spilling_changes_nothing_that_anybody_sees(records in records(0..60), from in 0..60usize) {
+    fn spilling_changes_nothing_that_clients_see(records in records(0..60), from in 0..60usize) {
         let (mut memory, mut leader) = (Table::new(3), Replica::new(4));
         let mut copy: Option<Replica> = None;
         for (number, record) in records.iter().enumerate() {
@@ -260,7 +260,7 @@ proptest! {
     }
 }
 
-/// A replica made by snapshot transfer, with the values.
+/// A replica created by a snapshot transfer that includes the values.
 fn copied(replica: &mut Replica) -> Replica {
     let mut copy = Replica::new(5);
     let snapshot = replica.table.begin_snapshot();

@@ -1,4 +1,4 @@
-//! Streams: what their commands reply, large ones as small ones, and a model.
+//! Streams: replies of their commands, that large ones behave as small ones, and a model.
 
 use super::script::play;
 use super::*;
@@ -43,7 +43,7 @@ fn entries_have_ids_that_ascend() {
 }
 
 #[test]
-fn ranges_of_ids_have_ends_that_may_be_left_out() {
+fn ranges_of_ids_may_exclude_their_ends() {
     play(
         r#"
         XADD s 1-1 n 1          -> "1-1"
@@ -69,7 +69,7 @@ fn ranges_of_ids_have_ends_that_may_be_left_out() {
 }
 
 #[test]
-fn entries_go_one_by_one_or_from_the_front() {
+fn entries_are_removed_one_by_one_or_from_the_front() {
     let mut store = Store::new();
     (1..=25).for_each(|id| store.play(&format!("XADD s {id} f v -> \"{id}-0\"")));
     store.play(
@@ -99,7 +99,7 @@ fn entries_go_one_by_one_or_from_the_front() {
 }
 
 #[test]
-fn what_is_delivered_is_pending_until_it_is_acknowledged() {
+fn a_delivered_entry_is_pending_until_acknowledged() {
     play(
         r#"
         XGROUP CREATE s g $     -> !ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.
@@ -219,7 +219,7 @@ fn facts_about_streams_are_those_of_redis() {
 }
 
 #[test]
-fn commands_on_streams_refuse_other_kinds_and_the_reverse() {
+fn commands_on_streams_refuse_other_types_and_the_reverse() {
     let mut store = Store::new();
     store.play("XADD s 1 f v -> \"1-0\"\nSET t v -> OK\nXGROUP CREATE s g 0 -> OK");
     for line in [
@@ -245,7 +245,7 @@ fn commands_on_streams_refuse_other_kinds_and_the_reverse() {
     store.play("XREADGROUP g a STREAMS s s > > -> {\"s\"=[[\"1-0\" [\"f\" \"v\"]]]}");
 }
 
-/// A store with a stream of so many entries under `s`, read by a group.
+/// A store with a stream of this many entries under `s`, read by a group.
 fn with_large_stream(entries: usize) -> Store {
     let mut store = Store::new();
     for id in 1..=entries {
@@ -261,7 +261,7 @@ fn with_large_stream(entries: usize) -> Store {
 }
 
 #[test]
-fn commands_on_keys_take_streams_as_they_are() {
+fn commands_on_keys_work_on_streams() {
     let mut store = with_large_stream(500);
     store.play(
         r#"
@@ -286,7 +286,7 @@ fn commands_on_keys_take_streams_as_they_are() {
 }
 
 #[test]
-fn a_snapshot_has_a_stream_as_it_was() {
+fn a_snapshot_has_a_stream_as_it_was_when_the_snapshot_began() {
     for changes in
         ["XTRIM s MAXLEN 3 -> 297", "DEL s -> 1", "XADD s 999 f v -> \"999-0\"", "XGROUP DESTROY s g -> 1"]
     {
@@ -315,7 +315,7 @@ fn a_snapshot_has_a_stream_as_it_was() {
 }
 
 #[test]
-fn what_is_no_stream_is_not_taken_from_elsewhere() {
+fn invalid_streams_are_refused() {
     let mut store = Store::new();
     store.play("XADD s 1 f v g w -> \"1-0\"\nXADD s 2 f v g w -> \"2-0\"\nXGROUP CREATE s g 0 -> OK");
     store.play("XREADGROUP g c COUNT 1 STREAMS s > -> {\"s\"=[[\"1-0\" [\"f\" \"v\" \"g\" \"w\"]]]}");
@@ -331,7 +331,7 @@ fn what_is_no_stream_is_not_taken_from_elsewhere() {
             if copy.table.install(&changed).is_err() {
                 continue;
             }
-            // Whatever was taken can be read and changed.
+            // An item that was accepted can be read and changed.
             let mut scratch = Vec::new();
             let streams = List::build(&mut scratch, [&b"s"[..], b"0"]);
             let (group, consumer) = (&b"g"[..], &b"c"[..]);
@@ -356,7 +356,7 @@ fn what_is_no_stream_is_not_taken_from_elsewhere() {
 }
 
 #[test]
-fn one_command_delivers_so_many_entries_and_no_more() {
+fn one_command_delivers_a_bounded_number_of_entries() {
     let mut store = Store::new();
     let mut scratch = Vec::new();
     for key in [b"s", b"t"] {
@@ -398,7 +398,7 @@ fn a_script_that_is_undone_leaves_streams_as_they_were() {
 }
 
 #[test]
-fn a_transaction_adds_entries_in_one_millisecond() {
+fn a_transaction_adds_several_entries_in_one_millisecond() {
     let mut store = Store::new();
     let (mut draft, mut scratch) = (Draft::default(), Vec::new());
     let words = List::build(&mut scratch, [&b"*"[..], b"", b"f", b"v"]);
@@ -427,7 +427,7 @@ fn lists_of_names_are_kept_once_until_there_are_too_many() {
     assert_eq!(items.len(), 3, "a head, one list of names, an entry");
 }
 
-/// What a stream is, in the simplest form.
+/// A stream, in the simplest form.
 #[derive(Clone, Debug, Default)]
 struct Model {
     entries: BTreeMap<StreamId, String>,
@@ -438,7 +438,7 @@ struct Model {
 #[derive(Clone, Debug, Default)]
 struct ModelGroup {
     last: StreamId,
-    /// The consumer, when it was delivered and how often, by id.
+    /// By id: the consumer, the delivery time and the number of deliveries.
     pending: BTreeMap<StreamId, (String, u64, u64)>,
 }
 
@@ -446,7 +446,7 @@ fn at(ms: u64) -> StreamId {
     StreamId { ms, seq: 0 }
 }
 
-/// Does what a line says to the model; returns the number of things that it changed.
+/// Carries out a line on the model; returns the number of things that it changed.
 fn carry_out(model: &mut Model, line: &[String], now: u64) -> usize {
     let words: Vec<&str> = line.iter().map(String::as_str).collect();
     let id = |text: &str| at(text.parse().unwrap());
@@ -552,7 +552,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn streams_hold_what_simple_code_says(lines in vec(line(), 0..150)) {
+    fn streams_match_a_simple_model(lines in vec(line(), 0..150)) {
         let (mut store, mut model) = (Store::new(), Model::default());
         for line in &lines {
             store.time += 2;
@@ -582,7 +582,7 @@ proptest! {
             let bytes: usize = store.table.index.iter().map(|entry| entry.memory_bytes()).sum();
             prop_assert_eq!(store.table.entry_bytes, bytes);
         }
-        // What one replica has, another one takes.
+        // The encoded items of one replica are accepted by another one.
         let id = store.table.begin_snapshot();
         let mut copy = Table::new(3);
         loop {
@@ -599,7 +599,7 @@ proptest! {
 }
 
 #[test]
-fn a_consumer_with_many_pending_entries_takes_long_to_delete() {
+fn deleting_a_consumer_counts_its_pending_entries_as_walked() {
     let mut store = Store::new();
     store.play(
         "

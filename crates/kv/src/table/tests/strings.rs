@@ -1,4 +1,4 @@
-//! `SET` in all its forms, `GET` and its kin, `APPEND`, ranges.
+//! `SET` in all its forms, `GET` and similar commands, `APPEND`, ranges.
 
 use super::script::play;
 use super::*;
@@ -63,7 +63,7 @@ fn set_with_a_condition() {
 }
 
 #[test]
-fn set_that_answers_the_value_before() {
+fn set_that_returns_the_previous_value() {
     play(
         r#"
         SET k one GET           -> nil
@@ -94,7 +94,7 @@ fn several_values_at_once() {
 }
 
 #[test]
-fn the_value_is_answered_and_removed_or_its_expiry_changed() {
+fn getdel_and_getex_return_the_value() {
     play(
         r#"
         GETDEL k                -> nil
@@ -118,7 +118,7 @@ fn the_value_is_answered_and_removed_or_its_expiry_changed() {
 }
 
 #[test]
-fn append_makes_the_value_longer_up_to_the_limit() {
+fn append_lengthens_the_value_up_to_the_limit() {
     play(
         r#"
         APPEND k abc            -> 3
@@ -156,7 +156,7 @@ fn a_part_of_the_value_is_overwritten() {
 }
 
 #[test]
-fn a_gap_is_filled_with_zeros_even_where_a_longer_value_stood() {
+fn a_gap_is_filled_with_zeros_even_after_a_longer_value() {
     play(
         r#"
         SET k abcdefghijklmnopqrstuvwxyz    -> OK
@@ -168,7 +168,7 @@ fn a_gap_is_filled_with_zeros_even_where_a_longer_value_stood() {
 }
 
 #[test]
-fn a_position_that_no_value_can_have_is_refused() {
+fn an_impossible_position_is_refused() {
     let mut store = Store::new();
     let key = b"k";
     for offset in [u64::MAX, VALUE_BYTES_MAX_CEILING as u64] {
@@ -181,7 +181,7 @@ fn a_position_that_no_value_can_have_is_refused() {
 }
 
 #[test]
-fn the_encoding_has_the_names_of_redis() {
+fn encodings_have_redis_names() {
     play(
         r#"
         ENCODING k              -> nil
@@ -236,7 +236,7 @@ fn filled(keys: usize) -> Table {
 }
 
 #[test]
-fn keys_that_are_removed_all_at_once_give_their_memory_back_bit_by_bit() {
+fn keys_removed_all_at_once_are_freed_little_by_little() {
     let (mut table, mut out) = (filled(5000), ReplyBuffer::new());
     table.apply(&Command::Clear, 2, 0, &mut out);
     assert_eq!(table.len(), 0);
@@ -249,18 +249,18 @@ fn keys_that_are_removed_all_at_once_give_their_memory_back_bit_by_bit() {
 }
 
 #[test]
-fn keys_that_a_snapshot_has_kept_give_their_memory_back_when_it_ends() {
+fn keys_kept_by_a_snapshot_are_freed_when_it_ends() {
     let (mut table, mut out) = (filled(5000), ReplyBuffer::new());
     let snapshots = [table.begin_snapshot(), table.begin_snapshot()];
     table.apply(&Command::Clear, 2, 0, &mut out);
     table.end_snapshot(snapshots[1]);
-    assert!(!table.tidy(0), "the other one still needs them");
+    assert!(!table.tidy(0), "the other snapshot still needs them");
     table.end_snapshot(snapshots[0]);
     assert!(table.tidy(0));
 }
 
 #[test]
-fn few_keys_are_dropped_at_once_so_that_nobody_can_pile_them_up() {
+fn small_tables_are_dropped_at_once_so_that_they_cannot_accumulate() {
     let (mut table, mut out) = (filled(100), ReplyBuffer::new());
     table.apply(&Command::Clear, 2, 0, &mut out);
     table.apply(&Command::Clear, 3, 0, &mut out);
@@ -268,7 +268,7 @@ fn few_keys_are_dropped_at_once_so_that_nobody_can_pile_them_up() {
 }
 
 #[test]
-fn a_value_is_stored_if_the_one_before_is_as_expected() {
+fn a_value_is_stored_if_the_previous_one_is_as_expected() {
     play(
         r#"
         SET k new IFEQ old                  -> nil
@@ -323,7 +323,7 @@ fn a_key_is_removed_if_its_value_is_as_expected() {
 }
 
 #[test]
-fn large_values_are_given_room_once_for_all_that_one_command_reads() {
+fn room_for_all_large_values_of_one_read_is_reserved_once() {
     let mut store = Store::new();
     let large = "v".repeat(300_000);
     ["a", "b", "c"].into_iter().for_each(|key| store.set(key, &large));

@@ -63,7 +63,7 @@ fn an_error_in_a_transaction_does_not_undo_the_rest() {
 }
 
 #[test]
-fn a_transaction_that_only_reads_uses_no_version_up() {
+fn a_transaction_that_only_reads_uses_up_no_version() {
     let mut store = Store::new();
     store.play("SET a 1 -> OK");
     assert_eq!(store.exec(Draft::default(), "GET a\nEXISTS a b"), "[\"1\" 1]");
@@ -75,7 +75,7 @@ fn a_transaction_that_only_reads_uses_no_version_up() {
 }
 
 #[test]
-fn whatever_changes_a_watched_key_aborts() {
+fn every_change_of_a_watched_key_aborts() {
     let changes = [
         "SET k 1 -> OK", // Even to the value it already has.
         "INCRBY k 0 -> 1",
@@ -107,7 +107,7 @@ fn whatever_changes_a_watched_key_aborts() {
 }
 
 #[test]
-fn what_leaves_a_watched_key_alone_does_not_abort() {
+fn commands_that_do_not_change_a_watched_key_do_not_abort() {
     let changes = [
         "SET other 3 -> OK\nDEL other -> 1",
         "SET k 2 NX -> nil",
@@ -130,7 +130,7 @@ fn what_leaves_a_watched_key_alone_does_not_abort() {
 }
 
 #[test]
-fn a_key_that_came_and_went_since_it_was_watched_aborts() {
+fn a_key_created_and_removed_since_it_was_watched_aborts() {
     let visits = [
         "SET k 1 -> OK\nDEL k -> 1",
         "SET k 1 PX 5 -> OK\nwait 5", // It is still in memory.
@@ -166,7 +166,7 @@ fn a_key_that_was_expired_when_it_was_watched_may_be_removed() {
 }
 
 #[test]
-fn an_expired_key_that_a_slower_clock_finds_alive_aborts() {
+fn a_key_that_a_slower_clock_sees_as_not_yet_expired_aborts() {
     let mut store = Store::new();
     store.play("SET k 1 PX 5 -> OK\nwait 5");
     let draft = store.watch(&["k"]);
@@ -186,7 +186,7 @@ fn a_key_watched_before_and_after_a_change_aborts() {
 }
 
 #[test]
-fn a_replica_that_was_copied_decides_as_the_others_do() {
+fn a_copied_replica_decides_as_the_others_do() {
     let mut store = Store::new();
     let drafts: Vec<Draft> = ["k", "gone", "other"].map(|key| store.watch(&[key])).into();
     store.play("SET gone 1 -> OK\nSET kept 1 -> OK\nDEL gone -> 1");
@@ -197,11 +197,15 @@ fn a_replica_that_was_copied_decides_as_the_others_do() {
     while more {
         let mut chunk = Vec::new();
         more = store.table.snapshot_chunk(id, 1, &mut chunk);
-        assert!(copy.table.install(&chunk).unwrap() <= 1, "what is remembered of keys is no key");
+        assert!(copy.table.install(&chunk).unwrap() <= 1, "marks of removed keys are not keys");
     }
     copy.table.set_version_floor(2);
     let outcomes: Vec<_> = drafts.iter().map(|draft| copy.exec(draft.clone(), "GET kept")).collect();
-    assert_eq!(outcomes, ["[\"1\"]", "aborted", "[\"1\"]"], "other came and went after the snapshot began");
+    assert_eq!(
+        outcomes,
+        ["[\"1\"]", "aborted", "[\"1\"]"],
+        "`other` was created and removed after the snapshot began"
+    );
     copy.play("SET other 1 -> OK\nDEL other -> 1");
     for draft in drafts {
         assert_eq!(copy.exec(draft.clone(), "GET kept"), store.exec(draft, "GET kept"));
@@ -215,7 +219,7 @@ fn lookups(table: &Table) -> u64 {
 }
 
 #[test]
-fn nothing_is_read_where_nobody_waits_for_the_reply() {
+fn nothing_is_read_where_the_reply_is_dropped() {
     let mut store = Store::new();
     store.set("big", &"v".repeat(1 << 20));
     let mut draft = Draft::default();
@@ -229,7 +233,7 @@ fn nothing_is_read_where_nobody_waits_for_the_reply() {
 }
 
 #[test]
-fn once_the_replies_are_full_nothing_more_is_read_and_every_write_still_takes_effect() {
+fn full_replies_stop_reads_but_not_writes() {
     let (mut store, mut follower) = (Store::new(), Store::new());
     for table in [&mut store, &mut follower] {
         table.set("big", &"v".repeat(20));
@@ -252,8 +256,8 @@ fn once_the_replies_are_full_nothing_more_is_read_and_every_write_still_takes_ef
         text_of(&out),
         format!("[OK {value} {value} {left_out} {left_out} {left_out} {cut} {cut} {left_out} 2]")
     );
-    assert_eq!(lookups(&store.table), 5, "two values read, one that had no room, and what two writes found");
-    // Later commands are answered as usual; and a replica that sent no replies holds the same.
+    assert_eq!(lookups(&store.table), 5, "two values read, one without room, and the replies to two writes");
+    // Later commands are answered as usual, and a replica that sent no replies holds the same.
     store.play("MGET big k -> [nil \"2\"]");
     follower.table.apply_unasked(&Command::Transaction(draft.transaction()), 2, follower.time);
     assert_eq!(follower.table.digest(), store.table.digest());
@@ -263,10 +267,10 @@ fn once_the_replies_are_full_nothing_more_is_read_and_every_write_still_takes_ef
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// A transaction is aborted if and only if a key that it watches was changed, whatever else happened in the
-    /// meantime. (Commands that clear the table, or bring versions from elsewhere, may abort other transactions, too.)
+    /// A transaction is aborted if and only if a key that it watches was changed, whatever else happened in the meantime.
+    /// (Commands that clear the table, or bring versions from elsewhere, may abort other transactions, too.)
     #[test]
-    fn a_transaction_takes_effect_if_and_only_if_its_keys_were_left_alone(
+    fn a_transaction_takes_effect_exactly_if_its_watched_keys_are_unchanged(
         before in vec(record(), 0..20),
         after in vec(record(), 0..20),
         number in 0..12u8,
