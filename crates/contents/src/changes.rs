@@ -1,4 +1,4 @@
-//! Files of changes: commands as in an append-only file of Redis, with a remark in front of each record.
+//! Files of changes: commands as in an append-only file of Redis, with a remark before each record.
 //!
 //! ```text
 //! #record VERSION TIME_MS COMMANDS
@@ -26,21 +26,21 @@ const COMMANDS: u64 = 1 << 24;
 pub struct Record {
     /// Its number: later records of the same shard have greater ones.
     pub version: u64,
-    /// The time by which it was carried out, in milliseconds since the Unix epoch.
+    /// The time at which it was carried out, in milliseconds since the Unix epoch.
     pub time_ms: u64,
-    /// What it has changed, as commands with their words. They take effect together.
+    /// Its effects, as commands with their words. They take effect together.
     pub commands: Vec<Vec<Vec<u8>>>,
 }
 
 /// Versions of a keyspace's groups.
 pub type Versions = Vec<(u16, u64)>;
 
-/// The versions of a keyspace's groups, in one word.
+/// The versions of a keyspace's groups, encoded as one word.
 pub fn word(versions: &Versions) -> String {
     versions.iter().map(|(group, version)| format!("{group}-{version}")).collect::<Vec<_>>().join(",")
 }
 
-/// The versions that such a word says.
+/// Decodes the versions in such a word.
 pub fn versions(word: &str) -> Option<Versions> {
     let one = |part: &str| {
         let (group, version) = part.split_once('-')?;
@@ -49,7 +49,8 @@ pub fn versions(word: &str) -> Option<Versions> {
     word.split(',').map(one).collect()
 }
 
-/// The reply to `KEYSPACE CHANGES`: up to which versions these are all, and each record with the versions there.
+/// Decodes the reply to `KEYSPACE CHANGES`: the versions up to which it is complete, and each record with the versions at
+/// it.
 pub fn of_reply(reply: Reply) -> Option<(Versions, Vec<(Versions, Record)>)> {
     let array = |reply: Reply| match reply {
         Reply::Array(items) => Some(items),
@@ -68,13 +69,13 @@ pub fn of_reply(reply: Reply) -> Option<(Versions, Vec<(Versions, Record)>)> {
         for effect in array(parts.next()?)? {
             commands.push(array(effect)?.into_iter().map(Reply::bytes).collect::<Option<Vec<_>>>()?);
         }
-        // Which of the versions is the record's own shows beside those before.
+        // The record's own version is the one that differs from the versions before.
         records.push((at, Record { version: 0, time_ms: time_ms as u64, commands }));
     }
     Some((reached, records))
 }
 
-/// Begins a file.
+/// Writes the beginning of a file.
 pub fn begin(out: &mut impl Write) -> Result<()> {
     Ok(out.write_all(HEAD.as_bytes())?)
 }
@@ -89,7 +90,7 @@ pub fn write(record: &Record, out: &mut impl Write) -> Result<()> {
     Ok(out.write_all(&bytes)?)
 }
 
-/// Reads a file from the front.
+/// Reads a file from its beginning.
 pub struct Reader<R> {
     source: Source<R>,
     bytes: u64,
@@ -97,10 +98,10 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Begins to read a file of so many bytes, whose records are all behind a version.
+    /// Begins to read a file of this many bytes, whose records are all behind a version.
     ///
     /// # Errors
-    /// It is no such file.
+    /// If it is not such a file.
     pub fn new(from: R, bytes: u64, version: u64) -> Result<Reader<R>> {
         let mut source = Source::new(from, 0);
         let is_one = matches!(commands::item(&mut source)?, Item::Remark(text) if HEAD[1..].trim_end().as_bytes() == text);
@@ -111,12 +112,12 @@ impl<R: Read> Reader<R> {
     /// Reads the next record; `None` at the end.
     ///
     /// # Errors
-    /// It is damaged. The error names the place.
+    /// If it is damaged. The error names the place.
     pub fn record(&mut self) -> Result<Option<Record>> {
         let at = self.source.at();
         let place = || format!("at byte {at}");
         if at == self.bytes {
-            // Where there are checksums, the last one is compared at the end.
+            // If the file has checksums, the last one is compared at the end.
             return match self.source.byte() {
                 Ok(_) => Err(anyhow!("at byte {at}: there is more than should be")),
                 Err(Fault::Damaged(_)) => Ok(None),
@@ -175,21 +176,21 @@ mod tests {
     }
 
     #[test]
-    fn records_are_read_as_they_were_written() {
+    fn records_survive_encoding() {
         let (bytes, records) = file();
         assert_eq!(read(&bytes).unwrap(), records);
     }
 
-    /// Checksums come first. Behind them a reader must still not fall over what it gets, nor take what is none.
+    /// Checksums find damage first. Without them, a reader must still not panic, nor accept a file that is malformed.
     #[test]
-    fn a_damaged_file_is_refused_with_the_place_and_never_a_panic() {
+    fn a_damaged_file_is_refused_with_the_place_and_without_a_panic() {
         let (bytes, records) = file();
         for at in 0..bytes.len() {
             for change in [1, 0x20, 0x80, 0xff] {
                 let mut changed = bytes.clone();
                 changed[at] ^= change;
                 match read(&changed) {
-                    // A byte of a word, or of a number.
+                    // The change was in a byte of a word, or of a number.
                     Ok(read) => assert!(read.len() == records.len(), "byte {at}"),
                     Err(error) => assert!(format!("{error:#}").contains("at byte "), "{error:#}"),
                 }

@@ -1,4 +1,4 @@
-//! Append-only files: the commands in them, as clients send them, and remarks between them.
+//! Append-only files: the commands in them, as clients send them, and remarks between the commands.
 
 use std::io::Read;
 
@@ -8,18 +8,18 @@ use rdb::{Fault, Source};
 const WORDS: usize = 1 << 20;
 const WORD_BYTES: u64 = 512 << 20;
 
-/// What stands in an append-only file.
+/// An element of an append-only file.
 pub enum Item {
     /// The words of a command.
     Command(Vec<Vec<u8>>),
-    /// What stands behind `#`, such as the time at which the commands behind it were written.
+    /// The text after `#`, such as the time at which the following commands were written.
     Remark(Vec<u8>),
 }
 
-/// Reads what comes next.
+/// Reads the next item.
 ///
 /// # Errors
-/// [`Fault`] if the bytes are neither.
+/// [`Fault`] if the bytes are neither a command nor a remark.
 pub fn item<R: Read>(source: &mut Source<R>) -> Result<Item, Fault> {
     let line = line(source)?;
     match line.split_first() {

@@ -1,11 +1,11 @@
-//! Whether two values are the same, whatever form they have.
+//! A digest by which to compare two values, whatever form they have.
 
 use rdb::{Crc, Fault, Part, payload, value};
 
-/// A number that is the same for two payloads if their values are, whatever form they have.
+/// A number that is the same for two payloads if their values are the same, whatever form they have.
 pub fn digest(payload: &[u8]) -> Option<u64> {
     let (form, mut source) = payload::open(payload).ok()?;
-    // What has an order, and what has none.
+    // A chain for parts in order, and a sum for parts without an order.
     let (mut chain, mut sum) = (Crc::default(), form.kind() as u64);
     let mut group = Vec::new();
     let of = |words: &[&[u8]]| {

@@ -1,4 +1,4 @@
-//! Files of keys, wherever they come from and wherever their keys go.
+//! Files of keys, from any source, and where their keys go.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,14 +14,15 @@ use crate::pieces::{Pieces, whole_bytes};
 /// Where the keys of a database go.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Destination {
-    /// A database of the cluster.
+    /// The number of the cluster's database.
     pub database: u8,
-    /// What is put in front of their names.
+    /// The prefix to put in front of the keys' names.
     pub prefix: Vec<u8>,
 }
 
 impl Destination {
-    /// What `--database NUMBER=PREFIX` names, and where the keys of a keyspace with this prefix are: `@N` is a database.
+    /// The destination that `--database NUMBER=PREFIX` names, and the one for the keys of a keyspace with this prefix: `@N`
+    /// is a database.
     pub fn named(prefix: &str) -> Destination {
         match database_named(prefix.as_bytes()) {
             0 => Destination { database: 0, prefix: prefix.into() },
@@ -29,12 +30,12 @@ impl Destination {
         }
     }
 
-    /// Where the keys of a keyspace are, under the names that they have.
+    /// The destination at which the keys of a keyspace are, under their own names.
     pub fn of_keyspace(prefix: &str) -> Destination {
         Destination { database: database_named(prefix.as_bytes()), prefix: Vec::new() }
     }
 
-    /// The name that a key has there.
+    /// The name of a key at the destination.
     pub fn name<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
         match self.prefix.is_empty() {
             true => Cow::Borrowed(key),
@@ -43,20 +44,20 @@ impl Destination {
     }
 }
 
-/// What of a file is taken.
+/// Which keys of a file to take.
 #[derive(Clone, Default)]
 pub struct Rules {
-    /// Where the keys of a database go. Those of other databases are not taken.
+    /// Where the keys of each database go. Keys of other databases are not taken.
     pub destinations: BTreeMap<u64, Destination>,
-    /// Keys whose deadline is not behind this are not taken, in milliseconds since the Unix epoch.
+    /// Keys whose deadline is at or before this time are not taken, in milliseconds since the Unix epoch.
     pub expired_ms: u64,
-    /// Longest string that the cluster takes, in bytes.
+    /// Longest string that the cluster accepts, in bytes.
     pub string_bytes_max: usize,
 }
 
-/// Where keys go.
+/// A receiver of keys.
 pub trait Sink {
-    /// Hears which database of the cluster the next keys go to.
+    /// Selects the cluster's database for the following keys.
     fn select(&mut self, database: u8) -> Result<()>;
 
     /// Takes a string.
@@ -65,7 +66,7 @@ pub trait Sink {
     /// Takes a value in Redis's serialization format.
     fn payload(&mut self, key: &[u8], deadline_ms: Option<u64>, kind: Kind, payload: &[u8]) -> Result<()>;
 
-    /// Begins a value that comes in several commands. Returns false if it is not taken.
+    /// Begins a value that is sent as several commands. Returns false if the value is not taken.
     fn begin_pieces(&mut self, key: &[u8]) -> Result<bool>;
 
     /// Takes the next command of that value, encoded as a request.
@@ -77,24 +78,24 @@ pub trait Sink {
     /// Takes a library of functions. Files of keys alone have none.
     ///
     /// # Errors
-    /// It is not taken.
+    /// If it is not taken.
     fn library(&mut self, _text: &[u8]) -> Result<()> {
         bail!("a library of functions is among the keys")
     }
 
-    /// Hears what cannot be taken, and is left out.
+    /// Reports something that cannot be taken, and is left out.
     ///
     /// # Errors
-    /// Nothing may be left out.
+    /// If nothing may be left out.
     fn refuse(&mut self, reason: &str, what: &[u8]) -> Result<()>;
 
-    /// Notes a key that had expired.
+    /// Counts a key that had expired.
     fn expired(&mut self) {}
 
-    /// Hears how many bytes of the file were read.
+    /// Reports how many bytes of the file have been read.
     ///
     /// # Errors
-    /// What was taken could not be passed on.
+    /// If what was taken could not be passed on.
     fn reached(&mut self, _bytes: u64) -> Result<()> {
         Ok(())
     }
@@ -108,7 +109,7 @@ pub(crate) fn refused(reason: &str, what: &[u8]) -> Error {
 /// Reads a file to its end.
 ///
 /// # Errors
-/// Why it cannot be read, or the error of the sink.
+/// If the file cannot be read, or the sink returns an error.
 pub fn read<R: Read>(file: &mut FileReader<R>, rules: &Rules, sink: &mut impl Sink) -> Result<()> {
     let (version, mut database) = (file.version(), 0);
     loop {
@@ -143,7 +144,7 @@ pub fn read<R: Read>(file: &mut FileReader<R>, rules: &Rules, sink: &mut impl Si
     }
 }
 
-/// Why keys of a database are not taken.
+/// The reason for not taking keys of a database.
 pub fn of_database(database: u64) -> String {
     format!("of database {database}: give --database {database}=PREFIX")
 }
@@ -194,7 +195,7 @@ fn take<R: Read>(
     }
 }
 
-/// Why the parts of a value were not all sent.
+/// Why not all parts of a value were sent.
 enum Stopped {
     Reading(Fault),
     Sending(anyhow::Error),

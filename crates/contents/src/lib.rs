@@ -1,13 +1,13 @@
-//! What keyspaces hold, outside of a cluster: keys as files of Redis, changes behind them, what the two make together, and the
-//! commands that put keys into a cluster.
+//! The contents of keyspaces outside of a cluster: keys as files of Redis, later changes, the state that results from both,
+//! and the commands that put keys into a cluster.
 //!
-//! `quorate import`, `quorate backup` and `quorate restore` bring these from and to real servers and files; the simulator
-//! carries out the same on simulated ones.
+//! `quorate import`, `quorate backup` and `quorate restore` move these between real servers and files; the simulator does
+//! the same with simulated ones.
 //!
-//! Reading order: [`keys`] (files of keys, and who takes keys), [`pieces`] (large values as several commands), [`requests`]
-//! (keys as commands), [`commands`] (append-only files), [`changes`] (what has changed, as a node says it and as a file),
-//! [`state`] (what a shard held at a moment), [`digest`] and [`mod@sum`] (whether two values, or two
-//! files of keys, are the same).
+//! Reading order: [`keys`] (files of keys, and receivers of keys), [`pieces`] (large values as several commands),
+//! [`requests`] (keys as commands), [`commands`] (append-only files), [`changes`] (changes, as a node's reply and as a
+//! file), [`state`] (what a shard held at one moment), [`digest`] and [`mod@sum`] (whether two values, or two files of
+//! keys, are the same).
 
 pub mod changes;
 pub mod commands;

@@ -1,22 +1,22 @@
-//! Values that are too large for one command, as several.
+//! Large values, split into several commands.
 
 use rdb::{Id, Kind, Part};
 use wire::resp::client::put_request;
 
-/// Words and bytes after which a command is sent.
+/// The number of words, or of bytes, after which a command is sent.
 const WORDS: usize = 500;
 const BYTES: usize = 64 << 10;
 
-/// Puts commands together from the parts of one value.
+/// Builds commands from the parts of one value.
 pub struct Pieces<'k> {
     key: &'k [u8],
-    /// The command that is being put together: its name, its words behind the key.
+    /// The command being built: its name, and its words behind the key.
     name: &'static str,
     words: Vec<Vec<u8>>,
     bytes: usize,
     group: Vec<u8>,
     consumer: Vec<u8>,
-    /// What is pending in the group: when it was delivered, and how often.
+    /// The group's pending entries: when each was delivered, and how often.
     pending: std::collections::BTreeMap<Id, (u64, u64)>,
 }
 
@@ -29,7 +29,7 @@ fn id_text(id: Id) -> Vec<u8> {
 }
 
 impl<'k> Pieces<'k> {
-    /// No part of this key's value has come yet.
+    /// Begins a key's value, of which no part has come yet.
     pub fn new(key: &'k [u8]) -> Pieces<'k> {
         Pieces {
             key,
@@ -42,7 +42,7 @@ impl<'k> Pieces<'k> {
         }
     }
 
-    /// Takes the next part, and gives `send` each command that is complete.
+    /// Takes the next part, and passes each complete command to `send`.
     pub fn take<E>(
         &mut self,
         part: Part<'_>,
@@ -144,7 +144,7 @@ impl<'k> Pieces<'k> {
         if self.words.len() >= WORDS || self.bytes >= BYTES { self.end(send) } else { Ok(()) }
     }
 
-    /// Gives `send` the command that is being put together.
+    /// Passes the command being built to `send`.
     pub fn end<E>(&mut self, send: &mut impl FnMut(Vec<u8>) -> Result<(), E>) -> Result<(), E> {
         if self.words.is_empty() {
             return Ok(());
@@ -163,7 +163,8 @@ fn score_text(score: f64) -> String {
     if score.is_infinite() { if score > 0.0 { "inf" } else { "-inf" }.into() } else { score.to_string() }
 }
 
-/// Most bytes of a value that are stored by one command. Streams have more than entries, some of which no command sets.
+/// Most bytes of a value that is stored by one command. More for a stream: it has more than entries, and no command sets some
+/// of that.
 pub fn whole_bytes(kind: Kind) -> usize {
     if kind == Kind::Stream { 8 << 20 } else { 1 << 20 }
 }

@@ -6,7 +6,7 @@ use wire::resp::client::put_request;
 
 use crate::keys::{Sink, refused};
 
-/// The request that stores a string. Unless it `replaces`, only a key that is not there.
+/// The request that stores a string. Unless it `replaces`, only if the key does not exist.
 pub fn text(key: &[u8], deadline_ms: Option<u64>, text: &[u8], replaces: bool) -> Vec<u8> {
     let deadline = deadline_ms.map(|deadline| deadline.to_string());
     let mut words = vec![&b"SET"[..], key, text];
@@ -19,7 +19,7 @@ pub fn text(key: &[u8], deadline_ms: Option<u64>, text: &[u8], replaces: bool) -
     request(&words)
 }
 
-/// The request that stores a value in Redis's serialization format. Unless it `replaces`, only a key that is not there.
+/// The request that stores a value in Redis's serialization format. Unless it `replaces`, only if the key does not exist.
 pub fn payload(key: &[u8], deadline_ms: Option<u64>, payload: &[u8], replaces: bool) -> Vec<u8> {
     let deadline = deadline_ms.unwrap_or(0).to_string();
     let mut words = vec![&b"RESTORE"[..], key, deadline.as_bytes(), payload, b"ABSTTL"];
@@ -29,7 +29,7 @@ pub fn payload(key: &[u8], deadline_ms: Option<u64>, payload: &[u8], replaces: b
     request(&words)
 }
 
-/// The request that sets the deadline of a value that came in several commands.
+/// The request that sets the deadline of a value that was sent as several commands.
 pub fn deadline(key: &[u8], deadline_ms: u64) -> Vec<u8> {
     request(&[b"PEXPIREAT", key, deadline_ms.to_string().as_bytes()])
 }
@@ -42,7 +42,7 @@ fn request(words: &[&[u8]]) -> Vec<u8> {
 
 /// All requests that put the keys of a file into a database, in order.
 ///
-/// A file with what no cluster takes, such as values of modules, is an error.
+/// A file with something that no cluster accepts, such as values of modules, is an error.
 #[derive(Debug, Default)]
 pub struct Requests(pub Vec<Vec<u8>>);
 

@@ -1,7 +1,7 @@
-//! What a shard held at a moment: its keys, and the changes behind them carried out on a table in memory.
+//! What a shard held at one moment: its keys, and later changes carried out on a table in memory.
 //!
-//! The table is that of a replica (`kv`), and so are the commands: each change is carried out with the time that its record
-//! had, by which the same keys count as expired as did then. Nothing else expires, so a backup may be as old as it likes.
+//! The table and the commands are those of a replica (`kv`). Each change is carried out with its record's time, by which
+//! the same keys count as expired as did then. Nothing else expires, so a backup may be of any age.
 
 use std::io::{self, Read};
 
@@ -16,10 +16,10 @@ use crate::changes::Record;
 use crate::commands;
 use crate::keys::{self, Sink};
 
-/// Keys go into the table at this time, before all deadlines.
+/// The time at which keys are put into the table: before all deadlines.
 const BEGINNING_MS: u64 = 0;
 
-/// How much is made at a time of what the table holds.
+/// The table's content is encoded in chunks of this many bytes.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// The keys of a shard.
@@ -29,7 +29,7 @@ pub struct State {
 }
 
 impl Default for State {
-    /// Without keys.
+    /// A shard without keys.
     fn default() -> State {
         State { table: Table::new(0), applied: 0 }
     }
@@ -39,7 +39,7 @@ impl State {
     /// Carries out a record.
     ///
     /// # Errors
-    /// A command is none, or cannot be carried out: the record does not belong to these keys.
+    /// If a command is invalid or cannot be carried out: the record does not belong to these keys.
     pub fn apply(&mut self, record: &Record) -> Result<()> {
         for words in &record.commands {
             self.run(words, record.time_ms).map_err(|why| {
@@ -47,7 +47,7 @@ impl State {
                 anyhow!("record {}: {name} cannot be carried out: {why}", record.version)
             })?;
         }
-        // What was removed as a whole still takes memory.
+        // Keys that were removed all at once still take memory.
         while self.table.tidy(usize::MAX) {}
         Ok(())
     }
@@ -82,12 +82,12 @@ impl State {
         }
     }
 
-    /// What it holds, as a file of Redis in memory.
+    /// The contents, as a Redis file in memory.
     pub fn dump(&mut self) -> Vec<u8> {
         self.table.dump_all()
     }
 
-    /// What it holds, as a file of Redis that is made while it is read.
+    /// The contents, as a Redis file that is created while it is read.
     pub fn into_file(mut self) -> StateFile {
         let snapshot = self.table.begin_snapshot();
         // Version 12 of the format, and the only database.
@@ -95,7 +95,7 @@ impl State {
     }
 }
 
-/// Keys are put in as they come; nothing is refused or left out.
+/// Keys are stored as they come; nothing is refused or left out.
 impl Sink for State {
     fn select(&mut self, _: u8) -> Result<()> {
         Ok(())
@@ -135,7 +135,7 @@ impl Sink for State {
     }
 }
 
-/// What a table holds, read as a file of Redis.
+/// The contents of a table, read as a Redis file.
 pub struct StateFile {
     table: Table,
     snapshot: SnapshotId,
@@ -146,15 +146,15 @@ pub struct StateFile {
 
 impl Read for StateFile {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        // A chunk may be empty, and another one follow.
+        // A chunk may be empty although another one follows.
         while self.read == self.out.len() && !self.is_over {
             self.out.clear();
             self.read = 0;
-            // A table of its own loses no snapshot.
+            // This table's snapshot cannot be lost: nothing else uses the table.
             let more = self.table.dump_chunk(self.snapshot, CHUNK_BYTES, &mut self.out, None);
             if more != Some(true) {
                 self.is_over = true;
-                // The end, without a checksum.
+                // The end mark, and 0 for "no checksum".
                 self.out.extend_from_slice(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
             }
         }
@@ -215,7 +215,7 @@ mod tests {
 
         fn command(&mut self) -> Vec<Vec<u8>> {
             let template = TEMPLATES[self.below(TEMPLATES.len() as u64) as usize];
-            // Not so often.
+            // FLUSHALL only rarely.
             let template = if template == "FLUSHALL" && self.below(4) > 0 { TEMPLATES[0] } else { template };
             let word = |word: &str| match word {
                 "t" | "n" | "l" | "s" | "z" | "h" | "q" => format!("{word}{}", self.below(3)),
@@ -249,7 +249,7 @@ mod tests {
         table.apply(&command, offset, now_ms, &mut ReplyBuffer::new());
     }
 
-    /// What a file of keys holds: of each key its deadline, and its value as a payload.
+    /// The contents of a file of keys: each key's deadline, and its value as a payload.
     #[derive(Default)]
     struct Held(BTreeMap<String, (Option<u64>, Vec<u8>)>);
 
@@ -334,10 +334,11 @@ mod tests {
         records
     }
 
-    /// At every version, a copy taken earlier and the changes up to there, written to a file and read from it, hold what the
-    /// table held: keys, values, deadlines of keys and fields, groups of streams, and what has expired and is still there.
+    /// At every version, an earlier copy and the changes up to that version, written to a file and read back, hold what the
+    /// table held: keys, values, deadlines of keys and fields, groups of streams, and expired keys that have not been
+    /// removed.
     #[test]
-    fn a_copy_and_the_changes_behind_it_are_what_was_there_at_each_moment() {
+    fn a_copy_and_later_changes_give_the_state_at_each_version() {
         for seed in 0..60 {
             let mut random = Random(seed);
             let mut table = Table::new(seed);
@@ -391,9 +392,9 @@ mod tests {
         }
     }
 
-    /// Behind the checksums, a reader of keys still must not fall over what it gets.
+    /// Even where checksums do not find damage, a reader of keys must not panic.
     #[test]
-    fn damaged_keys_and_changes_are_refused_and_never_a_panic() {
+    fn damaged_keys_and_changes_are_refused_without_a_panic() {
         let mut table = Table::new(1);
         let mut random = Random(7);
         (1..=300).for_each(|offset| apply(&mut table, &random.command(), offset, 1_700_000_000_000));
@@ -403,7 +404,7 @@ mod tests {
             changed[at] ^= 1 << random.below(8);
             let mut state = State::default();
             let Ok(mut reader) = FileReader::new(&changed[..]) else { continue };
-            // Some changes are those of a value.
+            // Some damage only changes a value.
             if keys::read(&mut reader, &all(), &mut state).is_ok() {
                 held(state.into_file());
             }

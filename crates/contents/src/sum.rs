@@ -11,11 +11,12 @@ use rdb::write::put_text;
 use crate::digest::digest;
 use crate::keys::{self, Destination, Rules, Sink, refused};
 
-/// A number that is the same for two files of database 0 if their keys, deadlines and values are, in whatever order and form.
-/// Keys whose deadline is not behind `expired_ms` do not count, in milliseconds since the Unix epoch.
+/// A number that is the same for two files of database 0 if their keys, deadlines and values are, in whatever order and
+/// form. Keys whose deadline is at or before `expired_ms`, in milliseconds since the Unix epoch, do not count.
 ///
 /// # Errors
-/// It is no such file, or is damaged: the error names the place. Or it has what no cluster takes, such as values of modules.
+/// If it is not such a file, or is damaged: the error names the place. Or if it has something that no cluster accepts, such
+/// as values of modules.
 pub fn sum(file: impl Read, expired_ms: u64) -> Result<u64> {
     let destinations = BTreeMap::from([(0, Destination::default())]);
     let mut sum = Sum::default();
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_same_for_the_same_keys_only() {
+    fn only_files_with_the_same_keys_have_the_same_sum() {
         let sum_of = |keys: &[_], expired_ms| sum(&file(keys)[..], expired_ms).unwrap();
         let one = sum_of(&[("a", "1", None), ("b", "2", Some(5000))], 0);
         assert_eq!(one, sum_of(&[("b", "2", Some(5000)), ("a", "1", None)], 0));
@@ -107,15 +108,15 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_has_none() {
+    fn a_damaged_file_has_no_sum() {
         let file = file(&[("a", "1", None)]);
         assert!(sum(&file[..file.len() - 12], 0).is_err());
         assert!(sum(&b"REDIS"[..], 0).is_err());
     }
 
     #[test]
-    fn a_file_with_what_no_cluster_takes_has_none() {
-        // A module's data beside its keys: its number, when it is to be read, and nothing else.
+    fn a_file_with_module_data_has_no_sum() {
+        // A module's data beside the keys: its number, when it must be read, and nothing else.
         let module = [&b"REDIS0012\xf7\x81"[..], &[1; 8], &[2, 1, 0], &[0xff], &[0; 8]].concat();
         let why = sum(&module[..], 0).unwrap_err().to_string();
         assert!(why.contains("what a module wrote beside its keys"), "{why}");

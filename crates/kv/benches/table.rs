@@ -22,7 +22,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const SEED: u64 = 7;
 const MILLION: usize = 1_000_000;
 
-/// The table's hash, for the maps that it is compared with.
+/// The table's hash function, for the maps that it is compared with.
 #[derive(Clone, Copy)]
 struct SameHash(RapidSecrets);
 
@@ -70,7 +70,7 @@ fn filled(keys: &[[u8; 16]], value: &[u8]) -> Table {
     table
 }
 
-/// The same order for all: a full cycle through `count` numbers that no prefetcher predicts.
+/// The same order for all candidates: a full cycle through `count` numbers that no prefetcher predicts.
 struct Shuffled {
     order: Vec<u32>,
     at: usize,

@@ -1,4 +1,4 @@
-//! What commands on collections of a million entries cost, and how much memory these take.
+//! Measures commands on collections of a million entries, and the memory of these.
 //!
 //! `cargo run --release -p quorate-kv --example collections -- 1000000`
 
@@ -41,7 +41,7 @@ impl Bench {
         assert!(!ReplyBuffer::is_error(self.out.as_bytes()), "{command:?}");
     }
 
-    /// Prints the time of each of so many commands.
+    /// Prints the time of each of `count` commands.
     fn time(&mut self, name: &str, count: u64, mut command: impl FnMut(&mut Bench, u64)) {
         let start = Instant::now();
         (0..count).for_each(|number| command(self, number));

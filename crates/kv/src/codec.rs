@@ -75,7 +75,8 @@ impl<'a> Reader<'a> {
         Ok(i64::from_le_bytes(self.array()?))
     }
 
-    /// Takes a number of 64 bits, which may be infinite. NaN is refused: no command has it, and it equals nothing.
+    /// Takes a 64-bit floating-point number, which may be infinite. NaN is refused: no command has it, and it equals
+    /// nothing.
     #[inline]
     pub fn f64(&mut self) -> Result<f64, Malformed> {
         let number = f64::from_bits(self.u64()?);
@@ -112,7 +113,7 @@ pub trait Writer {
     fn put_u64(&mut self, value: u64);
     /// Appends a signed 64-bit integer.
     fn put_i64(&mut self, value: i64);
-    /// Appends a number of 64 bits that is not NaN.
+    /// Appends a 64-bit floating-point number, which must not be NaN.
     fn put_f64(&mut self, value: f64);
     /// Appends 0 or 1.
     fn put_bool(&mut self, value: bool);

@@ -1,8 +1,8 @@
-//! Values stored as fragments: what the table knows of them.
+//! Values stored as fragments, as far as the table knows them.
 //!
-//! Where a keyspace codes its large values, a key's entry holds a [`Reference`] instead of the bytes. The table has all
-//! that most commands need: length, digest, version, deadline. Commands that need the bytes themselves are left to the
-//! caller:
+//! Where a keyspace codes its large values, a key's entry holds a [`Reference`] instead of the bytes. That is enough for
+//! most commands: it has length and digest, and the entry version and deadline. Commands that need the bytes themselves are
+//! left to the caller:
 //!
 //! * A read replies with references instead of values ([`crate::Reply::Unresolved`]); the caller fetches the fragments
 //!   and inserts the values.
@@ -66,7 +66,7 @@ pub const VALUE_REF_BYTES: usize = REFERENCE_BYTES + 17;
 pub struct Reference {
     /// The value's name.
     pub id: ValueId,
-    /// How many fragments it takes to reconstruct the value.
+    /// How many fragments are needed to reconstruct the value.
     pub parts: u8,
     /// The value's length in bytes.
     pub length: u32,
@@ -82,7 +82,7 @@ impl Reference {
         Reference { id, parts: 1, length, digest }
     }
 
-    /// About how many bytes a fragment of it has.
+    /// The approximate number of bytes in a fragment of the value.
     pub fn fragment_bytes(&self) -> usize {
         (self.length as usize).div_ceil(usize::from(self.parts).max(1))
     }
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reference_reads_back_and_nothing_else_does() {
+    fn a_reference_survives_encoding_and_other_bytes_are_malformed() {
         let coordinator = Coordinator { node: 3, life: u64::MAX };
         let reference =
             Reference { id: ValueId { coordinator, counter: 7 }, parts: 2, length: 9, digest: 1 << 63 };

@@ -1,16 +1,16 @@
 //! Places on the Earth as scores of sorted sets, so that near ones mostly have near scores; and searches among them.
 //!
-//! A score holds 52 bits, longitude and latitude in turn: each says in which half of what is left of the range the place
-//! is (a geohash). So all places in a **cell**, an area whose places begin with the same bits, have scores in one
-//! range. A search looks at the cell of its centre and at those around it, in Redis's order, which clients see.
+//! A score holds 52 bits, of longitude and latitude alternately: each bit halves the range that is left and says in which
+//! half the place is (a geohash). So all places in a **cell**, an area whose places begin with the same bits, have scores
+//! in one range. A search visits the cell of its centre and the cells around it, in Redis's order, which clients see.
 //!
-//! Sines and their kin come from `libm` and not from the machine's library: replicas must agree to the last bit.
+//! Sines and similar functions come from `libm` and not from the machine's library: replicas must agree to the last bit.
 
 use crate::codec::{Malformed, Reader, Writer};
 
 const BITS: u32 = 26;
 const LONGITUDE_MAX: f64 = 180.0;
-/// Beyond this latitude there are no places, as on a square map.
+/// The highest latitude of a place, as on a square map.
 const LATITUDE_MAX: f64 = 85.051_128_78;
 const EARTH_RADIUS_M: f64 = 6_372_797.560_856;
 /// Half of the equator on such a map, in metres.
@@ -18,7 +18,7 @@ const MAP_HALF_M: f64 = 20_037_726.37;
 
 const LONGITUDES: (f64, f64) = (-LONGITUDE_MAX, LONGITUDE_MAX);
 const LATITUDES: (f64, f64) = (-LATITUDE_MAX, LATITUDE_MAX);
-/// The latitudes of geohashes as other systems write them.
+/// The range of latitudes of geohashes as other systems write them.
 const ALL_LATITUDES: (f64, f64) = (-90.0, 90.0);
 
 fn radians(degrees: f64) -> f64 {
@@ -38,7 +38,7 @@ pub struct Place {
     pub latitude: f64,
 }
 
-/// Spreads the bits of a number, the first one to the first place.
+/// Spreads the bits of a number over every second place of the result.
 fn spread(number: u32) -> u64 {
     (0..32).fold(0, |bits, at| bits | u64::from(number >> at & 1) << (2 * at))
 }
@@ -47,8 +47,8 @@ fn gather(bits: u64) -> u32 {
     (0..32).fold(0, |number, at| number | ((bits >> (2 * at) & 1) as u32) << at)
 }
 
-/// The bits of a score. One that is no place's has those that Redis finds on the usual processors: the bits of a negative
-/// number, and none of a number that is too large.
+/// The bits of a score. For a score that is no place's, they are the bits that Redis gets on common processors: those of a
+/// negative number as an integer, and 0 for a number that is too large.
 fn bits_of(score: f64) -> u64 {
     const TOO_LARGE: f64 = 18_446_744_073_709_551_616.0;
     match score {
@@ -59,7 +59,7 @@ fn bits_of(score: f64) -> u64 {
 }
 
 impl Place {
-    /// Whether it can be a member's.
+    /// Whether a member can have this place.
     pub fn is_valid(self) -> bool {
         (-LONGITUDE_MAX..=LONGITUDE_MAX).contains(&self.longitude)
             && (-LATITUDE_MAX..=LATITUDE_MAX).contains(&self.latitude)
@@ -77,7 +77,7 @@ impl Place {
         self.bits(LATITUDES, BITS) as f64
     }
 
-    /// The place of a member, by its score: nearly the one that it was given.
+    /// The place of a member, by its score. It differs a little from the place that the member was given.
     pub fn of_score(score: f64) -> Place {
         let area = Cell { bits: bits_of(score), steps: BITS }.area();
         Place {
@@ -91,7 +91,7 @@ impl Place {
         const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
         let bits = self.bits(ALL_LATITUDES, BITS);
         std::array::from_fn(|at| {
-            // There are bits for ten letters, and two more.
+            // 52 bits are enough for ten letters; the eleventh is always `0`.
             let index = if at == 10 { 0 } else { bits >> (47 - 5 * at) & 0x1f };
             ALPHABET[index as usize]
         })
@@ -114,7 +114,7 @@ impl Place {
     }
 }
 
-/// The ends of an area, in degrees.
+/// The edges of an area, in degrees.
 #[derive(Clone, Copy, Debug)]
 struct Area {
     west: f64,
@@ -123,11 +123,11 @@ struct Area {
     north: f64,
 }
 
-/// The places whose bits begin with these.
+/// A cell: the places whose bits begin with these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
     bits: u64,
-    /// How often each range is halved.
+    /// How many times each range is halved.
     steps: u32,
 }
 
@@ -148,10 +148,10 @@ impl Cell {
         }
     }
 
-    /// The cell so many cells to the east and to the north; at an end of the map it goes on at the other one.
+    /// The cell this many cells to the east and to the north. At an edge of the map it wraps around to the other one.
     fn beside(self, east: i32, north: i32) -> Cell {
         let mask = u32::MAX >> (32 - self.steps);
-        // At the eastern and the northern end of the map a place is beyond the last cell, in one that has a bit more.
+        // A place at the eastern or northern edge of the map lies beyond the last cell, in one that has an extra bit.
         let moved = |bits: u64, by: i32| match by {
             0 => spread(gather(bits)),
             by => spread(gather(bits).wrapping_add_signed(by) & mask),
@@ -166,7 +166,7 @@ impl Cell {
     }
 }
 
-/// What a search looks around.
+/// The centre of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Centre<'a> {
     /// The place of this member.
@@ -175,12 +175,12 @@ pub enum Centre<'a> {
     Place(Place),
 }
 
-/// The area of a search. Lengths are in a unit of so many metres.
+/// The area of a search. Lengths are in the search's unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
-    /// Places at most so far away.
+    /// Places at most this far away.
     Circle(f64),
-    /// Places in a box of this width and height, with the centre in its middle.
+    /// Places in a box of this width and height around the centre.
     Box(f64, f64),
 }
 
@@ -209,9 +209,9 @@ pub struct Shown {
 /// A search for places.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Query<'a> {
-    /// What it looks around.
+    /// The centre.
     pub centre: Centre<'a>,
-    /// Where it looks.
+    /// The area.
     pub shape: Shape,
     /// The unit of lengths, in metres.
     pub unit_m: f64,
@@ -219,9 +219,9 @@ pub struct Query<'a> {
     pub order: Order,
     /// How many places it returns at most; 0 for all.
     pub count: u64,
-    /// Whether it may return any places, and not the nearest ones.
+    /// Whether it may return any places, and not only the nearest ones.
     pub takes_any: bool,
-    /// What it returns.
+    /// What it returns of each place.
     pub shown: Shown,
     /// Whether it stores distances as scores.
     pub stores_distance: bool,
@@ -260,7 +260,7 @@ impl<'a> Query<'a> {
     /// Reads a query.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are none.
+    /// [`Malformed`] when the bytes are no query.
     pub fn decode(bytes: &'a [u8]) -> Result<Query<'a>, Malformed> {
         let mut reader = Reader::new(bytes);
         let reader = &mut reader;
@@ -299,7 +299,7 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// The ranges of scores that hold all places in the area, in the order in which they are looked at.
+    /// The ranges of scores that contain all places in the area, in the order in which they are visited.
     pub(crate) fn ranges(&self, centre: Place) -> Vec<(f64, f64)> {
         let (width, height, radius) = match self.shape {
             Shape::Circle(radius) => (radius, radius, radius),
@@ -311,7 +311,7 @@ impl<'a> Query<'a> {
         let bounds = bounds(centre, width * self.unit_m, height * self.unit_m);
         let mut steps = steps_for(radius * self.unit_m, centre.latitude);
         let mut cell = Cell::of(centre, steps);
-        // Near an edge of its cell, the cells beside it may not be large enough.
+        // If the centre is near an edge of its cell, the cells beside it may not reach far enough.
         let is_too_small = cell.beside(0, 1).area().north < bounds.north
             || cell.beside(0, -1).area().south > bounds.south
             || cell.beside(1, 0).area().east < bounds.east
@@ -321,7 +321,7 @@ impl<'a> Query<'a> {
             cell = Cell::of(centre, steps);
         }
         let area = cell.area();
-        // Cells beside a side beyond which the area does not reach are left out.
+        // Omit the cells on a side where the area does not reach beyond the centre's cell.
         let is_needed = |east: i32, north: i32| {
             steps < 2
                 || !(north < 0 && area.south < bounds.south
@@ -332,24 +332,24 @@ impl<'a> Query<'a> {
         const AROUND: [(i32, i32); 9] =
             [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1)];
         let needed = AROUND.into_iter().filter(|(east, north)| is_needed(*east, *north));
-        // With few steps, cells on two sides may be the same one.
+        // With few steps, the cells on two sides may be the same cell.
         let mut cells: Vec<Cell> = needed.map(|(east, north)| cell.beside(east, north)).collect();
         cells.dedup();
         cells.into_iter().map(Cell::scores).collect()
     }
 }
 
-/// The box around a place that reaches so many metres to either side.
+/// The box around a place that reaches this many metres to each side.
 fn bounds(centre: Place, width_m: f64, height_m: f64) -> Area {
     let Place { longitude, latitude } = centre;
     let north = degrees(height_m / EARTH_RADIUS_M);
-    // The nearer to the pole, the more degrees.
+    // The edge nearer to the pole spans more degrees.
     let farther = if latitude < 0.0 { latitude - north } else { latitude + north };
     let east = degrees(width_m / EARTH_RADIUS_M / libm::cos(radians(farther)));
     Area { west: longitude - east, south: latitude - north, east: longitude + east, north: latitude + north }
 }
 
-/// How often to halve the map so that nine cells cover everything within a radius.
+/// How many times to halve the map so that nine cells cover everything within a radius.
 fn steps_for(radius_m: f64, latitude: f64) -> u32 {
     if radius_m == 0.0 {
         return BITS;
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn scores_of_no_place_have_the_bits_of_redis() {
+    fn invalid_scores_have_the_same_bits_as_in_redis() {
         let scores = [-5.0, f64::NEG_INFINITY, 9_223_372_036_854_775_808.0, 1e300, f64::INFINITY];
         assert_eq!(scores.map(bits_of), [5_u64.wrapping_neg(), 1 << 63, 1 << 63, 0, 0]);
         let letters = |score| Place::of_score(score).letters();
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn places_at_the_ends_of_the_map_are_found_where_they_are() {
+    fn places_at_the_edges_of_the_map_are_found() {
         for (longitude, latitude) in
             [(180.0, 0.0), (0.0, LATITUDE_MAX), (180.0, -LATITUDE_MAX), (-180.0, 5.0)]
         {
@@ -425,7 +425,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_place_is_found_again(place in place()) {
+        fn a_place_survives_its_score(place in place()) {
             let again = Place::of_score(place.score());
             prop_assert!(place.distance_m(again) < 1.0, "{place:?} {again:?}");
             prop_assert_eq!(again.score(), place.score());
@@ -433,7 +433,7 @@ mod tests {
 
         /// Within half of the Earth, where neither the edge of the map nor the poles matter.
         #[test]
-        fn what_is_in_the_area_is_in_the_ranges(
+        fn places_in_the_area_have_scores_in_the_ranges(
             centre in (-90.0..90.0, -60.0..60.0),
             beside in (-1.0..1.0, -1.0..1.0),
             radius_m in 1.0..1_000_000.0,
@@ -454,7 +454,7 @@ mod tests {
         }
 
         #[test]
-        fn queries_are_read_as_they_were_written(member: Vec<u8>, place in place(), count: u64, flag: bool) {
+        fn queries_survive_encoding(member: Vec<u8>, place in place(), count: u64, flag: bool) {
             for centre in [Centre::Member(&member), Centre::Place(place)] {
                 for shape in [Shape::Circle(1.5), Shape::Box(2.5, 3.5)] {
                     let shown = Shown { distance: flag, hash: !flag, place: true };

@@ -82,7 +82,7 @@ impl Pattern {
         let mut classes = Box::new([0; 256]);
         let (mut matching, mut sums): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
         for (byte, states) in of_bytes.chunks_exact(words).enumerate() {
-            // This sum alone distinguishes most bytes.
+            // Compare this sum first: it alone distinguishes most bytes.
             let sum =
                 states.iter().fold(0, |sum: u64, word| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let mut known = matching.chunks_exact(words).zip(&sums);
@@ -158,8 +158,8 @@ impl Pattern {
     }
 }
 
-/// Parses the first element of `pattern`, which is neither empty nor begins with a star: the bytes it matches, and its
-/// length.
+/// Parses the first element of `pattern`, which is not empty and does not begin with a star. Returns the bytes that the
+/// element matches, and its length.
 fn element(pattern: &[u8]) -> (ByteSet, usize) {
     let mut set = ByteSet::none();
     let length = match pattern {
@@ -225,24 +225,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_automaton_says_what_the_rules_say(
+        fn the_automaton_agrees_with_the_rules(
             pattern in proptest::collection::vec(prop::sample::select(&b"ab*?[]^-\\c"[..]), 0..14),
             text in proptest::collection::vec(prop::sample::select(&b"abc]-^\\"[..]), 0..10),
         ) {
             reference::agrees(&pattern, &text, matches);
-            // The same where states take several words.
+            // The same with states that take several words.
             let prefix = b"a".repeat(100);
             reference::agrees(&[&prefix[..], &pattern].concat(), &[&prefix[..], &text].concat(), matches);
         }
 
         #[test]
-        fn the_automaton_says_what_the_rules_say_of_any_bytes(data in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn the_automaton_agrees_with_the_rules_on_any_bytes(data in proptest::collection::vec(any::<u8>(), 0..300)) {
             reference::any_bytes(&data, matches);
         }
     }
 
     #[test]
-    fn patterns_match_what_redis_matches() {
+    fn patterns_match_as_in_redis() {
         let cases: &[(&str, &str, bool)] = &[
             ("", "", true),
             ("", "a", false),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_text_match_too() {
+    fn patterns_match_bytes_that_are_not_text() {
         assert!(matches(b"\xff*[\x80-\x90]", b"\xff\0\0\x85"));
         assert!(!matches(b"\xff*[\x80-\x90]", b"\xff\0\0\x95"));
     }
@@ -302,7 +302,7 @@ mod tests {
 
     /// With backtracking each of these takes from ten seconds to minutes.
     #[test]
-    fn no_pattern_makes_a_long_text_dear() {
+    fn no_pattern_is_expensive_on_a_long_text() {
         let text = b"x".repeat(crate::limits::KEY_BYTES_MAX);
         let class = [&b"*["[..], &b"x".repeat(super::PATTERN_BYTES_MAX - 4), b"]b"].concat();
         let literal = [&b"*"[..], &b"x".repeat(super::PATTERN_BYTES_MAX - 2), b"b"].concat();

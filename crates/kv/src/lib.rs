@@ -39,8 +39,9 @@ pub use watch::{RecordName, Watch};
 /// Orders the writes of a key: a replication offset, a log index, or the counter of an ABD tag.
 pub type Version = u64;
 
-/// How many versions are skipped when acknowledged records were lost for good ([`Command::SkipVersions`]): more than were
-/// ever lost, as many as a million writes a second make in twelve days. Thousands of times fit into what a double counts exactly.
+/// How many versions are skipped when acknowledged records were lost for good ([`Command::SkipVersions`]): more than could
+/// ever be lost, as many as a million writes a second make in twelve days. A double can still count exactly thousands of
+/// times as many.
 pub const SKIPPED_VERSIONS: Version = 1 << 40;
 
 /// Milliseconds since the Unix epoch, by the clock of the group's leader.

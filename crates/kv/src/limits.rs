@@ -15,11 +15,11 @@ pub const VALUE_BYTES_MAX_CEILING: usize = 512 * 1024 * 1024;
 /// `HSCAN` returns a hash of up to this many fields at once, as Redis does.
 pub const SCANNED_AT_ONCE: u64 = 128;
 
-/// Most that one command may look at or store, in bytes of its keys, each counted as often as the command looks at it: some
-/// 200 ms, during which its group does nothing else. All replicas count alike.
+/// Most bytes of its keys that one command may read or store, each counted as often as the command reads it: some 200 ms,
+/// during which its group does nothing else. All replicas count alike.
 pub const WALKED_BYTES_MAX: u64 = 400 << 20;
 
-/// Most items of a value that `RESTORE` stores: elements, members, fields, entries, and what is pending. Some 300 ms.
+/// Most items of a value that `RESTORE` stores: elements, members, fields, entries, and pending entries. Some 300 ms.
 pub const RESTORED_ITEMS_MAX: usize = 1_000_000;
 
 /// Most bytes in one reply, unless a node has less memory to spare. A larger one (an `MGET` of many large values) is

@@ -1,9 +1,8 @@
 //! Numbers stored as text: how they are parsed, added and formatted.
 //!
-//! Integers follow Redis's strict rule: the canonical form of an `i64`, so no plus, space or leading zero. Sums of
-//! decimals are exact wherever the digits allow, which is what people expect of `0.1 + 0.2`; the result has at most 17
-//! digits after the point, as in Redis. Beyond that, arithmetic is `f64`, which rounds the same on every machine, so
-//! replicas agree.
+//! Integers follow Redis's strict rule: the canonical form of an `i64`, so no plus, space or leading zero. Sums of decimals
+//! are exact wherever the digits allow, so that `0.1 + 0.2` is `0.3`; the result has at most 17 digits after the point, as
+//! in Redis. Beyond that, arithmetic is `f64`, which rounds the same on every machine, so replicas agree.
 
 /// Digits after the point in a sum.
 const FRACTION_DIGITS_MAX: u32 = 17;
@@ -162,7 +161,7 @@ impl Decimal {
         let mut units: i128 = 0;
         let mut scale: i32 = 0;
         let mut after_point = false;
-        // Zeros are held back until a digit follows, so that trailing ones take no room.
+        // Zeros are counted, not appended, until another digit follows, so that trailing zeros take no room in `units`.
         let mut zeros: u32 = 0;
         for byte in significand {
             match byte {
@@ -281,7 +280,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_integer_is_written_in_one_way_only() {
+    fn only_canonical_integers_are_parsed() {
         let integers: &[(&str, i64)] = &[
             ("0", 0),
             ("-1", -1),
@@ -301,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_float_is_what_redis_takes_for_one() {
+    fn floats_are_parsed_as_in_redis() {
         for text in
             ["1", "+1", "-1", ".5", "5.", "1e5", "1E+5", "1e-5", "inf", "-INF", "+Infinity", "0e-9999"]
         {
@@ -365,7 +364,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn integers_read_back(value in any::<i64>()) {
+        fn formatted_integers_are_parsed_back(value in any::<i64>()) {
             let mut buffer = [0; INTEGER_TEXT_BYTES_MAX];
             let text = format_integer(value, &mut buffer);
             prop_assert_eq!(std::str::from_utf8(text).unwrap(), value.to_string());
@@ -373,7 +372,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_can_be_offered(first in "[-+0-9.eEinf ]{0,40}", second in "[-+0-9.eE]{0,40}") {
+        fn any_text_can_be_added_without_a_panic(first in "[-+0-9.eEinf ]{0,40}", second in "[-+0-9.eE]{0,40}") {
             let _ = parse_integer(first.as_bytes());
             if let Ok(sum) = add_floats(first.as_bytes(), second.as_bytes()) {
                 prop_assert!(parse_float(sum.as_bytes()).is_some(), "{} is no number", sum);

@@ -1,10 +1,10 @@
-//! Planted faults, to show that tests and simulator find them.
+//! Planted faults, to show that tests and the simulator find them.
 //!
 //! Without the feature `planted-bugs` no fault can be planted: [`Planted::has`] returns false and the branches behind
 //! it are not compiled in.
 //!
-//! Invariants would stop a replica before a fault shows in any answer, so a test could not show that the checks of
-//! answers find it. So a fault can be planted in two ways: without invariants (`Planted::one`), and with them
+//! Invariants would stop a replica before a fault shows in any reply, so a test could not show that the checks of replies
+//! find it. So a fault can be planted in two ways: without invariants (`Planted::one`), and with them
 //! (`Planted::one_with_invariants`).
 
 use std::marker::PhantomData;
@@ -14,34 +14,34 @@ use std::marker::PhantomData;
 pub enum Fault {
     /// Any client that names a lock can release or renew it, whatever the token.
     LockFreedByNonOwner,
-    /// Tokens are counted from those of the held locks: they start over when these are free.
+    /// Tokens are counted from those of the held locks, so they start over when these locks are free.
     LockTokenReused,
     /// A waiting request is granted the lock under a session that has ended.
     LockSessionNotRechecked,
-    /// What was served and not claimed is forgotten when the node is gone or the request withdrawn.
+    /// What was served and not claimed is forgotten when the node is lost or the request withdrawn.
     QueueServedForgotten,
-    /// What was claimed goes back when the node seems gone, though a client may have it.
+    /// What was claimed goes back when the node seems lost, although a client may have it.
     QueueClaimedGivenBack,
-    /// What goes back to a list goes to the other end.
+    /// Elements that go back to a list go to the wrong end.
     QueueGivenBackBehind,
-    /// A member that is taken from a set at random is drawn from what this replica happened to read.
+    /// Random removals from a set depend on the reads that this replica happened to answer.
     SetDrawnApart,
     /// A follower ignores which key its leader evicts, and evicts the one that it would choose itself.
     EvictsApart,
-    /// Those who follow changes are not told of a snapshot that takes the place of the table.
+    /// Followers of changes do not learn that a snapshot has replaced the table.
     SnapshotNotNoted,
-    /// The history of changes goes on although a snapshot takes the place of the table.
+    /// The history of changes continues although a snapshot has replaced the table.
     HistoryOutlivesSnapshot,
-    /// A command is carried out whichever database its group holds by now.
+    /// A command is carried out even if its group now holds another database.
     RoutesNotChecked,
 }
 
-/// The fault that is planted, if any; `F` lists those that can be.
+/// The fault that is planted, if any. `F` lists the possible faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planted<F = Fault> {
     #[cfg(feature = "planted-bugs")]
     fault: Option<F>,
-    /// Invariants are checked nevertheless.
+    /// Whether invariants are checked nevertheless.
     #[cfg(feature = "planted-bugs")]
     keeps_invariants: bool,
     faults: PhantomData<F>,
@@ -60,7 +60,7 @@ impl<F> Default for Planted<F> {
 }
 
 impl<F: Copy + PartialEq> Planted<F> {
-    /// Plants one fault. The invariants that it may break are skipped: something else has to find it.
+    /// Plants one fault. The invariants that it may break are skipped, so that another check has to find it.
     #[cfg(feature = "planted-bugs")]
     pub fn one(fault: F) -> Planted<F> {
         Planted { fault: Some(fault), ..Planted::default() }
@@ -93,7 +93,7 @@ impl<F: Copy + PartialEq> Planted<F> {
         true
     }
 
-    /// The part that concerns something with faults of its own; `part` names the fault of it that a fault stands for.
+    /// The planted fault of a part that has faults of its own. `part` maps a fault to the part's fault that it stands for.
     pub fn within<Part: Copy + PartialEq>(self, part: impl Fn(F) -> Option<Part>) -> Planted<Part> {
         #[cfg(feature = "planted-bugs")]
         return self.fault.and_then(part).map(Planted::one).unwrap_or_default();

@@ -31,7 +31,7 @@ pub enum Reply<'a> {
     Text(&'a [u8]),
     /// A floating-point number.
     Double(f64),
-    /// A number that is written as a decimal: see [`crate::number::format_decimal`].
+    /// A number formatted as a decimal: see [`crate::number::format_decimal`].
     Decimal(f64),
     /// An integer of any length, in decimal digits: a byte string in RESP2.
     BigNumber(&'a [u8]),
@@ -43,17 +43,17 @@ pub enum Reply<'a> {
     Set(u32),
     /// A map: the next n pairs of elements.
     Map(u32),
-    /// Members with their scores: the next n times a [`Reply::Pair`] and two elements. Arrays in an array in RESP3, and one
+    /// Members with their scores: the next n times a [`Reply::Pair`] and two elements. An array of arrays in RESP3, and one
     /// flat array in RESP2.
     Pairs(u32),
     /// The next two elements are a pair of [`Reply::Pairs`].
     Pair,
-    /// Streams with their entries: the next n times a [`Reply::Entry`] and two elements. A map in RESP3, and arrays in an
-    /// array in RESP2.
+    /// Streams with their entries: the next n times a [`Reply::Entry`] and two elements. A map in RESP3, and an array of
+    /// arrays in RESP2.
     Entries(u32),
     /// The next two elements are an entry of [`Reply::Entries`].
     Entry,
-    /// A push: the next n elements, which do not answer a request but come from a subscription. An array in RESP2.
+    /// A push: the next n elements, which come from a subscription and answer no request. An array in RESP2.
     Push(u32),
     /// The next element contains references instead of values. The caller of this command, which has changed nothing,
     /// inserts the values. Never nested in another element.
@@ -61,8 +61,8 @@ pub enum Reply<'a> {
     /// Nothing was done: this command needs values stored outside the table. The next element is an array of keys, each
     /// with the reference that it holds. Never nested in another element.
     Needs(&'a [u8]),
-    /// The next element is the reply to scripts that were to say which keys they read: an encoded [`Reads`]. Never nested in
-    /// another element.
+    /// The next element is the reply to scripts that had to report which keys they read: an encoded [`Reads`]. Never nested
+    /// in another element.
     Reads(&'a [u8]),
     /// A reference to a value, or to a part of one: an encoded [`ValueRef`].
     Reference(&'a [u8]),
@@ -75,7 +75,7 @@ pub enum Reply<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplyBuffer {
     bytes: Vec<u8>,
-    /// How many references were ever written.
+    /// The number of references ever written.
     references: u64,
     /// Messages to publish with these replies.
     announcements: Vec<Announcement>,
@@ -100,17 +100,17 @@ pub struct Announcement {
     pub message: Box<[u8]>,
 }
 
-/// Which keys scripts have read.
+/// The keys that scripts have read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
     /// The keys, each once.
     pub keys: BTreeSet<Box<[u8]>>,
-    /// Whether there are more than are named.
+    /// Whether more keys were read than are listed.
     pub are_more: bool,
 }
 
 impl Reads {
-    /// How many keys are named.
+    /// The most keys that are listed.
     const NAMED: usize = 1000;
 
     pub(crate) fn add(&mut self, key: &[u8]) {
@@ -214,26 +214,26 @@ impl ReplyBuffer {
         self.lent.clear();
     }
 
-    /// How many references to values were ever written to this buffer.
+    /// The number of references to values ever written to this buffer.
     pub(crate) fn references(&self) -> u64 {
         self.references
     }
 
-    /// Marks the element that begins at `start` as one with references, and adds the command that it answers.
+    /// Marks the element that begins at `start` as containing references, and adds the command that it answers.
     pub fn mark_unresolved(&mut self, start: usize, command: &[u8]) {
         let element = self.bytes.split_off(start);
         self.push(Reply::Unresolved(command));
         self.bytes.extend_from_slice(&element);
     }
 
-    /// Whether an encoded reply is not the whole answer: it begins with [`Reply::Unresolved`] or [`Reply::Needs`].
+    /// Whether an encoded reply is not complete: it begins with [`Reply::Unresolved`] or [`Reply::Needs`].
     #[inline]
     pub fn is_unfinished(encoded: &[u8]) -> bool {
         matches!(encoded.first(), Some(&(UNRESOLVED | NEEDS)))
     }
 
-    /// Puts in front of the reply that begins at `start` which keys scripts have read for it. A reply that is not the whole
-    /// answer stays as it is.
+    /// Puts the keys that scripts have read in front of their reply, which begins at `start`. A reply that is not complete
+    /// stays unchanged.
     pub(crate) fn put_reads(&mut self, start: usize, reads: &Reads) {
         if ReplyBuffer::is_unfinished(&self.bytes[start..]) {
             return;
@@ -243,7 +243,7 @@ impl ReplyBuffer {
         self.bytes.extend_from_slice(&reply);
     }
 
-    /// Splits off the front of an encoded reply which keys scripts have read for it, if it says so.
+    /// Splits the keys that scripts have read off the front of an encoded reply, if it has them.
     #[inline]
     pub fn split_reads(encoded: &[u8]) -> Option<(Reads, &[u8])> {
         if encoded.first() != Some(&READS) {
@@ -295,7 +295,7 @@ impl ReplyBuffer {
         self.bytes_max = NonZero::new(bytes_max);
     }
 
-    /// Limits each reply to `bytes_max` bytes from now on: a request of a few bytes may ask for one value many times.
+    /// Limits each reply to `bytes_max` bytes from now on: a request of a few bytes may request one value many times.
     pub fn bound_each(&mut self, bytes_max: usize) {
         self.reply_bytes_max = NonZero::new(bytes_max);
     }
@@ -306,14 +306,14 @@ impl ReplyBuffer {
         self.reply_bytes_max.map_or(crate::limits::REPLY_BYTES_MAX, NonZero::get)
     }
 
-    /// Whether the buffer is so large that further replies must wait or be refused: requests of a few bytes may ask for
+    /// Whether the buffer is so large that further replies must wait or be refused: requests of a few bytes may request
     /// megabytes.
     #[inline]
     pub fn is_over_full(&self) -> bool {
         self.bytes.len() > self.bytes_max.map_or(crate::limits::REPLIES_BYTES_MAX, NonZero::get)
     }
 
-    /// The shortest value that is lent, in bytes, if any is.
+    /// The shortest value that is lent, in bytes, if values are lent.
     #[inline]
     pub(crate) fn lent_bytes_min(&self) -> Option<NonZero<usize>> {
         self.lent_bytes_min
@@ -336,7 +336,7 @@ impl ReplyBuffer {
         std::mem::take(&mut self.lent)
     }
 
-    /// The index among the lent values of an encoded reply, if it is one.
+    /// The index of an encoded reply among the lent values, if it is one.
     pub fn lent(encoded: &[u8]) -> Option<usize> {
         match encoded.first() {
             Some(&LENT) => match Reply::first(encoded) {
@@ -363,7 +363,7 @@ impl ReplyBuffer {
         !self.announcements.is_empty()
     }
 
-    /// Truncates to `length` bytes, to replace a reply that was begun.
+    /// Truncates to `length` bytes, in order to replace an unfinished reply.
     pub fn truncate(&mut self, length: usize) {
         self.bytes.truncate(length);
     }
@@ -580,7 +580,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_reply_reads_back_as_it_was_written() {
+    fn every_kind_of_reply_survives_encoding() {
         let replies = [
             Reply::Ok,
             Reply::Null,
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_string_is_all_of_a_reply_or_it_is_not() {
+    fn only_a_single_byte_string_is_an_only_bulk() {
         let mut buffer = ReplyBuffer::new();
         buffer.bulk(b"value");
         assert_eq!(ReplyBuffer::only_bulk(buffer.as_bytes()), Some(&b"value"[..]));
@@ -631,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn what_scripts_have_read_stands_in_front_of_their_reply() {
+    fn keys_read_by_scripts_are_put_in_front_of_the_reply() {
         let mut reads = Reads::default();
         [&b"b"[..], b"", b"b"].iter().for_each(|key| reads.add(key));
         let mut buffer = ReplyBuffer::new();
@@ -663,7 +663,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_value_is_given_room_once_and_taken_away_with_its_room() {
+    fn room_for_a_long_value_is_reserved_once_and_taken_with_it() {
         const LENGTH: usize = 3 << 20;
         for before in [0, 1, 1000] {
             let mut buffer = ReplyBuffer::new();

@@ -1,5 +1,5 @@
-//! Shared bytes: a large value is copied as seldom as possible, since a copy of many megabytes takes longer than any
-//! other client should wait.
+//! Shared bytes: a large value is copied as rarely as possible, since a copy of many megabytes takes longer than any other
+//! client should wait.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -74,13 +74,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_a_buffer_is_held_where_it_stands() {
+    fn a_part_of_a_buffer_is_shared_in_place() {
         let buffer = Arc::new(b"head of a value\r\n".to_vec());
-        let shared = SharedBytes::within(&buffer, &buffer[5..15]).expect("it is most of the buffer");
+        let shared = SharedBytes::within(&buffer, &buffer[5..15]).expect("the slice is most of the buffer");
         assert_eq!((&*shared, shared.as_ptr()), (&b"of a value"[..], buffer[5..].as_ptr()));
         assert_eq!(&*shared.part(3, 4), b"a");
         assert_eq!(&*shared.part(8, 100), b"ue");
-        assert!(SharedBytes::within(&buffer, &buffer[..4]).is_none(), "the rest would stay with it");
-        assert!(SharedBytes::within(&buffer, b"head of a value\r\n").is_none(), "it stands elsewhere");
+        assert!(
+            SharedBytes::within(&buffer, &buffer[..4]).is_none(),
+            "the rest of the buffer would be kept alive"
+        );
+        assert!(
+            SharedBytes::within(&buffer, b"head of a value\r\n").is_none(),
+            "the slice is not in the buffer"
+        );
     }
 }

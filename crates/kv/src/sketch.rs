@@ -1,8 +1,8 @@
-//! Sketches that estimate how many different elements were counted (HyperLogLog), in the bytes that Redis keeps them in,
-//! so that a value made by either is read by the other.
+//! Sketches that estimate how many distinct elements were counted (HyperLogLog), in Redis's format, so that Redis and this
+//! crate can read each other's values.
 //!
-//! An element is hashed. The lowest 14 bits of the hash choose one of 16,384 registers; the number of zeros that the
-//! other bits end with, and one, is what the register at least has. Registers are kept in one of two ways:
+//! An element is hashed. The lowest 14 bits of the hash choose one of 16,384 registers. The number of zeros at the end of
+//! the other bits, plus one, is a lower bound for the value of that register. Registers are stored in one of two ways:
 //!
 //! ```text
 //! "HYLL" | encoding u8 | 3 zeros | estimate u64 | registers
@@ -22,16 +22,16 @@ pub(crate) const DAMAGED: &str = "INVALIDOBJ Corrupted HLL object detected";
 
 const REGISTERS: usize = 1 << INDEX_BITS;
 const INDEX_BITS: u32 = 14;
-/// The bits of a hash behind the index.
+/// The bits of a hash above the index.
 const PATTERN_BITS: u32 = 64 - INDEX_BITS;
 const REGISTER_BITS: usize = 6;
 const HEADER_BYTES: usize = 16;
 const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
-/// Longer runs are made dense, as with Redis's default.
+/// A longer sparse sketch is made dense, as with Redis's default.
 const SPARSE_BYTES_MAX: usize = HEADER_BYTES + 3000;
 const DENSE: u8 = 0;
 const SPARSE: u8 = 1;
-/// The highest value that a run can have.
+/// The highest value in a run.
 const RUN_VALUE_MAX: u8 = 32;
 /// The longest run of a value other than zero.
 const RUN_LENGTH_MAX: usize = 4;
@@ -61,7 +61,7 @@ fn hash_of(element: &[u8]) -> u64 {
     hash ^ hash >> SHIFT
 }
 
-/// The register of an element, and what it at least has with it.
+/// The register of an element, and the lowest value that the element gives it.
 fn register_of(element: &[u8]) -> (usize, u8) {
     let hash = hash_of(element);
     let pattern = hash >> INDEX_BITS | 1 << PATTERN_BITS;
@@ -72,7 +72,7 @@ fn register_of(element: &[u8]) -> (usize, u8) {
 struct Run {
     value: u8,
     length: usize,
-    /// How many bytes it takes.
+    /// The number of bytes it takes.
     bytes: usize,
 }
 
@@ -125,24 +125,24 @@ fn dense_set(registers: &mut [u8], index: usize, value: u8) {
     }
 }
 
-/// A sketch that was found in a string.
+/// A sketch, as stored in a string.
 #[derive(Clone, Debug)]
 pub(crate) struct Sketch<'v> {
     bytes: Cow<'v, [u8]>,
 }
 
 impl<'v> Sketch<'v> {
-    /// A sketch that has counted nothing.
+    /// An empty sketch.
     pub(crate) fn new() -> Sketch<'static> {
         let mut bytes = b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\0".to_vec();
         put_run(0, REGISTERS, &mut bytes);
         Sketch { bytes: bytes.into() }
     }
 
-    /// The sketch in a string.
+    /// The sketch stored in a string.
     ///
     /// # Errors
-    /// The reply to send if there is none.
+    /// The reply to send if it is no sketch.
     pub(crate) fn of(value: &'v [u8]) -> Result<Sketch<'v>, &'static str> {
         let is_one = value.len() >= HEADER_BYTES
             && value.starts_with(b"HYLL")
@@ -163,7 +163,7 @@ impl<'v> Sketch<'v> {
         &self.bytes[HEADER_BYTES..]
     }
 
-    /// Raises registers to what this sketch has.
+    /// Raises registers to the values in this sketch.
     ///
     /// # Errors
     /// The reply to send if the runs do not add up.
@@ -209,7 +209,7 @@ impl<'v> Sketch<'v> {
     }
 
     fn raise_sparse(&mut self, index: usize, value: u8) -> Result<bool, &'static str> {
-        // The run that the register is in, and the run before, with which the new one may be joined.
+        // Find the run that the register is in, and the run before it, with which the new one may be merged.
         let (mut at, mut first, mut before) = (HEADER_BYTES, 0, None);
         let run = loop {
             let run = run_at(&self.bytes[at..]).ok_or(DAMAGED)?;
@@ -226,7 +226,7 @@ impl<'v> Sketch<'v> {
             self.make_dense()?;
             return Ok(self.raise_dense(index, value));
         }
-        // This run, the one before and the one behind are written anew, with as few runs as possible.
+        // Rewrite this run, the one before it and the one behind it with as few runs as possible.
         let mut parts: Vec<(u8, usize)> = Vec::new();
         let mut push = |value: u8, length: usize| match parts.last_mut() {
             _ if length == 0 => {}
@@ -274,7 +274,7 @@ impl<'v> Sketch<'v> {
         bytes
     }
 
-    /// A sketch with these registers, dense if asked for, or if the runs would be too long.
+    /// A sketch with these registers. It is dense if that is requested, or if the runs would be too long.
     pub(crate) fn with(all: &Registers, is_dense: bool) -> Sketch<'static> {
         let mut sketch = Sketch::new();
         let mut bytes = sketch.bytes[..HEADER_BYTES].to_vec();
@@ -300,7 +300,7 @@ impl<'v> Sketch<'v> {
     }
 }
 
-/// How many different elements were counted in these registers, estimated.
+/// Estimates how many distinct elements were counted in these registers.
 pub(crate) fn estimate(all: &Registers) -> u64 {
     /// 1 / (2 ln 2).
     const SCALE: f64 = 0.721_347_520_444_481_7;
@@ -347,7 +347,7 @@ fn sigma(x: f64) -> f64 {
     }
 }
 
-/// Registers of which none has a value.
+/// The registers of an empty sketch.
 pub(crate) const NO_REGISTERS: Registers = [0; REGISTERS];
 
 #[cfg(test)]
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn estimates_are_close_whichever_way_the_registers_are_kept() {
+    fn estimates_are_close_in_sparse_and_dense_sketches() {
         let (mut sketch, mut was_sparse) = (Sketch::new(), 0);
         assert_eq!((sketch.known_estimate(), estimate(&registers(&sketch))), (Some(0), 0));
         for number in 1..=100_000_u32 {
@@ -381,7 +381,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(30))]
 
         #[test]
-        fn runs_hold_what_registers_do(elements in proptest::collection::vec(0..4000_u32, 0..2000)) {
+        fn runs_hold_the_same_values_as_registers(elements in proptest::collection::vec(0..4000_u32, 0..2000)) {
             let (mut sketch, mut all) = (Sketch::new(), NO_REGISTERS);
             for element in elements {
                 let element = element.to_le_bytes();
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_too_great_for_runs_makes_the_sketch_dense() {
+    fn a_value_too_high_for_runs_makes_the_sketch_dense() {
         let mut sketch = Sketch::new();
         assert_eq!(sketch.raise_sparse(77, 33), Ok(true));
         assert!(sketch.is_dense());
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_sketch_are_found_out() {
+    fn bytes_that_are_no_sketch_are_detected() {
         let sketch = Sketch::new();
         let bytes = sketch.as_bytes();
         assert_eq!(bytes, b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\0\x7f\xff");

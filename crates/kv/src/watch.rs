@@ -1,10 +1,10 @@
-//! Notes which record is about to end the process: beforehand, as afterwards is too late.
+//! Notes which record may end the process, before it is carried out: afterwards is too late.
 
 use crate::command::{Command, Script};
 use crate::{UnixMs, Version};
 use std::fmt::Debug;
 
-/// Identifies a record of one group by its place in the group's history and its time, which distinguishes it from a
+/// Identifies a record of one group by its place in the group's history and its time. The time distinguishes it from a
 /// record that another leader has put in the same place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordName {
@@ -43,7 +43,7 @@ impl Watching {
         self.skipped = records.to_vec();
     }
 
-    /// Begins a record. Returns false if it is to be skipped.
+    /// Begins a record. Returns false if it must be skipped.
     #[inline(always)]
     pub(crate) fn begin(&mut self, command: &Command<'_>, offset: Version, time: UnixMs) -> bool {
         let name = RecordName { offset, time };
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_panics_is_named_when_its_table_goes_and_others_are_not() {
+    fn only_a_record_that_panics_is_noted_when_its_table_is_dropped() {
         static SEEN: Seen = Seen { begun: AtomicU64::new(0), over: AtomicU64::new(0) };
         let mut table = Table::new(1);
         table.set_watch(7, &SEEN);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_skipped_changes_nothing_and_says_so() {
+    fn a_skipped_record_changes_nothing_and_its_reply_is_an_error() {
         let mut table = Table::new(1);
         table.skip(&[RecordName { offset: 2, time: 1000 }]);
         let mut out = ReplyBuffer::new();

@@ -22,14 +22,14 @@ macro_rules! tagged {
 
 pub(super) use tagged;
 
-/// How several strings are made one, bit by bit. A string that is shorter than others ends with zeros.
+/// How several strings are combined, bit by bit. Shorter strings are padded with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is the operation of that name.
 pub enum BitOperation {
     And,
     Or,
     Xor,
-    /// Of one string only.
+    /// Negates a single string.
     Not,
 }
 
@@ -42,7 +42,7 @@ pub enum CommonAnswer {
     Text,
     /// Its length.
     Length,
-    /// The ranges that it consists of.
+    /// The ranges that form it.
     Ranges,
     /// The same, each with its length.
     RangesWithLengths,
@@ -50,18 +50,18 @@ pub enum CommonAnswer {
 
 tagged!(CommonAnswer, Text, Length, Ranges, RangesWithLengths);
 
-/// What a field of bits does that is set or added to beyond what it can hold.
+/// The result when a field of bits is set or incremented beyond what it can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
     /// The lowest bits of the result are stored.
     Wrap,
     /// The nearest number that fits is stored.
     Saturate,
-    /// Nothing is stored, and the answer is null.
+    /// Nothing is stored, and the reply is null.
     Fail,
 }
 
-/// What is done with a field of bits.
+/// The action on a field of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is the subcommand of that name.
 pub enum FieldAction {
@@ -73,11 +73,11 @@ pub enum FieldAction {
 /// One operation of `BITFIELD`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldOperation {
-    /// What is done.
+    /// The action.
     pub action: FieldAction,
     /// Whether the field holds a signed number.
     pub is_signed: bool,
-    /// How many bits it has: 1 to 64, unsigned ones to 63.
+    /// The number of bits: 1 to 64, for unsigned fields up to 63.
     pub bits: u8,
     /// What happens on overflow.
     pub overflow: Overflow,
@@ -91,7 +91,7 @@ pub struct FieldOperation {
 pub const FIELD_OPERATION_BYTES: usize = 20;
 
 impl FieldOperation {
-    /// As an item of a list.
+    /// The operation as an item of a list.
     pub fn encoded(&self) -> [u8; FIELD_OPERATION_BYTES] {
         let mut bytes = [0; FIELD_OPERATION_BYTES];
         bytes[..4].copy_from_slice(&[
@@ -105,7 +105,7 @@ impl FieldOperation {
         bytes
     }
 
-    /// Reads an item; `None` for what is no operation.
+    /// Reads an item; `None` if it is no operation.
     pub fn decode(item: &[u8]) -> Option<FieldOperation> {
         use FieldAction::*;
         use Overflow::*;
@@ -124,7 +124,7 @@ impl FieldOperation {
         is_sound.then_some(operation)
     }
 
-    /// How long a string must be to hold the field, in bytes.
+    /// The length that a string needs to hold the field, in bytes.
     pub fn bytes_needed(&self) -> u64 {
         (self.offset + u64::from(self.bits)).div_ceil(8)
     }
@@ -136,27 +136,27 @@ family! {
         // Reads.
         /// A bit: 1 or 0 (`GETBIT`).
         GetBit = 1 { key: &'a [u8], offset: u64 }
-        /// How many bits are set in a range, of bytes or of bits, by the rules of `GETRANGE` (`BITCOUNT`).
+        /// The number of bits set in a range of bytes or of bits, by the rules of `GETRANGE` (`BITCOUNT`).
         CountBits = 2 { key: &'a [u8], start: i64, end: i64, in_bits: bool }
-        /// The first bit with this value in a range, or -1 (`BITPOS`). Without an end, zeros follow the string.
+        /// The first bit with this value in a range, or -1 (`BITPOS`). Without an end, the string is followed by zeros.
         FindBit = 3 { key: &'a [u8], bit: bool, start: i64, end: Option<i64>, in_bits: bool }
         /// Fields of bits ([`FieldOperation`]), as an array of integers (`BITFIELD_RO`).
         ReadFields = 4 { key: &'a [u8], operations: List<'a> }
-        /// Estimates how many different elements were counted by sketches together (`PFCOUNT`).
+        /// Estimates how many distinct elements several sketches have counted together (`PFCOUNT`).
         Estimate = 5 { keys: List<'a> }
         /// The longest common subsequence of two strings (`LCS`). Ranges shorter than `least` are left out.
         Common = 6 { first: &'a [u8], second: &'a [u8], answer: CommonAnswer, least: u64 }
 
         // Writes.
-        /// Sets a bit and returns what it was (`SETBIT`).
+        /// Sets a bit and returns its previous value (`SETBIT`).
         SetBit = 64 { key: &'a [u8], offset: u64, bit: bool }
-        /// Stores several strings made one and returns how long that is (`BITOP`).
+        /// Stores the combination of several strings and returns its length (`BITOP`).
         Combine = 65 { operation: BitOperation, to: &'a [u8], keys: List<'a> }
-        /// Changes fields of bits ([`FieldOperation`]), and returns what they were or are, as an array (`BITFIELD`).
+        /// Changes fields of bits ([`FieldOperation`]), and returns their previous or new values, as an array (`BITFIELD`).
         ChangeFields = 66 { key: &'a [u8], operations: List<'a> }
         /// Counts elements in a sketch; returns 1 if the sketch has changed (`PFADD`).
         Count = 67 { key: &'a [u8], elements: List<'a> }
-        /// Makes a sketch of all that several have counted, itself among them (`PFMERGE`).
+        /// Stores a sketch of everything that several sketches, including the present one, have counted (`PFMERGE`).
         Merge = 68 { to: &'a [u8], keys: List<'a> }
     }
 }
@@ -209,7 +209,7 @@ impl<'a> BytesCommand<'a> {
         }
     }
 
-    /// Whether it may look at many bytes.
+    /// Whether it may read many bytes.
     pub(super) fn may_walk(&self) -> bool {
         use BytesCommand::*;
         matches!(
@@ -223,16 +223,16 @@ impl<'a> BytesCommand<'a> {
         )
     }
 
-    /// The most work that it does, as bytes that are looked at, if `bytes_of` returns how large a key is.
+    /// The most work that it does, as a number of bytes read. `bytes_of` returns the size of a key.
     pub(super) fn walked_bytes(&self, bytes_of: impl Fn(&[u8]) -> u64) -> u64 {
         use BytesCommand::*;
-        /// What making one more sketch a part of the sum costs.
+        /// The cost of adding one more sketch to the sum.
         const SKETCH_BYTES: u64 = 64 << 10;
         match *self {
             CountBits { key, .. } | FindBit { key, .. } => bytes_of(key) / 2,
             Combine { keys, .. } => keys.iter().map(&bytes_of).fold(0, u64::saturating_add),
             Estimate { keys } | Merge { keys, .. } => SKETCH_BYTES * (keys.len() as u64 + 1),
-            // Each byte of one is compared with each of the other.
+            // Each byte of one string is compared with each byte of the other.
             Common { first, second, .. } => {
                 bytes_of(first).saturating_mul(bytes_of(second)).saturating_mul(4)
             }
@@ -240,7 +240,7 @@ impl<'a> BytesCommand<'a> {
         }
     }
 
-    /// How long the value may be that it needs or makes longer than it was, in bytes.
+    /// The length in bytes that the command requires of its value: a shorter value is extended.
     pub(super) fn reaches_bytes(&self) -> u64 {
         match *self {
             BytesCommand::SetBit { offset, .. } => offset / 8 + 1,
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_on_fields_are_read_as_they_were_written() {
+    fn field_operations_survive_encoding() {
         let operation = FieldOperation {
             action: FieldAction::Increment,
             is_signed: true,

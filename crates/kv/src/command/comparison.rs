@@ -1,4 +1,4 @@
-//! Conditions on a value, for `SET … IFEQ` and its kin.
+//! Conditions on a value, for `SET … IFEQ` and similar options.
 //!
 //! A digest is the 64 bits of XXH3, as in Redis 8.4: a client that holds a large value sends 16 characters instead.
 
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_digest_is_the_one_of_redis() {
+    fn the_digest_is_the_same_as_in_redis() {
         assert_eq!(digest_of(b"Hello world"), 0xb6ac_b9d8_4a38_ff74, "the example of Redis's documentation");
         assert_eq!(Comparison::digest_from_hex(b"B6acb9d84a38ff74"), Some(0xb6ac_b9d8_4a38_ff74));
         for text in ["b6acb9d84a38ff7", "b6acb9d84a38ff741", "+6acb9d84a38ff74", ""] {

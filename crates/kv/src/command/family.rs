@@ -9,7 +9,7 @@ pub(super) trait Part<'a>: Copy {
 
     fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed>;
 
-    /// Bytes of what may be long.
+    /// Bytes of the parts that may be long.
     fn bytes(self) -> usize {
         0
     }
@@ -142,7 +142,7 @@ macro_rules! family {
                 self.tag() >= 64
             }
 
-            /// The approximate size in bytes of what may be long.
+            /// The approximate size in bytes of the parts that may be long.
             pub(super) fn bytes(&self) -> usize {
                 match *self {
                     $(Self::$variant { $($field),+ } => 0 $(+ $crate::command::family::Part::bytes($field))+,)+

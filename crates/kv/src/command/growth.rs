@@ -1,4 +1,4 @@
-//! Commands that may enlarge the data, and by how much more than their own size.
+//! Commands that may enlarge the data, and by how much beyond their own size.
 
 use super::{BytesCommand, Command, LockCommand, QueueCommand, SortCommand, WhenFull};
 
@@ -37,7 +37,7 @@ impl Command<'_> {
         }
     }
 
-    /// Whether all in the command that may enlarge the data has been allowed to do so in a full keyspace: scripts with
+    /// Whether every part of the command that may enlarge the data is allowed to do so in a full keyspace: scripts with
     /// [`WhenFull::Runs`].
     pub fn may_overfill(&self) -> bool {
         match self {
@@ -57,7 +57,7 @@ impl Command<'_> {
             Delete { .. } | GetDelete { .. } | DeleteIf { .. } | Clear | Abandon { .. } => true,
             Purge { .. } | Evict { .. } => true,
             Hash(command) => command.only_deletes(),
-            // A request that waits takes something away.
+            // A waiting request takes something away.
             Queue(QueueCommand::Ask { wish, .. }) => wish.command().only_deletes(),
             Queue(_) => true,
             OnList(command) => command.only_deletes(),
@@ -116,7 +116,7 @@ mod tests {
     use crate::{Draft, HashCommand};
 
     #[test]
-    fn growth_is_what_a_command_makes_of_little() {
+    fn growth_is_counted_beyond_the_size_of_the_command() {
         let bytes_of = |key: &[u8]| if key == b"large" { 1000 } else { 0 };
         let pad = Command::SetRange { key: b"k", offset: 5000, value: b"v" };
         let inside = Command::SetRange { key: b"large", offset: 900, value: b"v" };
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_frees_memory_goes_on() {
+    fn commands_that_free_memory_do_not_count_as_growing() {
         let mut scratch = Vec::new();
         let keys = crate::command::List::build(&mut scratch, [&b"k"[..]]);
         let frees = [

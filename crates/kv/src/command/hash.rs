@@ -28,15 +28,16 @@ impl<'a> Part<'a> for HashPart {
 }
 
 family! {
-    /// A command on a hash. A key that does not exist is a hash without fields, and a hash without fields does not
-    /// exist. A field may have a deadline of its own, from which on it is missing.
+    /// A command on a hash. A key that does not exist is an empty hash, and an empty hash does not exist. A field may have
+    /// a deadline of its own, from which on it is missing.
     HashCommand {
         // Reads.
         /// A field's value, or null (`HGET`).
         Get = 1 { key: &'a [u8], field: &'a [u8] }
         /// The values of fields, null for a missing field (`HMGET`).
         MultiGet = 2 { key: &'a [u8], fields: List<'a> }
-        /// All fields, in the order in which they were added (`HGETALL`, `HKEYS`, `HVALS`).
+        /// All fields (`HGETALL`, `HKEYS`, `HVALS`): in the order in which they were added, or, of a large hash, in the
+        /// order of their hashes.
         All = 3 { key: &'a [u8], part: HashPart }
         /// The number of fields (`HLEN`).
         Length = 4 { key: &'a [u8] }
@@ -46,10 +47,10 @@ family! {
         ValueLength = 6 { key: &'a [u8], field: &'a [u8] }
         /// Some fields from a cursor on, with their values if `with_values`, and the next cursor (`HSCAN`).
         Scan = 8 { key: &'a [u8], position: u64, count: u64, pattern: Option<&'a [u8]>, with_values: bool }
-        /// A field drawn at random, or null; with `count` so many different ones as an array, or for a negative one so
+        /// A field drawn at random, or null. With `count`: an array of that many distinct fields, or, if negative, of that
         /// many draws (`HRANDFIELD`).
         Random = 9 { key: &'a [u8], count: Option<i64>, with_values: bool }
-        /// The expiries of fields: an array with -2 for a missing field, -1 for one without (`HTTL` and its kin).
+        /// The expiries of fields: an array with -2 for a missing field, -1 for a field without a deadline (`HTTL` etc.).
         TimeToLive = 10 { key: &'a [u8], fields: List<'a>, unit: ExpiryUnit }
 
         // Writes.
@@ -64,14 +65,14 @@ family! {
         /// Adds to the decimal number in a field, given as validated text, and returns the sum (`HINCRBYFLOAT`).
         IncrementByFloat = 72 { key: &'a [u8], field: &'a [u8], delta: &'a [u8] }
         /// Sets the deadline of fields: an array with 1, 0 if the condition forbids it, 2 if the deadline is past and the
-        /// field is removed, -2 for a missing field (`HEXPIRE` and its kin).
+        /// field is removed, -2 for a missing field (`HEXPIRE` etc.).
         Expire = 73 { key: &'a [u8], fields: List<'a>, deadline: Deadline, condition: ExpireCondition }
-        /// Removes the deadline of fields: an array with 1, -1 for a field without, -2 for a missing one (`HPERSIST`).
+        /// Removes the deadlines of fields: an array with 1, -1 for a field without a deadline, -2 for a missing field
+        /// (`HPERSIST`).
         Persist = 74 { key: &'a [u8], fields: List<'a> }
         /// Returns the values of fields and changes their expiry (`HGETEX`).
         GetExpire = 75 { key: &'a [u8], fields: List<'a>, expiry: Expiry }
-        /// Sets fields with an expiry, if none of them or all of them exist as the condition demands; returns 1 or 0
-        /// (`HSETEX`).
+        /// Sets fields with an expiry, if the condition holds for all of them; returns 1 or 0 (`HSETEX`).
         SetExpire = 76 { key: &'a [u8], pairs: List<'a>, expiry: Expiry, condition: Condition }
         /// Returns the values of fields and removes them (`HGETDEL`).
         GetDelete = 77 { key: &'a [u8], fields: List<'a> }
@@ -148,16 +149,16 @@ impl<'a> HashCommand<'a> {
         matches!(self, Self::Delete { .. } | Self::GetDelete { .. })
     }
 
-    /// Whether it may look at many fields, or return them.
+    /// Whether it may read or return many fields.
     pub(super) fn may_walk(&self) -> bool {
         use HashCommand::*;
         matches!(self, All { .. } | Scan { .. } | Random { count: Some(_), .. })
     }
 
-    /// The most bytes of the hash that it looks at or returns, if `bytes_of` returns how large a key is.
+    /// The most bytes of the hash that it reads or returns. `bytes_of` returns the size of a key.
     pub(super) fn walked_bytes(&self, bytes_of: impl Fn(&[u8]) -> u64) -> u64 {
         use HashCommand::*;
-        /// What finding one field costs.
+        /// The cost of finding one field.
         const FIELD_BYTES: u64 = 512;
         let part = |bytes: u64, fields: u64| bytes.saturating_mul(4).min(fields.saturating_mul(FIELD_BYTES));
         match *self {
@@ -172,7 +173,7 @@ impl<'a> HashCommand<'a> {
         }
     }
 
-    /// Decodes a command, also one that was written while a hash had a largest size, which is ignored.
+    /// Decodes a command. A command written when hashes had a maximum size is also accepted; that size is ignored.
     pub(super) fn decode_any(reader: &mut Reader<'a>, writes: bool) -> Result<HashCommand<'a>, Malformed> {
         const SET: u8 = 64;
         const SET_IF_ABSENT: u8 = 65;

@@ -4,8 +4,8 @@ use super::List;
 use super::family::family;
 
 family! {
-    /// A command on lists. A key that does not exist is a list without elements, and a list without elements does not
-    /// exist. Ranks count from 0, negative ones from the end: -1 is the last element.
+    /// A command on lists. A key that does not exist is an empty list, and an empty list does not exist. Ranks count from
+    /// 0, negative ones from the end: -1 is the last element.
     ListCommand {
         // Reads.
         /// The number of elements (`LLEN`).
@@ -14,15 +14,15 @@ family! {
         Index = 2 { key: &'a [u8], rank: i64 }
         /// The elements from one rank to another (`LRANGE`).
         Range = 3 { key: &'a [u8], start: i64, end: i64 }
-        /// Ranks of elements that are equal to one: see the options of `LPOS`. `skip` is the number of the first match
-        /// that counts, from 1; negative: from the end. Without `count` the reply is one rank, or null.
+        /// Ranks of elements equal to one: see the options of `LPOS`. `skip` is the number of the first match that counts,
+        /// from 1; if negative, matches are counted from the end. Without `count` the reply is one rank, or null.
         Position = 4 { key: &'a [u8], element: &'a [u8], skip: i64, count: Option<u64>, compared_max: u64 }
 
         // Writes.
-        /// Adds elements one after the other in front or at the end, and returns the length (`LPUSH`, `RPUSH`; with
-        /// `if_present` `LPUSHX`, `RPUSHX`).
+        /// Adds elements one by one at the front or the end, and returns the length (`LPUSH`, `RPUSH`; with `if_present`
+        /// `LPUSHX`, `RPUSHX`).
         Push = 64 { key: &'a [u8], elements: List<'a>, at_front: bool, if_present: bool }
-        /// Removes the first or last element and returns it; with `count` so many, as an array (`LPOP`, `RPOP`).
+        /// Removes the first or last element and returns it; with `count`, that many as an array (`LPOP`, `RPOP`).
         Pop = 65 { key: &'a [u8], at_front: bool, count: Option<u64> }
         /// Replaces an element (`LSET`).
         Set = 66 { key: &'a [u8], rank: i64, element: &'a [u8] }
@@ -36,9 +36,9 @@ family! {
         Trim = 69 { key: &'a [u8], start: i64, end: i64 }
         /// Moves an element from an end of one list to an end of another, and returns it (`LMOVE`, `RPOPLPUSH`).
         Move = 70 { from: &'a [u8], to: &'a [u8], from_front: bool, to_front: bool }
-        /// Removes elements of the first list that has any, and returns its key and them (`LMPOP`).
+        /// Removes elements of the first list that has any, and returns its key and the elements (`LMPOP`).
         MultiPop = 71 { keys: List<'a>, at_front: bool, count: u64 }
-        /// Removes an element of the first list that has any, and returns its key and it (`BLPOP`, `BRPOP`).
+        /// Removes an element of the first list that has any, and returns its key and the element (`BLPOP`, `BRPOP`).
         PopAny = 72 { keys: List<'a>, at_front: bool }
     }
 }
@@ -96,7 +96,7 @@ impl<'a> ListCommand<'a> {
         matches!(self, Pop { .. } | Remove { .. } | Trim { .. } | MultiPop { .. } | PopAny { .. })
     }
 
-    /// Whether it may look at many elements, or return them.
+    /// Whether it may read or return many elements.
     pub(super) fn may_walk(&self) -> bool {
         use ListCommand::*;
         matches!(
@@ -110,10 +110,10 @@ impl<'a> ListCommand<'a> {
         )
     }
 
-    /// The most bytes of its lists that it looks at or returns, if `bytes_of` returns how large a key is.
+    /// The most bytes of its lists that it reads or returns. `bytes_of` returns the size of a key.
     pub(super) fn walked_bytes(&self, bytes_of: impl Fn(&[u8]) -> u64) -> u64 {
         use ListCommand::*;
-        /// A guess: an element of a usual size.
+        /// A guess: the usual size of an element.
         const ELEMENT_BYTES: u64 = 64;
         let part = |bytes: u64, elements: u64| bytes.min(elements.saturating_mul(ELEMENT_BYTES));
         match *self {

@@ -15,7 +15,7 @@ use std::ops::Range;
 pub struct WaiterId {
     /// The node that the client is connected to, which is notified of the grant.
     pub node: u16,
-    /// The incarnation of that node: drawn anew at each start, so that numbers of different incarnations are not
+    /// The incarnation of that node: a new number at each start, so that requests of different incarnations are not
     /// confused.
     pub life: u64,
     /// The number of the request, counted by that node from 1.
@@ -38,7 +38,7 @@ pub enum LockCommand<'a> {
     // Reads.
     /// The state of a lock: a map, or null when it is free (`LOCK.INFO`).
     Describe { name: &'a [u8] },
-    /// The state of a waiting request: its token, `QUEUED`, or null when it is unknown.
+    /// The state of a waiting request: its token, `QUEUED`, or null if the request is unknown.
     Check { name: &'a [u8], waiter: WaiterId },
 
     // Writes.
@@ -51,8 +51,8 @@ pub enum LockCommand<'a> {
     Release { name: &'a [u8], token: Version },
     /// Withdraws a waiting request. If it was granted the lock, the lock is passed on. Sent by its coordinator.
     Withdraw { name: &'a [u8], waiter: WaiterId },
-    /// Gives up all waiting requests of a node, except those of the `spared` incarnation, if any. Locks already granted
-    /// are kept. Sent by that node in a new incarnation, or by the leader when the node is gone.
+    /// Gives up all waiting requests of a node, except those of the `spared` incarnation, if any. Locks already granted are
+    /// kept. Sent by that node in a new incarnation, or by the leader when the node is lost.
     DropWaiters { node: u16, spared: Option<u64> },
     /// Ends a lease that has run out. Proposed by the leader.
     Expire { name: &'a [u8], token: Version, number: u64 },
@@ -68,7 +68,7 @@ pub enum LockCommand<'a> {
     ExpireSession { session: Version, number: u64 },
 }
 
-// Tags behind the command's own. They are stored in logs: a tag is never reused for anything else.
+// Tags behind the command's own tag. They are stored in logs: a tag is never reused for anything else.
 const DESCRIBE: u8 = 1;
 const CHECK: u8 = 2;
 const ACQUIRE: u8 = 64;
@@ -83,7 +83,7 @@ const CLOSE_SESSION: u8 = 72;
 const EXPIRE_SESSION: u8 = 73;
 
 impl WaiterId {
-    /// A request by its number, as [`QueueCommand::Settle`](super::QueueCommand::Settle) has it.
+    /// A request by its encoded number, as in [`QueueCommand::Settle`](super::QueueCommand::Settle).
     pub(crate) fn numbered(node: u16, life: u64, number: &[u8]) -> Option<WaiterId> {
         let number = NonZeroU64::new(u64::from_le_bytes(number.try_into().ok()?))?;
         Some(WaiterId { node, life, number })
@@ -93,7 +93,7 @@ impl WaiterId {
     pub(crate) fn of_node(node: u16, spared: Option<u64>) -> [Range<WaiterId>; 2] {
         let first = |life: u64| WaiterId { node, life, number: NonZeroU64::MIN };
         let last = WaiterId { node, life: u64::MAX, number: NonZeroU64::MAX };
-        // If none is spared, the first part is all of them.
+        // If no incarnation is spared, the first range covers all.
         let (end, begin) = match spared {
             Some(life) => (first(life), life.checked_add(1).map_or(last, first)),
             None => (last, last),
@@ -101,8 +101,8 @@ impl WaiterId {
         [first(0)..end, begin..last]
     }
 
-    /// The nodes of ordered requests, in ascending order, each found in one step: `first_from` returns the first
-    /// request from one on.
+    /// The nodes of ordered requests, in ascending order, each found in one step: `first_from` returns the first request at
+    /// or behind a given one.
     pub(crate) fn nodes(first_from: impl Fn(WaiterId) -> Option<WaiterId>) -> Vec<u16> {
         let mut nodes = Vec::new();
         let mut next = Some(0);

@@ -87,7 +87,7 @@ pub enum Condition {
     IfPresent,
 }
 
-/// The condition under which `EXPIRE` and its kin set a deadline.
+/// The condition under which `EXPIRE` and similar commands set a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpireCondition {
     /// Unconditionally.
@@ -130,7 +130,7 @@ pub enum ExpiryUnit {
     UnixMilliseconds,
 }
 
-/// Up to which sizes `OBJECT ENCODING` reports the forms that Redis has for small collections.
+/// The sizes up to which `OBJECT ENCODING` reports Redis's forms for small collections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncodingLimits {
     /// Most fields of a hash.
@@ -146,7 +146,7 @@ pub struct EncodingLimits {
 }
 
 impl Default for EncodingLimits {
-    /// Those of Redis.
+    /// Redis's defaults.
     fn default() -> EncodingLimits {
         EncodingLimits {
             hash_fields: 512,
@@ -177,7 +177,7 @@ pub enum Command<'a> {
     Length { key: &'a [u8] },
     /// A part of the value, by Redis's rules for negative and out-of-range positions (`GETRANGE`).
     GetRange { key: &'a [u8], start: i64, end: i64 },
-    /// The key's expiry: -2 without the key, -1 without an expiry (`TTL` and its kin).
+    /// The key's expiry: -2 without the key, -1 without an expiry (`TTL` etc.).
     TimeToLive { key: &'a [u8], unit: ExpiryUnit },
     /// All keys that match a glob pattern (`KEYS`).
     Keys { pattern: &'a [u8] },
@@ -197,7 +197,7 @@ pub enum Command<'a> {
     Size,
     /// How Redis would store the value, in Redis's terms, or null (`OBJECT ENCODING`).
     Encoding { key: &'a [u8], limits: EncodingLimits },
-    /// Returns how long a key was not used, or how often it was (`OBJECT IDLETIME`, `OBJECT FREQ`).
+    /// How long a key was not used, or how often it was used (`OBJECT IDLETIME`, `OBJECT FREQ`).
     Used { key: &'a [u8], usage: Usage },
     /// Bytes that the key and its value occupy, or null (`MEMORY USAGE`).
     MemoryUsage { key: &'a [u8] },
@@ -206,10 +206,10 @@ pub enum Command<'a> {
     /// The value in Redis's serialization format, or null (`DUMP`).
     Dump { key: &'a [u8] },
     /// The current state of the keys, for a later [`Transaction`] to compare (`WATCH`): an array of the table's highest
-    /// version in use and each key's version, 0 for a missing key. Where a failover can lose writes, the version of
-    /// this read's outcome is its leader's epoch, else 0: versions of different epochs cannot be compared.
+    /// version in use and each key's version, 0 for a missing key. Where a failover can lose writes, the version of this
+    /// read's outcome is its leader's epoch, otherwise 0: versions of different epochs cannot be compared.
     Watch { keys: List<'a> },
-    /// The latest changes behind a version, with about so many bytes at most, from where they are kept: see
+    /// The latest changes behind a version, in at most about `bytes_max` bytes, if the table keeps them: see
     /// [`crate::table::History`] (`KEYSPACE WATCH`).
     Recent { from: Version, bytes_max: u32 },
 
@@ -233,7 +233,7 @@ pub enum Command<'a> {
     IncrementBy { key: &'a [u8], delta: i64 },
     /// Adds a decimal number, given as validated text, and returns the sum (`INCRBYFLOAT`).
     IncrementByFloat { key: &'a [u8], delta: &'a [u8] },
-    /// Sets the key's deadline, or removes the key if the deadline is past; returns 1 or 0 (`EXPIRE` and its kin).
+    /// Sets the key's deadline, or removes the key if the deadline is past; returns 1 or 0 (`EXPIRE` etc.).
     Expire { key: &'a [u8], deadline: Deadline, condition: ExpireCondition },
     /// Removes the key's expiry; returns 1 or 0 (`PERSIST`).
     Persist { key: &'a [u8] },
@@ -241,8 +241,8 @@ pub enum Command<'a> {
     Rename { from: &'a [u8], to: &'a [u8], if_absent: bool },
     /// Copies a key with its expiry; returns 1 or 0 (`COPY`).
     Copy { from: &'a [u8], to: &'a [u8], replace: bool },
-    /// Stores a value that is given in Redis's serialization format and replies `OK` (`RESTORE`). An existing key is an
-    /// error unless it `replaces` that. `used` is how it was used before.
+    /// Stores a value given in Redis's serialization format and replies `OK` (`RESTORE`). An existing key is an error
+    /// unless `replaces`. `used` tells how the value was used before.
     Restore {
         key: &'a [u8],
         payload: &'a [u8],
@@ -250,7 +250,7 @@ pub enum Command<'a> {
         replaces: bool,
         used: Option<FormerUse>,
     },
-    /// Stores a value if the current one meets a condition (`SET … IFEQ` and its kin).
+    /// Stores a value if the current one meets a condition (`SET … IFEQ` etc.).
     SetIf { key: &'a [u8], value: &'a [u8], expiry: Expiry, comparison: Comparison<'a>, answer: SetAnswer },
     /// Removes a key if its value meets a condition; returns 1 or 0 (`DELIFEQ`, `DELEX`).
     DeleteIf { key: &'a [u8], comparison: Comparison<'a> },
@@ -260,14 +260,15 @@ pub enum Command<'a> {
     Purge { until: UnixMs },
     /// Removes a key that still has this version, to free memory; returns 1 or 0. Proposed by the leader.
     Evict { key: &'a [u8], version: Version },
-    /// No later record gets a version at or below the newest one plus this number; changes from before are not kept any more.
-    /// Written when acknowledged records were lost for good: what was given with their versions, such as locks' tokens, is
-    /// never given again.
+    /// Skips versions: no later record gets a version at or below the newest one plus `by`. Earlier changes are no longer
+    /// kept. Written when acknowledged records were lost for good, so that whatever was given with their versions, such as
+    /// locks' tokens, is never given again.
     SkipVersions { by: u64 },
-    /// Raises the table's count of exchanges, in which each exchange counts twice. While the count is odd, no client's command is
-    /// carried out. While it is even, a client's command is carried out if it was routed by the same count ([`Routed`]). All
-    /// requests that wait for a lock or an element are dropped. With an even count, later versions are above `floor`, and
-    /// the history of changes begins anew. A count that is not above the table's changes nothing. Proposed by the leader.
+    /// Raises the table's count of exchanges, in which each exchange counts twice. While the count is odd, no client's
+    /// command is carried out. While it is even, a client's command is carried out if it was routed by the same count
+    /// ([`Routed`]). All requests that wait for a lock or an element are dropped. With an even count, later versions are
+    /// above `floor`, and the history of changes begins again. A count that is not above the table's changes nothing.
+    /// Proposed by the leader.
     Exchange { exchanges: u64, floor: Version },
     /// Stores a value that was versioned elsewhere, if its version is newer than the key's; returns an array of 1 or 0
     /// and the key's version afterwards (`POST /replicate`).
@@ -303,26 +304,26 @@ pub enum Command<'a> {
     /// Several commands in one step, answered by an array of their replies, or by a null array with nothing done if a
     /// watched key has changed (`EXEC`). A read unless one of its commands is a write.
     Transaction(Transaction<'a>),
-    /// A command on locks (`LOCK` and its kin).
+    /// A command on locks (`LOCK` etc.).
     Lock(LockCommand<'a>),
-    /// A command on requests that wait for elements (`BLPOP` and its kin).
+    /// A command on requests that wait for elements (`BLPOP` etc.).
     Queue(QueueCommand<'a>),
-    /// A write that takes effect only if it carries a lock's newest token, else the reply is `FENCED` (`SET … FENCE`).
+    /// A write that takes effect only if it carries a lock's newest token; otherwise the reply is `FENCED` (`SET … FENCE`).
     Fenced(Fenced<'a>),
     /// A program that runs commands on the keys it declares, in one step (`EVAL`, `EVALSHA`). A read if it may only
     /// read (`EVAL_RO`).
     Script(Script<'a>),
-    /// A command on a hash (`HSET` and its kin).
+    /// A command on a hash (`HSET` etc.).
     Hash(HashCommand<'a>),
-    /// A command on lists (`LPUSH` and its kin).
+    /// A command on lists (`LPUSH` etc.).
     OnList(ListCommand<'a>),
-    /// A command on sets (`SADD` and its kin).
+    /// A command on sets (`SADD` etc.).
     OnSet(SetCommand<'a>),
-    /// A command on sorted sets (`ZADD` and its kin).
+    /// A command on sorted sets (`ZADD` etc.).
     OnSorted(SortedCommand<'a>),
-    /// A command on streams (`XADD` and its kin).
+    /// A command on streams (`XADD` etc.).
     OnStream(StreamCommand<'a>),
-    /// A command on the bytes of strings (`SETBIT` and its kin).
+    /// A command on the bytes of strings (`SETBIT` etc.).
     OnBytes(BytesCommand<'a>),
     /// Items in another order (`SORT`).
     Sort(SortCommand<'a>),
@@ -486,19 +487,19 @@ impl<'a> Command<'a> {
     }
 }
 
-/// A question about the use of a key.
+/// Which fact about the use of a key to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
-    /// For how many seconds it was not used.
+    /// The number of seconds for which it was not used.
     Idle,
     /// The logarithmic counter of its accesses.
     Frequency,
 }
 
-/// How a value was used where it comes from.
+/// How a restored value was used before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormerUse {
-    /// For how many seconds it was not used.
+    /// The number of seconds for which it was not used.
     Idle(u32),
     /// The logarithmic counter of its accesses.
     Frequency(u8),
@@ -512,7 +513,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_visited_in_order_and_values_are_not() {
+    fn for_each_key_visits_keys_in_order_and_no_values() {
         let mut scratch = Vec::new();
         let pairs = List::build(&mut scratch, [&b"k"[..], b"v", b"l", b"w"]);
         let mut keys = Vec::new();

@@ -1,4 +1,4 @@
-//! Commands on the requests that wait for elements: `BLPOP` and its kin.
+//! Commands on the requests that wait for elements: `BLPOP` and similar ones.
 
 use super::encoding::may_wait;
 use super::family::{Part, family};
@@ -8,14 +8,14 @@ use crate::codec::{Malformed, Reader, Writer};
 /// Longest command that can wait, encoded, in bytes: it is kept by every replica until it is served.
 pub const WISH_BYTES_MAX: usize = 128 * 1024;
 
-/// A command that waits until it can be served, such as the taking of an element that is not there yet.
+/// A command that waits until it can be served, for example until there is an element that it can take.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Wish<'a> {
     /// The encoded command. Checked: it can be decoded, and it can wait.
     bytes: &'a [u8],
 }
 
-/// What a request waits for at its keys.
+/// The kind of value that a request waits for at its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Awaited {
     /// Elements of a list.
@@ -47,7 +47,7 @@ impl<'a> Wish<'a> {
     /// [`Malformed`] when the bytes are not a command that can wait.
     pub fn of(bytes: &'a [u8]) -> Result<Wish<'a>, Malformed> {
         const NO_WISH: Malformed = Malformed("a command that cannot wait");
-        // By the tag first, so that bytes from elsewhere cannot nest commands without end.
+        // Check the tag first, so that untrusted bytes cannot nest commands without end.
         if bytes.len() > WISH_BYTES_MAX || !may_wait(bytes) {
             return Err(NO_WISH);
         }
@@ -99,22 +99,22 @@ family! {
     /// the client that waits.
     QueueCommand {
         // Reads.
-        /// How a request stands: `QUEUED`, `SERVED`, or null when it is unknown.
+        /// The state of a request: `QUEUED`, `SERVED`, or null if the request is unknown.
         Check = 1 { waiter: WaiterId }
 
         // Writes.
-        /// Asks to be served: returns the reply to the wish, or `QUEUED`. Asked again, it returns what the request was
-        /// served, if it was served since.
+        /// Requests to be served: returns the reply to the wish, or `QUEUED`. If repeated, it returns what the request was
+        /// served in the meantime, if anything.
         Ask = 64 { waiter: WaiterId, wish: Wish<'a> }
-        /// Withdraws a request that waits, and returns a null array; or null, if the request never waited. One that was
-        /// served is claimed: the reply to its wish is returned. Until it is settled, nothing is served to it any more.
+        /// Ends a request. One that waits is withdrawn, and the reply is a null array; one that never waited gets null. One
+        /// that was served is claimed, and the reply to its wish is returned. Until the request is settled, nothing more is
+        /// served to it.
         Conclude = 65 { waiter: WaiterId }
-        /// Withdraws a request whose client is gone. What it was served goes back to where it came from, also if it was
-        /// claimed, unless `only_unclaimed`. Returns 1, or 0 when there was nothing to do.
+        /// Withdraws a request whose client has left. What it was served goes back to where it came from, even if it was
+        /// claimed, unless `only_unclaimed`. Returns 1, or 0 if there was nothing to do.
         Withdraw = 67 { waiter: WaiterId, only_unclaimed: bool }
-        /// The clients of these requests have their replies: what they were served is forgotten, and so are they, if a record
-        /// that came late has queued them again. `numbers` has eight
-        /// bytes for each. Returns how many were known.
+        /// The clients of these requests have their replies: forget what they were served, and the requests themselves, if
+        /// a late record has queued them again. `numbers` has eight bytes for each. Returns how many were known.
         Settle = 66 { node: u16, life: u64, numbers: &'a [u8] }
     }
 }
@@ -152,7 +152,7 @@ impl<'a> Command<'a> {
     }
 }
 
-/// The keys at one of which a command waits, in the order in which it prefers them.
+/// The keys at which a command waits, in order of preference.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Keys<'a> {
     One(&'a [u8]),

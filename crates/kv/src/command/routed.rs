@@ -1,4 +1,4 @@
-//! A command with the number of exchanges of its keyspace at the time when it was routed.
+//! A command with the count of exchanges of its keyspace when it was routed.
 //!
 //! `SWAPDB` makes two keyspaces exchange the databases that they hold. While that happens, a command may still be in a queue,
 //! on a link, or in a log. If it took effect in its group after the exchange, it would change another database than its
@@ -6,7 +6,7 @@
 //! command carries the count by which its node chose the group, and a table carries the command out only if its own count is
 //! the same.
 //!
-//! A command without this wrapper has the count 0, so commands for a keyspace that was never exchanged are as they were.
+//! A command without this wrapper has the count 0, so commands for a keyspace that was never exchanged need no wrapper.
 
 use super::encoding::may_be_routed;
 use super::{Command, LockCommand, QueueCommand};
@@ -27,10 +27,10 @@ impl std::fmt::Debug for Routed<'_> {
 }
 
 impl<'a> Routed<'a> {
-    /// A command, which is encoded in `scratch`, with its keyspace's count.
+    /// Wraps a command with its keyspace's count. The command is encoded in `scratch`.
     ///
     /// # Panics
-    /// If the command is no client's ([`Command::is_of_a_client`]).
+    /// If the command does not come from a client ([`Command::is_of_a_client`]).
     pub fn build(exchanges: u64, command: &Command<'_>, scratch: &'a mut Vec<u8>) -> Routed<'a> {
         assert!(command.is_of_a_client(), "only a client's command is for a database");
         scratch.clear();
@@ -38,7 +38,7 @@ impl<'a> Routed<'a> {
         Routed { exchanges, command: scratch }
     }
 
-    /// How often the keyspace had been exchanged when the command was routed, each exchange counted twice: see
+    /// How often the keyspace had been exchanged when the command was routed. Each exchange counts twice: see
     /// [`Command::Exchange`].
     pub fn exchanges(&self) -> u64 {
         self.exchanges
@@ -65,7 +65,7 @@ impl<'a> Routed<'a> {
 
     pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Routed<'a>, Malformed> {
         let (exchanges, command) = (reader.u64()?, reader.bytes()?);
-        // By the tag first, so that bytes from elsewhere cannot nest commands without end.
+        // Check the tag first, so that untrusted bytes cannot nest commands without end.
         if !may_be_routed(command) {
             return Err(Malformed("a command that is not for a database"));
         }
@@ -79,8 +79,8 @@ impl<'a> Routed<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// The command without its count of exchanges. If it has one, the command itself is decoded into `inner`; else nothing is
-    /// copied.
+    /// The command without its count of exchanges. If it has one, the command itself is decoded into `inner`; otherwise
+    /// nothing is copied.
     #[inline]
     pub fn unrouted<'s>(&'s self, inner: &'s mut Option<Command<'a>>) -> &'s Command<'a> {
         match self {
@@ -89,15 +89,15 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Whether a client has sent it, and so means the database that it has selected. All other commands are meant for their group,
-    /// whichever database that holds.
+    /// Whether a client has sent the command, so that it is meant for the database that the client has selected. All other
+    /// commands are meant for their group, whichever database it holds.
     pub fn is_of_a_client(&self) -> bool {
         use Command::*;
         match self {
             Purge { .. } | Evict { .. } | SkipVersions { .. } | Exchange { .. } | Recent { .. } => false,
             SetCoded { .. } | Inline { .. } | Abandon { .. } | LongPart { .. } | LongEnd { .. } => false,
             Supplied(_) | Routed(_) => false,
-            // Without a key it asks how new the group is.
+            // Without a key it reads how recent the group's state is.
             Watch { keys } => !keys.is_empty(),
             Lock(command) => !matches!(
                 command,

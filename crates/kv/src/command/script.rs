@@ -23,21 +23,21 @@ pub struct Script<'a> {
     options: ScriptOptions,
 }
 
-/// What else is to be done with a script.
+/// Options of a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScriptOptions {
-    /// Its reply says which keys it has read: see [`crate::Reply::Reads`].
+    /// Whether its reply names the keys that it has read: see [`crate::Reply::Reads`].
     pub tells_reads: bool,
-    /// What is done with it while its keyspace is full.
+    /// What to do with it while its keyspace is full.
     pub when_full: WhenFull,
-    /// Its keyspace was full when it was ordered. So every replica refuses it commands that may enlarge the data, until it
-    /// has written something: a script that has begun to write may finish.
+    /// Whether its keyspace was full when it was ordered. If so, every replica refuses its commands that may enlarge the
+    /// data, until it has written something: a script that has begun to write may finish.
     pub is_in_full: bool,
-    /// The last of its arguments is none for the program: it says what its caller may do ([`Script::rights`]).
+    /// Whether its last argument is not for the program, but the rights of its caller ([`Script::rights`]).
     pub has_rights: bool,
 }
 
-/// What is done with a script that may write while its keyspace is full.
+/// What to do with a script that may write while its keyspace is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// It runs, and commands that may enlarge the data are refused: see [`ScriptOptions::is_in_full`].
@@ -45,7 +45,7 @@ pub enum WhenFull {
     ByCommand,
     /// It is refused.
     Refused,
-    /// It runs as ever.
+    /// It runs without restrictions.
     Runs,
 }
 
@@ -121,7 +121,8 @@ impl<'a> Script<'a> {
     /// As [`Script::build`], with an extent: its keyspace's prefix, followed by the prefixes of other keyspaces that begin
     /// with that one. The script may use all keys with the first prefix and none of the others, declared or not.
     ///
-    /// Keyspaces come and go, and replicas learn of it at different times. So the extent travels with the script.
+    /// Keyspaces are created and removed, and replicas learn of it at different times. So the extent travels with the
+    /// script.
     pub fn build_in<'i>(
         scratch: &'a mut Vec<u8>,
         text: &'i [u8],
@@ -140,17 +141,17 @@ impl<'a> Script<'a> {
         script.is_whole().then_some(script)
     }
 
-    /// The same with these options.
+    /// The same script with these options.
     ///
     /// # Panics
-    /// The options say that the last argument is not for the program, and there is none.
+    /// If the options say that the last argument holds rights, and there is no argument.
     pub fn with_options(self, options: ScriptOptions) -> Script<'a> {
         let script = Script { options, ..self };
         assert!(script.is_whole(), "a script's rights are its last argument");
         script
     }
 
-    /// What else is to be done with it.
+    /// The script's options.
     pub fn options(&self) -> ScriptOptions {
         self.options
     }
@@ -191,8 +192,8 @@ impl<'a> Script<'a> {
         self.parts.len() - self.extent_count as usize - usize::from(self.options.has_rights)
     }
 
-    /// What its caller may do, if that is bounded, in the words of who has ordered it: what the interpreter makes of it is
-    /// its own business. It travels with the script, since replicas learn of changes at different times.
+    /// The rights of its caller, if they are restricted, in the encoding of the node that has ordered it, which only the
+    /// interpreter understands. They travel with the script, since replicas learn of changes at different times.
     pub fn rights(&self) -> Option<&'a [u8]> {
         self.parts.iter().nth(self.arguments_end()).filter(|_| self.options.has_rights)
     }
@@ -286,7 +287,7 @@ mod tests {
     const LIMITS: ScriptLimits = ScriptLimits { value_bytes_max: 1, cost_max: 2 };
 
     #[test]
-    fn rights_are_no_argument_of_the_program() {
+    fn rights_are_not_an_argument_of_the_program() {
         let mut scratch = Vec::new();
         let inputs = [&b"key"[..], b"argument", b"rights"];
         let script = Script::build_in(&mut scratch, b"text", inputs, 1, [&b"k"[..]], LIMITS, true).unwrap();

@@ -4,14 +4,14 @@ use super::List;
 use super::family::{Part, family};
 use crate::codec::{Malformed, Reader, Writer};
 
-/// How several sets are made one.
+/// How several sets are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetOperation {
-    /// What all of them hold (`SINTER`).
+    /// The members that are in all sets (`SINTER`).
     Intersection,
-    /// What any of them holds (`SUNION`).
+    /// The members that are in any set (`SUNION`).
     Union,
-    /// What the first one holds and no other does (`SDIFF`).
+    /// The members that are in the first set and in no other (`SDIFF`).
     Difference,
 }
 
@@ -28,7 +28,7 @@ impl<'a> Part<'a> for SetOperation {
 }
 
 family! {
-    /// A command on sets. A key that does not exist is a set without members, and a set without members does not exist.
+    /// A command on sets. A key that does not exist is an empty set, and an empty set does not exist.
     SetCommand {
         // Reads.
         /// The number of members (`SCARD`).
@@ -39,26 +39,26 @@ family! {
         ContainsEach = 3 { key: &'a [u8], members: List<'a> }
         /// All members (`SMEMBERS`).
         All = 4 { key: &'a [u8] }
-        /// A member drawn at random, or null; with `count` so many different ones as an array, or for a negative one so
-        /// many draws (`SRANDMEMBER`).
+        /// A member drawn at random, or null. With `count`: an array of that many distinct members, or, if negative, of
+        /// that many draws (`SRANDMEMBER`).
         Random = 5 { key: &'a [u8], count: Option<i64> }
         /// Some members from a cursor on, and the next cursor (`SSCAN`).
         Scan = 6 { key: &'a [u8], position: u64, count: u64, pattern: Option<&'a [u8]> }
-        /// The members of several sets made one (`SINTER`, `SUNION`, `SDIFF`).
+        /// The combined members of several sets (`SINTER`, `SUNION`, `SDIFF`).
         Combine = 7 { operation: SetOperation, keys: List<'a> }
-        /// How many members all sets have in common, counted up to a limit unless that is 0 (`SINTERCARD`).
+        /// The number of members in all sets, counted up to `limit` unless that is 0 (`SINTERCARD`).
         CountCommon = 8 { keys: List<'a>, limit: u64 }
 
         // Writes.
         /// Adds members; returns how many are new (`SADD`).
         Add = 64 { key: &'a [u8], members: List<'a> }
-        /// Removes members; returns how many there were (`SREM`).
+        /// Removes members; returns how many existed (`SREM`).
         Remove = 65 { key: &'a [u8], members: List<'a> }
         /// Moves a member from one set to another; returns 1 or 0 (`SMOVE`).
         Move = 66 { from: &'a [u8], to: &'a [u8], member: &'a [u8] }
-        /// Removes a member drawn at random and returns it; with `count` so many, as a set (`SPOP`).
+        /// Removes a member drawn at random and returns it; with `count`, that many as a set (`SPOP`).
         Pop = 67 { key: &'a [u8], count: Option<u64> }
-        /// Stores the members of several sets made one, and returns how many there are (`SINTERSTORE` and its kin).
+        /// Stores the combined members of several sets, and returns their number (`SINTERSTORE` etc.).
         Store = 68 { operation: SetOperation, to: &'a [u8], keys: List<'a> }
     }
 }
@@ -118,7 +118,7 @@ impl<'a> SetCommand<'a> {
         matches!(self, Self::Remove { .. } | Self::Pop { .. })
     }
 
-    /// Whether it may look at many members, or return them.
+    /// Whether it may read or return many members.
     pub(super) fn may_walk(&self) -> bool {
         use SetCommand::*;
         matches!(
@@ -133,12 +133,12 @@ impl<'a> SetCommand<'a> {
         )
     }
 
-    /// The most bytes of its sets that it looks at or returns, if `bytes_of` returns how large a key is.
+    /// The most bytes of its sets that it reads or returns. `bytes_of` returns the size of a key.
     pub(super) fn walked_bytes(&self, bytes_of: impl Fn(&[u8]) -> u64) -> u64 {
         use SetCommand::*;
-        /// What finding one member costs.
+        /// The cost of finding one member.
         const MEMBER_BYTES: u64 = 512;
-        /// How often each byte counts that is compared with other sets. Members are short.
+        /// How many times each byte counts that is compared with other sets. Members are short.
         const MADE_ONE: u64 = 24;
         let part =
             |bytes: u64, members: u64| bytes.saturating_mul(4).min(members.saturating_mul(MEMBER_BYTES));
@@ -154,7 +154,7 @@ impl<'a> SetCommand<'a> {
                 SetOperation::Union => {
                     keys.iter().map(&bytes_of).fold(0, u64::saturating_add).saturating_mul(MADE_ONE)
                 }
-                // Each member of one is looked up in all others.
+                // Each member of one set is looked up in all others.
                 SetOperation::Intersection => {
                     keys.iter().map(&bytes_of).min().unwrap_or(0).saturating_mul(MADE_ONE * keys.len() as u64)
                 }

@@ -1,4 +1,4 @@
-//! `SORT`: the items of a list, a set or a sorted set in another order, or what keys that are named after them hold.
+//! `SORT`: the items of a list, a set or a sorted set in another order, or the values of keys that are named after them.
 
 use super::List;
 use super::family::family;
@@ -7,15 +7,15 @@ use crate::codec::{Malformed, Reader, Writer};
 /// The options of `SORT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SortOptions<'a> {
-    /// The pattern of the keys whose values decide the order; one without `*` leaves it as it is.
+    /// The pattern of the keys whose values determine the order. A pattern without `*` leaves the order unchanged.
     pub by: Option<&'a [u8]>,
     /// The patterns of the keys whose values are returned instead of an item; `#` is the item itself.
     pub gets: List<'a>,
-    /// How many items are left out at the beginning, and how many are returned at most; a negative number is all.
+    /// How many items are skipped at the beginning, and how many are returned at most; a negative number stands for all.
     pub limit: (i64, i64),
-    /// Whether the last ones come first.
+    /// Whether the order is descending.
     pub is_reverse: bool,
-    /// Whether texts are compared, and not numbers.
+    /// Whether items are compared as texts, not as numbers.
     pub by_text: bool,
 }
 
@@ -32,7 +32,7 @@ impl<'a> SortOptions<'a> {
     /// Reads options.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are none.
+    /// [`Malformed`] when the bytes are no options.
     pub fn decode(bytes: &'a [u8]) -> Result<SortOptions<'a>, Malformed> {
         let mut reader = Reader::new(bytes);
         let (is_by, is_reverse, by_text) = (reader.bool()?, reader.bool()?, reader.bool()?);
@@ -54,7 +54,7 @@ impl<'a> SortOptions<'a> {
     }
 }
 
-/// The part of a pattern that names a key, and the field of a hash behind `->` if there is one.
+/// Splits a pattern into the part that names a key, and the field of a hash behind `->`, if there is one.
 pub fn pattern_parts(pattern: &[u8]) -> (&[u8], Option<&[u8]>) {
     let star = pattern.iter().position(|byte| *byte == b'*').unwrap_or(pattern.len());
     let arrow = pattern[star..].windows(2).position(|window| window == b"->").map(|at| star + at);
@@ -67,9 +67,9 @@ pub fn pattern_parts(pattern: &[u8]) -> (&[u8], Option<&[u8]>) {
 family! {
     /// Items in another order. `options` are [`SortOptions`] as bytes.
     SortCommand {
-        /// Returns them as an array (`SORT`, `SORT_RO`).
+        /// Returns the items as an array (`SORT`, `SORT_RO`).
         Read = 1 { key: &'a [u8], options: &'a [u8] }
-        /// Stores them as a list, and returns how many there are (`SORT … STORE`).
+        /// Stores the items as a list, and returns their number (`SORT … STORE`).
         Store = 64 { key: &'a [u8], to: &'a [u8], options: &'a [u8] }
     }
 }
@@ -95,10 +95,10 @@ impl<'a> SortCommand<'a> {
             .flat_map(|options| options.patterns().collect::<Vec<_>>())
     }
 
-    /// The most work that it does, as bytes that are looked at, if `bytes_of` returns how large a key is.
+    /// The most work that it does, as a number of bytes read. `bytes_of` returns the size of a key.
     pub(super) fn walked_bytes(&self, bytes_of: impl Fn(&[u8]) -> u64) -> u64 {
         let (SortCommand::Read { key, .. } | SortCommand::Store { key, .. }) = *self;
-        // An item is compared with some twenty others, and looking up a key takes as long.
+        // An item is compared with about twenty others, and looking up a key takes as long as that.
         bytes_of(key).saturating_mul(64 * (1 + self.patterns().count() as u64))
     }
 }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_read_as_they_were_written() {
+    fn options_survive_encoding() {
         let mut scratch = Vec::new();
         let gets = List::build(&mut scratch, [&b"#"[..], b"w_*", b"h_*->f"]);
         for by in [None, Some(&b""[..]), Some(b"b_*")] {

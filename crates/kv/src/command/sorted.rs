@@ -6,18 +6,18 @@ use super::{List, SetOperation};
 use crate::codec::{Malformed, Reader, Writer};
 use crate::number::parse_float;
 
-/// What the ends of a range of members are.
+/// What the ends of a range of members refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// Ranks; negative ones count from the end.
     Rank,
-    /// Scores; behind `(` a score that is not included.
+    /// Scores; an end with `(` in front is excluded.
     Score,
-    /// Members behind `[`, or `(` for one that is not included; `-` and `+` are before and behind all.
+    /// Members, with `[` in front, or `(` if the end is excluded; `-` and `+` are before and behind all members.
     Member,
 }
 
-/// How the scores of a member in several sets are made one.
+/// How a member's scores in several sets are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // The names say it.
 pub enum Aggregate {
@@ -26,16 +26,16 @@ pub enum Aggregate {
     Greatest,
 }
 
-/// Which scores `ZADD` changes.
+/// Which scores `ZADD` may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddOptions {
-    /// Not those of members that are there (`NX`).
+    /// Only those of new members (`NX`).
     pub only_new: bool,
-    /// Not those of members that are not there (`XX`).
+    /// Only those of existing members (`XX`).
     pub only_old: bool,
-    /// Of members that are there, only to a greater one (`GT`).
+    /// Those of existing members only to greater ones (`GT`).
     pub only_greater: bool,
-    /// Of members that are there, only to a smaller one (`LT`).
+    /// Those of existing members only to smaller ones (`LT`).
     pub only_less: bool,
 }
 
@@ -54,16 +54,16 @@ impl<'a> Part<'a> for AddOptions {
     }
 }
 
-/// Parses a score; `None` for what is no number.
+/// Parses a score; `None` if the text is no number.
 pub fn parse_score(text: &[u8]) -> Option<f64> {
-    // There is one zero only.
+    // Turns negative zero into zero.
     parse_float(text).map(|score| score + 0.0)
 }
 
-/// An end of a range of scores: the score, and whether it is left out.
+/// An end of a range of scores: the score, and whether it is excluded.
 pub fn parse_score_bound(text: &[u8]) -> Option<(f64, bool)> {
     let (text, is_open) = text.strip_prefix(b"(").map_or((text, false), |rest| (rest, true));
-    // As in Redis, nothing is zero here.
+    // As in Redis, empty text is zero here.
     if text.is_empty() { Some((0.0, is_open)) } else { Some((parse_score(text)?, is_open)) }
 }
 
@@ -74,7 +74,7 @@ pub enum MemberBound<'a> {
     Lowest,
     /// Behind all members.
     Highest,
-    /// A member, and whether it is left out.
+    /// A member, and whether it is excluded.
     At(&'a [u8], bool),
 }
 
@@ -90,36 +90,35 @@ pub fn parse_member_bound(text: &[u8]) -> Option<MemberBound<'_>> {
 }
 
 family! {
-    /// A command on sorted sets. A key that does not exist is a sorted set without members, and the reverse. Members
-    /// are in the order of their scores, those of one score in the order of their bytes. `ends` are the two ends of a
-    /// range as texts, the lower one first; scores and weights are validated texts, too.
+    /// A command on sorted sets. A key that does not exist is an empty sorted set, and an empty one does not exist. Members
+    /// are in the order of their scores; members with equal scores in the order of their bytes. `ends` are the two ends of
+    /// a range as texts, the lower one first; scores and weights are validated texts, too.
     SortedCommand {
         // Reads.
         /// The number of members (`ZCARD`).
         Length = 1 { key: &'a [u8] }
         /// The score of a member, or null (`ZSCORE`).
         Score = 2 { key: &'a [u8], member: &'a [u8] }
-        /// The scores of several, as an array (`ZMSCORE`).
+        /// The scores of several members, as an array (`ZMSCORE`).
         Scores = 3 { key: &'a [u8], members: List<'a> }
         /// The rank of a member, from 0, or null (`ZRANK`, `ZREVRANK`).
         Rank = 4 { key: &'a [u8], member: &'a [u8], is_reverse: bool }
-        /// How many members are in a range (`ZCOUNT`, `ZLEXCOUNT`).
+        /// The number of members in a range (`ZCOUNT`, `ZLEXCOUNT`).
         Count = 5 { key: &'a [u8], by: By, ends: List<'a> }
-        /// The members of a range, without the first `skip` and not more than `count` (`ZRANGE` and its kin).
+        /// The members of a range, without the first `skip` and at most `count` (`ZRANGE` etc.).
         Range = 6 { key: &'a [u8], by: By, ends: List<'a>, is_reverse: bool, skip: u32, count: u32, with_scores: bool }
-        /// A member drawn at random, or null; with `count` so many different ones as an array, or for a negative one so
-        /// many draws (`ZRANDMEMBER`).
+        /// A member drawn at random, or null. With `count`: an array of that many distinct members, or, if negative, of
+        /// that many draws (`ZRANDMEMBER`).
         Random = 7 { key: &'a [u8], count: Option<i64>, with_scores: bool }
         /// Some members with their scores from a cursor on, and the next cursor (`ZSCAN`).
         Scan = 8 { key: &'a [u8], position: u64, count: u64, pattern: Option<&'a [u8]> }
-        /// The members of several sets made one (`ZINTER`, `ZUNION`, `ZDIFF`). `inputs` are keys, each followed by its
+        /// The combined members of several sets (`ZINTER`, `ZUNION`, `ZDIFF`). `inputs` are keys, each followed by its
         /// weight if `is_weighted`.
         Combine = 9 { operation: SetOperation, inputs: List<'a>, is_weighted: bool, aggregate: Aggregate, with_scores: bool }
-        /// How many members all sets have in common, counted up to a limit unless that is 0 (`ZINTERCARD`).
+        /// The number of members in all sets, counted up to `limit` unless that is 0 (`ZINTERCARD`).
         CountCommon = 10 { keys: List<'a>, limit: u64 }
 
-        /// How far two members are from each other, if scores are places ([`crate::geo`]), in a unit of so many metres
-        /// (`GEODIST`).
+        /// The distance of two members, if scores are places ([`crate::geo`]), in a unit of `unit_m` metres (`GEODIST`).
         Distance = 11 { key: &'a [u8], from: &'a [u8], to: &'a [u8], unit_m: f64 }
         /// The geohashes of members (`GEOHASH`).
         Hashes = 12 { key: &'a [u8], members: List<'a> }
@@ -129,32 +128,33 @@ family! {
         Find = 14 { key: &'a [u8], query: &'a [u8] }
 
         // Writes.
-        /// Sets the scores of members, which follow them in `pairs`; returns how many are new, or have a new score if
-        /// `counts_changes` (`ZADD`).
+        /// Sets the scores of members; `pairs` has each score followed by its member. Returns how many members are new, or,
+        /// if `counts_changes`, how many are new or have a new score (`ZADD`).
         Add = 64 { key: &'a [u8], pairs: List<'a>, options: AddOptions, counts_changes: bool }
         /// Adds to a score and returns the sum, or null if the options forbid it (`ZINCRBY`, `ZADD … INCR`).
         Increment = 65 { key: &'a [u8], delta: &'a [u8], member: &'a [u8], options: AddOptions }
-        /// Removes members; returns how many there were (`ZREM`).
+        /// Removes members; returns how many existed (`ZREM`).
         Remove = 66 { key: &'a [u8], members: List<'a> }
-        /// Removes the members of a range; returns how many (`ZREMRANGEBYRANK` and its kin).
+        /// Removes the members of a range; returns their number (`ZREMRANGEBYRANK` etc.).
         RemoveRange = 67 { key: &'a [u8], by: By, ends: List<'a> }
-        /// Removes the members with the lowest or highest scores and returns them with these (`ZPOPMIN`, `ZPOPMAX`).
+        /// Removes the members with the lowest or highest scores, and returns them with their scores (`ZPOPMIN`,
+        /// `ZPOPMAX`).
         Pop = 68 { key: &'a [u8], is_highest: bool, count: Option<u64> }
-        /// The same of the first sorted set that has any, whose key is returned too (`ZMPOP`).
+        /// Like `Pop` for the first sorted set that has members; also returns its key (`ZMPOP`).
         MultiPop = 69 { keys: List<'a>, is_highest: bool, count: u64 }
-        /// Stores the members of several sets made one, and returns how many there are (`ZUNIONSTORE` and its kin).
+        /// Stores the combined members of several sets, and returns their number (`ZUNIONSTORE` etc.).
         Store = 70 { to: &'a [u8], operation: SetOperation, inputs: List<'a>, is_weighted: bool, aggregate: Aggregate }
-        /// Stores the members of a range, and returns how many there are (`ZRANGESTORE`).
+        /// Stores the members of a range, and returns their number (`ZRANGESTORE`).
         StoreRange = 71 { to: &'a [u8], from: &'a [u8], by: By, ends: List<'a>, is_reverse: bool, skip: u32, count: u32 }
-        /// Stores the members that a search finds, and returns how many there are (`GEOSEARCHSTORE`).
+        /// Stores the members that a search finds, and returns their number (`GEOSEARCHSTORE`).
         StoreFound = 72 { to: &'a [u8], from: &'a [u8], query: &'a [u8] }
-        /// Removes the member with the lowest or highest score of the first sorted set that has any, and returns its
-        /// key, it and its score (`BZPOPMIN`, `BZPOPMAX`).
+        /// Removes the member with the lowest or highest score of the first sorted set that has members, and returns that
+        /// set's key, the member and its score (`BZPOPMIN`, `BZPOPMAX`).
         PopAny = 73 { keys: List<'a>, is_highest: bool }
     }
 }
 
-/// The keys among keys that may be followed by their weights.
+/// The keys in a list where weights may follow them.
 fn keys_of<'a>(inputs: List<'a>, is_weighted: bool) -> impl Iterator<Item = &'a [u8]> {
     inputs.iter().step_by(if is_weighted { 2 } else { 1 })
 }
@@ -247,7 +247,7 @@ impl<'a> SortedCommand<'a> {
         matches!(self, Remove { .. } | RemoveRange { .. } | Pop { .. } | MultiPop { .. } | PopAny { .. })
     }
 
-    /// Whether it may look at many members, or return them.
+    /// Whether it may read or return many members.
     pub(super) fn may_walk(&self) -> bool {
         use SortedCommand::*;
         matches!(
@@ -267,15 +267,15 @@ impl<'a> SortedCommand<'a> {
         )
     }
 
-    /// The most bytes of its sets that it looks at or returns, if `bytes_of` returns how large a key is, and
-    /// `bytes_in_range` how large a range of its members.
+    /// The most bytes of its sets that it reads or returns. `bytes_of` returns the size of a key, and `bytes_in_range` that
+    /// of a range of its members.
     pub(super) fn walked_bytes(
         &self,
         bytes_of: impl Fn(&[u8]) -> u64,
         bytes_in_range: impl Fn(&[u8], By, List<'_>) -> u64,
     ) -> u64 {
         use SortedCommand::*;
-        /// What finding one member costs.
+        /// The cost of finding one member.
         const MEMBER_BYTES: u64 = 512;
         let part =
             |bytes: u64, members: u64| bytes.saturating_mul(8).min(members.saturating_mul(MEMBER_BYTES));
@@ -288,7 +288,7 @@ impl<'a> SortedCommand<'a> {
                 SetOperation::Intersection => sizes.iter().copied().min().unwrap_or(0),
                 SetOperation::Difference => sizes.first().copied().unwrap_or(0),
             };
-            // Each member is looked up in all others, or put in order.
+            // Each member is looked up in all other sets, or sorted.
             let times = if operation == SetOperation::Union { 2 } else { sizes.len() as u64 };
             looked_up.saturating_mul(32 * times)
         };
@@ -310,11 +310,11 @@ impl<'a> SortedCommand<'a> {
             Combine { operation, inputs, is_weighted, .. } => {
                 combined(operation, &mut keys_of(inputs, is_weighted))
             }
-            // What is stored gets an index, too.
+            // The stored result also gets an index.
             Store { operation, inputs, is_weighted, .. } => {
                 combined(operation, &mut keys_of(inputs, is_weighted)).saturating_mul(2)
             }
-            // All members, whose distances are computed.
+            // The distances of all members are computed.
             Find { key, .. } => bytes_of(key).saturating_mul(16),
             StoreFound { from, .. } => bytes_of(from).saturating_mul(32),
             CountCommon { keys, .. } => combined(SetOperation::Intersection, &mut keys.iter()),

@@ -5,10 +5,10 @@ use super::family::{Part, family};
 use crate::codec::{Malformed, Reader, Writer};
 use crate::number::parse_integer;
 
-/// The reply where an id is expected and something else is there.
+/// The reply if something else stands where an id is expected.
 pub const NOT_AN_ID: &str = "ERR Invalid stream ID specified as stream command argument";
 
-/// The name of an entry: a Unix time in milliseconds, and a number that tells the entries of one millisecond apart.
+/// The name of an entry: a Unix time in milliseconds, and a number that distinguishes entries of the same millisecond.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)] // Its doc names them.
 pub struct StreamId {
@@ -83,7 +83,7 @@ impl std::fmt::Display for StreamId {
     }
 }
 
-/// A half of an id. As in Redis, zeros and a plus in front are allowed here.
+/// Parses one half of an id. As in Redis, leading zeros and a plus are allowed here.
 fn parse_part(text: &[u8]) -> Option<u64> {
     if let Some(number) = parse_integer(text) {
         return u64::try_from(number).ok();
@@ -93,7 +93,7 @@ fn parse_part(text: &[u8]) -> Option<u64> {
     is_number.then(|| std::str::from_utf8(digits).ok()?.parse().ok()).flatten()
 }
 
-/// The id that `XADD` is to give to an entry.
+/// The id that `XADD` requests for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewId {
     /// The time of the record, and the next free number (`*`).
@@ -105,7 +105,7 @@ pub enum NewId {
 }
 
 impl NewId {
-    /// Parses an id, or what stands for one.
+    /// Parses an id or one of the forms that stand for a new id.
     pub fn parse(text: &[u8]) -> Option<NewId> {
         match text {
             b"*" => Some(NewId::Next),
@@ -115,10 +115,10 @@ impl NewId {
     }
 }
 
-/// Parses an end of a range of ids, which belongs to the range: `-`, `+`, an id, or `(` and an id that is left out.
+/// Parses an end of a range of ids, and returns it as an inclusive end: `-`, `+`, an id, or `(` and an id that is excluded.
 ///
 /// # Errors
-/// Why it is none, in Redis's words.
+/// Why it is invalid, in Redis's words.
 pub fn parse_id_bound(text: &[u8], is_end: bool) -> Result<StreamId, &'static str> {
     let missing_seq = if is_end { u64::MAX } else { 0 };
     let id = |text| StreamId::parse(text, missing_seq).ok_or(NOT_AN_ID);
@@ -131,16 +131,16 @@ pub fn parse_id_bound(text: &[u8], is_end: bool) -> Result<StreamId, &'static st
     }
 }
 
-/// Which entries are removed from the front of a stream: all that are too many, or too old.
+/// Which entries are removed from the front of a stream: those beyond a length, or before an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trim {
-    /// Whether the threshold is the least id that stays (`MINID`), and not how many entries stay (`MAXLEN`).
+    /// Whether the threshold is the smallest id that stays (`MINID`), not the number of entries that stay (`MAXLEN`).
     pub by_id: bool,
-    /// Whether entries may stay that are too many (`~`): entries are removed in whole nodes.
+    /// Whether entries beyond the threshold may stay (`~`), because only whole nodes are removed.
     pub is_approximate: bool,
     /// Most entries to remove, if it is approximate; 0: no limit.
     pub limit: u32,
-    /// Entries of a node (`stream-node-max-entries`), if it is approximate.
+    /// Entries in a node (`stream-node-max-entries`), if it is approximate.
     pub node_entries: u32,
 }
 
@@ -158,32 +158,31 @@ impl<'a> Part<'a> for Trim {
     }
 }
 
-/// Most entries that one command of a group delivers or claims, as `XREADGROUP` without `COUNT` would: each becomes
-/// pending, and until the command ends its group serves no other one.
+/// Most entries that one command of a group delivers or claims, for example `XREADGROUP` without `COUNT`. Each becomes
+/// pending, and until the command ends, its group serves no other command.
 pub const DELIVERED_MAX: usize = 10_000;
-/// Once it has this many bytes of entries, such a command goes no further.
+/// Once such a command has this many bytes of entries, it stops.
 pub const DELIVERED_BYTES_MAX: usize = 8 << 20;
 
 family! {
-    /// A command on streams. A stream may be without entries. Ids and ends of ranges are texts; of a range, the lower
-    /// end is the first.
+    /// A command on streams. A stream may be empty. Ids and ends of ranges are texts; the lower end of a range comes first.
     StreamCommand {
         // Reads.
         /// The number of entries (`XLEN`).
         Length = 1 { key: &'a [u8] }
-        /// The entries of a range of ids, up to a number (`XRANGE`, `XREVRANGE`).
+        /// The entries in a range of ids, at most `count` (`XRANGE`, `XREVRANGE`).
         Range = 2 { key: &'a [u8], ends: List<'a>, is_reverse: bool, count: Option<u64> }
-        /// The entries behind an id, of each of several streams, whose keys are followed by these ids; up to a number
-        /// unless that is 0 (`XREAD`).
+        /// The entries behind an id in each of several streams. `streams` has each key followed by its id. At most `count`
+        /// entries per stream, unless that is 0 (`XREAD`).
         Read = 3 { streams: List<'a>, count: u64 }
-        /// How many entries are pending in a group, and whose they are (`XPENDING`).
+        /// The number of pending entries of a group, and of each consumer (`XPENDING`).
         Pending = 4 { key: &'a [u8], group: &'a [u8] }
-        /// Pending entries of a group and, if that is named, a consumer. The words are the group, the two ends of a
-        /// range of ids, and the consumer (`XPENDING`).
+        /// Pending entries of a group, or of one consumer. `words` are the group, the two ends of a range of ids, and the
+        /// consumer, if it is named (`XPENDING`).
         PendingRange = 5 { key: &'a [u8], words: List<'a>, min_idle_ms: u64, count: u64 }
         /// Facts about a stream (`XINFO STREAM`).
         Info = 6 { key: &'a [u8] }
-        /// Facts about a stream and all of its groups, with up to so many entries of each list, or all for 0 (`XINFO
+        /// Facts about a stream and all of its groups, with at most `count` entries of each list, or all for 0 (`XINFO
         /// STREAM … FULL`).
         InfoFull = 7 { key: &'a [u8], count: u64 }
         /// Facts about the groups (`XINFO GROUPS`).
@@ -192,19 +191,19 @@ family! {
         InfoConsumers = 9 { key: &'a [u8], group: &'a [u8] }
 
         // Writes.
-        /// Adds an entry and returns its id. The words are the id, a threshold, and the fields with their values. Then
-        /// removes what is beyond the threshold, if asked to (`XADD`).
+        /// Adds an entry and returns its id, then removes what is beyond the threshold, if requested. `words` are the id, a
+        /// threshold, and the fields with their values (`XADD`).
         Add = 64 { key: &'a [u8], words: List<'a>, trim: Option<Trim>, if_present: bool }
-        /// Removes entries; returns how many there were (`XDEL`).
+        /// Removes entries; returns how many existed (`XDEL`).
         Delete = 65 { key: &'a [u8], ids: List<'a> }
-        /// Removes the entries beyond a threshold; returns how many (`XTRIM`).
+        /// Removes the entries beyond a threshold; returns their number (`XTRIM`).
         Trim = 66 { key: &'a [u8], threshold: &'a [u8], trim: Trim }
-        /// Sets the id of the last entry and, if given, that of the last one that was removed, and how many were ever
+        /// Sets the id of the last entry and, if given, the id of the last removed entry and the number of entries ever
         /// added (`XSETID`).
         SetId = 67 { key: &'a [u8], ids: List<'a>, added: Option<u64> }
-        /// Begins a group that has read up to an id, and so many entries unless that is negative (`XGROUP CREATE`).
+        /// Creates a group that has read up to an id, and `entries_read` entries unless that is negative (`XGROUP CREATE`).
         CreateGroup = 68 { key: &'a [u8], group: &'a [u8], id: &'a [u8], entries_read: i64, makes_stream: bool }
-        /// Sets up to which id a group has read (`XGROUP SETID`).
+        /// Sets the id up to which a group has read (`XGROUP SETID`).
         SetGroup = 69 { key: &'a [u8], group: &'a [u8], id: &'a [u8], entries_read: i64 }
         /// Removes a group; returns 1 or 0 (`XGROUP DESTROY`).
         DestroyGroup = 70 { key: &'a [u8], group: &'a [u8] }
@@ -212,15 +211,16 @@ family! {
         CreateConsumer = 71 { key: &'a [u8], group: &'a [u8], consumer: &'a [u8] }
         /// Removes a consumer and its pending entries; returns how many those were (`XGROUP DELCONSUMER`).
         DeleteConsumer = 72 { key: &'a [u8], group: &'a [u8], consumer: &'a [u8] }
-        /// The entries that a group has not read yet, which become pending unless they count as acknowledged; or those
-        /// that are pending for a consumer. Streams and number as in `Read` (`XREADGROUP`).
+        /// The entries that a group has not read yet, which become pending unless `acknowledges`; or those that are pending
+        /// for a consumer. `streams` and `count` as in `Read` (`XREADGROUP`).
         ReadGroup = 73 { group: &'a [u8], consumer: &'a [u8], streams: List<'a>, count: u64, acknowledges: bool }
-        /// Makes entries not pending any more; returns how many were (`XACK`).
+        /// Ends the pending state of entries; returns how many were pending (`XACK`).
         Acknowledge = 74 { key: &'a [u8], group: &'a [u8], ids: List<'a> }
-        /// Makes pending entries those of another consumer, if they were delivered at least so long ago. The words are
-        /// the group, the consumer, an id up to which the group has read at least, and the ids of the entries. They
-        /// count as delivered at a Unix time, or so many milliseconds ago if `is_idle`; so often, or once more than
-        /// before if that is negative and not `only_ids` are asked for. With `is_forced` also entries that are not
+        /// Makes pending entries those of another consumer, if they were delivered at least `min_idle_ms` ago. `words` are
+        /// the group, the consumer, an id up to which the group has at least read, and the ids of the entries. Their
+        /// delivery time becomes `delivered_ms`, a Unix time, or that long ago if `is_idle`. Their number of deliveries
+        /// becomes `deliveries`; if that is negative, it rises by one unless `only_ids`. With `is_forced`, entries that are
+        /// not pending are claimed, too (`XCLAIM`).
         /// pending (`XCLAIM`).
         Claim = 75 {
             key: &'a [u8],
@@ -232,8 +232,7 @@ family! {
             is_forced: bool,
             only_ids: bool,
         }
-        /// The same for those of a range that begins at an id. The words are the group, the consumer and that id
-        /// (`XAUTOCLAIM`).
+        /// The same for the entries from an id on. `words` are the group, the consumer and that id (`XAUTOCLAIM`).
         ClaimRange = 76 { key: &'a [u8], words: List<'a>, min_idle_ms: u64, count: u64, only_ids: bool }
     }
 }
@@ -295,7 +294,7 @@ impl<'a> StreamCommand<'a> {
         )
     }
 
-    /// Whether it may look at many entries, or return them.
+    /// Whether it may read or return many entries.
     pub(super) fn may_walk(&self) -> bool {
         use StreamCommand::*;
         matches!(
@@ -312,8 +311,8 @@ impl<'a> StreamCommand<'a> {
         )
     }
 
-    /// The most bytes of its streams that it looks at or returns, if `bytes_of` returns how large a key is,
-    /// `bytes_between` how large the entries of a range of ids, and `pending_of` how many pending entries a consumer has.
+    /// The most bytes of its streams that it reads or returns. `bytes_of` returns the size of a key, `bytes_between` that
+    /// of the entries in a range of ids, and `pending_of` the number of a consumer's pending entries.
     pub(super) fn walked_bytes(
         &self,
         bytes_of: impl Fn(&[u8]) -> u64,
@@ -321,9 +320,9 @@ impl<'a> StreamCommand<'a> {
         pending_of: impl Fn(&[u8], &[u8], &[u8]) -> u64,
     ) -> u64 {
         use StreamCommand::*;
-        /// A guess: an entry of a usual size.
+        /// A guess: the usual size of an entry.
         const ENTRY_BYTES: u64 = 256;
-        /// What changing one pending entry costs.
+        /// The cost of changing one pending entry.
         const PENDING_BYTES: u64 = 2048;
         let part = |bytes: u64, entries: u64, entry_bytes: u64| match entries {
             0 => bytes,
@@ -367,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_read_and_written() {
+    fn ids_are_parsed_and_formatted() {
         let id = |ms, seq| StreamId { ms, seq };
         for (text, expected) in [
             (&b"0-0"[..], Some(StreamId::MIN)),
@@ -397,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_ranges_belong_to_them() {
+    fn ends_of_ranges_are_inclusive() {
         let id = |ms, seq| Ok(StreamId { ms, seq });
         assert_eq!(parse_id_bound(b"5", false), id(5, 0));
         assert_eq!(parse_id_bound(b"5", true), id(5, u64::MAX));

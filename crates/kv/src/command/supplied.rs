@@ -5,11 +5,11 @@ use super::{Command, List};
 use crate::codec::{Malformed, Reader, Writer};
 use crate::coded::Reference;
 
-/// Values, each with the key that refers to it, and the command that needs them. The command is carried out as if the
-/// table held the values, if the keys still refer to them; all in one record, so nothing comes in between.
+/// Values, each with the key that refers to it, and the command that needs them. The command is carried out as if the table
+/// held the values, provided that the keys still refer to them. All of this is one record, so nothing comes in between.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Supplied<'a> {
-    /// Keys, references and values in turn. Checked: the references are valid.
+    /// Keys, references and values, alternating. Checked: the references are valid.
     values: List<'a>,
     /// The encoded command. Checked: it can be decoded.
     command: &'a [u8],
@@ -23,7 +23,7 @@ impl std::fmt::Debug for Supplied<'_> {
 }
 
 impl<'a> Supplied<'a> {
-    /// A command, given as its encoding, with values that are encoded in `scratch`. `None` for a command that needs no
+    /// A command, given in its encoding, with values that are encoded in `scratch`. `None` for a command that needs no
     /// values, or that no client can have sent.
     pub fn build<'v>(
         values: impl IntoIterator<Item = (&'v [u8], Reference, &'v [u8])>,

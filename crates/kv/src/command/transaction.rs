@@ -15,9 +15,9 @@ use crate::codec::{Malformed, Reader, Writer};
 pub struct Watched<'a> {
     /// The watched key.
     pub key: &'a [u8],
-    /// Its version then, or 0 if it did not exist.
+    /// Its version at that time, or 0 if it did not exist.
     pub version: Version,
-    /// The highest version in use in the whole table then.
+    /// The highest version in use in the whole table at that time.
     pub floor: Version,
 }
 
@@ -109,7 +109,7 @@ impl<'a> Transaction<'a> {
         out.put_bytes(self.commands);
     }
 
-    /// Checks everything in it, so that no invalid command is found when it is carried out.
+    /// Decodes a transaction and checks all of its commands, so that no invalid command is found while it is carried out.
     pub(super) fn decode(reader: &mut Reader<'a>, writes: bool) -> Result<Transaction<'a>, Malformed> {
         let epoch = reader.u64()?;
         let (watched_count, watched) = (reader.u32()?, reader.bytes()?);

@@ -42,9 +42,9 @@ impl Command<'_> {
         )
     }
 
-    /// The most bytes of collections that the command looks at or returns, if `bytes_of` returns how large a key is,
-    /// `bytes_in_range` how large a range of a sorted set, `bytes_between` how large the entries of a stream between two
-    /// ids, and `pending_of` how many pending entries a consumer has.
+    /// The most bytes of collections that the command reads or returns. `bytes_of` returns the size of a key,
+    /// `bytes_in_range` that of a range of a sorted set, `bytes_between` that of the entries of a stream between two ids,
+    /// and `pending_of` the number of a consumer's pending entries.
     pub(crate) fn walked_bytes(
         &self,
         bytes_of: impl Fn(&[u8]) -> u64,
@@ -65,7 +65,7 @@ impl Command<'_> {
         }
     }
 
-    /// Its name, if it is one of those that [`Command::walked_bytes`] knows.
+    /// The command's name, if it is one that [`Command::walked_bytes`] measures.
     pub(crate) fn walking_name(&self) -> &'static str {
         match self {
             Command::Hash(command) => command.name(),
@@ -138,11 +138,11 @@ pub trait Known {
     /// Pending entries of a consumer of a stream.
     fn pending_of(&self, key: &[u8], group: &[u8], consumer: &[u8]) -> u64;
 
-    /// The time that a script will take, in nanoseconds, as far as known beforehand.
+    /// The expected time of a script, in nanoseconds, as far as it is known in advance.
     fn script_ns(&self, script: &Script<'_>) -> u64;
 }
 
-/// The factor by which matching a pattern makes a visit to a key or field longer.
+/// The factor by which a pattern lengthens the visit of a key or field.
 fn steps(pattern: Option<&[u8]>) -> u64 {
     1 + pattern.map_or(0, |pattern| pattern.len() / PATTERN_STEP_BYTES) as u64
 }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_walk_take_as_long_as_there_is_to_look_at() {
+    fn the_time_of_walking_commands_follows_the_amount_of_data() {
         let ns = |command: &Command<'_>| command.walk_ns(&Large);
         let keys = Command::Keys { pattern: b"*" };
         assert_eq!(ns(&keys), 50_000_000);

@@ -1,5 +1,5 @@
-//! Redis's rules for patterns applied literally, one element after the other, and a property that holds for any pattern
-//! and text. The fuzz target includes this very file.
+//! Redis's rules for patterns applied literally, one element after the other, and a property that holds for any pattern and
+//! text. The fuzz target includes this very file.
 
 /// For each suffix of the pattern and of the text, whether the one matches the other, if known.
 struct Known {
@@ -7,8 +7,7 @@ struct Known {
     text_bytes: usize,
 }
 
-/// Whether a pattern matches a text, by the rules. Takes time at most proportional to the product of their squared
-/// lengths.
+/// Whether a pattern matches a text, by the rules. Takes time at most proportional to the product of their squared lengths.
 fn by_the_rules(pattern: &[u8], text: &[u8], known: &mut Known) -> bool {
     let place = pattern.len() * (known.text_bytes + 1) + text.len();
     if let Some(matches) = known.matches[place] {
@@ -58,7 +57,7 @@ pub(crate) fn agrees(pattern: &[u8], text: &[u8], matches: impl Fn(&[u8], &[u8])
     assert_eq!(matches(pattern, text), expected, "{}", shown());
 }
 
-/// Like [`agrees`], for arbitrary bytes, the first of which says where the pattern ends.
+/// Like [`agrees`], for arbitrary bytes, the first of which determines where the pattern ends.
 pub(crate) fn any_bytes(data: &[u8], matches: impl Fn(&[u8], &[u8]) -> bool) {
     const TEXT_BYTES_MAX: usize = 256;
     let Some((end, data)) = data.split_first() else { return };

@@ -1,4 +1,4 @@
-//! Locks as bytes: the items of a snapshot. Each is self-contained, and their order means nothing.
+//! Locks as bytes: the items of a snapshot. Each is self-contained, and their order has no meaning.
 
 use super::queue::{Queue, Waiter};
 use super::{BUCKETS, Lock, Locks, Session};

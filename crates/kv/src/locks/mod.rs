@@ -1,4 +1,4 @@
-//! Locks: which are held and by whom, which requests wait, and which fencing tokens were given.
+//! Locks: which are held and by which owner, which requests wait, and which fencing tokens were given.
 //!
 //! A lock is a lease with a fencing token. This is the state machine of one group's locks: a pure function of the
 //! records applied to it, so that all replicas agree on who holds what. It knows no clock. A record ends a lease
@@ -89,7 +89,7 @@ pub enum Subject {
     Session(Version),
 }
 
-/// A lease, for the leader that measures it.
+/// A lease, for the leader to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The token of the grant, or the number of the session.
@@ -100,35 +100,35 @@ pub struct Lease {
     pub ms: u64,
 }
 
-/// The news for a request that waits.
+/// A notification for a waiting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockNotification {
     /// It holds the lock now, with this token.
     Granted(Version),
-    /// The session under which it waited has ended.
+    /// The session under which it was waiting has ended.
     SessionOver,
-    /// Its owner has repeated the request elsewhere, and waits there now.
+    /// Its owner has repeated the request elsewhere, and now waits there.
     Superseded,
-    /// It was given up, as its coordinator seemed to be gone.
+    /// The request was given up, because its coordinator seemed to be lost.
     Dropped,
-    /// It waited for elements, and was served: its coordinator has to ask once more.
+    /// It waited for elements, and was served: its coordinator must ask again to get them.
     Served,
 }
 
-/// What follows from a record beside its reply.
+/// The effects of a record beside its reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockEvent {
     /// A lease begins now, and replaces the subject's previous one.
     Leased(Subject, Lease),
     /// The subject no longer has a lease.
     Ended(Subject),
-    /// There is news for a request that waits for the lock of this name, or for elements: then the name is empty.
+    /// A notification for a request that waits for the lock of this name, or for elements: then the name is empty.
     Notified {
         /// The request.
         waiter: WaiterId,
         /// The lock's name.
         name: Box<[u8]>,
-        /// The news.
+        /// The notification.
         notification: LockNotification,
     },
 }
@@ -142,7 +142,7 @@ pub struct LockStatistics {
     pub expiries: u64,
 }
 
-/// The state of a lock.
+/// The state of a held lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing<'l> {
     /// The owner that holds it.
@@ -219,7 +219,7 @@ impl Locks {
         self.planted = planted;
     }
 
-    /// Carries out a record of this version, and appends the events that follow from it.
+    /// Carries out a record of this version, and appends the events that result from it.
     pub(crate) fn apply(
         &mut self,
         command: &LockCommand<'_>,
@@ -294,7 +294,7 @@ impl Locks {
         if *lock.owner == *owner {
             let before = std::mem::replace(&mut lock.hold, hold);
             lock.number += 1;
-            // The owner may know the token by now, through either request: so no other request can give the grant back.
+            // The owner may know the token by now, through either request, so no other request can give the grant back.
             if lock.waiter != waiter {
                 lock.waiter = None;
             }
@@ -350,8 +350,8 @@ impl Locks {
         flag(true)
     }
 
-    /// Withdraws a request that waits: its client has left, or its time has run out. If an earlier record has granted
-    /// it the lock, its client has not been notified, and the lock is passed on.
+    /// Withdraws a waiting request: its client has left, or its time has run out. If an earlier record has granted the lock
+    /// to the request and its client may not know, the lock is passed on.
     fn withdraw(
         &mut self,
         name: &[u8],
@@ -369,7 +369,7 @@ impl Locks {
         }
     }
 
-    /// Gives up all requests of a node that wait, except those of the `spared` incarnation.
+    /// Gives up all waiting requests of a node, except those of the `spared` incarnation.
     fn drop_waiters(&mut self, node: u16, spared: Option<u64>, events: &mut Vec<LockEvent>) -> Answer {
         let dropped: Vec<WaiterId> = self.waiters_of(node, spared).collect();
         for waiter in &dropped {
@@ -390,12 +390,12 @@ impl Locks {
         parts.map(|(id, _)| *id)
     }
 
-    /// Whether requests of a node wait that it made in an incarnation other than `life`.
+    /// Whether requests are waiting that a node made in an incarnation other than `life`.
     pub fn has_waiters_of_other_lives(&self, node: u16, life: u64) -> bool {
         self.waiters_of(node, Some(life)).next().is_some()
     }
 
-    /// The state of a request that may wait.
+    /// The state of a request that may be waiting.
     pub(crate) fn check(&self, name: &[u8], id: WaiterId) -> Answer {
         match self.held.get(name) {
             Some(lock) if lock.waiter == Some(id) => Answer::Integer(lock.token),
@@ -474,7 +474,7 @@ impl Locks {
 
     // Queries.
 
-    /// Whether a write with this token is allowed: not if a newer token was granted since, nor if the token does not
+    /// Whether a write with this token is allowed. It is not if a newer token was granted since, nor if the token does not
     /// belong to this lock.
     pub fn allows(&self, name: &[u8], token: Version) -> bool {
         match self.held.get(name) {
@@ -493,7 +493,7 @@ impl Locks {
         Some(Standing { owner, token: *token, hold: *hold, lease, waiters: queue.len() })
     }
 
-    /// Writes the state of a lock: a map, or null if it is free. `left_ms` is the rest of its lease, where known.
+    /// Writes the state of a lock: a map, or null if it is free. `left_ms` is the time left of its lease, if known.
     pub fn describe(&self, name: &[u8], left_ms: Option<u64>, out: &mut ReplyBuffer) {
         let Some(Standing { owner, token, hold, lease, waiters }) = self.standing(name) else {
             return out.null();
@@ -524,7 +524,7 @@ impl Locks {
         }
     }
 
-    /// The names of the locks that are held, in ascending order.
+    /// The names of the held locks, in ascending order.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.held.keys().map(|name| &**name)
     }
@@ -535,7 +535,7 @@ impl Locks {
         queue.into_iter().flat_map(|queue| queue.iter().map(|waiter| &*waiter.owner))
     }
 
-    /// All leases, of locks and sessions: a new leader begins to measure them.
+    /// All leases, of locks and sessions, which a new leader begins to measure.
     pub fn leases(&self) -> impl Iterator<Item = (Subject, Lease)> {
         let locks = self.held.iter().filter_map(|(name, lock)| match lock.hold {
             Hold::Lease(ms) => {
@@ -548,7 +548,7 @@ impl Locks {
         locks.chain(sessions)
     }
 
-    /// The nodes whose clients wait, in ascending order.
+    /// The nodes with waiting requests, in ascending order.
     pub fn coordinators(&self) -> Vec<u16> {
         WaiterId::nodes(|from| self.waiting.range(from..).next().map(|(id, _)| *id))
     }

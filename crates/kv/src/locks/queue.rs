@@ -11,7 +11,7 @@ pub(super) struct Waiter {
     pub(super) hold: Hold,
 }
 
-/// The requests that wait for one lock. Place numbers only grow, so that a request in the middle can leave cheaply.
+/// The requests that wait for one lock. Place numbers only grow, so that a request in the middle can be removed cheaply.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     by_place: BTreeMap<u64, Waiter>,
@@ -19,7 +19,7 @@ pub(super) struct Queue {
     by_id: BTreeMap<WaiterId, u64>,
 }
 
-/// Only the order counts: a snapshot transfer may renumber the places.
+/// Only the order matters: a snapshot transfer may renumber the places.
 impl PartialEq for Queue {
     fn eq(&self, other: &Queue) -> bool {
         self.iter().eq(other.iter())
@@ -41,7 +41,7 @@ impl Queue {
         self.by_owner.contains_key(owner)
     }
 
-    /// Adds a request at the end, or in the place of one by the same owner, which is returned.
+    /// Adds a request at the end, or in the place of an earlier request by the same owner, which is returned.
     pub(super) fn push(&mut self, waiter: Waiter) -> Option<Waiter> {
         let behind = self.by_place.last_key_value().map_or(0, |(place, _)| place + 1);
         let place = *self.by_owner.entry(waiter.owner.clone()).or_insert(behind);

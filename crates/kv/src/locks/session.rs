@@ -1,4 +1,4 @@
-//! Sessions: one keep-alive for many locks.
+//! Sessions: one lease for many locks.
 //!
 //! A session is a lease, too. Locks can be held, and waited for, under a session instead of under leases of their own.
 //! When the session is closed or its lease runs out, all of them end in the same record: each lock goes to its next
@@ -10,7 +10,8 @@ use crate::command::WaiterId;
 use crate::planted::Fault;
 use std::fmt;
 
-/// A session's name for clients: `group-number`. It takes both to find the session, as every group counts for itself.
+/// A session's name for clients: `group-number`. Both parts are needed to find the session, as every group has its own
+/// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionId {
     /// The session's group.
@@ -75,7 +76,7 @@ impl Locks {
         true
     }
 
-    /// Ends a session; if `lease` is given, only if that is still the current one.
+    /// Ends a session. If `lease` is given, only if that is still the current lease.
     pub(super) fn end_session(
         &mut self,
         id: Version,
@@ -96,7 +97,7 @@ impl Locks {
             .take_while(|(session, ..)| *session == id)
             .map(|(_, name, waiter)| (name.clone(), *waiter))
             .collect();
-        // Waiting requests leave first: nothing is granted under a session that has ended.
+        // Remove waiting requests first: nothing must be granted under a session that has ended.
         for (name, waiter) in &under {
             if let Some(waiter) = *waiter
                 && !self.planted.has(Fault::LockSessionNotRechecked)

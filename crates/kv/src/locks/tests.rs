@@ -5,9 +5,9 @@
 //! UPDATE_GOLDENFILES=1 cargo test -p quorate-kv locks
 //! ```
 //!
-//! Each verb is a record, numbered from 1; a record's number is the token of the locks it grants. Requests that wait
-//! have a number, and come from incarnation 1 of node 1 unless stated otherwise. What follows from a record beside its
-//! reply is indented.
+//! Each verb is a record, numbered from 1; a record's number is the token of the locks it grants. Requests that wait have a
+//! number, and come from incarnation 1 of node 1 unless stated otherwise. Lines below a record's reply that are indented
+//! are the other effects of the record.
 
 use super::*;
 use crate::command::{Expiry, Fenced, SetAnswer};
@@ -71,7 +71,7 @@ enum Verb {
         #[arg(key)]
         wait: u64,
     },
-    /// A node is gone, or has started a new incarnation.
+    /// A node is lost, or has started a new incarnation.
     DropWaiters {
         #[arg(key)]
         node: u16,
@@ -335,7 +335,7 @@ fn acquire<'a>(name: &'a [u8], owner: &'a [u8], wait: Option<u64>) -> LockComman
 }
 
 #[test]
-fn a_queue_has_an_end() {
+fn a_queue_has_a_maximum_length() {
     let mut locks = Locks::default();
     for number in 1..=WAITERS_MAX as u64 + 1 {
         let owner = number.to_le_bytes();
@@ -347,7 +347,7 @@ fn a_queue_has_an_end() {
 }
 
 #[test]
-fn the_nodes_whose_clients_wait_are_known() {
+fn the_nodes_of_waiting_requests_are_reported() {
     let mut locks = Locks::default();
     apply(&mut locks, acquire(b"l", b"holder", None), 1);
     for (version, node) in [(2, 3), (3, 9), (4, 3), (5, u16::MAX)] {
@@ -388,7 +388,7 @@ enum Record {
         waits: bool,
         in_session: bool,
     },
-    /// With the newest token of the lock, or with one that is not its own.
+    /// With the lock's newest token, or with one that is not the lock's.
     Release {
         name: u8,
         own: bool,
@@ -427,11 +427,11 @@ fn record() -> impl Strategy<Value = Record> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// Whatever happens: a lock's tokens only grow; at most one token is allowed while it is held; requests are served
-    /// in order of arrival; only the holder's token, the current lease and the session's end free it; and a copy
-    /// behaves the same in all that follows.
+    /// Whatever happens: a lock's tokens only grow; at most one token is allowed while it is held; requests are served in
+    /// order of arrival; only the holder's token, the current lease and the session's end free it; and a copy behaves the
+    /// same in all that follows.
     #[test]
-    fn tokens_grow_and_only_the_newest_is_let_through(records in vec(record(), 0..80), copied in 0..80usize) {
+    fn tokens_grow_and_only_the_newest_is_allowed(records in vec(record(), 0..80), copied in 0..80usize) {
         let (mut locks, mut version, mut ids, mut session) = (Locks::default(), 0, 0, None);
         let mut newest: [Version; 3] = [0; 3];
         let mut queues: [Vec<WaiterId>; 3] = Default::default();
@@ -544,9 +544,9 @@ proptest! {
                 match standing(&locks, at) {
                     Some((_, token, _, lease)) => {
                         prop_assert_eq!(token, newest[at]);
-                        prop_assert!(lease.is_some(), "what is held has a lease, or its session has");
+                        prop_assert!(lease.is_some(), "a held lock has a lease, or its session has");
                     }
-                    None => prop_assert!(queues[at].is_empty(), "nobody waits for what is free"),
+                    None => prop_assert!(queues[at].is_empty(), "no request waits for a free lock"),
                 }
                 for older in 0..newest[at] {
                     prop_assert!(!locks.allows(&[at as u8], older), "{} of {}", older, newest[at]);

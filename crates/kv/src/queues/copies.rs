@@ -1,4 +1,4 @@
-//! Queues as bytes: the items of a snapshot. Each is self-contained, and their order means nothing.
+//! Queues as bytes: the items of a snapshot. Each is self-contained, and their order has no meaning.
 
 use super::{Origin, Queues, Served, Waiting};
 use crate::Version;
@@ -43,7 +43,7 @@ impl Queues {
     /// Adds one item of a snapshot.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are not an item, or one that is there.
+    /// [`Malformed`] when the bytes are not an item, or one that is already present.
     pub(crate) fn take_item(&mut self, item: &[u8]) -> Result<(), Malformed> {
         const TWICE: Malformed = Malformed("an item that is there twice in a copy of queues");
         let mut reader = Reader::new(item);

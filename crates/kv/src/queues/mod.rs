@@ -1,17 +1,18 @@
 //! Requests that wait for elements, and what they were served.
 //!
-//! A client that calls `BLPOP` on an empty list waits in a queue that all replicas know, in the order of the records in
-//! which the clients came, whichever node each is connected to. The record that adds an element serves the first in the
-//! queue in that same step (`table/queues.rs`). This is the part of that state machine which knows no keys' values: who
-//! waits, and what was served.
+//! A client that calls `BLPOP` on an empty list waits in a queue that all replicas know, in the order of the records with
+//! the clients' requests, whichever node each client is connected to. The record that adds an element serves the first
+//! request in the queue in the same step (`table/queues.rs`). This module is the part of that state machine that does not
+//! depend on the keys' values: which requests wait, and what was served.
 //!
 //! * **What was served is kept until the client has its reply.** A request is first *waiting*, then *served*, then
-//!   *claimed* by its node, which asks once more, and is given the reply. When the client has it, the node settles the
-//!   request, and it is forgotten. So an answer that is lost on its way is asked for again, and it is the same.
+//!   *claimed* by its node, which repeats the request and gets the reply. When the client has the reply, the node settles
+//!   the request, and it is forgotten. So a reply that is lost on its way is requested again, and it is the same.
 //! * **What was served and not claimed goes back** to where it came from, when the node withdraws the request (its
-//!   client has left) or is gone. Nothing is lost in a node that dies between the grant and the reply.
-//! * **What was claimed may have reached the client**, so it goes back only if the node itself says that it did not. If
-//!   the node dies in this moment, the element is gone with it, as one that `LPOP` has taken; it is never given to two.
+//!   client has left) or is lost. No element is lost when a node dies between the grant and the reply.
+//! * **What was claimed may have reached the client**, so it goes back only if the node itself reports that it did not. If
+//!   the node dies at this moment, the element is lost with it, like one that `LPOP` has taken; it is never given to two
+//!   clients.
 //!
 //! ```text
 //!            push                asked again              settled
@@ -21,8 +22,8 @@
 //!     v gone             v gone: goes back      v in another incarnation: forgotten
 //! ```
 //!
-//! A request that can be served when it comes is claimed at once. One that is concluded with nothing is kept as claimed,
-//! with that reply, until it is settled: a record that asks for it and comes late takes nothing.
+//! A request that can be served when its record is applied is claimed at once. A request that is concluded with nothing is
+//! kept as claimed, with that reply, until it is settled: a late record of the same request then takes nothing.
 
 mod copies;
 
@@ -57,7 +58,7 @@ impl Waiting {
     }
 }
 
-/// Where the elements that a request was served go if it does not get them.
+/// Where the elements that a request was served go back to, if it does not get them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// Nowhere: they were moved, not taken out, or there are none.
@@ -85,29 +86,29 @@ pub(crate) struct Served {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueStatistics {
     /// Replies with elements that were claimed and did not go back, in the history of the group: the same on all replicas.
-    /// So many are their clients', or were lost on the way to them.
+    /// Their elements were received by their clients, or lost on the way.
     pub claimed: u64,
-    /// Requests that had to wait and were served. This and what follows each replica counts for itself, since its state
-    /// was created.
+    /// Requests that had to wait and were served. This counter and those below are each replica's own, since its state was
+    /// created.
     pub served: u64,
     /// Replies whose elements went back to where they came from.
     pub returned: u64,
-    /// Replies whose elements could not go back: the key was of another kind by then.
+    /// Replies whose elements could not go back, because the key was of another kind by then.
     pub dropped: u64,
 }
 
 /// The requests of a group that wait for elements, and what they were served.
 #[derive(Clone, Debug, Default)]
 pub struct Queues {
-    /// By their places: the versions of the records in which they came.
+    /// By place: the version of the record with the request.
     waiting: BTreeMap<Version, Waiting>,
     places: BTreeMap<WaiterId, Version>,
-    /// The places of those that wait at each key, those for one kind of value together.
+    /// The places of the requests that wait at each key, grouped by the kind of value they wait for.
     by_key: BTreeMap<Box<[u8]>, BTreeSet<(Awaited, Version)>>,
     wish_bytes: usize,
     served: BTreeMap<WaiterId, Served>,
     served_bytes: usize,
-    /// Which of the served are not claimed.
+    /// The served requests that are not claimed.
     unclaimed: BTreeSet<WaiterId>,
     statistics: QueueStatistics,
     planted: Planted,
@@ -125,7 +126,7 @@ impl Queues {
 
     // Changes.
 
-    /// Lets a request wait at some keys, behind all others. `place` is the version of its record.
+    /// Adds a request that waits at some keys, behind all others. `place` is the version of its record.
     pub(crate) fn add(&mut self, place: Version, id: WaiterId, wish: Wish<'_>) {
         let (awaited, keys) = wish.command().awaited().expect("a wish waits");
         for key in keys.iter() {
@@ -142,7 +143,7 @@ impl Queues {
     /// Takes a request out of its queues.
     pub(crate) fn remove_waiting(&mut self, id: WaiterId) -> Option<Waiting> {
         let place = self.places.remove(&id)?;
-        let waiting = self.waiting.remove(&place).expect("who has a place waits there");
+        let waiting = self.waiting.remove(&place).expect("a request with a place waits there");
         let (awaited, keys) = waiting.wish().command().awaited().expect("a wish waits");
         for key in keys.iter() {
             if let Some(places) = self.by_key.get_mut(key) {
@@ -164,10 +165,10 @@ impl Queues {
         self.wish_bytes = 0;
     }
 
-    /// Keeps what a request was served.
+    /// Keeps the reply that a request was served.
     pub(crate) fn keep(&mut self, id: WaiterId, served: Served) {
         self.served_bytes += served.reply.len();
-        // Those that are claimed when they come have not waited.
+        // Requests that are claimed at once have not waited.
         if !served.is_claimed {
             self.unclaimed.insert(id);
             self.statistics.served += 1;
@@ -178,7 +179,7 @@ impl Queues {
         assert!(before.is_none(), "a request is served once");
     }
 
-    /// Marks what a request was served as claimed, and returns the reply.
+    /// Marks a served request as claimed, and returns the reply.
     pub(crate) fn claim(&mut self, id: WaiterId) -> Option<&[u8]> {
         let served = self.served.get_mut(&id)?;
         served.is_claimed = true;
@@ -188,7 +189,7 @@ impl Queues {
         Some(&served.reply)
     }
 
-    /// Forgets what a request was served, and returns it.
+    /// Forgets a served request, and returns what it was served.
     pub(crate) fn remove_served(&mut self, id: WaiterId) -> Option<Served> {
         let served = self.served.remove(&id)?;
         self.served_bytes -= served.reply.len();
@@ -196,11 +197,11 @@ impl Queues {
         Some(served)
     }
 
-    /// Forgets what a request was served, since its elements go back, and returns it.
+    /// Forgets a served request because its elements go back, and returns what it was served.
     pub(crate) fn take_back(&mut self, id: WaiterId) -> Option<Served> {
         let served = self.remove_served(id)?;
         if served.is_claimed && served.origin != Origin::None {
-            // A copy from elsewhere may have counted too few.
+            // An untrusted snapshot may have a count that is too low.
             self.statistics.claimed = self.statistics.claimed.saturating_sub(1);
         }
         Some(served)
@@ -226,14 +227,14 @@ impl Queues {
         self.by_key.keys()
     }
 
-    /// Who has waited longest for this at a key.
+    /// The request that has waited longest for this at a key.
     pub(crate) fn first_at(&self, key: &[u8], awaited: Awaited) -> Option<WaiterId> {
         let places = self.by_key.get(key)?;
         let (_, place) = places.range((awaited, 0)..=(awaited, Version::MAX)).next()?;
         self.waiting.get(place).map(|waiting| waiting.id)
     }
 
-    /// Those who wait for this at a key, in order.
+    /// The requests that wait for this at a key, in order.
     pub(crate) fn all_at(&self, key: &[u8], awaited: Awaited) -> Vec<WaiterId> {
         let places = self.by_key.get(key).into_iter();
         let places = places.flat_map(|places| places.range((awaited, 0)..=(awaited, Version::MAX)));
@@ -255,7 +256,7 @@ impl Queues {
         self.served.get(&id)
     }
 
-    /// Whether one more request can be taken.
+    /// Whether there is room for one more request.
     pub(crate) fn has_room_for(&self, wish: Wish<'_>) -> bool {
         let (_, keys) = wish.command().awaited().expect("a wish waits");
         let is_full = |key| self.by_key.get(key).is_some_and(|places| places.len() >= QUEUE_WAITERS_MAX);
@@ -270,7 +271,7 @@ impl Queues {
         ranges.flat_map(|range| self.places.range(range)).map(|(id, _)| *id).collect()
     }
 
-    /// The served requests of a node, except those of the `spared` incarnation, if any; the last that was served first.
+    /// The served requests of a node, except those of the `spared` incarnation, if any; the one served last comes first.
     pub(crate) fn served_of(&self, node: u16, spared: Option<u64>) -> Vec<WaiterId> {
         let ranges = WaiterId::of_node(node, spared).into_iter();
         let mut served: Vec<_> =
@@ -279,14 +280,14 @@ impl Queues {
         served.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Whether there are requests of a node that it made in an incarnation other than `life`.
+    /// Whether there are requests that a node made in an incarnation other than `life`.
     pub fn has_requests_of_other_lives(&self, node: u16, life: u64) -> bool {
         WaiterId::of_node(node, Some(life)).into_iter().any(|range| {
             self.places.range(range.clone()).next().is_some() || self.served.range(range).next().is_some()
         })
     }
 
-    /// The nodes whose clients wait, or were served and have not claimed it, in ascending order.
+    /// The nodes with requests that wait, or were served and are not claimed, in ascending order.
     pub fn coordinators(&self) -> Vec<u16> {
         WaiterId::nodes(|from| {
             let waiting = self.places.range(from..).next().map(|(id, _)| *id);
@@ -295,7 +296,7 @@ impl Queues {
         })
     }
 
-    /// Whether no request waits, and none was served that is not claimed yet.
+    /// Whether no request waits, and no served request is unclaimed.
     pub fn is_still(&self) -> bool {
         self.waiting.is_empty() && self.unclaimed.is_empty()
     }
@@ -332,7 +333,7 @@ impl Queues {
         served.filter(|served| served.origin != Origin::None).count()
     }
 
-    /// Those that were served and have not claimed it.
+    /// The requests that were served and are not claimed.
     pub fn unclaimed(&self) -> impl Iterator<Item = WaiterId> {
         self.unclaimed.iter().copied()
     }
@@ -352,19 +353,19 @@ impl Queues {
             + self.served_bytes
     }
 
-    /// Asserts that every part of the state says the same. O(requests).
+    /// Asserts that all parts of the state are consistent. O(requests).
     pub fn check_invariants(&self) {
         let mut by_key = BTreeMap::<Box<[u8]>, BTreeSet<(Awaited, Version)>>::new();
         for (place, waiting) in &self.waiting {
-            assert_eq!(self.places.get(&waiting.id), Some(place), "who waits has a place");
-            assert!(!self.served.contains_key(&waiting.id), "who waits was not served");
+            assert_eq!(self.places.get(&waiting.id), Some(place), "a waiting request has a place");
+            assert!(!self.served.contains_key(&waiting.id), "a waiting request was not served");
             let (awaited, keys) = waiting.wish().command().awaited().expect("a wish waits");
             for key in keys.iter() {
                 by_key.entry(key.into()).or_default().insert((awaited, *place));
             }
         }
         assert_eq!(self.places.len(), self.waiting.len());
-        assert_eq!(by_key, self.by_key, "who waits stands in the queues of its keys");
+        assert_eq!(by_key, self.by_key, "a waiting request is in the queues of its keys");
         let wish_bytes: usize = self.waiting.values().map(|waiting| waiting.wish.len()).sum();
         let served_bytes: usize = self.served.values().map(|served| served.reply.len()).sum();
         let unclaimed = self.served.iter().filter(|(_, served)| !served.is_claimed).map(|(id, _)| *id);
@@ -372,6 +373,6 @@ impl Queues {
         assert_eq!((wish_bytes, served_bytes), (self.wish_bytes, self.served_bytes));
         let has_claimed = |served: &&Served| served.is_claimed && served.origin != Origin::None;
         let claimed = self.served.values().filter(has_claimed).count() as u64;
-        assert!(claimed <= self.statistics.claimed, "what is claimed and not settled is counted");
+        assert!(claimed <= self.statistics.claimed, "claimed requests that are not settled are counted");
     }
 }

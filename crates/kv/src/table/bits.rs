@@ -310,7 +310,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bits_are_counted_and_found_as_one_by_one(
+        fn counting_and_finding_bits_equals_doing_it_bit_by_bit(
             value in vec(prop_oneof![Just(0), Just(0xff), any::<u8>()], 0..40),
             start in -350..350i64,
             end in -350..350i64,
@@ -326,7 +326,7 @@ mod tests {
         }
 
         #[test]
-        fn a_field_holds_what_was_set(
+        fn a_field_holds_the_number_that_was_set(
             value in vec(any::<u8>(), 20),
             offset in 0..90u64,
             bits in 1..=64u8,

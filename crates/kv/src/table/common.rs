@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_common_and_no_other_is_longer(
+        fn the_result_is_a_common_subsequence_and_no_other_is_longer(
             first in vec(0..3_u8, 0..9),
             second in vec(0..3_u8, 0..9),
         ) {

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_two_or_four_bytes_the_empty_member_four_and_other_members_have_their_text() {
+    fn items_of_numbers_and_of_the_empty_member_have_no_text() {
         let length = |member: &str| item_of(member.as_bytes(), &mut Vec::new()).len();
         for short in ["0", "7", "-1", "32767", "-32768"] {
             assert_eq!(length(short), SHORT_BYTES, "{short}");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn each_member_comes_back_from_its_item() {
+    fn each_member_survives_encoding() {
         let numbers = (-1000..1000).chain((-64..64).map(|near| near * 33_554_431)).map(|it| it.to_string());
         let texts = ["", "a", "-2147483648", "2147483648", "00", "-0"].map(String::from);
         let mut seen = std::collections::BTreeMap::new();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_with_a_text_that_has_a_code_or_another_hash_is_none() {
+    fn an_item_with_a_coded_text_or_a_wrong_hash_is_invalid() {
         for text in ["7", "-12"] {
             let hashed = [&hash_of(text.as_bytes())[..], text.as_bytes()].concat();
             assert!(!is_item(&hashed), "{text}");
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_a_permutation_and_spread() {
+    fn codes_are_a_permutation_and_spread_evenly() {
         for number in i16::MIN..=i16::MAX {
             assert_eq!(short_number_of(short_code_of(number)), number);
         }

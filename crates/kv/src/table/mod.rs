@@ -5,7 +5,7 @@
 //! `SCAN` return keys in the order of their hashes, which replicas with the same seed share.
 //!
 //! Reading order: `kind` and `entry` (one key in memory), `partition` and `index` (where entries are stored and how a key is
-//! found), `store` (the few ways in which the table changes), `changes` (who follows them), `effects` and `history` (what is
+//! found), `store` (the few ways in which the table changes), `changes` (followers of them), `effects` and `history` (what is
 //! kept of them for later readers), `order` (numbers as bytes that are in order); `tree`, `collections` and `entry_items` (what
 //! lists, sets, sorted sets, hashes and streams consist of, with `members` and `stream_items`), `found` (how commands get at them).
 //! Then the commands: `reads`, `scan`, `strings`, `numbers`, `bits`, `sketches`, `common`, `lists`, `sets`, `sorted_view` and `sorted`,

@@ -110,7 +110,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_that_are_no_short_form_are_found_out(bytes in proptest::collection::vec(any::<u8>(), 0..12)) {
+        fn bytes_that_are_no_short_form_are_detected(bytes in proptest::collection::vec(any::<u8>(), 0..12)) {
             if let Some((key, rest)) = check_short(&bytes) {
                 prop_assert_eq!(&[&short(key)[..], rest].concat(), &bytes);
             }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_is_the_shortest_and_of_a_number() {
+    fn only_the_shortest_form_of_a_number_is_accepted() {
         let checked = |bytes: &[u8]| check_short(bytes).is_some();
         assert!(checked(&short(key_of(-1.5))) && !checked(&[0x80]) && !checked(&[]));
         assert!(!checked(&[0x80, 1, 0]), "longer than it must be");

@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_holds_what_a_sorted_map_holds() {
+    fn a_partition_matches_a_sorted_map() {
         compare_with_a_model(spread);
         compare_with_a_model(|number| number << 1); // All in the first home.
         compare_with_a_model(|number| FREE - 1 - (number << 1)); // All in the last one.
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_alone_with_its_hash_is_the_likely_one() {
+    fn an_entry_with_a_unique_hash_is_the_likely_one() {
         let mut partition = Partition::default();
         (0..1000).for_each(|number| partition.insert(spread(number), entry(number), Some(number)));
         let near =
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_come_in_the_order_of_their_hashes_do_not_stand_far_from_home() {
+    fn entries_added_in_the_order_of_their_hashes_stay_near_home() {
         let mut partition = Partition::default();
         let mut farthest = 0;
         for number in 0..10_000u32 {
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emptied_partition_has_no_places_and_equal_hashes_take_room_for_themselves_only() {
+    fn an_emptied_partition_has_no_places_and_equal_hashes_do_not_grow_it() {
         let mut partition = Partition::default();
         (0..500).for_each(|number| partition.insert(FREE - 1, entry(number), None));
         assert!(partition.bytes() < 500 * 20 * 6, "{}", partition.bytes());

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tombstone_is_missing_for_reads_and_keeps_older_writes_out() {
+    fn a_tombstone_reads_as_missing_and_keeps_older_writes_out() {
         let (mut table, mut out, mut scratch) = (Table::new(1), ReplyBuffer::new(), Vec::new());
         table.put_register(b"k", live(5, b"five"));
         assert!(table.put_register(b"k", deleted(6)));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_returns_every_key_once_tombstones_too() {
+    fn a_walk_returns_every_key_and_tombstone_once() {
         let mut table = Table::new(1);
         let keys: Vec<Vec<u8>> = (0..100).map(|number: u32| number.to_le_bytes().to_vec()).collect();
         for (key, version) in keys.iter().zip(1..) {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_has_long_expired_becomes_a_tombstone_of_its_version() {
+    fn an_expired_key_becomes_a_tombstone_with_its_version() {
         let mut table = Table::new(1);
         for (key, deadline) in [(b"a", 10), (b"b", 20), (b"c", 30)] {
             table.put_register(key, Register { version: deadline, deadline, value: b"v" });

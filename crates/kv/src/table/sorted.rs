@@ -144,7 +144,7 @@ fn selected(
     })
 }
 
-/// Appends members, with their scores if asked for, unless they are too large for a reply.
+/// Appends members, with their scores if requested, unless they are too large for a reply.
 fn write_members(
     count: usize,
     members: impl Iterator<Item = (Key, impl AsRef<[u8]>)>,

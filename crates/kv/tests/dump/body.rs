@@ -1,4 +1,4 @@
-//! What holds for any payload at all. Property tests draw the bytes at random; the fuzz target, which includes this very
+//! Properties that hold for any payload. Property tests draw the bytes at random; the fuzz target, which includes this very
 //! file, searches for counterexamples.
 
 use kv::codec::Reader;
@@ -36,8 +36,8 @@ pub(crate) fn restored(table: &mut Table, key: &[u8], payload: &[u8]) -> bool {
     }
 }
 
-/// A value of any bytes is refused, or is one that another replica accepts, and that is the same after a way through
-/// Redis's format.
+/// Any bytes are refused as a value, or are a value that another replica accepts, and that stays the same after a round
+/// trip through Redis's format.
 pub(crate) fn payload(data: &[u8]) {
     let Some((version, value)) = data.split_first() else { return };
     let mut payload = value.to_vec();

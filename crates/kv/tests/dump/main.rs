@@ -30,7 +30,7 @@ fn time_left(table: &mut Table) -> i64 {
     }
 }
 
-/// A payload of a type's number and a value.
+/// A payload with a type's number and a value.
 fn payload(bytes: &[u8]) -> Vec<u8> {
     let mut payload = bytes.to_vec();
     rdb::payload::close(10, 0, &mut payload);
@@ -38,7 +38,7 @@ fn payload(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn an_existing_key_stays_unless_it_is_to_be_replaced() {
+fn an_existing_key_stays_unless_replace_is_given() {
     let mut table = Table::new(1);
     let (one, other) = (payload(b"\0\x03one"), payload(b"\0\x05other"));
     assert!(restored(&mut table, b"k", &one));
@@ -54,7 +54,7 @@ fn an_existing_key_stays_unless_it_is_to_be_replaced() {
 }
 
 #[test]
-fn a_collection_has_its_deadline() {
+fn a_restored_collection_has_its_deadline() {
     let mut table = Table::new(1);
     let many: Vec<u8> = (0..4000_u32).flat_map(|at| [&b"\x04"[..], &at.to_be_bytes()].concat()).collect();
     let large = payload(&[&b"\x02\x4f\xa0"[..], &many].concat());
@@ -65,7 +65,7 @@ fn a_collection_has_its_deadline() {
 }
 
 #[test]
-fn what_is_no_value_is_refused_with_the_place() {
+fn invalid_values_are_refused_with_the_place() {
     let mut table = Table::new(1);
     let mut refusal = |payload: &[u8]| error(&applied(&mut table, &restore(payload, None, true)));
     assert_eq!(refusal(b""), "ERR DUMP payload version or checksum are wrong");
@@ -86,7 +86,7 @@ fn what_is_no_value_is_refused_with_the_place() {
     let many: Vec<u8> =
         (0..1_000_001_u32).flat_map(|at| [&b"\x04"[..], &at.to_be_bytes()].concat()).collect();
     assert!(refusal(&payload(&[length, many].concat())).contains("RESTORED_ITEMS_MAX"));
-    // Two bytes that promise half a gibibyte.
+    // Two bytes of compressed data that claim half a gibibyte.
     let bomb = payload(b"\0\xc3\x02\x80\x20\0\0\0\0x");
     assert!(refusal(&bomb).contains("a compressed string that is too long"));
 }
@@ -114,12 +114,12 @@ fn fields_that_have_expired_are_left_out() {
 
 proptest! {
     #[test]
-    fn payloads_are_refused_or_make_sense(tag in 0..26_u8, version in 0..2_u8, rest in vec(any::<u8>(), 0..100)) {
+    fn payloads_are_refused_or_valid(tag in 0..26_u8, version in 0..2_u8, rest in vec(any::<u8>(), 0..100)) {
         body::payload(&[&[version, tag][..], &rest].concat());
     }
 
     #[test]
-    fn short_collections_make_sense(tag in prop_oneof![Just(1_u8), Just(2), Just(4), Just(5)], count in 1..8_u8,
+    fn short_collections_are_refused_or_valid(tag in prop_oneof![Just(1_u8), Just(2), Just(4), Just(5)], count in 1..8_u8,
         words in vec((0..3_u8, 0..4_u8), 0..20)) {
         let words: Vec<u8> = words.iter().flat_map(|(length, byte)| {
             let text = vec![b'a' + byte; usize::from(*length)];

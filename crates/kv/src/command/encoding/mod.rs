@@ -38,7 +38,7 @@ const LIST_READ: u8 = 22;
 const SET_READ: u8 = 23;
 const SORTED_READ: u8 = 24;
 const STREAM_READ: u8 = 28;
-/// Like [`ENCODING`], with the limits of the node that was asked.
+/// Like [`ENCODING`], with the limits of the node that received the request.
 const ENCODING_WITHIN: u8 = 34;
 const BYTES_READ: u8 = 32;
 const SORT_READ: u8 = 33;
@@ -94,7 +94,7 @@ const SCRIPT_WITH_OPTIONS: u8 = 110;
 const SKIP_VERSIONS: u8 = 111;
 const EXCHANGE: u8 = 112;
 const ROUTED: u8 = 113;
-/// In the byte that says whether a restored value replaces another: what follows about its use.
+/// Flags in the byte that says whether a restored value replaces another one: which information about its use follows.
 const RESTORED_IDLE: u8 = 2;
 const RESTORED_FREQUENCY: u8 = 4;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
@@ -102,8 +102,8 @@ const SET_PLAIN: u8 = 127;
 /// Bytes of its encoding beside key and value.
 pub(crate) const PLAIN_SET_BYTES: usize = 9;
 
-/// Whether a client can have put an encoded command into a transaction. Decided by its tag alone, so that bytes from
-/// elsewhere cannot nest transactions without end.
+/// Whether a client can have put an encoded command into a transaction. Decided by its tag alone, so that untrusted bytes
+/// cannot nest transactions without end.
 pub(super) fn may_stand_in_a_transaction(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
@@ -131,7 +131,7 @@ pub(super) fn may_be_supplied(encoded: &[u8]) -> bool {
     )
 }
 
-/// Whether an encoded command can be one with a count of exchanges. By its tag alone: see [`may_stand_in_a_transaction`].
+/// Whether an encoded command may carry a count of exchanges. Decided by its tag alone: see [`may_stand_in_a_transaction`].
 pub(super) fn may_be_routed(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
@@ -139,7 +139,7 @@ pub(super) fn may_be_routed(encoded: &[u8]) -> bool {
     )
 }
 
-/// Whether an encoded command can arrive in parts. Not parts themselves, which could nest without end.
+/// Whether an encoded command can arrive in parts. Parts themselves cannot, because they could nest without end.
 pub(crate) fn may_come_in_parts(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
@@ -469,8 +469,8 @@ impl<'a> Command<'a> {
 
     /// Takes one command off the front of `reader`.
     ///
+    /// # Errors
     /// [`Malformed`] when the bytes end early or contain something that no encoder writes.
-    /// [`Malformed`] when the bytes end early or hold what no encoder writes.
     #[inline]
     pub fn decode(reader: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
         match reader.u8()? {

@@ -1,4 +1,4 @@
-//! Commands read back as they were written, and a peer cannot smuggle in forbidden ones.
+//! Commands are decoded as they were encoded, and a peer cannot smuggle in forbidden ones.
 
 use super::*;
 use crate::Coordinator;
@@ -306,7 +306,7 @@ fn drafts() -> [Draft; 2] {
 }
 
 #[test]
-fn every_command_reads_back_as_it_was_written_and_no_shorter() {
+fn every_command_survives_encoding_and_truncation_is_malformed() {
     let (mut first, mut second) = (Vec::new(), Vec::new());
     let list = List::build(&mut first, [&b"a"[..], b"", b"ccc"]);
     let pairs = List::build(&mut second, [&b"k"[..], b"v", b"l", b"w"]);
@@ -318,7 +318,7 @@ fn every_command_reads_back_as_it_was_written_and_no_shorter() {
         answer: SetAnswer::Before,
     };
     let mut third = Vec::new();
-    let fenced = Fenced::build(b"lock", 7, &set, &mut third).expect("a SET stands behind a fence");
+    let fenced = Fenced::build(b"lock", 7, &set, &mut third).expect("a SET can be fenced");
     let (mut fourth, mut fifth, mut ninth, mut tenth) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut eleventh, mut twelfth) = (Vec::new(), Vec::new());
     let extent = [&b"k"[..], b"kk:"];
@@ -370,7 +370,7 @@ fn every_command_reads_back_as_it_was_written_and_no_shorter() {
 
 /// NaN equals nothing, so a command that had it would not even be equal to itself.
 #[test]
-fn a_command_whose_number_is_nan_is_malformed() {
+fn a_command_with_nan_is_malformed() {
     let at = |unit_m| SortedCommand::Distance { key: b"k", from: b"a", to: b"b", unit_m };
     let (mut bytes, needle) = (Vec::new(), 0.3048_f64.to_le_bytes());
     Command::OnSorted(at(0.3048)).encode(&mut bytes);
@@ -382,7 +382,7 @@ fn a_command_whose_number_is_nan_is_malformed() {
 }
 
 #[test]
-fn what_only_the_cluster_itself_asks_is_no_part_of_a_transaction() {
+fn commands_of_the_cluster_cannot_be_in_a_transaction() {
     let [reads, writes] = drafts();
     let mut draft = Draft::default();
     for command in [
@@ -397,7 +397,7 @@ fn what_only_the_cluster_itself_asks_is_no_part_of_a_transaction() {
         assert!(!draft.push(&command), "{command:?}");
     }
     assert!(draft.is_empty() && draft.bytes() == 0);
-    // A peer cannot smuggle it in either.
+    // Nor can a peer smuggle one in.
     let mut inner = Vec::new();
     Command::Transaction(writes.transaction()).encode(&mut inner);
     let mut bytes = vec![TRANSACTION];
@@ -410,10 +410,10 @@ fn what_only_the_cluster_itself_asks_is_no_part_of_a_transaction() {
 }
 
 #[test]
-fn only_a_set_stands_behind_a_fence() {
+fn only_a_set_can_be_fenced() {
     let mut scratch = Vec::new();
     assert!(Fenced::build(b"l", 1, &Command::Clear, &mut scratch).is_none());
-    // A peer cannot nest fences without end either.
+    // Nor can a peer nest fences without end.
     let mut bytes = vec![FENCED];
     bytes.put_bytes(b"l");
     bytes.put_u64(1);
@@ -422,7 +422,7 @@ fn only_a_set_stands_behind_a_fence() {
 }
 
 #[test]
-fn only_what_can_wait_is_a_wish() {
+fn only_commands_that_can_wait_are_wishes() {
     let (mut scratch, mut list) = (Vec::new(), Vec::new());
     let keys = List::build(&mut list, [&b"k"[..]]);
     let pop = ListCommand::Pop { key: b"k", at_front: true, count: None };
@@ -431,7 +431,7 @@ fn only_what_can_wait_is_a_wish() {
     let long = vec![b'k'; crate::command::WISH_BYTES_MAX];
     let moves = ListCommand::Move { from: &long, to: b"k", from_front: true, to_front: true };
     assert!(Wish::build(&Command::OnList(moves), &mut scratch).is_none());
-    // A peer cannot nest requests without end either.
+    // Nor can a peer nest requests without end.
     let mut bytes = vec![QUEUE, 64];
     WaiterId { node: 1, life: 1, number: NonZeroU64::MIN }.put(&mut bytes);
     bytes.put_bytes(&[QUEUE]);
@@ -439,7 +439,7 @@ fn only_what_can_wait_is_a_wish() {
 }
 
 #[test]
-fn a_lock_that_is_taken_cannot_pass_for_a_read() {
+fn a_write_on_locks_cannot_pass_for_a_read() {
     let mut bytes = Vec::new();
     Command::Lock(LockCommand::Release { name: b"l", token: 1 }).encode(&mut bytes);
     bytes[0] = LOCK_READ;
