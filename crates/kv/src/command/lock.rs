@@ -4,7 +4,7 @@
 //! guards can be placed in one group.
 
 use super::Command;
-use super::encoding::may_stand_behind_a_fence;
+use super::encoding::may_be_fenced;
 use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
 use std::num::NonZeroU64;
@@ -300,7 +300,7 @@ impl<'a> Fenced<'a> {
     ) -> Option<Fenced<'a>> {
         scratch.clear();
         command.encode(scratch);
-        may_stand_behind_a_fence(scratch).then_some(Fenced { name, token, command: scratch })
+        may_be_fenced(scratch).then_some(Fenced { name, token, command: scratch })
     }
 
     /// Bytes of the write.
@@ -329,7 +329,7 @@ impl<'a> Fenced<'a> {
 
     pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Fenced<'a>, Malformed> {
         let (name, token, command) = (reader.bytes()?, reader.u64()?, reader.bytes()?);
-        if !may_stand_behind_a_fence(command) {
+        if !may_be_fenced(command) {
             return Err(Malformed("a command that cannot stand behind a fence"));
         }
         let mut rest = Reader::new(command);

@@ -6,7 +6,7 @@
 //! whichever node leads.
 
 use super::Command;
-use super::encoding::may_stand_in_a_transaction;
+use super::encoding::may_be_in_a_transaction;
 use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
 
@@ -121,7 +121,7 @@ impl<'a> Transaction<'a> {
         let mut more = Reader::new(commands);
         let mut has_write = false;
         for _ in 0..command_count {
-            if !may_stand_in_a_transaction(more.rest()) {
+            if !may_be_in_a_transaction(more.rest()) {
                 return Err(Malformed("a command that cannot be a part of a transaction"));
             }
             has_write |= Command::decode(&mut more)?.is_write();
@@ -158,7 +158,7 @@ impl Draft {
     pub fn push(&mut self, command: &Command<'_>) -> bool {
         let start = self.commands.len();
         command.encode(&mut self.commands);
-        if !may_stand_in_a_transaction(&self.commands[start..]) {
+        if !may_be_in_a_transaction(&self.commands[start..]) {
             self.commands.truncate(start);
             return false;
         }

@@ -1,12 +1,12 @@
 //! Locks: which are held and by which owner, which requests wait, and which fencing tokens were given.
 //!
 //! A lock is a lease with a fencing token. This is the state machine of one group's locks: a pure function of the
-//! records applied to it, so that all replicas agree on who holds what. It knows no clock. A record ends a lease
+//! records applied to it, so that all replicas agree on the holders. It knows no clock. A record ends a lease
 //! ([`LockCommand::Expire`]), and the leader measures when it is due: on its own monotonic clock, from when the grant
 //! took effect, or from when it began to lead if that is later. So a failover can make a lease longer but never
 //! shorter, and no wall clock matters.
 //!
-//! * **A grant is a part of the record that frees the lock.** Waiting requests stand in a queue that all replicas know;
+//! * **A grant is a part of the record that frees the lock.** Waiting requests are in a queue that all replicas know;
 //!   when the lock is released, or its lease ends, the first in the queue gets it in that same step. A hand-off is one
 //!   record.
 //! * **A token is the version of the record that granted the lock.** Versions only grow, in every incarnation and under

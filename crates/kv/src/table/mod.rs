@@ -11,7 +11,7 @@
 //! Then the commands: `reads`, `scan`, `strings`, `numbers`, `bits`, `sketches`, `common`, `lists`, `sets`, `sorted_view` and `sorted`,
 //! `geo`, `streams`, `hashes`, `sort`, `expire`, `eviction`, `keys`, `transactions`, `locks`, `queues`, `scripts`
 //! and `interpreter`, `registers`; last `coded` and `spill` (values that are not in the table), `long` (commands that
-//! arrive in parts), `exchange` (which commands are for another database by now), and `snapshot`.
+//! arrive in parts), `exchange` (which commands come too late or too early for an exchange), and `snapshot`.
 
 mod bits;
 mod blocks;

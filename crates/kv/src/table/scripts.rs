@@ -124,7 +124,7 @@ impl Access<'_> {
             self.list_keys(pattern, out);
             return Ok(());
         }
-        if !may_stand_in_a_script(command) {
+        if !may_be_in_a_script(command) {
             return Err(ScriptRefusal::NotInScripts);
         }
         let mut refusal = None;
@@ -273,7 +273,7 @@ impl Access<'_> {
 }
 
 /// Whether scripts may use a command. They may if it names its keys and its outcome is the same on every replica.
-fn may_stand_in_a_script(command: &Command<'_>) -> bool {
+fn may_be_in_a_script(command: &Command<'_>) -> bool {
     use Command::*;
     if let Sort(sort) = command
         && sort.patterns().next().is_some()

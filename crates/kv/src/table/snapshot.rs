@@ -590,7 +590,7 @@ impl Table {
                 if !reference.is_spilled() || !reference.is_of(value) {
                     return Err(Malformed("a spilled value that is not what it should be"));
                 }
-                self.spilled.came(reference, value);
+                self.spilled.arrived(reference, value);
                 continue;
             }
             if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX_CEILING {

@@ -34,7 +34,7 @@ pub(super) struct SpilledValues {
     large: Vec<Box<[u8]>>,
     /// Values supplied to the current record: for each key, the version it had then and the reference.
     supplied: BTreeMap<Box<[u8]>, (Version, Reference)>,
-    news: Spilled,
+    changes: Spilled,
 }
 
 /// Changes to spilled values.
@@ -61,7 +61,7 @@ impl Default for SpilledValues {
             references: BTreeMap::new(),
             large: Vec::new(),
             supplied: BTreeMap::new(),
-            news: Spilled::default(),
+            changes: Spilled::default(),
         }
     }
 }
@@ -76,12 +76,12 @@ impl SpilledValues {
         *count -= 1;
         if *count == 0 {
             self.references.remove(&reference);
-            self.news.released.insert(reference);
+            self.changes.released.insert(reference);
         }
     }
 
     pub(super) fn lose_all(&mut self) {
-        self.news.released.extend(std::mem::take(&mut self.references).into_keys());
+        self.changes.released.extend(std::mem::take(&mut self.references).into_keys());
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -101,8 +101,8 @@ impl SpilledValues {
     }
 
     /// Notes a value that arrived with a snapshot transfer.
-    pub(super) fn came(&mut self, reference: Reference, value: &[u8]) {
-        self.news.kept.push((reference, Arc::new(value.to_vec())));
+    pub(super) fn arrived(&mut self, reference: Reference, value: &[u8]) {
+        self.changes.kept.push((reference, Arc::new(value.to_vec())));
     }
 }
 
@@ -118,13 +118,13 @@ impl Table {
     /// Returns the changes to spilled values since the last call.
     #[inline]
     pub fn take_spilled(&mut self) -> Option<Spilled> {
-        let news = &self.spilled.news;
-        if news.kept.is_empty() && news.released.is_empty() {
+        let changes = &self.spilled.changes;
+        if changes.kept.is_empty() && changes.released.is_empty() {
             return None;
         }
-        let mut news = std::mem::take(&mut self.spilled.news);
-        news.released.retain(|reference| !self.refers_to(reference));
-        Some(news)
+        let mut changes = std::mem::take(&mut self.spilled.changes);
+        changes.released.retain(|reference| !self.refers_to(reference));
+        Some(changes)
     }
 
     /// Whether a key refers to a spilled value.
@@ -146,10 +146,10 @@ impl Table {
     /// are still to be stored, and values that only the other table referred to are not needed.
     pub fn take_spilled_of(&mut self, other: &mut Table) {
         other.spilled.lose_all();
-        let Spilled { mut kept, released } = std::mem::take(&mut other.spilled.news);
-        kept.append(&mut self.spilled.news.kept);
-        self.spilled.news.kept = kept;
-        self.spilled.news.released.extend(released);
+        let Spilled { mut kept, released } = std::mem::take(&mut other.spilled.changes);
+        kept.append(&mut self.spilled.changes.kept);
+        self.spilled.changes.kept = kept;
+        self.spilled.changes.released.extend(released);
     }
 
     // Records.
@@ -180,7 +180,7 @@ impl Table {
                     let value = entry.value().to_vec();
                     let (length, digest) = (value.len() as u32, digest_of(&value));
                     let reference = Reference::spilled(record.version, index, length, digest);
-                    self.spilled.news.kept.push((reference, Arc::new(value)));
+                    self.spilled.changes.kept.push((reference, Arc::new(value)));
                     reference
                 }
             };

@@ -104,7 +104,7 @@ pub(crate) const PLAIN_SET_BYTES: usize = 9;
 
 /// Whether a client can have put an encoded command into a transaction. Decided by its tag alone, so that untrusted bytes
 /// cannot nest transactions without end.
-pub(super) fn may_stand_in_a_transaction(encoded: &[u8]) -> bool {
+pub(super) fn may_be_in_a_transaction(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
         None | Some(
@@ -131,7 +131,7 @@ pub(super) fn may_be_supplied(encoded: &[u8]) -> bool {
     )
 }
 
-/// Whether an encoded command may carry a count of exchanges. Decided by its tag alone: see [`may_stand_in_a_transaction`].
+/// Whether an encoded command may carry a count of exchanges. Decided by its tag alone: see [`may_be_in_a_transaction`].
 pub(super) fn may_be_routed(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
@@ -148,7 +148,7 @@ pub(crate) fn may_come_in_parts(encoded: &[u8]) -> bool {
 }
 
 /// Whether a client can have put an encoded command behind a fence.
-pub(super) fn may_stand_behind_a_fence(encoded: &[u8]) -> bool {
+pub(super) fn may_be_fenced(encoded: &[u8]) -> bool {
     matches!(encoded.first(), Some(&(SET_PLAIN | SET | SET_IF)))
 }
 

@@ -1,4 +1,4 @@
-//! The fields of a hash among the items of its collection: where they stand, and when they expire.
+//! The fields of a hash among the items of its collection: their order and their deadlines.
 
 use super::fields::{Field, FieldShape, HASH_SMALL_BYTES, HASH_SMALL_FIELDS, Order, find_field};
 use super::{Collection, shape_of};

@@ -80,7 +80,7 @@ impl Store {
         self.apply(&Command::Lock(LockCommand::DropWaiters { node, spared }));
     }
 
-    fn how_stands(&mut self, waiter: WaiterId) -> String {
+    fn state_of(&mut self, waiter: WaiterId) -> String {
         self.read(&Command::Queue(QueueCommand::Check { waiter }))
     }
 
@@ -155,7 +155,7 @@ fn waiting_requests_are_served_in_order_after_the_record() {
     // As in Redis, the reply is the length before any request is served.
     store.play("RPUSH l a b -> 2\nEXISTS l -> 0");
     assert_eq!(store.served(), [1, 2]);
-    assert_eq!([store.how_stands(id(1, 1)), store.how_stands(id(1, 3))], ["SERVED", "QUEUED"]);
+    assert_eq!([store.state_of(id(1, 1)), store.state_of(id(1, 3))], ["SERVED", "QUEUED"]);
     assert_eq!(store.ask(1, "BLPOP l"), r#"["l" "a"]"#);
     assert_eq!(store.ask(2, "BLPOP l"), r#"["l" "b"]"#);
     store.play("LPUSH l c d e -> 3");
@@ -281,13 +281,13 @@ fn a_lost_node_keeps_only_what_it_has_claimed() {
     store.drop_node(1, None);
     assert_eq!(store.list("l"), r#"["c"]"#, "b was served to the next request");
     assert_eq!(store.ask_as(id(2, 1), "BLPOP l"), r#"["l" "b"]"#);
-    assert_eq!([store.ask(1, "BLPOP l"), store.how_stands(id(1, 4))], [r#"["l" "a"]"#, "nil"]);
+    assert_eq!([store.ask(1, "BLPOP l"), store.state_of(id(1, 4))], [r#"["l" "a"]"#, "nil"]);
     // It has restarted: a client may have what was claimed.
     store.drop_node(1, Some(2));
-    assert_eq!([store.how_stands(id(1, 1)), store.list("l")], ["nil", r#"["c"]"#]);
+    assert_eq!([store.state_of(id(1, 1)), store.list("l")], ["nil", r#"["c"]"#]);
     // The same when it sends a request as another incarnation.
     assert_eq!(store.ask_as(WaiterId { life: 3, ..id(2, 1) }, "BLPOP no"), "QUEUED");
-    assert_eq!(store.how_stands(id(2, 1)), "nil");
+    assert_eq!(store.state_of(id(2, 1)), "nil");
     assert_eq!(store.table.queues().coordinators(), [2]);
 }
 
