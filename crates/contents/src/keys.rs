@@ -89,7 +89,7 @@ pub trait Sink {
     /// If nothing may be left out.
     fn refuse(&mut self, reason: &str, what: &[u8]) -> Result<()>;
 
-    /// Counts a key that had expired.
+    /// Reports a key that had expired.
     fn expired(&mut self) {}
 
     /// Reports how many bytes of the file have been read.

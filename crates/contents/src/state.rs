@@ -1,7 +1,7 @@
 //! What a shard held at one moment: its keys, and later changes carried out on a table in memory.
 //!
-//! The table and the commands are those of a replica (`kv`). Each change is carried out with its record's time, by which
-//! the same keys count as expired as did then. Nothing else expires, so a backup may be of any age.
+//! The table and the commands are those of a replica (`kv`). Each change is carried out with its record's time, so
+//! that the same keys count as expired as did then. Nothing else expires, so a backup may be of any age.
 
 use std::io::{self, Read};
 

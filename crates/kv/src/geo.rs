@@ -425,7 +425,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_place_survives_its_score(place in place()) {
+        fn a_place_survives_conversion_to_a_score(place in place()) {
             let again = Place::of_score(place.score());
             prop_assert!(place.distance_m(again) < 1.0, "{place:?} {again:?}");
             prop_assert_eq!(again.score(), place.score());

@@ -258,7 +258,7 @@ impl Table {
         Served { order: (record.version, number), is_claimed, origin, reply }
     }
 
-    /// How many of the `count` elements that a request wants it gets, from an end of a collection.
+    /// How many elements one request gets from an end of a collection, of the `count` that it wants.
     fn fitting(&self, key: &[u8], at_end: bool, count: u64, record: Record) -> u64 {
         let Some(entry) = self.peek(key, record.time) else { return count };
         let items = entry.items();

@@ -180,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_field_is_read_as_it_was_written(
+        fn fields_survive_encoding(
             order in prop_oneof![Just(Order::Added), Just(Order::Hashed)],
             deadline in prop_oneof![Just(NO_DEADLINE), 0..NO_DEADLINE],
             name in vec(any::<u8>(), 0..200),
@@ -193,7 +193,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_that_are_no_field_are_found_out(item in vec(any::<u8>(), 0..30)) {
+        fn bytes_that_are_no_field_are_detected(item in vec(any::<u8>(), 0..30)) {
             for order in [Order::Added, Order::Hashed] {
                 if let Ok(field) = order.check(&item) {
                     prop_assert_eq!(written(order, &field), &item[..]);

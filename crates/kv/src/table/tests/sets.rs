@@ -1,4 +1,4 @@
-//! Sets: replies of their commands, that large ones behave as small ones, and a model.
+//! Sets: replies of their commands, large ones compared with small ones, and a comparison with a model.
 
 use super::script::play;
 use super::*;

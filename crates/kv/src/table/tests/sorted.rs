@@ -1,4 +1,4 @@
-//! Sorted sets: replies of their commands, that large ones behave as small ones, and a model.
+//! Sorted sets: replies of their commands, large ones compared with small ones, and a comparison with a model.
 
 use super::script::play;
 use super::*;
