@@ -1,5 +1,5 @@
-//! The lease of this node's leaderships: the node renews it at all control nodes, and the one that leads grants it. See
-//! the parent module for what it means.
+//! The lease under which this node leads its groups: the node renews it at all control nodes, and the control leader
+//! grants it. See the parent module for what it means.
 
 use super::message::Message;
 use super::{Control, Effects, Options};
@@ -7,7 +7,7 @@ use crate::command::statistics::Latencies;
 use protocol::{NodeId, Now};
 use std::collections::VecDeque;
 
-/// The lease of this node's leaderships.
+/// The lease under which this node leads its groups.
 #[derive(Debug, Default)]
 pub(super) struct NodeLease {
     pub(super) until_us: u64,
@@ -20,7 +20,7 @@ pub(super) struct NodeLease {
     pub(super) times: LeaseTimes,
 }
 
-/// How long leases take.
+/// How long renewals take, and how long the node was without a lease.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseTimes {
     /// From each renewal that has made the lease longer to its answer.
@@ -47,11 +47,11 @@ impl Control {
         let map_version = self.map.version;
         let answered = self.lease.answered;
         self.leading.hear(now, timing, *id, (*start, *releases), (sequence, map_version, answered));
-        // A node without a lease may not know the control nodes, as a newcomer without a map: it asks all nodes.
+        // A node without a lease may not know the control nodes, as a new node without a map: it asks all nodes.
         let lasted_us = self.lease.until_us + timing.node_lease_ms * 1000;
         let is_known = lasted_us > now.monotonic_us;
-        let everybody = || self.map.nodes.keys().copied().collect();
-        let asked: Vec<NodeId> = if is_known { self.control_nodes().to_vec() } else { everybody() };
+        let all_nodes = || self.map.nodes.keys().copied().collect();
+        let asked: Vec<NodeId> = if is_known { self.control_nodes().to_vec() } else { all_nodes() };
         let others = asked.into_iter().filter(|node| node != id);
         let (start, releases, durable) = (*start, *releases, self.positions.durable());
         out.send(others, &Message::Renew { start, sequence, map_version, answered, durable, releases });
@@ -76,7 +76,7 @@ impl Control {
         if until_us > self.lease.until_us {
             self.lease.times.renewals.record(now.monotonic_us.saturating_sub(*sent_us));
             let ended_us = std::mem::replace(&mut self.lease.until_us, until_us);
-            // The first one was not waited for: there was nothing to lead.
+            // The first lease was not waited for: there was nothing to lead.
             if ended_us > 0 && now.monotonic_us > ended_us {
                 self.lease.times.waits.record(now.monotonic_us - ended_us);
             }

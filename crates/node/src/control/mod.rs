@@ -20,71 +20,75 @@
 //!
 //! * All nodes that have a map of some version have the same one. A node acts on a map only once it is committed.
 //! * No two nodes hold, at the same moment, a lease under which they lead the same leader-follower group.
-//! * A leader that dies is replaced by a live member as soon as the dead one's lease is over; under `acks = all` only
-//!   by a member of the in-sync set, and so by one that holds everything that was acknowledged. A dead node that comes
-//!   back follows: it does not get its leaderships back by itself. In consensus groups the protocol elects leaders.
-//! * A node that comes back with less than it had is not admitted as the node it was.
+//! * A leader that fails is replaced by a live member as soon as its lease is over; under `acks = all` only by a
+//!   member of the in-sync set, and so by one that holds everything that was acknowledged. A node that returns is a
+//!   follower: it does not regain its leaderships by itself. In consensus groups the protocol elects leaders.
+//! * A node that returns with less than it had is not admitted as the same node.
 //!
 //! # Why no two nodes lead
 //!
-//! A node leads a group when its newest map says so and its lease lasts. The lease that `Renewed` grants begins when
-//! the node *sent* the `Renew`, by its own clock. It lasts at most `node_lease_ms`, and no longer than `Renewed` says.
-//! It counts only if the node's map is at least as new as the sender's was.
+//! A node leads a group while its newest map names it as leader and its lease lasts. The lease that a `Renewed`
+//! grants begins when the node *sent* the `Renew`, by its own clock. It lasts at most `node_lease_ms`, and no longer
+//! than the duration in the `Renewed`. It counts only if the node's map is at least as new as the one that the
+//! `Renewed` names.
 //!
 //! *The same control leader.* It grants leases only while its replica holds the log lease, that is, while no other
-//! leader can have committed a map; so the map that it names is the newest. From the moment it proposes a map that
-//! takes leaderships from a node until it knows the outcome, it grants that node nothing. And it proposes to take a
-//! group from its leader only when it has granted that leader nothing for `node_lease_ms` and a margin, on its own
-//! clock: the lease began before it was granted, so it is over. When the old leader is heard again, it gets a lease
-//! only with a map that does not let it lead.
+//! leader can have committed a map; so the map that it names is the newest. From the moment when it proposes a map
+//! that takes leaderships from a node until it knows the outcome, it grants that node nothing. And it proposes to
+//! take a group from its leader only when it has granted that leader nothing for `node_lease_ms` and a margin, on its
+//! own clock: the last lease began before it was granted, so it is over. When the old leader's renewals arrive again,
+//! its lease counts only with a map in which it no longer leads the group.
 //!
-//! *An older control leader A, and a newer one, B.* A granted leases only while its log lease lasted. That began, at
-//! the latest, when A proposed the newest entry that it committed, at P; and A's grants end no later than `grace_ms`
-//! after it: `Renewed` says how long, and the node counts from an earlier moment. So by the clocks of A and of the node
-//! everything that A ever granted is over at P + `lease_ms` + `grace_ms`. B appends nothing before R + `lease_ms` +
-//! `lease_margin_ms`, where R is when B received the newest entry of the log that it took over, which is after P: see
-//! `protocol::consensus`. B counts `grace_ms` and a margin from the first moment when it could append, and only then
-//! takes any group from its leader. The same holds when A is B itself in an earlier ballot, and for any leader between
-//! the two. The lease of the node on which the control leader runs follows the same rules: that node renews as the
-//! others do, without messages. A control group of one replica has no log lease, and grants the full `node_lease_ms`;
-//! after a restart it waits for all of that.
+//! *An older control leader A, and a newer one, B.* A granted leases only while its log lease lasted. The log lease
+//! began no later than P, when A proposed the newest entry that it committed, and A's grants end no later than
+//! `grace_ms` after the log lease: `Renewed` carries the duration, and the node counts it from an earlier moment. So
+//! by the clocks of A and of the node every lease that A ever granted is over at P + `lease_ms` + `grace_ms`. B
+//! appends nothing before R + `lease_ms` + `lease_margin_ms`, where R is when B received the newest entry of the log
+//! that it took over, which is after P: see `protocol::consensus`. B counts `grace_ms` and a margin from the first
+//! moment when it could append, and only then takes any group from its leader. The same holds when A is B itself in
+//! an earlier ballot, and for any leader between the two. The lease of the control leader's own node follows the same
+//! rules: that node renews as the others do, without messages. A control group of one replica has no log lease, and
+//! grants the full `node_lease_ms`; after a restart it waits for all of that.
 //!
-//! *A map that A proposed and that is committed late.* B's log holds all of A's proposals that can still be committed,
-//! and B answers nothing before they are applied. *A node that restarts* has no lease, and the process that had one is
-//! gone: once another start of the same storage is registered, the old lease is not waited for.
+//! *A map that A proposed and that is committed late.* B's log holds all of A's proposals that can still be
+//! committed, and B answers nothing before they are applied. *A node that restarts* has no lease, and the process
+//! that had one is dead: once another start of the same storage is registered, the control leader does not wait for
+//! the old lease.
 //!
-//! *A node that is heard but does not hear.* Each renewal names the newest of its renewals that was answered. A node
-//! that was granted a lease and does not confirm it for as long as a lease lasts counts as dead. From then on it is
-//! granted leases of zero length, so that its last real one runs out and another node can lead, until it confirms one:
-//! then it hears again.
+//! *A node whose messages arrive, but which receives none.* Each renewal names the newest of the node's renewals that
+//! was answered. A node that was granted a lease and does not confirm it within the duration of a lease counts as
+//! dead. From then on the control leader grants it only leases of zero length, so that its last real one runs out and
+//! another node can lead. This ends when the node confirms one of them: then it receives messages again.
 //!
-//! Only durations are measured, each on one clock. Rates of clocks may differ by the margin, a tenth: 4 % each.
+//! Only durations are measured, each on one clock. The rates of two clocks may differ by the margin, a tenth: 4 %
+//! each.
 //!
 //! # How long it takes
 //!
-//! Kill, at K, the node that is both control leader and leader of a group. B's log last changed at R <= K, so B may
-//! append from R + 220 ms on, if it is elected by then: that takes two rounds of heartbeats until all miss the leader
-//! and two more until all know it, 320 ms. At the later of these + 110 ms every lease that A granted is over, and A's
-//! node has been silent for 330 ms, since every node renews at all control nodes. So the new map is proposed by K + 430
-//! ms, and the new leader knows it a round of the log and a message later. If only the group's leader dies, it is K +
-//! 330 ms plus the rest of the interval between checks of all groups, 19 ms. The control group's log lease is shorter
-//! than that of other groups for this reason, and an empty entry renews it every 100 ms. Without `grace_ms`, if leases
-//! were granted for their full 300 ms to the end of the log lease, B would have to wait until K + 650 ms.
+//! Suppose that the node that is both control leader and leader of a group is killed at K. B's log last changed at R
+//! <= K, so B may append from R + 220 ms on, if it is elected by then: that takes two rounds of heartbeats until all
+//! replicas miss the old leader and two more until all know the new one, 320 ms. 110 ms after the later of these
+//! moments every lease that A granted is over, and A's node has been silent for 330 ms, since every node renews at
+//! all control nodes. So the new map is proposed by K + 430 ms, and the group's new leader knows it a round of the
+//! log and a message later. If only the group's leader dies, the map is proposed by K + 330 ms plus the rest of the
+//! interval between checks of all groups, 19 ms. The control group's log lease is shorter than that of other groups
+//! for this reason, and an empty entry renews it every 100 ms. Without `grace_ms`, if leases were granted for their
+//! full 300 ms to the end of the log lease, B would have to wait until K + 650 ms.
 //!
 //! # Caveats
 //!
 //! * A control node that finds its records votes in the control group before its start is accepted: otherwise no
-//!   cluster would recover from a loss of power. Only nodes that have heard it since can tell that its storage was put
-//!   back to an earlier time. What they know is compared when the node asks for admission (`positions`), which every
-//!   node does before it takes part in any other group; then the control leader refuses it, or it refuses itself. What
-//!   it voted for until then is up to `protocol::consensus`. Nodes that know better do not ignore its votes: after
-//!   restoring all machines from backups of different times, the control group would have no leader, and no node could
-//!   say why.
-//! * If a node makes something durable after its last renewal that was heard, within 75 ms before its death, and an
-//!   older disk comes back that lacks no more than that, no node notices. The same holds for what was written and never
-//!   synced: with `durability = "os"` a node whose disk is put back may have acknowledged more than any position
-//!   reported.
-//! * A keyspace that is dropped is still served by its leader until the map reaches it, or its lease is over.
+//!   cluster would recover from a loss of power. Only nodes that received its messages since can tell that its
+//!   storage was put back to an earlier time. What they know is compared when the node asks for admission
+//!   (`positions`), which every node does before it takes part in any other group; then the control leader refuses
+//!   the node, or the node refuses to go on by itself. Its votes until then are up to `protocol::consensus`. Nodes
+//!   that know about the older storage do not ignore its votes: after restoring all machines from backups of
+//!   different times, the control group would have no leader, and no node could report why.
+//! * If a node makes something durable after its last renewal that arrived, within 75 ms before its death, and
+//!   returns with an older disk that lacks no more than that, no node notices. The same holds for what was written
+//!   and never synced: with `durability = "os"` a node whose disk is put back may have acknowledged more than any
+//!   position reported.
+//! * A keyspace that is dropped is still served by its leader until the map reaches the leader, or its lease is over.
 //! * The clock value that comes with an input must have been read after the input arrived.
 
 mod asking;
@@ -222,14 +226,14 @@ pub struct Control {
     asking: Asking,
     positions: Positions,
     lease: NodeLease,
-    /// The node that granted the last lease. 0: none has.
+    /// The node that granted the last lease. 0: no node has.
     leader_heard: NodeId,
     is_admitted: bool,
     refused: Option<String>,
-    /// Refused because the cluster has no such node. It has forgotten nothing, so it is admitted as soon as there is
-    /// one.
+    /// Refused because the cluster has no such node. This node has forgotten nothing, so it is admitted as soon as
+    /// the cluster has one with its number.
     is_unknown: bool,
-    /// The cluster was recovered without this node. Nothing lets it in again.
+    /// The cluster was recovered without this node, which is never admitted again.
     is_left_behind: bool,
     /// The epoch that the control group's replica was last configured with.
     configured_epoch: u64,
@@ -259,7 +263,7 @@ impl Control {
         }
     }
 
-    // The beginning.
+    // Start.
 
     /// Takes one record of an earlier incarnation or of a checkpoint. Call it for each record, in order.
     ///
@@ -314,17 +318,18 @@ impl Control {
 
     // Recovery, offline.
 
-    /// What the control group's replica here holds, if there is one. Ask when its records were read.
+    /// What this node's replica of the control group holds, if there is one. Call it after its records were replayed.
     pub(crate) fn keeps(&self) -> Option<consensus::Found> {
         self.keeper.as_ref().map(Keeper::found)
     }
 
-    /// For each node, the start that was admitted last and up to where its log was durable, as far as this node had heard.
+    /// For each node, the start that was admitted last and up to where its log was durable, as far as was reported to
+    /// this node.
     pub(crate) fn heard(&self) -> impl Iterator<Item = (NodeId, Start, u64)> {
         self.positions.heard()
     }
 
-    /// The records behind which this node is the control group, alone, with this map.
+    /// The records after which this node is the control group's only member, with this map.
     pub(crate) fn alone(&self, map: &ClusterMap) -> Vec<Vec<u8>> {
         let Options { id, start, .. } = &self.options;
         let epoch = map.groups.get(&CONTROL_GROUP).map_or(0, |group| group.epoch);
@@ -372,9 +377,9 @@ impl Control {
                 if !is_in && self.is_control_node() && self.control_nodes().contains(&from) {
                     self.send_positions(&[from], out);
                 }
-                // An empty storage knows only the nodes of its configuration. The leader may have been added since, and
-                // then neither can reach the other before this node has heard of it. A committed map may come from any
-                // node. A node that was removed learns of it in the same way.
+                // A node with an empty storage knows only the nodes of its configuration. If the leader was added
+                // later, neither can reach the other before that node has got a map. A committed map may come from
+                // any node. A removed node learns of its removal in the same way.
                 if !is_in && map < self.map.version && self.is_control_node() {
                     out.send([from], &Message::Map { bytes: &self.map.encode() });
                 }
@@ -447,8 +452,8 @@ impl Control {
         }
     }
 
-    /// Asks the control group for a change, on behalf of a group's leader or an operator. The answer carries the number
-    /// `request`.
+    /// Requests a change from the control group, on behalf of a group's leader or an operator. The answer carries the
+    /// number `request`.
     pub fn change(&mut self, now: Now, request: u64, change: &Change, out: &mut Effects) {
         self.asking.ask(now, &self.options.timing, request, change, out);
     }
@@ -486,7 +491,7 @@ impl Control {
         }
         let keeper = self.keeper.as_ref().filter(|_| self.beginning.has_begun());
         let keeper_us = keeper.map_or(u64::MAX, |keeper| keeper.replica.wakeup_us(now));
-        // Later it is the map that says whether it may begin.
+        //  From version 1 on the map decides whether the node may begin.
         let may_ask = self.map.version == 0 && self.is_control_node();
         let beginning_us = if may_ask { self.beginning.wakeup_us() } else { u64::MAX };
         keeper_us.min(beginning_us).min(self.leading.wakeup_us()).min(asking_us)
@@ -545,7 +550,7 @@ impl Control {
         self.keeper.as_ref().map(|keeper| keeper.status(now))
     }
 
-    /// The control leader, as named by the last lease if that has not run out. 0: none is known.
+    /// The control leader, which granted the last lease, while that lease lasts. 0: none is known.
     pub fn leader(&self, now: Now) -> NodeId {
         if self.lease.until_us > now.monotonic_us { self.leader_heard } else { 0 }
     }
@@ -560,7 +565,7 @@ impl Control {
         self.is_control_node().then(|| self.positions.known(&self.map, node))
     }
 
-    /// How long this node's leases have taken.
+    /// How long this node's renewals took, and how long it was without a lease.
     pub(crate) fn lease_times(&self) -> &LeaseTimes {
         &self.lease.times
     }
@@ -627,7 +632,7 @@ impl Control {
         self.keeper.get_or_insert_with(new).configure(now, &configuration, out);
     }
 
-    /// Sends the changes that this node asks for.
+    /// Sends this node's requests for changes.
     fn ask(&mut self, now: Now, out: &mut Effects) {
         let Options { id, start, timing, .. } = &self.options;
         let others: Vec<NodeId> = self.control_nodes().iter().copied().filter(|node| node != id).collect();
@@ -647,8 +652,8 @@ impl Control {
                 self.adopt(now, map, out);
                 self.leading.spread(&self.map, out);
             }
-            // It is of a level that this program does not know. A node that was admitted never sees one, since the level
-            // rises only when its program knows the next; a voter that came back with an older program does.
+            // Its level is not known to this program. A node that was admitted never gets such a map, since the level
+            // rises only when its program knows the next; a voter that returned with an older program does.
             Err(why) => self.refuse(format!("the cluster's map cannot be read: {why}"), out),
         }
     }
@@ -696,7 +701,7 @@ impl Control {
 
     /// Takes a committed map, if it is newer.
     fn adopt(&mut self, now: Now, map: ClusterMap, out: &mut Effects) {
-        // The node is in one history of the cluster, from its first map on.
+        // From its first map on, the node belongs to one lineage of the cluster.
         let is_of_another = self.map.version > 0 && map.lineage != self.map.lineage;
         if map.version <= self.map.version || is_of_another || self.is_left_behind {
             return;
@@ -720,7 +725,8 @@ impl Control {
             out.events.push(Event::Admitted);
         }
         self.is_admitted |= is_registered;
-        // The node was replaced, and enters anew. It may have forgotten all the same what it had promised as a voter.
+        // The node was replaced, and is admitted as a new one. A voter stays refused: it may have forgotten its
+        // promises.
         if is_registered && (!self.beginning.has_begun() || self.is_unknown) {
             self.refused = None;
         }
@@ -745,7 +751,7 @@ impl Control {
         out.send(to.iter().copied(), &Message::Heard { bytes: &bytes });
     }
 
-    /// Whether this node's map has the node as this very start.
+    /// Whether this node's map names exactly this start of it.
     fn is_registered(&self) -> bool {
         let Options { id, start, .. } = &self.options;
         self.map.nodes.get(id).is_some_and(|node| node.start == *start)
