@@ -1,4 +1,4 @@
-//! Asking: the changes that this node has requested and the control leader has not answered yet.
+//! Asking: this node's requests for changes that the control leader has not answered yet.
 
 use super::change::Change;
 use super::message::Message;
@@ -51,7 +51,7 @@ impl Asking {
     }
 
     /// Sends the control nodes what is due, repeats what was not answered, and ends what has waited too long. Returns
-    /// what this node itself has to do as the control leader.
+    /// the changes that this node itself has to make as the control leader.
     pub(super) fn send(
         &mut self,
         now: Now,
@@ -81,8 +81,8 @@ impl Asking {
     /// Takes the outcome of a change. A second answer is ignored.
     pub(super) fn answered(&mut self, id: u64, result: Result<u64, Refusal>, out: &mut Effects) {
         let Some(open) = self.open.remove(&id) else { return };
-        // A leader that is gone may have made the change before it could answer, and the repeated request was refused
-        // for that.
+        // A leader that died may have made the change before it could answer, and the repeated request was refused
+        // because of that.
         let is_doubtful = open.times_sent > 1;
         let result = result.map_err(|why| ChangeError::Refused { why, is_doubtful });
         out.answers.push(Answer { request: open.request, result });

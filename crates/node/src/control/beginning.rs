@@ -1,14 +1,14 @@
 //! Beginning: when a control node may take part in the control group for the first time.
 //!
 //! A voter must not forget what it promised. A node whose storage is empty may be new, or it may have lost what it
-//! held; and the map that would tell is held by the very group that the node wants to enter. So:
+//! held. The map shows which, but it is held by the very group that the node wants to enter. So:
 //!
 //! * A new cluster begins when all of its control nodes have been started: each asks the others (`Hello`), and takes
-//!   part when each of them either has not taken part itself, or does so knowing the storage that this node has now. It
-//!   keeps their answers as a record, durable before its first vote. A node that had taken part and lost its storage is
-//!   known by another storage to all that took part, and is never admitted in this way.
-//! * In an existing cluster, a node takes part when a committed map has it among the control group's members with the
-//!   storage that it has now: it is new in the cluster, or it was replaced, and was made a member after that.
+//!   part when each of them either has not taken part itself, or took part knowing the storage that this node has
+//!   now. It keeps their answers as a record, durable before its first vote. If a node had taken part and lost its
+//!   storage, all that took part know it by another storage, so it is never admitted in this way.
+//! * In an existing cluster, a node takes part when a committed map names it among the control group's members with
+//!   the storage that it has now: it is new in the cluster, or it was replaced, and was made a member after that.
 //! * A node that finds the record of having begun continues as the voter that it was.
 
 use super::Effects;
@@ -18,7 +18,7 @@ use super::record::put_begun;
 use protocol::{NodeId, Now};
 use std::collections::BTreeMap;
 
-/// How far this node is in taking part.
+/// Whether this node takes part in the control group, and what it needs to know before it may.
 #[derive(Debug, Default)]
 pub(super) struct Beginning {
     /// The control nodes' storages when this node began to take part.
@@ -70,7 +70,7 @@ impl Beginning {
         out.send(others(map, id), &hello);
     }
 
-    /// When it asks next.
+    /// When this node asks next.
     pub(super) fn wakeup_us(&self) -> u64 {
         if self.has_begun() { u64::MAX } else { self.asks_at_us }
     }
@@ -123,7 +123,7 @@ impl Beginning {
         true
     }
 
-    /// Takes part from now on, as a committed map says.
+    /// Takes part from now on, because a committed map names this node.
     pub(super) fn begin_as_member(&mut self, map: &ClusterMap, out: &mut Effects) {
         let members = map.groups.get(&CONTROL_GROUP).map(|group| group.members.clone()).unwrap_or_default();
         let identity = |node: NodeId| Some((node, map.nodes.get(&node)?.start.identity));

@@ -1,7 +1,7 @@
-//! Changes of the map: pure functions from one map to the next, each of which may be refused.
+//! Changes of the map: pure functions from one map to the next. Each change may be refused.
 //!
-//! What the map alone does not show, above all which nodes are alive and whose lease is over, the control leader checks
-//! before it makes a change: see `leading`.
+//! Some conditions are not in the map, above all which nodes are alive and whose lease is over. The control leader
+//! checks them before it makes a change: see `leading`.
 
 use super::MAP_GROUP;
 use super::exchange::Step as ExchangeStep;
@@ -64,24 +64,24 @@ pub enum Change {
         /// The settings' names and new values.
         settings: BTreeMap<String, String>,
     },
-    /// Gives up what a keyspace had acknowledged, by an operator's decision, since a majority of its replicas has lost
-    /// its memory.
+    /// Gives up what a keyspace had acknowledged, by an operator's decision, since a majority of its replicas has
+    /// lost its memory.
     RecoverKeyspace {
         /// The keyspace's prefix; it must be one of registers.
         prefix: String,
         /// For each blocked group, the members without their memory, each with the incarnation for which that holds.
         lost: BTreeMap<GroupId, BTreeMap<NodeId, u64>>,
     },
-    /// Adds a node. It gets replicas of the keyspaces that have one on each node when it has started.
+    /// Adds a node. When it has started, it gets replicas of the keyspaces that have one on each node.
     AddNode(NodeAddress),
-    /// Removes a node: its replicas are moved first.
+    /// Removes a node after its replicas were moved.
     RemoveNode {
         /// The node's number.
         id: NodeId,
         /// Remove it even if keyspaces, or the control group, then have fewer replicas than they had.
         force: bool,
     },
-    /// Prepares for a dead node to come back with new storage: in each of its groups it will be a new member.
+    /// Prepares for a dead node to return with new storage: in each of its groups it will be a new member.
     ReplaceNode {
         /// The node's number.
         id: NodeId,
@@ -100,7 +100,7 @@ pub enum Change {
     },
     /// Raises the cluster's level.
     RaiseLevel(Release),
-    /// Holds the cluster's level where it is, or lets it rise again.
+    /// Holds the cluster's level where it is, or allows it to rise again.
     HoldLevel(bool),
     /// Reports which of a group's replicas hold everything (leader-follower), or take part in this membership with all
     /// that they need (other protocols).
@@ -116,7 +116,7 @@ pub enum Change {
     },
     /// Gives leader-follower groups these leaders, each in a new epoch.
     AppointLeaders(Vec<(GroupId, NodeId)>),
-    /// Records what is known, or was decided, of a record that crashes the process that executes it.
+    /// Records what is known, or was decided, about a record that crashes the process that executes it.
     Quarantine {
         /// The record's group.
         group: GroupId,
@@ -127,7 +127,7 @@ pub enum Change {
     Exchange(ExchangeStep),
     /// Adds libraries of functions, or removes some.
     Libraries(LibrariesStep),
-    /// Makes a user, changes one, or removes some.
+    /// Creates or changes a user, or removes some.
     Users(UsersStep),
     /// Adds a member to a group, or removes one.
     MoveMember {
@@ -149,8 +149,8 @@ pub enum Step {
 }
 
 impl ClusterMap {
-    /// Returns the map after a change: the same map if it already has what the change asks for, else one with the next
-    /// version.
+    /// Returns the map after a change: the same map if it already has what the change requests, else one with the
+    /// next version.
     ///
     /// # Errors
     /// Why the change is not possible.
@@ -235,7 +235,7 @@ impl ClusterMap {
                 slots: Slots::of_shard(shard, shards),
                 leader: if protocol.has_registers() { 0 } else { first },
                 epoch: 1,
-                // The first members of a consensus group must have begun before others are named.
+                // The first members of a consensus group must have begun before other members are named.
                 in_sync: if protocol == Protocol::Consensus { Vec::new() } else { members.clone() },
                 members,
                 revision: 0,
@@ -253,8 +253,8 @@ impl ClusterMap {
         Ok(())
     }
 
-    /// Chooses the node for a new shard's leader or, without one, its first replica: the nodes after the configured one
-    /// in turn, else the node with the fewest of these.
+    /// Chooses the node for a new shard's leader or, without one, its first replica: the nodes from the configured
+    /// one on, in turn, else the node with the fewest such shards.
     fn first_node(&self, keyspace: &Keyspace, shard: u16) -> NodeId {
         let nodes = self.staying();
         if let Some(place) = nodes.iter().position(|node| *node == keyspace.leader) {
@@ -289,7 +289,7 @@ impl ClusterMap {
     fn set_keyspace(&mut self, prefix: &str, settings: &BTreeMap<String, String>) -> Result<(), Refusal> {
         let nodes = self.staying().len();
         let entry = self.keyspaces.get_mut(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.to_string()))?;
-        // After a node was removed by force, it may have fewer replicas than its setting says.
+        // After a node was removed by force, the keyspace may have fewer replicas than its setting says.
         let nodes = nodes.max(usize::from(entry.keyspace.replicas));
         let changed = with_settings(&entry.keyspace, settings)?.resolved(nodes)?;
         if changed.coding().is_some() && entry.exchanges > 0 {
@@ -299,7 +299,7 @@ impl ClusterMap {
             );
         }
         let (before, after) = (entry.keyspace.acks, changed.acks);
-        // How many a new leader must ask follows from `acks`, too.
+        // How many members a new leader must ask follows from `acks`, too.
         if before != after
             && let Some(id) = entry.groups.clone().into_iter().find(|id| self.awaits_takeover(*id))
         {
@@ -307,8 +307,8 @@ impl ClusterMap {
         }
         let entry = self.keyspaces.get_mut(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.to_string()))?;
         entry.keyspace = changed;
-        // Under `all` the in-sync set is a promise, under other `acks` a preference: an in-sync set from before the
-        // change is not enough. A new epoch begins with the leader alone, and is settled when enough others hold
+        // Under `all` the in-sync set is a promise, under other `acks` a preference, so an in-sync set from before
+        // the change is not enough. A new epoch begins with the leader alone, and is settled when enough others hold
         // everything.
         for id in entry.groups.iter().filter(|_| before != after) {
             if let Some(group) = self.groups.get_mut(id) {
@@ -343,7 +343,7 @@ impl ClusterMap {
                 }
             }
             let Some(group) = self.groups.get_mut(id) else { continue };
-            // A minority gets back from the others what it has forgotten: nothing need be given up.
+            // A minority gets what it has forgotten back from the others: nothing need be given up.
             let known = members.keys().filter(|node| group.members.contains(node)).count();
             if known < members.len() || 2 * known <= group.members.len() {
                 refuse!("nodes {:?} are no majority of group {id}", members.keys());
@@ -398,7 +398,7 @@ impl ClusterMap {
             return Ok(());
         }
         if before == after {
-            return Ok(()); // It is leaving already.
+            return Ok(()); // The node is leaving already.
         }
         for (group_id, group) in &self.groups {
             if self.protocol(*group_id).has_registers() && group.members.contains(&id) {
@@ -433,8 +433,8 @@ impl ClusterMap {
         self.staying().iter().filter(|id| has_started(id) || holds(id)).count()
     }
 
-    /// Lists what would have fewer replicas than its setting says, or fewer than three, on fewer nodes, and what that
-    /// means.
+    /// Lists what would have fewer replicas than its setting says, or fewer than three, on fewer nodes, with the
+    /// consequences.
     fn losses(&self, before: usize, after: usize) -> Vec<String> {
         const FEW: usize = 3;
         const NAMED_MAX: usize = 8;
@@ -487,7 +487,8 @@ impl ClusterMap {
             }
             let is_followed = protocol == Protocol::LeaderFollower;
             let counts = is_followed && matches!(acks, Acks::Count(_) | Acks::Majority) && knows_takeovers;
-            // The map does not say whether members that keep no records have lost their memory. The operator does.
+            // The map does not show whether members that keep no records have lost their memory. The operator knows
+            // it.
             let is_given_up = accept_loss && !keeps_records && !leader_holds_all(group, &lost);
             let is_sure = holds_all_without(group, acks, &lost) && !is_given_up;
             if counts && group.members != [id] && !is_sure {
@@ -538,8 +539,8 @@ impl ClusterMap {
         Ok(())
     }
 
-    /// From now on nothing counts that a node has recorded in a group of registers. `life` is its last incarnation with
-    /// the storage that it had.
+    /// From now on, what a node has recorded in a group of registers does not count. `life` is its last incarnation
+    /// with the storage that it had.
     fn refill(&mut self, id: NodeId, group: GroupId, life: u64, accepts_loss: bool) {
         if let Some(node) = self.nodes.get_mut(&id) {
             let before = match node.rejoins.get(&group) {
@@ -568,7 +569,7 @@ impl ClusterMap {
             }
         }
         if known.life == 0 {
-            return Ok(()); // At most the storage was known, as a control node's is: it has never held anything.
+            return Ok(()); // At most its storage was known, as a control node's is: it never held data.
         }
         for group_id in self.groups.keys().copied().collect::<Vec<_>>() {
             let keeps_records = self.keeps_records(group_id);
@@ -581,8 +582,8 @@ impl ClusterMap {
                 group.in_sync.retain(|node| *node != id);
             }
             if group.leader == id {
-                // Even if it lost nothing, it may have sent records that were not durable, and would assign their
-                // offsets again.
+                // Even if the leader lost nothing, it may have sent records that were not durable, and would assign
+                // their offsets again.
                 group.epoch += 1;
                 group.leader = match group.in_sync.contains(&id) {
                     true => id,
@@ -618,14 +619,14 @@ impl ClusterMap {
             refuse!("{name}: {in_sync:?} are not members of it in order, its leader among them");
         }
         group.in_sync = in_sync.to_vec();
-        // The first members of a consensus group begin it empty, each when it learns of it. One that learned of the
-        // next membership first would be taken for one that has lost what it had.
+        // The first members of a consensus group begin it empty, each when it learns of the group. A node that
+        // learned of the next membership first would be taken for one that has lost what it had.
         let needed = match (protocol, group.epoch) {
             (Protocol::Consensus, 1) => group.members.len(),
             _ => settles_with(acks, group.members.len()),
         };
         group.settled |= in_sync.len() >= needed;
-        // A replica asks only once it leads, and holds all of it durably.
+        // A leader reports this only once it has taken over, and holds everything durably.
         if protocol == Protocol::LeaderFollower && knows_takeovers {
             group.taken_over = epoch;
         }
@@ -652,7 +653,8 @@ impl ClusterMap {
         }
         group.epoch += 1;
         if group.leader != leader {
-            // The deposed leader is dead or leaves: writes must not wait for it. The others hold what they held.
+            // The deposed leader is dead or leaves: writes must not wait for it. The others still hold what they
+            // held.
             let before = group.leader;
             group.in_sync.retain(|node| *node != before);
             group.leader = leader;
@@ -710,16 +712,15 @@ impl ClusterMap {
         Ok(())
     }
 
-    /// Whether a member may be removed though its group is not settled.
+    /// Whether a member may be removed although its group is not settled.
     ///
-    /// In a leader-follower group that is a member that lost its storage: it holds nothing, and can never be one of those that
-    /// are needed to settle the group. The leader stays, and holds everything once it has taken over.
+    /// In a leader-follower group that is a member that lost its storage: it holds nothing, and can never be one of
+    /// those that are needed to settle the group. The leader stays, and holds everything once it has taken over.
     ///
-    /// In a consensus group a member that lost its
-    /// storage no longer takes part, and a membership that waits for it to come as a newcomer would never begin. That
-    /// loses no write: a majority of each membership agrees on the next one, and the map only says which is wanted. The
-    /// first membership is settled when all have begun it: a member that leaves, and has never begun because it was
-    /// dead, is not waited for.
+    /// In a consensus group a member that lost its storage no longer takes part, and a membership that waits for it
+    /// to enter as a new member would never begin. Removing it loses no write: a majority of each membership agrees
+    /// on the next one, and the map only says which is wanted. The first membership is settled when all have begun
+    /// it: a member that is to leave, and has never begun because it was dead, is not waited for.
     pub(super) fn may_withdraw(&self, id: GroupId, node: NodeId) -> bool {
         let (Some(group), Some(known)) = (self.groups.get(&id), self.nodes.get(&node)) else { return false };
         let have_others_begun = group.members.iter().all(|it| *it == node || group.in_sync.contains(it));
@@ -753,7 +754,7 @@ impl ClusterMap {
 
 /// Begins a new membership of a group. After one change of members the next leader still finds every write that was
 /// acknowledged; after two in a row it may not, and under a count of acknowledgements not even after one. So the
-/// members that hold everything are counted anew, and until there are enough no leader is appointed and no member
+/// members that hold everything are counted again, and until there are enough no leader is appointed and no member
 /// changes. Under `all` the in-sync set holds everything at any time, and under `none` nothing is promised.
 fn begin_membership(group: &mut Group, protocol: Protocol, acks: Acks) {
     group.epoch += 1;
@@ -770,15 +771,16 @@ fn leader_holds_all(group: &Group, lost: &BTreeSet<NodeId>) -> bool {
     group.has_taken_over() && !lost.contains(&group.leader)
 }
 
-/// Whether the members of a leader-follower group that are not lost hold, between them, all that was acknowledged: its leader
-/// does, or each write is at one more than `acks` says.
+/// Whether the members of a leader-follower group that are not lost hold, between them, all that was acknowledged:
+/// its leader does, or each write is at one more member than `acks` says.
 fn holds_all_without(group: &Group, acks: Acks, lost: &BTreeSet<NodeId>) -> bool {
     let lost_members = group.members.iter().filter(|member| lost.contains(member)).count();
     let others_do = group.settled && lost_members < settles_with(acks, group.members.len());
     leader_holds_all(group, lost) || others_do
 }
 
-/// Goes on without the members that are lost, with what the others hold. Without others it begins again, empty, at `last`.
+/// Continues a group without its lost members, with what the others hold. Without others it begins again, empty, on
+/// node `last`.
 fn give_up(group: &mut Group, acks: Acks, lost: &BTreeSet<NodeId>, last: NodeId) {
     group.members.retain(|member| !lost.contains(member));
     if group.members.is_empty() {
@@ -791,7 +793,7 @@ fn give_up(group: &mut Group, acks: Acks, lost: &BTreeSet<NodeId>, last: NodeId)
     begin_membership(group, Protocol::LeaderFollower, acks);
 }
 
-/// Describes what a loss of replicas means for failures.
+/// Describes the consequence of having fewer replicas for failures.
 fn loss(name: &str, had: usize, left: usize, survives: usize) -> String {
     let survives = match survives {
         0 => "survives no failure".to_string(),
@@ -825,7 +827,7 @@ fn check_coding(keyspace: &Keyspace, before: usize, replicas: usize) -> Result<(
     let Some(coding) = keyspace.coding() else { return Ok(()) };
     let parts = match coding.parts {
         Parts::Fixed(parts) => parts.into(),
-        // Any number that was possible so far may have been chosen.
+        // Any number that was possible before may have been chosen.
         Parts::Adaptive => data_fragments_max(before),
     };
     if parts <= data_fragments_max(replicas) {
@@ -860,7 +862,7 @@ fn with_settings(keyspace: &Keyspace, settings: &BTreeMap<String, String>) -> Re
         }
         *value = match text.parse::<u64>() {
             Ok(number) if value.is_number() => number.into(),
-            // It may have a unit.
+            // The number may have a unit.
             Err(_) if value.is_number() && !["memory_max", "changes_bytes"].contains(&setting.as_str()) => {
                 return Err(format!("keyspace '{name}': {setting} = \"{text}\" is no number"));
             }

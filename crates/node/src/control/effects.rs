@@ -15,7 +15,7 @@ use wire::release::Release;
 pub struct Answer {
     /// The number of the request.
     pub request: u64,
-    /// The version of the map that has the change, or why none has.
+    /// The version of the map that contains the change, or why no map does.
     pub result: Result<u64, ChangeError>,
 }
 
@@ -31,12 +31,12 @@ const MAYBE_MADE: &str = " (it was asked for more than once: an earlier try may 
 /// Why a change was not made, as far as is known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// It cannot be made.
+    /// The change cannot be made.
     #[error("{} {why}{}", .why.code(), if *.is_doubtful { MAYBE_MADE } else { "" })]
     Refused {
-        /// Why not.
+        /// The reason.
         why: Refusal,
-        /// Whether it was asked for more than once, so that it may have been made before it was refused.
+        /// Whether the change was requested more than once, so that it may have been made before it was refused.
         is_doubtful: bool,
     },
     /// No control leader has answered.
@@ -79,7 +79,7 @@ pub enum Event {
     Admitted,
     /// This node may not take part in its groups.
     Refused {
-        /// A sentence that says why.
+        /// The reason, as a sentence.
         why: String,
     },
     /// The cluster's level has risen.
@@ -96,13 +96,13 @@ pub enum Event {
     },
     /// A new cluster waits for control nodes that have not been started yet.
     WaitsFor {
-        /// The nodes that are waited for.
+        /// The missing nodes.
         nodes: Vec<NodeId>,
     },
 }
 
 /// The output. Process it in this order: first the map, then [`Effects::is_admitted`], then the lease. A lease counts
-/// only for the groups that the newest map lets this node lead.
+/// only for the groups that this node leads in the newest map.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// Messages to the components of other nodes, their bytes in [`Effects::bytes`].
@@ -114,17 +114,17 @@ pub struct Effects {
     pub bytes: Vec<u8>,
     /// The newest map that the control group has committed, when there is a newer one.
     pub map: Option<Rc<ClusterMap>>,
-    /// With it: the bytes to keep for the node's next start, replacing the former ones.
+    /// The encoded newest map, to keep for the node's next start. It replaces the former one.
     pub map_record: Option<Range<usize>>,
-    /// More bytes to keep for the node's next start, replacing the former ones. Write them before the records that came
-    /// with them.
+    /// Encoded positions to keep for the node's next start, replacing the former ones. Write them before the records
+    /// that came with them.
     pub positions_record: Option<Range<usize>>,
     /// Whether this start of the node was admitted: from now on it may take part in the groups that
     /// [`ClusterMap::groups_of`] returns, and in none before.
     pub is_admitted: bool,
-    /// Why this start of the node was not admitted. It must not take part in anything.
+    /// Why this start of the node was not admitted. The node must not take part in anything.
     pub refused: Option<String>,
-    /// With [`Effects::refused`]: the cluster had this node and no longer has it. Its process has nothing to do here.
+    /// With [`Effects::refused`]: the cluster had this node and no longer has it. Its process can stop.
     pub is_removed: bool,
     /// Until this moment of this node's monotonic clock, no other node leads what this node leads in the newest map.
     pub lease_until_us: Option<u64>,

@@ -7,20 +7,20 @@
 //!  group 2      .           stopped |                  .         goes on |
 //! ```
 //!
-//! Nodes learn of a map one after the other, and a command may be on its way for long. So a keyspace counts each exchange
-//! twice: its count is odd from the map in which an exchange begins to the map in which it is made or given up. A client's
-//! command carries the count by which it was routed. A group carries it out only if the group has the same count, and none while
-//! that is odd ([`kv::Command::Exchange`]). The leader of a group raises the group's count to the map's. The exchange is made
-//! when all groups of both keyspaces have stopped. So:
+//! Nodes learn of a map one after the other, and a command may be on its way for long. So a keyspace counts each
+//! exchange twice: its count is odd from the map in which an exchange begins to the map in which it is made or given
+//! up. A client's command carries the count by which it was routed. A group executes the command only if the group
+//! has the same count and that count is even ([`kv::Command::Exchange`]). The leader of a group raises the group's
+//! count to the map's. The exchange is made when all groups of both keyspaces have stopped. So:
 //!
 //! * a command that was routed by an older map takes effect before its group stops, and so before the exchange, or never;
 //! * a command that is routed by the newer map takes effect after its group goes on, and so after the exchange.
 //!
-//! The moment of the exchange is the commit of that map. If a group cannot stop, the control leader gives the exchange up
-//! after a while: the counts become even, and the prefixes stay.
+//! The moment of the exchange is the commit of that map. If a group cannot stop, the control leader gives the
+//! exchange up after a while: the counts become even, and the prefixes stay.
 //!
-//! From then on both keyspaces give versions above all that either gave before, so that fencing tokens only grow, and readers
-//! of changes learn that they have to begin anew.
+//! From then on both keyspaces give versions above all that either gave before, so that fencing tokens only grow, and
+//! readers of changes notice that they have to start again.
 
 use super::map::{ClusterMap, Exchange, GroupId, KeyspaceEntry};
 use super::refusal::{Refusal, refuse};
@@ -29,15 +29,16 @@ use kv::{SKIPPED_VERSIONS, Version};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How many exchanges the map remembers that were made. A node repeats a request for five seconds (`Timing::answer_ms`), and
-/// each exchange takes 20 ms at least, for which leaders wait before they stop their groups: that makes 250.
+/// How many exchanges that were made the map remembers. A node repeats a request for five seconds
+/// (`Timing::answer_ms`), and each exchange takes 20 ms at least, for which leaders wait before they stop their
+/// groups: that makes 250.
 const REMEMBERED: usize = 256;
 
 /// A step of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
-    /// It begins, unless it is made already: a request may be repeated.
+    /// The exchange begins, unless it is made already: a request may be repeated.
     Begin {
         /// The prefixes of the two keyspaces.
         between: (String, String),
@@ -48,7 +49,7 @@ pub enum Step {
     Stopped {
         /// The group's number.
         group: GroupId,
-        /// Its count of exchanges.
+        /// The group's count of exchanges.
         exchanges: u64,
         /// The highest version that it has given.
         version: Version,
@@ -57,10 +58,10 @@ pub enum Step {
     Ahead {
         /// The group's number.
         group: GroupId,
-        /// Its count of exchanges.
+        /// The group's count of exchanges.
         exchanges: u64,
     },
-    /// It is given up: both keyspaces go on as they were.
+    /// The exchange is given up: both keyspaces go on as they were.
     GiveUp,
 }
 
@@ -142,7 +143,7 @@ impl ClusterMap {
         let count = self.keyspaces.get(&prefix).map_or(0, |entry| entry.exchanges);
         let is_exchanging = self.is_exchanging(&prefix);
         let Some(exchange) = self.exchange.as_mut().filter(|_| is_exchanging && count == exchanges) else {
-            return Ok(()); // It came late.
+            return Ok(()); // The report came late.
         };
         exchange.stopped.entry(id).or_insert(version);
         let (one, other) = &exchange.between;
@@ -150,7 +151,7 @@ impl ClusterMap {
         let has_stopped = |id: &GroupId| exchange.stopped.contains_key(id);
         if groups.flat_map(|entry| &entry.groups).all(has_stopped) {
             let highest = exchange.stopped.values().max().copied().unwrap_or_default();
-            // A multiple, so that what replicas check of versions and offsets holds on.
+            // A multiple, so that replicas' checks of versions and offsets still hold.
             let floor = (highest / SKIPPED_VERSIONS + 1) * SKIPPED_VERSIONS;
             self.end_exchange(true, |first, second| {
                 std::mem::swap(&mut first.keyspace.prefix, &mut second.keyspace.prefix);
@@ -160,8 +161,9 @@ impl ClusterMap {
         Ok(())
     }
 
-    /// Raises the count of a keyspace above that of one of its groups: otherwise the group would never carry out a command again.
-    /// An exchange that only the group knows of was lost with the newest maps, and nothing that was routed by it may take effect.
+    /// Raises the count of a keyspace above that of one of its groups: otherwise the group would never execute a
+    /// command again. An exchange that only the group knows was lost with the newest maps, and nothing that was
+    /// routed by it may take effect.
     fn catch_up_with(&mut self, id: GroupId, exchanges: u64) -> Result<(), Refusal> {
         let prefix = self.groups.get(&id).ok_or(Refusal::NoGroup(id))?.keyspace.clone();
         let is_exchanging = self.is_exchanging(&prefix);
@@ -174,7 +176,7 @@ impl ClusterMap {
         Ok(())
     }
 
-    /// Lets both keyspaces go on, after a change of the two.
+    /// Ends the exchange: both keyspaces go on, after `change` was applied to the two.
     fn end_exchange(&mut self, is_made: bool, change: impl FnOnce(&mut KeyspaceEntry, &mut KeyspaceEntry)) {
         let Some(Exchange { between: (one, other), request, .. }) = self.exchange.take() else { return };
         if is_made {
@@ -277,7 +279,7 @@ mod tests {
         assert_eq!(entry.keyspace.shards, 2, "its settings go with it");
         assert_eq!([&made.groups[&1].keyspace, &made.groups[&2].keyspace], ["@1", ""]);
         assert_eq!(made.apply(&ask).as_ref(), Ok(&made), "it is made");
-        // And back.
+        // And back again.
         let back = begin(&made, "", "@1").expect("they can be exchanged");
         let back = [1, 2, 3].into_iter().fold(back, |map, group| stop(&map, group, 3, 1));
         assert_eq!((groups(&back, ""), groups(&back, "@1")), (vec![1], vec![2, 3]));
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_stays_as_it_was() {
+    fn keyspaces_stay_as_they_were_after_an_exchange_is_given_up() {
         let before = map(&["prefix=@1", "prefix=@2"]);
         let begun = stop(&begin(&before, "@1", "@2").expect("they can be exchanged"), 2, 1, 5);
         let given_up = begun.apply(&Change::Exchange(Step::GiveUp)).expect("it is under way");
@@ -314,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_exchanged_is_refused_with_the_reason() {
+    fn an_impossible_exchange_is_refused_with_the_reason() {
         for (keyspaces, why) in [
             (&["prefix=@1 replication=abd"][..], "'@1' has registers"),
             (&["prefix=@1 storage=disk"], "'@1' keeps large ones elsewhere"),

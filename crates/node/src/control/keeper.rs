@@ -1,5 +1,5 @@
 //! The keeper: the control group's replica on a control node. The map with version v is the value under the key
-//! `map:v`, written only if the key is absent: so exactly one proposal makes each version, whichever node proposes.
+//! `map:v`, written only if the key is absent. So exactly one proposal makes each version, whichever node proposes.
 
 use super::Effects;
 use super::map::CONTROL_GROUP;
@@ -13,7 +13,7 @@ use protocol::contract::{Input, NodeId, Now, Replica as _, Result as Outcome};
 use protocol::{Configuration, Progress, Request, Ticket};
 use std::collections::BTreeMap;
 
-/// How many versions are kept, for people who look.
+/// How many versions are kept, for inspection.
 const KEPT_VERSIONS: u64 = 8;
 
 /// The control group's replica.
@@ -22,27 +22,27 @@ pub(super) struct Keeper {
     pub(super) replica: Replica,
     effects: protocol::Effects,
     reply: ReplyBuffer,
-    /// How many of this incarnation's records are not the replica's: they came before its first.
+    /// How many of this incarnation's records are the component's own: they came before the replica's first.
     records_before: u64,
     sequence: u64,
-    /// The checkpoint under way begins with a record of the component's own.
+    /// The checkpoint under way begins with one of the component's own records.
     checkpoint_begins: bool,
     proposed: Option<Ticket>,
     /// The outcome of the last proposal, until it is taken.
     end: Option<ProposalEnd>,
-    /// What was looked at when there was no newer map: the table's highest version, how often it was replaced, and the version of
-    /// the known map.
+    /// The state when there was no newer map: the table's highest version, how often the table was replaced, and the
+    /// version of the known map.
     looked_at: Option<(Version, u64, u64)>,
 }
 
 /// The outcome of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProposalEnd {
-    /// The proposal is the map.
+    /// The proposed map is the map of its version.
     Won,
-    /// It is not the map, and never will be.
+    /// The proposed map is not the map of its version, and never will be.
     Lost,
-    /// It may still become the map.
+    /// The proposed map may still become the map.
     Unknown,
 }
 
@@ -79,7 +79,7 @@ impl Keeper {
         self.step(now, Input::Configure(configuration), out);
     }
 
-    /// The replica's records of this incarnation follow `records` others.
+    /// In this incarnation the replica's records come after `records` others.
     pub(super) fn begins_after(&mut self, records: u64) {
         self.records_before = records;
     }
@@ -137,12 +137,12 @@ impl Keeper {
         self.replica.status(now)
     }
 
-    /// What its replica holds, when its records were read.
+    /// What the replica holds, after its records were replayed.
     pub(super) fn found(&self) -> Found {
         self.replica.found()
     }
 
-    /// The record behind which its replica is the group, alone, with this map as the newest version.
+    /// The record after which the replica is the group's only one, with this map as the newest version.
     pub(super) fn alone(&self, epoch: u32, version: u64, map: &[u8]) -> Vec<u8> {
         self.replica.alone(epoch, &[proposal(key_of(version).as_bytes(), map)])
     }
@@ -176,8 +176,8 @@ impl Keeper {
     pub(super) fn propose(&mut self, now: Now, version: u64, map: &[u8], out: &mut Effects) {
         let key = key_of(version);
         let command = proposal(key.as_bytes(), map);
-        // It ends when it is committed, or can never be. Not earlier, since no node could then know which of the two it
-        // will be.
+        // The request ends when it is committed, or can never be. It must not end earlier: no node could then know
+        // which of the two it will be.
         const NEVER_US: u64 = 24 * 3600 * 1_000_000;
         self.end = None;
         self.proposed = Some(Ticket { client: 0, sequence: self.sequence + 1 });
@@ -190,7 +190,7 @@ impl Keeper {
         }
     }
 
-    /// Sends a read whose reply is ignored: a leader keeps its lease while there are readers.
+    /// Sends a read whose reply is ignored: a leader extends its lease only while there are reads.
     pub(super) fn keep_lease(&mut self, now: Now, out: &mut Effects) {
         const PATIENCE_US: u64 = 100_000;
         self.request(now, Command::Get { key: b"map:" }, PATIENCE_US, out);
@@ -211,7 +211,7 @@ impl Keeper {
     /// Returns the newest map that is committed and applied here, if it is newer than version `known`.
     pub(super) fn newer_map(&mut self, now: Now, known: u64) -> Option<Vec<u8>> {
         let table = self.replica.table();
-        // Every turn asks, and few have written anything.
+        // This is called in every turn, and few turns have written anything.
         let state = (table.version_floor(), table.replacements(), known);
         if self.looked_at == Some(state) {
             return None;

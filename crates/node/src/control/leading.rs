@@ -1,5 +1,5 @@
-//! Leading: what the control leader does. It hears the nodes, grants leases, replaces dead leaders, and makes changes.
-//! See the parent module for why that is safe.
+//! Leading: what the control leader does. It receives the nodes' renewals, grants leases, replaces dead leaders, and
+//! makes changes. See the parent module for why that is safe.
 
 use super::change::{Change, Step};
 use super::exchange::Step as ExchangeStep;
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use wire::release::Releases;
 
-/// What was last heard of a node.
+/// The newest renewal that a node sent.
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     at_us: u64,
@@ -27,7 +27,7 @@ struct Heard {
     sequence: u64,
     map_version: u64,
     releases: Releases,
-    /// Its renewal has no answer yet.
+    /// The renewal has no answer yet.
     is_open: bool,
 }
 
@@ -38,7 +38,7 @@ impl Heard {
     }
 }
 
-/// A change that a node asked for.
+/// A change that a node requested.
 #[derive(Clone, Debug)]
 struct Asked {
     from: NodeId,
@@ -61,37 +61,37 @@ struct InFlight {
 /// The control leader's state. Every control node keeps some of it, in case it leads.
 #[derive(Debug, Default)]
 pub(super) struct Leading {
-    /// The ballot in which it leads.
+    /// The ballot in which this node leads.
     ballot: Option<u64>,
-    /// When it could append for the first time in this ballot.
+    /// When this node could append for the first time in this ballot.
     appends_since_us: Option<u64>,
     heard: BTreeMap<NodeId, Heard>,
     /// When each node last got a lease from this leader.
     granted: BTreeMap<NodeId, u64>,
-    /// For each node that has not confirmed a lease since: the first renewal that was answered, and when.
+    /// For each node that has not confirmed a lease since: its first renewal that was answered, and when.
     unconfirmed: BTreeMap<NodeId, (u64, u64)>,
     waiting: Vec<Asked>,
     /// The latest answers, in case one is lost.
     answered: VecDeque<(NodeId, u64, u64, Result<u64, Refusal>)>,
     in_flight: Option<InFlight>,
-    /// Changes of libraries, users and databases that are made, with the versions of their maps. They are answered when no node can execute
-    /// functions by an older map: see [`Leading::answer_spread`].
+    /// Changes of libraries, users and databases that are made, with the versions of their maps. They are answered
+    /// when no node can execute functions by an older map: see [`Leading::answer_spread`].
     spreading: Vec<(u64, Asked)>,
-    /// Requests for an exchange of databases that is under way, and those that wait for the end of another one.
+    /// Requests for the exchange of databases that is under way.
     exchanging: Vec<Asked>,
     exchanging_later: Vec<Asked>,
-    /// Since when the exchange is under way, as far as this leader knows.
+    /// When this leader first saw the exchange that is under way.
     exchanges_since_us: Option<u64>,
     read_at_us: u64,
-    /// What it saw when it last looked for something to do and found nothing.
+    /// The outlook when this leader last looked for something to do and found nothing.
     looked: Option<Outlook>,
-    /// It leads at this moment, and no other node can have made a newer map than it has.
+    /// This node leads at this moment, and no other node can have made a newer map than it has.
     is_leased: bool,
     pub(super) here: Here,
 }
 
-/// Everything that the leader's own proposals depend on: the map's version, whether a majority has reported positions,
-/// and for each node whether it is alive, is dead, and has no lease any more.
+/// Everything that the leader's own proposals depend on: the map's version, whether a majority has reported
+/// positions, and for each node whether it is alive, whether it is dead, and whether its leases are over.
 type Outlook = (u64, bool, Vec<(NodeId, bool, bool, bool)>);
 
 /// The control leader's messages to its own node.
@@ -115,14 +115,14 @@ pub(super) struct Turn<'a> {
     /// The newest map; not committed if its version is 0.
     pub(super) map: &'a Rc<ClusterMap>,
     pub(super) positions: &'a Positions,
-    /// Whether a majority of the control nodes has reported the positions that it had heard.
+    /// Whether a majority of the control nodes has reported the positions that they know.
     pub(super) are_positions_reported: bool,
     /// The map to propose if none was ever committed.
     pub(super) first: Option<ClusterMap>,
 }
 
 impl Turn<'_> {
-    /// Checks whether a node may be admitted with this start, by everything known of it.
+    /// Checks whether a node may be admitted with this start, by everything known about the node.
     fn may_come_in(&self, map: &ClusterMap, node: NodeId, heard: &Heard) -> Result<(), String> {
         let start = heard.start;
         if let Some(why) = heard.releases.refusal(map.level) {
@@ -136,7 +136,7 @@ impl Turn<'_> {
 }
 
 impl Leading {
-    /// Takes a node's renewal. Control nodes listen whether they lead or not.
+    /// Takes a node's renewal. Control nodes do so whether they lead or not.
     pub(super) fn hear(
         &mut self,
         now: Now,
@@ -148,13 +148,13 @@ impl Leading {
         let silence_us = timing.with_margin_us(timing.node_lease_ms);
         let is_late = self.heard.get(&from).is_some_and(|heard| {
             // A copy of the storage that was started by mistake, and often, may be in a later incarnation than the
-            // right one.
+            // right storage.
             let is_there = now.monotonic_us < heard.at_us + silence_us;
             heard.start == start && heard.sequence >= sequence
                 || heard.start.identity == start.identity && heard.start.life > start.life && is_there
         });
         if !is_late {
-            // A node that was silent could not confirm a lease either, and another process never got one.
+            // A silent node could not confirm a lease either, and another process never got one.
             let goes_on = self
                 .heard
                 .get(&from)
@@ -243,7 +243,7 @@ impl Leading {
             return true; // The read must be sent.
         }
         self.grant(turn, keeper.replica.leased_until_us(turn.now), out);
-        // Looking through all groups in every turn would cost too much: work that no node asked for waits some
+        // Looking through all groups in every turn would cost too much: work that no node requested waits some
         // milliseconds, and is looked for only if anything has changed.
         if self.in_flight.is_none() && status.writable && (is_due || !self.waiting.is_empty()) {
             let outlook = self.outlook(turn, keeper);
@@ -262,7 +262,7 @@ impl Leading {
         if self.ballot.is_some() { self.read_at_us } else { u64::MAX }
     }
 
-    /// What the leader sees now. None if there is something to do in any case.
+    /// What the leader sees now. None if there is work in any case.
     fn outlook(&self, turn: &Turn<'_>, keeper: &Keeper) -> Option<Outlook> {
         let map: &ClusterMap = turn.map;
         let has_started = |(id, node): (&NodeId, &Node)| {
@@ -284,7 +284,7 @@ impl Leading {
         Some((map.version, turn.are_positions_reported, map.nodes.keys().map(standing).collect()))
     }
 
-    /// Begins another ballot: what was proposed before is committed in the log that was taken over, or never will be.
+    /// Begins another ballot: earlier proposals are committed in the log that was taken over, or never will be.
     fn begin(&mut self, ballot: Option<u64>) {
         self.ballot = ballot;
         self.appends_since_us = None;
@@ -315,13 +315,13 @@ impl Leading {
                 let asked = self.in_flight.take().expect("it was just there").asked;
                 self.waiting.splice(0..0, asked);
             }
-            // Some proposal made this version. If its proposer is not known, the nodes that asked ask again.
+            // Some proposal made this version. If its proposer is not known, the nodes repeat their requests.
             _ if in_flight.is_unknown && turn.map.version >= in_flight.version => self.in_flight = None,
             _ => {}
         }
     }
 
-    /// Answers a change that the map with this version has.
+    /// Answers a change that the map with this version contains.
     fn answer_made(&mut self, turn: &Turn<'_>, version: u64, asked: Asked, out: &mut Effects) {
         match asked.change {
             Change::Libraries(_) | Change::Users(_) => self.spreading.push((version, asked)),
@@ -330,14 +330,14 @@ impl Leading {
         }
     }
 
-    /// Answers the requests for an exchange that is made, or given up, and takes up those that wait for that.
+    /// Answers the requests for an exchange that was made or given up, and takes up those that waited for its end.
     fn answer_exchanged(&mut self, turn: &Turn<'_>, out: &mut Effects) {
         if turn.map.exchange.is_some() {
             return;
         }
         self.waiting.append(&mut self.exchanging_later);
         for asked in std::mem::take(&mut self.exchanging) {
-            // What is made already is not made again.
+            // An exchange that was made already is not made again.
             match turn.map.apply(&asked.change) {
                 Ok(map) if map == **turn.map => self.spreading.push((turn.map.version, asked)),
                 _ => {
@@ -348,7 +348,8 @@ impl Leading {
         }
     }
 
-    /// Returns the change that gives up an exchange which has been under way for too long: a group of its keyspaces cannot stop.
+    /// Returns the change that gives up an exchange which has been under way for too long because a group of its
+    /// keyspaces cannot stop.
     fn exchange_to_give_up(&mut self, turn: &Turn<'_>, map: &ClusterMap) -> Option<Change> {
         const PATIENCE_US: u64 = 3_000_000;
         if map.exchange.is_none() {
@@ -359,8 +360,8 @@ impl Leading {
         (turn.now.monotonic_us >= since_us + PATIENCE_US).then_some(Change::Exchange(ExchangeStep::GiveUp))
     }
 
-    /// Answers the changes of libraries, users and databases that every node knows which may serve clients: it has the map, or it has no
-    /// lease any more, and gets none before it has the map.
+    /// Answers the changes of libraries, users and databases that every node knows which may serve clients: each node
+    /// has the map, or it has no lease any more and gets none before it has the map.
     fn answer_spread(&mut self, turn: &Turn<'_>, out: &mut Effects) {
         if self.spreading.is_empty() {
             return;
@@ -399,7 +400,7 @@ impl Leading {
         let silence_us = turn.timing.with_margin_us(turn.timing.node_lease_ms);
         for (node, heard) in &self.heard {
             // A node that is being replaced has been silent for that long: its last renewals must not admit it again,
-            // or its successor, with other storage, would have to stay out.
+            // or its successor, with other storage, would be refused.
             let is_there = turn.now.monotonic_us < heard.at_us + silence_us;
             if is_there
                 && turn.are_positions_reported
@@ -429,7 +430,7 @@ impl Leading {
                 Err(why) => self.answer(turn.id, asked, Err(why), out),
             }
         }
-        // A node that is about to be registered with an older program holds the level back, since it comes before this.
+        // This comes after the starts, so that a node that is registered with an older program holds the level back.
         let level = next.next_level();
         if level > next.level
             && let Ok(map) = next.apply(&Change::RaiseLevel(level))
@@ -479,7 +480,7 @@ impl Leading {
         keeper.propose(turn.now, next.version, &next.encode(), out);
     }
 
-    /// Makes a change that a node asked for, if what the map alone does not show allows it, too.
+    /// Makes a change that a node requested, if it is also allowed by what the map alone does not show.
     fn make(&self, turn: &Turn<'_>, map: &ClusterMap, change: &Change) -> Result<ClusterMap, Refusal> {
         let is_fixed = |node: &NodeId| {
             let control = map.groups.get(&CONTROL_GROUP);
@@ -627,7 +628,7 @@ impl Leading {
             if is_deposed || is_to_stop || turn.map.version == 0 {
                 continue;
             }
-            // It never outlasts this leader's own lease by much, so that the next leader need not wait long.
+            // A lease never outlasts this leader's own by much, so that the next leader need not wait long.
             let own_us = leased_until_us.saturating_add(turn.timing.grace_ms * 1000).saturating_sub(now_us);
             let lease_us = own_us.min(turn.timing.node_lease_ms * 1000);
             heard.is_open = false;
@@ -645,8 +646,8 @@ impl Leading {
     }
 
     /// The nodes that are leaving but lead a group in which no other member can be appointed yet: the group is not
-    /// settled, or the candidates are dead or not in sync. It settles, and they get in sync, only while it has a leader
-    /// that serves.
+    /// settled, or the candidates are dead or not in sync. The group settles, and members get in sync, only while it
+    /// has a leader that serves.
     fn leaving_without_successor(&self, turn: &Turn<'_>) -> BTreeSet<NodeId> {
         let is_leaving =
             |node: &NodeId| turn.map.nodes.get(node).is_some_and(|known| known.state == NodeState::Leaving);
@@ -658,7 +659,7 @@ impl Leading {
         groups.filter(lacks_successor).map(|(_, group)| group.leader).collect()
     }
 
-    /// Whether a node was heard lately and hears, with the start that the map knows.
+    /// Whether a node renewed lately, with the start that the map knows, and receives messages.
     fn is_alive(&self, turn: &Turn<'_>, map: &ClusterMap, id: NodeId) -> bool {
         let (Some(heard), Some(known)) = (self.heard.get(&id), map.nodes.get(&id)) else { return false };
         let silent_us = turn.now.monotonic_us.saturating_sub(heard.at_us);
@@ -668,8 +669,8 @@ impl Leading {
             && silent_us < turn.timing.with_margin_us(turn.timing.node_lease_ms)
     }
 
-    /// Whether a node was silent, or has not heard, for so long that it must be dead or cut off. A node that this
-    /// leader never heard may be about to start.
+    /// Whether a node was silent, or has received nothing, for so long that it must be dead or cut off. A node that
+    /// never sent this leader anything may be about to start.
     fn is_dead(&self, turn: &Turn<'_>, map: &ClusterMap, id: NodeId) -> bool {
         let Some(since_us) = self.appends_since_us else { return false };
         let known = map.nodes.get(&id).map(|node| node.start);
@@ -683,7 +684,7 @@ impl Leading {
     fn is_over(&self, turn: &Turn<'_>, id: NodeId) -> bool {
         let now_us = turn.now.monotonic_us;
         let Some(since_us) = self.appends_since_us else { return false };
-        // Alone, this leader waited for no log lease before it appended.
+        // A leader without other control nodes waited for no log lease before it appended.
         let is_alone = turn.map.groups.get(&CONTROL_GROUP).is_some_and(|group| group.members.len() == 1);
         let earlier_ms = if is_alone { turn.timing.node_lease_ms } else { turn.timing.grace_ms };
         let own_us = self.granted.get(&id).copied();
@@ -700,7 +701,7 @@ impl Leading {
         let mut replacements = Vec::new();
         let is_followed = |(id, _): &(&GroupId, &Group)| map.protocol(**id) == Protocol::LeaderFollower;
         for (id, group) in map.groups.iter().filter(is_followed) {
-            // A leader that is stopped does not lead, in any node's view, its own included, until the map lets it go
+            // No node, the leader's own included, regards a stopped leader as leading until the map allows it to go
             // on.
             let is_stopped = map.quarantine.stands(*id, group.leader).is_some();
             let is_to_go = is_stopped
@@ -737,7 +738,7 @@ impl Leading {
             .filter(move |node| *node != group.leader && stays(node) && self.is_alive(turn, map, *node))
     }
 
-    /// Sends a new map to the nodes that do not hold the log.
+    /// Sends a new map to the nodes that have no replica of the control group.
     pub(super) fn spread(&self, map: &ClusterMap, out: &mut Effects) {
         if !self.is_leased {
             return;
@@ -750,12 +751,12 @@ impl Leading {
     }
 }
 
-/// Whether a node that was granted something at some time, and has not confirmed it, does not hear.
+/// Whether a node that was granted something at some time, and has not confirmed it, receives no messages.
 fn is_deaf(turn: &Turn<'_>, (_, granted_us): (u64, u64)) -> bool {
     turn.now.monotonic_us >= granted_us + turn.timing.with_margin_us(turn.timing.node_lease_ms)
 }
 
-/// The nodes that lose leaderships of leader-follower groups.
+/// The nodes that lose leaderships of leader-follower groups with a change.
 fn deposed(before: &ClusterMap, after: &ClusterMap) -> BTreeSet<NodeId> {
     let leads_no_more = |(id, group): &(&GroupId, &Group)| {
         before.protocol(**id) == Protocol::LeaderFollower
@@ -764,8 +765,8 @@ fn deposed(before: &ClusterMap, after: &ClusterMap) -> BTreeSet<NodeId> {
     before.groups.iter().filter(leads_no_more).map(|(_, group)| group.leader).collect()
 }
 
-/// Returns a change that names the nodes which take part in the control group's newest membership, if these are more
-/// than the map says.
+/// Returns a change that names the nodes which take part in the control group's newest membership, if they are more
+/// than the map names.
 fn members_of_control(turn: &Turn<'_>, keeper: &Keeper, map: &ClusterMap) -> Option<Change> {
     let group = map.groups.get(&CONTROL_GROUP)?;
     let status = keeper.status(turn.now);

@@ -1,9 +1,10 @@
 //! The cluster's level: the release whose messages, records and settings the cluster as a whole may use. The map holds it.
 //!
-//! Every start of a node registers the releases that its program understands. The control leader raises the level when
-//! every node in the map, also one that is down, has last been started with a program that knows the next one. The level
-//! never falls. So until it rises, any node may go back to the program that it had; and from then on a program that does
-//! not know it is refused: by itself when it reads its folder, and by the control leader when it asks for admission.
+//! Every start of a node registers the releases that its program understands. The control leader raises the level
+//! when every node in the map, also one that is down, was last started with a program that knows the next level. The
+//! level never falls. Until it rises, any node may go back to the program that it had. From then on a program that
+//! does not know the level is refused: by itself when it reads its folder, and by the control leader when it asks for
+//! admission.
 //!
 //! `docs/design/releases.md` says why nothing of a newer level can reach a program that does not know it.
 
@@ -12,34 +13,35 @@ use super::refusal::{Refusal, refuse};
 use protocol::NodeId;
 use wire::release::Release;
 
-/// What the cluster can do from some level on. What is here changes a record, a message or the map, so programs that do
-/// not know the level would fail at it.
+/// What the cluster can do from some level on. Each feature changes a record, a message or the map, so programs that
+/// do not know the level would fail at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
-    /// An operator holds the level where it is. The map says so in a field that release 1 does not know.
+    /// An operator holds the level where it is. The map has a field for it that release 1 does not know.
     LevelHeld,
-    /// A keyspace holds a database. Release 1 takes `@3` for a prefix of keys, and refuses what another node routes otherwise.
+    /// A keyspace holds a database. Release 1 takes `@3` for a prefix of keys, and refuses requests that another node
+    /// routes as a database's.
     Databases,
-    /// The map says in which epoch a leader has taken over, in a field that release 1 does not know.
+    /// The map holds the epoch in which a leader has taken over, in a field that release 1 does not know.
     TakingOver,
-    /// Two databases are exchanged: fields of the map, records, and commands that say how they were routed, none of which
-    /// release 1 knows.
+    /// Two databases are exchanged: this needs fields of the map, records, and commands with the number of exchanges
+    /// by which they were routed, none of which release 1 knows.
     Exchanges,
 }
 
 impl Feature {
-    /// All of them.
+    /// All features.
     pub const ALL: [Feature; 4] =
         [Feature::LevelHeld, Feature::Databases, Feature::TakingOver, Feature::Exchanges];
 
-    /// The level that brings it.
+    /// The level that brings the feature.
     pub fn since(self) -> Release {
         match self {
             Feature::LevelHeld | Feature::Databases | Feature::TakingOver | Feature::Exchanges => 2,
         }
     }
 
-    /// What it is, for people.
+    /// The feature's description, for error messages.
     fn words(self) -> &'static str {
         match self {
             Feature::LevelHeld => "holding the level",
@@ -49,11 +51,11 @@ impl Feature {
         }
     }
 
-    /// Whether a map uses it.
+    /// Whether a map uses the feature.
     fn is_used(self, map: &ClusterMap) -> bool {
         match self {
             Feature::LevelHeld => map.is_level_held,
-            // A new cluster, which begins at the lowest level, may be configured with some.
+            // A new cluster, which begins at the lowest level, may be configured with databases.
             Feature::Databases => false,
             Feature::TakingOver => map.groups.values().any(|group| group.taken_over > 0),
             Feature::Exchanges => map.keyspaces.values().any(|entry| entry.exchanges > 0),
@@ -62,7 +64,8 @@ impl Feature {
 }
 
 impl ClusterMap {
-    /// The highest level that every node's program knows, as far as it has started.
+    /// The highest level that the programs of all nodes know, but at least the present one. A node that never started knows
+    /// none.
     pub fn attainable_level(&self) -> Release {
         let newest = self.nodes.values().map(|node| node.releases.newest).min().unwrap_or(0);
         newest.max(self.level)
@@ -73,7 +76,7 @@ impl ClusterMap {
         if self.is_level_held { self.level } else { self.attainable_level() }
     }
 
-    /// The nodes whose programs do not know a level. What runs on a node that has not started yet is not known.
+    /// The nodes whose programs do not know a level, and those that have not started yet, whose programs are unknown.
     pub fn nodes_below(&self, level: Release) -> Vec<NodeId> {
         self.nodes.iter().filter(|(_, node)| node.releases.newest < level).map(|(id, _)| *id).collect()
     }
@@ -83,10 +86,11 @@ impl ClusterMap {
         self.level >= feature.since()
     }
 
-    /// Checks that the cluster is at a level that has a feature. Ask before anything is recorded, sent or shown that needs it.
+    /// Checks that the cluster is at a level that has a feature. Call it before recording, sending or showing
+    /// anything that needs it.
     ///
     /// # Errors
-    /// A sentence that says which level it takes, and what keeps the cluster from it.
+    /// A sentence that names the needed level, and what keeps the cluster from it.
     pub fn require(&self, feature: Feature) -> Result<(), Refusal> {
         let (since, level) = (feature.since(), self.level);
         if self.has(feature) {
@@ -102,7 +106,7 @@ impl ClusterMap {
         }
     }
 
-    /// Checks that the map uses nothing that its level does not have.
+    /// Checks that the map uses no feature that its level lacks.
     pub(super) fn check_level(&self) -> Result<(), String> {
         match Feature::ALL.into_iter().find(|it| it.is_used(self) && !self.has(*it)) {
             Some(early) => Err(format!(

@@ -37,10 +37,12 @@ pub struct ClusterMap {
     /// The release whose messages, records and settings the cluster may use. It never falls. See `level`.
     #[serde(default = "first_level")]
     pub level: Release,
-    /// Which history of the cluster this is: another one since each recovery. A node never takes a map of another one.
+    /// The cluster's history that this map belongs to: each recovery begins another one. A node never takes a map of
+    /// another lineage.
     #[serde(default, skip_serializing_if = "Lineage::is_original")]
     pub lineage: Lineage,
-    /// Whether an operator holds the level where it is, so that nodes can go back. From level 2 on.
+    /// Whether an operator holds the level where it is, so that nodes can go back to an older program. From level 2
+    /// on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_level_held: bool,
     /// The nodes, by their numbers.
@@ -68,8 +70,8 @@ pub struct ClusterMap {
     pub next_group: u32,
 }
 
-/// One start of a node: its storage, how often that was opened, and by which process. A node that does not come back as
-/// a later start of the same storage may have forgotten what it promised.
+/// One start of a node: its storage, how often that was opened, and by which process. A node whose start is not a
+/// later one of the same storage may have forgotten what it promised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
@@ -80,28 +82,28 @@ pub struct Start {
     /// Drawn at random at each start. A copy of the storage that is one incarnation older is opened in the same
     /// incarnation as the process that was registered last; this tells the two apart.
     pub run: u64,
-    /// Where the storage's log ended when it was opened. Of consecutive starts that were not admitted, the end that the
-    /// first of them found. A later start must not find less: see `positions`.
+    /// Where the storage's log ended when it was opened. For consecutive starts that were not admitted, it is the end
+    /// that the first of them found. A later start must not find less: see `positions`.
     #[serde(default)]
     pub found: u64,
 }
 
-/// What the cluster knows of a node.
+/// The cluster's entry for a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// Its number, and where it is reached.
+    /// The node's number and network address.
     pub address: NodeAddress,
     /// The newest start that was accepted.
     pub start: Start,
-    /// What the program of that start understands. Nothing, if it has not started, or with a program from before the
-    /// first release.
+    /// What the program of that start understands. Empty if the node has not started, or was started with a program
+    /// from before the first release.
     #[serde(default)]
     pub releases: Releases,
-    /// Whether it stays in the cluster.
+    /// Whether the node stays in the cluster.
     pub state: NodeState,
-    /// Groups that it must leave and enter again as a new member, or whose replicas it must rebuild, since it lost its
-    /// storage.
+    /// Groups that the node must leave and enter again as a new member, or whose replicas it must rebuild, since it
+    /// lost its storage.
     pub rejoins: BTreeMap<GroupId, Rejoin>,
 }
 
@@ -109,9 +111,9 @@ pub struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
-    /// It stays.
+    /// The node stays.
     Member,
-    /// It leaves: its replicas are moved to other nodes, and with the last of them it is gone.
+    /// The node leaves: its replicas are moved to other nodes, and it is removed with the last of them.
     Leaving,
 }
 
@@ -119,17 +121,17 @@ pub enum NodeState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rejoin {
-    /// It still counts as the member that it was. It must not take part.
+    /// The node still counts as the member that it was. It must not take part.
     Leave,
-    /// It was removed, and will be added again.
+    /// The node was removed from the group, and will be added again.
     Join,
-    /// It stays the member that it is, as in all groups of registers, but what it had recorded does not count.
+    /// The node stays the member that it is, as in all groups of registers, but what it had recorded does not count.
     Refill {
-        /// Its first incarnation with its present storage; 0: it has not started since.
+        /// The node's first incarnation with its present storage; 0: it has not started since.
         since: u64,
-        /// How many incarnations it had with other storage.
+        /// How many incarnations the node had with other storage.
         lives_before: u64,
-        /// Whether what it held is given up, so that its group need not wait for it.
+        /// Whether an operator gave up what the node held, so that its group need not wait for it.
         accepts_loss: bool,
     },
 }
@@ -154,10 +156,11 @@ pub struct KeyspaceEntry {
     pub keyspace: Keyspace,
     /// Its shards' groups, in the order of the shards.
     pub groups: Vec<GroupId>,
-    /// How often it was exchanged, each time counted twice: see `exchange`.
+    /// How often the keyspace was exchanged, each time counted twice: see `exchange`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub exchanges: u64,
-    /// A version above all that it, or the keyspace from which it took its prefix, had given before the last exchange.
+    /// A version above all that this keyspace, or the one from which it took its prefix, had given before the last
+    /// exchange.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub floor: u64,
 }
@@ -200,8 +203,8 @@ pub struct Group {
     /// with all that they need.
     pub in_sync: Vec<NodeId>,
     /// How often anything of this group has changed. A leader's request counts only if nothing has changed since the
-    /// leader learned the revision: requests are repeated and may come late, and a set that the leader has left behind
-    /// must not come back.
+    /// leader learned the revision: requests are repeated and may arrive late, and an in-sync set that the leader has
+    /// replaced since must not be restored.
     pub revision: u64,
     /// Registers: members whose memory an operator gave up, with the incarnation for which that holds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -215,7 +218,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Whether its leader is known to hold all that was acknowledged before its epoch. Before the first one that is nothing.
+    /// Whether its leader is known to hold all that was acknowledged before its epoch. For the first epoch that is
+    /// nothing.
     pub fn has_taken_over(&self) -> bool {
         self.epoch == 1 || self.taken_over == self.epoch
     }
@@ -231,7 +235,7 @@ impl Group {
         }
     }
 
-    /// The configuration of one of its replicas, in this incarnation of its node.
+    /// The configuration of one of the group's replicas, in this incarnation of its node.
     pub fn configuration_of(&self, node: NodeId, life: u64) -> Configuration {
         Configuration { is_given_up: self.given_up.get(&node) == Some(&life), ..self.configuration() }
     }
@@ -256,7 +260,7 @@ pub fn control_members(nodes: usize) -> usize {
     if nodes < 5 { nodes.min(3) } else { 5 }
 }
 
-/// The level of maps that do not say theirs: those from before there were levels.
+/// The level of maps without a level: those from before there were levels.
 fn first_level() -> Release {
     1
 }
@@ -266,17 +270,17 @@ fn level_of_new_cluster() -> Release {
     RELEASES.oldest
 }
 
-/// The one part of a map that every program can read.
+/// The part of a map that every program can read.
 #[derive(Deserialize)]
 struct Level {
     #[serde(default = "first_level")]
     level: Release,
 }
 
-/// Returns why a program that understands `releases` cannot take an encoded map, if that is because of its level.
+/// Returns why a program that understands `releases` cannot take an encoded map, if the map's level is the reason.
 pub(crate) fn level_refusal(bytes: &[u8], releases: Releases) -> Option<String> {
     let level = serde_json::from_slice::<Level>(bytes).ok()?.level;
-    // What says that it is of level 0 is no map.
+    // Bytes with level 0 are no map.
     releases.refusal(level).filter(|_| level > 0)
 }
 
@@ -343,7 +347,7 @@ impl ClusterMap {
         self.keyspace_of(group).is_none_or(Keyspace::keeps_records)
     }
 
-    /// A group's name for people.
+    /// A group's name in messages to users.
     pub fn name_of(&self, id: GroupId) -> String {
         match self.groups.get(&id) {
             _ if id == CONTROL_GROUP => "the control group".into(),
@@ -355,7 +359,7 @@ impl ClusterMap {
         }
     }
 
-    /// The groups in which a node takes part. A group that it must leave since it lost its storage is not among them.
+    /// The groups in which a node takes part, without those that it must leave since it lost its storage.
     pub fn groups_of(&self, node: NodeId) -> impl Iterator<Item = (GroupId, &Group)> {
         let takes_part = move |(id, group): &(&GroupId, &Group)| self.takes_part(node, **id, group);
         self.groups.iter().filter(takes_part).map(|(id, group)| (*id, group))
@@ -409,7 +413,7 @@ impl ClusterMap {
 
     // Bytes.
 
-    /// Encodes the map, as it is kept and sent.
+    /// Encodes the map for the log and for messages.
     pub fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("a map is made of numbers, strings, lists and maps of these")
     }
@@ -539,7 +543,7 @@ impl From<FatalRecord> for kv::RecordName {
     }
 }
 
-/// What the map records of such records.
+/// The records that crash processes, as far as the cluster knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quarantine {
@@ -565,7 +569,7 @@ impl Quarantine {
         self.skipped.get(&group).map_or(&[], Vec::as_slice)
     }
 
-    /// Forgets that a node's replicas are stopped, since they begin anew.
+    /// Forgets that a node's replicas are stopped, since they start empty.
     pub(super) fn forget_node(&mut self, node: NodeId) {
         for standing in self.standing.values_mut() {
             standing.remove(&node);

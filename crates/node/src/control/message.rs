@@ -11,7 +11,8 @@ pub(super) const CHANGE_BYTES_MAX: usize = 1 << 20;
 /// A message between the control components of two nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// I am here, in this incarnation, with this map: renew my lease (every node, to all control nodes).
+    /// A node's request to renew its lease, with its incarnation and the version of its map (every node, to all
+    /// control nodes).
     Renew {
         /// How the sender started.
         start: Start,
@@ -26,7 +27,8 @@ pub enum Message<'a> {
         /// What the sender's program understands.
         releases: Releases,
     },
-    /// Your lease lasts this long from when you asked, if you act on this map or a newer one (control leader).
+    /// The receiver's lease, counted from its request; valid if the receiver acts on this map or a newer one (control
+    /// leader).
     Renewed {
         /// The number of the renewal that this answers.
         sequence: u64,
@@ -35,12 +37,12 @@ pub enum Message<'a> {
         /// How long the lease lasts, in microseconds.
         lasts_us: u64,
     },
-    /// This is the newest map (control leader).
+    /// The newest map (control leader).
     Map {
         /// The encoded map.
         bytes: &'a [u8],
     },
-    /// Make this change (any node, to all control nodes: the leader does it).
+    /// A request for a change (any node, to all control nodes: the control leader makes it).
     Ask {
         /// The process that asks: [`Start::run`].
         run: u64,
@@ -55,16 +57,16 @@ pub enum Message<'a> {
         run: u64,
         /// The number of the change within that process.
         id: u64,
-        /// The version of the map that has it, or why it cannot be made.
+        /// The version of the map that contains the change, or why it cannot be made.
         result: Result<u64, Refusal>,
     },
-    /// You are not admitted (control leader).
+    /// The receiver is not admitted (control leader).
     Refused {
         /// The refused start.
         start: Start,
         /// The version of the map that does not have this start.
         map_version: u64,
-        /// A sentence that says why.
+        /// The reason, as a sentence.
         why: String,
     },
     /// A control node that has never taken part asks the others whether any has (`is_question`), and they answer.
@@ -83,7 +85,7 @@ pub enum Message<'a> {
         /// The encoded message.
         bytes: &'a [u8],
     },
-    /// What I have heard of how far nodes' logs are durable (control nodes, to each other).
+    /// Up to where nodes' logs were durable, as far as was reported to the sender (control nodes, to each other).
     Heard {
         /// Encoded as in `positions`.
         bytes: &'a [u8],

@@ -1,6 +1,6 @@
-//! Moves: which members groups must gain and lose. A group changes by one member at a time, and goes on only when it is
-//! settled (or it would wait forever for a member that has lost its storage). So a cluster reaches its target in steps
-//! that each keep everything within reach.
+//! Moves: which members groups must gain and lose. A group changes by one member at a time, and makes the next change
+//! only when it is settled (or it would wait forever for a member that has lost its storage). So a cluster reaches
+//! its target in steps, each of which keeps all data available.
 
 use super::change::{Change, Step};
 use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, NodeState, Rejoin};
@@ -8,9 +8,9 @@ use crate::setting::Protocol;
 use protocol::NodeId;
 
 impl ClusterMap {
-    /// Returns what can be done now, at most one step for each group. Empty when everything is where it should be, or
-    /// nothing can be done before something else happens. Only live nodes are added to a group: with one that is dead
-    /// the group would stay with too few, and could not change any more.
+    /// Returns what can be done now, at most one step for each group. Empty when every replica is where it should be,
+    /// or something else has to happen first. Only live nodes are added to a group: with a dead new member the group
+    /// would have too few live ones, and could not change any more.
     pub fn next_moves(&self, moves_control_group: bool, is_alive: impl Fn(NodeId) -> bool) -> Vec<Change> {
         let staying = self.staying();
         let step = |id, group| self.next_step(id, group, &staying, &is_alive);
@@ -20,8 +20,8 @@ impl ClusterMap {
             .filter(|(id, _)| moves_control_group || **id != CONTROL_GROUP)
             .filter_map(|(id, group)| Some(Change::MoveMember { group: *id, step: step(*id, group)? }))
             .collect();
-        // A node whose operator hears that it is gone is turned off; a group that it has just left may still need its
-        // vote for the membership without it.
+        // An operator turns a node off once it is reported as removed; a group that it has just left may still need
+        // its vote for the membership without it.
         let all_settled = self.groups.values().all(|group| group.settled);
         let is_gone =
             |id: &NodeId| all_settled && !self.groups.values().any(|group| group.members.contains(id));
@@ -39,7 +39,7 @@ impl ClusterMap {
         is_alive: impl Fn(NodeId) -> bool,
     ) -> Option<Step> {
         if self.protocol(id).has_registers() {
-            return None; // Registers keep the members that they begin with.
+            return None; // Registers keep their first members.
         }
         if self.awaits_takeover(id) {
             return None;
@@ -61,7 +61,7 @@ impl ClusterMap {
         let stay: Vec<NodeId> =
             group.members.iter().copied().filter(|member| staying.contains(member)).collect();
         if stay.len() < wanted {
-            // Only a node that has started can hold anything.
+            // Only a node that has started can hold a replica.
             let has_started = |node: &&NodeId| self.nodes.get(node).is_some_and(|it| it.start.identity != 0);
             let may_come = |node: &&NodeId| !group.members.contains(node) && is_alive(**node);
             let free = staying.iter().filter(may_come).filter(has_started);
@@ -77,8 +77,8 @@ impl ClusterMap {
         self.may_leave(id, group, *leaves, true).then_some(Step::Remove(*leaves))
     }
 
-    /// Whether a group can do without a member now. A member that holds something may leave only when all others hold
-    /// it, too.
+    /// Whether a group can lose a member now. A member that holds something may leave only when all others hold it,
+    /// too.
     fn may_leave(&self, id: GroupId, group: &Group, leaves: NodeId, holds_something: bool) -> bool {
         let leads = self.protocol(id) == Protocol::LeaderFollower && group.leader == leaves;
         let others_hold_all =
@@ -86,7 +86,7 @@ impl ClusterMap {
         group.members.len() > 1 && !leads && (!holds_something || others_hold_all)
     }
 
-    /// How many replicas a node has. The control group is on the first nodes, whatever else they have.
+    /// How many replicas a node has. For the control group 0, since it is on the first nodes in any case.
     fn load(&self, id: GroupId, node: NodeId) -> usize {
         match id {
             CONTROL_GROUP => 0,

@@ -1,9 +1,9 @@
-//! Records that crash the process that executes them, as far as the cluster map is concerned: which replicas are
-//! stopped before one, and which records all replicas skip.
+//! Records that crash the process that executes them, in the cluster map: which replicas are stopped before one, and
+//! which records all replicas skip.
 //!
-//! A replica that is stopped first has that recorded here, and goes on only when the map says so: because it was
-//! released, or because the record is skipped. A record is skipped only while every replica of its group is stopped
-//! before it: none has executed it, and none will.
+//! A replica that stops before a record first has that recorded here. It goes on only when the map allows it: because
+//! it was released, or because the record is skipped. A record is skipped only while every replica of its group is
+//! stopped before it: none has executed it, and none will.
 
 use super::map::{ClusterMap, FatalRecord, GroupId, Quarantine, settles_with};
 use super::refusal::{Refusal, refuse};
@@ -29,12 +29,12 @@ pub enum Step {
 }
 
 impl ClusterMap {
-    /// The record before which a group is stopped, if so many of its replicas are that it cannot go on.
+    /// The record before which a group is stopped, if too many of its replicas are stopped for the group to go on.
     pub fn stopped_before(&self, id: GroupId) -> Option<FatalRecord> {
         let (standing, group) = (self.quarantine.standing.get(&id)?, self.groups.get(&id)?);
         let members = group.members.len();
         let are_too_few = members - standing.len().min(members) < settles_with(self.acks(id), members);
-        // If another replica could lead instead, it would already.
+        // If another replica could lead instead, it would lead already.
         let lacks_leader =
             self.protocol(id) == Protocol::LeaderFollower && standing.contains_key(&group.leader);
         (are_too_few || lacks_leader).then(|| standing.values().next().copied()).flatten()

@@ -1,4 +1,4 @@
-//! Records: those of the control group's replica, and one of the component's own.
+//! Records: those of the control group's replica, and one kind of the component's own.
 
 use kv::codec::{Malformed, Reader, Writer};
 use protocol::NodeId;

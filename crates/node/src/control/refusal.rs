@@ -1,4 +1,4 @@
-//! Why a change of the cluster map is refused: a code with data, and its sentence.
+//! Why a change of the cluster map is refused: a code with data, and a sentence.
 
 use kv::codec::{Malformed, Reader, Writer};
 use protocol::NodeId;
@@ -8,7 +8,7 @@ use wire::release::Release;
 /// The most bytes of a sentence in a message.
 const SENTENCE_BYTES_MAX: usize = 4096;
 
-/// Why a change cannot be made. As text, a sentence for people.
+/// Why a change cannot be made. Displayed as a sentence for users.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// No keyspace has this prefix.
@@ -23,19 +23,19 @@ pub enum Refusal {
     /// No group has this number.
     #[error("there is no group {0}")]
     NoGroup(u16),
-    /// The cluster is not yet at the level that brings something, though all programs know it.
+    /// The cluster is not yet at the level that brings a feature, though all programs know that level.
     #[error(
         "{what} needs level {since}, and the cluster is at level {level}: it rises in a moment, ask again"
     )]
     LevelRises {
-        /// What is wanted, for people.
+        /// The wanted feature, described for users.
         what: String,
-        /// The level that brings it.
+        /// The level that brings the feature.
         since: Release,
-        /// The present one.
+        /// The present level.
         level: Release,
     },
-    /// A reason that only people can use: the sentence.
+    /// A reason that only people can use, as a sentence.
     #[error("{0}")]
     Other(String),
 }
@@ -50,14 +50,14 @@ impl From<String> for Refusal {
     }
 }
 
-/// Returns [`Refusal::Other`] with a sentence from the function that it stands in.
+/// Returns [`Refusal::Other`] with a sentence from the enclosing function.
 macro_rules! refuse {
     ($($sentence:tt)*) => { return Err(Refusal::Other(format!($($sentence)*))) };
 }
 pub(crate) use refuse;
 
 impl Refusal {
-    /// What programs recognize the error by: an error reply begins with it.
+    /// The code by which programs recognize the error: an error reply begins with it.
     pub fn code(&self) -> &'static str {
         match self {
             Refusal::NoKeyspace(_) | Refusal::NoNode(_) | Refusal::NoGroup(_) => "NOTFOUND",
@@ -89,7 +89,8 @@ impl Refusal {
                 out.put_u8(5);
                 put_sentence(out, sentence);
             }
-            // Release 1 does not know it, and never gets it: all programs of the cluster know a later level.
+            // Release 1 does not know this refusal, and never gets it: all programs of the cluster know a later
+            // level.
             Refusal::LevelRises { what, since, level } => {
                 out.put_u8(6);
                 put_sentence(out, what);

@@ -1,4 +1,4 @@
-//! Leaders that have yet to take over what was acknowledged before them.
+//! Leaders that have not yet taken over what was acknowledged before them.
 
 use super::level::Feature;
 use super::map::{ClusterMap, GroupId};
@@ -6,12 +6,12 @@ use crate::setting::Protocol;
 use protocol::leader_follower::Acks;
 
 impl ClusterMap {
-    /// Whether a group's leader has yet to say that it holds all that was acknowledged before its epoch.
+    /// Whether a group's leader has not yet reported that it holds all that was acknowledged before its epoch.
     ///
-    /// A leader that is appointed asks enough members what they hold that at least one of them has each acknowledged write. How
-    /// many are enough follows from the members that the group had when the write was acknowledged. If the members changed while
-    /// it asks, it might ask too few. So no member leaves or comes before it has taken over. Under `all` the in-sync set holds
-    /// everything at any time, and under `none` nothing is promised.
+    /// A leader that is appointed asks so many members what they hold that at least one of them has each acknowledged
+    /// write. How many are enough follows from the members that the group had when the write was acknowledged. If the
+    /// members changed meanwhile, the leader might ask too few. So no member leaves or is added before the leader has
+    /// taken over. Under `all` the in-sync set holds everything at any time, and under `none` nothing is promised.
     pub fn awaits_takeover(&self, id: GroupId) -> bool {
         self.has(Feature::TakingOver)
             && self.protocol(id) == Protocol::LeaderFollower
