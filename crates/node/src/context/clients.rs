@@ -1,4 +1,4 @@
-//! The clients of this node: their sessions, what they are answered, and when they are closed.
+//! The clients of this node: their sessions, their replies, and when they are closed.
 
 use crate::command::statistics::CommandStatistics;
 use crate::context::delays::Delays;
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// The sessions of this node's clients.
 pub(crate) struct Clients {
     pub(crate) sessions: Slab<Session>,
-    /// How many sessions were ever opened.
+    /// How many sessions were opened so far.
     arrivals: u64,
     /// The clients with new output, and those whose session has ended.
     ready: Vec<ClientId>,
@@ -28,7 +28,7 @@ pub(crate) struct Clients {
     /// Collects the answers while the commands of a transaction are carried out.
     captured: Option<ReplyBuffer>,
     pub(crate) statistics: CommandStatistics,
-    /// The clients that asked for `MONITOR`, and some that are gone.
+    /// The clients that sent `MONITOR`, and some that have disconnected since.
     pub(crate) monitors: Vec<ClientId>,
 }
 
@@ -94,7 +94,7 @@ impl Clients {
     }
 }
 
-/// The error of a script that its caller's rights have ended.
+/// The error of a script that was ended because its caller lacks rights.
 #[cold]
 fn denied_script(reply: &[u8]) -> Option<Vec<u8>> {
     match Reply::first(reply) {
@@ -104,7 +104,7 @@ fn denied_script(reply: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Context {
-    /// Who a client is, and from where, for the audit log.
+    /// A client's user and address, for the audit log.
     pub(crate) fn who(&self, client: ClientId) -> String {
         let Some(session) = self.clients.sessions.get(client) else { return "a client that is gone".into() };
         let name =
@@ -143,7 +143,7 @@ impl Context {
         self.clients.replies = replies;
     }
 
-    /// Answers a request after a delay. Nothing more is taken from this client before.
+    /// Answers a request after a delay. No further input of this client is taken before that.
     ///
     /// In a transaction, the answer comes at once.
     pub(crate) fn answer_later(
@@ -230,21 +230,22 @@ impl Context {
         }
     }
 
-    /// Sends a client something that is not a reply. A client that does not read is closed, as with replies.
+    /// Sends a client a message that is not a reply. A client that does not read is closed, as with replies.
     pub(crate) fn push(&mut self, client: ClientId, message: &[u8]) {
         let Some(session) = self.clients.sessions.get_mut(client) else { return };
         session.push(message);
         self.sent(client, message.len());
     }
 
-    /// Sends a client bytes that are no message of its protocol, behind all that was sent before. No request of it may wait.
+    /// Sends a client bytes that are no message of its protocol, after all that was sent before. No request of the
+    /// client may wait.
     pub(crate) fn send_raw(&mut self, client: ClientId, bytes: &[u8]) {
         let Some(session) = self.clients.sessions.get_mut(client) else { return };
         session.output.end().extend_from_slice(bytes);
         self.sent(client, bytes.len());
     }
 
-    /// There is new output for a client.
+    /// Notes that a client has new output.
     #[inline]
     fn sent(&mut self, client: ClientId, bytes: usize) {
         let Some(session) = self.clients.sessions.get_mut(client) else { return };

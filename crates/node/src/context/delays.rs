@@ -1,9 +1,9 @@
-//! Answers that are held back until a time: only the client that should wait does.
+//! Answers that are delayed: only the client to be slowed down waits.
 
 use protocol::Ticket;
 use std::collections::BTreeMap;
 
-/// The answers that are held back, by when they are due. A client has at most one: its further requests wait behind it.
+/// The delayed answers, by when they are due. A client has at most one: its further requests wait behind it.
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
     held: BTreeMap<(u64, u64), (Ticket, Vec<u8>)>,
@@ -12,7 +12,7 @@ pub(crate) struct Delays {
 }
 
 impl Delays {
-    /// When the next one is due, in microseconds of the monotonic clock.
+    /// When the next answer is due, in microseconds of the monotonic clock.
     pub(crate) fn next_due_us(&self) -> u64 {
         self.held.first_key_value().map_or(u64::MAX, |((due_us, _), _)| *due_us)
     }

@@ -1,4 +1,4 @@
-//! Long replies: a reply to a client of another node that is too long for one frame goes there in parts.
+//! Long replies: a reply to a client of another node that is too long for one frame is sent there in parts.
 //!
 //! ```text
 //!  client      its node                              leader
@@ -14,12 +14,12 @@
 //! block all that comes behind it. Only a few parts are under way at a time, so heartbeats, records and short replies
 //! go between them.
 //!
-//! Parts come in order over the link that the request came over. When that link ends, both sides forget what they have:
-//! the request is answered like any whose outcome was lost. A reply is not made a second time, as what it reports is
-//! done. A large value that is the whole reply is not even made: the table lends it, and a change of the value makes a
-//! new one. A copy would take longer the less memory the node has used before. A request's time limit starts anew with
-//! each part that arrives. Outcomes may overtake each other on this way: each names its request, and a session puts its
-//! replies in order.
+//! Parts arrive in order over the link that the request came over. When that link ends, both nodes forget what they
+//! have: the request is answered like any whose outcome was lost. A reply is not made a second time, since the
+//! command that it reports was carried out already. A large value that is the whole reply is not even copied into
+//! one: the table lends the value, and a change of it makes a new one. (A copy would take longer the less memory the
+//! node has used before.) A request's time limit starts again with each part that arrives. Outcomes may overtake each
+//! other: each names its request, and a session puts its replies in order.
 //!
 //! For clients that are connected to this node, large values in a long reply are written from where the reply was made.
 
@@ -35,25 +35,25 @@ use protocol::{NodeId, Result as Outcome, Ticket};
 use std::collections::VecDeque;
 use wire::frame;
 
-/// When more parts than this are on their way to a peer, its next requests wait for some of them: 256 MiB.
+/// When more parts than this are under way to a peer, its next requests wait for some of them: 256 MiB.
 const PARTS_OWED_MAX: usize = 1024;
 
-/// The answer to a read whose reply has no room, given those that are already on their way to the same node.
+/// The error for a read whose reply has no room beside those that are already under way to the same node.
 const TOO_MANY_REPLIES: &str = "TRYAGAIN OVERLOADED too many bytes of replies are on their way to that node; nothing was done, try again";
 
-/// A reply on its way.
+/// A reply under way.
 #[derive(Debug)]
 struct LongReply {
-    /// The receiver's name for its request.
+    /// The receiver's number for its request.
     id: u64,
     result: Outcome,
     reply: Transfer,
 }
 
-/// The long replies that are on their way to a peer.
+/// The long replies that are under way to a peer.
 #[derive(Debug, Default)]
 pub(crate) struct LongReplies {
-    /// Of those not yet wholly sent, the one that has waited longest for its next part comes first.
+    /// Of the replies not yet wholly sent, the one that has waited longest for its next part comes first.
     replies: VecDeque<LongReply>,
     /// The total length of `replies`.
     bytes: usize,
@@ -74,12 +74,12 @@ impl LongReplies {
         self.bytes
     }
 
-    /// Whether there are more of them than the peer's requests may add to.
+    /// Whether there are so many that the peer's further requests have to wait.
     pub(crate) fn are_too_many(&self) -> bool {
         self.bytes > self.bytes_max
     }
 
-    /// Whether there are so many that another one has no room here. Requests are taken only while there is room for
+    /// Whether there are so many that another reply has no room here. Requests are taken only while there is room for
     /// their replies, but those that have waited for a leader, or for a majority, are all answered at once.
     fn are_far_too_many(&self) -> bool {
         self.bytes > self.bytes_max.saturating_mul(2)
@@ -99,7 +99,8 @@ impl LongReplies {
         self.replies.push_back(LongReply { id, result, reply });
     }
 
-    /// Writes parts as far as there is room, one of each reply in turn, so that a short one does not wait for a long one.
+    /// Writes parts as far as there is room, one of each reply in turn, so that a short reply does not wait for a
+    /// long one.
     pub(crate) fn pump(&mut self, output: &mut Vec<u8>) {
         while self.window.under_way() < self.part_bytes * PARTS_UNDER_WAY
             && let Some(place) = self.replies.iter().position(|reply| !reply.reply.is_sent())
@@ -120,12 +121,12 @@ impl LongReplies {
         }
     }
 
-    /// Notes how much of a reply has arrived, or that no more of it is wanted.
+    /// Notes how much of a reply has arrived, or that the rest of it is not wanted.
     ///
     /// # Errors
     /// [`Malformed`] when less has arrived than before, or more than was sent.
     pub(crate) fn arrived(&mut self, id: u64, so_far: Option<u32>) -> Result<(), Malformed> {
-        // Each part of an unwanted reply is answered in this way: the first answer has ended the reply.
+        // The receiver answers each part of an unwanted reply in this way: its first answer has ended the reply.
         let Some(place) = self.replies.iter().position(|reply| reply.id == id) else { return Ok(()) };
         let reply = &mut self.replies[place].reply;
         let arrived = so_far.map_or(reply.sent(), |so_far| so_far as usize);
@@ -142,15 +143,15 @@ impl LongReplies {
     }
 }
 
-/// The client that sent a request, if its reply can be written from where it is.
+/// The client that sent a request, if its reply can be written from the reply's place without a copy.
 pub(crate) fn takes_shared(cx: &Context, ticket: Ticket) -> Option<ClientId> {
     let Origin::Session(client) = Origin::of(ticket) else { return None };
     let session = cx.clients.sessions.get(client)?;
     (!session.is_internal() && !session.has_pending(ticket.sequence)).then_some(client)
 }
 
-/// Sends a peer the outcome of its request part by part: the reply's head, and what follows it. A newer link may be
-/// that of another incarnation of the node.
+/// Sends a peer the outcome of its request part by part: the reply's head, and the rest. A newer link may be that of
+/// another incarnation of the node.
 #[cold]
 pub(crate) fn reply_in_parts(
     cx: &mut Context,
@@ -164,7 +165,7 @@ pub(crate) fn reply_in_parts(
     if !peer.is_linked_by(link) {
         return;
     }
-    // A read that is not answered has not happened. What a write has to report must not be left out.
+    // A read without an answer has had no effect. A write's outcome must not be withheld.
     if matches!(result, Outcome::Done { offset: 0, .. }) && peer.long_replies.are_far_too_many() {
         let ticket = Origin::Peer(to, link).ticket(id);
         return cx.complete_with_error(ticket, 0, Outcome::Refused, TOO_MANY_REPLIES);
@@ -179,7 +180,7 @@ mod tests {
 
     const DONE: Outcome = Outcome::Done { version: 1, offset: 2 };
 
-    /// The parts that are written next: their reply, their beginning and their end.
+    /// The parts that are written next: their reply, start and end.
     fn pumped(replies: &mut LongReplies) -> Vec<(u64, usize, usize)> {
         let (mut output, mut parts) = (Vec::new(), Vec::new());
         replies.pump(&mut output);
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_parts_are_under_way_and_what_arrives_lets_the_next_ones_go() {
+    fn a_few_parts_are_under_way_and_arrivals_release_the_next_ones() {
         let mut replies = owed(&[(1, 55)]);
         assert_eq!(pumped(&mut replies), [(1, 0, 10), (1, 10, 20), (1, 20, 30), (1, 30, 40)]);
         assert_eq!(pumped(&mut replies), []);
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn several_go_in_turn_and_what_is_not_wanted_makes_room() {
+    fn replies_take_turns_and_an_unwanted_one_makes_room() {
         let mut replies = owed(&[(1, 100), (2, 15), (3, 100)]);
         assert_eq!(pumped(&mut replies), [(1, 0, 10), (2, 0, 10), (3, 0, 10), (1, 10, 20)]);
         assert_eq!(replies.arrived(1, None), Ok(()));
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_cannot_have_arrived() {
+    fn parts_that_were_not_sent_cannot_have_arrived() {
         let mut replies = owed(&[(1, 100)]);
         pumped(&mut replies);
         assert!(replies.arrived(1, Some(41)).is_err() && replies.arrived(1, Some(u32::MAX)).is_err());
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_owed_so_much_and_no_more() {
+    fn replies_under_way_to_a_peer_are_limited() {
         let mut replies = LongReplies::default();
         assert!(!replies.are_too_many());
         let value = SharedBytes::from(vec![b'v'; 10 * PARTS_OWED_MAX]);

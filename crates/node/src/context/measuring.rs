@@ -7,7 +7,7 @@ use crate::slow::{Entry, Slow, Thresholds, keep_arguments};
 use protocol::Now;
 use wire::resp::Arguments;
 
-/// What was slow, and what may have been.
+/// Commands that were slow, and those that may have been.
 #[derive(Debug, Default)]
 pub(crate) struct Measuring {
     pub(crate) slow: Slow,
@@ -22,17 +22,17 @@ pub(crate) struct Measuring {
 struct Answered {
     client: ClientId,
     command: usize,
-    /// The group that has carried it out; 0 if it was not one.
+    /// The group that has carried the command out; 0 if no group has.
     group: u16,
     begun_us: u64,
-    /// `None`: its work ends with the next look at the clock.
+    /// `None`: the command's work ends with the next reading of the clock.
     took_us: Option<u64>,
     /// Empty for a request that is still being taken.
     arguments: Vec<u8>,
 }
 
-/// The most commands that a turn notes, unless all are wanted: those that are answered together were slow for one reason,
-/// and on a node that is overloaded they are all.
+/// The most commands that a turn notes, unless all are wanted: commands that are answered together were slow for one
+/// reason, and on an overloaded node all of them are slow.
 const NOTED_MAX: usize = 16;
 
 impl Measuring {
@@ -42,14 +42,14 @@ impl Measuring {
         self.noted = 0;
     }
 
-    /// Whether a look at the clock is wanted, by [`Context::measure`].
+    /// Whether [`Context::measure`] should be called with a reading of the clock.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         !self.answered.is_empty()
     }
 
-    /// The time of a request that gets its reply now, if it is to be noted at once; otherwise it is kept until the next
-    /// [`Context::measure`].
+    /// The time that a request took that gets its reply now, if it is to be noted at once. Otherwise the request is
+    /// kept until the next [`Context::measure`].
     #[inline]
     pub(crate) fn time_of(
         &mut self,
@@ -137,7 +137,7 @@ impl Context {
     }
 }
 
-/// Whether an argument is a password, or a name that goes with one.
+/// Whether an argument is a password, or a name that belongs to one.
 #[inline]
 pub(crate) fn is_secret(arguments: Arguments<'_>, place: usize) -> bool {
     let is = |at: usize, word: &[u8]| {

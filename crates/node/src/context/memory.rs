@@ -1,14 +1,14 @@
-//! How much memory a node takes, and what it does before that becomes too much.
+//! How much memory a node takes, and what it does before it takes too much.
 //!
-//! One number bounds the process, `memory_max`. The node's caller measures what the process really takes: at least once
-//! a second, and whenever so many bytes have arrived that the last measurement may be far off. Everything rests on that
-//! measurement; what clients hold is counted separately. Two rules follow:
+//! One number bounds the process, `memory_max`. The node's caller measures what the process really takes: at least
+//! once a second, and whenever so many bytes have arrived that the last measurement may be far off. Everything is
+//! decided by that measurement; what clients hold is counted separately. Two rules follow:
 //!
 //! * **Data** (tables, locks, logs in memory, parts of long writes, caches) is what was measured less what clients
 //!   hold. When it takes more than three quarters of the bound, commands that may grow it are refused with Redis's
 //!   `OOM`; reads, and commands that free memory, continue. The decision is made where a command is ordered, so
-//!   replicas stay equal. Nodes inform each other when they are full, and the node that orders refuses for any member
-//!   of the group that is.
+//!   replicas stay equal. Nodes inform each other when they are full, and the node that orders refuses if any member
+//!   of the group is full.
 //! * **Clients** share the rest: an eighth of the bound for replies, queues, subscriptions and names, with the largest
 //!   client closed first; as much for requests that have not arrived whole, which the server bounds in the same way;
 //!   and half of that for bodies of HTTP. Requests under way may take an eighth as well, large ones half of that, and
@@ -31,11 +31,11 @@ pub(crate) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory
 pub(crate) const SCRIPT_OUT_OF_MEMORY: &str =
     "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'";
 
-/// The most that large requests under way may take, however much memory there is. Small ones may take as much
-/// again.
+/// The most that large requests under way may take, however much memory there is. Small ones may take the same amount
+/// in addition.
 const REQUEST_BYTES_MAX: u64 = 128 << 20;
 
-/// How long a short command with a large result is counted by that result: after this, the measurement includes it.
+/// How long a short command with a large result is counted by that result: later, the measurement includes it.
 const GROWTH_MS: u64 = 1000;
 
 /// The minimum time between two log lines about memory.
@@ -50,7 +50,7 @@ pub(crate) struct Memory {
     resident: u64,
     /// The part of it that the server holds for clients: requests that have not arrived whole.
     inputs: u64,
-    /// The part of it that sessions hold, as far as that was counted.
+    /// The part of it that sessions hold, as of the last count.
     sessions: u64,
     /// What the process had read and written in all at the last measurement.
     traffic: u64,
@@ -87,7 +87,7 @@ impl Memory {
         self.bytes_max / 4 * 3
     }
 
-    /// The most that the replies of one step may take, and those on their way to a peer.
+    /// The most that the replies of one step may take, and the replies under way to a peer.
     pub(crate) fn replies_max(&self) -> usize {
         match self.bytes_max {
             0 => kv::limits::REPLIES_BYTES_MAX,
@@ -134,7 +134,7 @@ impl Memory {
         self.is_bounded() && self.requests as u64 >= self.requests_max()
     }
 
-    /// Whether they take so much that small ones wait, too.
+    /// Whether requests under way take so much that small ones wait, too.
     #[inline]
     pub(crate) fn is_overcrowded(&self) -> bool {
         self.is_bounded() && self.requests as u64 >= 2 * self.requests_max()
@@ -177,8 +177,8 @@ impl Memory {
         }
     }
 
-    /// Whether it should be measured again: a second has passed, or `traffic`, what the process has read and written in
-    /// all, has grown so much that the last measurement says little.
+    /// Whether memory should be measured again: a second has passed, or `traffic` (what the process has read and
+    /// written in all) has grown so much that the last measurement is out of date.
     #[inline]
     pub(crate) fn wants_measurement(&self, now: Now, traffic: u64) -> bool {
         let since = traffic.saturating_sub(self.traffic);
@@ -238,7 +238,7 @@ fn log_line(cx: &mut Context, text: String) {
     }
 }
 
-/// Informs a peer that has just connected.
+/// Reports to a peer that has just connected whether this node is full.
 pub(crate) fn announce_to(cx: &mut Context, id: NodeId) {
     if cx.memory.is_full {
         cx.peers[id].send(&Envelope::Memory { is_full: true });
@@ -250,7 +250,8 @@ pub(crate) fn note_full_peers(cx: &mut Context) {
     cx.memory.is_a_peer_full = cx.peers.any_is_full();
 }
 
-/// Whether a write must be refused for the memory that it may take, here or at a member that has to keep it too.
+/// Whether a write must be refused for the memory that it may take, here or at a member that has to keep the data,
+/// too.
 #[inline]
 pub(crate) fn refuses_growth(cx: &mut Context, group: u16, command: &Command<'_>) -> bool {
     let Memory { is_full, is_a_peer_full, .. } = cx.memory;
@@ -294,7 +295,7 @@ pub(crate) fn bound_sessions(cx: &mut Context) {
     held.sort_unstable_by(|one, other| other.cmp(one));
     let all = cx.memory.sessions;
     for (bytes, client) in held {
-        // Some extra room is made, so that not every reply closes a client.
+        // Some extra room is made, so that a client is not closed at every reply.
         if cx.memory.sessions <= most - most / 8 {
             break;
         }
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_let_through_counts_until_it_is_measured() {
+    fn accepted_growth_counts_until_it_is_measured() {
         let mut memory = Memory::new(1 << 30);
         let at = |ms: u64| Now { monotonic_us: ms * 1000, unix_ms: 0 };
         memory.forget_growth(at(1000));

@@ -56,7 +56,7 @@ pub(crate) struct Counters {
     pub(crate) forwarded: u64,
     pub(crate) errors: u64,
     pub(crate) output_overflows: u64,
-    /// Channel messages that were dropped because too much was already on its way to the peer.
+    /// Channel messages that were dropped because too much was already under way to the peer.
     pub(crate) messages_dropped: u64,
     /// Clients that were closed for the memory that they held, and commands that were refused for lack of memory.
     pub(crate) memory_closed: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Counters {
     pub(crate) long_replies: u64,
 }
 
-/// What the components of a node share. A component takes it as an argument; it holds nothing of any component.
+/// What the components of a node share. A component gets it as an argument; it holds no component's state.
 pub(crate) struct Context {
     pub(crate) configuration: Configuration,
     pub(crate) parameters: Parameters,
@@ -80,7 +80,7 @@ pub(crate) struct Context {
     pub(crate) room: Room,
     pub(crate) groups: Groups,
     pub(crate) journal: Journal,
-    /// The newest map that was agreed on.
+    /// The newest map that was committed.
     pub(crate) map: Rc<ClusterMap>,
     /// Whether the control group has admitted this node.
     pub(crate) is_admitted: bool,
@@ -88,15 +88,15 @@ pub(crate) struct Context {
     /// group appoints no other leader in place of this node, and does not acknowledge a change of functions that this
     /// node's map lacks.
     pub(crate) lease_until_us: u64,
-    /// Why the control group does not admit it, if it said so.
+    /// Why the control group does not admit this node, if it gave a reason.
     pub(crate) refusal: Option<String>,
     pub(crate) router: Router,
-    /// The exchanges of databases, as far as this node takes part.
+    /// The exchanges of databases in which this node takes part.
     pub(crate) exchanges: Exchanges,
     pub(crate) clients: Clients,
-    /// Who may log in, and what each may do.
+    /// The users and their rights.
     pub(crate) users: Users,
-    /// What this node has refused to whom.
+    /// The refusals that `ACL LOG` shows.
     pub(crate) acl_log: AclLog,
     /// How many passwords were drawn.
     pub(crate) passwords_drawn: u64,
@@ -112,8 +112,8 @@ pub(crate) struct Context {
 
 /// A call of a component on the node.
 ///
-/// It is carried out once the component has returned, in the order of the calls: so no component is entered while a
-/// method of it, or of another one, is under way.
+/// The node carries it out once the component has returned, in the order of the calls. So no component is entered
+/// while a method of it, or of another one, is under way.
 #[derive(Debug)]
 pub(crate) enum Call {
     /// Hands a request to a group.
@@ -122,10 +122,10 @@ pub(crate) enum Call {
     Complete { ticket: Ticket, group: u16, result: Outcome, reply: ReplyBuffer },
     /// Ends a request with a long reply.
     CompleteLong { ticket: Ticket, group: u16, result: Outcome, reply: SharedBytes },
-    /// Asks the control group for a change, which a client wants or this node. The client gets the answer once the change is
-    /// in this node's map.
+    /// Requests a change from the control group, for a client or for this node. The client gets the answer once the
+    /// change is in this node's map.
     Change { client: Option<(ClientId, Confirmation)>, change: Box<Change> },
-    /// Makes this node follow a new map of the cluster.
+    /// Makes this node follow a new cluster map.
     FollowMap(Rc<ClusterMap>),
     /// Drops all replicas: this node may not take part in anything.
     RetireAll,
@@ -133,25 +133,25 @@ pub(crate) enum Call {
     ExtendLease { until_us: u64 },
     /// Gives a value to the snapshot transfers of a replica that wait for it; `None`: it cannot be read.
     GiveValue { group: u16, reference: Reference, value: Option<SharedBytes> },
-    /// Gives a value to the replies and writes that wait for it; `None`: it cannot be had.
+    /// Gives a value to the replies and writes that wait for it; `None`: no node has it.
     TakeValue { group: u16, reference: Reference, value: Option<SharedBytes> },
-    /// Answers the nodes that have asked for a value on the disk, which is damaged here.
+    /// Refuses the nodes that have requested a value on the disk, which is damaged here.
     RefuseValue { group: u16, reference: Reference },
-    /// Asks a node for a value on its disk: the fetch of this number.
+    /// Requests a value from the disk of another node: the fetch with this number.
     FetchValue { number: u64, to: NodeId, group: u16, reference: Reference },
-    /// Submits a write again whose values are here.
+    /// Submits a write again whose values have arrived here.
     Supply(Handle),
     /// Handles a message about fragments that this node has sent to itself.
     Fragments { group: u16, message: Vec<u8> },
     /// Keeps a piece of this node's own fragment of a value that it coordinates.
     KeepPiece { group: u16, piece: KeptPiece },
-    /// Takes over what a replica has spilled outside its steps: pieces of fragments that were rebuilt.
+    /// Carries out what a replica has left outside of its steps: pieces of fragments that were rebuilt.
     Settle { group: u16 },
-    /// Reads a piece that a node has asked for, which may be this one.
+    /// Reads a piece for a node that has requested it, which may be this one.
     ReadPiece { group: u16, to: NodeId, piece: StoredPiece },
     /// Notes in `ACL LOG` that a script was refused a command.
     NoteDeniedScript { client: ClientId, error: Vec<u8> },
-    /// Tidies up after a session that has ended.
+    /// Cleans up after a session that has ended.
     EndSession {
         client: ClientId,
         wait: Option<u64>,
@@ -160,17 +160,17 @@ pub(crate) enum Call {
     },
 }
 
-/// The answer to a client whose change is made.
+/// The answer to a client whose change was made.
 #[derive(Clone, Debug)]
 pub(crate) enum Confirmation {
     Ok,
-    /// The name of the library that it has loaded.
+    /// The name of the library that the client has loaded.
     Name(String),
-    /// How many users it has removed.
+    /// How many users the client has removed.
     Count(usize),
 }
 
-/// A request of a call.
+/// The request in a call.
 #[derive(Debug)]
 pub(crate) enum Submitted {
     /// Any request, encoded.
@@ -189,7 +189,7 @@ pub(crate) struct CommandPart {
 }
 
 impl Context {
-    /// Who a client is that has not said anything yet; `None`: it has to.
+    /// The user of a client that has not authenticated yet; `None`: the client has to authenticate.
     pub(crate) fn first_user(&self, kind: &ClientKind) -> Option<Rc<User>> {
         let ClientKind::Resp { tls, .. } = kind else { return None };
         let shown = tls.as_ref().and_then(|tls| tls.certificate_name.as_deref());
@@ -233,13 +233,13 @@ impl Context {
         self.calls.push_back(call);
     }
 
-    /// Takes the next call that is to be carried out.
+    /// Takes the next call to be carried out.
     #[inline]
     pub(crate) fn next_call(&mut self) -> Option<Call> {
         self.calls.pop_front()
     }
 
-    /// Whether no call is to be carried out.
+    /// Whether no call waits to be carried out.
     #[inline]
     pub(crate) fn has_no_calls(&self) -> bool {
         self.calls.is_empty()

@@ -11,10 +11,10 @@ use std::ops::{Index, IndexMut};
 use wire::frame;
 use wire::release::Release;
 
-/// After how long without a sign of life, although it was asked for one, a peer counts as mute, in milliseconds.
+/// How long a peer that was asked for a sign of life may give none before it counts as mute, in milliseconds.
 pub(crate) const MUTE_MS: u64 = 300;
 
-/// All nodes that the map has ever named, by their numbers; this one among them, to which no link is ever up.
+/// All nodes that any map so far has named, by their numbers. This node is among them, and no link to it is ever up.
 ///
 /// Indexing panics for a node that no map has named; see [`Peers::get`].
 #[derive(Debug, Default)]
@@ -30,41 +30,41 @@ pub(crate) struct Peer {
     is_up: bool,
     /// The number of the newest link.
     link: u32,
-    /// The release that both sides speak on it; 0 while it is not up.
+    /// The release that both sides speak on the link; 0 while it is not up.
     release: Release,
     /// Frames to be written.
     output: Vec<u8>,
-    /// Whether there is a second link, for what must not wait behind long frames.
+    /// Whether there is a second link, for frames that must not wait behind long ones.
     has_urgent_link: bool,
     /// Frames to be written to the second link.
     urgent_output: Vec<u8>,
-    /// This turn's forwarded requests, and outcomes of its requests.
+    /// This turn's forwarded requests, and outcomes of the peer's requests.
     requests: Vec<u8>,
     outcomes: Vec<u8>,
-    /// Outcomes of its requests whose replies are long.
+    /// Outcomes of the peer's requests whose replies are long.
     pub(super) long_replies: LongReplies,
-    /// Its requests that are deferred: too many replies to earlier ones have not left yet.
+    /// The peer's requests that are deferred: too many replies to earlier ones are still to be sent.
     deferred: Vec<u8>,
-    /// Whether this node hears it: it has sent a sign of life lately.
+    /// Whether the peer counts as alive: it has sent a sign of life lately.
     is_reached: bool,
-    /// When anything last came from it.
+    /// When anything was last received from the peer.
     heard_us: u64,
-    /// When it was last asked for a sign of life.
+    /// When the peer was last asked for a sign of life.
     probed_us: u64,
-    /// When it last left a forwarded request unanswered.
+    /// When the peer last left a forwarded request unanswered.
     unanswered_us: Option<u64>,
-    /// What it has reported over this link.
+    /// What the peer has reported over this link.
     reported: Reported,
 }
 
-/// What a peer has reported over a link; nothing yet at its beginning.
+/// What a peer has reported over a link; empty when the link comes up.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reported {
-    /// Its incarnation.
+    /// The peer's incarnation.
     life: Option<u64>,
-    /// Whether it has no memory left for data that grows.
+    /// Whether the peer has no memory left for data that grows.
     is_full: bool,
-    /// Whether its disk has no room but the reserve, and whether it stands aside for that.
+    /// Whether the peer's disk has no room but the reserve, and whether the peer stands aside because of that.
     is_short: bool,
     is_aside: bool,
 }
@@ -86,7 +86,7 @@ impl IndexMut<NodeId> for Peers {
 }
 
 impl Peers {
-    /// The node of a number; `None` if no map that this node has followed names it.
+    /// The node with this number; `None` if no map that this node has followed names it.
     #[inline]
     pub(crate) fn get(&self, id: NodeId) -> Option<&Peer> {
         self.peers.get(usize::from(id).wrapping_sub(1))
@@ -145,26 +145,28 @@ impl Peers {
         self.peers.iter().any(Peer::is_short)
     }
 
-    /// Whether any has deferred requests that can continue now.
+    /// Whether any peer has deferred requests that can continue now.
     pub(crate) fn any_has_due_requests(&self) -> bool {
         self.peers.iter().any(Peer::has_due_requests)
     }
 
-    /// The bytes of long replies that have not wholly arrived at the others.
+    /// The bytes of long replies that have not wholly arrived at the peers.
     pub(crate) fn long_reply_bytes(&self) -> usize {
         self.peers.iter().map(|peer| peer.long_replies.bytes()).sum()
     }
 
-    /// When, on the monotonic clock, the others get the next sign of life.
+    /// When, on the monotonic clock, the peers get the next sign of life.
     pub(crate) fn wakeup_us(&self) -> u64 {
         self.alive_due_us
     }
 
-    /// Sends the others a sign of life, if this node is of use to them. Returns those that have given none for too long.
+    /// Sends the peers a sign of life, if groups may rely on this node. Returns the peers that have given none for
+    /// too long.
     fn give_sign_of_life(&mut self, now: Now, patience: u64, is_of_use: bool) -> Vec<NodeId> {
         const ALIVE_MS: u64 = 200;
-        // A process that has died breaks its links, and a request wakes the group that it is for: so this is for
-        // machines that vanish while no client asks, and must not mistake busy machines for those.
+        // A process that has died breaks its links, and a request makes the group that it is for active. So this is
+        // for machines that fail without that while no client sends anything, and must not mistake busy machines for
+        // failed ones.
         const SILENCE_MS: u64 = 1000;
         let mut silent = Vec::new();
         self.alive_due_us = now.monotonic_us + ALIVE_MS * patience * 1000;
@@ -205,15 +207,15 @@ impl Peer {
         self.release
     }
 
-    /// Whether the link of this number is up. A newer one may be that of another incarnation of the node, which numbers
-    /// its requests anew.
+    /// Whether the link with this number is up. A newer link may be that of another incarnation of the node, which
+    /// numbers its requests from the start again.
     #[inline]
     pub(crate) fn is_linked_by(&self, link: u32) -> bool {
         self.is_up && self.link == link
     }
 
-    /// A link came up or broke. What was on its way over the one before is lost, and what was reported over it may not
-    /// be so any more. Returns whether one was up.
+    /// A link came up or broke. What was under way over the link before is lost, and what was reported over it may no
+    /// longer hold. Returns whether a link was up.
     pub(crate) fn set_link(&mut self, release: Option<Release>, now: Now) -> bool {
         let is_up = release.is_some();
         self.release = release.unwrap_or_default();
@@ -257,7 +259,7 @@ impl Peer {
         if is_urgent && self.has_urgent_link { &mut self.urgent_output } else { &mut self.output }
     }
 
-    /// The frames that wait to be written; who writes them removes them.
+    /// The frames that wait to be written. The caller removes those that it writes.
     pub(crate) fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
@@ -273,15 +275,15 @@ impl Peer {
         self.output.len()
     }
 
-    /// Adds a request to those of this turn; returns its part that can be sent again.
-    /// [`Peer::flush_if_large`] is due after it.
+    /// Adds a request to those of this turn; returns the part of it that can be sent again. Call
+    /// [`Peer::flush_if_large`] afterwards.
     #[inline]
     pub(crate) fn add_request(&mut self, forwarded: &ForwardedRequest, request: &Request<'_>) -> &[u8] {
         let start = forwarded.encode(request, &mut self.requests);
         &self.requests[start..]
     }
 
-    /// Adds the outcome of one of its requests to those of this turn.
+    /// Adds the outcome of one of the peer's requests to those of this turn.
     #[inline]
     pub(crate) fn add_outcome(&mut self, outcome: &ForwardedOutcome<'_>) {
         outcome.encode(&mut self.outcomes);
@@ -313,7 +315,7 @@ impl Peer {
         }
     }
 
-    /// Notes how much of a long reply has arrived there; see [`LongReplies::arrived`].
+    /// Notes how much of a long reply has arrived at the peer; see [`LongReplies::arrived`].
     ///
     /// # Errors
     /// [`Malformed`] when less has arrived than before, or more than was sent.
@@ -321,21 +323,21 @@ impl Peer {
         self.long_replies.arrived(id, so_far)
     }
 
-    // Its requests.
+    // The peer's requests.
 
-    /// Whether more bytes wait to be written to it than its requests may add to.
+    /// Whether so many bytes wait to be written to the peer that its further requests must not add to them.
     fn owes_too_much(&self) -> bool {
         const OWED_BYTES_MAX: usize = 16 << 20;
         self.output.len() + self.outcomes.len() > OWED_BYTES_MAX || self.long_replies.are_too_many()
     }
 
-    /// Whether further requests of it must be deferred.
+    /// Whether further requests of the peer must be deferred.
     #[inline]
     pub(crate) fn must_wait(&self) -> bool {
         !self.deferred.is_empty() || self.owes_too_much()
     }
 
-    /// Keeps requests of it, encoded, until they can continue.
+    /// Keeps requests of the peer, encoded, until they can continue.
     pub(crate) fn defer(&mut self, requests: &[u8]) {
         self.deferred.extend_from_slice(requests);
     }
@@ -352,29 +354,29 @@ impl Peer {
 
     // Signs of life.
 
-    /// Something has come from it.
+    /// Something was received from the peer.
     #[inline]
     pub(crate) fn heard(&mut self, now: Now) {
         self.heard_us = now.monotonic_us;
     }
 
-    /// For how long nothing has come from it, in milliseconds.
+    /// For how long nothing has been received from the peer, in milliseconds.
     pub(crate) fn silent_ms(&self, now: Now) -> u64 {
         now.ms_since(self.heard_us)
     }
 
-    /// Notes that it is asked for a sign of life now.
+    /// Notes that the peer is asked for a sign of life now.
     pub(crate) fn probe(&mut self, now: Now) {
         self.probed_us = now.monotonic_us;
     }
 
-    /// Whether it was asked for a sign of life since it was last heard.
+    /// Whether the peer was asked for a sign of life and has sent nothing since.
     #[inline]
     pub(crate) fn is_probed(&self) -> bool {
         self.probed_us > self.heard_us
     }
 
-    /// Whether it was asked for a sign of life and has not given any for a while.
+    /// Whether the peer was asked for a sign of life and has not given any for a while.
     pub(crate) fn is_mute(&self, now: Now, patience: u64) -> bool {
         self.is_up
             && self.is_probed()
@@ -382,19 +384,19 @@ impl Peer {
             && now.ms_since(self.probed_us) >= MUTE_MS * patience / 2
     }
 
-    /// Notes that it has left a forwarded request unanswered.
+    /// Notes that the peer has left a forwarded request unanswered.
     pub(crate) fn left_unanswered(&mut self, now: Now) {
         self.unanswered_us = Some(now.monotonic_us);
     }
 
-    /// Whether it stands still, or has recently left a forwarded request unanswered: others are asked first.
+    /// Whether the peer is mute, or has recently left a forwarded request unanswered: other nodes are asked first.
     pub(crate) fn is_silent(&self, now: Now, patience: u64) -> bool {
         const SILENCE_MS: u64 = 5000;
         self.unanswered_us.is_some_and(|since_us| now.ms_since(since_us) < SILENCE_MS)
             || self.is_mute(now, patience)
     }
 
-    // What it has reported.
+    // What the peer has reported.
 
     pub(crate) fn report_life(&mut self, life: u64) {
         self.reported.life = Some(life);
@@ -408,33 +410,33 @@ impl Peer {
         (self.reported.is_short, self.reported.is_aside) = (is_short, is_aside);
     }
 
-    /// Its incarnation.
+    /// The peer's incarnation.
     pub(crate) fn life(&self) -> Option<u64> {
         self.reported.life
     }
 
-    /// Whether it has no memory left for data that grows.
+    /// Whether the peer has no memory left for data that grows.
     pub(crate) fn is_full(&self) -> bool {
         self.reported.is_full
     }
 
-    /// Whether its disk has no room but the reserve.
+    /// Whether the peer's disk has no room but the reserve.
     pub(crate) fn is_short(&self) -> bool {
         self.reported.is_short
     }
 
-    /// Whether it stands aside for that.
+    /// Whether the peer stands aside because its disk has no room.
     pub(crate) fn is_aside(&self) -> bool {
         self.reported.is_aside
     }
 }
 
-/// When it is time to, sends the other nodes a sign of life, and checks which of them are alive: once for all groups.
+/// When it is time, sends the other nodes a sign of life, and checks which of them are alive: once for all groups.
 pub(crate) fn tend(cx: &mut Context) {
     if cx.now.monotonic_us < cx.peers.alive_due_us {
         return;
     }
-    // No group may rely on a node that cannot keep what it must, or that may not take part.
+    // No group may rely on a node that cannot keep what it must keep, or that may not take part.
     let is_of_use = cx.is_admitted && !room::stands_aside(cx, CONTROL_GROUP);
     let silent = cx.peers.give_sign_of_life(cx.now, cx.configuration.patience, is_of_use);
     silent.into_iter().for_each(|id| reaches(cx, id, false));
@@ -507,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_link_begins_with_nothing_of_the_one_before() {
+    fn a_new_link_keeps_nothing_of_the_one_before() {
         let mut peers = Peers::default();
         peers.grow(2);
         assert!(!peers.is_up(2) && !peers.is_up(3) && !peers.is_up(0));

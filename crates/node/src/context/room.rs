@@ -1,23 +1,23 @@
 //! What a node does while its disk has no room.
 //!
-//! The log keeps a reserve on the disk, see [`storage::Log`]. When the disk refuses what the log wants ready, or has no
-//! room for large values, the node is *short*: its reserve is for what makes room again, and for what keeps its groups
-//! alive. It informs its peers, and from then on:
+//! The log keeps a reserve on the disk, see [`storage::Log`]. When the disk refuses space that the log wants to
+//! allocate, or has no room for large values, the node is *short*: its reserve is for what makes room again, and for
+//! what its groups need to go on. It informs its peers, and from then on:
 //!
 //! * **The node that orders** a group's commands refuses those that make data larger, with `NOSPACE`, if the group
 //!   cannot keep them without a member that is short: too few others have room. Reads, deletions, and the groups' own
 //!   records continue, out of the reserve; and as soon as deletions allow the log to be shortened, it is.
-//! * **A member that can be spared** stands aside, so that the others continue without any limit and its reserve lasts:
-//!   others take over what it leads, it takes nothing from the group, and requests of its clients are forwarded. In a
-//!   group of consensus, it can be spared when the others with room are a majority. With leader-follower, the control
-//!   group takes away what a node leads when the node is silent there; so a node stands aside in the control group and
-//!   in all these groups at once, when the other control nodes with room are a majority, and each of these groups has
-//!   another node that may lead. A replica of registers ignores what others send, and writes of its node's clients go
-//!   to another member.
-//! * **When nothing can be written at all**, since the reserve is used up, the node stands aside whatever the others
-//!   have.
+//! * **A member that can be spared** stands aside, so that the others continue without any limit and its reserve
+//!   lasts: others take over its leaderships, it accepts nothing from the group, and requests of its clients are
+//!   forwarded. In a group of consensus, it can be spared when the others with room are a majority. With
+//!   leader-follower, the control group takes leaderships away from a node that is silent there. So a node stands
+//!   aside in the control group and in all these groups at once, when the other control nodes with room are a
+//!   majority, and each of these groups has another node that may lead. A replica of registers ignores what others
+//!   send, and writes of its node's clients go to another member.
+//! * **When nothing can be written at all**, since the reserve is used up, the node stands aside whether or not the
+//!   others have room.
 //!
-//! It stands aside a moment after it has become short, so that what it had ordered by then can end.
+//! It stands aside a moment after it has become short, so that commands that it had already ordered can end.
 
 use crate::context::Context;
 use crate::control::CONTROL_GROUP;
@@ -36,7 +36,7 @@ const HANDOVER_MS: u64 = 300;
 /// The minimum time between two log lines about room.
 const LINE_MS: u64 = 10_000;
 
-/// What a node knows of the room on its own disk and on others'.
+/// What a node knows about the room on its own disk and on those of others.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     /// Since when this node has no room but the reserve.
@@ -75,13 +75,13 @@ impl Room {
     }
 }
 
-/// What happens to a request for which room matters.
+/// What is done with a request that needs room.
 pub(crate) enum Verdict {
     Goes,
     Refused(String),
-    /// It waits here until another node leads; the error if that takes too long.
+    /// The request waits here until another node leads; the error is for the case that this takes too long.
     Waits(String),
-    /// It is forwarded to another node.
+    /// The request is forwarded to another node.
     PassedOn,
 }
 
@@ -126,7 +126,7 @@ fn log_change(cx: &mut Context) {
     cx.log.push(Line { level, text });
 }
 
-/// Informs a peer that has just connected.
+/// Reports to a peer that has just connected whether this node is short.
 pub(crate) fn announce_to(cx: &mut Context, id: NodeId) {
     let (is_short, is_aside) = (cx.room.is_short(), cx.room.is_aside);
     if is_short {
@@ -139,7 +139,7 @@ pub(crate) fn note_short_peers(cx: &mut Context) {
     cx.room.is_any_short = cx.room.is_short() || cx.peers.any_is_short();
 }
 
-/// Whether a node can keep more, as far as this node knows.
+/// Whether a node can keep more data, as far as this node knows.
 fn has_room(cx: &Context, id: NodeId) -> bool {
     if id == cx.configuration.node {
         return !cx.room.is_short();
@@ -147,7 +147,7 @@ fn has_room(cx: &Context, id: NodeId) -> bool {
     cx.peers.get(id).is_some_and(|peer| peer.is_up() && !peer.is_short())
 }
 
-/// How many of these nodes can keep more, and whether they are a majority.
+/// How many of these nodes can keep more data, and whether they are a majority.
 fn count_room(cx: &Context, members: &[NodeId]) -> (usize, bool) {
     let count = members.iter().filter(|id| has_room(cx, **id)).count();
     (count, 2 * count > members.len())
@@ -190,8 +190,8 @@ fn is_handed_over(cx: &Context) -> bool {
     cx.journal.is_full() || since_us.is_some_and(|since_us| cx.now.ms_since(since_us) >= HANDOVER_MS)
 }
 
-/// Whether this node takes no part in what a group's leader orders, as if its links were cut: others take over what
-/// it leads, and it accepts nothing that it would have to keep.
+/// Whether this node takes no part in what a group's leader orders, as if its links were cut: others take over its
+/// leaderships, and it accepts nothing that it would have to keep.
 #[inline]
 pub(crate) fn stands_aside(cx: &Context, group: u16) -> bool {
     cx.room.is_short() && is_handed_over(cx) && is_spared_in(cx, group)
@@ -252,7 +252,7 @@ fn judge_command(cx: &Context, id: u16, command: &Command<'_>) -> Verdict {
             "NOSPACE the disk of node {own} is full, and its reserve is used up; nothing was done"
         ));
     }
-    // For a change, registers record the whole value.
+    // Even for a small change, registers record the whole value.
     let grows = if has_leader { command.may_grow() } else { !command.only_deletes() };
     if !grows {
         return Verdict::Goes;
@@ -278,7 +278,7 @@ fn judge_command(cx: &Context, id: u16, command: &Command<'_>) -> Verdict {
     }
     let is_known_short = |id: &&NodeId| **id == own && is_short || is_known_short(cx, **id);
     let short: Vec<String> = group.members.iter().filter(is_known_short).map(|id| id.to_string()).collect();
-    // Other members may be down as well: the group could do without one or the other, but not without both.
+    // Other members may be down as well: the group could do without either kind, but not without both.
     match short.is_empty() {
         true => Verdict::Goes,
         false => {
@@ -303,7 +303,7 @@ fn hands_over(own: NodeId) -> Verdict {
 }
 
 impl Group {
-    /// Whether what the group is given must be kept on the disk.
+    /// Whether the group's data must be kept on the disk.
     pub(crate) fn needs_room(&self) -> bool {
         self.tail.is_durable() || self.keyspace.spills()
     }

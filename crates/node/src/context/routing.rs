@@ -1,4 +1,4 @@
-//! Which group a command is for, and which node to ask for a group.
+//! Which group a command is for, and which node receives the requests for a group.
 
 use crate::context::{Context, room};
 use crate::groups::Group;
@@ -17,9 +17,9 @@ pub(crate) const CROSSSLOT: &str =
 pub(crate) struct Sent<'a> {
     pub(crate) group: u16,
     pub(crate) command: Command<'a>,
-    /// Whether the answer is to say which version it is of.
+    /// Whether the answer must carry the version that it reflects.
     pub(crate) wants_version: bool,
-    /// Whether only a replica may answer whose answer cannot be stale.
+    /// Whether only a replica whose answer cannot be stale may answer.
     pub(crate) is_fresh: bool,
 }
 
@@ -66,7 +66,7 @@ impl Context {
         });
         let looks_up = |command: &Command<'_>| match command {
             Command::Sort(sort) => sort.patterns().all(|it| database.group_of_pattern(it) == found),
-            // Between MULTI and EXEC keyspaces may come or go.
+            // Between MULTI and EXEC keyspaces may be created or dropped.
             Command::Script(script) if script.has_extent() => {
                 script.keys().next().is_some_and(|key| database.extent_of(key).eq(script.extent()))
             }
@@ -79,11 +79,11 @@ impl Context {
         found.filter(|_| agree)
     }
 
-    /// The node to ask for a group that has no replica here: its leader; if none is known, a replica whose link is up,
-    /// the next one in a ring, so that different nodes ask different ones.
+    /// The node to ask for a group that has no replica here: its leader. If none is known, a replica whose link is
+    /// up, the next one in a ring, so that different nodes ask different replicas.
     pub(crate) fn coordinator_of(&self, group: u16) -> NodeId {
         let Group { keyspace, members, leader, reported_leader, refused_by, .. } = &self.groups[group];
-        // When this node stands aside, others take over what it leads; it may not have heard of that yet.
+        // When this node stands aside, others take over its leaderships; it may not know that yet.
         let is_taken_over = *leader == self.configuration.node && room::stands_aside(self, group);
         if keyspace.replication == Protocol::LeaderFollower && !is_taken_over {
             return *leader;
@@ -92,7 +92,8 @@ impl Context {
         if self.peers.is_up(leader) && !self.peers[leader].is_silent(self.now, self.configuration.patience) {
             return leader;
         }
-        // A node that has lost its disk never knows the leader: skip a node that refused until the others were asked.
+        // A node that has lost its disk never knows the leader. So a node that refused is skipped until the others
+        // were asked.
         let behind = if *refused_by == 0 { self.configuration.node } else { *refused_by };
         let ring = members.iter().filter(|member| **member > behind).chain(members).copied();
         let serves = |member: &NodeId| self.map.quarantine.stands(group, *member).is_none();

@@ -1,13 +1,13 @@
-//! How groups stand, as far as this node knows.
+//! The state of groups, as far as this node knows.
 
 use super::Context;
 use crate::control::FatalRecord;
 use protocol::status::Status;
 
-/// Why no replica answers requests to a group, if that is so.
+/// Why no replica answers requests to a group, if a quarantined record is the reason.
 pub(crate) fn quarantined(cx: &Context, id: u16) -> Option<String> {
     let group = cx.groups.get(id)?;
-    // While the map does not know that this replica stands still, no other one can have taken over.
+    // While the map does not show that this replica is stopped, no other one can have taken over.
     let is_unknown = cx.map.quarantine.stands(id, cx.configuration.node).is_none();
     let held = group.holds.filter(|_| is_unknown);
     let FatalRecord { offset, .. } = cx.map.stopped_before(id).or(held)?;

@@ -1,12 +1,13 @@
-//! Looking ahead: what several requests need is loaded from memory before the first of them is carried out.
+//! Prefetching: what several requests need is loaded into the processor's cache before the first of them is carried
+//! out.
 
 use crate::context::Context;
 use kv::table::WARMED_KEYS_MAX;
 use wire::resp::Arguments;
 
 impl Context {
-    /// Loads from memory what requests need whose first argument is a key here. Called before the first of several
-    /// requests is carried out, so that it waits for all of them at once.
+    /// Loads what is needed by requests whose first argument is a key here. Call it before the first of several
+    /// requests is carried out: then the loads overlap.
     pub(crate) fn warm<'a>(&self, requests: impl Iterator<Item = Arguments<'a>> + Clone) {
         // With many keyspaces, sorting the keys by group would cost more than it saves.
         const GROUPS_MAX: usize = 4;
@@ -19,7 +20,7 @@ impl Context {
         if tables.peek().is_none() {
             return;
         }
-        // What is loaded for the clients of other databases is of no use, and does no harm.
+        // Loading for the clients of other databases is useless, and harmless.
         let database = self.router.database(0);
         let mut keys = [(0, &b""[..]); WARMED_KEYS_MAX];
         let mut count = 0_usize;
@@ -35,7 +36,7 @@ impl Context {
         }
         for (id, table) in tables {
             if table.warm(keys[..count].iter().filter(|(group, _)| *group == id).map(|(_, key)| *key)) {
-                // Of commands on a member or a field, most have it behind the key, and ZADD has it last.
+                // Most commands on a member or a field have its name behind the key, and ZADD has it last.
                 let names = requests.clone().filter_map(|arguments| {
                     let is_zadd = arguments.get(0)?.eq_ignore_ascii_case(b"zadd");
                     let name = arguments.get(if is_zadd { arguments.len() - 1 } else { 2 });

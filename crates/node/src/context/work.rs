@@ -1,11 +1,12 @@
 //! How much is done for clients in one turn.
 //!
 //! Nearly all commands take a microsecond. A few walk through a whole table, or match a name with every pattern that
-//! any client subscribes to: milliseconds each, and a pipeline holds thousands of them. Only between turns does a node
-//! hear from other nodes, and send them signs of life. So when a turn has done its share, further requests of clients
-//! wait for the next one, and the clients that were not served in this turn come first.
+//! any client subscribes to: milliseconds each, and a pipeline holds thousands of them. Only between turns does a
+//! node receive messages from other nodes, and send them signs of life. So when a turn has used up its time for
+//! requests, further requests of clients wait for the next one, and the clients that were not served in this turn
+//! come first.
 //!
-//! No time is measured here: how long a command will take is estimated from what it has to look at.
+//! No time is measured here: the time of a command is estimated from what it has to look at.
 
 use crate::context::Context;
 use kv::Command;
@@ -24,7 +25,7 @@ impl Context {
         self.spent_ns = self.spent_ns.saturating_add(nanoseconds);
     }
 
-    /// How many nanoseconds a request takes, if that is long and this node can know it; otherwise 0.
+    /// How many nanoseconds a request takes, if it takes long and this node can estimate it; otherwise 0.
     #[inline]
     pub(crate) fn work_ns(&self, group: u16, request: &Request<'_>) -> u64 {
         match request {

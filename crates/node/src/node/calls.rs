@@ -1,4 +1,4 @@
-//! What components ask of the node: their calls, and a new map of the cluster.
+//! What components want of the node: their calls, and a new cluster map.
 
 use super::Node;
 use super::submitting::decoded;
@@ -16,7 +16,8 @@ use protocol::{Input, NodeId, Request, Result as Outcome};
 use std::rc::Rc;
 
 impl Node {
-    /// Carries out the calls of components, and those that come of them. Every input of the node ends with this.
+    /// Carries out the calls of components, and the calls that result from these. Every input of the node ends with
+    /// this.
     #[inline]
     pub(super) fn carry_out_calls(&mut self) {
         if !self.cx.has_no_calls() {
@@ -60,7 +61,7 @@ impl Node {
                 Call::RetireAll => self.for_each_group(Node::retire),
                 Call::ExtendLease { until_us } => {
                     self.cx.groups.extend_leases(until_us);
-                    self.for_each_awake(|node, id| node.step(id, Input::Lease { until_us }));
+                    self.for_each_active(|node, id| node.step(id, Input::Lease { until_us }));
                 }
                 Call::GiveValue { group, reference, value } => {
                     let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
@@ -109,7 +110,7 @@ impl Node {
         }
     }
 
-    /// Goes on with a request that lacked values.
+    /// Continues a request that lacked values.
     fn supply(&mut self, handle: Handle) {
         let Some(lacking) = self.completing.take(handle) else { return };
         let Lacking { ticket, group, result, .. } = lacking;
@@ -122,7 +123,7 @@ impl Node {
         }
     }
 
-    /// Takes a message about fragments from a node, which may be this one: it is for this node's replica, or for the
+    /// Takes a message about fragments from a node, which may be this one. It is for this node's replica, or for the
     /// coordinator here.
     ///
     /// # Errors
@@ -147,14 +148,14 @@ impl Node {
         Ok(())
     }
 
-    /// Gives this node's replica a piece of its fragment, or sends the coordinator the reason why it does not keep it.
+    /// Gives this node's replica a piece of its fragment, or sends the coordinator the reason why it is not kept.
     fn keep_piece(&mut self, group: u16, from: NodeId, piece: KeptPiece) {
         let id = piece.piece().reference.id;
         let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
         let why = match replica.and_then(|replica| replica.fragments_mut()) {
-            // What cannot be written would wait in memory.
+            // A piece that cannot be written would wait in memory.
             _ if self.cx.room.is_short() => Refusal::NoRoom,
-            // The coordinator need not wait for it.
+            // The coordinator need not wait for this node.
             None => Refusal::NoMember,
             Some(fragments) => {
                 fragments.keep_piece(self.cx.now, from, piece, self.unsettled.effects());
@@ -165,7 +166,7 @@ impl Node {
         self.coding.send(&mut self.cx, group, from, &Message::Refused { id, why });
     }
 
-    /// Follows a map of the cluster.
+    /// Follows a new cluster map.
     pub(super) fn follow_map(&mut self, map: &Rc<ClusterMap>) {
         let Node { cx, coding, values, quarantine, .. } = self;
         mapping::adopt(cx, coding, values, map);
@@ -214,7 +215,7 @@ impl Node {
         }
     }
 
-    /// Drops a replica: all of its requests get outcomes with that.
+    /// Drops a replica. All of its requests get outcomes with that.
     fn retire(&mut self, id: u16) {
         let Node { cx, values, unsettled, .. } = self;
         if mapping::retire(cx, values, unsettled.effects(), id) {

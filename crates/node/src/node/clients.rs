@@ -1,4 +1,4 @@
-//! The clients of a node: their sessions, what they may send, and what they are to be sent.
+//! The clients of a node: their sessions, what they may send, and their output.
 
 use super::Node;
 use crate::command;
@@ -14,21 +14,22 @@ use std::sync::Arc;
 use wire::resp::request::{Limits, ProtocolError};
 use wire::resp::{Arguments, ArgumentsBuffer};
 
-/// For whom a part of the server makes a request.
+/// On whose behalf a part of the server makes a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asker<'a> {
-    /// A user's name, and from where that user asks. `None`: it is the server's own, and may do everything.
+    /// The user's name, and the address from which the user asks. `None`: the request is the server's own, and may do
+    /// everything.
     pub whom: Option<(&'a [u8], IpAddr)>,
-    /// The number of the database whose keys are meant.
+    /// The number of the database that holds the request's keys.
     pub database: u8,
     /// Whether it is traced.
     pub tracing: Tracing,
 }
 
-/// What somebody shows who does not come over a client's connection.
+/// How a user identifies that does not come over a client's connection.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
-    /// Nothing: this is the default user, if that needs no password.
+    /// Nothing: the user is the default user, if that needs no password.
     Nothing,
     /// A name and a password.
     Password {
@@ -37,7 +38,7 @@ pub enum Credentials {
         /// The password.
         password: Vec<u8>,
     },
-    /// One of the passwords of the default user, or one that only one other user has.
+    /// One of the passwords of the default user, or a password that only one other user has.
     Token(Vec<u8>),
 }
 
@@ -67,7 +68,7 @@ impl Node {
         Some(self.cx.clients.open(kind, user, now_us))
     }
 
-    /// The name of the user that somebody is who does not come over a client's connection.
+    /// The name of the user with these credentials, for users that do not come over a client's connection.
     ///
     /// # Errors
     /// [`NotKnown`] when no user has these credentials.
@@ -93,7 +94,7 @@ impl Node {
         user.check(found, arguments).map_err(|denial| denial.error(found.spec))
     }
 
-    /// Takes a request that a part of the server, which has the session `client`, makes for somebody.
+    /// Takes a request that a part of the server, which has the session `client`, makes on behalf of `asker`.
     pub fn request_for(&mut self, client: ClientId, asker: Asker<'_>, arguments: Arguments<'_>) {
         let Asker { whom, database, tracing } = asker;
         let chosen = if database == 0 { Ok(0) } else { self.database_for(whom, database) };
@@ -102,7 +103,7 @@ impl Node {
         session.asked_from = whom.map(|(_, from)| from);
         match user {
             None => session.become_nobody(),
-            // The user was removed a moment ago: the request is a stranger's.
+            // The user was removed a moment ago: the request runs as an unauthenticated client's.
             Some(user) => session.become_user(user),
         }
         match chosen {
@@ -110,7 +111,7 @@ impl Node {
                 session.database = number;
                 self.cx.spans.set_next(tracing);
                 self.request(client, arguments);
-                // It may have been answered without a trace.
+                // The request may have been answered without a trace.
                 self.cx.spans.set_next(Tracing::Drawn);
             }
             Err(error) => self.cx.answer(client, |replies| replies.error(&error)),
@@ -128,8 +129,8 @@ impl Node {
         databases::named(&self.cx, number.as_bytes())
     }
 
-    /// Closes the client that has been connected longest without authenticating, so that strangers do not keep clients
-    /// out. Returns false if all clients have authenticated, or there is no password.
+    /// Closes the client that has been connected longest without authenticating, so that such clients do not keep
+    /// others out. Returns false if all clients have authenticated, or there is no password.
     #[cold]
     pub fn close_unauthenticated(&mut self) -> bool {
         let strangers = self.cx.clients.sessions.iter().filter(|(_, session)| !session.is_authenticated());
@@ -146,7 +147,8 @@ impl Node {
         self.carry_out_calls();
     }
 
-    /// Whether a client waits for a lock, for elements or for the end of a pause, or listens to channels or monitors: then it is not idle.
+    /// Whether a client waits for a lock, for elements or for the end of a pause, or is subscribed to channels or
+    /// monitors. Then it is not idle.
     pub fn awaits_notification(&self, client: ClientId) -> bool {
         let session = self.cx.clients.sessions.get(client);
         self.cx.clients.monitors.contains(&client)
@@ -164,20 +166,21 @@ impl Node {
         }
         let Some(number) = session.wait else { return false };
         self.waits.give_up(&mut self.cx, number, &[]);
-        // The commands that it sent after this one were meant for a client that has what it waited for.
+        // The commands that the client sent after this one assumed that the wait would end with success.
         self.cx.clients.close_after_replies(client);
         self.carry_out_calls();
         true
     }
 
-    /// Notes how many bytes of a client's input are not taken yet, and how much room there is for more, for `CLIENT LIST`.
+    /// Notes how many bytes of a client's input are not taken yet, and how much room its buffer has for more, for
+    /// `CLIENT LIST`.
     pub fn note_input(&mut self, client: ClientId, bytes: usize, room: usize) {
         if let Some(session) = self.cx.clients.sessions.get_mut(client) {
             session.input_bytes = (bytes, room);
         }
     }
 
-    /// The node is about to stop: ends all its clients' waits.
+    /// Ends the waits of all clients, before the node stops.
     pub fn stop_waits(&mut self) {
         self.waits.stop(&mut self.cx);
         self.carry_out_calls();
@@ -218,7 +221,7 @@ impl Node {
             && self.cx.clients.sessions.get(client).is_some_and(Session::wants_input)
     }
 
-    /// Whether this turn has done its share: further requests of clients wait for the next one.
+    /// Whether this turn has used up its time for requests: further requests of clients wait for the next turn.
     #[inline]
     pub fn is_spent(&self) -> bool {
         self.cx.spent_ns >= TURN_NS

@@ -19,8 +19,8 @@ use protocol::{NodeId, Request};
 use wire::resp::Arguments;
 
 impl Node {
-    /// Loads from memory what requests need whose first argument is a key here. Called before the first of several
-    /// requests is carried out, so that it waits for all of them at once.
+    /// Loads into the processor's cache what is needed by requests whose first argument is a key here. Call it before
+    /// the first of several requests is carried out: then the loads overlap.
     pub fn warm<'a>(&self, requests: impl Iterator<Item = Arguments<'a>> + Clone) {
         self.cx.warm(requests);
     }
@@ -73,7 +73,7 @@ impl Node {
         let cx = &mut self.cx;
         match found.spec.handler {
             Handler::Data(parse) => match parse(arguments, scratch, &requests::parsed_with(cx, database)) {
-                // By reference from here on: a copy would wait for what the parser has just written.
+                // By reference from here on: a copy would have to wait for the parser's writes.
                 Ok(ref command) => match found.spec.wait.and_then(|wait| wait(arguments)) {
                     Some(wait_us) if self.waits.wait_for_elements(cx, client, command, wait_us) => {}
                     _ => self.data_request(client, found, command),
@@ -119,7 +119,7 @@ impl Node {
         }
     }
 
-    /// Hands a command that the node answers to the component that it concerns.
+    /// Hands a command that the node itself answers to the component that it concerns.
     fn node_request(
         &mut self,
         client: ClientId,
@@ -256,7 +256,7 @@ impl Node {
         answer.end()
     }
 
-    /// Answers another node's question about this one.
+    /// Answers another node's request for information about this one.
     pub(super) fn answer_node(&mut self, from: NodeId, id: u64, words: &[u8]) -> Result<(), Malformed> {
         let words = asking::words(words)?;
         let reply = match Inquiry::find(words.as_arguments()) {
@@ -275,29 +275,29 @@ impl Node {
         Ok(())
     }
 
-    /// Takes what a pause has held back, when it is over.
+    /// Takes the requests that a pause held back, when it is over.
     pub(super) fn end_pause(&mut self) {
         for client in connections::pause::end(&mut self.cx) {
             let Some(session) = self.cx.clients.sessions.get_mut(client) else { continue };
             let Some(request) = session.held_back.take() else { continue };
             self.request(client, request.as_arguments());
-            // It may have more input, and nothing else would say so.
+            // The client may have more input, and nothing else would list it as ready.
             self.cx.clients.list(client);
         }
     }
 
-    /// Takes the requests that have waited, or waited long enough.
+    /// Takes the held requests that may go on, or have waited long enough.
     #[cold]
     pub(super) fn take_held(&mut self) {
         while let Some((client, request)) = self.held.next(&mut self.cx, &mut self.scripts) {
             self.request(client, request.as_arguments());
             self.held.end();
-            // It may have more input, and nothing else would say so.
+            // The client may have more input, and nothing else would list it as ready.
             self.cx.clients.list(client);
         }
     }
 
-    /// Whether [`Node::measure`] should be called with the time, since a command has ended that may have taken long.
+    /// Whether [`Node::measure`] should be called, since a command has ended that may have taken long.
     #[inline]
     pub fn is_measuring(&self) -> bool {
         self.cx.measuring.is_due()

@@ -1,4 +1,4 @@
-//! What the cluster map says of keyspaces, for people and programs that ask over HTTP.
+//! The keyspaces of the cluster map, as returned over HTTP.
 
 use crate::control::{KeyspaceEntry, Slots};
 use crate::keyspace::Keyspace;
@@ -32,8 +32,8 @@ pub struct GroupDescription {
     pub leader: NodeId,
     /// The number of the leadership (leader-follower), or of the membership.
     pub epoch: u64,
-    /// leader-follower: the replicas that hold every acknowledged write. Otherwise those that are known to take part in
-    /// this membership with all that they need.
+    /// leader-follower: the replicas that hold every acknowledged write. Otherwise the members that are known to take
+    /// part in this membership with all that they need.
     pub in_sync: Vec<NodeId>,
     /// False from a change of members until enough of them hold everything.
     pub settled: bool,

@@ -125,7 +125,7 @@ pub(super) fn client_count(node: &Node) -> u64 {
     node.cx.clients.sessions.iter().filter(|(_, session)| !session.is_internal()).count() as u64
 }
 
-/// How many clients wait for something, or are held back.
+/// How many clients wait for something, or have a request that is held.
 fn blocked_clients(node: &Node) -> u64 {
     let sessions = node.cx.clients.sessions.iter();
     sessions.filter(|(_, session)| session.is_waiting() || session.held_back.is_some()).count() as u64
@@ -281,7 +281,7 @@ fn replication_facts(node: &Node, group: &Group, status: &Status) -> Replication
     ReplicationFacts {
         is_leader: matches!(status.role, "leader" | "recovering"),
         replicas: status.followers.iter().map(replica).collect(),
-        // 40 digits that change with the history: its name here is the epoch.
+        // 40 digits that change with the history. Here they are the epoch.
         replication_id: format!("{:040x}", status.epoch),
         offset: status.offset,
         applied: status.applied,

@@ -1,5 +1,5 @@
-//! What a node says of itself to `CLUSTER REPORT`: its health, and the figures that people and programs need who look at
-//! a whole cluster. It is asked for with the password, so it may say more than `GET /health`.
+//! What a node reports to `CLUSTER REPORT`: its health, and figures for people and programs that look at a whole
+//! cluster. The command needs the password, so its reply may hold more than `GET /health`.
 
 use super::facts::client_count;
 use super::report::{Health, health};
@@ -13,14 +13,14 @@ use protocol::NodeId;
 use serde::Serialize;
 use wire::release::Release;
 
-/// Everything that a node says of itself. The names are documented in docs/reference/commands.md.
+/// Everything that a node reports. The names are documented in docs/reference/commands.md.
 #[derive(Serialize)]
 struct Report {
     #[serde(flatten)]
     health: Health,
     /// Seconds since the process has started.
     uptime_s: u64,
-    /// Whether the control group has admitted this node; if it said why not, the reason.
+    /// Whether the control group has admitted this node. If it was refused with a reason, `refusal` has it.
     admitted: bool,
     refusal: Option<String>,
     memory: MemoryFigures,
@@ -44,8 +44,8 @@ struct MemoryFigures {
     full: bool,
 }
 
-/// The disk with the node's folder: its free bytes and its size, both 0 where the system does not say. And how many values
-/// it has damaged since the node's start, and how many of these were fetched from another replica.
+/// The disk with the node's folder: its free bytes and its size, both 0 where the system does not report them; how
+/// many values it has damaged since the node's start, and how many of these were fetched from another replica.
 #[derive(Serialize)]
 struct DiskFigures {
     free: u64,
@@ -68,7 +68,7 @@ struct LinkFigures {
     up: bool,
     /// The release that both sides speak; 0 while the link is down.
     release: Release,
-    /// For how long nothing has come from it.
+    /// For how long nothing has been received from the node.
     silent_ms: u64,
 }
 
@@ -104,7 +104,7 @@ struct GroupFigures {
     lost_writes: u64,
     locks: u64,
     lock_waiters: u64,
-    /// How long its commands took that clients of this node gave.
+    /// Latencies of its commands that came from clients of this node.
     latency: Vec<(u64, u64)>,
 }
 
@@ -116,7 +116,7 @@ struct CommandFigures {
     failed: u64,
     rejected: u64,
     us: u64,
-    /// Times in microseconds, each with the number of calls that took so long or, by an eighth at most, less.
+    /// Times in microseconds, each with the number of calls that took this long or up to an eighth less.
     latency: Vec<(u64, u64)>,
 }
 

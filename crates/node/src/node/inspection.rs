@@ -1,4 +1,4 @@
-//! What a simulator or a test looks at in a node. Nothing here changes it.
+//! Views into a node for simulators and tests. Nothing here changes the node.
 
 use super::Node;
 use super::report::{self, KeyspaceHealth};
@@ -11,7 +11,7 @@ use std::rc::Rc;
 pub struct BoundedMemory {
     /// The group.
     pub group: GroupId,
-    /// What is applied takes so much of the bound, in bytes.
+    /// How much of the bound the applied data takes, in bytes.
     pub bytes: u64,
     /// The bound, in bytes.
     pub bytes_max: u64,
@@ -20,8 +20,8 @@ pub struct BoundedMemory {
 }
 
 impl Node {
-    /// What is wrong with the fragments of large values that a replica here keeps, if anything: how many it lacks, and
-    /// whether it keeps any that nothing refers to.
+    /// What is wrong with the fragments of large values that a replica here keeps, if anything: how many it lacks,
+    /// and whether it keeps any that nothing refers to.
     pub fn fragment_mismatch(&self, group: GroupId) -> Option<String> {
         let replica = self.cx.groups.get(group)?.replica.as_ref()?;
         let fragments = replica.fragments()?;
@@ -31,7 +31,7 @@ impl Node {
         (lacking > 0 || kept != wanted).then_some(what)
     }
 
-    /// The newest map that this node knows. Before one was agreed on, the initial one, with version 0.
+    /// The newest map that this node knows. Before one was committed, the initial one, with version 0.
     pub fn cluster_map(&self) -> &Rc<ClusterMap> {
         self.cluster.control().map()
     }
@@ -41,12 +41,12 @@ impl Node {
         self.cluster.control().is_admitted()
     }
 
-    /// Why the control group does not admit this node, if it said so.
+    /// Why the control group does not admit this node, if it gave a reason.
     pub fn refusal(&self) -> Option<&str> {
         self.cluster.control().refusal()
     }
 
-    /// Where the log ended when it was found: by this the control group judges whether the disk is an older one.
+    /// Where the log ended when it was opened: by this the control group judges whether the disk is an older one.
     pub fn log_found(&self) -> u64 {
         self.cluster.control().found()
     }
@@ -61,8 +61,8 @@ impl Node {
         self.cluster.control().status(self.cx.now).is_some_and(|status| status.role == "leader")
     }
 
-    /// Bytes of log that a start would have to read, and bytes of the tables in memory: only a log with more is
-    /// shortened.
+    /// Bytes of log that a start would have to read, and bytes of the tables in memory: a log is shortened only if it
+    /// is longer than these.
     pub fn log_bytes(&self) -> (u64, u64) {
         let tables = self.cx.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
         let state_bytes = tables.map(|replica| replica.table().memory_bytes() as u64).sum();
@@ -89,8 +89,8 @@ impl Node {
         self.cx.groups.iter().filter_map(digest).collect()
     }
 
-    /// Of a keyspace with one shard and a replica here: the versions of the changes that this replica keeps, and the version
-    /// behind which these are all.
+    /// For a keyspace with one shard and a replica here: the versions of the changes that this replica keeps, and the
+    /// version after which it keeps all of them.
     pub fn kept_changes(&self, prefix: &str) -> Option<(Version, Vec<Version>)> {
         let [group] = self.cx.map.keyspaces.get(prefix)?.groups[..] else { return None };
         let table = self.cx.groups.get(group)?.replica.as_ref()?.table();
@@ -98,13 +98,14 @@ impl Node {
         Some((history.since(table.version_floor()), history.versions().collect()))
     }
 
-    /// Of a keyspace with one shard and a replica here: the version of what the replica has applied.
+    /// For a keyspace with one shard and a replica here: the version up to which this replica has applied records.
     pub fn version_held(&self, prefix: &str) -> Option<Version> {
         let [group] = self.cx.map.keyspaces.get(prefix)?.groups[..] else { return None };
         Some(self.cx.groups.get(group)?.replica.as_ref()?.table().version_floor())
     }
 
-    /// The keys of that replica, as a file of Redis ([`kv::Table::dump_all`]). `None` where keys are registers.
+    /// The keys of that replica, as a file in Redis's format ([`kv::Table::dump_all`]). `None` where keys are
+    /// registers.
     pub fn keys_held(&mut self, prefix: &str) -> Option<Vec<u8>> {
         let [group] = self.cx.map.keyspaces.get(prefix)?.groups[..] else { return None };
         Some(self.cx.groups.get_mut(group)?.replica.as_mut()?.dumped()?.dump_all())
@@ -124,14 +125,14 @@ impl Node {
         bounded.filter_map(memory).collect()
     }
 
-    /// Bytes of long replies on their way to other nodes, and of those that have not wholly arrived here.
+    /// Bytes of long replies under way to other nodes, and of those that have arrived here only in part.
     pub fn long_reply_bytes(&self) -> (usize, usize) {
         let sent = self.cx.peers.long_reply_bytes();
         (sent, self.forwarding.arrived_bytes())
     }
 
-    /// The numbers of requests that wait for elements in a replica here, of those that were served and are not settled,
-    /// and of these the ones that were claimed.
+    /// How many requests wait for elements in a replica here, how many were served and are not settled, and how many
+    /// of the latter were claimed.
     pub fn queues_left(&self, group: GroupId) -> Option<(usize, usize, usize)> {
         let queues = self.cx.groups.get(group)?.replica.as_ref()?.table().queues();
         Some((queues.waiters(), queues.unsettled(), queues.unsettled() - queues.unclaimed().count()))
@@ -143,19 +144,19 @@ impl Node {
         replica.map_or_else(Vec::new, |replica| replica.table().queues().requests().collect())
     }
 
-    /// Whether a request of a client here is over, but may still be queued by a record that comes late. It is withdrawn
-    /// once more.
+    /// Whether a request of a client here has ended, but may still be queued by a record that arrives late. It will
+    /// be withdrawn again.
     pub fn lingers(&self, waiter: WaiterId) -> bool {
         self.waits.lingers(waiter)
     }
 
-    /// How far a request that waits here has come, for a message to developers.
+    /// The state of a request that waits here, for a message to developers.
     pub fn progress_of(&self, waiter: WaiterId) -> String {
         self.waits.progress_of(waiter)
     }
 
-    /// The number of requests for which a replica here keeps elements that are not claimed, and of those whose elements were
-    /// claimed in the history of the group.
+    /// The number of requests for which a replica here keeps elements that are not claimed, and of those whose
+    /// elements were claimed in the group's whole history.
     pub fn requests_with_elements(&self, group: GroupId) -> Option<(usize, u64)> {
         let queues = self.cx.groups.get(group)?.replica.as_ref()?.table().queues();
         Some((queues.kept(), queues.statistics().claimed))

@@ -1,4 +1,4 @@
-//! The links of a node to its peers: what comes over them, and what they are to carry.
+//! The links of a node to its peers: what arrives over them, and what they are to carry.
 
 use super::Node;
 use crate::clock;
@@ -13,16 +13,16 @@ use protocol::{Input, NodeId, Result as Outcome};
 use wire::release::Release;
 
 impl Node {
-    /// Another node has proved, in a handshake, that the cluster was recovered without this one. It serves nothing from now
-    /// on.
+    /// Another node has proved, in a handshake, that the cluster was recovered without this one. This node serves
+    /// nothing from now on.
     pub fn left_behind(&mut self, why: &str) {
         let Node { cx, cluster, .. } = self;
         cluster.left_behind(cx, why);
         self.carry_out_calls();
     }
 
-    /// Handles a link to a peer that came up, with the release that both sides speak on it, or broke. What was on its way
-    /// over a broken link is lost, and forgotten.
+    /// Handles a link to a peer that came up, with the release that both sides speak on it, or broke. What was under
+    /// way over a broken link is lost, and forgotten.
     pub fn peer_link(&mut self, id: NodeId, release: Option<Release>) {
         let up = release.is_some();
         let Some(peer) = self.cx.peers.get_mut(id) else { return };
@@ -47,7 +47,7 @@ impl Node {
             place += 1;
             self.cx.groups[group].tail.drop_held(id);
             if was_up && up {
-                // A new link replaces an old one whose end was never noticed.
+                // A new link replaces an old one whose end was not noticed.
                 self.step(group, Input::Link { peer: id, up: false });
             }
             self.step(group, Input::Link { peer: id, up });
@@ -57,8 +57,8 @@ impl Node {
         self.carry_out_calls();
     }
 
-    /// Handles a second link to a peer, beside the one that is up, that came up for urgent messages, or broke. What was
-    /// on its way over it may be lost, as any message of a replica may.
+    /// Handles a second link to a peer, for urgent messages, beside the one that is up: it came up or broke. What was
+    /// under way over it may be lost, as any message of a replica may.
     pub fn peer_urgent_link(&mut self, id: NodeId, up: bool) {
         if let Some(peer) = self.cx.peers.get_mut(id) {
             peer.set_urgent_link(up);
@@ -68,7 +68,7 @@ impl Node {
     /// Takes a frame from a peer.
     ///
     /// # Errors
-    /// [`Malformed`] when the peer does not speak this node's language: close the link. What came before the malformed
+    /// [`Malformed`] when the peer violates the protocol of links: close the link. What came before the malformed
     /// part has taken effect.
     pub fn peer_frame(&mut self, from: NodeId, payload: &[u8]) -> Result<(), Malformed> {
         let taken = self.take_frame(from, payload);
@@ -87,10 +87,10 @@ impl Node {
                     return self.cluster.message(&mut self.cx, from, message);
                 }
                 if room::stands_aside(&self.cx, group) {
-                    return Ok(()); // As if it had been lost on its way, which may happen to any message.
+                    return Ok(()); // As if it had been lost under way, which may happen to any message.
                 }
                 let takes_registers = room::takes_registers(&self.cx, group);
-                // One of the two may know of a group before the other, or still know of it.
+                // One of the two nodes may know of a group before the other, or still know of it.
                 let known = self.cx.groups.get_mut(group).filter(|group| group.holds.is_none());
                 if let Some(replica) = known.and_then(|group| group.replica.as_mut()) {
                     replica.set_room(takes_registers);
@@ -161,9 +161,9 @@ impl Node {
         Ok(())
     }
 
-    /// Carries out the requests of a peer's clients, in order. A few bytes can ask for a large reply: when too many
-    /// replies wait to leave, the remaining requests wait for them, so that no peer can make this node hold an
-    /// unlimited number. And when this turn has done its share, the remaining requests wait for the next one.
+    /// Carries out the requests of a peer's clients, in order. A few bytes can request a large reply: when too many
+    /// replies wait to be sent, the remaining requests wait for them, so that no peer can make this node hold an
+    /// unlimited number. When this turn has used up its time, the remaining requests wait for the next turn.
     pub(super) fn forwarded_requests(&mut self, from: NodeId, items: &[u8]) -> Result<(), Malformed> {
         let mut reader = Reader::new(items);
         while !reader.is_empty() {
@@ -190,7 +190,7 @@ impl Node {
                 self.cx.spans.begin_forwarded(self.cx.now, ticket, (from, asked.id));
             }
             let ForwardedRequest { follows, seen, hops, leadership, .. } = asked;
-            // A node with another map may send a key to another group, where it would not be found later.
+            // A node with another map may send a key to a group in which it would not be found later.
             let belongs = match &decoded {
                 DecodedRequest::Command(command) => {
                     let group = self.cx.groups.get(asked.group);

@@ -1,11 +1,12 @@
-//! One node, composed of its components: no other module of this crate knows them all.
+//! One node, composed of its components. No other module of this crate knows all of them.
 //!
-//! This file has the turn. What the caller of a node gives it and asks of it is in `clients`, `commands` (their requests),
-//! `links` (frames of other nodes) and `process` (memory, logs, health). `submitting` hands requests to groups, `settling`
-//! carries out the effects of replicas and takes outcomes back, and `calls` carries out the calls of components. Simulators
-//! and tests look into a node by `inspection`. No other file has methods of [`Node`], and its fields are private to this
-//! folder: a component gets what it may touch as parameters. `opening` reads a node's log; `facts`, `report`, `figures` and
-//! `describe` say how it stands. `recovering` reads a node's log without starting it, for a recovery, and writes what that decides.
+//! This file has the turn. What the caller of a node gives it and asks of it is in `clients`, `commands` (their
+//! requests), `links` (frames of other nodes) and `process` (memory, logs, health). `submitting` hands requests to
+//! groups, `settling` carries out the effects of replicas and takes outcomes back, and `calls` carries out the calls
+//! of components. Simulators and tests look into a node by `inspection`. No other file has methods of [`Node`], and
+//! its fields are private to this folder: a component gets what it may touch as parameters. `opening` reads a node's
+//! log; `facts`, `report`, `figures` and `describe` report the node's state. `recovering` reads a node's log without
+//! starting it, for a recovery, and writes the recovery's decisions.
 
 mod calls;
 mod clients;
@@ -74,7 +75,7 @@ pub struct Node {
     started: Now,
     cluster: Cluster,
     forwarding: Forwarding,
-    /// When what is due periodically was last done.
+    /// When periodic work was last done.
     checked_us: u64,
     gathers: Gathers,
     moves: Moves,
@@ -84,11 +85,11 @@ pub struct Node {
     /// Slows down the guessing of passwords.
     auth_guard: AuthGuard,
     http_guard: HttpGuard,
-    /// The requests that wait before they are taken.
+    /// Requests that are held before they are taken.
     held: HeldRequests,
     /// The channel subscriptions of this node's clients.
     channels: Channels,
-    /// Who follows what changes.
+    /// The connections and replicas that follow changes.
     following: Following,
     coding: Coding,
     long: LongCommands,
@@ -115,7 +116,7 @@ impl Node {
     }
 
     /// Calls `each` for every group that is not quiescent.
-    fn for_each_awake(&mut self, mut each: impl FnMut(&mut Node, u16)) {
+    fn for_each_active(&mut self, mut each: impl FnMut(&mut Node, u16)) {
         let mut place = 0;
         while let Some(id) = self.cx.groups.awake_at(place) {
             place += 1;
@@ -140,12 +141,12 @@ impl Node {
     }
 
     /// The version of the cluster map that [`Node::configuration`] follows; it grows with each map. 0: no map was
-    /// agreed on yet.
+    /// committed yet.
     pub fn map_version(&self) -> u64 {
         self.cx.map.version
     }
 
-    /// The history of the cluster that this node belongs to; `None` while it has no map.
+    /// The lineage of the cluster that this node belongs to; `None` while it has no map.
     pub fn lineage(&self) -> Option<Lineage> {
         (self.cx.map.version > 0).then_some(self.cx.map.lineage)
     }
@@ -168,7 +169,7 @@ impl Node {
         self.waits.note_pause(now.monotonic_us, self.cx.now.monotonic_us);
         self.cx.now = now;
         peers::tend(&mut self.cx);
-        self.for_each_awake(|node, id| {
+        self.for_each_active(|node, id| {
             if node.cx.groups[id].next_tick_us <= now.monotonic_us {
                 node.step(id, Input::Tick);
                 let group = &mut node.cx.groups[id];
@@ -181,7 +182,7 @@ impl Node {
         self.cluster.tick(&mut self.cx);
         for id in self.cx.peers.ids() {
             if self.cx.peers[id].has_due_requests() {
-                // Each peer has its own share, and this node's clients have theirs.
+                // Each peer has its own share of the turn, and this node's clients have theirs.
                 self.cx.spent_ns = 0;
                 let deferred = self.cx.peers[id].take_deferred();
                 let outcome = self.forwarded_requests(id, &deferred);
@@ -236,21 +237,21 @@ impl Node {
         self.carry_out_calls();
     }
 
-    /// Advances the monotonic clock within the turn: the inputs that follow had arrived by `now`.
+    /// Advances the monotonic clock within the turn: the following inputs had arrived by `now`.
     #[inline]
     pub fn advance(&mut self, now: Now) {
         self.cx.now = self.clock.advance(now);
     }
 
     /// Marks the end of this turn's input: replicas make their batches and the messages with them. What is in the
-    /// buffers for peers after this call depends on nothing that is still to be written, so it may leave before
-    /// [`Node::end_turn`] writes: the peers work on it during that write.
+    /// buffers for peers after this call depends on nothing that is still to be written. So it may be sent before
+    /// [`Node::end_turn`] writes, and the peers work on it during that write.
     pub fn flush(&mut self) {
         assert!(self.cx.has_no_calls(), "every input has carried out the calls that came of it");
         self.coding.coding_pump(&mut self.cx);
         self.long.pump(&mut self.cx);
         self.carry_out_calls();
-        self.for_each_awake(|node, id| {
+        self.for_each_active(|node, id| {
             if node.cx.groups[id].keyspace.memory_max > 0 {
                 let need = Need::excess(&mut node.cx, id);
                 node.make_room(need);
@@ -261,7 +262,7 @@ impl Node {
         self.carry_out_calls();
     }
 
-    /// Whether [`Node::end_turn`] will write to the disk at once, which takes a moment.
+    /// Whether [`Node::end_turn`] will write to the disk at once, which takes some time.
     pub fn is_about_to_write(&self) -> bool {
         self.cx.journal.has_unwritten()
     }
@@ -272,7 +273,7 @@ impl Node {
         checkpoints::tend(&mut self.cx, &mut self.cluster, &mut self.values);
         self.values.pump_values(&mut self.cx);
         self.carry_out_calls();
-        // Where a write is as good as durable, the replica continues at once, and may record more.
+        // Where a write counts as durable at once, the replica continues immediately, and may record more.
         const ROUNDS_MAX: u32 = 4;
         for _ in 0..ROUNDS_MAX {
             self.cx.journal.write(disk, self.cx.now, &mut self.cx.log);
@@ -300,7 +301,7 @@ impl Node {
 
     /// Notifies replicas of records that have become durable, and sends the messages that waited for them.
     fn notify_durable(&mut self, flushes: bool) {
-        self.for_each_awake(|node, id| {
+        self.for_each_active(|node, id| {
             let Some(record) = node.cx.journal.news(&mut node.cx.groups[id].tail) else { return };
             while let Some(Released { to, recipient, bytes }) = node.cx.groups[id].tail.release() {
                 node.send(id, to, recipient, [&bytes, &[]]);
@@ -354,9 +355,9 @@ impl Node {
         self.carry_out_calls();
     }
 
-    /// Settles the log before an orderly end of the process, after the last turn: writes what is left, makes it durable
-    /// and notes that it is. Returns true when nothing is left to wait for; until then, call it again, along with
-    /// [`Node::take_work`] and [`Node::work_finished`] as in turns.
+    /// Completes the log before an orderly end of the process, after the last turn: writes what is left, makes it
+    /// durable and records that the log is complete. Returns true when nothing is left to wait for; until then, call
+    /// it again, along with [`Node::take_work`] and [`Node::work_finished`] as in turns.
     pub fn settle_log<D: Disk>(&mut self, disk: &mut D) -> bool {
         self.cx.journal.write(disk, self.cx.now, &mut self.cx.log);
         self.cx.journal.settle(self.cx.now, &mut self.cx.log)
@@ -368,8 +369,8 @@ impl Node {
         self.cx.journal.stopped().or(self.values.stopped())
     }
 
-    /// Looks whether every replica here is what its protocol's proof says, as [`protocol::Replica::check_invariants`] does.
-    /// To be asked between two turns, by simulations.
+    /// Checks that every replica here satisfies the invariants of its protocol's proof, as
+    /// [`protocol::Replica::check_invariants`] does. Simulations call it between two turns.
     ///
     /// # Panics
     /// When an invariant is broken.
@@ -380,14 +381,14 @@ impl Node {
         self.cluster.control().check_invariants(self.cx.now);
     }
 
-    /// Whether this node was removed from the cluster while this process ran. It no longer takes part in anything, and
-    /// should end as if it had been asked to.
+    /// Whether this node was removed from the cluster while this process ran. It no longer takes part in anything,
+    /// and should end as if an operator had stopped it.
     pub fn is_removed(&self) -> bool {
         self.cluster.is_removed()
     }
 
-    /// Whether so much waits to be written that nothing more should be taken from peers. The end of a sync, or a retry
-    /// on a full disk, ends that.
+    /// Whether so much waits to be written that nothing more should be taken from peers. This ends with the end of a
+    /// sync, or with a retry on a full disk.
     pub fn is_log_behind(&self) -> bool {
         self.cx.journal.is_behind() || self.values.is_behind()
     }

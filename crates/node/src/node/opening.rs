@@ -1,5 +1,5 @@
-//! How a node starts: its log is read, and its replicas get back what they recorded. They take part once the control
-//! group has admitted the node.
+//! How a node starts: its log is read, and its replicas get their records back. They take part once the control group
+//! has admitted the node.
 
 use super::Node;
 use super::unsettled::Bounds;
@@ -43,7 +43,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use storage::{Disk, Identity, Options, ValueStore};
 
-/// What is read from the log, piece by piece.
+/// The state while the log is read, piece by piece.
 struct Reading<'a, 'v> {
     configuration: &'a Configuration,
     quarantine: &'a Quarantine,
@@ -56,7 +56,7 @@ struct Reading<'a, 'v> {
     positions: Vec<u8>,
 }
 
-/// What a node has when its log was read.
+/// What a node has after its log was read.
 pub(super) struct Opened {
     pub(super) cx: Context,
     pub(super) quarantine: Quarantine,
@@ -132,7 +132,7 @@ impl Node {
             quarantine,
             cx,
         };
-        // Until a map is agreed on, the initial one has the nodes, and the keyspaces that there will be.
+        // Until a map is committed, the initial one supplies the nodes, and the future keyspaces.
         let map = Rc::clone(&node.cx.map);
         node.follow_map(&map);
         node.quarantine.announce(&mut node.cx);
@@ -156,7 +156,8 @@ pub(super) fn read<D: Disk>(
     read_log(configuration, disk, (values, true), past, now)
 }
 
-/// Reads what the disk of a node holds. Large values are put into the store, and looked for there if that is wanted.
+/// Reads what the disk of a node holds. Large values are put into the store, and looked up there if the caller wants
+/// that.
 pub(super) fn read_log<D: Disk>(
     mut configuration: Configuration,
     disk: &mut D,
@@ -220,7 +221,7 @@ pub(super) fn read_log<D: Disk>(
     }
     let (log, replayed) =
         opening.replay(disk, |entry| reading.take_on(&mut taken, entry.group, entry.kind, entry.bytes))?;
-    // First, since this may be why a record cannot be taken.
+    // First, since the level may be why a record cannot be taken.
     if let Some(why) = control::level_refusal(&reading.map, configuration.releases) {
         return Err(StartError::Level(why));
     }
@@ -282,15 +283,16 @@ pub(super) fn read_log<D: Disk>(
     Ok(Opened { cx, quarantine, control, sweep, map_record, positions })
 }
 
-/// Names this start of the node among all of its starts. A log that is lost, or set back, counts its incarnations anew.
+/// A number that distinguishes this start of the node from all its other starts. A log that is lost, or set back,
+/// counts its incarnations again from an earlier number.
 pub(super) fn life_of_waits(configuration: &Configuration) -> u64 {
     let Configuration { identity, life, seed, .. } = configuration;
     identity.rotate_left(32).wrapping_add(*seed).wrapping_add(*life)
 }
 
-/// Names it too, for what is kept of large values.
+/// Such a number for what is kept of large values.
 pub(super) fn life_of_values(configuration: &Configuration) -> u64 {
-    // Different at each start, whatever the log says of earlier ones, and the seed cannot be derived from it.
+    // Different at each start, whatever number of earlier ones the log holds, and the seed cannot be derived from it.
     let drawn = [configuration.seed, configuration.identity, configuration.life];
     kv::digest::digest_of(&drawn.map(u64::to_le_bytes).concat())
 }
@@ -307,7 +309,7 @@ fn log_options(configuration: &Configuration) -> Options {
 }
 
 impl Reading<'_, '_> {
-    /// Takes the next piece, or, behind one that could not be taken, looks only at which map is the newest.
+    /// Takes the next piece. After a piece that could not be taken, only looks for the newest map.
     fn take_on(&mut self, taken: &mut Result<(), StartError>, id: u16, entry: u16, bytes: &[u8]) {
         if taken.is_ok() {
             *taken = self.take(id, entry, bytes);
@@ -345,7 +347,7 @@ impl Reading<'_, '_> {
         taken.map_err(|why| StartError::Record { group: id, why })
     }
 
-    /// Makes the replica of a group whose records begin here.
+    /// Makes the replica of a group at the group's first record.
     fn begin(&mut self, id: u16, bytes: &[u8]) -> Result<(), String> {
         let keyspace = Keyspace::decode(bytes)?;
         let mut replica = Replica::new(&keyspace, id, self.configuration);

@@ -1,4 +1,5 @@
-//! The process around a node: what it measures for the node, does for it between turns, and reports of it.
+//! The process around a node: what it measures for the node and does for it between turns, and what the node reports
+//! to it.
 
 use super::Node;
 use super::describe::{self, KeyspaceDescription};
@@ -9,14 +10,14 @@ use crate::notes;
 use crate::usage::Usage;
 
 impl Node {
-    /// Whether memory should be measured again: a second has passed, or `traffic`, what the process has read and
-    /// written in all, has grown so much that the last measurement says little.
+    /// Whether memory should be measured again: a second has passed, or `traffic` (what the process has read and
+    /// written in all) has grown so much that the last measurement is out of date.
     #[inline]
     pub fn wants_measurement(&self, traffic: u64) -> bool {
         self.cx.memory.wants_measurement(self.cx.now, traffic)
     }
 
-    /// Takes a measurement, in bytes: what the process takes of memory now, how much of that the server holds for
+    /// Takes a measurement, in bytes: the memory that the process takes now, how much of that the server holds for
     /// clients, and what the process has read and written in all. This decides whether commands that make data larger
     /// are refused, and whether clients are closed.
     pub fn measured(&mut self, resident: u64, inputs: u64, traffic: u64) {
@@ -29,14 +30,14 @@ impl Node {
         self.cx.memory.is_tight()
     }
 
-    /// Whether there are values to cut in this turn, so that it is worth while to measure how long
-    /// [`Node::code_values`] takes.
+    /// Whether there are values to cut in this turn, so that it is worth measuring how long [`Node::code_values`]
+    /// takes.
     pub fn has_values_to_code(&self) -> bool {
         self.coding.has_values_to_code()
     }
 
-    /// Cuts values and sends their fragments, as far as there is room; the end of the turn would do the same. A caller
-    /// with a clock reports how long it took ([`Node::coding_took`]).
+    /// Cuts values and sends their fragments, as far as there is room; otherwise the end of the turn does it. A
+    /// caller with a clock reports how long it took ([`Node::coding_took`]).
     pub fn code_values(&mut self) {
         self.coding.code_values(&mut self.cx);
         self.carry_out_calls();
@@ -47,7 +48,7 @@ impl Node {
         self.coding.coding_took(&self.cx, took_us);
     }
 
-    /// Sets what the process uses, for `INFO`.
+    /// Sets the resources that the process uses, for `INFO`.
     pub fn set_usage(&mut self, usage: Usage) {
         self.usage = usage;
     }
@@ -58,7 +59,7 @@ impl Node {
         lines.append(&mut self.cx.log);
     }
 
-    /// Logs which keys go with this process, for a node that is about to stop.
+    /// Logs which keys will be lost with this process, for a node that is about to stop.
     pub fn note_stop(&mut self) {
         notes::at_stop(&mut self.cx);
     }

@@ -1,6 +1,6 @@
-//! The folder of a stopped node, for a recovery: what is found in it, and what is written into it.
+//! The folder of a stopped node, for a recovery: what it holds, and what is written into it.
 //!
-//! Nothing is overwritten: what a [`Plan`] decides for a node are records behind those that it has.
+//! Nothing is overwritten: a [`Plan`]'s decisions for a node become records after those that it has.
 
 use super::opening::{Opened, read_log};
 use crate::configuration::Configuration;
@@ -18,13 +18,14 @@ use protocol::planted::Fault;
 use std::sync::Arc;
 use storage::{Disk, DiskError, ValueName, ValueStore};
 
-/// The folder of a node that does not run, read.
+/// The contents of the folder of a node that does not run.
 pub struct Folder {
     opened: Opened,
     survivor: Survivor,
 }
 
-/// Large values are not looked at: the log refers to them, and the node's next start finds out whether they are there.
+/// A store for a folder whose large values are not looked up: the log refers to them, and the node's next start
+/// checks that they exist.
 struct NotLookedAt;
 
 impl ValueStore for NotLookedAt {
@@ -50,7 +51,7 @@ impl ValueStore for NotLookedAt {
 }
 
 impl Folder {
-    /// Reads what the disk of a node holds, which must not run. A torn end of the log is cut off, as at a start.
+    /// Reads what the disk of a node holds. The node must not run. A torn end of the log is cut off, as at a start.
     ///
     /// # Errors
     /// [`StartError`]: what would keep the node from starting.
@@ -76,15 +77,15 @@ impl Folder {
         Ok(Folder { opened, survivor })
     }
 
-    /// What was found.
+    /// What the folder holds.
     pub fn survivor(&self) -> &Survivor {
         &self.survivor
     }
 
-    /// Writes what a plan decides for this node, and returns when it is durable.
+    /// Writes a plan's decisions for this node, and returns when they are durable.
     ///
     /// # Errors
-    /// A sentence that says why not. Then the node must not be started before the same has been done again.
+    /// The reason, as a sentence. Then the node must not be started before the same has been done again.
     ///
     /// # Panics
     /// When the plan was made for another state of this folder.
@@ -92,9 +93,9 @@ impl Folder {
         let Folder { opened, survivor } = self;
         let Opened { mut cx, control, .. } = opened;
         assert!(plan.map.version > survivor.map.version, "the plan is older than the folder");
-        // All of them in one tail: what counts is when the last one is durable. The map comes first. Should nothing behind it
-        // be written, the node waits in the new history for a group that never begins; the other way round, it would lead
-        // alone in the old one.
+        // All records are in one tail: what counts is when the last one is durable. The map comes first. If nothing
+        // after the map is written, the node waits in the new lineage for a group that never begins; in the other
+        // order, it would lead alone in the old lineage.
         let mut tail = Tail::new(Durability::Fsync);
         cx.journal.append(MAP_GROUP, &mut tail, [&plan.map.encode(), &[]]);
         for id in plan.alone_at(survivor.node) {
@@ -124,8 +125,8 @@ impl Folder {
     }
 }
 
-/// The records behind which a group is left to this node, alone. Lost replicas may have given versions behind all that is
-/// left here, as tokens of locks or to readers of changes: none of these is given again.
+/// The records by which this node becomes the only member of a group. Lost replicas may have given versions after all
+/// that is left here, as tokens of locks or to readers of changes: none of these versions is given again.
 fn records(cx: &Context, control: &Control, plan: &Plan, id: GroupId) -> Vec<Vec<u8>> {
     if id == CONTROL_GROUP {
         return control.alone(&plan.map);
@@ -138,7 +139,7 @@ fn records(cx: &Context, control: &Control, plan: &Plan, id: GroupId) -> Vec<Vec
             let number = u32::try_from(epoch).expect("the plan has the numbers of configurations");
             vec![replica.alone(number, &skip)]
         }
-        // A replica that keeps no records has nothing to which they could be added, and begins anew.
+        // A replica that keeps no records has nothing to which they could be added, and begins empty.
         Some(Replica::LeaderFollower(replica)) if plan.map.keeps_records(id) => {
             vec![replica.alone(epoch - 1, &skip)]
         }

@@ -32,19 +32,19 @@ pub struct Health {
     pub role: &'static str,
     /// The epoch of the default keyspace.
     pub epoch: u64,
-    /// The last offset of the default keyspace held here.
+    /// The last offset of the default keyspace that this node holds.
     pub offset: u64,
     /// Records of the default keyspace's leader that are not applied here, as the leader last reported.
     pub lag: u64,
-    /// How long that has been so, in milliseconds.
+    /// How long the lag has lasted, in milliseconds.
     pub lag_ms: u64,
-    /// The version of the cluster map that this node has. 0: none was agreed on yet.
+    /// The version of the cluster map that this node has. 0: none was committed yet.
     pub map_version: u64,
     /// The node that leads the control group, by this node's lease. 0: it has no lease.
     pub control_leader: NodeId,
     /// Bytes of log that the next start would have to read.
     pub journal_bytes: u64,
-    /// Whether the disk has no room but the reserve: writes are refused, or left to others, until it has.
+    /// Whether the disk has no room but the reserve. Until it has room, writes are refused, or left to others.
     pub disk_full: bool,
     /// The state of each shard of each keyspace.
     pub keyspaces: Vec<KeyspaceHealth>,
@@ -69,7 +69,7 @@ pub struct KeyspaceHealth {
     pub applied: u64,
     pub lag: u64,
     pub lag_ms: u64,
-    /// Why it is not ready; absent when it is.
+    /// Why the shard is not ready; absent when it is.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub explanation: String,
     /// At the leader: the state of the followers.
@@ -294,12 +294,12 @@ pub(super) fn metrics(node: &Node, out: &mut String) {
     group_metrics(node, out);
 }
 
-/// Milliseconds in the unit that Prometheus asks for.
+/// Milliseconds as seconds, the unit that Prometheus wants.
 fn seconds(ms: u64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
-/// Which program runs here, and to which nodes it has links.
+/// The program's version, and the nodes to which it has links.
 fn link_metrics(node: &Node, out: &mut String) {
     let (version, cluster) = (crate::VERSION, label_text(&node.cx.configuration.cluster));
     let _ = write!(
@@ -315,7 +315,7 @@ fn link_metrics(node: &Node, out: &mut String) {
     }
 }
 
-/// The labels that distinguish a group's series. The shard is named where there are several.
+/// The labels that distinguish a group's series. The shard is included where a keyspace has several.
 fn label(group: &Group) -> String {
     let name = label_text(group.keyspace.name());
     match group.keyspace.shards {
@@ -324,7 +324,7 @@ fn label(group: &Group) -> String {
     }
 }
 
-/// How long commands took, by their names and by keyspaces, and how long commits and applying took.
+/// How long commands took, by name and by keyspace, and how long commits and applying took.
 fn time_metrics(node: &Node, out: &mut String) {
     let begin = |name: &str, help: &str, out: &mut String| {
         let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} histogram\n");

@@ -1,4 +1,4 @@
-//! What a replica's step leaves behind: records, messages, and outcomes for the clients and nodes that asked.
+//! Carries out what a replica's step leaves: records, messages, and outcomes for clients and nodes.
 
 use super::Node;
 use crate::coding;
@@ -30,7 +30,7 @@ impl Node {
         }
     }
 
-    /// Hands on what a replica has noted in the step that was settled: behind its replies.
+    /// Hands on the changes that a replica noted in the step that was settled. They come after the step's replies.
     #[cold]
     fn hand_on_changes(&mut self, group: u16) {
         let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
@@ -42,14 +42,14 @@ impl Node {
         }
     }
 
-    /// Gives clients the replies that have waited for this node's replicas.
+    /// Gives clients the replies that were held until this node's replicas had applied the writes.
     fn release_held(&mut self) {
         for held in self.following.tracking.take_held(&self.cx) {
             self.complete_now(held.ticket, held.group, held.result, &held.reply);
         }
     }
 
-    /// Ends what has waited too long: replies for this node's replicas, and invalidations for replies.
+    /// Ends overdue waits: of held replies for this node's replicas, and of invalidations for replies.
     #[cold]
     pub(super) fn tend_held(&mut self) {
         self.release_held();
@@ -92,8 +92,8 @@ impl Node {
             } else if !self.cx.journal.is_full() || self.cx.groups[group].keyspace.has_leader() {
                 self.cx.groups[group].tail.hold(*after_record, *to, *recipient, parts);
             }
-            // Otherwise it would wait for a record that may never be written: registers ask again, as often as it
-            // takes.
+            // Otherwise the message would wait for a record that may never be written: registers repeat their
+            // requests as often as needed.
         }
         for event in &effects.trace {
             let name = self.cx.groups.get(group).map_or_else(String::new, Group::name);
@@ -224,7 +224,7 @@ impl Node {
                         result,
                         reply,
                     ),
-                    // Its client has ended its tracking.
+                    // The client has ended its tracking.
                     false => ReplyBuffer::split_reads(reply).map_or(reply, |(_, rest)| rest),
                 };
                 let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
@@ -293,7 +293,7 @@ impl Node {
         }
     }
 
-    /// Handles the outcome of a request that is not simply its reply.
+    /// Handles the outcome of a request whose reply needs more work.
     fn complete_pending(
         &mut self,
         client: ClientId,
@@ -338,7 +338,7 @@ impl Node {
         if let Origin::Peer(from, link) = Origin::of(ticket) {
             return reply_in_parts(&mut self.cx, (from, link), ticket.sequence, result, (Vec::new(), reply));
         }
-        // What a script has read is to be taken off.
+        // The list of keys that a script has read must be taken off.
         let is_answer =
             !ReplyBuffer::is_unfinished(&reply) && !matches!(Reply::first(&reply), Reply::Reads(_));
         match takes_shared(&self.cx, ticket).filter(|_| is_answer) {
@@ -349,7 +349,7 @@ impl Node {
         }
     }
 
-    /// Answers a request with a large value, which is not copied if it can be written from where it is.
+    /// Answers a request with a large value, which is written from its place without a copy where possible.
     pub(super) fn complete_with_value(
         &mut self,
         ticket: Ticket,

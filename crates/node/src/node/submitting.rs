@@ -19,7 +19,7 @@ use kv::{Command, ScriptOptions, Version, WhenFull};
 use protocol::planted::Fault;
 use protocol::{Input, NOBODY, Request, Result as Outcome};
 
-/// A buffer of more bytes, for one long command, is not kept.
+/// A larger buffer, grown for one long command, is not kept.
 const ROUTED_BYTES_KEPT: usize = 64 << 10;
 
 impl Node {
@@ -35,14 +35,14 @@ impl Node {
         }
     }
 
-    /// Sends a client's command to a group, as it is.
+    /// Sends a client's command to a group unchanged.
     #[inline]
     pub(super) fn ask_group(&mut self, client: ClientId, group: u16, command: &Command<'_>) {
         let deadline_us = self.usual_deadline_us();
         self.ask_until(client, group, false, &Request::Command(command), deadline_us);
     }
 
-    /// When a client's command is due that names no time itself.
+    /// The deadline of a client's command that sets none itself.
     #[inline]
     pub(super) fn usual_deadline_us(&self) -> u64 {
         self.cx.now.monotonic_us + self.cx.configuration.command_timeout_ms * 1000
@@ -59,7 +59,7 @@ impl Node {
         deadline_us: u64,
     ) {
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
-        // A client that watches keys must not read anything older than what it watches.
+        // A client that watches keys must not read anything older than the watched versions.
         let seen = if session.transaction.is_none() { session.seen(group) } else { Version::MAX };
         self.ask_not_before(client, group, wants_version, request, (seen, deadline_us));
     }
@@ -212,7 +212,7 @@ impl Node {
             && command.payload_bytes() > self.cx.configuration.long_command_bytes
             && self.cx.groups[group].keyspace.has_leader()
             && asked.leadership == 0
-            // A request that waits has at most `WISH_BYTES_MAX` bytes, and does not come in parts.
+            // A request that waits has at most `WISH_BYTES_MAX` bytes, and is not sent in parts.
             && !matches!(command.unrouted(&mut None), Command::Queue(_))
         {
             return self.long.begin(&mut self.cx, group, asked, command);
@@ -265,7 +265,7 @@ impl Node {
         let effects = self.unsettled.effects();
         let stepped = replica.step(self.cx.now, input, effects);
         debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
-        // If another node can be asked, ask it at once: the command is still at hand.
+        // If another node may lead, forward the command to it at once: the command is still available.
         let redirect = match effects.outcomes.last() {
             Some(outcome) => match outcome.result {
                 Outcome::Redirect { to } if outcome.ticket == ticket => Some(to),
@@ -287,7 +287,7 @@ impl Node {
         self.settle(group);
     }
 
-    /// Has keys removed until there is the room that is needed, or none can be had: returns the error for the client then.
+    /// Has keys removed until the needed room is there. If none can be made, returns the error for the client.
     #[inline(never)]
     pub(super) fn make_room(&mut self, mut need: Need) -> Option<&'static str> {
         loop {
@@ -299,8 +299,8 @@ impl Node {
         }
     }
 
-    /// Handles a request that cannot take its usual course in its group for lack of room somewhere. Returns false if it
-    /// can.
+    /// Handles a request that cannot take its usual course in its group for lack of room on some node. Returns false
+    /// if it can.
     #[inline]
     fn is_settled_by_room(&mut self, group: u16, asked: &Asked, request: &Request<'_>) -> bool {
         if !self.cx.room.is_any_short() {
@@ -318,7 +318,7 @@ impl Node {
                 true
             }
             Verdict::PassedOn if asked.leadership != 0 => {
-                // It was meant for one leadership: its sender sends it again.
+                // The request was meant for one leadership: its sender sends it again.
                 self.complete(asked.ticket, group, Outcome::Redirect { to: NOBODY }, &[]);
                 true
             }
@@ -330,7 +330,7 @@ impl Node {
         }
     }
 
-    /// Submits waiting requests as far as a node can take them by now, and ends those that have waited too long.
+    /// Submits waiting requests as far as some node can take them by now, and ends overdue ones.
     pub(super) fn tend_waiting(&mut self) {
         if !self.forwarding.looks_now(&mut self.cx) {
             return;
@@ -347,7 +347,7 @@ impl Node {
     }
 }
 
-/// The script that a full keyspace runs in the place of this one, if it does.
+/// The script to run instead of this one in a full keyspace, if it may run there.
 #[cold]
 fn without_room<'c>(command: &Command<'c>) -> Option<Command<'c>> {
     let mut inner = None;
@@ -368,7 +368,7 @@ fn refusal_without_room(command: &Command<'_>, error: &'static str) -> &'static 
     }
 }
 
-/// The request of a call.
+/// The request in a call.
 pub(super) fn decoded(request: &[u8]) -> DecodedRequest<'_> {
     DecodedRequest::decode(&mut Reader::new(request)).expect("this node has encoded it")
 }

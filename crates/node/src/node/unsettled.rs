@@ -4,16 +4,16 @@ use protocol::Effects;
 
 /// Where replicas leave the effects of their steps, until these are settled.
 ///
-/// What settling leads to may itself be a step, whose effects are settled before the first settling is over: so the effects
-/// that are being settled are taken out, and others take their place. Boxes are swapped, since this happens for each
-/// request.
+/// Settling effects may lead to another step, whose effects are settled before the first settling is over. So the
+/// effects that are being settled are taken out, and an empty buffer takes their place. Boxes are swapped, since this
+/// happens for each request.
 pub(super) struct Unsettled {
     effects: Box<Effects>,
     spare: Option<Box<Effects>>,
     bounds: Bounds,
 }
 
-/// What the replies in effects may take, in bytes.
+/// Limits of the replies in effects, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// A longer value is lent, not copied.
@@ -45,14 +45,14 @@ impl Unsettled {
         &mut self.effects
     }
 
-    /// Takes the effects out to settle them: [`Unsettled::put_back`] is due afterwards.
+    /// Takes the effects out to settle them. Call [`Unsettled::put_back`] afterwards.
     #[inline]
     pub(super) fn take(&mut self) -> Box<Effects> {
         let fresh = self.spare.take().unwrap_or_else(|| self.bounds.make());
         std::mem::replace(&mut self.effects, fresh)
     }
 
-    /// Takes back effects that are settled. Neither they nor those that took their place hold anything any more.
+    /// Takes back effects that are settled. Both they and those that took their place are empty by now.
     #[inline]
     pub(super) fn put_back(&mut self, mut settled: Box<Effects>) {
         settled.clear();
