@@ -142,7 +142,7 @@ pub(crate) fn retire(cx: &mut Context, values: &mut Values, effects: &mut Effect
     group.configured = None;
     let Some(mut replica) = group.replica.take() else { return false };
     if let Some(spilled) = replica.spilled_values().filter(|_| group.keyspace.spills()) {
-        values.let_go(id, spilled.spilled(), group.tail.is_durable());
+        values.replica_dropped(id, spilled.spilled(), group.tail.is_durable());
     }
     // A later replica of the group numbers its records from the beginning.
     group.tail = Tail::new(group.keyspace.durability());

@@ -2,15 +2,16 @@
 //!
 //! The ways are the log, which carries the value whole to all members, and fragments: 1 to N - F parts, 1 being whole
 //! copies that are dispersed beside the log. The prediction is [`coding::cost`], with the network as it was measured
-//! ([`super::estimates`]). It covers the write alone: which nodes will read the value, and how often, is not known yet,
-//! and a node that reads it twice has it cached.
+//! ([`super::estimates`]). It covers the write alone: which nodes will read the value, and how often, is not known
+//! yet, and a node that reads it twice has it cached.
 //!
-//! A value shorter than the keyspace's threshold goes into the log, and nothing is measured or computed for it. So does
-//! one for which the log is predicted to be faster. Such writes measure nothing of the network, and the next value
-//! would be judged by old measurements. Therefore one value is periodically dispersed as whole copies, and so is one
-//! after a write that took much longer than predicted ([`super::logged`]). That sends what the log would send and costs
-//! one round trip and one sync more, however slow a link is: it waits for no more than a majority. Nothing else is
-//! tried out: fragments go to all members whatever their number, so each choice but the log shows what all links carry.
+//! A value shorter than the keyspace's threshold goes into the log, and nothing is measured or computed for it. A
+//! longer value for which the log is predicted to be faster goes there, too. Such writes measure nothing of the
+//! network, and the next value would be judged by old measurements. Therefore one value is periodically dispersed as
+//! whole copies, and so is one after a write that took much longer than predicted ([`super::logged`]). That sends
+//! what the log would send and costs one round trip and one sync more, however slow a link is: it waits for no more
+//! than a majority. No other way needs to be tried: fragments go to all members whatever their number, so each choice
+//! but the log shows what all links carry.
 
 use super::Coding;
 use super::estimates::{Estimates, PeerSummary};
@@ -33,8 +34,8 @@ const TRIAL_US: u64 = 3_000_000;
 /// How often a round trip to each other node is measured.
 const PROBE_US: u64 = 1_000_000;
 
-/// The assumed bandwidth, in bytes per second, to a node that cannot be reached or does not answer: such a node must
-/// not be among those that are waited for.
+/// The assumed bandwidth, in bytes per second, to a node that cannot be reached or does not answer: a write must not
+/// have to wait for such a node.
 const DEAD: f64 = 1.0;
 
 /// How a value is stored.
@@ -85,8 +86,8 @@ pub(crate) struct ChoiceSummary {
 }
 
 impl Choice {
-    /// Returns the fastest way for a value, or the last one if that is nearly as fast. At most `parts_max` members can
-    /// be counted on beside those that may fail.
+    /// Returns the fastest way for a value, or the last one if that is nearly as fast. At most `parts_max` members
+    /// can be relied on besides those that may fail.
     fn choose(
         &mut self,
         group: u16,
@@ -110,7 +111,7 @@ impl Choice {
         let ways = [Way::Log].into_iter().chain((1..=parts_max as u8).map(Way::Parts));
         let predicted: Vec<(Way, f64)> =
             ways.filter_map(|way| Some((way, seconds(way)?))).filter(|(_, it)| it.is_finite()).collect();
-        // The first of equals: the one with the fewest parts.
+        // Of equally fast ways the first, which has the fewest parts.
         let best = predicted.iter().copied().min_by(|left, right| left.1.total_cmp(&right.1));
         let Some((best, best_seconds)) = best else { return Way::Parts(1) };
         let class = (group, usize::BITS - bytes.leading_zeros());
@@ -129,7 +130,8 @@ impl Choice {
         way
     }
 
-    /// Bytes of a value were cut. How long that took is reported at the end of the turn, if it is measured.
+    /// Notes that `bytes` of a value were cut. How long that took is reported at the end of the turn, if it is
+    /// measured.
     pub(super) fn cut(&mut self, bytes: usize) {
         self.encoding_bytes += bytes;
     }
@@ -164,7 +166,8 @@ impl Coding {
             false => DEAD,
         };
         let mut peers: Vec<f64> = others.iter().map(|node| bandwidth_to(*node)).collect();
-        // A coordinator that is not a member keeps no fragment of its own, so one more answer is awaited: the fastest.
+        // A coordinator that is not a member keeps no fragment of its own, so one more answer is awaited: the
+        // fastest.
         if others.len() == entry.members.len() {
             peers.sort_by(f64::total_cmp);
             peers.pop();
@@ -183,8 +186,7 @@ impl Coding {
         (way, (self.choice.predicted * 1e6) as u64)
     }
 
-    /// Measures round trips periodically, while no large value is under way: a message without contents would wait
-    /// behind it.
+    /// Measures round trips periodically, while no large value is under way: the empty message would wait behind it.
     pub(super) fn probe_round_trips(&mut self, cx: &mut Context) {
         let now_us = cx.now.monotonic_us;
         self.choice.estimates.tick(now_us);
@@ -202,14 +204,14 @@ impl Coding {
         }
     }
 
-    /// Whether there are values to cut in this turn, so that it is worth while to measure how long
+    /// Whether there are values to cut in this turn, so that it is worth measuring how long
     /// [`crate::Node::code_values`] takes.
     pub(crate) fn has_values_to_code(&self) -> bool {
         !self.dispersals.is_empty()
     }
 
-    /// Cuts values and sends their fragments, as far as there is room; the end of the turn would do the same. A caller
-    /// with a clock reports how long it took ([`crate::Node::coding_took`]).
+    /// Cuts values and sends their fragments, as far as there is room; otherwise the end of the turn does it. A
+    /// caller with a clock reports how long it took ([`crate::Node::coding_took`]).
     pub(crate) fn code_values(&mut self, cx: &mut Context) {
         self.coding_pump(cx);
         self.is_pumped = true;
@@ -222,7 +224,7 @@ impl Coding {
         self.traces.encoded(took_us);
     }
 
-    /// Fragments of an attempt will be sent to these nodes.
+    /// Notes that fragments of an attempt will be sent to these nodes.
     pub(super) fn fragments_begun(&mut self, cx: &mut Context, id: ValueId, layout: Layout, to: Vec<NodeId>) {
         let fragments = (layout.fragment_bytes(), layout.parts() == 1);
         self.choice.estimates.begun(id, fragments, to, cx.now.monotonic_us);
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_slow_link_who_need_not() {
+    fn a_slow_link_is_waited_for_only_if_it_must_be() {
         let mut links = even(100.0);
         for (slow, expected) in [(0, Way::Parts(3)), (1, Way::Parts(2)), (2, Way::Log)] {
             links.peers[..slow].fill(MEGABIT / 10.0);
@@ -274,12 +276,12 @@ mod tests {
         }
         // Too long for the log: whole copies beside it also wait only for a majority.
         assert_eq!(informed().choose(1, 5_000_000, at_leader(), &links, 0), Way::Parts(1));
-        // Elsewhere a value would go to the leader first.
+        // At another node than the leader, a value in the log would go to the leader first.
         assert_eq!(informed().choose(1, 600_000, (At::Another, 3), &links, 0), Way::Parts(1));
     }
 
     #[test]
-    fn no_more_parts_than_those_who_are_there_can_bear() {
+    fn the_number_of_parts_is_limited_by_the_members_that_can_be_relied_on() {
         for (parts_max, expected) in [(3, 3), (2, 2), (1, 1)] {
             let way = informed().choose(1, 5_000_000, (At::Leader, parts_max), &even(10.0), 0);
             assert_eq!(way, Way::Parts(expected));
@@ -291,9 +293,9 @@ mod tests {
     }
 
     #[test]
-    fn a_small_advantage_changes_nothing() {
-        // With a slow link the fragment that it must have delayed decides: it takes as long as the others at some
-        // speed.
+    fn a_small_advantage_does_not_change_the_choice() {
+        // With a slow link, the time of the fragment that crosses it decides. At some speed that is equal to the time
+        // of the other way.
         let seconds = |parts, links: &Links| {
             disperse_seconds(600_000, parts, At::Leader, links, &Work::default()).unwrap()
         };
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_into_the_log_is_dispersed_once_in_a_while_to_see_the_network() {
+    fn a_value_for_the_log_is_sometimes_dispersed_to_measure_the_network() {
         let mut choice = Choice::default();
         let links = even(1000.0);
         assert_eq!(choice.choose(1, 20_000, at_leader(), &links, 0), Way::Parts(1), "nothing is known");

@@ -1,4 +1,4 @@
-//! Dispersal: a large value on its way into its group.
+//! Dispersal: how a large value gets into its group.
 //!
 //! ```text
 //!  client     coordinator 2       member 1      member 3      leader
@@ -16,7 +16,7 @@
 //! ```
 //!
 //! If too few members keep their fragments in time, the value is dispersed again, under another name, in fewer parts;
-//! in the end whole, to a majority. Silent members are not counted on for a while.
+//! in the end whole, to a majority. Silent members are not relied on for a while.
 
 use super::choice::Way;
 use super::traces::Trace;
@@ -40,7 +40,7 @@ const PATIENCE_US: u64 = 400_000;
 /// ... and this much longer for each byte that is sent: a link of half a megabyte per second is slow, not dead.
 pub(super) const PATIENCE_US_PER_BYTE: u64 = 2;
 
-/// How long a node that did not keep a fragment in time is not counted on.
+/// For how long a node that did not keep a fragment in time is not relied on.
 const SILENCE_US: u64 = 5_000_000;
 
 /// The most bytes of values that are being dispersed: more are refused.
@@ -77,7 +77,7 @@ struct Attempt {
     targets: Vec<Target>,
     until_us: u64,
     is_ordered: bool,
-    /// The newest membership of the group that was known when it began.
+    /// The newest membership of the group that was known when the attempt began.
     since_membership: u32,
 }
 
@@ -87,9 +87,9 @@ struct Target {
     node: NodeId,
     number: u8,
     next_stripe: usize,
-    /// The pieces of all stripes before this one are on its disk, as far as it has reported.
+    /// The pieces of all stripes before this one are on the member's disk, according to its reports.
     taken: usize,
-    /// The membership in which it keeps its fragment, and the number of members in that.
+    /// The membership in which the member keeps its fragment, and the number of members in that.
     kept: Option<(u32, u16)>,
     refused: bool,
 }
@@ -104,8 +104,8 @@ fn patience_us(length: usize, parts: usize, members: usize, times: u64) -> u64 {
 }
 
 impl Attempt {
-    /// Returns the membership in which enough members keep a fragment that those which remain after failures can
-    /// rebuild the value.
+    /// Returns the membership in which enough members keep a fragment that those left after failures can rebuild the
+    /// value.
     fn quorum(&self, bare_majority: bool) -> Option<u32> {
         let mut kept: BTreeMap<(u32, u16), usize> = BTreeMap::new();
         for membership in self.targets.iter().filter_map(|target| target.kept) {
@@ -124,8 +124,8 @@ impl Attempt {
         (newest, kept.filter(|membership| *membership == newest).count())
     }
 
-    /// Whether the group's members have changed meanwhile, and either some keep their fragments in a membership that is
-    /// over, or the attempt was made for other members.
+    /// Whether the group's members have changed meanwhile, and either some members keep their fragments in a former
+    /// membership, or the attempt was made for other members.
     fn is_overtaken(&self) -> bool {
         let (newest, kept) = self.newest();
         let is_for_others = usize::from(newest.1) != self.targets.len();
@@ -184,7 +184,7 @@ impl Coding {
             },
         };
         let Some(session) = cx.clients.sessions.get_mut(client) else { return false };
-        // Later commands must not overtake it.
+        // Later commands must not overtake the write.
         session.close_gate();
         let client = session.begin(wants_version);
         if self.dispersing_bytes + value.len() > DISPERSING_BYTES_MAX {
@@ -217,8 +217,8 @@ impl Coding {
         true
     }
 
-    /// Into how many parts a value can be cut now, `wanted` at most: no more than the members that are counted on could
-    /// keep.
+    /// Into how many parts a value can be cut now, `wanted` at most: no more than the members that are relied on
+    /// could keep.
     pub(super) fn parts_for(&self, cx: &Context, group: u16, wanted: usize) -> usize {
         let members = &cx.groups[group].members;
         let counted_on = members.iter().filter(|member| self.is_counted_on(cx, **member)).count();
@@ -272,7 +272,7 @@ impl Coding {
         let behind = self.pumped.map_or(0, |last| values.partition_point(|(id, _)| *id <= last));
         values.rotate_left(behind);
         let mut under_way = self.pieces_under_way();
-        // A stripe of each in turn, so that a small value does not wait for a large one.
+        // A stripe of each value in turn, so that a small value does not wait for a large one.
         while *budget > 0 && !values.is_empty() {
             values.retain(|(id, handle)| {
                 if *budget > 0 {
@@ -312,7 +312,7 @@ impl Coding {
         let (mut is_busy, mut is_held_up) = (false, false);
         let mut place = 0;
         loop {
-            // What this node itself keeps may have ended the attempt.
+            // A report from this node's own replica may have ended the attempt.
             let Some(Operation::Disperse(dispersal)) = self.operations.get_mut(handle) else {
                 return false;
             };
@@ -323,7 +323,7 @@ impl Coding {
             let Dispersal { group, attempt, value, .. } = dispersal;
             let Attempt { reference, layout, targets, .. } = attempt;
             let members = targets.len();
-            // The others get theirs in the next turn.
+            // The other members get their pieces in the next turn.
             let Some(target) = targets.get_mut(place).filter(|_| *budget > 0) else { break };
             place += 1;
             if target.refused || target.next_stripe >= layout.stripes() {
@@ -342,7 +342,7 @@ impl Coding {
                 }
                 _ => false,
             };
-            // A piece leaves room again when its member reports that it is on its disk.
+            // A piece frees its room when its member reports that it is on the disk.
             let under_way = under_way.entry(node).or_default();
             if !has_room || *under_way >= window {
                 continue;
@@ -503,14 +503,15 @@ impl Coding {
             let needed = layout.parts() + failures_tolerated(members.into());
             let (until_us, parts) = (*until_us, layout.parts());
             if possible < needed && dispersal.attempt.is_overtaken() {
-                // Once for each change: a member that keeps its fragment in a former membership again is slow.
+                // Only once for each change of members. Later, a member that keeps its fragment in a former
+                // membership is just slow.
                 let group = dispersal.group;
                 let is_there = cx.groups.get(group).is_some();
                 let parts = if is_there { self.parts_for(cx, group, parts) } else { parts };
                 self.try_again(cx, handle, parts, membership, "the group's members change");
                 continue;
             }
-            // With fewer than a majority it can only wait.
+            // With fewer than a majority the attempt can only wait.
             if until_us > cx.now.monotonic_us && (possible >= needed || parts == 1) {
                 self.wake_at(until_us);
                 continue;
@@ -547,7 +548,7 @@ impl Coding {
         }
     }
 
-    /// Sends nothing more of an attempt. A member that was not sent all of its fragment will never report that it keeps
+    /// Stops sending for an attempt. A member that was not sent all of its fragment will never report that it keeps
     /// it.
     fn stop_sending(&mut self, cx: &mut Context, handle: Handle) {
         let Some(Operation::Disperse(dispersal)) = self.operations.get(handle) else { return };
@@ -559,7 +560,7 @@ impl Coding {
         }
     }
 
-    /// Reports that the attempt's name was never ordered, and never will be.
+    /// Announces that the attempt's name was never ordered, and never will be.
     fn forget_value(&mut self, cx: &mut Context, handle: Handle) {
         let Some(Operation::Disperse(dispersal)) = self.operations.get(handle) else { return };
         let (group, id) = (dispersal.group, dispersal.attempt.reference.id);
@@ -581,9 +582,9 @@ fn no_keyspace() -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// 10 Mbit/s carry a megabyte in 0.8 s, and two fragments' worth of it in 1.6.
+    /// 10 Mbit/s carry a megabyte in 0.8 s, and two fragments that are as long as it in 1.6.
     #[test]
-    fn a_slow_link_is_given_the_time_that_its_bytes_take() {
+    fn a_slow_link_gets_the_time_that_its_bytes_take() {
         let slow_us = |length: usize, parts: usize| (length * 4 / parts) as u64 * 8 / 10;
         for parts in 1..=3 {
             assert!(patience_us(1_000_000, parts, 5, 1) > slow_us(1_000_000, parts), "k = {parts}");

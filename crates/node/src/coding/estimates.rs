@@ -1,16 +1,16 @@
-//! What a coordinator knows of its network and its machine from the values that it has dispersed.
+//! What a coordinator learns about its network and its machine from the values that it disperses.
 //!
 //! The time from the first piece of a fragment until the peer keeps it is a round trip, a sync, and the transfer time
-//! of its bytes. The round trip is measured separately, by a message without contents that is sent periodically. The
-//! sync takes about as long as this node's own, whose fragment has no network to cross. (The shortest of a few counts:
-//! the additional time of a busy disk and long fragments also applies to a value in the log. Whole copies are not
-//! counted.) The rest is the transfer time, including all that was queued before those bytes. So the figure is what the
-//! next value will find under the present load, rather than what the wire could carry.
+//! of its bytes. The round trip is measured separately, by an empty message that is sent periodically. The sync takes
+//! about as long as this node's own, whose fragment has no network to cross. (The shortest of a few counts: the
+//! additional time of a busy disk and long fragments also applies to a value in the log. Whole copies are not
+//! counted.) The rest is the transfer time, including all that was queued before those bytes. So the figure is the
+//! bandwidth that the next value will get under the present load, rather than the capacity of the wire.
 //!
-//! Where the fixed part is most of the time, the rest says that the link is fast, but not how fast: such a measurement
-//! can raise an estimate and never lower it. The median of the last three counts: one sync that hung changes nothing,
-//! and two values are enough to see that a link has become slow. A peer that still owes an answer is no faster than the
-//! time so far allows, so that a link that has all but stopped is noticed before the peer answers.
+//! Where the fixed part is most of the time, the rest shows that the link is fast, but not how fast: such a
+//! measurement can raise an estimate and never lower it. The median of the last three counts: one sync that hung
+//! changes nothing, and two values are enough to see that a link has become slow. A peer that has not answered yet is
+//! no faster than the time so far allows, so that a link that has almost stopped is noticed before the peer answers.
 
 use kv::ValueId;
 use protocol::NodeId;
@@ -25,13 +25,13 @@ const ROUND_TRIP_DEFAULT_US: f64 = 1000.0;
 /// The assumed time to make a fragment durable, where this node keeps none.
 const KEEP_DEFAULT_US: f64 = 1000.0;
 
-/// An older measurement says little about the present.
+/// An older measurement no longer describes the present.
 const FRESH_US: u64 = 10_000_000;
 
 /// A node that has not answered for this long never will: its replica does not work, or did not get the message.
 const ANSWER_US: u64 = 60_000_000;
 
-/// The most values whose answers are waited for.
+/// The most values whose answers are awaited.
 const UNDER_WAY_MAX: usize = 256;
 
 /// Repeated doubts within this time have no effect.
@@ -87,12 +87,12 @@ impl Rate {
     /// Notes that `bytes` took `took_us`, of which `fixed_us` had nothing to do with their number.
     fn note(&mut self, bytes: usize, took_us: f64, fixed_us: f64, now_us: u64) {
         let took_us = took_us.max(1.0);
-        // Old measurements do not count against new ones.
+        // Old measurements do not outweigh new ones.
         if !self.0.is_within(FRESH_US, now_us) {
             self.0.values.clear();
         }
         let is_clear = took_us >= 2.0 * fixed_us;
-        // A tiny remainder is no measurement of anything.
+        // A tiny remainder measures nothing.
         let rate = bytes as f64 / (took_us - fixed_us).max(took_us / 8.0) * 1e6;
         if is_clear || self.0.median().is_none_or(|known| rate > known) {
             self.0.note(rate, RATES, now_us);
@@ -125,7 +125,8 @@ struct PeerEstimates {
 #[derive(Clone, Copy, Debug)]
 struct Awaited {
     node: NodeId,
-    /// When the first piece was sent to it: others may have got theirs earlier, or it had much else under way.
+    /// When the first piece was sent to this node. Others may have got theirs earlier, or the link had other bytes to
+    /// carry first.
     since_us: Option<u64>,
 }
 
@@ -172,7 +173,7 @@ pub(super) struct Estimates {
 }
 
 impl Estimates {
-    /// Fragments of a value will be sent to these nodes.
+    /// Notes that fragments of a value will be sent to these nodes.
     pub(super) fn begun(
         &mut self,
         id: ValueId,
@@ -196,7 +197,7 @@ impl Estimates {
         self.under_way.insert(id, under_way);
     }
 
-    /// A node's first piece is sent; `own` is this node.
+    /// Notes that a node's first piece is sent; `own` is this node.
     pub(super) fn leaves(&mut self, to: NodeId, id: ValueId, own: NodeId, now_us: u64) {
         let Some(value) = self.under_way.get_mut(&id) else { return };
         let Some(awaited) = value.awaited.iter_mut().find(|awaited| awaited.node == to) else { return };
@@ -206,7 +207,7 @@ impl Estimates {
         }
     }
 
-    /// A node keeps its fragment; `own` is this node.
+    /// Notes that a node keeps its fragment; `own` is this node.
     pub(super) fn kept(&mut self, from: NodeId, id: ValueId, own: NodeId, now_us: u64) {
         let fixed_us = self.fixed_us(from);
         let Some(value) = self.under_way.get_mut(&id) else { return };
@@ -230,8 +231,8 @@ impl Estimates {
         self.end_if_over(id, now_us);
     }
 
-    /// A node will not answer for this value. `sent_bytes` is the part of its fragment that was sent, or 0 if that
-    /// shows nothing.
+    /// Notes that a node will not answer for this value. `sent_bytes` is the part of its fragment that was sent, or 0
+    /// if that shows nothing.
     pub(super) fn given_up(&mut self, from: NodeId, id: ValueId, sent_bytes: usize, now_us: u64) {
         let fixed_us = self.fixed_us(from);
         let Some(value) = self.under_way.get_mut(&id) else { return };
@@ -244,8 +245,8 @@ impl Estimates {
         self.end_if_over(id, now_us);
     }
 
-    /// A value is ordered, which shows what this node could send. Nodes that have not answered yet are slow, and show
-    /// nothing about that.
+    /// Notes that a value is ordered, which shows what this node could send. Nodes that have not answered yet are
+    /// slow, and show nothing about that.
     pub(super) fn ordered(&mut self, id: ValueId, now_us: u64) {
         let Some(value) = self.under_way.get_mut(&id) else { return };
         if let Some((bytes, took_us, fixed_us)) = value.fastest.filter(|_| !value.is_measured) {
@@ -261,7 +262,7 @@ impl Estimates {
         }
     }
 
-    /// The link to a node is a new one.
+    /// Forgets a node's measurements, since the link to it is a new one.
     pub(super) fn forget(&mut self, node: NodeId) {
         self.peers.remove(&node);
         self.under_way.retain(|_, value| {
@@ -277,7 +278,7 @@ impl Estimates {
             self.under_way.iter().filter(|(_, value)| is_over(value)).map(|(id, _)| *id).collect();
         for id in over {
             let Some(value) = self.under_way.remove(&id) else { continue };
-            // Nothing is known of a node that was sent nothing.
+            // Nothing is learned about a node that was sent nothing.
             for awaited in value.awaited.iter().filter(|awaited| awaited.since_us.is_some()) {
                 let rate = &mut self.peers.entry(awaited.node).or_default().rate;
                 rate.note(value.fragment_bytes, ANSWER_US as f64, 0.0, now_us);
@@ -285,7 +286,7 @@ impl Estimates {
         }
     }
 
-    /// What is known of the network no longer holds: the next measurement outweighs it.
+    /// Notes that the measurements of the network no longer hold: the next one outweighs them.
     pub(super) fn doubt(&mut self, now_us: u64) {
         if self.doubted_us.is_some_and(|at_us| now_us.saturating_sub(at_us) < DOUBT_US) {
             return;
@@ -300,7 +301,7 @@ impl Estimates {
         self.orders_us.note(took_us as f64, TIMES, now_us);
     }
 
-    /// A message without contents was answered.
+    /// Notes that an empty message was answered.
     pub(super) fn answered(&mut self, node: NodeId, took_us: u64, now_us: u64) {
         self.peers.entry(node).or_default().round_trips_us.note(took_us as f64, ROUND_TRIPS, now_us);
     }
@@ -330,13 +331,13 @@ impl Estimates {
         bounds.fold(known, f64::min)
     }
 
-    /// The bytes that a node takes in twice the time from sending a piece until it reports that it keeps it: with this
-    /// many under way its link and its disk are never idle.
+    /// The bytes that a node takes in twice the time from sending a piece until the node reports that it keeps it:
+    /// with this many under way its link and its disk are never idle.
     pub(super) fn in_turnaround(&self, node: NodeId, now_us: u64) -> f64 {
         self.bandwidth_to(node, now_us) * 2.0 * self.fixed_us(node) / 1e6
     }
 
-    /// The bytes that the link to a node and back holds.
+    /// The bytes that are under way on the link to a node and back when it is busy.
     pub(super) fn in_round_trip(&self, node: NodeId, now_us: u64) -> f64 {
         self.bandwidth_to(node, now_us) * round_trip_us(self.peers.get(&node)) / 1e6
     }
@@ -474,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_links_carry_at_a_time_is_what_the_node_sends() {
+    fn the_uplink_is_what_both_links_carry_at_the_same_time() {
         let mut sender = Sender::new();
         sender.send(1_000_000, vec![(1, 2), (2, 203), (3, 203)]);
         assert!(is_close(sender.bandwidth_to(2), 5e6));
@@ -482,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn one_measurement_that_hung_changes_nothing_and_two_do() {
+    fn one_hung_measurement_changes_nothing_and_two_do() {
         let mut sender = Sender::new();
         let at = |ms| vec![(1, 2), (2, ms)];
         (0..3).for_each(|_| sender.send(1_000_000, at(103)));
@@ -495,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_long_ago_does_not_outweigh_what_is_measured_now() {
+    fn an_old_measurement_does_not_outweigh_a_new_one() {
         let mut sender = Sender::new();
         (0..3).for_each(|_| sender.send(1_000_000, vec![(1, 2), (2, 103)]));
         sender.now_us += FRESH_US;
@@ -504,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_doubted_does_not_outweigh_what_is_measured_next() {
+    fn a_doubted_measurement_does_not_outweigh_the_next_one() {
         let mut sender = Sender::new();
         (0..3).for_each(|_| sender.send(1_000_000, vec![(1, 2), (2, 103)]));
         sender.estimates.doubt(sender.now_us);
@@ -515,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_copies_say_nothing_of_what_keeping_a_fragment_takes() {
+    fn whole_copies_do_not_measure_how_long_keeping_a_fragment_takes() {
         let mut sender = Sender::new();
         sender.begin(id(1), (1_000_000, true), vec![1, 2]);
         sender.estimates.kept(OWN, id(1), OWN, 90 * MS);
@@ -536,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn small_fragments_say_that_a_link_is_fast_but_not_that_it_is_slow() {
+    fn small_fragments_show_that_a_link_is_fast_but_not_that_it_is_slow() {
         let mut sender = Sender::new();
         sender.send(1_000_000, vec![(1, 2), (2, 13)]);
         assert!(is_close(sender.bandwidth_to(2), 100e6));
@@ -548,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn who_still_owes_an_answer_is_no_faster_than_that_allows() {
+    fn a_node_that_has_not_answered_is_no_faster_than_the_time_so_far_allows() {
         let mut sender = Sender::new();
         (0..3).for_each(|_| sender.send(1_000_000, vec![(1, 2), (2, 103)]));
         sender.begin(id(100), (1_000_000, false), vec![2]);
@@ -566,7 +567,7 @@ mod tests {
         sender.estimates.begun(value, (1_000_000, false), vec![1, 2, 3], 0);
         sender.estimates.leaves(OWN, value, OWN, 50 * MS);
         sender.estimates.kept(OWN, value, OWN, 52 * MS);
-        // The whole value was digested before; and node 3 got its first piece when node 2 had all of its.
+        // The whole value was digested before; and node 3 got its first piece when node 2 had all of its pieces.
         sender.estimates.leaves(2, value, OWN, 100 * MS);
         sender.estimates.leaves(2, value, OWN, 120 * MS);
         sender.now_us = 150 * MS;
@@ -592,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_that_is_given_up_shows_how_little_has_left() {
+    fn a_transfer_that_is_given_up_shows_how_little_was_sent() {
         let mut sender = Sender::new();
         sender.begin(id(1), (10_000_000, false), vec![2, 3]);
         sender.estimates.given_up(2, id(1), 1_000_000, 1002 * MS);
@@ -600,14 +601,14 @@ mod tests {
         assert!(is_close(sender.bandwidth_to(2), 1e6));
         assert!(is_close(sender.bandwidth_to(3), BANDWIDTH_DEFAULT), "it was sent nothing");
         assert!(sender.estimates.under_way.is_empty());
-        // Its first piece was only just sent, and may be anywhere.
+        // The first piece was sent just now, and may be anywhere.
         sender.begin(id(2), (10_000_000, false), vec![2]);
         sender.estimates.given_up(2, id(2), 250_000, MS);
         assert!(is_close(sender.bandwidth_to(2), 1e6));
     }
 
     #[test]
-    fn a_node_behind_another_link_is_unknown() {
+    fn a_node_behind_a_new_link_is_unknown() {
         let mut sender = Sender::new();
         sender.send(1_000_000, vec![(1, 2), (2, 2003)]);
         sender.begin(id(9), (1_000_000, false), vec![2]);

@@ -11,8 +11,8 @@
 //!    | joined, stripe by stripe; the digest of the whole is compared
 //! ```
 //!
-//! The digest of the whole shows whether all of it is right, so the pieces' own checksums are only compared if it
-//! differs. Then all is fetched once more, and the checksums show whose piece is damaged.
+//! The digest of the whole value shows whether it is right, so the pieces' own checksums are compared only if the
+//! digest differs. Then all is fetched once more, and the checksums show which node's piece is damaged.
 
 use super::Coding;
 use super::dispersal::PATIENCE_US_PER_BYTE;
@@ -28,9 +28,9 @@ use protocol::planted::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-/// When no piece has arrived for this long, plus the time that the awaited ones take on a slow link, all other members
-/// are asked, too. Not sooner: their pieces would share the link with those in transit, and all would take several
-/// times as long.
+/// When no piece has arrived for this long, plus the time that the awaited pieces take on a slow link, all other
+/// members are asked, too. Not sooner: their pieces would share the link with those in transit, and all would take
+/// several times as long.
 const HEDGE_US: u64 = 20_000;
 
 /// A fetch without progress for this long has failed.
@@ -60,16 +60,16 @@ pub(super) struct Fetch {
     /// Pieces of stripes that are not joined yet.
     pieces: BTreeMap<(usize, u8), KeptPiece>,
     asked: BTreeSet<NodeId>,
-    /// Members without a fragment of it, or with a damaged one.
+    /// Members that have no fragment of the value, or a damaged one.
     missing: BTreeSet<NodeId>,
     hedge_us: u64,
     until_us: u64,
-    /// Whether a reply or a write waits for it, so that it is cached, and not only a fragment that is rebuilt.
+    /// Whether a reply or a write waits for the value, so that it is cached, and not only used to rebuild a fragment.
     has_readers: bool,
 }
 
 impl Fetch {
-    /// Whether no reader waits for it: it only serves to rebuild a fragment.
+    /// Whether no reader waits for the value: it only serves to rebuild a fragment.
     pub(super) fn is_background(&self) -> bool {
         !self.has_readers
     }
@@ -82,7 +82,7 @@ impl Fetch {
         missing.map(|stripe| self.layout.piece_bytes(stripe)).sum()
     }
 
-    /// The same for all nodes.
+    /// The bytes that were requested from all nodes and have not arrived.
     pub(super) fn awaited_bytes(&self) -> usize {
         self.asked.iter().map(|node| self.awaited_from(*node)).sum()
     }
@@ -96,7 +96,7 @@ impl Fetch {
         self.pieces.range(Fetch::of_stripe(stripe)).count()
     }
 
-    /// Starts anew, since what was joined is not the value.
+    /// Starts again from the first stripe, since the joined value is wrong.
     fn begin_again(&mut self) {
         (self.checks_pieces, self.stripe, self.asked_until) = (true, 0, 0);
         (self.digest, self.pieces) = (Digest::default(), BTreeMap::new());
@@ -116,8 +116,8 @@ impl Fetch {
 }
 
 impl Coding {
-    /// Fetches a value, for readers or to rebuild a fragment, unless that is under way. Both get the result when it is
-    /// known, which may be at once.
+    /// Fetches a value, for readers or to rebuild a fragment, unless that is under way. Both get the result when it
+    /// is known, which may be at once.
     pub(super) fn fetch(&mut self, cx: &mut Context, group: u16, reference: Reference, has_readers: bool) {
         let now_us = cx.now.monotonic_us;
         if has_readers {
@@ -154,7 +154,7 @@ impl Coding {
         self.ask_for_window(cx, reference.id);
     }
 
-    /// Requests the next stripes from the members that were asked before, and from as many more as it takes.
+    /// Requests the next stripes from the members that were asked before, and from as many more as are needed.
     fn ask_for_window(&mut self, cx: &mut Context, id: ValueId) {
         let now_us = cx.now.monotonic_us;
         let is_background = self.fetches.get(&id).is_some_and(Fetch::is_background);
@@ -201,7 +201,7 @@ impl Coding {
         stored.into_iter().for_each(|piece| cx.call(Call::ReadPiece { group, to: own, piece }));
     }
 
-    /// A piece that was read for a node, which may be this one, is here, or (None) cannot be read.
+    /// Takes a piece that was read for a node, which may be this one. `None`: it cannot be read.
     pub(crate) fn piece_read(
         &mut self,
         cx: &mut Context,
@@ -220,7 +220,7 @@ impl Coding {
         self.send(cx, group, to, &message);
     }
 
-    /// The members that can be asked and were not, first those that have a part of the value itself.
+    /// The members that can be asked and were not. Those with a part of the value itself come first.
     fn not_asked(&self, cx: &Context, fetch: &Fetch) -> Vec<NodeId> {
         let own = cx.configuration.node;
         let members = cx.groups.get(fetch.group).map(|group| group.members.as_slice()).unwrap_or_default();
@@ -233,7 +233,7 @@ impl Coding {
         let mut free: Vec<NodeId> = members.iter().copied().filter(is_free).collect();
         let is_silent = |node: &NodeId| self.silent.contains_key(node);
         let parts = fetch.layout.parts();
-        // Those behind this node in a ring, so that not all nodes ask the same ones.
+        // Members in a ring from this node on, so that not all nodes ask the same ones.
         let distance = |node: &NodeId| node.wrapping_sub(own);
         let is_computed = |node: &NodeId| number_of(*node).is_none_or(|it| usize::from(it) >= parts);
         let now_us = cx.now.monotonic_us;
@@ -248,7 +248,7 @@ impl Coding {
         free
     }
 
-    /// Asks as many more members as are needed, if there are so many.
+    /// Asks as many more members as are needed, as far as there are any.
     pub(super) fn ask_enough(&mut self, cx: &mut Context, id: ValueId) {
         let Some(fetch) = self.fetches.get(&id) else { return };
         let own = fetch.pieces_of(fetch.stripe);
@@ -332,7 +332,7 @@ impl Coding {
         }
         let Some(fetch) = self.fetches.get_mut(&id) else { return };
         let (parts, here) = (fetch.layout.parts(), fetch.pieces_of(fetch.stripe));
-        // If it is the last one that its stripe lacks, it goes from the frame directly into the value.
+        // If the piece is the last one that its stripe lacks, it goes from the frame directly into the value.
         let is_last = stripe == fetch.stripe
             && here + 1 == parts
             && !fetch.pieces.contains_key(&(stripe, piece.number));
@@ -356,7 +356,7 @@ impl Coding {
         let Some(fetch) = self.fetches.get(&id) else { return };
         let here = fetch.pieces_of(fetch.stripe);
         let awaited = fetch.asked.iter().filter(|node| !self.has_answered(fetch, **node)).count();
-        // In the background some may not have been asked yet.
+        // In the background some members may not have been asked yet.
         if here + awaited + self.not_asked(cx, fetch).len() < fetch.layout.parts() {
             self.end_fetch(cx, id, None);
         }
@@ -450,7 +450,7 @@ impl Coding {
             }
             let mut next_us = fetch.until_us;
             if fetch.hedge_us <= now_us {
-                // Only once: from now on it only waits.
+                // Only once: from now on the fetch only waits.
                 fetch.hedge_us = u64::MAX;
                 let fetch = &self.fetches[&id];
                 let nodes = self.not_asked(cx, fetch);

@@ -1,7 +1,7 @@
-//! Values that were chosen to go whole through the log: the time that they take is compared with the prediction.
+//! Values for which the log was chosen: the time that they take is compared with the prediction.
 //!
-//! Such a write measures nothing of the network. But one that takes much longer than predicted shows that the estimates
-//! no longer hold, and then the next value is dispersed to measure anew.
+//! Such a write measures nothing of the network. But one that takes much longer than predicted shows that the
+//! estimates no longer hold, and then the next value is dispersed to measure again.
 
 use super::{Coding, Operation};
 use crate::context::Context;
@@ -12,11 +12,11 @@ use crate::slab::Handle;
 use kv::Command;
 use protocol::{Request, Result as Outcome, Ticket};
 
-/// Any write may occasionally take a moment longer: up to half as long again as predicted, plus this much, means
+/// Any write may occasionally take a little longer: up to half as long again as predicted, plus this much, shows
 /// nothing.
 const SLACK_US: u64 = 3_000;
 
-/// A write on its way through the log.
+/// A write under way through the log.
 #[derive(Debug)]
 pub(super) struct Logged {
     client: Ticket,
@@ -31,7 +31,7 @@ fn is_unexpected(took_us: u64, predicted_us: u64) -> bool {
 }
 
 impl Coding {
-    /// Has a client's `SET` ordered as it is.
+    /// Has a client's `SET` ordered unchanged.
     pub(super) fn log_value(
         &mut self,
         cx: &mut Context,
@@ -57,7 +57,7 @@ impl Coding {
         cx.submit(group, asked, &Request::Command(command));
     }
 
-    /// The group has answered.
+    /// Takes the group's answer.
     pub(super) fn logged_answered(
         &mut self,
         cx: &mut Context,
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_that_takes_half_as_long_again_is_unexpected_and_a_moment_more_is_not() {
+    fn a_write_is_unexpected_if_it_takes_half_as_long_again_but_not_a_moment_more() {
         assert!(!is_unexpected(3_500, 500), "a sync that took a moment longer");
         assert!(!is_unexpected(60_000, 40_000));
         assert!(is_unexpected(64_000, 40_000), "a slow network whose links were taken to be fast");

@@ -1,11 +1,11 @@
 //! Large values as fragments: what a node does as the coordinator of its clients' commands.
 //!
 //! The node that a client is connected to cuts its large values, sends the fragments to the members, and has a small
-//! command ordered when enough of them are durable (`dispersal`). What lacks a value asks [`Coding::look_up`], which
-//! finds it in `cache` or fetches its fragments (`fetching`). The keyspace fixes into how many parts a value is cut, or
-//! the number is predicted (`choice`, `logged`) from measurements (`estimates`). The node also maintains its own
-//! replicas: it rebuilds fragments that they lack (`rebuilding`) and gives up values that will never be stored
-//! (`upkeep`). What the replicas keep, and their messages about it, is in [`protocol::coded`].
+//! command ordered when enough of them are durable (`dispersal`). A command or reply that lacks a value calls
+//! [`Coding::look_up`], which finds it in `cache` or fetches its fragments (`fetching`). The keyspace fixes into how
+//! many parts a value is cut, or the number is predicted (`choice`, `logged`) from measurements (`estimates`). The
+//! node also maintains its own replicas: it rebuilds fragments that they lack (`rebuilding`) and gives up values that
+//! will never be stored (`upkeep`). What the replicas keep, and their messages about it, is in [`protocol::coded`].
 
 mod choice;
 mod dispersal;
@@ -36,19 +36,20 @@ pub(crate) use traces::Trace;
 use traces::Traces;
 use wire::frame;
 
-/// Bytes of whole values that a node keeps for further readers.
+/// Bytes of whole values that a node keeps for later readers.
 const CACHE_BYTES: usize = 64 << 20;
 
 /// How many bytes of pieces a turn makes and sends, plus the rest of the last piece. They are copied several times,
-/// which takes a millisecond for each megabyte, and everything else waits for it.
+/// which takes a millisecond for each megabyte, and everything else has to wait.
 const TURN_BYTES: usize = 256 << 10;
 
-/// More pieces for a peer wait while its output holds this much: other messages to it must not wait long.
+/// While the output to a peer holds this much, more pieces for it wait: other messages to the peer must not wait
+/// long.
 const PEER_OUTPUT_BYTES: usize = 1 << 20;
 
-/// How many bytes of pieces may be in transit to one member, or not yet on its disk, when one more is sent: others'
-/// writes to that disk, and messages to that member, wait behind them. Two pieces keep the link and the disk of a near
-/// member busy.
+/// How many bytes of pieces may be in transit to one member, or not yet on its disk, when one more is sent: other
+/// nodes' writes to that disk, and messages to that member, wait behind them. Two pieces keep the link and the disk
+/// of a near member busy.
 const UNDER_WAY_BYTES: usize = 256 << 10;
 /// For a distant link, as many bytes as the link holds are added, up to this: nothing waits behind those.
 const IN_TRANSIT_BYTES_MAX: usize = 4 << 20;
@@ -63,19 +64,19 @@ pub(crate) struct CodingCounters {
     pub(crate) fallbacks: u64,
     pub(crate) cache_hits: u64,
     pub(crate) cache_misses: u64,
-    /// Pieces that were not what they should have been.
+    /// Pieces with a wrong checksum or content.
     pub(crate) damaged_pieces: u64,
     /// Fragments of this node that were rebuilt, and their bytes.
     pub(crate) rebuilt: u64,
     pub(crate) rebuilt_bytes: u64,
 }
 
-/// Something that takes several turns.
+/// An operation that takes several turns.
 #[derive(Debug)]
 enum Operation {
-    /// A value is on its way into the group.
+    /// A value is being dispersed into its group.
     Disperse(Dispersal),
-    /// A value goes through the log, and is timed.
+    /// A value goes through the log, and its time is measured.
     Log(Logged),
     /// A replica here lacks its fragment.
     Rebuild(Rebuilding),
@@ -95,7 +96,7 @@ pub(crate) struct Coding {
     dispersals: BTreeMap<ValueId, Handle>,
     /// The bytes of all values that are being dispersed.
     dispersing_bytes: usize,
-    /// The value whose pieces were sent last: the next turn begins with the one behind it.
+    /// The value whose pieces were sent last: the next turn begins with the value after it.
     pumped: Option<ValueId>,
     /// Values that are being fetched.
     fetches: BTreeMap<ValueId, Fetch>,
@@ -107,9 +108,9 @@ pub(crate) struct Coding {
     piece: Vec<u8>,
     /// Whether values were already cut in this turn.
     is_pumped: bool,
-    /// Nodes that did not keep a fragment in time, and until when they are not counted on.
+    /// Nodes that did not keep a fragment in time, and until when they are not relied on.
     silent: BTreeMap<NodeId, u64>,
-    /// When the next thing is due.
+    /// When the next operation is due.
     wakeup_us: u64,
     upkeep_us: u64,
     pub(crate) counters: CodingCounters,
@@ -140,7 +141,7 @@ impl Coding {
         }
     }
 
-    /// A keyspace wants its large values coded.
+    /// Turns coding on: a keyspace wants its large values coded.
     pub(crate) fn begin(&mut self, now_us: u64) {
         self.is_on = true;
         self.wakeup_us = now_us;
@@ -152,7 +153,7 @@ impl Coding {
         self.is_on
     }
 
-    /// When, on the monotonic clock, something is due.
+    /// When, on the monotonic clock, the next operation is due.
     pub(crate) fn wakeup_us(&self) -> u64 {
         self.wakeup_us
     }
@@ -162,7 +163,7 @@ impl Coding {
         self.choice.estimates.forget(node);
     }
 
-    /// Returns the measurements, and how many values were stored in which way.
+    /// Returns the measurements, and how many values were stored in each way.
     pub(crate) fn choice_summary(&self) -> ChoiceSummary {
         self.choice.summary()
     }
@@ -204,7 +205,7 @@ impl Coding {
 
     // Messages.
 
-    /// A node has sent this one a piece of a new value.
+    /// Notes that a node has sent this one a piece of a new value.
     pub(crate) fn note_sent(&mut self, cx: &Context, from: NodeId) {
         if from != cx.configuration.node {
             self.window.others_sent(from, cx.now.monotonic_us);
@@ -259,7 +260,7 @@ impl Coding {
 
     // Answers of groups.
 
-    /// A group has answered a step of an operation.
+    /// Takes a group's answer to a step of an operation.
     pub(crate) fn operation_answered(
         &mut self,
         cx: &mut Context,
@@ -277,7 +278,7 @@ impl Coding {
 
     // Time.
 
-    /// Retries operations that took too long in another way, or gives them up.
+    /// Retries overdue operations in another way, or gives them up.
     pub(crate) fn coding_tick(&mut self, cx: &mut Context) {
         if self.wakeup_us > cx.now.monotonic_us {
             return;
@@ -288,7 +289,7 @@ impl Coding {
         self.coding_upkeep(cx);
     }
 
-    /// At the end of the turn, sends what there is to send, as far as there is room.
+    /// At the end of the turn, sends what is ready, as far as there is room.
     pub(crate) fn coding_pump(&mut self, cx: &mut Context) {
         if !self.is_on || std::mem::take(&mut self.is_pumped) {
             return;

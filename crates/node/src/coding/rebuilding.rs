@@ -1,14 +1,14 @@
 //! Rebuilding: a replica of this node gets the fragments that it lacks, made from those of others.
 //!
-//! A replica that was away, or is new, refers to values of which it has no fragment. The node fetches such a value as
+//! A replica that was down, or is new, refers to values of which it has no fragment. The node fetches such a value as
 //! if to read it, and makes the replica's own fragment. It may have to do so for all existing values, and the network
 //! is meant for other traffic. So the bytes that are requested and have not arrived are bounded by a **window**: what
-//! arrives in a round trip and a moment more, at the rate at which bytes arrived lately. That keeps the link busy, with
-//! a queue of one moment in front of it. While others' fragments arrive, or a reader waits here, the moment is much
-//! shorter, and less than a value is requested at a time: piece by piece, one source after the other.
+//! arrives in a round trip and a short time more, at the rate at which bytes arrived lately. That keeps the link
+//! busy, with a queue of that short time in front of it. While others' fragments arrive, or a reader waits here, that
+//! time is much shorter, and less than a value is requested at a time: piece by piece, one source after the other.
 //!
-//! The member with the fewest pieces to send is asked first, and last one that has sent fragments of new values lately:
-//! it coordinates writes, and needs its uplink for them.
+//! The member with the fewest pieces to send is asked first. A member that has sent fragments of new values lately is
+//! asked last: it coordinates writes, and needs its uplink for them.
 
 use super::fetching::Fetch;
 use super::{Coding, Operation};
@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 /// A fragment is rebuilt if it has not arrived this long after its value was stored.
 const REBUILD_AFTER_MS: u64 = 1000;
 
-/// How many values are rebuilt at a time, in all groups: each is held whole.
+/// How many values are rebuilt at a time, in all groups: each is held whole in memory.
 const REBUILDS_MAX: usize = 32;
 
 /// How long to wait before another try to fetch a value that could not be fetched.
@@ -78,13 +78,13 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// A piece of a new value has arrived from its coordinator.
+    /// Notes that a piece of a new value has arrived from its coordinator.
     pub(super) fn others_sent(&mut self, from: NodeId, now_us: u64) {
         self.others_us = Some(now_us);
         self.coordinators.insert(from, now_us);
     }
 
-    /// A reader waits for a value.
+    /// Notes that a reader waits for a value.
     pub(super) fn others_wait(&mut self, now_us: u64) {
         self.others_us = Some(now_us);
     }
@@ -99,7 +99,7 @@ impl Window {
         (self.since_us, self.arrived_bytes) = (now_us, 0);
     }
 
-    /// A requested piece has arrived.
+    /// Notes that a requested piece has arrived.
     fn arrived(&mut self, bytes: usize, now_us: u64) {
         self.arrived_bytes += bytes;
         let took_us = now_us.saturating_sub(self.since_us);
@@ -131,13 +131,13 @@ impl Coding {
         self.window.bytes(round_trip_us as u64, cx.now.monotonic_us)
     }
 
-    /// The bytes that are under way for these.
+    /// The bytes under way for this node's own fragments.
     fn rebuild_bytes(&self) -> usize {
         self.fetches.values().filter(|fetch| fetch.is_background()).map(Fetch::awaited_bytes).sum()
     }
 
-    /// Whether one more piece may be requested. It may be longer than the rest of the window: since a piece cannot be
-    /// requested in parts, the link would else be idle.
+    /// Whether one more piece may be requested. It may be longer than the rest of the window: a piece cannot be
+    /// requested in parts, so the link would otherwise be idle.
     pub(super) fn has_room_in_background(&self, cx: &Context) -> bool {
         self.rebuild_bytes() < self.rebuild_window(cx)
     }
@@ -147,7 +147,7 @@ impl Coding {
         self.window.arrived(bytes, cx.now.monotonic_us);
     }
 
-    /// The bytes that a node has still to send for rebuilding.
+    /// The bytes that a node still has to send for rebuilding.
     pub(super) fn background_bytes_from(&self, node: NodeId) -> usize {
         let fetches = self.fetches.values().filter(|fetch| fetch.is_background());
         fetches.map(|fetch| fetch.awaited_from(node)).sum()
@@ -215,7 +215,7 @@ impl Coding {
         }
     }
 
-    /// The value is here, or (None) cannot be had now: then it is tried again later.
+    /// Takes the value, or (`None`) learns that it cannot be fetched now: then it is tried again later.
     pub(super) fn rebuilding_has(
         &mut self,
         cx: &mut Context,
@@ -241,7 +241,7 @@ impl Coding {
         }
     }
 
-    /// Lets values that failed some time ago be tried again.
+    /// Allows values that failed some time ago to be tried again.
     pub(super) fn rebuilding_tick(&mut self, cx: &mut Context) {
         let now_us = cx.now.monotonic_us;
         self.window.failed.retain(|_, until_us| *until_us > now_us);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_is_what_comes_in_a_round_trip_and_a_moment() {
+    fn the_window_is_what_arrives_in_a_round_trip_and_a_moment() {
         let mut window = Window::default();
         assert_eq!(window.bytes(0, 0), WINDOW_BYTES_FIRST);
         let now_us = fed(&mut window, 200);

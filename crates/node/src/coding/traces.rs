@@ -1,4 +1,4 @@
-//! How long the steps of the values took that this node has stored last.
+//! How long the steps of storing took, for the values that this node has stored last.
 
 use kv::ValueId;
 use std::collections::VecDeque;
@@ -14,13 +14,13 @@ pub(crate) struct Trace {
     pub(crate) parts: u8,
     /// Cutting it, checksums and copies: this node's processor time. 0: it was not measured.
     pub(crate) encode_us: u64,
-    /// From the beginning until enough nodes had kept their fragments; encoding is a part of it.
+    /// From the beginning until enough nodes kept their fragments; encoding is a part of it.
     pub(crate) disperse_us: u64,
     /// From there until the group had answered.
     pub(crate) order_us: u64,
 }
 
-/// The values stored last, and what is known so far of those under way.
+/// The values stored last, and the times so far of those under way.
 #[derive(Debug, Default)]
 pub(super) struct Traces {
     ended: VecDeque<Trace>,
@@ -31,7 +31,7 @@ pub(super) struct Traces {
 }
 
 impl Traces {
-    /// `bytes` of a value were cut.
+    /// Notes that `bytes` of a value were cut.
     pub(super) fn cut(&mut self, id: ValueId, bytes: usize) {
         match self.cut.iter().position(|(other, _)| *other == id) {
             Some(place) => self.cut[place].1 += bytes,
@@ -55,12 +55,12 @@ impl Traces {
         }
     }
 
-    /// The time that cutting took in this turn was not measured.
+    /// Forgets this turn's cuts, whose time was not measured.
     pub(super) fn forget_cut(&mut self) {
         self.cut.clear();
     }
 
-    /// A value is stored.
+    /// Notes that a value is stored.
     pub(super) fn stored(&mut self, mut trace: Trace) {
         if let Some(place) = self.encoding.iter().position(|(id, _)| *id == trace.id) {
             trace.encode_us = self.encoding.remove(place).map_or(0, |(_, sum_us)| sum_us as u64);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_ones_are_remembered() {
+    fn only_the_last_traces_are_remembered() {
         let mut traces = Traces::default();
         for counter in 1..=TRACES_MAX as u64 + 3 {
             traces.cut(id(counter), 1);

@@ -1,8 +1,9 @@
-//! Upkeep of fragments: reports to the other members what a replica of this node lacks (`rebuilding` gets it), and
-//! gives up values that were never stored.
+//! Upkeep of fragments: reports to the other members which fragments a replica of this node lacks (`rebuilding` makes
+//! them), and gives up values that were never stored.
 //!
 //! A fragment to which nothing refers belongs to a value that is about to be stored, or to one that never will be.
-//! After a while that is certain enough to have a record say so; should its coordinator come late, the record wins.
+//! After a while the latter is certain enough that a record gives the value up. If its coordinator comes too late, the
+//! record wins.
 
 use super::Coding;
 use crate::context::Context;
@@ -14,13 +15,13 @@ use protocol::{NodeId, Request};
 /// How often upkeep runs.
 const UPKEEP_US: u64 = 100_000;
 
-/// A value that was not stored after its fragments came is given up after this many times as long as a client waits for
-/// an outcome.
+/// A value that was not stored after its fragments came is given up after this many times as long as a client waits
+/// for an outcome.
 const ABANDON_TIMEOUTS: u64 = 6;
 
 impl Coding {
-    /// Whether a member of a group has, as far as is known here, the fragment of every value that its membership began
-    /// with. True for a group that keeps none.
+    /// Whether a member of a group has, as far as this node knows, the fragment of every value that existed when its
+    /// membership began. True for a group that keeps no fragments.
     pub(crate) fn has_its_fragments(
         &self,
         cx: &Context,
@@ -39,7 +40,7 @@ impl Coding {
         group.lacking.get(&member).is_some_and(|(of, has_all)| u64::from(*of) == membership && *has_all)
     }
 
-    /// Turns coding on if replicas here keep fragments, though no keyspace wants its values coded any more.
+    /// Turns coding on if replicas here keep fragments, although no keyspace wants its values coded any more.
     pub(crate) fn look_for_fragments(&mut self, cx: &mut Context) {
         let has_fragments = |group: &crate::groups::Group| {
             let replica = group.replica.as_ref();
@@ -50,7 +51,7 @@ impl Coding {
         }
     }
 
-    /// Reports to the other members what a replica here lacks.
+    /// Reports to the other members which fragments a replica here lacks.
     fn send_lacks(&mut self, cx: &mut Context, id: u16) {
         let Some(group) = cx.groups.get(id) else { return };
         let Some(fragments) = group.replica.as_ref().and_then(|it| it.fragments()) else { return };

@@ -108,7 +108,7 @@ impl Context {
         with_room.or(silent).or(first).unwrap_or(members[0])
     }
 
-    pub(crate) fn nobody_leads(&self, group: u16) -> String {
+    pub(crate) fn no_leader_known(&self, group: u16) -> String {
         let name = self.groups[group].keyspace.name();
         format!("CLUSTERDOWN NOLEADER no leader of keyspace '{name}' is known; nothing was done, try again")
     }

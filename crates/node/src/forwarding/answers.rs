@@ -1,4 +1,4 @@
-//! Outcomes of forwarded requests, and what becomes of requests that will get none.
+//! Outcomes of forwarded requests, and how requests end that will get none.
 
 use super::{Forwarded, Forwarding};
 use crate::context::Context;
@@ -8,9 +8,9 @@ use protocol::planted::Fault;
 use protocol::{NodeId, Result as Outcome, Ticket};
 
 impl Forwarding {
-    /// Takes the outcome of a request that was forwarded to a node, by the name that it was sent with. Returns the request's
-    /// ticket and group if the outcome is the client's: the caller ends the request with it. Otherwise the request has
-    /// ended already, is sent again, or has another outcome.
+    /// Takes the outcome of a request that was forwarded to a node, by the number under which it was sent. Returns
+    /// the request's ticket and group if the outcome is the client's: the caller ends the request with it. Otherwise
+    /// the request has ended already, is sent again, or has another outcome.
     #[inline]
     pub(crate) fn take_outcome(
         &mut self,
@@ -29,7 +29,7 @@ impl Forwarding {
     #[inline]
     fn answered(&mut self, cx: &mut Context, entry: &Forwarded, result: Outcome, reply: &[u8]) -> bool {
         if let Outcome::Redirect { .. } = result {
-            // The leadership that it was meant for is over: it never happens there.
+            // The leadership for which the request was meant is over: it never takes effect there.
             let error = "CLUSTERDOWN NOLEADER the leader has changed; nothing was done, try again";
             if !self.ask_again(cx, entry, error.into()) {
                 cx.complete_with_error(entry.ticket, entry.group, Outcome::Refused, error);
@@ -42,7 +42,7 @@ impl Forwarding {
         !is_sent_again
     }
 
-    /// Whether a refused request may be sent again: no later one of its client is under way, which may have been
+    /// Whether a refused request may be sent again: no later request of its client is under way, which may have been
     /// accepted.
     fn is_newest(&self, entry: &Forwarded) -> bool {
         let is_later = |other: &Forwarded| {
@@ -63,8 +63,8 @@ impl Forwarding {
     }
 
     /// Handles forwarded requests that will get no answer. A request that has changed nothing is sent again, in its
-    /// order. A write that was meant for one leadership is sent again, too, once it turns out that it never happens
-    /// there; the requests behind it wait for that. The outcome of any other write is unknown.
+    /// order. A write that was meant for one leadership is sent again, too, once it is known that it never takes
+    /// effect there; the requests behind it wait for that. The outcome of any other write is unknown.
     pub(crate) fn end_forwards(
         &mut self,
         cx: &mut Context,
@@ -94,7 +94,7 @@ impl Forwarding {
         for (_, handle) in in_doubt {
             let Some(entry) = self.entries.get(handle) else { continue };
             if undecided.contains(&entry.group) {
-                continue; // It must not overtake an earlier request.
+                continue; // The request must not overtake an earlier one.
             }
             match self.is_void(cx, entry) {
                 Some(is_void) => self.end_forward(cx, handle, is_void),
@@ -103,7 +103,7 @@ impl Forwarding {
         }
     }
 
-    /// Whether a request in doubt has changed nothing and never will; `None` while that is still to be found out.
+    /// Whether a request in doubt has changed nothing and never will; `None` while that is not known yet.
     fn is_void(&self, cx: &Context, entry: &Forwarded) -> Option<bool> {
         const DOUBT_MS: u64 = 2000;
         if !entry.is_write {
@@ -126,7 +126,7 @@ impl Forwarding {
         self.end_waiting(cx, group);
     }
 
-    /// Ends forwarded requests, whether or not more could become known.
+    /// Ends forwarded requests, even if more could become known about them.
     fn end_forwards_for_good(
         &mut self,
         cx: &mut Context,
@@ -164,8 +164,8 @@ impl Forwarding {
     }
 }
 
-/// Notes that a node could not serve a forwarded request, so that another one is asked next time. Returns its
-/// reason, if it refused for that.
+/// Notes that a node could not serve a forwarded request, so that another node is asked next time. Returns the node's
+/// reason, if it refused because of that.
 pub(crate) fn note_refusal(cx: &mut Context, entry: &Forwarded, reply: &[u8]) -> Option<String> {
     let Reply::Error(error) = Reply::first(reply) else { return None };
     if !error.starts_with(b"CLUSTERDOWN ") && !error.starts_with(b"LOADING ") {

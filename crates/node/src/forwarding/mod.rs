@@ -1,6 +1,6 @@
 //! Requests of this node's clients that other nodes carry out, and those that wait because no node can take them now.
 //!
-//! `answers` has their outcomes, `waiting` those that wait.
+//! `answers` has their outcomes, `waiting` the requests that wait.
 
 mod answers;
 mod parts;
@@ -32,16 +32,16 @@ pub(crate) struct Forwarded {
     pub(crate) deadline_us: u64,
     pub(crate) follows: bool,
     pub(crate) seen: Version,
-    /// Its number among all requests ever forwarded; it keeps the number when it is sent again.
+    /// The request's number among all requests ever forwarded; it keeps the number when it is sent again.
     pub(crate) number: u64,
-    /// The only leadership that may order it, and how far this node's replica had come in it; 0: any.
+    /// The only leadership that may order the request, and the position of this node's replica in it; 0: any.
     pub(crate) leadership: u64,
     pub(crate) position: u64,
-    /// Why no answer is expected any more, and since when: whether the request took effect is still to be found out.
+    /// Why no answer is expected any more, and since when: whether the request took effect is not known yet.
     pub(crate) doubt: Option<(&'static str, u64)>,
     /// The request: its place in [`ForwardedBytes`]. Empty if it is too long to be kept.
     pub(crate) request: Range<usize>,
-    /// What has arrived of its reply, if that comes in parts.
+    /// The part of the reply that has arrived, if the reply comes in parts.
     pub(crate) arrived: Vec<u8>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct ForwardedBytes {
     bytes: Vec<u8>,
     /// At this length, the requests that have been answered are removed.
     collect_at: usize,
-    /// How many requests were ever forwarded.
+    /// How many requests were forwarded so far.
     count: u64,
 }
 
@@ -76,18 +76,18 @@ impl ForwardedBytes {
     }
 }
 
-/// The requests of this node's clients that are with other nodes, or wait.
+/// The requests of this node's clients that other nodes carry out, or that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Forwarding {
     entries: Slab<Forwarded>,
-    /// The requests of `entries`, as far as they may be sent again.
+    /// The requests of `entries` that may be sent again.
     bytes: ForwardedBytes,
     /// Requests that no node can take now.
     waiting: Waiting,
 }
 
 impl Forwarding {
-    /// When, on the monotonic clock, the requests that wait are looked at.
+    /// When, on the monotonic clock, the waiting requests are checked.
     pub(crate) fn next_due_us(&self) -> u64 {
         self.waiting.next_due_us()
     }
@@ -117,10 +117,10 @@ impl Forwarding {
         };
         let goes_back = sender == Some(to);
         let why = self.cannot_forward(cx, group, to, &asked);
-        if let Some(why) = why.or_else(|| goes_back.then(|| cx.nobody_leads(group))) {
+        if let Some(why) = why.or_else(|| goes_back.then(|| cx.no_leader_known(group))) {
             // Refuse: a sender without a replica can ask another member, and without a leader any other member is as
-            // good. And a request must not go round: it would wait here for requests under way at its sender, which
-            // may wait there for this one.
+            // good. And a request must not be forwarded in a circle: it would wait here for requests under way at its
+            // sender, which may wait there for this one.
             let goes_round = goes_back || asked.hops > 1;
             if sender.is_some() && (goes_round || !cx.is_admitted || !cx.groups[group].keyspace.has_leader())
             {
@@ -197,8 +197,9 @@ impl Forwarding {
         peer.flush_if_large();
     }
 
-    /// Asks another node for a value on its disk, for the fetch of this number. It is asked once: what cannot be sent, or is
-    /// not answered, ends with an error. No client's request has to wait behind it ([`Group::under_way`]).
+    /// Requests a value from another node's disk, for the fetch with this number. It is requested once: a request
+    /// that cannot be sent, or is not answered, ends with an error. No client's request has to wait behind it
+    /// ([`Group::under_way`]).
     pub(crate) fn ask_for_value(
         &mut self,
         cx: &mut Context,
@@ -212,7 +213,7 @@ impl Forwarding {
             let error = "CLUSTERDOWN no replica can be asked for a value; nothing was done";
             return cx.complete_with_error(ticket, group, Outcome::Refused, error);
         }
-        // The client that waits for the value has time for another node then.
+        // After that, the client that waits for the value has time left for another node.
         const PATIENCE_MS: u64 = 500;
         let patience_ms = (PATIENCE_MS * cx.configuration.patience).min(cx.configuration.command_timeout_ms);
         self.bytes.count += 1;
@@ -234,7 +235,7 @@ impl Forwarding {
         cx.peers[to].send(&Envelope::ValueAsked { id: entry.to_bits(), group, reference });
     }
 
-    /// The leadership of a node that a client's request is meant for, and how far this node's replica has got in it.
+    /// The leadership of a node that a client's request is meant for, and the position of this node's replica in it.
     #[inline]
     pub(crate) fn leadership_of(&self, cx: &Context, group: u16, to: NodeId, ticket: Ticket) -> (u64, u64) {
         if !matches!(Origin::of(ticket), Origin::Session(_) | Origin::Part(_)) {
@@ -246,7 +247,8 @@ impl Forwarding {
         }
     }
 
-    /// Why a request cannot be forwarded to this node now, if so: the error for its client unless that changes in time.
+    /// Why a request cannot be forwarded to this node now, if so. It is the error for the client unless that changes
+    /// in time.
     #[inline]
     fn cannot_forward(&self, cx: &Context, group: u16, to: NodeId, asked: &Asked) -> Option<String> {
         let own = cx.configuration.node;
@@ -293,7 +295,7 @@ impl Forwarding {
                 (true, Some(why)) => format!(
                     "LOADING the leader does not hold all that was written before it led: {why}; nothing was done"
                 ),
-                (true, _) if to == own || to == 0 || !has_hops => cx.nobody_leads(group),
+                (true, _) if to == own || to == 0 || !has_hops => cx.no_leader_known(group),
                 (true, _) => format!(
                     "CLUSTERDOWN NOLEADER node {to}, which leads keyspace '{name}', cannot be reached from node {own}; nothing was done"
                 ),
@@ -302,10 +304,10 @@ impl Forwarding {
                 ),
             });
         }
-        self.stands_behind(cx, group, asked, to).then(|| cx.nobody_leads(group))
+        self.stands_behind(cx, group, asked, to).then(|| cx.no_leader_known(group))
     }
 
-    /// Removes a forwarded request that has come to its end here.
+    /// Removes a forwarded request that ends here.
     pub(super) fn take_forward(&mut self, cx: &mut Context, handle: Handle) -> Option<Forwarded> {
         let entry = self.entries.remove(handle)?;
         self.waiting.in_doubt -= usize::from(entry.doubt.is_some());

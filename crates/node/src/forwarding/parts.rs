@@ -1,4 +1,4 @@
-//! Replies of other nodes that come in parts.
+//! Replies of other nodes that arrive in parts.
 
 use super::{Forwarding, note_refusal};
 use crate::context::peers::peer_payload_bytes_max;
@@ -12,7 +12,7 @@ use protocol::{NodeId, Ticket};
 use wire::resp::reply::element_end;
 
 impl Forwarding {
-    // At the node that waits for it.
+    // At the node that waits for the reply.
 
     /// Takes a part of the outcome of a forwarded request.
     ///
@@ -30,7 +30,7 @@ impl Forwarding {
         }
         let awaited = self.entries.get(handle).filter(|entry| entry.to == from);
         let Some(ticket) = awaited.map(|entry| entry.ticket) else {
-            answer_part(cx, from, part.id, None); // It has ended here already.
+            answer_part(cx, from, part.id, None); // The request has ended here already.
             return Ok(());
         };
         if !is_wanted(cx, ticket) {
@@ -68,7 +68,7 @@ impl Forwarding {
     }
 }
 
-/// Whether the sender of a request is still there.
+/// Whether the sender of a request still exists.
 fn is_wanted(cx: &Context, ticket: Ticket) -> bool {
     match Origin::of(ticket) {
         Origin::Session(client) => cx.clients.sessions.get(client).is_some(),

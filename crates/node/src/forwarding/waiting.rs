@@ -1,7 +1,8 @@
 //! Requests that no node can take now: no leader of their group is known, or it cannot be reached. They wait in this
-//! node, in order, until a node can take them, or until their time is over; nothing of them was done by then.
+//! node, in order, until a node can take them, or until their time is over. In the latter case nothing of them was
+//! done.
 //!
-//! A client's requests take effect in order. So all later requests of a client wait behind one that waits, and while
+//! A client's requests take effect in order. So all later requests of a client wait behind a waiting one, and while
 //! one node has not answered a client's request, the client's next ones go to no other node. A client with nothing
 //! under way waits behind no other.
 
@@ -20,16 +21,15 @@ use std::collections::VecDeque;
 /// How often waiting requests are checked for whether they can continue.
 const LOOK_MS: u64 = 10;
 
-/// The most that may wait in a node, in requests and in bytes. Of the latter a sixteenth of `memory_max`, if that is
-/// less.
+/// The most requests that may wait in a node, and the most bytes of them: a sixteenth of `memory_max`, if that is less.
 const REQUESTS_MAX: usize = 100_000;
 const BYTES_MAX: u64 = 64 << 20;
 
-/// After this long, a node without a replica of a group gives up a peer that stands still: it does not learn by itself
+/// After this long, a node without a replica of a group gives up a peer that is mute: it does not learn by itself
 /// which node leads the group.
 const ABANDONED_MS: u64 = 1000;
 
-/// Totals of what a node keeps.
+/// Totals of what waits in a node.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     requests: usize,
@@ -37,7 +37,7 @@ pub(crate) struct Waiting {
     /// The number of forwarded requests in doubt.
     pub(crate) in_doubt: usize,
     look_at_us: u64,
-    /// The request that is being tried again, with its number, and whether it must wait on.
+    /// The ticket of the request that is being tried again, with its number, and whether it must go on waiting.
     tried: Option<(Ticket, u64)>,
     waits_on: bool,
 }
@@ -59,8 +59,8 @@ impl Waiting {
         self.tried.is_some_and(|(tried, _)| tried == ticket)
     }
 
-    /// The number of a request that is being tried again, if it was forwarded before: it keeps its place among those of
-    /// its client.
+    /// The number of a request that is being tried again, if it was forwarded before: it keeps its place among the
+    /// requests of its client.
     pub(crate) fn number_of(&self, ticket: Ticket) -> Option<u64> {
         let (_, number) = self.tried.filter(|(tried, _)| *tried == ticket)?;
         (number != NEVER_PASSED_ON).then_some(number)
@@ -86,8 +86,8 @@ impl Forwarding {
         if under_way.is_empty() {
             return false;
         }
-        // Under another leadership, an earlier one may be turned away and sent again: a later one must not have gone on
-        // by then.
+        // Under another leadership, an earlier request may be refused and sent again: a later one must not have taken
+        // effect by then.
         let (leadership, _) = self.leadership_of(cx, group, to, asked.ticket);
         under_way.iter().any(|it| (it.at, it.leadership) != (to, leadership))
     }
@@ -106,7 +106,8 @@ impl Forwarding {
         self.keep_in_order(cx, group, asked, request, why, number);
     }
 
-    /// Like [`Forwarding::keep`], for a request that was forwarded with this number: it goes before all that came later.
+    /// Like [`Forwarding::keep`], for a request that was forwarded with this number: it goes before all requests that
+    /// came later.
     pub(crate) fn keep_in_order(
         &mut self,
         cx: &mut Context,
@@ -138,7 +139,7 @@ impl Forwarding {
         }
         self.waiting.requests += 1;
         self.waiting.bytes += bytes.len() as u64;
-        // Meanwhile other nodes may lead: it starts over from here.
+        // Another node may lead by then: its path starts from here again.
         let hops = asked.hops.min(1);
         let kept = Kept { asked: Asked { hops, ..asked }, request: bytes, until_us, number, why };
         let waiting = &mut cx.groups[group].waiting;
@@ -146,7 +147,7 @@ impl Forwarding {
             self.waiting.waits_on = true;
             waiting.push_front(kept);
         } else {
-            // They are in the order of their numbers: a hundred thousand may wait.
+            // The waiting requests are in the order of their numbers, and there may be a hundred thousand.
             let place = waiting.partition_point(|other| other.number <= number);
             waiting.insert(place, kept);
         }
@@ -162,8 +163,8 @@ impl Forwarding {
         true
     }
 
-    /// Takes out the first waiting request of a group, to be submitted now: [`Forwarding::end_retry`] says what has
-    /// become of it.
+    /// Takes out the first waiting request of a group, to be submitted now. [`Forwarding::end_retry`] returns whether
+    /// it goes on waiting.
     pub(crate) fn begin_retry(&mut self, cx: &mut Context, group: u16) -> Option<Kept> {
         assert!(self.waiting.tried.is_none(), "one request at a time is tried again");
         let kept = cx.groups[group].waiting.pop_front()?;
@@ -173,7 +174,7 @@ impl Forwarding {
         Some(kept)
     }
 
-    /// Returns true if the request that was tried again waits on, and so those behind it.
+    /// Returns true if the request that was tried again goes on waiting, and so do those behind it.
     pub(crate) fn end_retry(&mut self) -> bool {
         self.waiting.tried = None;
         std::mem::take(&mut self.waiting.waits_on)
@@ -204,16 +205,16 @@ impl Forwarding {
             self.waiting.bytes -= kept.request.len() as u64;
             cx.complete_with_error(kept.asked.ticket, group, Outcome::Refused, &kept.why);
         }
-        // Requests that came meanwhile go behind.
+        // Requests that came meanwhile go behind these.
         left.append(&mut cx.groups[group].waiting);
         cx.groups[group].waiting = left;
     }
 
-    // Peers that stand still.
+    // Mute peers.
 
-    /// Probes each silent peer that has requests to answer, by asking for a sign of life. If it gives none and others
-    /// have continued without it, these requests are ended here: the peer would answer them when its process continues,
-    /// if ever.
+    /// Probes each silent peer that has not answered requests, by asking for a sign of life. If it gives none and
+    /// others have continued without it, these requests are ended here: the peer would answer them when its process
+    /// continues, if ever.
     pub(crate) fn watch_silent_peers(&mut self, cx: &mut Context) {
         if self.entries.len() == 0 {
             return;
@@ -249,13 +250,13 @@ impl Forwarding {
     }
 }
 
-/// Whether nothing that a replica here learns shows which node to ask for this group.
+/// Whether no replica here learns which node to ask for this group.
 fn has_no_part(cx: &Context, group: u16) -> bool {
     let group = &cx.groups[group];
     group.replica.is_none() || !group.keyspace.has_leader()
 }
 
-/// The leader of a group, as far as that is settled and this node knows it.
+/// The leader of a group, if that is settled and this node knows it.
 fn settled_leader(cx: &Context, group: u16) -> Option<NodeId> {
     let group = &cx.groups[group];
     match group.keyspace.replication {

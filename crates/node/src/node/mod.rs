@@ -339,7 +339,7 @@ impl Node {
     /// Takes the result of a piece of that work. Call it within a turn.
     pub fn work_finished(&mut self, work: Work, result: Result<(), DiskError>) {
         if let Some(news) = self.cx.journal.work_finished(work, result, self.cx.now, &mut self.cx.log) {
-            self.values.log_says(news);
+            self.values.log_changed(news);
         }
         self.notify_durable(false);
     }

@@ -242,7 +242,7 @@ impl Node {
             && (replica.is_leader() || !target.keyspace.has_leader())
             && self.forwarding.stands_behind(&self.cx, group, &asked, self.cx.configuration.node)
         {
-            let why = self.cx.nobody_leads(group);
+            let why = self.cx.no_leader_known(group);
             return self.forwarding.keep(&mut self.cx, group, asked, *request, why);
         }
         if self.cx.spans.is_on() {

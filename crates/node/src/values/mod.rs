@@ -1,4 +1,5 @@
-//! Large values on this node's disk: what happens to values that its replicas have spilled ([`kv::table::Spilled`]).
+//! Large values on this node's disk: what is done with values that its replicas have spilled
+//! ([`kv::table::Spilled`]).
 //!
 //! The log remains the truth. A value is in memory until the store has it, and the store is synced only when the log is
 //! about to be shortened:
@@ -10,16 +11,16 @@
 //!    |    in the store      |  the references are written     |   it began is removed
 //! ```
 //!
-//! Two rules make it safe to crash anywhere. First, a checkpoint refers to values, so it is not written before they are
-//! durable in the store; what the log holds behind it is put again at the next start. Second, a value to which no key
-//! refers any more is *released*, but it is removed only when a checkpoint counts that began later: until then a start
-//! may restore a table that refers to it. So the store has, at any time, every value to which any table refers that a
-//! start can restore.
+//! Two rules make a crash safe at any time. First, a checkpoint refers to values, so it is not written before they
+//! are durable in the store; the values of the log after it are put again at the next start. Second, a value to which
+//! no key refers any more is *released*, but it is removed only when a checkpoint counts that began later: until then
+//! a start may restore a table that refers to it. So the store has, at any time, every value to which any table
+//! refers that a start can restore.
 //!
-//! Reads and writes of the store run beside the loop ([`storage::ValueWork`]). What needs a value asks
-//! [`Values::look_up`], and snapshot transfers to other replicas are supplied by [`Values::look_up_for_copies`]. A value
-//! that is damaged is fetched from another replica (`repair`), and all are read from time to time, so that damage is found
-//! early (`scrub`). The work at a start is in `sweep`.
+//! Reads and writes of the store run beside the loop ([`storage::ValueWork`]). Code that needs a value calls
+//! [`Values::look_up`], and snapshot transfers to other replicas are supplied by [`Values::look_up_for_copies`]. A
+//! damaged value is fetched from another replica (`repair`), and all values are read from time to time, so that
+//! damage is found early (`scrub`). The work at a start is in `sweep`.
 
 mod repair;
 mod scrub;
@@ -47,7 +48,7 @@ use storage::values::NAME_BYTES;
 use storage::{DiskError, ValueName, ValueOutcome, ValueResult, ValueWork};
 pub(crate) use sweep::Sweep;
 
-/// The most values that are put at once: bytes, and how many.
+/// The most values that are put at once: bytes, and number.
 const PUT_BYTES: usize = 4 << 20;
 const PUT_VALUES: usize = 4096;
 
@@ -57,10 +58,10 @@ const REMOVED_VALUES: usize = 4096;
 /// Clients' writes are refused while more bytes than this are not in the store.
 const PENDING_BYTES_MAX: usize = 128 << 20;
 
-/// How often a full disk is tried again.
+/// How often a write to a full disk is tried again.
 const RETRY_MS: u64 = 100;
 
-/// A value as the store takes it.
+/// The bytes of a value in the store.
 type Value = Arc<Vec<u8>>;
 
 /// Counters since the start.
@@ -71,10 +72,10 @@ pub(crate) struct ValueCounters {
     pub(crate) misses: u64,
     pub(crate) stored: u64,
     pub(crate) removed: u64,
-    /// Values that differed from what had been stored, or were gone, and those of them that another replica had.
+    /// Values that differed from what had been stored, or were missing, and those of them that another replica had.
     pub(crate) damaged: u64,
     pub(crate) repaired: u64,
-    /// Values that were scrubbed, and how often all were, from the first to the last one.
+    /// Values that were scrubbed, and how many complete passes over all values were made.
     pub(crate) scrubbed: u64,
     pub(crate) passes: u64,
 }
@@ -84,12 +85,12 @@ pub(crate) struct ValueCounters {
 struct Checkpoint {
     /// Values that were released before it began.
     released: BTreeSet<Reference>,
-    /// How many values must have been put, and be durable, before it may be written.
+    /// How many values must have been put, and be durable, before the checkpoint may be written.
     after: u64,
     is_safe: bool,
 }
 
-/// Everything that a node knows of large values on its disk.
+/// The state of a node's large values on its disk.
 #[derive(Debug)]
 pub(crate) struct Values {
     /// Whether a keyspace keeps values on the disk, or did.
@@ -101,12 +102,12 @@ pub(crate) struct Values {
     /// Values that the store is not known to have.
     pending: BTreeMap<ValueName, Value>,
     pending_bytes: usize,
-    /// Those of them that are not being put.
+    /// The pending values that are not being put.
     queue: VecDeque<ValueName>,
-    /// How many were ever queued, and how many of these were put.
+    /// How many values were ever queued, and how many of these were put.
     queued: u64,
     put: u64,
-    /// Whether something is being put, removed or made durable.
+    /// Whether values are being put, removed or made durable.
     is_writing: bool,
     removes_next: bool,
     /// When the disk was first found full; None while it is not.
@@ -124,7 +125,7 @@ pub(crate) struct Values {
     /// Values that are being read or fetched, and those of them for which snapshot transfers wait.
     lookups: BTreeMap<ValueName, Lookup>,
     for_copies: BTreeSet<ValueName>,
-    /// By number, the values that other nodes were asked for, and whom.
+    /// By number: the values that were requested from other nodes, and from which.
     fetches: BTreeMap<u64, (ValueName, NodeId)>,
     fetch_count: u64,
     scrub: Scrub,
@@ -226,7 +227,7 @@ impl Values {
         (self.pending_bytes, self.cache.bytes())
     }
 
-    /// When, on the monotonic clock, something is due.
+    /// When, on the monotonic clock, the next work is due.
     pub(crate) fn wakeup_us(&self) -> u64 {
         let retry_us = if self.is_full() { self.retry_at_us } else { u64::MAX };
         if self.is_on { retry_us.min(self.scrub.due_us()) } else { retry_us }
@@ -272,8 +273,8 @@ impl Values {
         }
     }
 
-    /// Whether a value waits for a checkpoint to be removed. One that was released before, spilled again, and released
-    /// again, waits for a later checkpoint than at first: one that began between may refer to it.
+    /// Whether a value waits for a checkpoint to be removed. A value that was released, spilled again, and released
+    /// again, waits for a later checkpoint than at first: one that began in between may refer to it.
     fn is_released(&self, group: u16, reference: &Reference) -> bool {
         let checkpoints = self.checkpoints.get(&group).into_iter().flatten();
         let mut waiting = checkpoints.map(|checkpoint| &checkpoint.released).chain(self.released.get(&group));
@@ -284,8 +285,8 @@ impl Values {
         self.removals.extend(references.into_iter().map(|reference| (group, reference)));
     }
 
-    /// Takes note of what a start would now find in the log.
-    pub(crate) fn log_says(&mut self, news: News) {
+    /// Follows a change of what a start would find in the log.
+    pub(crate) fn log_changed(&mut self, news: News) {
         let (News::Checkpoint(group) | News::NoCheckpoint(group) | News::Forgotten(group)) = news;
         let first = match news {
             News::Forgotten(_) => None,
@@ -302,7 +303,7 @@ impl Values {
     }
 
     /// A replica of a group, which had these values, was dropped. If it has no records, no start will ever find it.
-    pub(crate) fn let_go(&mut self, group: u16, references: Vec<Reference>, is_recorded: bool) {
+    pub(crate) fn replica_dropped(&mut self, group: u16, references: Vec<Reference>, is_recorded: bool) {
         if !is_recorded {
             return self.remove(group, references);
         }
@@ -355,7 +356,7 @@ impl Values {
 }
 
 impl Values {
-    /// Takes over what a group's replica here has spilled. Returns false if its keyspace keeps all values in memory.
+    /// Takes what a group's replica here has spilled. Returns false if its keyspace keeps all values in memory.
     pub(crate) fn keep_spilled(&mut self, cx: &mut Context, group: u16) -> bool {
         let Some(target) = cx.groups.get_mut(group).filter(|group| group.keyspace.spills()) else {
             return false;
@@ -375,21 +376,21 @@ impl Values {
         true
     }
 
-    /// Whether a replica here refers to a value, or one may to which a start comes back.
+    /// Whether a replica here refers to a value, or a replica that a start may restore.
     fn is_needed(&self, cx: &Context, group: u16, reference: &Reference) -> bool {
         let replica = cx.groups.get(group).and_then(|group| group.replica.as_ref());
         let values = replica.and_then(|replica| replica.spilled_values());
         values.is_some_and(|values| values.refers_to(reference)) || self.is_released(group, reference)
     }
 
-    /// Whether what a reference names is a piece of a fragment here.
+    /// Whether a reference names a piece of a fragment here.
     fn is_piece(&self, cx: &Context, group: u16, reference: &Reference) -> bool {
         let replica = cx.groups.get(group).and_then(|group| group.replica.as_ref());
         replica.and_then(|replica| replica.fragments()).is_some_and(|fragments| fragments.stores(reference))
     }
 
     fn next_removal(&mut self, cx: &mut Context) -> Option<ValueWork> {
-        // A snapshot transfer shows the table as it was: it may refer to values that the table has released since.
+        // A snapshot transfer sends the table as it was: it may refer to values that the table has released since.
         let sends_snapshots = |group: &Group| {
             let replica = group.replica.as_ref();
             replica.and_then(|it| it.spilled_values()).is_some_and(SpilledValues::sends_snapshots)
@@ -400,7 +401,7 @@ impl Values {
         let mut names = Vec::new();
         for _ in 0..self.removals.len().min(REMOVED_VALUES) {
             let Some((group, reference)) = self.removals.pop_front() else { break };
-            // It may have been spilled again, for example by a snapshot transfer.
+            // The value may have been spilled again, for example by a snapshot transfer.
             if self.is_needed(cx, group, &reference) {
                 continue;
             }
@@ -441,7 +442,7 @@ impl Values {
                 self.is_writing = true;
                 self.work.push(work);
             }
-            // The values that found no room are no longer needed.
+            // The values for which there was no room are no longer needed.
             None => self.full_since_us = None,
         }
     }
@@ -511,7 +512,7 @@ impl Values {
         let why = match result {
             Ok(ValueOutcome::Value(Some(value))) if self.is_whole(&reference, &value) => {
                 let value = Arc::new(value);
-                // One that is only scrubbed would take the room of those that clients ask for.
+                // A value that is only scrubbed would take the place of those that clients ask for.
                 if self.is_asked_for(&name) {
                     self.cache.insert(name, &value);
                 }
@@ -528,7 +529,7 @@ impl Values {
         self.fetch(cx, name);
     }
 
-    /// A value in words, for the log.
+    /// A value's description, for the log.
     fn describe(&self, cx: &Context, group: u16, reference: &Reference) -> String {
         let keyspace = cx.groups.get(group).map_or_else(String::new, |group| group.name());
         let (version, number) = (reference.id.coordinator.life, reference.id.counter);

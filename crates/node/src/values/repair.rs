@@ -10,11 +10,11 @@
 //!    | its digest is compared; readers get it, and it is put again
 //! ```
 //!
-//! All replicas have a value under the same name, which has its digest, so it does not matter which of them gives it, nor
-//! how far that one has come.
+//! All replicas have a value under the same name, which contains its digest. So any of them may supply it, whatever
+//! that replica's position is.
 //!
-//! A node that is asked only reads its disk; it does not fetch. Otherwise two nodes with damaged copies could wait for each
-//! other, and where all copies are damaged they would ask each other forever.
+//! A node that is asked only reads its disk; it does not fetch. Otherwise two nodes with damaged copies could wait
+//! for each other, and where all copies are damaged they would ask each other forever.
 
 use super::{Values, name_of, reference_of};
 use crate::context::{Call, Context};
@@ -33,27 +33,27 @@ const FETCHES_SINCE: Release = 2;
 /// A value that is being looked up.
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
-    /// Whether it is repaired if it is damaged: something at this node waits for it, or it is scrubbed. Other nodes that ask
-    /// for it ask the next node instead.
+    /// Whether the value is repaired if it is damaged: a request at this node waits for it, or it is scrubbed. Other
+    /// nodes that ask for it ask the next node instead.
     is_own: bool,
-    /// Whether it is only scrubbed.
+    /// Whether the value is only scrubbed.
     is_scrub: bool,
-    /// The nodes that were asked for it, since it is damaged here. Empty: it is being read.
+    /// The nodes that were asked for the value, since it is damaged here. Empty: it is being read.
     asked: BTreeSet<NodeId>,
 }
 
-/// Where a value is that another node has asked for.
+/// The state here of a value that another node has asked for.
 pub(crate) enum Found {
     Here(SharedBytes),
-    /// It is being read.
+    /// The value is being read.
     Awaited,
-    /// Nothing here refers to it, or it is damaged here, too.
+    /// Nothing here refers to the value, or it is damaged here, too.
     Missing,
 }
 
 impl Values {
-    /// Returns a value that is in memory. Otherwise reads it, and has the node take the result ([`Call::TakeValue`]). One
-    /// that is damaged is fetched from another replica first.
+    /// Returns a value that is in memory. Otherwise reads it, and has the node take the result ([`Call::TakeValue`]).
+    /// A damaged value is fetched from another replica first.
     pub(crate) fn look_up(&mut self, group: u16, reference: &Reference) -> Option<SharedBytes> {
         let name = name_of(group, reference);
         let value = self.in_memory(name);
@@ -64,7 +64,7 @@ impl Values {
         value
     }
 
-    /// Reads a value to see whether it is whole. Returns false if the store may not have it yet, or if it is being read.
+    /// Reads a value to check it. Returns false if the store may not have it yet, or if it is being read.
     pub(super) fn scrub_value(&mut self, name: ValueName) -> bool {
         let is_possible = !self.pending.contains_key(&name) && !self.lookups.contains_key(&name);
         if is_possible {
@@ -75,7 +75,7 @@ impl Values {
         is_possible
     }
 
-    /// Whether a value is not only scrubbed.
+    /// Whether a value is read for more than scrubbing.
     pub(super) fn is_asked_for(&self, name: &ValueName) -> bool {
         self.lookups.get(name).is_none_or(|lookup| !lookup.is_scrub)
     }
@@ -85,8 +85,8 @@ impl Values {
         self.lookups.get(name).is_some_and(|lookup| lookup.is_scrub)
     }
 
-    /// The same for another node, whose copy is damaged. Nothing is fetched for it: one that is damaged here, too, is
-    /// [`Call::RefuseValue`].
+    /// Like [`Values::look_up`], for another node, whose copy is damaged. Nothing is fetched for it: if the value is
+    /// damaged here, too, the result is [`Call::RefuseValue`].
     pub(crate) fn look_up_for_peer(&mut self, cx: &Context, group: u16, reference: &Reference) -> Found {
         let name = name_of(group, reference);
         let is_fetched = self.lookups.get(&name).is_some_and(|lookup| !lookup.asked.is_empty());
@@ -116,7 +116,7 @@ impl Values {
         })
     }
 
-    /// A value is damaged here: the first of the other replicas is asked for it, if somebody here waits for it.
+    /// A value is damaged here: asks the first of the other replicas for it, if a request here waits for it.
     pub(super) fn fetch(&mut self, cx: &mut Context, name: ValueName) {
         let (group, reference) = (name.group(), reference_of(&name));
         let is_own = self.lookups.get(&name).is_some_and(|lookup| lookup.is_own);
@@ -129,7 +129,7 @@ impl Values {
         self.ask_next(cx, name);
     }
 
-    /// Asks the next replica, the nearest behind this node in a ring, first those that answer at present.
+    /// Asks the next replica, in a ring from this node on. Those that answer at present come first.
     fn ask_next(&mut self, cx: &mut Context, name: ValueName) {
         let (group, reference, own) = (name.group(), reference_of(&name), cx.configuration.node);
         let Some(lookup) = self.lookups.get_mut(&name) else { return };
@@ -163,7 +163,7 @@ impl Values {
         self.counters.repaired += 1;
         let text = format!("{} is whole again: node {from} had it", self.describe(cx, group, &reference));
         cx.log.push(Line { level: Level::Info, text });
-        // It may have been overwritten meanwhile.
+        // The value may have been overwritten meanwhile.
         if self.is_needed(cx, group, &reference) {
             self.keep(group, &reference, Arc::clone(&value));
             self.pump_values(cx);
@@ -171,12 +171,12 @@ impl Values {
         self.end_lookup(cx, name, Some(value));
     }
 
-    /// Whether bytes are what the reference says.
+    /// Whether bytes match a reference.
     pub(super) fn is_whole(&self, reference: &Reference, value: &[u8]) -> bool {
         reference.is_of(value) || self.planted.has(Fault::DamagedValueBelieved)
     }
 
-    /// Hands a value to all that wait for it; `None`: it cannot be had.
+    /// Hands a value to all that wait for it; `None`: no replica has it.
     pub(super) fn end_lookup(&mut self, cx: &mut Context, name: ValueName, value: Option<Arc<Vec<u8>>>) {
         self.lookups.remove(&name);
         let (group, reference) = (name.group(), reference_of(&name));

@@ -3,8 +3,9 @@
 //! A disk may damage a value long before a client reads it, and meanwhile other disks may damage or lose the other copies.
 //! So all values are read within some days, one at a time and evenly spread, and damaged ones are repaired (`repair`).
 //!
-//! Values are read in the order of their names, starting at a random one: otherwise a node that is restarted often would
-//! never reach the last ones. Pieces of fragments are skipped: a fragment is rebuilt when a reader finds it damaged.
+//! Values are read in the order of their names, starting at a random one: otherwise a node that is restarted often
+//! would never reach the last ones. Pieces of fragments are skipped: a fragment is rebuilt when a reader finds it
+//! damaged.
 
 use super::{Values, name_of, reference_of};
 use crate::context::Context;
@@ -17,13 +18,13 @@ use storage::{ValueName, ValueOutcome, ValueResult, ValueWork};
 /// How many names are listed at a time.
 const NAMES: usize = 256;
 
-/// The least and the most time from one value to the next: many more values may come while the node waits.
+/// The least and the most time from one value to the next: many more values may be written while the node waits.
 const INTERVAL_US_MIN: u64 = 1000;
 const INTERVAL_US_MAX: u64 = 3_600_000_000;
 /// How long a node without values waits.
 const IDLE_US: u64 = 1_000_000;
 
-/// How far the node has come.
+/// The progress of scrubbing.
 #[derive(Debug)]
 pub(super) struct Scrub {
     /// Within this time all values are read; 0: never.
@@ -138,8 +139,8 @@ impl Values {
     }
 }
 
-/// A place among the names of a group's values, which differ in their versions first. It follows from the seed that was
-/// drawn at the start.
+/// A place among the names of a group's values, which differ in their versions first. It is derived from the seed
+/// that was drawn at the start.
 fn random_place(cx: &Context) -> ValueName {
     let spills = |group: &Group| group.replica.as_ref().is_some_and(|it| it.table().spilled_len() > 0);
     let groups: Vec<u16> = cx.groups.iter().filter(|(_, group)| spills(group)).map(|(id, _)| id).collect();
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn behind_a_name_comes_the_next_one() {
+    fn the_next_name_comes_after_a_name() {
         let mut name = ValueName::FIRST;
         assert!(behind(&name) > name);
         name.0[29] = 255;

@@ -1,5 +1,5 @@
-//! Large values at a start: those of the log are put again, every value to which a table refers must be in the store,
-//! and values to which nothing refers are removed.
+//! Large values at a start: the values in the log are put again, every value to which a table refers must be in the
+//! store, and values to which nothing refers are removed.
 
 use super::{name_of, reference_of};
 use crate::groups::Groups;
@@ -14,12 +14,12 @@ use storage::{ValueName, ValueStore};
 /// The most bytes of values that are put at once.
 const PUT_BYTES: usize = 4 << 20;
 
-/// What a start has found of large values.
+/// What a start has found about large values.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
     /// Whether a replica keeps values on the disk, or did.
     pub(super) is_on: bool,
-    /// Values released behind the checkpoint that was read.
+    /// Values released after the checkpoint that was read.
     pub(super) released: BTreeMap<u16, BTreeSet<Reference>>,
     /// Values to which nothing refers: the process crashed before they were removed.
     pub(super) leftovers: Vec<(u16, Reference)>,
@@ -95,7 +95,7 @@ impl Sweep {
     }
 }
 
-/// Whether the table, or a fragment, is to find this in the store.
+/// Whether the table, or a fragment, expects this value in the store.
 fn refers_to(replica: &Replica, reference: &Reference) -> bool {
     replica.table().refers_to(reference) || replica.fragments().is_some_and(|it| it.stores(reference))
 }

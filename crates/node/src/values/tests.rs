@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_name_says_which_value_it_is_and_later_ones_come_behind() {
+fn a_name_identifies_a_value_and_names_of_later_values_are_greater() {
     let reference = Reference::spilled(7, 2, 300, u64::MAX - 1);
     let name = name_of(9, &reference);
     assert_eq!((name.group(), reference_of(&name)), (9, reference));
@@ -28,33 +28,33 @@ fn removed(values: &mut Values) -> Vec<u64> {
 }
 
 #[test]
-fn what_is_released_goes_when_a_checkpoint_counts_that_began_later() {
+fn a_released_value_is_removed_when_a_checkpoint_counts_that_began_later() {
     let mut values = values();
     values.release(1, references([1]));
     values.begin_checkpoint(1);
     values.release(1, references([2]));
-    values.log_says(News::Checkpoint(2));
+    values.log_changed(News::Checkpoint(2));
     assert!(removed(&mut values).is_empty(), "of another group");
-    values.log_says(News::Checkpoint(1));
+    values.log_changed(News::Checkpoint(1));
     assert_eq!(removed(&mut values), [1]);
     values.begin_checkpoint(1);
-    values.log_says(News::NoCheckpoint(1));
+    values.log_changed(News::NoCheckpoint(1));
     values.begin_checkpoint(1);
     values.abandon_checkpoint(1);
     assert!(removed(&mut values).is_empty(), "a start would come back to the one before");
     values.begin_checkpoint(1);
-    values.log_says(News::Checkpoint(1));
+    values.log_changed(News::Checkpoint(1));
     assert_eq!(removed(&mut values), [2]);
 }
 
 #[test]
-fn what_is_released_a_second_time_waits_for_the_later_checkpoint() {
+fn a_value_released_a_second_time_waits_for_the_later_checkpoint() {
     let mut values = values();
     values.release(1, references([1, 2]));
     // Value 1 is spilled again, so the checkpoint that begins refers to it.
     values.begin_checkpoint(1);
     values.release(1, references([1]));
-    values.log_says(News::Checkpoint(1));
+    values.log_changed(News::Checkpoint(1));
     let may_go = |values: &Values| {
         let all = values.removals.iter().filter(|(group, reference)| !values.is_released(*group, reference));
         all.map(|(_, reference)| reference.id.coordinator.life).collect::<Vec<_>>()
@@ -62,12 +62,12 @@ fn what_is_released_a_second_time_waits_for_the_later_checkpoint() {
     assert_eq!(may_go(&values), [2]);
     values.begin_checkpoint(1);
     assert_eq!(may_go(&values), [2]);
-    values.log_says(News::Checkpoint(1));
+    values.log_changed(News::Checkpoint(1));
     assert_eq!(may_go(&values), [1, 2, 1]);
 }
 
 #[test]
-fn a_checkpoint_waits_until_what_it_refers_to_is_safe() {
+fn a_checkpoint_waits_until_the_values_that_it_refers_to_are_safe() {
     let mut values = values();
     values.keep(1, &Reference::spilled(1, 1, 1, 0), Arc::new(vec![1]));
     values.begin_checkpoint(1);
@@ -80,15 +80,15 @@ fn a_checkpoint_waits_until_what_it_refers_to_is_safe() {
 }
 
 #[test]
-fn a_replica_that_is_let_go_leaves_its_values_until_the_log_has_forgotten_it() {
+fn a_dropped_replicas_values_stay_until_the_log_has_forgotten_it() {
     let mut values = values();
     values.release(1, references([1]));
     values.begin_checkpoint(1);
     values.release(1, references([2]));
-    values.let_go(1, references([3]).into_iter().collect(), true);
+    values.replica_dropped(1, references([3]).into_iter().collect(), true);
     assert!(removed(&mut values).is_empty());
-    values.log_says(News::Forgotten(1));
+    values.log_changed(News::Forgotten(1));
     assert_eq!(removed(&mut values), [1, 2, 3]);
-    values.let_go(2, references([4]).into_iter().collect(), false);
+    values.replica_dropped(2, references([4]).into_iter().collect(), false);
     assert_eq!(removed(&mut values), [4], "the log has never heard of it");
 }
