@@ -102,7 +102,7 @@ impl Node {
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
         session.asked_from = whom.map(|(_, from)| from);
         match user {
-            None => session.become_nobody(),
+            None => session.become_server(),
             // The user was removed a moment ago: the request runs as an unauthenticated client's.
             Some(user) => session.become_user(user),
         }

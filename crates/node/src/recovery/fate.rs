@@ -1,4 +1,5 @@
-//! What becomes of a group: by its members that are left, and by what each protocol promises.
+//! The fate of a group in a recovery: it follows from the members that are left, and from what each protocol
+//! promises.
 
 use super::{Stand, Survivor};
 use crate::control::{CONTROL_GROUP, ClusterMap, Group, GroupId, Rejoin};
@@ -7,24 +8,24 @@ use protocol::NodeId;
 use protocol::leader_follower::Acks;
 use serde::Serialize;
 
-/// What becomes of a group.
+/// How a group continues after a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "fate")]
 pub enum Fate {
-    /// It goes on with the members that are left: nothing is lost.
+    /// The group goes on with the members that are left: nothing is lost.
     GoesOn,
-    /// It is left to the survivor that holds most, alone. Others get it from there.
+    /// The survivor that holds most goes on as the only member. Other nodes get their copies from it.
     Alone {
-        /// That one.
+        /// That survivor.
         node: NodeId,
     },
-    /// It stands still until an operator gives up what its lost members held: one of registers.
+    /// A group of registers that serves nothing until an operator gives up what its lost members held.
     StandsStill,
-    /// Nothing of it is left that could be used.
+    /// Nothing usable is left of the group.
     Lost,
 }
 
-/// A group, and what becomes of it.
+/// A group and its fate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GroupReport {
     /// The group.
@@ -35,20 +36,20 @@ pub struct GroupReport {
     pub shard: u16,
     /// Its members.
     pub members: Vec<NodeId>,
-    /// Those of them that are left.
+    /// The members that are left.
     pub left: Vec<NodeId>,
-    /// Whether what is left is enough for it to go on, with all that was acknowledged.
+    /// Whether what is left is enough for the group to go on, with all that was acknowledged.
     pub survives: bool,
     /// How many commands the most advanced member that is left holds.
     pub commands: u64,
-    /// What becomes of it.
+    /// The group's fate.
     #[serde(flatten)]
     pub fate: Fate,
-    /// What that means for acknowledged writes, for people.
+    /// What that means for acknowledged writes, as a sentence.
     pub loss: String,
 }
 
-/// What is left of a group: the members whose folders are there, with what they hold.
+/// What is left of a group: the members whose folders were found, with what they hold.
 struct Left<'a> {
     members: Vec<(NodeId, Option<&'a Stand>)>,
 }
@@ -62,12 +63,12 @@ impl<'a> Left<'a> {
         Left { members: left.map(|survivor| (survivor.node, survivor.stands.get(&id))).collect() }
     }
 
-    /// The one that holds most, of those that count.
+    /// The member that holds most, of those that count.
     fn best(&self, may_be: impl Fn(NodeId) -> bool) -> Option<(NodeId, &'a Stand)> {
         let whole = |(node, stand): &(NodeId, Option<&'a Stand>)| Some((*node, (*stand)?));
         let whole =
             self.members.iter().filter_map(whole).filter(|(node, stand)| stand.is_whole && may_be(*node));
-        // Of equals the first one, on every machine.
+        // Of equal members the first, on every machine.
         whole.max_by_key(|(node, stand)| (stand.rank, std::cmp::Reverse(*node)))
     }
 
@@ -75,7 +76,7 @@ impl<'a> Left<'a> {
         self.members.iter().map(|(node, _)| *node).filter(|node| nodes.contains(node)).collect()
     }
 
-    /// How many of these count: they hold what they promised to hold.
+    /// How many of these nodes count: they hold what they promised to hold.
     fn whole_among(&self, nodes: &[NodeId]) -> usize {
         let is_whole = |stand: Option<&Stand>| stand.is_some_and(|stand| stand.is_whole);
         self.members.iter().filter(|(node, stand)| nodes.contains(node) && is_whole(*stand)).count()
@@ -86,7 +87,7 @@ fn is_majority(some: usize, all: usize) -> bool {
     2 * some > all
 }
 
-/// What becomes of a group of this map.
+/// The fate of a group of this map.
 pub(super) fn of_group(map: &ClusterMap, id: GroupId, survivors: &[&Survivor]) -> GroupReport {
     let group = &map.groups[&id];
     let left = Left::of(map, id, survivors);
@@ -114,7 +115,7 @@ pub(super) fn of_group(map: &ClusterMap, id: GroupId, survivors: &[&Survivor]) -
 
 const NOTHING_LOST: &str = "nothing is lost";
 
-/// A majority of the configuration in force must be left, and of the one that the map wants.
+/// A majority of the configuration in force must be left, and one of the configuration that the map wants.
 fn of_consensus(map: &ClusterMap, id: GroupId, group: &Group, left: &Left<'_>) -> (bool, Fate, String) {
     let best = left.best(|_| true);
     let wanted = left.among(&group.members);
@@ -123,11 +124,12 @@ fn of_consensus(map: &ClusterMap, id: GroupId, group: &Group, left: &Left<'_>) -
             is_majority(left.whole_among(&stand.members), stand.members.len())
                 && is_majority(wanted.len(), group.members.len())
         }
-        // A keyspace that was just made: its members begin it when they start.
+        // A keyspace that was just created: its members begin it when they start.
         None => group.epoch == 1 && is_majority(wanted.len(), group.members.len()),
     };
     if id == CONTROL_GROUP {
-        // It is always left to one: so it has the new map, and nothing of it can meet what is left of the old one.
+        // The control group is always left with one member: so that member has the new map, and the new control group
+        // cannot meet what is left of the old one.
         let loss = match has_majority {
             true => NOTHING_LOST.to_owned(),
             false => format!(
@@ -164,7 +166,7 @@ fn of_consensus(map: &ClusterMap, id: GroupId, group: &Group, left: &Left<'_>) -
     }
 }
 
-/// What was acknowledged is where `acks` says. A leader without successor must be left, too.
+/// `acks` determines which members hold the acknowledged writes. A leader that cannot be replaced must be left, too.
 fn of_leader_follower(map: &ClusterMap, id: GroupId, group: &Group, left: &Left<'_>) -> (bool, Fate, String) {
     let (acks, members) = (map.acks(id), group.members.len());
     let there = left.among(&group.members);
@@ -175,7 +177,7 @@ fn of_leader_follower(map: &ClusterMap, id: GroupId, group: &Group, left: &Left<
     if !keeps_records {
         let loss =
             "all of it, as with every stop of all nodes: it is kept in memory only (durability = none)";
-        // If all members are there, they find out on their own that none of them has any records.
+        // If all members are left, they find out by themselves that none of them has any records.
         return match there.len() == members {
             true => (true, Fate::GoesOn, loss.into()),
             false => (false, Fate::Alone { node: *first }, loss.into()),
@@ -197,7 +199,7 @@ fn of_leader_follower(map: &ClusterMap, id: GroupId, group: &Group, left: &Left<
         };
         return (true, Fate::GoesOn, loss.into());
     }
-    // Under `all` the map says who holds everything; else it is who holds most.
+    // Under `all` the map names the members that hold everything; otherwise the member that holds most is taken.
     let may_be = |node: NodeId| group.members.contains(&node);
     let in_sync = left.best(|node| may_be(node) && acks == Acks::All && group.in_sync.contains(&node));
     match in_sync.or_else(|| left.best(may_be)) {

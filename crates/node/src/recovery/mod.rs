@@ -1,35 +1,38 @@
-//! Recovery: what an operator makes of the folders that are left when a majority of the control nodes is lost.
+//! Recovery: how an operator goes on with the folders that are left when a majority of the control nodes is lost.
 //!
-//! Pure: from what was found in the folders ([`Survivor`]) follows what can be kept, what is lost, and the map with which
-//! the survivors go on ([`Plan`]). All machines that are given the same survivors make the same plan, to the bit: so each
-//! machine can write its own folders. No node runs in the meantime.
+//! A plan is a pure function of the folders' contents ([`Survivor`]): it has what can be kept, what is lost, and the
+//! map with which the survivors go on ([`Plan`]). All machines that are given the same survivors make the same plan,
+//! to the bit: so each machine can write its own folders. No node runs in the meantime.
 //!
 //! # What is done
 //!
 //! * The newest map that any survivor has followed is taken, with a version that no lost node can have reached, and
 //!   another [lineage](wire::lineage).
-//! * A group that has lost what it needs to go on is left to its most advanced survivor, alone: the control group always,
-//!   a consensus group when a majority is lost, a leader-follower group when what was acknowledged may be lost. The control
-//!   group then adds members, as it does for any group that lacks some.
-//! * All else stays: groups that can go on do, with their lost members, which an operator removes or replaces.
+//! * A group that has lost what it needs to go on continues with its most advanced survivor as the only member: the
+//!   control group always, a consensus group when a majority is lost, a leader-follower group when acknowledged
+//!   writes may be lost. The control group then adds members, as it does for any group that lacks some.
+//! * Everything else stays: groups that can go on do so, with their lost members, which an operator removes or
+//!   replaces.
 //!
 //! # Why it is safe
 //!
-//! *The survivors agree.* A folder that was not part of the recovery has the old lineage, and no node of the new one talks
-//! to it, nor takes a map of it: so the new control group and whatever is left of the old one are two clusters. No message,
-//! vote, lease or map of one counts in the other. The lineage's mark is a digest of all survivors: folders for which
-//! different plans were made do not meet either, and a part of a plan's folders can do nothing that the whole could not.
+//! *The survivors agree.* A folder that was not part of the recovery has the old lineage. No node of the new lineage
+//! exchanges messages with it, or takes a map from it: so the new control group and whatever is left of the old one
+//! are two clusters, and no message, vote, lease or map of one counts in the other. The lineage's mark is a digest of
+//! all survivors: folders for which different plans were made do not meet either, and a part of a plan's folders can
+//! do nothing that the whole could not.
 //!
-//! *In the new lineage every promise holds* that does not depend on what is lost. A group that goes on as it is has all that
-//! it had but members that are down. In a group that is left to one survivor, that one holds what any other survivor
-//! knows to be decided (`protocol::consensus`, `recovering`). Others take over its state as newcomers do.
+//! *In the new lineage every promise holds* that does not depend on what is lost. A group that goes on as it is has
+//! everything that it had except the members that are down. In a group that is left with one survivor, that survivor
+//! holds everything that any other survivor knows to be decided (`protocol::consensus`, `recovering`). Other nodes
+//! take its state as new members do.
 //!
-//! *A node whose disk was set back does not count*: the survivors' memory of each other's logs is compared here, as the control
-//! group does at an admission, which checks it once more at the start.
+//! *A node whose disk was set back does not count*: what the survivors know of each other's logs is compared here, as
+//! the control group does at an admission, and the control group checks it once more at the start.
 //!
-//! *The old leases* are over: all survivors were stopped, and the lost nodes are the operator's word. A lost node that
-//! serves on, cut off from all survivors, serves its clients what it has; this cannot be excluded by anybody who does
-//! not reach it. When it reaches a survivor, it learns that it was left behind, and stops.
+//! *The old leases* are over: all survivors were stopped. That the lost nodes are down is only the operator's
+//! statement. A lost node that still runs, cut off from all survivors, serves its clients from what it has; no node
+//! that cannot reach it can exclude this. When it reaches a survivor, it learns that it was left behind, and stops.
 
 mod fate;
 
@@ -42,13 +45,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use wire::lineage::Lineage;
 
-/// How far the version of the new map is ahead of the newest one that was found. Lost nodes may have had later maps, and the
-/// log of a survivor may hold proposals of later ones that it has not adopted: these keep their keys, and a version that
-/// is there is never replaced (`proposal` in `control/keeper.rs`). So the new version must be beyond all of these. There are
-/// at most a few, since each proposal waits for the version before it.
+/// By how much the new map's version exceeds that of the newest map that was found. Lost nodes may have had later
+/// maps, and the log of a survivor may hold proposals of later ones that it has not adopted: these keep their keys,
+/// and an existing version is never replaced (`proposal` in `control/keeper.rs`). So the new version must be beyond
+/// all of these. There are at most a few, since each proposal waits for the version before it.
 const LEAP: u64 = 1 << 20;
 
-/// What was found in the folder of a node.
+/// The contents of a node's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Survivor {
@@ -66,7 +69,7 @@ pub struct Survivor {
     pub map: ClusterMap,
     /// What its replicas hold, by group. Those of the control group and of keyspaces with records.
     pub stands: BTreeMap<GroupId, Stand>,
-    /// What it had heard of other nodes' logs.
+    /// What the node knows of other nodes' logs.
     pub heard: BTreeMap<NodeId, Heard>,
 }
 
@@ -74,19 +77,19 @@ pub struct Survivor {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stand {
-    /// Which of two replicas holds more.
+    /// Comparable: the replica with the greater rank holds more.
     pub rank: [u64; 5],
-    /// The members of its configuration, where it knows that.
+    /// The members of the replica's configuration, if it knows them.
     pub members: Vec<NodeId>,
-    /// It holds all that it ever promised to hold, and counts as a member.
+    /// Whether the replica holds all that it ever promised to hold, and counts as a member.
     pub is_whole: bool,
-    /// How many commands its log holds, or the position of its last record.
+    /// How many commands the replica's log holds, or the position of its last record.
     pub commands: u64,
-    /// The greatest epoch that it knows of.
+    /// The greatest epoch that the replica knows.
     pub epoch: u64,
 }
 
-/// What a control node had heard of another node: the start that was admitted last, and how far its log was durable.
+/// What a control node knows of another node: the start that was admitted last, and up to where its log was durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Heard {
@@ -96,10 +99,10 @@ pub struct Heard {
     pub durable: u64,
 }
 
-/// What is made of the survivors.
+/// The result of a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The history that begins.
+    /// The lineage that begins.
     pub lineage: Lineage,
     /// The map with which the survivors go on.
     pub map: ClusterMap,
@@ -107,15 +110,15 @@ pub struct Plan {
     pub newest: (NodeId, u64),
     /// The nodes of that map that are not among the survivors.
     pub lost: Vec<NodeId>,
-    /// Every group: the control group first.
+    /// Every group, the control group first.
     pub groups: Vec<GroupReport>,
 }
 
 impl Plan {
-    /// Makes the plan for these survivors, in whatever order they are given.
+    /// Makes the plan for these survivors, whatever their order.
     ///
     /// # Errors
-    /// A sentence when they cannot go on together: which folder must be left out, or what else is wrong.
+    /// If the survivors cannot go on together, a sentence: which folder must be left out, or what else is wrong.
     pub fn new(survivors: &[Survivor]) -> Result<Plan, String> {
         let mut survivors: Vec<&Survivor> = survivors.iter().collect();
         survivors.sort_by_key(|survivor| survivor.node);
@@ -132,20 +135,20 @@ impl Plan {
         Ok(Plan { lineage, map: next, newest: (newest.node, map.version), lost, groups })
     }
 
-    /// Whether the survivors can go on without it: no group has lost what it needs.
+    /// Whether no recovery is needed: no group has lost what it needs to go on.
     pub fn is_needless(&self) -> bool {
         self.groups.iter().all(|group| group.survives)
     }
 
-    /// The groups that are left to a node, alone.
+    /// The groups that continue with this node as the only member.
     pub fn alone_at(&self, node: NodeId) -> impl Iterator<Item = GroupId> {
         let is_there = move |group: &&GroupReport| group.fate == Fate::Alone { node };
         self.groups.iter().filter(is_there).map(|group| group.group)
     }
 }
 
-/// Checks that the survivors belong together, and that each is what the others know it to be. Returns the one with the
-/// newest map.
+/// Checks that the survivors belong together, and that none contradicts what the others know of it. Returns the one
+/// with the newest map.
 fn check<'a>(survivors: &[&'a Survivor]) -> Result<&'a Survivor, String> {
     let newest = survivors.iter().max_by_key(|it| (it.map.version, it.node)).ok_or("no folder was given")?;
     for pair in survivors.windows(2) {
@@ -208,7 +211,7 @@ fn check<'a>(survivors: &[&'a Survivor]) -> Result<&'a Survivor, String> {
     Ok(newest)
 }
 
-/// Some folders are of before a recovery, and others were part of it.
+/// The error for folders of which some are from before a recovery, and others were part of it.
 fn of_two_lineages(survivors: &[&Survivor]) -> String {
     let of = |survivor: &&Survivor| format!("node {} is {}", survivor.node, survivor.map.lineage);
     let each: Vec<String> = survivors.iter().map(of).collect();
@@ -234,7 +237,7 @@ fn next_map(
         let Some(group) = next.groups.get_mut(&report.group) else { continue };
         group.epoch = known.fold(group.epoch, u64::max) + 1;
         if map.protocol(report.group) == Protocol::LeaderFollower {
-            group.epoch += 1; // The one before is that of the records of the recovery.
+            group.epoch += 1; // The epoch before is that of the recovery's records.
         }
         if map.protocol(report.group) == Protocol::Consensus && u32::try_from(group.epoch).is_err() {
             return Err(format!("group {} has used up the numbers of its configurations", report.group));

@@ -1,11 +1,11 @@
-//! Which plan is made of which survivors.
+//! Which plans result from which survivors.
 
 use super::*;
 use crate::configuration::NodeAddress;
 use crate::control::Rejoin;
 use crate::keyspace::Keyspace;
 
-/// A cluster of five nodes that has run: the map that all have, with these keyspaces beside the default one.
+/// The map of a cluster of five nodes that has run, with these keyspaces beside the default one.
 fn map(keyspaces: &[&str]) -> ClusterMap {
     let address = |id: u16| NodeAddress {
         id,
@@ -66,7 +66,7 @@ fn the_control_group_is_left_to_the_survivor_that_holds_most() {
     // Every machine makes the same plan, whichever folder is its own.
     let [two, four] = survivors.clone();
     assert_eq!(Plan::new(&[four, two]).unwrap(), plan);
-    // Other survivors, another history.
+    // Other survivors result in another lineage.
     let other = Plan::new(&survivors[..1]).unwrap();
     assert_eq!(other.lineage.recoveries, 1);
     assert_ne!(other.lineage.mark, plan.lineage.mark);
@@ -82,7 +82,7 @@ fn the_control_group_is_left_to_the_survivor_that_holds_most() {
 }
 
 #[test]
-fn consensus_goes_on_with_a_majority_and_else_at_its_most_advanced_survivor() {
+fn consensus_goes_on_with_a_majority_and_else_with_its_most_advanced_survivor() {
     let map = map(&["prefix=three: replicas=3 leader=3", "prefix=coded: coding=2 replicas=5"]);
     let plan = Plan::new(&[survivor(&map, 4, 8), survivor(&map, 5, 9)]).unwrap();
     assert_eq!(fate_of(&plan, "three:").fate, Fate::GoesOn);
@@ -95,10 +95,11 @@ fn consensus_goes_on_with_a_majority_and_else_at_its_most_advanced_survivor() {
     assert_eq!(fate_of(&plan, "coded:").fate, Fate::Lost, "too few fragments");
     assert_eq!(plan.map.groups[&fate_of(&plan, "coded:").group].members.len(), 5);
     assert_eq!(plan.alone_at(5).collect::<Vec<_>>(), [CONTROL_GROUP, default.group]);
-    // Nobody is left that holds anything.
+    // No member with contents is left.
     let plan = Plan::new(&[survivor(&map, 1, 8)]).unwrap();
     assert_eq!(fate_of(&plan, "three:").fate, Fate::Lost);
-    // One whose storage was not what it was does not count, nor one that was replaced and is not back in its group.
+    // A node with other storage than before does not count, nor one that was replaced and is not in its group again
+    // yet.
     let mut excluded = survivor(&map, 5, 9);
     excluded.stands.values_mut().for_each(|stand| stand.is_whole = false);
     let plan = Plan::new(&[survivor(&map, 4, 8), excluded]).unwrap();
@@ -129,7 +130,7 @@ fn a_group_of_another_configuration_than_the_map_wants_needs_both_majorities() {
 }
 
 #[test]
-fn leader_follower_goes_on_where_what_was_acknowledged_is() {
+fn leader_follower_goes_on_where_the_acknowledged_writes_are() {
     let keyspaces = [
         "prefix=all: replication=leader-follower acks=all durability=fsync",
         "prefix=one: replication=leader-follower acks=1 durability=fsync",
@@ -148,7 +149,8 @@ fn leader_follower_goes_on_where_what_was_acknowledged_is() {
     let plan = Plan::new(&three).unwrap();
     assert_eq!(fate_of(&plan, "most:").fate, Fate::GoesOn, "at most half of the others are lost");
     assert_eq!(fate_of(&plan, "one:").fate, Fate::Alone { node: 4 });
-    // The in-sync set is lost: the most advanced one leads, in an epoch of its own, behind that of the recovery's records.
+    // The in-sync set is lost: the most advanced member leads, in an epoch of its own after that of the recovery's
+    // records.
     let mut shrunk = map.clone();
     let id = fate_of(&plan, "all:").group;
     let group = shrunk.groups.get_mut(&id).unwrap();
@@ -160,7 +162,7 @@ fn leader_follower_goes_on_where_what_was_acknowledged_is() {
 }
 
 #[test]
-fn registers_need_a_majority_and_stand_still_without() {
+fn registers_need_a_majority_and_stand_still_without_one() {
     let map = map(&["prefix=reg: replication=abd durability=fsync", "prefix=ram: replication=blocking"]);
     let plan = Plan::new(&[survivor(&map, 3, 0), survivor(&map, 4, 0)]).unwrap();
     assert_eq!(fate_of(&plan, "reg:").fate, Fate::StandsStill);

@@ -26,17 +26,18 @@ use wire::resp::{Arguments, ArgumentsBuffer};
 /// The maximum number of requests of one client that may wait for their outcomes.
 const PENDING_MAX: usize = 10_000;
 
-/// The initial limit, before the size of this client's replies is known. Each reply raises it by one, so it doubles with
-/// each round of replies.
+/// The initial limit, before the size of this client's replies is known. Each reply raises it by one, so it doubles
+/// with each round of replies.
 const PENDING_FIRST: usize = 256;
 
 /// The lowest limit, however large the replies are, so that large ones still come in batches.
 const PENDING_MIN: usize = 16;
 
-/// The most that the replies of a client's waiting requests may come to, judged by its latest replies, in bytes. The
+/// The most bytes that the replies of a client's waiting requests may have, estimated from its latest replies. The
 /// reply of a waiting request cannot be refused when it comes: without this limit, ten thousand small GETs of large
-/// values, an everyday load, bring gigabytes to a node that cannot know whether the client reads any of it. It does not
-/// stop a hostile client: one that asks for large values after thousands of small replies gets one window of them.
+/// values, an everyday load, bring gigabytes to a node that cannot know whether the client reads any of it. The limit
+/// does not stop a hostile client: one that requests large values after thousands of small replies gets one window of
+/// them.
 const PENDING_BYTES: usize = 8 << 20;
 
 /// The most bytes of one client's requests that may wait for their outcomes, though a single request may have more.
@@ -48,7 +49,7 @@ const WAITING_BYTES_MAX: usize = 4 << 20;
 /// other clients are served meanwhile.
 const WAITING_NS_MAX: u64 = 10_000_000;
 
-/// From this much work on, in nanoseconds as estimated, a request is worth a look at the clock when it is done.
+/// From this much work on, in nanoseconds as estimated, a request is worth a reading of the clock when it is done.
 const LONG_NS: u64 = 100_000;
 
 /// The most bytes of replies that may wait for one client before its next requests are read.
@@ -72,11 +73,11 @@ pub enum ClientKind {
     Internal,
 }
 
-/// A client at the other end of TLS.
+/// A client that uses TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsClient {
-    /// The common name in the certificate that it has shown, which comes from an authority of the node's configuration.
-    /// `None` if it has shown none, or one without a name.
+    /// The common name in the client's certificate, which was issued by an authority of the node's configuration.
+    /// `None` if the client has shown no certificate, or one without a name.
     pub certificate_name: Option<String>,
 }
 
@@ -103,13 +104,14 @@ impl SessionReply<'_> {
         matches!(self, SessionReply::Encoded(encoded) if ReplyBuffer::is_error(encoded))
     }
 
-    /// Whether it confirms a subscription, which is like a message.
+    /// Whether it confirms a subscription, and so is like a message.
     fn is_push(&self) -> bool {
         matches!(self, SessionReply::Encoded(encoded) if matches!(Reply::first(encoded), Reply::Push(_)))
     }
 }
 
-/// Which requests get their replies (`CLIENT REPLY`). What they did not request, such as messages, clients always get.
+/// Which requests get their replies (`CLIENT REPLY`). What the client did not request, such as messages, is always
+/// sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replies {
     All,
@@ -118,29 +120,29 @@ pub(crate) enum Replies {
     None,
 }
 
-/// The place of one request's reply among those of the session. One is made for each request, so it is written field by
-/// field and read likewise: a copy of what was just written in parts would wait for those writes.
+/// The place of one request's reply among those of the session. One is made for each request, so it is written field
+/// by field, and read in the same way: a copy of what was just written in parts would wait for those writes.
 #[derive(Debug)]
 struct Slot {
     /// The reply, while it waits for an earlier one.
     kept: Option<Box<KeptReply>>,
-    /// The reply is to be the version written, not `OK`.
+    /// The reply is the version written instead of `OK`.
     wants_version: bool,
     /// The client does not want the reply.
     is_silent: bool,
-    /// The number of its command.
+    /// The number of the request's command.
     command: Option<usize>,
     begun_us: u64,
     /// The size of the request.
     bytes: usize,
-    /// The work that it takes, if that is long, in nanoseconds.
+    /// The work that the request takes, if that is long, in nanoseconds.
     work_ns: u64,
-    /// How many bytes of `asked` are its arguments; 0: they are not kept.
+    /// How many bytes of `asked` are the request's arguments; 0: they are not kept.
     asked_bytes: u32,
 }
 
 impl Slot {
-    /// Whether its outcome is not here yet.
+    /// Whether the request has no outcome yet.
     fn is_waiting(&self) -> bool {
         self.kept.is_none()
     }
@@ -174,7 +176,7 @@ impl KeptReply {
 /// A request that waits for its reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begun {
-    /// The number of its command; `None` for what no client has sent.
+    /// The number of its command; `None` for requests that no client has sent.
     pub(crate) command: Option<usize>,
     /// When it was read, in microseconds of the monotonic clock.
     pub(crate) at_us: u64,
@@ -182,15 +184,15 @@ pub(crate) struct Begun {
     pub(crate) is_long: bool,
 }
 
-/// How far a client's requests are looked at before they are carried out.
+/// How thoroughly a client's requests are checked before they are carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It may do everything.
+    /// The client may do everything.
     Free,
-    /// It may do what its user may.
+    /// The client may do what its user may.
     Limited,
-    /// It has to say first who it is.
-    Stranger,
+    /// The client has to authenticate first.
+    Unauthenticated,
 }
 
 #[derive(Debug)]
@@ -201,23 +203,23 @@ pub(crate) struct Session {
     pub(crate) library_name: Vec<u8>,
     pub(crate) library_version: Vec<u8>,
     pub(crate) protocol: Protocol,
-    /// The number of the database that it has selected.
+    /// The number of the database that the client has selected.
     pub(crate) database: u8,
     pub(crate) replies: Replies,
-    /// How far its requests are looked at.
+    /// How thoroughly the client's requests are checked.
     pub(crate) standing: Standing,
-    /// Who the client is; `None` for strangers, and for parts of the server that act for nobody.
+    /// The client's user; `None` before authentication, and for parts of the server that act for no user.
     pub(crate) user: Option<Rc<User>>,
-    /// From where a client asked for whom a part of the server acts.
+    /// The address of the client on whose behalf a part of the server acts.
     pub(crate) asked_from: Option<IpAddr>,
     pub(crate) created_us: u64,
-    /// Its number in the order of arrival among all sessions of this node: many arrive in one turn.
+    /// The session's number in the order of arrival among all sessions of this node: many arrive in one turn.
     pub(crate) arrival: u64,
     pub(crate) active_us: u64,
     pub(crate) requests: u64,
-    /// The number of its latest command.
+    /// The number of the client's latest command.
     pub(crate) last_command: Option<usize>,
-    /// What the last command of a part of the server amounts to, which is none of the table.
+    /// A name for the last command of a part of the server, which is not in the command table.
     pub(crate) internal_name: &'static str,
     pub(crate) no_evict: bool,
     pub(crate) no_touch: bool,
@@ -226,31 +228,31 @@ pub(crate) struct Session {
     /// was acknowledged, or 0.
     written: Vec<(u16, Version)>,
     slots: VecDeque<Slot>,
-    /// The arguments of the requests in `slots`, in their order: those of slow ones are logged.
+    /// The arguments of the requests in `slots`, in their order: those of slow requests are logged.
     asked: Kept,
     /// What this client has watched and queued; `None` for nearly all clients.
     pub(crate) transaction: Option<Box<Gathered>>,
-    /// The number of its current transaction.
+    /// The number of the client's current transaction.
     pub(crate) generation: u64,
-    /// Requests whose outcome is not simply the reply, in order.
+    /// Requests whose reply is made from their outcome, in order.
     pending: VecDeque<(u64, Pending)>,
     /// The request of this client that waits for a lock or for elements: no more requests are taken from it until that wait ends.
     pub(crate) wait: Option<u64>,
-    /// A request that a pause holds back: no more requests are taken from it until the pause is over.
+    /// A request that a pause holds: no more requests are taken from the client until the pause is over.
     pub(crate) held_back: Option<Box<ArgumentsBuffer>>,
-    /// Bytes of its input that are not taken yet, and room for more, as the driver last reported.
+    /// Bytes of the client's input that are not taken yet, and room for more, as the driver last reported.
     pub(crate) input_bytes: (usize, usize),
-    /// The channels that it subscribes to; `None` for nearly all clients.
+    /// The channels that the client subscribes to; `None` for nearly all clients.
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
-    /// How it keeps what it reads; `None` for nearly all clients.
+    /// How the client caches what it reads; `None` for nearly all clients.
     pub(crate) tracking: Option<Box<TrackingChoice>>,
-    /// How many readers of changes it has.
+    /// How many readers of changes the client has.
     pub(crate) readers: u16,
-    /// Whether it has said, as a replica of Redis, that it takes copies that end with a mark.
+    /// Whether the client has announced, as a replica of Redis, that it takes copies that end with a mark.
     pub(crate) takes_marked_copy: bool,
     /// Channel messages stay after the replies of requests before this one.
     messages_held_until: u64,
-    /// How many of `pending` ask for the versions of watched keys.
+    /// How many of `pending` request the versions of watched keys.
     versions_awaited: usize,
     /// The size of the request that is being taken.
     pub(crate) request_bytes: usize,
@@ -264,21 +266,21 @@ pub(crate) struct Session {
     kept_bytes: usize,
     /// The number of the first request in `slots`.
     first: u64,
-    /// How many requests may wait, judged by the number of replies so far.
+    /// How many requests may wait, as computed from the replies so far.
     window: usize,
     /// The size of this client's replies, in bytes: the largest of the recent ones.
     reply_bytes: usize,
     /// No more input is taken before this request has its reply.
     gate: u64,
-    /// Whether it is in the node's list of ready clients.
+    /// Whether the session is in the node's list of ready clients.
     pub(crate) listed: bool,
     pub(crate) closing: bool,
 }
 
 impl Session {
-    /// The session of a new client. A part of the server acts for nobody, and may do everything.
+    /// The session of a new client. A part of the server acts for no user, and may do everything.
     pub(crate) fn new(id: ClientId, kind: ClientKind, user: Option<Rc<User>>, now_us: u64) -> Session {
-        let standing = if kind == ClientKind::Internal { Standing::Free } else { Standing::Stranger };
+        let standing = if kind == ClientKind::Internal { Standing::Free } else { Standing::Unauthenticated };
         let mut session = Session {
             id,
             kind,
@@ -334,24 +336,24 @@ impl Session {
         session
     }
 
-    /// From now on the client is this user; `None`: a stranger.
+    /// From now on the client is this user; `None`: it is unauthenticated.
     pub(crate) fn become_user(&mut self, user: Option<Rc<User>>) {
         self.standing = match &user {
             Some(user) if user.is_free() => Standing::Free,
             Some(_) => Standing::Limited,
-            None => Standing::Stranger,
+            None => Standing::Unauthenticated,
         };
         self.user = user;
     }
 
-    /// A part of the server acts for nobody.
-    pub(crate) fn become_nobody(&mut self) {
+    /// From now on a part of the server acts for no user, and may do everything.
+    pub(crate) fn become_server(&mut self) {
         (self.standing, self.user) = (Standing::Free, None);
     }
 
-    /// Whether the client need not say who it is.
+    /// Whether the client need not authenticate.
     pub(crate) fn is_authenticated(&self) -> bool {
-        self.standing != Standing::Stranger
+        self.standing != Standing::Unauthenticated
     }
 
     /// Returns to the state of a new connection (`RESET`), except for what the client has written and seen.
@@ -382,7 +384,7 @@ impl Session {
         !self.slots.is_empty()
     }
 
-    /// Whether more of its input may be read.
+    /// Whether more of the client's input may be read.
     pub(crate) fn wants_input(&self) -> bool {
         !self.closing
             && self.slots.len() < self.pending_max()
@@ -426,13 +428,13 @@ impl Session {
         }
     }
 
-    /// Notes what the outcome of the request that begins next is for.
+    /// Notes how the reply is made from the outcome of the request that begins next.
     pub(crate) fn expect(&mut self, pending: Pending) {
         self.versions_awaited += usize::from(matches!(pending, Pending::Watch { .. }));
         self.pending.push_back((self.first + self.slots.len() as u64, pending));
     }
 
-    /// Takes out what the outcome of a request is for, if it is not simply the reply.
+    /// Takes out how the reply is made from the outcome of a request; `None`: the outcome has the reply.
     #[inline]
     pub(crate) fn take_pending(&mut self, sequence: u64) -> Option<Pending> {
         if self.pending.is_empty() {
@@ -444,12 +446,12 @@ impl Session {
         Some(pending)
     }
 
-    /// Whether the outcome of a request is not simply its reply.
+    /// Whether the reply of a request has to be made from its outcome.
     pub(crate) fn has_pending(&self, sequence: u64) -> bool {
         self.pending.iter().any(|(expected, _)| *expected == sequence)
     }
 
-    /// Whether the versions of keys that it watches are still to come.
+    /// Whether the versions of watched keys have not arrived yet.
     pub(crate) fn is_awaiting_versions(&self) -> bool {
         self.versions_awaited > 0
     }
@@ -532,7 +534,7 @@ impl Session {
         command
     }
 
-    /// Takes the reply of the request at a place, which is not the next one, or is not written as it is.
+    /// Takes the reply of the request at a place that is not the next one, or a reply that is not written unchanged.
     fn complete_specially(&mut self, place: usize, version: Option<Version>, reply: SessionReply<'_>) {
         let slot = &mut self.slots[place];
         let mut integer;
@@ -597,7 +599,7 @@ impl Session {
         self.asked.part(before, bytes).to_vec()
     }
 
-    /// Holds channel messages back until the request that begins next is confirmed.
+    /// Holds channel messages until the request that begins next is confirmed.
     pub(crate) fn hold_messages(&mut self) {
         self.messages_held_until = self.first + self.slots.len() as u64 + 1;
     }
@@ -633,7 +635,7 @@ impl Session {
         }
     }
 
-    /// Writes a long reply; large values in it stay where they are.
+    /// Writes a long reply. Large values in it are not copied.
     fn write_long(&mut self, reply: &SharedBytes) {
         if self.is_internal() {
             return self.write(reply);
@@ -749,7 +751,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_requests_may_wait_as_their_replies_are_small() {
+    fn more_requests_may_wait_if_their_replies_are_small() {
         let id = ClientId::from_bits(0);
         let kind = ClientKind::Internal;
         let mut session = Session::new(id, kind, None, 0);
@@ -770,7 +772,7 @@ mod tests {
         assert_eq!(fill(&mut session), PENDING_MAX, "large replies of long ago do not count");
     }
 
-    /// Reads all output like a client. Returns it, and the most that was ever at hand for the client.
+    /// Reads all output like a client. Returns it, and the most that was ever available to the client at once.
     fn read_all(session: &mut Session) -> (Vec<u8>, usize) {
         let (mut read, mut most) = (Vec::new(), 0);
         loop {
@@ -783,7 +785,7 @@ mod tests {
         }
     }
 
-    /// The same for a client whose socket takes `at_a_time` bytes at a time, large values from where they are.
+    /// The same for a client whose socket takes `at_a_time` bytes at a time, and large values without a copy.
     fn read_in_parts(session: &mut Session, at_a_time: usize) -> Vec<u8> {
         let mut read = Vec::new();
         while !session.output.is_written() {
@@ -810,7 +812,7 @@ mod tests {
             for _ in 0..5 {
                 session.begin(false);
             }
-            // The second and the fourth are large; a reply that is complete before its turn waits for it.
+            // The second and the fourth reply are large; a reply that is complete before its turn waits for it.
             for sequence in [1, 0, 2, 4, 3] {
                 let reply = match sequence {
                     1 | 3 => SessionReply::Value(value.clone()),

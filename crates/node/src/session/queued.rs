@@ -15,13 +15,13 @@ pub(crate) struct Gathered {
     pub(crate) is_open: bool,
     /// A request could not be queued.
     pub(crate) is_broken: bool,
-    /// It can no longer be known whether a watched key was left alone.
+    /// It can no longer be determined whether a watched key was changed.
     pub(crate) is_lost: bool,
     /// Watched keys, and the commands on the data.
     pub(crate) draft: Draft,
     /// The group in which the keys were watched, and its leadership at that time.
     pub(crate) origin: Option<(u16, u64)>,
-    /// The watched keys, to recognize those that are watched already.
+    /// The watched keys, to recognize a key that is watched already.
     pub(crate) watched: BTreeSet<Vec<u8>>,
     /// The total length of these keys, in bytes.
     pub(crate) watched_bytes: usize,
@@ -29,13 +29,13 @@ pub(crate) struct Gathered {
     pub(crate) items: Vec<Item>,
     /// The numbers of the items' commands.
     pub(crate) numbers: Vec<u16>,
-    /// The user for whom all of them were checked; `None`: no user was.
+    /// The user for whom all requests were checked; `None`: no user was.
     pub(crate) user: Option<Rc<User>>,
     /// Bytes of the items that are not in the draft.
     pub(crate) item_bytes: usize,
 }
 
-/// A queued request, or what is left of it.
+/// A queued request, or the part of it that is needed.
 #[derive(Debug)]
 pub(crate) enum Item {
     /// The next command of the draft.
@@ -46,7 +46,7 @@ pub(crate) enum Item {
     Node(Box<ArgumentsBuffer>),
 }
 
-/// What the outcome of a request is for, if it is not simply the reply.
+/// How the reply is made from the outcome of a request.
 #[derive(Debug)]
 pub(crate) enum Pending {
     /// The versions of watched keys.
@@ -59,10 +59,10 @@ pub(crate) enum Pending {
     /// The group's part of the answer to `EXEC`.
     Exec {
         items: Vec<Item>,
-        /// The transaction had one command, which was sent as itself.
+        /// The transaction had one command, which was sent by itself.
         alone: bool,
     },
-    /// A reply that takes the place of what is there, if there is something.
+    /// A reply that replaces the outcome's, unless that is null or an error.
     Instead(Vec<u8>),
 }
 

@@ -18,7 +18,7 @@ impl Subscriptions {
         &self.names[how as usize]
     }
 
-    /// Roughly how much memory they take, including the node's part.
+    /// Roughly how much memory the subscriptions take, including the node's part.
     pub(crate) fn memory_bytes(&self) -> usize {
         const EACH_BYTES: usize = 128;
         2 * self.bytes + self.patterns_bytes + self.count() * EACH_BYTES
@@ -35,7 +35,7 @@ impl Session {
         self.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.of(how).len())
     }
 
-    /// The same as confirmations count them: channels and patterns together.
+    /// How many subscriptions confirmations of this kind report: channels and patterns are counted together.
     pub(crate) fn subscribed_with(&self, how: Listening) -> usize {
         match how {
             Listening::Channel | Listening::Pattern => {

@@ -1,4 +1,4 @@
-//! `BLPOP` and its kin: clients that wait for elements of lists and sorted sets.
+//! `BLPOP` and similar commands: clients that wait for elements of lists and sorted sets.
 
 use super::wait::{KeptWish, Question, Stage, Wait, Want};
 use super::{CHECK_US, RETRY_US, Waits};
@@ -12,11 +12,11 @@ use kv::queues::SERVED;
 use kv::{Command, QueueCommand, Reply, ReplyBuffer, Version, Wish};
 use protocol::{Request, Result as Outcome};
 
-/// How long the numbers of requests are gathered that are to be settled, and how many at most.
+/// How long the numbers of requests to be settled are gathered, and how many at most.
 const SETTLE_AFTER_US: u64 = 50_000;
 const SETTLED_AT_ONCE: usize = 1000;
 
-/// How long a request is kept whose records may still take effect: much longer than any of them is on its way.
+/// How long a request is kept whose records may still take effect: much longer than any of them is under way.
 const LINGER_US: u64 = 60_000_000;
 
 const UNBLOCKED: &[u8] = b"UNBLOCKED client unblocked via CLIENT UNBLOCK";
@@ -24,15 +24,15 @@ const NOT_LOOKED: &[u8] =
     b"CLUSTERDOWN NOLEADER no leader has looked for an element in time; nothing was taken, try again";
 const UNKNOWN_TAKE: &[u8] = b"UNKNOWN no leader has said in time whether an element was taken";
 
-/// Whether an error says that no leader can be asked now.
+/// Whether an error shows that no leader can be asked now.
 fn is_temporary(error: &[u8]) -> bool {
     let codes: [&[u8]; 4] = [b"CLUSTERDOWN", b"TRYAGAIN", b"LOADING", b"NOREPLICAS"];
     codes.iter().any(|code| error.starts_with(code))
 }
 
 impl Waits {
-    /// Has a client wait until a command is served, for `wait_us` microseconds at most. Returns false if the group of its
-    /// keys has no leader: registers refuse the command, and say why.
+    /// Has a client wait until a command is served, for `wait_us` microseconds at most. Returns false if the group of
+    /// its keys has no leader: registers refuse the command, with the reason.
     pub(crate) fn wait_for_elements(
         &mut self,
         cx: &mut Context,
@@ -94,7 +94,7 @@ impl Waits {
                 self.ask(cx, number, Question::Ask, false);
             }
             (Outcome::Done { .. }, _) => self.deliver(cx, number, (question, result), reply),
-            // Nothing was done, and that will not change soon, as without memory.
+            // Nothing was done, and that will not change soon, for example for lack of memory.
             (Outcome::Refused, Reply::Error(error))
                 if matches!(question, Question::Ask | Question::Read)
                     && wait.is_new()
@@ -116,7 +116,7 @@ impl Waits {
         }
     }
 
-    /// Answers the client with what it was served, or that there was nothing.
+    /// Answers the client with what it was served, or with nothing if there was nothing.
     fn deliver(
         &mut self,
         cx: &mut Context,
@@ -126,7 +126,7 @@ impl Waits {
     ) {
         let Some(wait) = self.remove(number) else { return };
         let is_nothing = matches!(Reply::first(reply), Reply::NullArray | Reply::Null);
-        // Null says that there was nothing, so the group must have looked.
+        // A null reply reports that there was nothing, so the group must have looked.
         let has_looked = Reply::first(reply) != Reply::Null || wait.was_queued;
         let mut replies = ReplyBuffer::new();
         match is_nothing {
@@ -135,7 +135,8 @@ impl Waits {
             true => replies.push(Reply::NullArray),
             false => replies.extend_encoded(reply),
         }
-        // Errors are kept too, of readers whose stream is gone. The group does not know of what was read without waiting.
+        // The group also keeps errors, for readers whose stream was deleted. It keeps nothing of what was read
+        // without waiting.
         let is_kept = question != Question::Read && (wait.was_queued || !ReplyBuffer::is_error(reply));
         let (group, is_served) = (wait.group, !is_nothing && is_kept);
         if let Some(ticket) = wait.ticket {
@@ -147,13 +148,13 @@ impl Waits {
                 self.put(number, Wait { ticket: None, stage, ..wait });
                 self.linger(cx, number);
             }
-            // That a request was concluded with nothing is kept, too.
+            // The group also keeps that a request was concluded with nothing.
             false if is_served || question == Question::Conclude => self.settle(cx, group, number),
             false => {}
         }
     }
 
-    /// Keeps a request that is over, until no record that asks for it can be on its way.
+    /// Keeps a request that has ended, until no record that asks for it can be under way.
     pub(super) fn linger(&mut self, cx: &Context, number: u64) {
         let until_us = cx.now.monotonic_us + LINGER_US;
         let Some(wait) = self.get_mut(number) else { return };
@@ -161,7 +162,7 @@ impl Waits {
         self.look_at(number, until_us);
     }
 
-    /// The time of a request is over. What it was served by then is still its client's.
+    /// The time of a request is over. What it was served by then still belongs to its client.
     pub(super) fn end_of_time(&mut self, cx: &mut Context, number: u64) {
         let now_us = cx.now.monotonic_us;
         let most_us = cx.configuration.command_timeout_ms * 1000;
@@ -169,7 +170,7 @@ impl Waits {
         let (is_free, gives_up_us) = (wait.question.is_none(), wait.ends_us.saturating_add(most_us));
         let was_never_taken = is_free && wait.is_new();
         if was_never_taken || now_us >= gives_up_us {
-            // Null would say that nothing was taken. What was taken goes back, but not if this node dies before.
+            // A null reply would mean that nothing was taken. What was taken goes back, unless this node dies before.
             let may_have_taken = !was_never_taken && !wait.only_reads();
             let error = match may_have_taken {
                 true => UNKNOWN_TAKE.to_vec(),
@@ -200,7 +201,8 @@ impl Waits {
     /// Takes the notification that a request of this node was served.
     pub(super) fn served(&mut self, cx: &mut Context, group: u16, number: u64) {
         let Some(wait) = self.get_mut(number) else {
-            // Its client has another answer, or what it has claimed. A withdrawal that is refused is tried again.
+            // The client has got another answer, or the elements that it has claimed. A withdrawal that is refused is
+            // tried again.
             let wait = Wait::new(None, group, Want::Elements(KeptWish::none()), 0);
             self.put(number, Wait { is_unknown: true, stage: Stage::Leaving, ..wait });
             return self.ask(cx, number, Question::Withdraw, false);
@@ -210,14 +212,14 @@ impl Waits {
             (Stage::Leaving, None) => self.ask(cx, number, Question::Withdraw, false),
             (Stage::Leaving, Some(_)) => wait.leaves_again = true,
             (_, None) => self.ask(cx, number, Question::Ask, false),
-            // Its outcome may be from before that.
+            // The awaited outcome may be from before the notification.
             (_, Some(_)) => wait.was_notified = true,
         }
     }
 
     // Settling.
 
-    /// Lets the group forget what a request was served: its client has the answer.
+    /// Has the group forget what a request was served, since its client has the answer.
     pub(super) fn settle(&mut self, cx: &Context, group: u16, number: u64) {
         let numbers = self.to_settle.entry(group).or_default();
         numbers.push(number);
@@ -226,7 +228,7 @@ impl Waits {
         self.settle_us = self.settle_us.min(due_us);
     }
 
-    /// Submits what is to be settled by now.
+    /// Submits the settlements that are due.
     pub(super) fn settle_due(&mut self, cx: &mut Context) {
         if self.settle_us > cx.now.monotonic_us {
             return;
@@ -249,7 +251,7 @@ impl Waits {
         }
     }
 
-    /// Takes the outcome of settling. Returns whether it was one.
+    /// Takes the outcome of settling. Returns whether `batch` was a settlement.
     pub(super) fn settle_answered(&mut self, cx: &Context, batch: u64, result: Outcome) -> bool {
         let Some((group, numbers)) = self.settling.remove(&batch) else { return false };
         if !matches!(result, Outcome::Done { .. }) && cx.groups.get(group).is_some() {

@@ -1,4 +1,4 @@
-//! What clients ask about locks.
+//! Clients' requests about locks.
 
 use super::Waits;
 use super::wait::Want;
@@ -55,7 +55,7 @@ impl Waits {
             LockRequest::Renew { name, token, lease_ms } => LockCommand::Renew { name, token, lease_ms },
             LockRequest::Release { name, token } => LockCommand::Release { name, token },
             LockRequest::Describe { name } => {
-                // Only the node that measures the lease knows what is left of it.
+                // Only the node that measures the lease knows how much time is left of it.
                 let command = Command::Lock(LockCommand::Describe { name });
                 return Some(Sent { is_fresh: true, ..Sent::new(group, command) });
             }

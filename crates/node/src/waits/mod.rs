@@ -1,10 +1,10 @@
 //! Requests that wait: for a lock, or for elements of a list or a sorted set.
 //!
-//! A request that waits is a command for its group, like any other, and then more. The node that its client is connected
-//! to is its *coordinator*. It gives the request a number and submits it to the group, which puts the number into a
-//! queue that all replicas know. The record that frees the lock grants it to the first in the queue, and the record that
-//! adds an element serves the first. Then the leader notifies that request's coordinator, which answers the client.
-//! There is no polling.
+//! A request that waits is first a command for its group, like any other. The node that its client is connected to is
+//! its *coordinator*. It gives the request a number and submits it to the group, which puts the number into a queue
+//! that all replicas know. The record that frees the lock grants it to the first request in the queue, and the record
+//! that adds an element serves the first. Then the leader notifies that request's coordinator, which answers the
+//! client. There is no polling.
 //!
 //! ```text
 //!  client B     node 2            leader 1          client A
@@ -18,8 +18,8 @@
 //!    |<-- token ---|                  |                 |
 //! ```
 //!
-//! Who waits for elements is served by the record that adds them, in the same way, and the coordinator asks once more
-//! before it answers: the element is its client's only when the group knows that (`kv/queues`).
+//! A request for elements is served by the record that adds them, in the same way. But the coordinator asks once more
+//! before it answers: the element belongs to its client only when the group has recorded that (`kv/queues`).
 //!
 //! ```text
 //!  client B     node 2            leader 1          client A
@@ -38,31 +38,31 @@
 //!
 //! # What can go wrong
 //!
-//! * **The message is lost**, because a leader or a link dies. A node with a replica of the group also learns it
-//!   from that replica. When a link breaks, when a replica has skipped records, and every few seconds, the coordinator
-//!   checks how the request stands: a read. If the group does not know the request, the coordinator submits it again
-//!   under the same number.
-//! * **This node was stopped or starved of time** when the message came. Then the lease may be over already, and
-//!   another client may hold the lock: the coordinator checks before it answers the client.
+//! * **The message is lost**, because a leader or a link dies. A node with a replica of the group also gets the
+//!   notification from that replica. When a link breaks, when a replica has skipped records, and every few seconds,
+//!   the coordinator checks the state of the request with a read. If the group does not know the request, the
+//!   coordinator submits it again under the same number.
+//! * **This node was stopped, or got no processor time,** when the message arrived. Then the lease may be over
+//!   already, and another client may hold the lock: the coordinator checks before it answers the client.
 //! * **The client stops waiting**: its connection is closed, or its time is over. The coordinator withdraws the
-//!   request. If that crosses a grant, the record of the withdrawal passes the lock on. The withdrawal is submitted
-//!   only when the outcome of everything submitted before is known, so that it does not overtake that.
+//!   request. If the withdrawal crosses a grant, the record of the withdrawal passes the lock on. The withdrawal is
+//!   submitted only when the outcome of every earlier submission is known, so that it overtakes none of them.
 //! * **A record may still grant what was withdrawn, or released**, because the outcome of a submission was not known:
-//!   the number is remembered, with the token that the client got, and another grant of it is withdrawn. For all other
-//!   numbers of this incarnation that are gone, the clients got their answers, so a message about them that comes late,
-//!   or twice, is nothing new.
+//!   the request's number is remembered, with the token that the client got, and another grant under that number is
+//!   withdrawn. For all other numbers of this incarnation that were removed, the clients got their answers, so a
+//!   message about them that arrives late, or twice, has no effect.
 //! * **The node was restarted.** When a link to it comes up it sends its incarnation, and the leader orders that
-//!   requests of its clients from other incarnations stop waiting. The leader also gives up a node that does not come
-//!   back. But what was *granted* in an earlier incarnation may have reached a client, which still holds it, whatever
-//!   became of the node: it ends by its lease, as with any holder that dies. Withdrawing it would free a lock that a
-//!   client holds. Elements that were claimed in an earlier incarnation may have reached a client, too, and are
-//!   forgotten; those that were not go back to their list.
-//! * **A leader of leader-follower dies with the record of a withdrawal.** The request stands in the queue again, and
-//!   nobody would end it. So a new leader notifies the coordinators of all requests, and a coordinator withdraws, and
+//!   requests of its clients from other incarnations stop waiting. The leader also gives up a node that does not
+//!   return. But what was *granted* in an earlier incarnation may have reached a client, which still holds it,
+//!   whatever happened to the node: the grant ends by its lease, as with any holder that dies. Withdrawing it would
+//!   free a lock that a client holds. Elements that were claimed in an earlier incarnation may have reached a client,
+//!   too, and are forgotten; those that were not claimed go back to their list.
+//! * **A leader of leader-follower dies with the record of a withdrawal.** The request is in the queue again, and no
+//!   node would end it. So a new leader notifies the coordinators of all requests, and a coordinator withdraws, and
 //!   settles, those that it does not know.
-//! * **A record may still ask for elements** though the request is over, because the outcome of a submission was not
-//!   known. So such a request is kept for a while, by the group too if it was served: then the record finds it there and
-//!   changes nothing. At last it is settled, or withdrawn once more.
+//! * **A record may still ask for elements** although the request has ended, because the outcome of a submission was
+//!   not known. So such a request is kept for a while, by the group too if it was served: then the record finds it
+//!   there and changes nothing. Finally it is settled, or withdrawn once more.
 
 mod elements;
 mod locks;
@@ -80,19 +80,19 @@ use protocol::{NodeId, Notice, Request, Result as Outcome, Ticket};
 pub(crate) use wait::Waits;
 use wait::{Question, Stage, Wait, Want};
 
-/// How often a queued request is checked, though nothing seems to be lost.
+/// How often a queued request is checked when nothing seems to be lost.
 const CHECK_US: u64 = 5_000_000;
 
 /// How long to wait before a refused request is submitted again.
 const RETRY_US: u64 = 50_000;
 
-/// The same when the leader seems not to reach this node.
+/// How long to wait before that when the leader seems not to reach this node.
 const DROPPED_RETRY_US: u64 = 500_000;
 
-/// A withdrawal is tried until it succeeds: after so long at first, later up to 2^this times as long.
+/// A withdrawal is tried until it succeeds: after `RETRY_US` at first, later up to 2^this times as long.
 const WITHDRAWAL_DOUBLINGS: u32 = 6;
 
-/// The most requests that wait or leave. Beyond it, requests that leave are forgotten without a withdrawal.
+/// The most requests that wait or leave. Beyond that, requests that leave are forgotten without a withdrawal.
 const WAITS_MAX: usize = 100_000;
 
 impl Waits {
@@ -168,18 +168,19 @@ impl Waits {
                 Outcome::Done { .. } if wait.is_uncertain && wait.is_for_elements() => {
                     self.linger(cx, number);
                 }
-                // The record that it waits for may still come.
+                // The awaited record may still be applied.
                 Outcome::Done { .. } if lingers_until_us.is_some() => {
                     lingers_until_us.into_iter().for_each(|until_us| self.look_at(number, until_us));
                 }
                 Outcome::Done { .. } if wait.is_unknown => {
-                    // What it has claimed is its client's.
+                    // The elements that it has claimed belong to its client.
                     let group = wait.group;
                     self.forget(number);
                     self.settle(cx, group, number);
                 }
                 Outcome::Done { .. } => self.forget(number),
-                // If it were given up, what nobody waits for would stay in the queue: of elements for ever.
+                // If the withdrawal were given up, a request without a client would stay in the queue: of elements
+                // forever.
                 _ => {
                     let due_us = now_us + (RETRY_US << wait.failures);
                     wait.failures = (wait.failures + 1).min(WITHDRAWAL_DOUBLINGS);
@@ -219,7 +220,7 @@ impl Waits {
                 let due_us = wait.ends_us.min(now_us + RETRY_US);
                 self.look_at(number, due_us);
             }
-            // It was never submitted, or refused for good: there is nothing to withdraw.
+            // The request was never submitted, or refused for good: there is nothing to withdraw.
             (Outcome::Refused, _) | (Outcome::Done { .. }, Reply::Error(_))
                 if matches!(question, Question::Ask | Question::Read)
                     && !wait.is_uncertain
@@ -231,11 +232,11 @@ impl Waits {
         }
     }
 
-    /// The client of a wait holds the lock.
+    /// The client of a wait has got the lock.
     fn grant(&mut self, cx: &mut Context, number: u64, token: Version, offset: Version) {
         let Some(wait) = self.remove(number) else { return };
         if wait.is_uncertain {
-            self.is_unsettled(number, Some(token));
+            self.remember_unsettled(number, Some(token));
         }
         let Some(ticket) = wait.ticket else { return };
         let mut replies = ReplyBuffer::new();
@@ -244,7 +245,7 @@ impl Waits {
         self.answer(cx, ticket, wait.group, done, replies);
     }
 
-    /// Ends a wait without the lock, when it is certain that nothing of it is left.
+    /// Ends a wait without the lock, when it is certain that the group has nothing of it left.
     fn end(&mut self, cx: &mut Context, number: u64, write: impl FnOnce(&mut ReplyBuffer)) {
         let Some(wait) = self.get_mut(number) else { return };
         let (ticket, group) = (wait.ticket.take(), wait.group);
@@ -267,11 +268,11 @@ impl Waits {
         if let Some(wait) = self.remove(number)
             && wait.is_uncertain
         {
-            self.is_unsettled(number, None);
+            self.remember_unsettled(number, None);
         }
     }
 
-    /// The client of a wait is gone: the wait leaves.
+    /// The client of a wait has disconnected: the wait leaves.
     pub(crate) fn leave(&mut self, cx: &mut Context, number: u64) {
         let is_crowded = self.len() > WAITS_MAX;
         let Some(wait) = self.get_mut(number) else { return };
@@ -283,7 +284,7 @@ impl Waits {
             wait.is_uncertain |= !is_nothing_left;
             return self.forget(number);
         }
-        // The outcome of the last question comes first. It does come: it has a deadline.
+        // The outcome of the last question comes first. It always comes: the question has a deadline.
         let is_free = wait.question.is_none();
         self.look_at(number, u64::MAX);
         if is_free {
@@ -326,7 +327,7 @@ impl Waits {
                     continue;
                 }
                 _ if wait.ends_us <= now_us => {
-                    // Null would say that another client holds the lock, which is not known.
+                    // A null reply would mean that another client holds the lock, which is not known.
                     let error = if wait.stage == Stage::Asking {
                         std::mem::take(&mut wait.error)
                     } else {
@@ -348,7 +349,7 @@ impl Waits {
         }
     }
 
-    /// A notification of a queued request may have been lost: checks how these requests stand.
+    /// A notification of a queued request may have been lost: checks the state of these requests.
     pub(crate) fn check(&mut self, cx: &mut Context, concerns: impl Fn(u16) -> bool) {
         let now_us = cx.now.monotonic_us;
         for number in self.numbers(|wait| wait.stage == Stage::Queued && concerns(wait.group)) {
@@ -375,7 +376,7 @@ impl Waits {
     pub(crate) fn notified(&mut self, cx: &mut Context, group: u16, notified: LockNotified<'_>) {
         let LockNotified { life, number, name, notification, offset } = notified;
         if life != self.life() {
-            return; // It may have been sent before that incarnation was over.
+            return; // It may have been sent before that incarnation ended.
         }
         let now_us = cx.now.monotonic_us;
         if notification == LockNotification::Served {
@@ -385,9 +386,9 @@ impl Waits {
         let is_doubtful = hold.is_some_and(|hold| self.is_doubtful(hold, now_us));
         let Some(wait) = self.get_mut(number) else {
             if let LockNotification::Granted(token) = notification
-                && self.is_for_nobody(number, token)
+                && self.is_unwanted_grant(number, token)
             {
-                let wait = Wait::new(None, group, Want::of_nobody(name), 0);
+                let wait = Wait::new(None, group, Want::without_client(name), 0);
                 self.put(number, wait);
                 self.ask(cx, number, Question::Withdraw, false);
             }
@@ -397,8 +398,8 @@ impl Waits {
             (LockNotification::Granted(_), Stage::Leaving) => {
                 wait.leaves_again |= wait.question == Some(Question::Withdraw)
             }
-            // The outcome will also say that it is granted, or that it is over. If the client were answered now, it
-            // could release the lock before the record is applied that asks for it once more.
+            // The awaited outcome will also report the grant, or the end of the request. If the client were answered
+            // now, it could release the lock before the record is applied that asks for the lock once more.
             (LockNotification::Granted(_), _) if wait.question == Some(Question::Ask) => {
                 wait.was_notified = true
             }
@@ -422,7 +423,7 @@ impl Waits {
         }
     }
 
-    /// Where this node leads, ends the waits of clients that a node had in an earlier incarnation.
+    /// Where this node leads, ends the waits of clients of a node's earlier incarnations.
     pub(crate) fn drop_waiters_of_old_incarnations(&mut self, cx: &mut Context) {
         let own = (cx.configuration.node, self.life());
         let peers = cx.peers.iter().filter_map(|(id, peer)| Some((id, peer.life()?)));
@@ -442,7 +443,7 @@ impl Waits {
             };
             for (id, life) in lives.iter().filter(is_over).copied().collect::<Vec<_>>() {
                 let command = Command::Lock(LockCommand::DropWaiters { node: id, spared: Some(life) });
-                // The outcome is ignored: what is not done is tried again.
+                // The outcome is ignored: whatever was not done is tried again.
                 let ticket = Origin::Nobody.ticket(0);
                 let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
                 let asked = Asked { ticket, follows: false, seen: 0, deadline_us, hops: 0, leadership: 0 };
@@ -451,7 +452,7 @@ impl Waits {
         }
     }
 
-    /// Databases are being exchanged: the waits in the groups of these end as if their time were over.
+    /// Databases are being exchanged: the waits in their groups end as if their time were over.
     pub(crate) fn end_of_exchanged(&mut self, cx: &mut Context) {
         let is_over = |wait: &Wait| {
             let count = cx.groups.get(wait.group).map_or(wait.exchanges, |group| group.exchanges);
@@ -462,7 +463,7 @@ impl Waits {
         }
     }
 
-    /// The node is about to stop: ends all its clients' waits.
+    /// Ends the waits of all clients, before the node stops.
     pub(crate) fn stop(&mut self, cx: &mut Context) {
         let error = format!(
             "CLUSTERDOWN NOLEADER node {} is about to stop; the request waits no longer, try again elsewhere",

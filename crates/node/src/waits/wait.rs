@@ -1,43 +1,43 @@
-//! What a coordinator knows of its clients' requests that wait.
+//! What a coordinator knows about its clients' waiting requests.
 
 use kv::{Command, Hold, StreamCommand, Version, WaiterId, Wish};
 use protocol::{NodeId, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
-/// The most requests that are remembered because they are gone without certainty.
+/// The most requests that are remembered because they were removed without certainty.
 const UNSETTLED_MAX: usize = 10_000;
 
-/// A pause is longer than a node sleeps when there is nothing to do.
+/// The least pause. It is longer than a node sleeps when there is nothing to do.
 const PAUSE_US: u64 = 150_000;
 
 /// What a group was asked for a wait, and has not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Question {
-    /// Whether there is something to read: then it does not wait.
+    /// Whether there is something to read: then the request need not wait.
     Read,
-    /// Whether it gets the lock, or is served.
+    /// To get the lock, or to be served.
     Ask,
-    /// How the request stands.
+    /// In which state the request is.
     Check,
-    /// That it stops waiting, or what it was served.
+    /// To stop waiting, or to return what it was served.
     Conclude,
-    /// That it stops waiting.
+    /// To stop waiting.
     Withdraw,
 }
 
-/// How far a wait has come.
+/// The progress of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It is not known to be queued.
+    /// The request is not known to be queued.
     Asking,
-    /// It is queued.
+    /// The request is queued.
     Queued,
-    /// Its time is over. Its client is answered when it is known whether it was served before that.
+    /// The request's time is over. Its client is answered when it is known whether it was served before that.
     Ending,
-    /// Its client no longer waits. It stays until it is certain that it holds nothing.
+    /// The client no longer waits. The wait stays until it is certain that it holds nothing.
     Leaving,
-    /// Its client has what it was served. It stays until no record can ask for it once more.
+    /// The client has what it was served. The wait stays until no record can ask for it once more.
     Settling,
 }
 
@@ -65,12 +65,12 @@ impl KeptWish {
         Wish::of(&self.0).expect("it was a wish when it was kept")
     }
 
-    /// Whether it only reads.
+    /// Whether the command only reads.
     pub(super) fn only_reads(&self) -> bool {
         !self.as_wish().command().is_write()
     }
 
-    /// Whether it reads what may be there already: behind `$` there is never anything.
+    /// Whether the command reads what may exist already: after `$` nothing exists yet.
     fn may_be_there(&self) -> bool {
         match self.as_wish().command() {
             Command::OnStream(StreamCommand::Read { streams, .. }) => {
@@ -82,8 +82,8 @@ impl KeptWish {
 }
 
 impl Want {
-    /// A lock that only has to be given back.
-    pub(super) fn of_nobody(name: &[u8]) -> Want {
+    /// A lock that only has to be given back: no client wants it.
+    pub(super) fn without_client(name: &[u8]) -> Want {
         Want::Lock { name: name.into(), owner: Box::default(), hold: Hold::Lease(0) }
     }
 
@@ -104,29 +104,30 @@ pub(super) struct Wait {
     /// How often the group's keyspace had been exchanged when the request was routed.
     pub(super) exchanges: u64,
     pub(super) want: Want,
-    /// When the client has waited long enough.
+    /// When the client's waiting time is over.
     pub(super) ends_us: u64,
     pub(super) stage: Stage,
     pub(super) question: Option<Question>,
-    /// A record that asks for it may still take effect: its outcome is not known.
+    /// A record that asks for the request may still take effect: its outcome is not known.
     pub(super) is_uncertain: bool,
-    /// It is known to have been queued.
+    /// The request is known to have been queued.
     pub(super) was_queued: bool,
-    /// A grant was notified while an outcome was awaited: if the outcome is that it waits, the grant came after that.
+    /// A grant was notified while an outcome was awaited. If the outcome is that the request waits, the grant came
+    /// after that.
     pub(super) was_notified: bool,
-    /// It was granted the lock, or may have been, since its withdrawal was submitted.
+    /// The request was granted the lock, or may have been, since its withdrawal was submitted.
     pub(super) leaves_again: bool,
-    /// This node knows nothing of it but that it was served: its client may have what it has claimed.
+    /// This node knows only that the request was served: its client may have what it has claimed.
     pub(super) is_unknown: bool,
-    /// It stays only because a record may ask for it once more: until this time.
+    /// The wait stays only because a record may ask for it once more, until this time.
     pub(super) lingers_until_us: Option<u64>,
-    /// `CLIENT UNBLOCK … ERROR` ends it.
+    /// `CLIENT UNBLOCK … ERROR` ends the wait.
     pub(super) ends_with_error: bool,
-    /// How often its withdrawal had no outcome, as far as that is counted.
+    /// How often the withdrawal had no outcome, up to a limit.
     pub(super) failures: u32,
-    /// The latest error that says why it is not queued, if any.
+    /// The latest error with the reason why the request is not queued, if any.
     pub(super) error: Vec<u8>,
-    /// When it is handled next, whatever happens; also in `Waits::due`.
+    /// When the wait is handled next in any case; also in `Waits::due`.
     pub(super) due_us: u64,
 }
 
@@ -153,20 +154,20 @@ impl Wait {
         }
     }
 
-    /// Whether no record that asks for it has taken effect, nor may still do so.
+    /// Whether no record that asks for the request has taken effect, or may still do so.
     pub(super) fn is_new(&self) -> bool {
         self.stage == Stage::Asking && !self.is_uncertain && !self.was_queued
     }
 
-    /// Whether it waits for what it only reads.
+    /// Whether the request waits for something that it only reads.
     pub(super) fn only_reads(&self) -> bool {
         matches!(&self.want, Want::Elements(wish) if wish.only_reads())
     }
 
-    /// What it is asked first. A read needs no record, if there is something.
+    /// What the group is asked first. A read needs no record, if there is something.
     ///
-    /// `$` means the last entry at the time of the record that has the request wait, so that record must not come later
-    /// than it has to: what is added in between is not seen.
+    /// `$` means the last entry at the time of the record that makes the request wait. So that record must not be
+    /// later than necessary: entries that are added before it are not seen.
     pub(super) fn first_question(&self) -> Question {
         match &self.want {
             Want::Elements(wish) if wish.may_be_there() => Question::Read,
@@ -190,16 +191,16 @@ pub(crate) struct Waits {
     life: u64,
     last: u64,
     by_number: BTreeMap<u64, Wait>,
-    /// When each is handled next, with its number.
+    /// When each wait is handled next, with its number.
     due: BTreeSet<(u64, u64)>,
-    /// Numbers of this incarnation that are gone though a record may still grant them the lock, each with the token
-    /// that its client got. For all other numbers that are not in `by_number`, the client got the answer, or it is
-    /// certain that they hold nothing.
+    /// Numbers of this incarnation that were removed although a record may still grant them the lock, each with the
+    /// token that its client got. For all other numbers that are not in `by_number`, the client got the answer, or it
+    /// is certain that they hold nothing.
     unsettled: BTreeMap<u64, Option<Version>>,
     /// Requests that are to be settled, by their groups, and when.
     pub(super) to_settle: BTreeMap<u16, Vec<u64>>,
     pub(super) settle_us: u64,
-    /// Those whose settling was submitted, by the number of that.
+    /// Requests whose settlement was submitted, by the number of the settlement.
     pub(super) settling: BTreeMap<u64, (u16, Vec<u64>)>,
     /// How long this node's latest pause was, and until when that matters.
     pause_us: u64,
@@ -239,7 +240,7 @@ impl Waits {
         }
     }
 
-    /// Whether a grant with this hold may have arrived long ago, and been waiting until this node continued.
+    /// Whether a grant with this hold may have arrived long ago, and been unread until this node continued.
     pub(super) fn is_doubtful(&self, hold: Hold, now_us: u64) -> bool {
         const SHARE: u64 = 4;
         match hold {
@@ -278,7 +279,7 @@ impl Waits {
         Some(wait)
     }
 
-    /// Handles it at `due_us`, and not at the time that was set before.
+    /// Handles the wait at `due_us`, and not at the time that was set before.
     pub(super) fn look_at(&mut self, number: u64, due_us: u64) {
         let Some(wait) = self.by_number.get_mut(&number) else { return };
         self.due.remove(&(wait.due_us, number));
@@ -296,18 +297,18 @@ impl Waits {
         self.due.first().map_or(u64::MAX, |(due_us, _)| *due_us).min(self.settle_us)
     }
 
-    /// Remembers a number that is gone, and may still be granted the lock, or be granted it once more. `granted` is the
-    /// token that its client got, if any.
-    pub(super) fn is_unsettled(&mut self, number: u64, granted: Option<Version>) {
+    /// Remembers a number that is removed, and may still be granted the lock, or be granted it once more. `granted`
+    /// is the token that its client got, if any.
+    pub(super) fn remember_unsettled(&mut self, number: u64, granted: Option<Version>) {
         self.unsettled.insert(number, granted);
         if self.unsettled.len() > UNSETTLED_MAX {
-            // The oldest: a grant that comes this late ends by its lease.
+            // The oldest is forgotten: a grant that comes this late ends by its lease.
             self.unsettled.pop_first();
         }
     }
 
-    /// Whether a grant is one that no client has got, nor ever will get.
-    pub(super) fn is_for_nobody(&self, number: u64, token: Version) -> bool {
+    /// Whether a grant is one that no client has got or ever will get.
+    pub(super) fn is_unwanted_grant(&self, number: u64, token: Version) -> bool {
         self.unsettled.get(&number).is_some_and(|granted| *granted != Some(token))
     }
 
@@ -324,19 +325,19 @@ impl Waits {
         })
     }
 
-    /// Whether nobody waits, and nothing is to be withdrawn or settled now.
+    /// Whether no client waits, and nothing is to be withdrawn or settled now.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_number.values().all(Wait::lingers) && self.to_settle.is_empty() && self.settling.is_empty()
     }
 
-    /// Whether a request for elements stays only because a record may ask for it once more: until then the group may have it
-    /// queue, and then it is withdrawn.
+    /// Whether a request for elements stays only because a record may ask for it once more: the group may still queue
+    /// it, and then it is withdrawn.
     pub(crate) fn lingers(&self, waiter: WaiterId) -> bool {
         let wait = self.by_number.get(&waiter.number.get());
         waiter.life == self.life && wait.is_some_and(|wait| wait.lingers() && wait.is_for_elements())
     }
 
-    /// How far a request has come.
+    /// The state of a request, for a message to developers.
     pub(crate) fn progress_of(&self, waiter: WaiterId) -> String {
         match self.by_number.get(&waiter.number.get()) {
             _ if waiter.life != self.life => "of an incarnation that is over".to_owned(),
