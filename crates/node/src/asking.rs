@@ -1,8 +1,9 @@
-//! `CLUSTER ASK`: asks another node for what only that node knows about itself. A client that reaches one node can so ask all
-//! of them: it needs no connection to each, and its password stays with the node that it is connected to.
+//! `CLUSTER ASK`: gets information from another node that only that node has about itself. So a client that reaches
+//! one node can ask all of them: it needs no connection to each, and its password stays with the node that it is
+//! connected to.
 //!
-//! The client's node checks the client's rights. The other node answers its peer, which it trusts as it does for all requests
-//! that peers pass on. Only commands that change nothing can be asked.
+//! The client's node checks the client's rights. The other node answers its peer, which it trusts as it does for all
+//! requests that peers forward. Only commands that change nothing can be asked.
 
 use crate::command::{self, ClusterCommand, Found, Handler, LatencyCommand, NodeCommand, SlowlogCommand};
 use crate::connections;
@@ -22,7 +23,7 @@ const ANSWER_US: u64 = 2_000_000;
 /// The longest answer of another node, in bytes.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// A peer with more bytes on their way is not asked, and gets no answers.
+/// A peer with more bytes under way to it is not asked, and gets no answers.
 const PEER_OUTPUT_BYTES_MAX: usize = 16 << 20;
 
 /// Questions of this node's clients to other nodes, by their numbers.
@@ -48,7 +49,7 @@ pub(crate) struct Inquiry<'a> {
 }
 
 impl<'a> Inquiry<'a> {
-    /// Finds the command that words name.
+    /// Finds the command that the arguments name.
     ///
     /// # Errors
     /// The error for the client: there is no such command, or it cannot be asked in this way.
@@ -138,7 +139,7 @@ impl Asking {
         Ok(None)
     }
 
-    /// Takes another node's answer. One that comes late is not for any question.
+    /// Takes another node's answer. An answer that comes too late matches no question.
     ///
     /// # Errors
     /// [`Malformed`] when it is not one whole reply.
@@ -158,7 +159,7 @@ impl Asking {
         Ok(())
     }
 
-    /// Ends the questions that have waited long enough.
+    /// Ends the overdue questions.
     pub(crate) fn end_late(&mut self, cx: &mut Context) {
         while let Some((id, question)) = self.open.first_key_value()
             && question.due_us <= cx.now.monotonic_us
@@ -179,7 +180,7 @@ impl Asking {
     }
 }
 
-/// The words of another node's question.
+/// The arguments of another node's question.
 ///
 /// # Errors
 /// [`Malformed`] when they are not what a node sends.

@@ -1,9 +1,9 @@
-//! Recently used values, by name. A value never changes under its name, so nothing here can be out of date.
+//! Recently used values, by name. The value of a name never changes, so nothing here can be out of date.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
-/// Values of at most `bytes_max` bytes in all; the least recently used one goes first.
+/// Values of at most `bytes_max` bytes in all; the least recently used one is removed first.
 #[derive(Debug)]
 pub(crate) struct Cache<Name, Value> {
     values: BTreeMap<Name, (u64, Value)>,
@@ -38,7 +38,7 @@ impl<Name: Copy + Ord, Value: Clone + Deref<Target: AsRef<[u8]>>> Cache<Name, Va
 
     pub(crate) fn insert(&mut self, name: Name, value: &Value) {
         let length = (**value).as_ref().len();
-        // A value that would push out nearly all others is not worth that.
+        // A value that would push out nearly all others is not worth its room.
         if length > self.bytes_max / 2 || self.get(name).is_some() {
             return;
         }
@@ -60,7 +60,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn what_was_not_asked_for_the_longest_makes_room() {
+    fn the_least_recently_used_value_makes_room() {
         let value = |byte: u8| -> Arc<Vec<u8>> { Arc::new(vec![byte; 40]) };
         let mut cache = Cache::new(100);
         cache.insert(1, &value(1));

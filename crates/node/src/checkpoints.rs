@@ -21,7 +21,7 @@ pub(crate) fn is_due(cx: &Context, values: &Values) -> bool {
     cx.journal.checkpointing().is_some_and(|id| is_written(cx, values, id))
 }
 
-/// Whether nothing holds back the checkpoint of this group, which is under way.
+/// Whether nothing delays the checkpoint of this group, which is under way.
 fn is_written(cx: &Context, values: &Values, id: u16) -> bool {
     !values.holds_checkpoint(id) && !cx.journal.is_pacing()
 }
@@ -48,7 +48,7 @@ fn begin(cx: &mut Context, cluster: &mut Cluster, values: &mut Values) {
 }
 
 fn advance(cx: &mut Context, cluster: &mut Cluster, values: &mut Values, id: u16) {
-    // What the checkpoint kept has to be freed when it ends.
+    // What the replica kept for the checkpoint has to be freed when it ends.
     cx.groups.touch(id);
     let Context { journal, groups, .. } = cx;
     let goes_on = match (id, groups.get_mut(id).and_then(|group| group.replica.as_mut())) {

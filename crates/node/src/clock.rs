@@ -1,20 +1,21 @@
-//! What time it is in the cluster.
+//! The time in the cluster.
 //!
 //! Keys expire by wall clocks, and a wall clock can be set wrong: one that is a day ahead, on one node, would expire
-//! keys that are alive by most clocks, and give new keys deadlines that no one ever sees pass. So a node does not use
-//! its own wall clock directly. Once a second, it asks every other node what its wall clock shows, and it uses a time
-//! that a majority of all nodes' clocks agrees with.
+//! keys that are alive by most clocks, and give new keys deadlines far in the future of all other clocks. So a node
+//! does not use its own wall clock directly. Once a second, it asks every other node for its wall clock, and it uses
+//! a time that a majority of all nodes' clocks agrees with.
 //!
-//! The other clock was read between the sending of the question and the arrival of the answer, on the asker's monotonic
-//! clock. So an answer shows how far the other wall clock is from the asker's monotonic clock, give or take half of the
-//! round trip. Of n nodes, a majority is m = n / 2 + 1. A time that is not ahead of the m-th latest clock is not ahead
-//! of a majority, and one that is not behind the m-th earliest is not behind a majority. Between two answers, the
-//! agreed time advances with the monotonic clock, and it is moved only as far as these two limits require. With all
-//! answers of an odd number of nodes, both limits are the median. With some answers missing, the limits are wide, and
-//! the previously agreed time stays; with less than a majority, it advances by the monotonic clock alone. A node that
-//! has just started begins with what another node has agreed on, or with its own clock if none has.
+//! The other clock was read between the sending of the question and the arrival of the answer, on the asker's
+//! monotonic clock. So an answer shows the distance of the other wall clock from the asker's monotonic clock, give or
+//! take half of the round trip. Of n nodes, a majority is m = n / 2 + 1. A time that is not ahead of the m-th latest
+//! clock is not ahead of a majority, and one that is not behind the m-th earliest is not behind a majority. Between
+//! two answers, the agreed time advances with the monotonic clock, and it is moved only as far as these two limits
+//! require. With all answers of an odd number of nodes, both limits are the median. With some answers missing, the
+//! limits are wide, and the previously agreed time stays; with less than a majority, it advances by the monotonic
+//! clock alone. A node that has just started begins with the time that another node has agreed on, or with its own
+//! clock if none has.
 //!
-//! Clocks that are wrong together are followed: the majority decides. A single node follows its own clock.
+//! If most clocks are wrong together, they are followed: the majority decides. A single node follows its own clock.
 //!
 //! # The bound
 //!
@@ -34,7 +35,7 @@ use std::collections::BTreeMap;
 const ASK_MS: u64 = 1000;
 /// The same before a time is agreed on.
 const ASK_FIRST_MS: u64 = 100;
-/// The longest round trip of an answer that is used: a longer one says too little.
+/// The longest round trip of an answer that is used: a longer one is too imprecise.
 const ROUND_TRIP_MS_MAX: u64 = 1000;
 /// The greatest age of an answer that is used.
 const ANSWER_MS_MAX: u64 = 10_000;
@@ -56,7 +57,7 @@ pub(crate) struct Clock {
     own_us: i64,
     /// The same for the agreed time. `None`: there is none yet.
     agreed_us: Option<i64>,
-    /// The same for what another node had agreed on, as it last reported.
+    /// The same for the time that another node had agreed on, as it last reported.
     answered_us: Option<i64>,
     readings: BTreeMap<NodeId, Reading>,
     /// The number of nodes.
@@ -73,11 +74,11 @@ pub(crate) struct Clock {
 pub(crate) struct ClockFacts {
     /// By how many milliseconds this node's wall clock is ahead of the time that is used.
     pub(crate) ahead_ms: i64,
-    /// Whether it is farther off than the bound.
+    /// Whether this node's wall clock is farther off than the bound.
     pub(crate) is_off: bool,
     /// The number of known wall clocks, including this node's.
     pub(crate) answers: usize,
-    /// Whether they are a majority of all nodes' clocks.
+    /// Whether the known clocks are a majority of all nodes' clocks.
     pub(crate) is_agreed: bool,
 }
 
@@ -100,7 +101,7 @@ impl Clock {
 
     /// Takes a reading of the clocks, and returns the time to use.
     pub(crate) fn read(&mut self, now: Now) -> Now {
-        // The faults that are planted on wall clocks need one that jumps.
+        // The faults that are planted on wall clocks need a clock that jumps.
         if self.planted.has(Fault::ClockUnbounded) || self.planted.has(Fault::LeaseOnWallClock) {
             return now;
         }
@@ -135,12 +136,12 @@ impl Clock {
         let Some(took_us) = now_us.checked_sub(asked_us).filter(|us| *us <= ROUND_TRIP_MS_MAX * 1000) else {
             return;
         };
-        // The other clock was read between the two. Milliseconds are cut off: half of one, on average.
+        // The other clock was read between the two. It is cut to milliseconds, which loses half of one on average.
         let earliest = |unix_ms| ahead_us(Now { unix_ms, monotonic_us: now_us });
         let middle = |unix_ms| earliest(unix_ms).saturating_add_unsigned(took_us / 2 + 500);
         let earliest_us = earliest(own_ms);
         let latest_us = earliest_us.saturating_add_unsigned(took_us + 1000);
-        // What was known is kept as far as it agrees, so that the time does not follow every round trip.
+        // The known distance is kept as far as the answer allows, so that the time does not follow every round trip.
         let ahead_us = match self.readings.get(&from) {
             Some(known) => known.ahead_us.clamp(earliest_us, latest_us),
             None => middle(own_ms),
@@ -178,7 +179,7 @@ impl Clock {
         }
     }
 
-    /// The line to log when this node's wall clock has begun or ceased to be off.
+    /// The line to log when this node's wall clock is newly off, or newly right.
     fn look(&mut self) -> Option<Line> {
         let ahead_ms = self.facts().ahead_ms;
         let off_ms = ahead_ms.unsigned_abs();
@@ -218,7 +219,7 @@ impl Clock {
         self.agree(cx.now.monotonic_us);
     }
 
-    /// Asks the others when it is time to, and logs whether this node's clock is off.
+    /// Asks the other nodes when it is time, and logs whether this node's clock is off.
     pub(crate) fn tend(&mut self, cx: &mut Context) {
         let now_us = cx.now.monotonic_us;
         let every_ms = if self.agreed_us.is_some() { ASK_MS } else { ASK_FIRST_MS };
@@ -230,7 +231,7 @@ impl Clock {
         cx.log.extend(self.look());
     }
 
-    /// Answers another node's question for this node's wall clock.
+    /// Answers another node's request for this node's wall clock.
     pub(crate) fn asked(&mut self, cx: &mut Context, from: NodeId, asked_us: u64) {
         let (own_ms, agreed_ms) = self.readings(cx.now.monotonic_us);
         send(cx, from, &Envelope::ClockAnswer { asked_us, own_ms, agreed_ms });
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn most_clocks_are_followed_wherever_they_go() {
+    fn the_majority_of_clocks_is_followed_even_if_it_is_wrong() {
         let mut clock = of_three(0);
         for jump_ms in [DAY_MS, 3 * DAY_MS, 0] {
             for peer in [2, 3] {
@@ -316,21 +317,21 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_disagree_the_time_of_before_goes_on() {
+    fn if_two_clocks_disagree_the_previously_agreed_time_goes_on() {
         let mut clock = of_three(0);
         // Node 3 is silent for so long that its answer no longer counts.
         clock.answered(2, 11_001_000, (START_MS + 11_000 + DAY_MS, 0), 11_003_000);
         let shown = shows(&mut clock, 11_004_000, START_MS + 11_003);
         assert_eq!(clock.facts().answers, 2);
         assert!(shown.abs_diff(START_MS + 11_003) < 5, "{shown}");
-        // A node that starts then begins with what was agreed on.
+        // A node that starts then begins with the agreed time.
         let mut other = Clock::new(at(1000, START_MS + DAY_MS), 3, Planted::default());
         other.answered(1, 1000, (START_MS + 1, START_MS + 1), 3000);
         assert!(shows(&mut other, 4000, START_MS + DAY_MS + 3).abs_diff(START_MS + 3) < 5);
     }
 
     #[test]
-    fn alone_in_a_larger_cluster_the_monotonic_clock_counts() {
+    fn a_node_without_answers_in_a_larger_cluster_follows_its_monotonic_clock() {
         let mut clock = of_three(0);
         clock.agree(60_000_000);
         assert_eq!((clock.facts().answers, clock.facts().is_agreed), (1, false));

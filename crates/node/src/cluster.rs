@@ -1,5 +1,5 @@
-//! This node's part in the cluster: the control component with its records in the node's log, and the changes of the map
-//! that clients and replicas of this node want.
+//! This node's part in the cluster: the control component with its records in the node's log, and the changes of the
+//! map that clients and replicas of this node request.
 
 use crate::context::{Call, Confirmation, Context, peers, status};
 use crate::control::{
@@ -21,13 +21,14 @@ use std::rc::Rc;
 pub(crate) struct Wanted {
     request: u64,
     ticket: Ticket,
-    /// The version of the map that has it, once that is known: the client is answered when this node has that version,
-    /// too.
+    /// The version of the map that has the change, once that is known. The client is answered when this node has that
+    /// version, too.
     version: Option<u64>,
-    /// The keyspace that it makes: the client is answered when that serves, or has had some time to.
+    /// The keyspace that the change creates: the client is answered when the keyspace serves, or has had some time
+    /// to.
     creates: Option<String>,
     answer: Confirmation,
-    /// What the audit log says once the change is made.
+    /// The text for the audit log once the change is made.
     audit: Option<String>,
     until_us: u64,
 }
@@ -35,7 +36,7 @@ pub(crate) struct Wanted {
 /// This node's part in the cluster.
 pub(crate) struct Cluster {
     control: Control,
-    /// Empty; `None` while what is in it is settled. In a box, since it is handed on for each message.
+    /// Empty; `None` while its contents are settled. In a box, since it is handed on for each message.
     effects: Option<Box<Effects>>,
     /// The state of the control component's records in the log.
     tail: Tail,
@@ -47,11 +48,11 @@ pub(crate) struct Cluster {
     positions_record: Vec<u8>,
     /// The state of both records in the log.
     map_tail: Tail,
-    /// The number of the record that says that this start was admitted.
+    /// The number of the record of this start's admission.
     admission_record: u64,
     /// Whether this node was removed from the cluster.
     is_removed: bool,
-    /// Clients that wait for changes of the map, and how many changes this node has ever requested.
+    /// Clients that wait for changes of the map, and how many changes this node has requested so far.
     wanted: Vec<Wanted>,
     requests: u64,
 }
@@ -130,7 +131,7 @@ impl Cluster {
         self.settle(cx, effects);
     }
 
-    /// Time has passed.
+    /// Runs what is due in the control component.
     pub(crate) fn tick(&mut self, cx: &mut Context) {
         if self.wakeup_us <= cx.now.monotonic_us {
             self.input(cx, |control, now, effects| control.tick(now, effects));
@@ -157,7 +158,7 @@ impl Cluster {
         self.input(cx, |control, _, effects| control.left_behind(why, effects));
     }
 
-    /// A link came up or broke. What was held for the peer is of no use any more.
+    /// A link came up or broke. Messages that were held for the peer are useless now.
     pub(crate) fn link(&mut self, cx: &mut Context, id: NodeId, up: bool) {
         self.tail.drop_held(id);
         self.input(cx, |control, now, effects| control.link(now, id, up, effects));
@@ -189,7 +190,7 @@ impl Cluster {
 
     /// Carries out the effects that the control component has left.
     fn settle(&mut self, cx: &mut Context, mut effects: Box<Effects>) {
-        // First, since the end of the log that it holds is from before this start had appended anything.
+        // First, since the end of the log in this record is from before this start had appended anything.
         if let Some(record) = effects.positions_record.take() {
             self.positions_record = effects.bytes[record].to_vec();
             cx.journal.append(MAP_GROUP, &mut self.map_tail, [&self.positions_record, &[]]);
@@ -246,14 +247,14 @@ impl Cluster {
 
     // Changes.
 
-    /// Asks the control group for a change.
+    /// Requests a change from the control group.
     pub(crate) fn change(&mut self, cx: &mut Context, change: &Change) {
         self.requests += 1;
         let request = self.requests;
         self.input(cx, |control, now, effects| control.change(now, request, change, effects));
     }
 
-    /// Asks the control group for a change that a leader's replica needs.
+    /// Requests a change from the control group that a leader's replica needs.
     pub(crate) fn request(&mut self, cx: &mut Context, group: u16, request: ControlRequest) {
         let ControlRequest::InSync { epoch, in_sync } = request;
         let revision = cx.map.groups.get(&group).map_or(0, |entry| entry.revision);
@@ -261,8 +262,8 @@ impl Cluster {
     }
 
     /// Reports to the control group which nodes take part in a new membership of the consensus groups that this node
-    /// leads, and the leader-follower groups in which it has taken over. `has_fragments` says whether a node has its fragments
-    /// in a group, in an epoch.
+    /// leads, and the leader-follower groups in which it has taken over. `has_fragments` returns whether a node has
+    /// its fragments in a group, in an epoch.
     pub(crate) fn report_members(
         &mut self,
         cx: &mut Context,
@@ -290,7 +291,7 @@ impl Cluster {
         }
     }
 
-    /// Asks the control group for a change that a client wants.
+    /// Requests a change from the control group that a client wants.
     pub(crate) fn change_for(
         &mut self,
         cx: &mut Context,
@@ -306,7 +307,7 @@ impl Cluster {
             Change::CreateKeyspace(keyspace) => Some(keyspace.prefix.clone()),
             _ => None,
         };
-        let audit = told(change).map(|what| format!("{} {what}", cx.who(client)));
+        let audit = audited(change).map(|what| format!("{} {what}", cx.who(client)));
         const SERVES_MS: u64 = 2000;
         let until_us = cx.now.monotonic_us + SERVES_MS * 1000;
         // The answer may come before the request returns.
@@ -358,8 +359,8 @@ impl Cluster {
     }
 }
 
-/// What an operator has changed, for the audit log. Passwords are not told, nor their hashes.
-fn told(change: &Change) -> Option<String> {
+/// An operator's change, as a text for the audit log. It has neither passwords nor their hashes.
+fn audited(change: &Change) -> Option<String> {
     let named =
         |prefix: &str| format!("keyspace '{}'", one_line(if prefix.is_empty() { "default" } else { prefix }));
     let text = |text: &Text| one_line(&String::from_utf8_lossy(&text.bytes())).into_owned();

@@ -1,11 +1,11 @@
-//! How long writes take from their replica's order to their outcome, and records from their arrival at a replica until it has
-//! applied them: of one at a time, which costs the others nothing but a comparison.
+//! How long writes take from their replica's order to their outcome, and records from their arrival at a replica
+//! until it has applied them. Only one is measured at a time, so the others cost no more than a comparison.
 
 use crate::command::statistics::Latencies;
 use kv::{Command, Version};
 use protocol::{Now, Outcome, Request, Result, Ticket};
 
-/// A write that has no outcome after so long is given up: its request has gone another way.
+/// The measurement of a write without an outcome ends after this long: its request has taken another way.
 const GIVEN_UP_AFTER_US: u64 = 60_000_000;
 
 /// The times of a group's writes, as its replica here has ordered them.
@@ -23,14 +23,14 @@ impl CommitTimes {
         let is_given_up = |since: u64| now.monotonic_us.saturating_sub(since) > GIVEN_UP_AFTER_US;
         if self.open.is_none_or(|(_, since)| is_given_up(since))
             && let Some(command) = request.write()
-            // Some of these wait for others.
+            // Some of these commands wait for others.
             && !matches!(command.unrouted(&mut None), Command::Queue(_) | Command::Lock(_))
         {
             self.open = Some((ticket, now.monotonic_us));
         }
     }
 
-    /// Ends the measurement if these outcomes have that of its write.
+    /// Ends the measurement if the outcome of its write is among these.
     #[inline]
     pub(crate) fn end(&mut self, outcomes: &[Outcome], now: Now) {
         if let Some((ticket, since)) = self.open
@@ -43,24 +43,24 @@ impl CommitTimes {
         }
     }
 
-    /// Gives the measurement up if it is that of this request, which goes to another node.
+    /// Gives up the measurement if it is of this request, which goes to another node.
     pub(crate) fn abandon(&mut self, ticket: Ticket) {
         self.open.take_if(|(open, _)| *open == ticket);
     }
 }
 
-/// How long this node's replica of a group takes to apply what it holds, seen at the ends of turns.
+/// How long this node's replica of a group takes to apply the records that it holds, as seen at the ends of turns.
 #[derive(Debug, Default)]
 pub(crate) struct ApplyTimes {
     /// The record that is being measured, and when it was held first.
     open: Option<(Version, u64)>,
-    /// What was applied when it was looked last.
+    /// The last record that was applied at the end of the previous turn.
     applied: Version,
     pub(crate) times: Latencies,
 }
 
 impl ApplyTimes {
-    /// A turn ends, with these as the last record that is held and the last one that is applied.
+    /// Takes the last record that is held and the last one that is applied, at the end of a turn.
     #[inline]
     pub(crate) fn look(&mut self, (held, applied): (Version, Version), now: Now) {
         let before = std::mem::replace(&mut self.applied, applied);
@@ -69,10 +69,10 @@ impl ApplyTimes {
                 self.times.record(now.monotonic_us.saturating_sub(since));
                 self.open = None;
             }
-            // What was not committed may be given up.
+            // A record that was not committed may be given up.
             Some((record, _)) if held < record => self.open = None,
             Some(_) => return,
-            // It was held and applied within one turn.
+            // The record was held and applied within one turn.
             None if applied > before && held == applied => self.times.record(0),
             None => {}
         }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_applied_in_the_turn_in_which_it_came_takes_no_time() {
+    fn a_record_that_is_applied_in_the_turn_of_its_arrival_takes_no_time() {
         assert_eq!(times(&[(5, 5), (5, 5), (7, 7)]), [(0, 2)]);
     }
 

@@ -1,4 +1,5 @@
-//! Completing: what lacks the bytes of values gets them. This is the only place that waits for values.
+//! Completing: replies and writes that lack the bytes of values get them. This is the only place that waits for
+//! values.
 //!
 //! ```text
 //!  client      its node                  leader's node         disk      members
@@ -12,17 +13,18 @@
 //!    |<-- value --|<--------------------------------------------- pieces --|
 //! ```
 //!
-//! A read is answered with references, and the values are put in. A write that needs values has done nothing; it is
-//! submitted again, supplied with them ([`kv::Command::Supplied`]), under the same ticket. If a value was overwritten
-//! meanwhile, the write reports again what it needs.
+//! A read is answered with references, and the values replace them later. A write that needs values has done nothing;
+//! it is submitted again, supplied with them ([`kv::Command::Supplied`]), under the same ticket. If a value was
+//! overwritten meanwhile, the write reports again which values it needs.
 //!
-//! Where the bytes are decides who completes. Only the node of the replica that answers has that replica's disk, so it
-//! puts in what is there, and supplies a write whose values are there, in part or all. References to fragments go on to
-//! the node that the client is connected to, which fetches them: the leader's link is not for that.
+//! The place of the bytes decides which node completes. Only the node of the replica that answers has that replica's
+//! disk, so it puts in the values that are there, and supplies a write whose values are there, in part or all.
+//! References to fragments go on to the node that the client is connected to, which fetches them: the leader's link
+//! is not for that.
 //!
-//! A value on the disk that cannot be read is damaged, and is fetched from another replica (`values/repair.rs`). Fragments
-//! may be gone because the value was overwritten long ago, or because its replicas have restarted since: then the group is
-//! asked again, a later read within the same command.
+//! A value on the disk that cannot be read is damaged, and is fetched from another replica (`values/repair.rs`).
+//! Fragments may be missing because the value was overwritten long ago, or because its replicas have restarted since:
+//! then the group is asked again, a later read within the same command.
 
 use crate::coding::Coding;
 use crate::context::{Call, Context};
@@ -37,7 +39,7 @@ use protocol::coded::StoredPiece;
 use protocol::{NodeId, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
 
-/// A value of at least this length is not copied to the client that asked for it, but written from where it is.
+/// A value of at least this length is not copied to the client that asked for it, but written from its place.
 const SHARED_BYTES_MIN: usize = 256 << 10;
 
 /// How long to wait before the group is asked again.
@@ -59,15 +61,15 @@ pub(crate) struct Lacking {
     /// The command, encoded.
     command: Vec<u8>,
     what: What,
-    /// The values that it waits for; None until a value is here.
+    /// The values that the request waits for; `None` until a value is here.
     values: BTreeMap<Reference, Option<SharedBytes>>,
     begun_us: u64,
     deadline_us: u64,
-    /// When the group is asked again; None while values are awaited.
+    /// When the group is asked again; `None` while values are awaited.
     asks_at_us: Option<u64>,
 }
 
-/// How a request goes on that lacked values.
+/// How a request that lacked values continues.
 pub(crate) enum Next<'a> {
     /// It is answered with a value, which need not be copied.
     Value(SharedBytes),
@@ -100,7 +102,7 @@ impl Lacking {
         self.values.iter().any(|(reference, value)| reference.is_spilled() && value.is_none())
     }
 
-    /// How the request goes on, now that its values are here or other ones are to be asked for.
+    /// How the request continues, now that its values are here or the group is to be asked again.
     pub(crate) fn next<'a>(&'a self, cx: &Context, scratch: &'a mut Vec<u8>) -> Next<'a> {
         let needs = match &self.what {
             What::Read(element) if self.asks_at_us.is_none() => {
@@ -135,30 +137,31 @@ impl Lacking {
 
     fn asked(&self, deadline_us: u64) -> Asked {
         let ticket = self.ticket;
-        // Another node's command was forwarded to this one because it leads.
+        // Another node has forwarded its client's command to this one because this node leads.
         let hops = if matches!(Origin::of(ticket), Origin::Session(_)) { 0 } else { HOPS_MAX };
-        // Any leadership may order it, though its sender may have meant it for one: what needs values was applied, so its
-        // record is in the log of that leadership, and no sender takes it for void (`Replica::is_void`) and sends it again.
+        // Any leadership may order it, though its sender may have meant it for one: a command that needs values was
+        // applied, so its record is in the log of that leadership, and no sender takes it for void
+        // (`Replica::is_void`) and sends it again.
         Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops, leadership: 0 }
     }
 }
 
-/// What waits for a value.
+/// A user of a value that waits for it.
 #[derive(Debug)]
 enum Waiter {
     /// A reply or a write.
     Lacking(Handle),
     /// The reply to a node whose own copy of the value is damaged.
     Peer(Handle),
-    /// A node that asked for this piece of a fragment, which is on the disk here. It may be this node.
+    /// A node that has requested this piece of a fragment, which is on the disk here. It may be this node.
     Piece(NodeId, StoredPiece),
 }
 
-/// Everything that waits for values.
+/// The replies, writes and nodes that wait for values.
 #[derive(Debug)]
 pub(crate) struct Completing {
     lacking: Slab<Lacking>,
-    /// For each value of a group, what waits for it.
+    /// For each value of a group, its waiters.
     waiting: BTreeMap<(u16, Reference), Vec<Waiter>>,
     wakeup_us: u64,
 }
@@ -170,7 +173,7 @@ impl Default for Completing {
 }
 
 impl Completing {
-    /// When, on the monotonic clock, something is due.
+    /// When, on the monotonic clock, the next request is due.
     pub(crate) fn wakeup_us(&self) -> u64 {
         self.wakeup_us
     }
@@ -179,8 +182,8 @@ impl Completing {
         self.wakeup_us = self.wakeup_us.min(at_us);
     }
 
-    /// Completes a reply that lacks values, at the node of the replica that has answered, or of the client.
-    /// Returns false if the reply is to be sent as it is: the node of the client fetches what it lacks.
+    /// Completes a reply that lacks values, at the node of the replica that has answered, or of the client. Returns
+    /// false if the reply is to be sent unchanged: the node of the client fetches the missing values.
     #[cold]
     pub(crate) fn complete(
         &mut self,
@@ -243,7 +246,7 @@ impl Completing {
         true
     }
 
-    /// A value is here, or (None) cannot be had.
+    /// Takes a value for its waiters; `None`: it cannot be had.
     pub(crate) fn take_value(
         &mut self,
         cx: &mut Context,
@@ -274,7 +277,7 @@ impl Completing {
         }
     }
 
-    /// Reads a piece of this node's fragment for a node that has asked for it.
+    /// Reads a piece of this node's fragment for a node that has requested it.
     pub(crate) fn read_piece(
         &mut self,
         cx: &mut Context,
@@ -332,7 +335,7 @@ impl Completing {
         self.wake_at(deadline_us);
     }
 
-    /// Answers the nodes that have asked for a value which is damaged here, too. Other waiters wait for the repair.
+    /// Refuses the nodes that have asked for a value which is damaged here, too. Other waiters wait for the repair.
     pub(crate) fn refuse_peers(&mut self, cx: &mut Context, group: u16, reference: Reference) {
         let Some(waiters) = self.waiting.get_mut(&(group, reference)) else { return };
         let peers: Vec<Waiter> = waiters.extract_if(.., |waiter| matches!(waiter, Waiter::Peer(_))).collect();
@@ -354,18 +357,18 @@ impl Completing {
             );
             return self.end(cx, handle, &error);
         }
-        // Another node's client may have later commands under way, which only its node knows of.
+        // Another node's client may have later commands under way, which only that node knows.
         if !matches!(Origin::of(lacking.ticket), Origin::Session(_)) {
             return self.end(cx, handle, GONE);
         }
-        // Others of its values may still arrive; they are no longer needed.
+        // More of the values may still arrive; they are no longer needed.
         lacking.values.clear();
         let at_us = cx.now.monotonic_us + PAUSE_US;
         lacking.asks_at_us = Some(at_us);
         self.wake_at(at_us);
     }
 
-    /// The request whose values are here, if it has not ended since.
+    /// The request whose values are here, unless it has ended since.
     pub(crate) fn take(&mut self, handle: Handle) -> Option<Lacking> {
         self.lacking.remove(handle)
     }
@@ -376,7 +379,8 @@ impl Completing {
         }
     }
 
-    /// Asks groups again where that is due, and ends what has waited for the disk for too long: it may hang.
+    /// Asks groups again where that is due, and ends requests that have waited for the disk for too long: it may
+    /// hang.
     pub(crate) fn tend(&mut self, cx: &mut Context) {
         let now_us = cx.now.monotonic_us;
         if self.wakeup_us > now_us {
@@ -402,7 +406,7 @@ impl Completing {
         }
     }
 
-    /// Fragments of a value are gone: the group is asked again, by the command's deadline.
+    /// Fragments of a value are missing: asks the group again, until the command's deadline.
     fn ask_again(&mut self, cx: &mut Context, handle: Handle) {
         let Some(lacking) = self.lacking.get(handle) else { return };
         let (sequence, origin) = (lacking.ticket.sequence, Origin::of(lacking.ticket));
@@ -420,8 +424,8 @@ impl Completing {
     }
 }
 
-/// Holds back a client's later commands behind one that may need bytes of large values: it may be submitted twice,
-/// and they must not overtake it.
+/// Holds a client's later commands behind one that may need bytes of large values: that command may be submitted
+/// twice, and they must not overtake it.
 pub(crate) fn hold_back_behind(cx: &mut Context, client: ClientId, group: u16, command: &Command<'_>) {
     let target = &cx.groups[group];
     if (target.coding.is_some() || target.keyspace.spills())

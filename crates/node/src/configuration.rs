@@ -46,7 +46,7 @@ pub struct ProcessFacts {
 pub struct TlsFacts {
     /// The port for Redis clients, or 0.
     pub client_port: u16,
-    /// It is the only one for them: there is no plain port.
+    /// Whether the port for TLS is the only one for Redis clients.
     pub is_only: bool,
     /// Paths of the files with the certificate, its key and the authorities of clients.
     pub files: [String; 3],
@@ -56,7 +56,7 @@ pub struct TlsFacts {
     pub certificates_name_users: bool,
 }
 
-/// When more bytes than this wait to be written, nothing more is taken from peers: the disk stands still, or is full.
+/// While more bytes than this wait to be written, nothing more is taken from peers: the disk hangs, or is full.
 const BEHIND_BYTES_MAX: u64 = 64 << 20;
 
 /// How the log and the values on the disk are kept.
@@ -70,10 +70,10 @@ pub struct StorageSettings {
     pub checkpoint_bytes: u64,
     /// Memory for the cache of values that keyspaces keep on the disk, in bytes.
     pub cache_bytes: usize,
-    /// Within this time every value on the disk is read, in microseconds, to find out whether it is whole. 0: never.
+    /// Within this time every value on the disk is read, in microseconds, to find damaged ones. 0: never.
     #[serde(skip)]
     pub scrub_period_us: u64,
-    /// While more bytes than this wait to be written, nothing is taken from peers: the disk stands still, or is full.
+    /// While more bytes than this wait to be written, nothing is taken from peers: the disk hangs, or is full.
     #[serde(skip)]
     pub behind_bytes: u64,
     /// A planted fault, in tests.
@@ -122,7 +122,7 @@ pub struct Configuration {
     pub value_bytes_max: usize,
     /// The maximum number of clients at a time.
     pub connections_max: usize,
-    /// The most bytes of replies that may wait for one client: beyond it the client is closed.
+    /// The most bytes of replies that may wait for one client: a client with more is closed.
     pub output_bytes_max: usize,
     /// The memory that the process may take, in bytes: see [`crate::Node::measured`]. 0: no limit.
     pub memory_max: u64,
@@ -131,26 +131,26 @@ pub struct Configuration {
     /// A write of more bytes goes to its group in parts, and a longer reply goes to another node in parts: see
     /// [`crate::LONG_COMMAND_BYTES`].
     pub long_command_bytes: usize,
-    /// The factor by which heartbeats, leases and silences of consensus and of the control group are longer than usual.
-    /// The same on all nodes.
+    /// The factor by which heartbeats, leases and silences of consensus and of the control group are longer than
+    /// usual. The same on all nodes.
     pub patience: u64,
     /// The maximum number of groups, which are shards of keyspaces, that a node may hold replicas of. A change that
     /// would exceed it is refused.
     pub groups_max: usize,
     /// How often a replica of a keyspace without a leader compares some of its keys with the others.
     pub sweep_ms: u64,
-    /// The password that clients must send before anything else; `None` if they need none.
+    /// The password that clients must send before any other command; `None` if they need none.
     pub password: Option<String>,
     /// The password of the user `operator`, who may do everything; `None`: there is no such user.
     pub operator_password: Option<String>,
-    /// Whether the default user may change the cluster (the category `@cluster`), as long as the cluster map does not say
-    /// what that user may do.
+    /// Whether the default user may change the cluster (the category `@cluster`), while the cluster map has no rules
+    /// for that user.
     pub default_changes_cluster: bool,
     /// Drawn at the start: passwords are drawn from it (`ACL GENPASS`).
     pub password_seed: [u8; 32],
     /// Which clients may use `DEBUG`.
     pub enable_debug_command: DebugCommand,
-    /// Names the log if there is none yet; drawn at the start. An existing log has its own.
+    /// Names the log if there is none yet; drawn at the start. An existing log has its own name.
     pub identity: u64,
     /// How often the log was opened, including this time. The log itself counts that: this value is overwritten.
     pub life: u64,
@@ -163,7 +163,8 @@ pub struct Configuration {
     pub table_seed: u64,
     /// What this program understands: [`wire::release::RELEASES`], or less in tests.
     pub releases: Releases,
-    /// Which share of clients' commands is traced, from 0 to 1; `None`: nothing is, nor what other nodes trace.
+    /// The share of clients' commands that is traced, from 0 to 1; `None`: nothing is traced, not even what other
+    /// nodes trace.
     pub traced_share: Option<f64>,
     /// Facts about the process.
     pub process: ProcessFacts,
@@ -175,7 +176,7 @@ pub struct Configuration {
 /// configured otherwise.
 pub const LONG_COMMAND_BYTES: usize = 2 << 20;
 
-/// The number of parts of the shortest long command, and how many parts a node has on their way.
+/// The number of parts of the shortest long command, and how many parts a node has under way.
 const PARTS: usize = 8;
 pub(crate) const PARTS_UNDER_WAY: usize = 4;
 

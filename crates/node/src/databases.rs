@@ -1,8 +1,8 @@
 //! Databases: what `SELECT` chooses, `SWAPDB`, and `MOVE`, which takes a key from one to another.
 //!
 //! A database is a keyspace, so it is replicated by groups of its own, and no record changes two of them. `MOVE` is
-//! several requests of the client's node: it copies the key, and removes the original if that has not changed since. If it
-//! has, the node takes the copy back and begins again.
+//! several requests of the client's node: it copies the key, and removes the original if that has not changed since.
+//! If it has, the node takes the copy back and starts again.
 //!
 //! ```text
 //!         group of the source                 group of the target
@@ -14,9 +14,9 @@
 //!   TakeBack                                  DEL key if it is the copy's ---> and again from the beginning
 //! ```
 //!
-//! So the key is never in neither database, and a change that was acknowledged is never lost. For a moment it is in
-//! both, and stays in both if the node dies in that moment or an outcome is not known: the client gets `UNKNOWN`, as with
-//! `MIGRATE` between two servers of Redis.
+//! So the key is always in at least one database, and a change that was acknowledged is never lost. For a moment it
+//! is in both, and stays in both if the node dies in that moment or an outcome is not known: the client gets
+//! `UNKNOWN`, as with `MIGRATE` between two servers of Redis.
 
 use crate::context::{Call, Confirmation, Context};
 use crate::control::{Change, ExchangeStep, Feature};
@@ -57,7 +57,7 @@ pub(crate) fn select(cx: &mut Context, client: ClientId, number: &[u8]) {
     }
 }
 
-/// The number of a database that there is.
+/// The number of an existing database.
 ///
 /// # Errors
 /// The error for the client: it is no number, or there is no such database.
@@ -95,11 +95,11 @@ pub(crate) fn swap(cx: &mut Context, client: ClientId, arguments: Arguments<'_>)
     }
 }
 
-/// The keys that are on their way from one database to another.
+/// The keys that are being moved from one database to another.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     under_way: BTreeMap<u64, Move>,
-    /// The number of the newest one.
+    /// The number of the newest move.
     latest: u64,
 }
 
@@ -109,17 +109,17 @@ struct Move {
     ticket: Ticket,
     from: u16,
     to: u16,
-    /// How often the keyspaces of the two had been exchanged when it began.
+    /// How often the keyspaces of the two databases had been exchanged when the move began.
     exchanges: (u64, u64),
     key: Vec<u8>,
     attempts: u32,
     stage: Stage,
-    /// The key as it was in the group of the source: the leadership that said so, its version, and the highest version
-    /// there.
+    /// The key as it was in the group of the source: the leadership that reported it, its version, and the highest
+    /// version there.
     seen: (u64, Version, Version),
     /// The version of the copy.
     copied: Version,
-    /// Why the original was not removed, if it had not changed.
+    /// The error with which the removal of the original was refused. `None`: the original had changed.
     refusal: Option<String>,
 }
 
@@ -133,7 +133,7 @@ enum Stage {
     TakeBack,
 }
 
-/// What comes next.
+/// The next step.
 enum Next {
     Stage(Stage),
     /// The copy is stored by this command, in the encoded form.
@@ -150,7 +150,7 @@ impl Moves {
             Err(error) => cx.answer(client, |replies| replies.error(&error)),
             Ok((from, to)) => {
                 let Some(session) = cx.clients.sessions.get_mut(client) else { return };
-                // The client's next request sees the key where it is then.
+                // The client's next request sees the key where it is after the move.
                 session.close_gate();
                 let follows = session.is_waiting();
                 session.wrote(from);
@@ -168,7 +168,7 @@ impl Moves {
         }
     }
 
-    /// Takes the answer to the question that a move has asked last.
+    /// Takes the answer to a move's latest question.
     pub(crate) fn answered(&mut self, cx: &mut Context, number: u64, result: Outcome, reply: &[u8]) {
         let Some(it) = self.under_way.get_mut(&number) else { return };
         if let (Outcome::Done { offset, .. }, Origin::Session(client)) = (result, Origin::of(it.ticket))
@@ -246,7 +246,7 @@ impl Move {
         cx.submit(group, asked, &Request::Command(routed.as_ref().unwrap_or(command)));
     }
 
-    /// Asks what the stage is about.
+    /// Asks this stage's question.
     fn ask(&self, cx: &mut Context, number: u64, follows: bool) {
         let mut scratch = Vec::new();
         let keys = List::build(&mut scratch, std::iter::once(self.key.as_slice()));
@@ -271,7 +271,7 @@ impl Move {
         self.submit(cx, number, follows, &Command::Transaction(draft.transaction()));
     }
 
-    /// What comes after an answer.
+    /// The next step after an answer.
     fn next(&mut self, result: Outcome, reply: &[u8]) -> Next {
         let Outcome::Done { version, .. } = result else { return self.after_failure(result, reply) };
         let mut elements = Reader::new(reply);
@@ -289,7 +289,7 @@ impl Move {
                 match self.stage {
                     Stage::Look if found == 0 => Next::Answer(0),
                     Stage::Look => Next::Stage(Stage::Read),
-                    // Its deadline is over, or somebody has removed it.
+                    // The copy's deadline is over, or another client has removed it.
                     _ if found == 0 => self.again(),
                     _ if found as Version == self.copied => Next::Stage(Stage::TakeBack),
                     _ => Next::Error(Outcome::Unknown, self.in_both("was changed in both databases")),
@@ -298,7 +298,7 @@ impl Move {
             (Stage::Read, Some(Reply::Array(_))) => {
                 let (expiry, payload) = (element(), element());
                 let (Some(Reply::Integer(expiry)), Some(Reply::Bulk(payload))) = (expiry, payload) else {
-                    return Next::Answer(0); // It is gone.
+                    return Next::Answer(0); // The key no longer exists.
                 };
                 let deadline = (expiry >= 0).then_some(Deadline::At(expiry));
                 let (key, replaces, used) = (self.key.as_slice(), false, None);
@@ -338,7 +338,7 @@ impl Move {
         format!("UNKNOWN the key '{}' may be in both databases: it {why}", crate::words::one_line(&key))
     }
 
-    /// What comes after an answer that says that a step was not taken, or may not have been.
+    /// The next step after an answer by which a step was not taken, or may not have been.
     fn after_failure(&mut self, result: Outcome, reply: &[u8]) -> Next {
         let text = match Reply::first(reply) {
             Reply::Error(error) => String::from_utf8_lossy(error).into_owned(),
@@ -347,7 +347,7 @@ impl Move {
         match self.stage {
             Stage::Look | Stage::Read => Next::Error(Outcome::Refused, text),
             Stage::Store if result != Outcome::Unknown => Next::Error(Outcome::Refused, text),
-            // The original is where it was.
+            // The original is unchanged.
             Stage::Take if result != Outcome::Unknown => {
                 self.refusal = Some(text);
                 Next::Stage(Stage::LookBack)

@@ -1,7 +1,7 @@
 //! What nodes send each other: messages of their groups, and commands forwarded for their clients.
 //!
-//! A frame's payload is one envelope. Forwarded requests and their outcomes are gathered: all that a turn has for a
-//! peer travel in one envelope.
+//! A frame's payload is one envelope. Forwarded requests and their outcomes are gathered: all those of a turn for a
+//! peer are in one envelope.
 
 use crate::control::GroupId;
 use crate::spans::SpanContext;
@@ -45,48 +45,49 @@ pub(crate) enum Envelope<'a> {
     Group { group: u16, message: &'a [u8] },
     /// Requests of the sender's clients.
     Requests(&'a [u8]),
-    /// The request of this number, which follows, belongs to a trace. Since release 2.
+    /// The following request, which has this number, belongs to a trace. Since release 2.
     Traced { id: u64, context: SpanContext },
     /// Outcomes of the receiver's requests.
     Outcomes(&'a [u8]),
-    /// Asks for a value on the receiver's disk, which the sender cannot read from its own. The outcome is that of a
+    /// Requests a value from the receiver's disk, which the sender cannot read from its own. The outcome is that of a
     /// forwarded request of this number. Since release 2.
     ValueAsked { id: u64, group: u16, reference: Reference },
     /// A message about fragments of a group's values: see [`protocol::coded`].
     Fragments { group: u16, message: &'a [u8] },
-    /// The receiver sent a request for a group to the wrong node: `leader` leads it, as far as the sender knows.
+    /// The receiver sent a request for a group to the wrong node: `leader` leads the group, as far as the sender
+    /// knows.
     Leader { group: u16, leader: NodeId },
     /// A record's notification to a request that waits for a lock or for elements on behalf of the receiver's client.
     LockNotified { group: u16, notified: LockNotified<'a> },
-    /// The sender's incarnation: no client waits any more for what its clients wanted in another one.
+    /// The sender's incarnation: no client waits any more for requests of other incarnations of the sender.
     Life(u64),
-    /// The sender is alive, and takes part in its groups: what a heartbeat of each quiescent group would say.
+    /// The sender is alive, and takes part in its groups. This replaces the heartbeats of quiescent groups.
     Alive,
     /// The text of a script that a client has loaded.
     Script(&'a [u8]),
-    /// A client makes all nodes forget the scripts.
+    /// Makes all nodes forget the scripts, for a client.
     ForgetScripts,
     /// A message for those of the receiver's clients that subscribe to a channel.
     Published { is_sharded: bool, channel: &'a [u8], message: &'a [u8] },
-    /// Asks how many of the receiver's clients listen to each of these channels. The names have their lengths.
+    /// Asks how many of the receiver's clients subscribe to each of these channels. The names have their lengths.
     ListenersAsked { id: u64, is_sharded: bool, names: &'a [u8] },
-    /// How many do, in the order of the question: eight bytes each.
+    /// The numbers of subscribers, in the order of the question: eight bytes each.
     Listeners { id: u64, counts: &'a [u8] },
-    /// Asks for what the receiver knows of itself: the words of a command, with their lengths. See `asking`.
+    /// Requests what the receiver knows about itself: a command's arguments, with their lengths. See `asking`.
     Asked { id: u64, words: &'a [u8] },
-    /// The reply to that.
+    /// The reply to [`Envelope::Asked`].
     Answered { id: u64, reply: &'a [u8] },
     /// A part of an outcome whose reply is long.
     OutcomePart(OutcomePart<'a>),
     /// Whether the sender has no memory left for data that grows.
     Memory { is_full: bool },
-    /// Whether the sender's disk has no room but the reserve, and whether it stands aside for that.
+    /// Whether the sender's disk has no room but the reserve, and whether the sender stands aside because of that.
     Room { is_short: bool, is_aside: bool },
-    /// How much of an outcome's reply has arrived. `None`: no more of it is wanted.
+    /// How much of an outcome's reply has arrived. `None`: the rest of it is not wanted.
     PartsArrived { id: u64, so_far: Option<u32> },
-    /// Asks what the receiver's wall clock shows. Has the time of asking on the sender's monotonic clock.
+    /// Asks for the receiver's wall clock. Has the time of asking on the sender's monotonic clock.
     ClockAsked { asked_us: u64 },
-    /// What the sender's wall clock shows, and the time that it has agreed on with others (0: none), in milliseconds.
+    /// The sender's wall clock, and the time that it has agreed on with others (0: none), in milliseconds.
     ClockAnswer { asked_us: u64, own_ms: u64, agreed_ms: u64 },
 }
 
@@ -306,21 +307,21 @@ impl<'a> LockNotified<'a> {
 /// A request that a node forwards for its client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ForwardedRequest {
-    /// The sender's name for it.
+    /// The sender's number for the request.
     pub(crate) id: u64,
     pub(crate) group: u16,
     pub(crate) follows: bool,
     pub(crate) seen: Version,
     /// How long the client still waits.
     pub(crate) remaining_ms: u32,
-    /// How many nodes forwarded it before the sender.
+    /// How many nodes forwarded the request before the sender.
     pub(crate) hops: u8,
-    /// The only leadership of the receiver that may order it; 0: any.
+    /// The only leadership of the receiver that may order the request; 0: any.
     pub(crate) leadership: u64,
 }
 
 impl ForwardedRequest {
-    /// Encodes it with the request behind it, and returns where that begins.
+    /// Encodes it with the request behind it, and returns where the request begins.
     pub(crate) fn encode(&self, request: &Request<'_>, out: &mut Vec<u8>) -> usize {
         out.put_u64(self.id);
         out.put_u16(self.group);
@@ -334,7 +335,7 @@ impl ForwardedRequest {
         start
     }
 
-    /// Decodes what stands before the request.
+    /// Decodes the part before the request.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<ForwardedRequest, Malformed> {
         Ok(ForwardedRequest {
             id: reader.u64()?,
@@ -451,7 +452,7 @@ pub(crate) struct OutcomePart<'a> {
     pub(crate) length: u32,
     /// Where this part begins in the reply.
     pub(crate) offset: u32,
-    /// Never empty.
+    /// The bytes of this part. Never empty.
     pub(crate) bytes: &'a [u8],
 }
 
@@ -482,8 +483,8 @@ impl<'a> OutcomePart<'a> {
 // For simulations and tests, which look into frames.
 
 /// Returns the group and the message of a frame's payload, if it is a message between replicas. Other payloads carry
-/// requests and outcomes of clients, which rely on the order and on the end of their link. Messages between replicas do
-/// not, nor do messages about fragments of values: see [`fragment_message`].
+/// requests and outcomes of clients, which rely on the order and on the end of their link. Messages between replicas
+/// do not, nor do messages about fragments of values: see [`fragment_message`].
 pub fn replica_message(payload: &[u8]) -> Option<(GroupId, &[u8])> {
     match Envelope::decode(payload) {
         Ok(Envelope::Group { group, message }) => Some((group, message)),
@@ -491,7 +492,7 @@ pub fn replica_message(payload: &[u8]) -> Option<(GroupId, &[u8])> {
     }
 }
 
-/// Describes another payload in words, for a trace.
+/// Describes any other payload in words, for a trace.
 pub fn payload_words(payload: &[u8]) -> &'static str {
     match Envelope::decode(payload) {
         Ok(Envelope::Requests(_)) => "requests of clients",
@@ -516,7 +517,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_and_outcomes_read_back_as_they_were_written() {
+    fn requests_and_outcomes_are_read_as_they_were_written() {
         let requests = [
             DecodedRequest::Command(Command::Get { key: b"k" }),
             DecodedRequest::Wait { offset: 9, count: 2 },
@@ -557,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn words_to_those_who_wait_read_back_as_they_were_written() {
+    fn messages_to_waiting_requests_are_read_as_they_were_written() {
         for notification in [
             LockNotification::Granted(7),
             LockNotification::SessionOver,
@@ -587,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_reply_reads_back_as_it_was_written() {
+    fn a_part_of_a_reply_is_read_as_it_was_written() {
         let results = [Outcome::Done { version: 4, offset: 5 }, Outcome::Refused, Outcome::Unknown];
         for (result, offset) in
             results.into_iter().flat_map(|result| [0, 7, 9].map(|offset| (result, offset)))

@@ -2,8 +2,8 @@
 
 use kv::table::ChangeClass::{self, *};
 
-/// The letters of classes, in the order in which Redis writes them. The first [`IN_ALL`] are those that `A` stands for;
-/// `d`, of modules, is one of these and has no events here.
+/// The letters of classes, in the order in which Redis writes them. `A` means the first [`IN_ALL`]; `d`, for modules,
+/// is one of these and has no events here.
 const CLASSES: [(char, Option<ChangeClass>); 12] = [
     ('g', Some(Generic)),
     ('$', Some(String)),

@@ -1,16 +1,16 @@
-//! Bounds on the memory of keyspaces: a leader refuses what does not fit, or removes keys for it.
+//! Bounds on the memory of keyspaces: a leader refuses writes that do not fit, or removes keys to make room for them.
 //!
-//! What counts is what keys take in the memory of one replica, its index and what it keeps of locks and queues included
-//! ([`kv::Table::memory_bytes`]), and fragments that are in memory; not logs, snapshots under way, and values on the disk.
-//! A keyspace's bound is divided among its shards. It lies within the node's own bound (`context/memory`), which is
-//! measured and comes first.
+//! What counts is the memory of the keys in one replica, with its index and its state of locks and queues
+//! ([`kv::Table::memory_bytes`]), and of fragments that are in memory; not logs, snapshots under way, and values on
+//! the disk. A keyspace's bound is divided among its shards. It lies within the node's own bound (`context/memory`),
+//! which is measured and comes first.
 //!
-//! The decision is made where a command is ordered, since replicas may differ in memory. A removal is a command that the
-//! leader orders in front of the write, so nothing waits for it. What is ordered and not applied counts by its length, and
-//! removals that are under way count as done. So the bound holds but for what a command takes beyond [`blocks_bytes_max`]
-//! of its own bytes and [`COMMAND_BYTES`]: many short keys in one, or steps in which the index grows; and but for removals
-//! that free nothing, since a write that was under way has changed their key. What is too much then is removed for the next
-//! write.
+//! The decision is made where a command is ordered, since replicas may differ in memory. A removal is a command that
+//! the leader orders in front of the write, so no write has to wait. Commands that are ordered and not applied count
+//! by their length, and removals that are under way count as done. So the bound holds with two exceptions: what a
+//! command takes beyond [`blocks_bytes_max`] of its own bytes and [`COMMAND_BYTES`] (many short keys in one command,
+//! or steps in which the index grows), and removals that free nothing, since a write that was under way has changed
+//! their key. Such an excess is removed for the next write.
 
 use crate::context::Context;
 use crate::context::memory::OUT_OF_MEMORY;
@@ -33,24 +33,25 @@ const EVICTING: &str = "TRYAGAIN OVERLOADED the keyspace is above its memory_max
 #[derive(Debug)]
 pub(crate) struct Need {
     group: u16,
-    /// What wants the room; `None`: the group is above its bound though nothing is written.
+    /// The write that needs the room; `None`: the group is above its bound without a write.
     write: Option<Write>,
-    /// How many keys were removed for it.
+    /// How many keys were removed for this need.
     removed: usize,
 }
 
-/// A write that wants room.
+/// A write that needs room.
 #[derive(Debug)]
 struct Write {
-    /// By how many bytes it may make the group larger.
+    /// By how many bytes the write may make the group larger.
     bytes: u64,
     may_grow: bool,
 }
 
-/// How room is made next.
+/// What to do next to make room.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// The removal of a key was ordered. Its effects have to be carried out before [`Evictions::next`] is asked again.
+    /// The removal of a key was ordered. Its effects have to be carried out before [`Evictions::next`] is called
+    /// again.
     Settle,
     /// There is room, or nothing more is removed in this turn.
     Done,
@@ -59,7 +60,7 @@ pub(crate) enum Next {
 }
 
 impl Need {
-    /// The room that a write wants.
+    /// The room that a write needs.
     pub(crate) fn of(cx: &Context, group: u16, command: &Command<'_>) -> Need {
         let replica = cx.groups[group].replica.as_ref();
         let bytes_of = |key: &[u8]| replica.map_or(0, |replica| replica.table().bytes_of(key));
@@ -72,13 +73,13 @@ impl Need {
         }
     }
 
-    /// The room that a group lacks though nothing is written.
+    /// The room that a group lacks without a write.
     pub(crate) fn excess(cx: &mut Context, group: u16) -> Need {
         cx.groups[group].chooser.end_overdue(cx.now.monotonic_us);
         Need { group, write: None, removed: 0 }
     }
 
-    /// The group.
+    /// The group that lacks room.
     pub(crate) fn group(&self) -> u16 {
         self.group
     }
@@ -92,7 +93,7 @@ pub(crate) struct Evictions {
 }
 
 impl Evictions {
-    /// Removes one key if room is still to be made.
+    /// Removes one key if there is still too little room.
     pub(crate) fn next(&mut self, cx: &mut Context, effects: &mut Effects, need: &mut Need) -> Next {
         let excess = excess(cx, need.group, need.write.as_ref().map_or(0, |write| write.bytes));
         if excess <= 0 {
@@ -102,7 +103,7 @@ impl Evictions {
         match &need.write {
             Some(write) if !write.may_grow => return Next::Done,
             Some(write) if write.bytes > bound => return Next::Refused(OUT_OF_MEMORY),
-            // It is much larger than what it replaces, or the bound was lowered.
+            // The write is much larger than what it replaces, or the bound was lowered.
             Some(_) if need.removed == VICTIMS_MAX => {
                 return if excess > (bound / 16) as i64 { Next::Refused(EVICTING) } else { Next::Done };
             }
@@ -148,8 +149,8 @@ impl Evictions {
     }
 }
 
-/// By how many bytes a group is above its bound if it takes `more`, less what evictions under way will free. 0 or less
-/// unless it is the replica here that orders writes.
+/// By how many bytes a group is above its bound if it takes `more`, less what evictions under way will free. 0 or
+/// less at a replica that does not order writes.
 fn excess(cx: &Context, id: u16, more: u64) -> i64 {
     let group = &cx.groups[id];
     let Some(replica) = &group.replica else { return 0 };

@@ -1,6 +1,6 @@
 //! This node's part in exchanges of databases (`SWAPDB`): see [`crate::control`], where the map changes, and
-//! [`kv::Command::Exchange`]. A node holds back what its clients ask of the two databases, and moves the groups that it leads
-//! to the map's count.
+//! [`kv::Command::Exchange`]. A node holds its clients' requests to the two databases, and moves the groups that it
+//! leads to the map's count.
 
 use crate::context::{Call, Context};
 use crate::control::{Change, ClusterMap, ExchangeStep};
@@ -12,14 +12,14 @@ use kv::{Command, Version};
 use protocol::Request;
 use std::cmp::Ordering;
 
-/// How long a leader waits before it stops its group: until then other nodes have heard of the exchange, and hold back what
-/// would be refused.
+/// How long a leader waits before it stops its group: by then other nodes know of the exchange, and hold requests
+/// that would otherwise be refused.
 const GRACE_US: u64 = 20_000;
 
-/// How often a node looks how an exchange stands.
+/// How often a node checks the state of an exchange.
 const LOOK_US: u64 = 5_000;
 
-/// When a step that has not come about is asked for again.
+/// After how long a step that has not happened is requested again.
 const AGAIN_US: u64 = 100_000;
 
 /// Follows a new map, whose counts the groups have already.
@@ -53,7 +53,7 @@ pub(crate) fn tend(cx: &mut Context) {
         let is_done = match standing {
             Ordering::Less => false,
             _ if is_odd => is_reported(),
-            // This node may only be late: then its map will have that count.
+            // This node may only be late: then its next map will have that count.
             standing => standing == Ordering::Equal,
         };
         if is_done {
@@ -71,15 +71,15 @@ pub(crate) fn tend(cx: &mut Context) {
         match standing {
             Ordering::Less => move_to(cx, id, count, floor),
             _ if is_odd => report(cx, ExchangeStep::Stopped { group: id, exchanges: count, version }),
-            // The map was set back by a recovery: it must catch up, or the group carries out nothing any more.
+            // The map was set back by a recovery: it must catch up, or the group will execute nothing any more.
             _ => report(cx, ExchangeStep::Ahead { group: id, exchanges: has }),
         }
     }
     cx.exchanges.due_us = if is_any_under_way { now_us + LOOK_US } else { u64::MAX };
 }
 
-/// Whether a command that was routed by this count comes before the group has gone on behind the exchange. It waits here, unless
-/// another node is to answer it.
+/// Whether a command that was routed by this count arrives before the group has gone on after the exchange. The
+/// command waits here, unless another node is to answer it.
 pub(crate) fn comes_early(keyspace: &Keyspace, replica: &Replica, exchanges: u64) -> bool {
     let is_answered_here = replica.is_leader() || keyspace.reads == Reads::Any;
     is_answered_here && replica.table().exchanges() < exchanges && exchanges.is_multiple_of(2)
@@ -91,7 +91,7 @@ fn report(cx: &mut Context, step: ExchangeStep) {
 
 fn move_to(cx: &mut Context, group: u16, exchanges: u64, floor: Version) {
     let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
-    // The outcome is ignored: what is not done is asked for again.
+    // The outcome is ignored: a step that was not done is requested again.
     let ticket = Origin::Nobody.ticket(0);
     let asked = Asked { ticket, follows: false, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
     cx.submit(group, asked, &Request::Command(&Command::Exchange { exchanges, floor }));

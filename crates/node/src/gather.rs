@@ -1,4 +1,4 @@
-//! Commands on all keys, where the keys are in several groups: sent to each, and answered as one.
+//! Commands on all keys, where the keys are in several groups: sent to each group, and answered with one reply.
 
 use crate::slab::{Handle, Slab};
 use kv::codec::Reader;
@@ -16,7 +16,7 @@ pub(crate) enum Combine {
     Concatenate,
     /// `OK` (`FLUSHALL`).
     AllOk,
-    /// One of those that are not null, picked by a number (`RANDOMKEY`).
+    /// One of the replies that are not null, picked by a number (`RANDOMKEY`).
     AnyOf(u64),
 }
 
@@ -27,7 +27,8 @@ pub(crate) struct Gathers {
 }
 
 impl Gathers {
-    /// Begins a request that is sent to so many groups; their replies take at most `bytes_max` together. Returns its name.
+    /// Begins a request that is sent to this many groups; their replies take at most `bytes_max` together. Returns
+    /// its handle.
     pub(crate) fn begin(
         &mut self,
         ticket: Ticket,
@@ -88,7 +89,7 @@ impl Gather {
     fn combine(&self, out: &mut ReplyBuffer) {
         let parts = || self.parts.iter().flatten().map(Vec::as_slice);
         if let Some(error) = parts().find(|part| matches!(Reply::first(part), Reply::Error(_))) {
-            // The error may say that nothing was done, which holds for its own group only.
+            // The error may mean that nothing was done, which holds for its own group only.
             return match (self.combine, Reply::first(error)) {
                 (Combine::AllOk, Reply::Error(why))
                     if parts().any(|part| Reply::first(part) == Reply::Ok) =>
@@ -129,7 +130,7 @@ impl Gather {
     }
 }
 
-/// What replaces a part that has no room.
+/// The error that replaces a part for which there is no room.
 fn refusal(bytes_max: usize) -> Vec<u8> {
     let mut reply = ReplyBuffer::new();
     reply.error(&format!("ERR the reply would hold more than {bytes_max} bytes"));

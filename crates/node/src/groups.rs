@@ -1,4 +1,4 @@
-//! The groups that this node knows of, by number. Numbers are never reused, so there are gaps.
+//! The groups that this node knows, by number. Numbers are never reused, so there are gaps.
 
 use crate::command::statistics::Latencies;
 use crate::commits::{ApplyTimes, CommitTimes};
@@ -19,11 +19,11 @@ use std::ops::{Index, IndexMut};
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) keyspace: Keyspace,
-    /// How often the keyspace was exchanged, and the version above which it goes on: see `control::exchange`.
+    /// How often the keyspace was exchanged, and the version above which the group goes on: see `control::exchange`.
     pub(crate) exchanges: u64,
     pub(crate) floor: Version,
-    /// The step of an exchange that this node last asked for, as leader, and when: the map's count, and how the group's compared
-    /// with it.
+    /// The step of an exchange that this node last requested, as leader, and when: the map's count, and how the
+    /// group's count compared with it.
     pub(crate) exchange_asked: ((u64, Ordering), u64),
     /// The number of the shard in the keyspace.
     pub(crate) shard: u16,
@@ -41,7 +41,7 @@ pub(crate) struct Group {
     pub(crate) lacking: BTreeMap<NodeId, (u32, bool)>,
     /// This node's replica, if it has one.
     pub(crate) replica: Option<Replica>,
-    /// The record before which the replica stands still.
+    /// The record before which the replica is stopped.
     pub(crate) holds: Option<FatalRecord>,
     /// The evictions that this node has ordered here, as leader.
     pub(crate) chooser: Chooser,
@@ -52,13 +52,13 @@ pub(crate) struct Group {
     /// The state of the group's records in the log.
     pub(crate) tail: Tail,
     pub(crate) next_tick_us: u64,
-    /// Whether the group is quiescent: nothing happens in it before an input comes, and turns pass it by.
-    rests: bool,
-    /// How long the commands took that it has carried out for this node's clients, from request to reply.
+    /// Whether the group is quiescent: nothing happens in it before an input comes, and turns skip it.
+    is_quiescent: bool,
+    /// Latencies of the commands that the group has carried out for this node's clients, from request to reply.
     pub(crate) latency: Latencies,
     /// How long its replica here takes to commit writes.
     pub(crate) commits: CommitTimes,
-    /// How long it takes to apply what it holds.
+    /// How long its replica here takes to apply the records that it holds.
     pub(crate) applies: ApplyTimes,
     /// Requests that no node can take now.
     pub(crate) waiting: VecDeque<Kept>,
@@ -72,8 +72,8 @@ pub(crate) struct Kept {
     pub(crate) asked: Asked,
     pub(crate) request: Vec<u8>,
     pub(crate) until_us: u64,
-    /// Its number among all forwarded requests, if it was forwarded: see `Forwarded`. Otherwise it came later
-    /// than those.
+    /// The request's number among all forwarded requests, if it was forwarded: see `Forwarded`. Otherwise the request
+    /// came later than those.
     pub(crate) number: u64,
     /// The error for its client when its time is over.
     pub(crate) why: String,
@@ -109,7 +109,7 @@ impl Group {
             chooser: Chooser::default(),
             configured: None,
             next_tick_us: 0,
-            rests: false,
+            is_quiescent: false,
             latency: Latencies::default(),
             commits: CommitTimes::default(),
             applies: ApplyTimes::default(),
@@ -123,12 +123,12 @@ impl Group {
         self.under_way.iter().any(|under_way| under_way.at == at)
     }
 
-    /// Whether turns may pass it by.
-    fn may_rest(&self) -> bool {
+    /// Whether turns may skip the group.
+    fn may_be_quiescent(&self) -> bool {
         self.tail.is_settled() && self.replica.as_ref().is_none_or(|replica| replica.is_resting())
     }
 
-    /// What its replica here takes of a bound on memory, as far as it is applied, in bytes.
+    /// The part of a bound on memory that the applied data of its replica here takes, in bytes.
     pub(crate) fn bounded_bytes(&self) -> Option<usize> {
         let table = self.replica.as_ref()?.table();
         let fragments = if self.keyspace.spills() { 0 } else { table.fragment_bytes() };
@@ -142,14 +142,14 @@ impl Group {
         is_bounded && command.may_grow() && is_above()
     }
 
-    /// A client's command that is routed to this group now, with the count of exchanges, encoded in `scratch`; `None` if it
-    /// needs none.
+    /// A client's command that is routed to this group now, with the count of exchanges, encoded in `scratch`; `None`
+    /// if the command needs no count.
     #[inline]
     pub(crate) fn routed<'s>(&self, command: &Command<'_>, scratch: &'s mut Vec<u8>) -> Option<Command<'s>> {
         routed(self.exchanges, command, scratch)
     }
 
-    /// Its name in texts.
+    /// The group's name in messages.
     pub(crate) fn name(&self) -> String {
         match self.keyspace.shards {
             1 => self.keyspace.name().to_string(),
@@ -158,7 +158,8 @@ impl Group {
     }
 }
 
-/// A client's command that was routed by this count of exchanges, encoded in `scratch`; `None` if it needs none.
+/// A client's command that was routed by this count of exchanges, encoded in `scratch`; `None` if the command needs
+/// no count.
 #[inline]
 pub(crate) fn routed<'s>(
     exchanges: u64,
@@ -180,9 +181,9 @@ pub(crate) struct Groups {
     /// The same, and those that are dismissed, in ascending order.
     all: Vec<u16>,
     /// The groups in `all` that are not quiescent, in ascending order.
-    awake: Vec<u16>,
-    /// Groups that were woken since the last turn ended.
-    woken: Vec<u16>,
+    active: Vec<u16>,
+    /// Groups that became active since the last turn ended.
+    activated: Vec<u16>,
     /// Groups of dropped keyspaces, and when they are removed.
     dismissed: Vec<(u16, u64)>,
 }
@@ -201,7 +202,7 @@ impl Groups {
             self.ids.insert(at, id);
         }
         if self.by_id[place].is_none() {
-            self.woken.push(id);
+            self.activated.push(id);
         }
         self.by_id[place].get_or_insert_with(make)
     }
@@ -221,53 +222,53 @@ impl Groups {
     pub(crate) fn remove_dismissed(&mut self, id: u16) {
         self.dismissed.retain(|(other, _)| *other != id);
         self.all.retain(|other| *other != id);
-        self.awake.retain(|other| *other != id);
-        self.woken.retain(|other| *other != id);
+        self.active.retain(|other| *other != id);
+        self.activated.retain(|other| *other != id);
         self.by_id[usize::from(id)] = None;
     }
 
-    /// Wakes a group, since it was given an input.
+    /// Makes a group active, since it was given an input.
     #[inline]
     pub(crate) fn touch(&mut self, id: u16) {
         if let Some(group) = self.get_mut(id)
-            && group.rests
+            && group.is_quiescent
         {
-            group.rests = false;
-            self.woken.push(id);
+            group.is_quiescent = false;
+            self.activated.push(id);
         }
     }
 
-    /// The number at a place among the groups that are not quiescent: for loops that change groups. Groups that are
-    /// woken meanwhile come at the end.
+    /// The number at a place among the groups that are not quiescent: for loops that change groups. Groups that
+    /// become active meanwhile come at the end.
     #[inline]
-    pub(crate) fn awake_at(&self, place: usize) -> Option<u16> {
-        let woken = || self.woken.get(place - self.awake.len());
-        self.awake.get(place).or_else(woken).copied()
+    pub(crate) fn active_at(&self, place: usize) -> Option<u16> {
+        let activated = || self.activated.get(place - self.active.len());
+        self.active.get(place).or_else(activated).copied()
     }
 
     /// The groups that are not quiescent.
-    pub(crate) fn awake(&self) -> impl Iterator<Item = &Group> {
-        self.awake.iter().chain(&self.woken).filter_map(|id| self.get(*id))
+    pub(crate) fn active(&self) -> impl Iterator<Item = &Group> {
+        self.active.iter().chain(&self.activated).filter_map(|id| self.get(*id))
     }
 
-    /// Extends the node's lease. Quiescent groups take it without being woken.
+    /// Extends the node's lease. Quiescent groups take it and stay quiescent.
     pub(crate) fn extend_leases(&mut self, until_us: u64) {
-        for group in self.by_id.iter_mut().flatten().filter(|group| group.rests) {
+        for group in self.by_id.iter_mut().flatten().filter(|group| group.is_quiescent) {
             if let Some(replica) = &mut group.replica {
                 replica.extend_lease(until_us);
             }
         }
     }
 
-    /// Ends a turn: notes when each group wants its next tick, and which are quiescent from now on.
+    /// Ends a turn: notes when each group wants its next tick, and which groups are quiescent from now on.
     pub(crate) fn end_turn(&mut self, now: Now) {
-        while let Some(id) = self.woken.pop() {
-            if let Err(at) = self.awake.binary_search(&id) {
-                self.awake.insert(at, id);
+        while let Some(id) = self.activated.pop() {
+            if let Err(at) = self.active.binary_search(&id) {
+                self.active.insert(at, id);
             }
         }
-        let Groups { awake, by_id, .. } = self;
-        awake.retain(|id| {
+        let Groups { active, by_id, .. } = self;
+        active.retain(|id| {
             let Some(group) = &mut by_id[usize::from(*id)] else { return false };
             if let Some(replica) = &group.replica {
                 group.next_tick_us = group.next_tick_us.min(replica.wakeup_us(now));
@@ -275,11 +276,11 @@ impl Groups {
                     group.applies.look(progress, now);
                 }
             }
-            group.rests = group.may_rest();
-            if group.rests {
+            group.is_quiescent = group.may_be_quiescent();
+            if group.is_quiescent {
                 group.next_tick_us = u64::MAX;
             }
-            !group.rests
+            !group.is_quiescent
         });
     }
 

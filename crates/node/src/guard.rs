@@ -1,9 +1,11 @@
-//! Keeps passwords from being guessed: an address that fails too often is not listened to for a moment.
+//! Prevents the guessing of passwords: the passwords of an address that fails too often are not compared for a
+//! moment.
 //!
 //! An address may fail [`FAILURES_BURST`] times, and [`FAILURES_PER_S`] times a second after that. Beyond that, its
-//! passwords are not compared at all, so that waiting less for the answer, or asking over many connections, gains
-//! nothing. An application that merely has an old password leaves room for its neighbours behind the same address. All
-//! addresses of an IPv6 network (the first 64 bits) count as one, since a client that has one of them has all.
+//! passwords are not compared at all, so that waiting less for the answer, or trying over many connections, gains
+//! nothing. An application that merely has an old password does not use up the allowance of others behind the same
+//! address. All addresses of an IPv6 network (the first 64 bits) count as one, since a client that has one of them
+//! has all.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,21 +14,21 @@ use std::time::Duration;
 /// Failures that one address may have at once.
 pub(crate) const FAILURES_BURST: u64 = 100;
 
-/// Failures that it regains each second.
+/// Failures that an address may have again after each second.
 pub(crate) const FAILURES_PER_S: u64 = 20;
 
 /// The maximum number of addresses that are remembered. Beyond that, the one that failed longest ago is forgotten.
 pub(crate) const ADDRESSES_MAX: usize = 4096;
 
-/// So many recent failures are answered at once; each further one delays the answer by so many milliseconds more, up to
-/// the last number.
+/// This many recent failures are answered at once; each further one delays the answer by this many milliseconds more,
+/// up to the last number.
 const FAILURES_FREE: u64 = 3;
 const DELAY_MS: u64 = 20;
 const DELAY_MS_MOST: u64 = 1000;
 
 const COST_US: u64 = 1_000_000 / FAILURES_PER_S;
 
-/// Lines in the log at once, and how long it takes until there may be one more: guessers must not fill the log.
+/// Lines in the log at once, and how long it takes until there may be one more: guesses must not fill the log.
 const LINES_BURST: u64 = 10;
 const LINE_US: u64 = 6_000_000;
 
@@ -45,7 +47,7 @@ pub struct AuthGuard {
     /// For each address, the time in microseconds up to which its failures have used up its allowance: a leaky bucket,
     /// expressed as a time.
     spent_until_us: BTreeMap<IpAddr, u64>,
-    /// All failures, including attempts that were not looked at.
+    /// All failures, including attempts whose passwords were not compared.
     failures: u64,
     /// The time up to which lines in the log have used up their allowance.
     lines_until_us: u64,
@@ -58,8 +60,8 @@ impl AuthGuard {
         spent.saturating_sub(now_us) <= (FAILURES_BURST - 1) * COST_US
     }
 
-    /// Notes that an address sent a wrong password. Returns true when that is worth a line in the log: for the first of
-    /// a series, and for the one after which the address is not listened to any more.
+    /// Notes that an address sent a wrong password. Returns true when that is worth a line in the log: for the first
+    /// of a series, and for the one after which the address's passwords are not compared any more.
     pub fn failed(&mut self, address: IpAddr, now_us: u64) -> bool {
         self.failures += 1;
         self.spent_until_us.retain(|_, spent| *spent > now_us);
@@ -85,15 +87,15 @@ impl AuthGuard {
         is_taken
     }
 
-    /// How long the answer to an attempt of this address that has failed is held back. A few mistakes cost nothing; after
-    /// that each failure within the last seconds makes it longer.
+    /// How long the answer to a failed attempt of this address is delayed. A few mistakes cost nothing; after that
+    /// each failure within the last seconds makes the delay longer.
     pub fn delay(&self, address: IpAddr, now_us: u64) -> Duration {
         let spent = self.spent_until_us.get(&place_of(address)).copied().unwrap_or(0);
         let recent = spent.saturating_sub(now_us).div_ceil(COST_US);
         Duration::from_millis((recent.saturating_sub(FAILURES_FREE) * DELAY_MS).min(DELAY_MS_MOST))
     }
 
-    /// Counts an attempt of an address that was not listened to.
+    /// Counts an attempt of an address whose password was not compared.
     pub fn refused(&mut self) {
         self.failures += 1;
     }
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_fails_too_often_is_not_listened_to_for_a_moment() {
+    fn the_passwords_of_an_address_that_fails_too_often_are_not_compared_for_a_moment() {
         let mut guard = AuthGuard::default();
         let logged: u64 = (0..FAILURES_BURST).map(|_| u64::from(guard.failed(address(1), 7))).sum();
         assert_eq!(logged, 2, "the first, and the last");
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_the_later_the_more_an_address_fails() {
+    fn answers_are_delayed_longer_the_more_often_an_address_fails() {
         let mut guard = AuthGuard::default();
         let delays: Vec<u128> = (0..FAILURES_BURST)
             .map(|_| {
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_is_one_address() {
+    fn an_ipv6_network_counts_as_one_address() {
         let mut guard = AuthGuard::default();
         let of = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 7, 1, 2, 3, last]);
         (0..FAILURES_BURST as u16).for_each(|last| _ = guard.failed(of(last), 7));
@@ -158,7 +160,8 @@ mod tests {
     #[test]
     fn guesses_do_not_fill_the_log() {
         let mut guard = AuthGuard::default();
-        // Each comes when the allowance that the previous one used is restored, so each is the first of a series.
+        // Each guess comes when the allowance that the previous one used is restored, so each is the first of a
+        // series.
         let failures =
             (0..60 * SECOND_US).step_by(COST_US as usize + 1).map(|at_us| guard.failed(address(1), at_us));
         let logged = failures.filter(|is_logged| *is_logged).count();
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn guesses_over_time_are_as_many_as_the_rate_allows() {
+    fn the_rate_limits_guesses_over_time() {
         let mut guard = AuthGuard::default();
         let mut looked_at = 0;
         for at_us in (0..10 * SECOND_US).step_by(100) {
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_forgotten_when_their_failures_are_and_bounded_in_number() {
+    fn addresses_are_forgotten_with_their_failures_and_limited_in_number() {
         let mut guard = AuthGuard::default();
         for number in 0..2 * ADDRESSES_MAX as u32 {
             guard.failed(IpAddr::from(number.to_be_bytes()), 0);

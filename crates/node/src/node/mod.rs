@@ -118,7 +118,7 @@ impl Node {
     /// Calls `each` for every group that is not quiescent.
     fn for_each_active(&mut self, mut each: impl FnMut(&mut Node, u16)) {
         let mut place = 0;
-        while let Some(id) = self.cx.groups.awake_at(place) {
+        while let Some(id) = self.cx.groups.active_at(place) {
             place += 1;
             each(self, id);
         }
@@ -412,6 +412,6 @@ impl Node {
         let own = own.min(self.coding.wakeup_us()).min(self.values.wakeup_us()).min(self.long.wakeup_us());
         let own = own.min(self.completing.wakeup_us()).min(self.following.readers.due_us());
         let own = own.min(self.following.replicas.due_us());
-        self.cx.groups.awake().map(|group| group.next_tick_us).fold(own, u64::min)
+        self.cx.groups.active().map(|group| group.next_tick_us).fold(own, u64::min)
     }
 }

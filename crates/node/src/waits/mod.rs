@@ -429,7 +429,7 @@ impl Waits {
         let peers = cx.peers.iter().filter_map(|(id, peer)| Some((id, peer.life()?)));
         let lives: Vec<(NodeId, u64)> = peers.chain([own]).collect();
         let mut place = 0;
-        while let Some(group) = cx.groups.awake_at(place) {
+        while let Some(group) = cx.groups.active_at(place) {
             place += 1;
             let Some(replica) = cx.groups[group].replica.as_ref().filter(|it| it.is_leader()) else {
                 continue;
