@@ -92,7 +92,7 @@ fn report(cx: &mut Context, step: ExchangeStep) {
 fn move_to(cx: &mut Context, group: u16, exchanges: u64, floor: Version) {
     let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
     // The outcome is ignored: a step that was not done is requested again.
-    let ticket = Origin::Nobody.ticket(0);
+    let ticket = Origin::Unawaited.ticket(0);
     let asked = Asked { ticket, follows: false, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
     cx.submit(group, asked, &Request::Command(&Command::Exchange { exchanges, floor }));
 }

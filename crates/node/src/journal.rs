@@ -1,4 +1,4 @@
-//! The node's log: what its replicas must find again after a crash.
+//! The node's log: everything that its replicas must find again after a crash.
 //!
 //! Replicas produce records. A record counts as durable for its replica when it is as durable as the keyspace promises:
 //! with `os` once it is written, with `fsync` once a sync has covered it. At the end of a turn one write takes all of
@@ -30,7 +30,7 @@ const LINE_MS: u64 = 10_000;
 /// The size of one chunk of a checkpoint, which is made within one turn.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// After this long without a write, the log notes how far it is durable.
+/// After this long without a write, the log notes up to where it is durable.
 const QUIET_MS: u64 = 1000;
 
 /// The kinds of entries.
@@ -38,7 +38,7 @@ pub(crate) mod kind {
     /// A record of a replica.
     pub(crate) const RECORD: u16 = 0;
     /// The keyspace of a group whose replica begins here. It comes before the replica's first record, and a snapshot
-    /// begins with it, so that a log can be read without knowing anything else.
+    /// begins with it, so that a log can be read without other information.
     pub(crate) const KEYSPACE: u16 = 1;
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Tail {
     recorded: u64,
     /// The last record up to which all are as durable as the keyspace promises.
     durable: u64,
-    /// The records that are not yet so durable: the last one of each turn, with its position in the log.
+    /// The records that are not yet as durable: the last one of each turn, with its position in the log.
     undurable: VecDeque<(u64, Position)>,
     held: VecDeque<Held>,
 }
@@ -82,12 +82,12 @@ impl Tail {
         self.recorded
     }
 
-    /// Whether nothing of it waits for the disk.
+    /// Whether no record or message of the group waits for the disk.
     pub(crate) fn is_settled(&self) -> bool {
         self.undurable.is_empty() && self.held.is_empty()
     }
 
-    /// Whether a message that waits for this record may leave now.
+    /// Whether a message that waits for this record may be sent now.
     #[inline]
     pub(crate) fn may_leave(&self, after_record: u64) -> bool {
         after_record <= self.durable
@@ -116,8 +116,8 @@ impl Tail {
         self.held.retain(|held| held.to != to);
     }
 
-    /// Notes that everything up to a position is as durable as promised. Returns the last record for which that is
-    /// news.
+    /// Notes that everything up to a position is as durable as promised. Returns the last record that has become
+    /// durable by this.
     fn advance(&mut self, durable: Position) -> Option<u64> {
         let before = self.durable;
         while let Some((record, _)) = self.undurable.pop_front_if(|(_, position)| *position < durable) {
@@ -127,14 +127,14 @@ impl Tail {
     }
 }
 
-/// What a start of the node would now find of a group.
+/// What a start of the node would now find of a group's checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// Its newest checkpoint, which has replaced the previous one.
+    /// The newest checkpoint, which has replaced the previous one.
     Checkpoint(u16),
-    /// Its previous checkpoint: there was no room for the newest one.
+    /// The previous checkpoint: there was no room for the newest one.
     NoCheckpoint(u16),
-    /// Nothing.
+    /// Nothing: the log has forgotten the group.
     Forgotten(u16),
 }
 
@@ -144,7 +144,7 @@ struct Checkpoint {
     writer: SnapshotWriter,
 }
 
-/// The log of one node, and what is under way on it.
+/// The log of one node, and the work under way on it.
 #[derive(Debug)]
 pub(crate) struct Journal {
     log: Log,
@@ -165,12 +165,12 @@ pub(crate) struct Journal {
     /// Whether there was no room for a checkpoint; and when the next one may be tried on a full disk.
     is_checkpoint_refused: bool,
     checkpoint_after_us: u64,
-    /// Since when nothing was written; `None` once that is noted.
+    /// Since when nothing was written; `None` once the log has noted that.
     quiet_since_us: Option<u64>,
     /// Something was appended that waits for a write, and not for a sync.
     wants_write: bool,
     wants_sync: bool,
-    /// How far the log was written at the end of the previous turn.
+    /// Up to where the log was written at the end of the previous turn.
     written: Position,
     stopped: Option<String>,
 }
@@ -222,13 +222,13 @@ impl Journal {
         self.log.ready_bytes()
     }
 
-    /// Whether what is ready, less than half a segment, should be left to what keeps the groups alive.
+    /// Whether the ready bytes, less than half a segment, should be left to records that keep the groups alive.
     pub(crate) fn reserve_is_low(&self) -> bool {
         self.log.ready_bytes() < self.log.segment_bytes() / 2
     }
 
-    /// Changes the durability that a group's keyspace promises. Records that it has already may now wait for a sync
-    /// that nothing has requested.
+    /// Changes the durability that a group's keyspace promises. The group's earlier records may now wait for a sync
+    /// that no record has requested.
     pub(crate) fn set_durability(&mut self, tail: &mut Tail, durability: Durability) {
         tail.durability = durability;
         self.wants_sync |= durability == Durability::Fsync && !tail.undurable.is_empty();
@@ -239,7 +239,7 @@ impl Journal {
         self.stopped.is_none() && self.unwritten_bytes() > self.behind_bytes
     }
 
-    /// The position below which everything survives any crash, whatever its group is promised.
+    /// The position below which everything survives any crash, whatever durability its group has.
     pub(crate) fn durable(&self) -> Position {
         self.log.durable()
     }
@@ -256,7 +256,7 @@ impl Journal {
         self.append_as(kind::RECORD, group, tail, record);
     }
 
-    /// Records which keyspace a new replica belongs to. Returns false if the group is not recorded.
+    /// Records the keyspace of a new replica. Returns false if the group is not recorded.
     pub(crate) fn describe(&mut self, group: u16, tail: &mut Tail, keyspace: &Keyspace) -> bool {
         let is_recorded = tail.is_durable();
         if is_recorded {
@@ -307,7 +307,8 @@ impl Journal {
         }
     }
 
-    /// Makes everything that was written durable, and has the log note it. Returns true when that is so, or cannot be.
+    /// Makes everything that was written durable, and has the log note it. Returns true when that is done, or
+    /// impossible.
     pub(crate) fn settle(&mut self, now: Now, lines: &mut Vec<Line>) -> bool {
         if self.stopped.is_some() || self.is_full() {
             return true;
@@ -411,8 +412,8 @@ impl Journal {
         None
     }
 
-    /// Returns the record up to which a group's records have become as durable as its keyspace promises, if that is
-    /// news.
+    /// Returns the record up to which a group's records have become as durable as its keyspace promises, if the group
+    /// does not know that yet.
     pub(crate) fn news(&self, tail: &mut Tail) -> Option<u64> {
         if tail.undurable.is_empty() {
             return None;
@@ -423,7 +424,7 @@ impl Journal {
         })
     }
 
-    /// Whether something waits to be written that can be: what `Os` groups record after the turn's write.
+    /// Whether bytes wait to be written that can be: records of `Os` groups after the turn's write.
     pub(crate) fn has_unwritten(&self) -> bool {
         self.wants_write && self.stopped.is_none() && !self.is_full() && !self.log.is_writing()
     }
@@ -433,7 +434,8 @@ impl Journal {
     /// The group whose checkpoint would release the most log, if one is due and none is under way. The state to be
     /// checkpointed has `state_bytes`: writing it more often than as much log would cost more than it saves.
     ///
-    /// On a full disk, one is due as soon as it makes room: it replaces some of the log, and the previous checkpoint.
+    /// On a full disk, a checkpoint is due as soon as it makes room: it replaces some of the log, and the previous
+    /// checkpoint.
     pub(crate) fn checkpoint_due(&mut self, now: Now, state_bytes: impl FnOnce() -> u64) -> Option<u16> {
         if std::mem::take(&mut self.is_checkpoint_refused) {
             self.checkpoint_after_us = now.monotonic_us + CHECKPOINT_RETRY_MS * 1000;
@@ -460,14 +462,14 @@ impl Journal {
         self.checkpoint.as_ref().map(|checkpoint| checkpoint.group)
     }
 
-    /// Whether what is written of the checkpoint under way is still on its way to the disk: the next chunk waits for
+    /// Whether the part of the checkpoint under way that was made is not on the disk yet: the next chunk waits for
     /// that.
     pub(crate) fn is_pacing(&self) -> bool {
         self.log.is_pacing_snapshot()
     }
 
-    /// Begins a checkpoint that a replica has begun, right after a flush. The first chunk is `description`, unless that
-    /// is empty. Returns false if it cannot be written.
+    /// Begins a checkpoint that a replica has begun, right after a flush. The first chunk is `description`, unless
+    /// that is empty. Returns false if it cannot be written.
     pub(crate) fn begin_checkpoint(&mut self, group: u16, description: &[u8]) -> bool {
         let begun = self.log.begin_snapshot(group, self.log.end());
         let begun = begun.and_then(|mut writer| {
@@ -532,14 +534,14 @@ impl Journal {
         true
     }
 
-    /// Forgets a group that is gone, with all its records.
+    /// Forgets a group that was removed, with all its records.
     pub(crate) fn forget(&mut self, group: u16) {
         if self.checkpointing() == Some(group)
             && let Some(Checkpoint { writer, .. }) = self.checkpoint.take()
         {
             self.log.abandon_snapshot(writer);
         }
-        // If the checkpoint that is settling is this group's, nothing will report that it counts.
+        // If the checkpoint that is settling is of this group, nothing will report that it counts.
         self.is_settling = false;
         self.log.forget(group);
     }

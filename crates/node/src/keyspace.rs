@@ -1,4 +1,4 @@
-//! A keyspace: all keys with a prefix, and what is promised for them.
+//! A keyspace: all keys with a prefix, and the promises for them.
 
 use crate::setting::{self, Protocol, Reads, Setting, Storage};
 use crate::setting::{CodingSettings, Parts};
@@ -40,13 +40,13 @@ const MEMBERS_MAX: usize = 15;
 
 /// One `[[keyspace]]` of the configuration.
 ///
-/// Every field of the design is known here, so that a configuration for a later version is refused by name, not as an
-/// unknown field; [`Keyspace::check`] refuses what this version does not do.
+/// All settings of the design are known here, so that a configuration for a later version is refused by name, not as
+/// an unknown field; [`Keyspace::check`] refuses what this version does not support.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Keyspace {
-    /// The prefix of the keys that it holds; the longest matching prefix wins. Empty: the default keyspace. `@1` to `@15`:
-    /// it holds the database of that number, all keys of the clients that have selected it.
+    /// The prefix of the keys that it holds; the longest matching prefix wins. Empty: the default keyspace. `@1` to
+    /// `@15`: it holds the database of that number, all keys of the clients that have selected it.
     pub prefix: String,
     /// The protocol: `consensus`, `leader-follower`, `abd` or `blocking`.
     #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
@@ -76,8 +76,8 @@ pub struct Keyspace {
     /// blocking: what an operation does when its key is locked, `none` (it fails) or `backoff` (it tries again).
     #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
     pub retry: Retry,
-    /// consensus: how a leader ensures that it still leads before it answers a read: `log` (by what it committed a
-    /// moment ago) or `off` (it asks a majority each time).
+    /// consensus: how a leader ensures that it still leads before it answers a read: `log` (by an entry that it
+    /// committed a moment ago) or `off` (it asks a majority each time).
     #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
     pub lease: Lease,
     /// consensus: whether large values are kept as fragments instead of copies: `none`, or the number of parts that a
@@ -96,15 +96,15 @@ pub struct Keyspace {
     /// The most that a run of a script may cost, in units: a simple instruction costs one. The scripts of one
     /// transaction share it.
     pub script_cost_max: u32,
-    /// The most that its keys may take in the memory of a replica, in bytes, in all shards together. 0: as much as the
-    /// node has.
+    /// The most memory that its keys may take at a replica, in bytes, in all shards together. 0: as much as the node
+    /// has.
     #[serde(deserialize_with = "setting::deserialize_bytes")]
     pub memory_max: u64,
-    /// Which keys are removed when it is full. Without any, writes are refused.
+    /// Which keys are removed when it is full. With `none`, writes are refused.
     #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
     pub eviction: Eviction,
-    /// consensus and leader-follower: how many bytes of its latest changes each replica keeps for those who read them, in
-    /// all shards together. 0: none.
+    /// consensus and leader-follower: how many bytes of its latest changes each replica keeps for readers of changes,
+    /// in all shards together. 0: none.
     #[serde(deserialize_with = "setting::deserialize_bytes")]
     pub changes_bytes: u64,
 }
@@ -136,12 +136,13 @@ impl Default for Keyspace {
 }
 
 impl Keyspace {
-    /// Its name in texts: the prefix, or `default`.
+    /// Its name in messages: the prefix, or `default`.
     pub fn name(&self) -> &str {
         if self.prefix.is_empty() { "default" } else { &self.prefix }
     }
 
-    /// The number of the database that it holds, or, if it is one of several, belongs to: 0 then.
+    /// The number of the database that it holds. 0 for a keyspace with a prefix of keys: all of these belong to
+    /// database 0.
     #[inline]
     pub(crate) fn database(&self) -> u8 {
         database_named(self.prefix.as_bytes())
@@ -151,7 +152,7 @@ impl Keyspace {
     /// that is left out has its default.
     ///
     /// # Errors
-    /// A sentence that names the setting and what it may be.
+    /// A sentence that names the setting and its possible values.
     pub fn parse(text: &str) -> Result<Keyspace, String> {
         let word = |word: &'_ str| match word.split_once('=') {
             Some((name, value)) => Ok((name.to_string(), value.to_string())),
@@ -168,7 +169,7 @@ impl Keyspace {
     /// Makes a keyspace with these settings. A setting that is left out has its default.
     ///
     /// # Errors
-    /// A sentence that names the setting and what it may be.
+    /// A sentence that names the setting and its possible values.
     pub(crate) fn of_settings<'a>(
         settings: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Result<Keyspace, String> {
@@ -208,7 +209,7 @@ impl Keyspace {
     /// Checks that this version can keep what the keyspace promises on `nodes` nodes.
     ///
     /// # Errors
-    /// A sentence that names the keyspace, the setting and what it may be.
+    /// A sentence that names the keyspace, the setting and its possible values.
     pub fn check(&self, nodes: usize) -> Result<(), String> {
         self.check_prefix()?;
         let refuse = |why: String| Err(format!("keyspace '{}': {why}", self.name()));
@@ -342,7 +343,7 @@ impl Keyspace {
         }
     }
 
-    /// Returns the keyspace with nothing left to a protocol's default.
+    /// Returns the keyspace with every default of its protocol filled in.
     ///
     /// # Errors
     /// As [`Keyspace::check`].
@@ -352,7 +353,7 @@ impl Keyspace {
         Ok(self)
     }
 
-    /// Encodes it as it is kept in the log.
+    /// Encodes it for the log.
     pub(crate) fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("a keyspace is made of strings and numbers")
     }
@@ -365,7 +366,7 @@ impl Keyspace {
         serde_json::from_slice(bytes).map_err(|error| error.to_string())
     }
 
-    /// What a write survives, be it configured or the protocol's default.
+    /// What a write survives, as configured or by the protocol's default.
     pub fn durability(&self) -> Durability {
         let usual =
             if self.replication == Protocol::Consensus { Durability::Fsync } else { Durability::None };
@@ -422,7 +423,7 @@ impl Keyspace {
         self.durability() != Durability::None
     }
 
-    /// Whether it keeps its latest changes for those who follow them.
+    /// Whether it keeps its latest changes for followers of changes.
     pub(crate) fn keeps_changes(&self) -> bool {
         self.changes_bytes > 0
     }
@@ -448,8 +449,8 @@ impl Keyspace {
         usize::try_from(self.changes_bytes.div_ceil(u64::from(self.shards.max(1)))).unwrap_or(usize::MAX)
     }
 
-    /// The most that the keys of one of its shards may take, in bytes; 0: not bounded. Hash slots are alike, so shards get
-    /// equal parts.
+    /// The most memory that the keys of one of its shards may take, in bytes; 0: not bounded. Hash slots hold about
+    /// as many keys each, so shards get equal parts.
     pub(crate) fn shard_memory_max(&self) -> u64 {
         self.memory_max.div_ceil(u64::from(self.shards.max(1)))
     }
@@ -484,14 +485,14 @@ pub(crate) struct Router {
 /// Maps the keys of a database to groups.
 #[derive(Debug, Default)]
 pub(crate) struct Database {
-    /// Prefixes, the longest first, with the groups of their shards; the empty one is last. None at all: there is no such
-    /// database.
+    /// Prefixes, the longest first, with the groups of their shards; the empty one is last. Empty: the database does
+    /// not exist.
     prefixes: Vec<(Vec<u8>, Vec<u16>)>,
 }
 
 impl Router {
-    /// Takes keyspaces with the groups of their shards, in order. One of them has the empty prefix, and none is without
-    /// a group.
+    /// Takes keyspaces with the groups of their shards, in order. One of them has the empty prefix, and each has a
+    /// group.
     pub(crate) fn new(keyspaces: impl Iterator<Item = (Vec<u8>, Vec<u16>)>) -> Router {
         let mut router = Router::default();
         for (prefix, groups) in keyspaces {
@@ -511,7 +512,7 @@ impl Router {
 }
 
 impl Database {
-    /// Whether a keyspace holds it.
+    /// Whether the database exists: a keyspace holds it.
     pub(crate) fn exists(&self) -> bool {
         !self.prefixes.is_empty()
     }
@@ -533,8 +534,8 @@ impl Database {
     #[inline]
     pub(crate) fn group_of(&self, key: &[u8]) -> u16 {
         // An empty prefix has no address, and comparing no bytes there may take longer than all other comparisons
-        // together: with AVX-512 the load is masked, and the processor has to find out that what it must not read does
-        // not matter.
+        // together: with AVX-512 the load is masked, and the processor has to find out that the bytes that it must
+        // not read do not matter.
         let begins_with = |prefix: &[u8]| prefix.is_empty() || key.starts_with(prefix);
         match self.prefixes.iter().find(|(prefix, _)| begins_with(prefix)) {
             Some((_, groups)) if let [only] = groups.as_slice() => *only,
@@ -543,7 +544,7 @@ impl Database {
         }
     }
 
-    /// The group of all keys that a pattern with one `*` stands for; `None` if they may be in several.
+    /// The group of all keys that a pattern with one `*` matches; `None` if they may be in several.
     pub(crate) fn group_of_pattern(&self, pattern: &[u8]) -> Option<u16> {
         let star = pattern.iter().position(|byte| *byte == b'*').unwrap_or(pattern.len());
         let start = &pattern[..star];
@@ -558,7 +559,8 @@ impl Database {
     }
 
     /// The prefix of a key's keyspace, followed by the prefixes of other keyspaces that begin with it; nothing if the
-    /// keyspace has several shards. So all keys with the first and none of the others are in the key's group.
+    /// keyspace has several shards. So all keys that begin with the first prefix and with none of the others are in
+    /// the key's group.
     pub(crate) fn extent_of(&self, key: &[u8]) -> impl Iterator<Item = &[u8]> {
         let found = self.prefixes.iter().position(|(prefix, _)| key.starts_with(prefix));
         let found = found.filter(|place| self.prefixes[*place].1.len() == 1);
@@ -599,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_stands_for_keys_of_one_group_if_its_start_says_so() {
+    fn a_pattern_is_for_one_group_if_its_start_decides_the_group() {
         let groups = [(b"".to_vec(), vec![1, 2]), (b"c:".to_vec(), vec![3]), (b"c:x:".to_vec(), vec![4])];
         let router = Router::new(groups.into_iter());
         let router = router.database(0);
@@ -614,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extent_of_a_key_is_what_is_surely_in_its_group() {
+    fn the_extent_of_a_key_is_certainly_in_its_group() {
         let groups = [(b"".to_vec(), vec![1]), (b"c:".to_vec(), vec![2]), (b"c:x:".to_vec(), vec![3, 4])];
         let router = Router::new(groups.into_iter());
         let router = router.database(0);
@@ -654,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_cluster_map_is_read_as_it_was_written() {
+    fn a_keyspace_in_the_cluster_map_is_read_as_it_was_written() {
         let text = "prefix=c: replication=leader-follower acks=2 durability=os reads=any storage=disk";
         let keyspace = Keyspace::parse(text).unwrap();
         let encoded = String::from_utf8(keyspace.encode()).unwrap();
@@ -675,7 +677,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_refused_by_name() {
+    fn unsupported_settings_are_refused_by_name() {
         let refusal = |text: &str, nodes| {
             Keyspace::parse(text).and_then(|keyspace| keyspace.check(nodes)).expect_err("refused")
         };
@@ -725,7 +727,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_wins_and_everything_has_a_keyspace() {
+    fn the_longest_prefix_wins_and_every_key_has_a_keyspace() {
         let spaces =
             ["user:", "user:admin:"].map(|prefix| Keyspace { prefix: prefix.into(), ..Keyspace::default() });
         let spaces = [vec![Keyspace::default()], spaces.to_vec()].concat();

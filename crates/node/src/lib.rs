@@ -3,13 +3,14 @@
 //! A [`Node`] takes client requests, frames from peers and the time, and leaves replies and frames in buffers. Its
 //! caller owns the sockets, the clock and the files: the server in production, a simulator in tests.
 //!
-//! Reading order: `node` (the turn, and how a request gets to a group and back), `requests` and `transactions` (what a
-//! client's request asks of which groups), `mapping` (what a new map changes), `context` (what the components share, and
-//! what they ask of the node), `session` (replies in order), `keyspace` (prefixes and promises), then the components:
-//! `forwarding` (requests that other nodes carry out, and those that wait), `waits` (clients that wait for locks and elements),
-//! `channels` (subscribers), `cluster` (the control group, which `control` is), `coding` and `values` (large values),
-//! `long` (long commands), `following` (who follows what changes), `quarantine`, `clock`, `asking` (what only one node knows),
-//! `recent` (what has happened lately), `recovery` (what an operator makes of what is left of a cluster).
+//! Reading order: `node` (the turn, and how a request gets to a group and back), `requests` and `transactions` (what
+//! a client's request needs of which groups), `mapping` (what a new map changes), `context` (what the components
+//! share, and their calls to the node), `session` (replies in order), `keyspace` (prefixes and promises), then the
+//! components: `forwarding` (requests that other nodes carry out, and those that wait), `waits` (clients that wait
+//! for locks and elements), `channels` (subscribers), `cluster` (this node's part in the control group, which is
+//! `control`), `coding` and `values` (large values), `long` (long commands), `following` (readers of changes),
+//! `quarantine`, `clock`, `asking` (information that only one node has), `recent` (recent events), `recovery` (how an
+//! operator goes on with what is left of a cluster).
 
 mod asking;
 mod cache;

@@ -1,4 +1,4 @@
-//! Libraries of functions (`FUNCTION LOAD`), as the cluster map holds them. Plain data: nothing here knows the language.
+//! Libraries of functions (`FUNCTION LOAD`), as the cluster map holds them. Plain data, independent of the language.
 
 use kv::glob::Pattern;
 use serde::{Deserialize, Serialize};
@@ -25,15 +25,15 @@ const ITEM_BYTES: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Flag {
-    /// It only reads.
+    /// The function only reads.
     NoWrites,
-    /// It runs though its keyspace is full.
+    /// The function may run although its keyspace is full.
     AllowOom,
-    /// In Redis: a replica that has lost its leader runs it. Here it has no effect.
+    /// In Redis: a replica that has lost its leader may run the function. Here it has no effect.
     AllowStale,
-    /// It does not run where the keyspace of its keys has several shards.
+    /// The function does not run where the keyspace of its keys has several shards.
     NoCluster,
-    /// In Redis: it uses keys of several slots. Here it has no effect: all are in one shard.
+    /// In Redis: the function uses keys of several slots. Here it has no effect: all are in one shard.
     AllowCrossSlotKeys,
 }
 
@@ -51,7 +51,7 @@ impl Flag {
         Self::ALL.iter().find(|(_, known)| known.as_bytes() == name).map(|(flag, _)| *flag)
     }
 
-    /// Its name in Redis.
+    /// The flag's name in Redis.
     pub(crate) fn name(self) -> &'static str {
         Self::ALL.iter().find(|(flag, _)| *flag == self).map_or("", |(_, name)| name)
     }
@@ -61,9 +61,9 @@ impl Flag {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LibraryFunction {
-    /// Its name, as the library gave it. In calls, letters of either case are the same.
+    /// Its name, as the library gave it. Calls may use letters of either case.
     pub name: String,
-    /// What it does, for people.
+    /// Its description, for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<Text>,
     /// Its properties, in the order of [`Flag`].
@@ -75,13 +75,13 @@ pub struct LibraryFunction {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Library {
-    /// Its text, the header included.
+    /// The library's text, including its header.
     pub text: Text,
     /// Its functions, in the order in which it registers them.
     pub functions: Vec<LibraryFunction>,
 }
 
-/// Any bytes, as a string with a character for each byte: so they stand in a map of text.
+/// Any bytes, as a string with a character for each byte, so that they can be in a map of text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Text(String);
@@ -92,7 +92,7 @@ impl Text {
         Text(bytes.iter().map(|byte| char::from(*byte)).collect())
     }
 
-    /// The bytes. A character that stands for none, which no node writes, becomes 255.
+    /// The bytes. A character that stands for no byte, which no node writes, becomes 255.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.0.chars().map(|character| u8::try_from(u32::from(character)).unwrap_or(u8::MAX)).collect()
     }
@@ -108,17 +108,17 @@ impl Library {
     }
 }
 
-/// What to do about libraries that exist.
+/// What to do with libraries that exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// They must have other names: `FUNCTION LOAD`.
+    /// New libraries must have other names: `FUNCTION LOAD`.
     New,
     /// The same: `FUNCTION RESTORE`.
     Append,
-    /// Those with the same names are replaced.
+    /// Libraries with the same names are replaced.
     Replace,
-    /// All are replaced.
+    /// All libraries are replaced.
     Flush,
 }
 
@@ -130,7 +130,7 @@ pub enum Step {
     Add {
         /// The libraries, by their names.
         libraries: Libraries,
-        /// What to do about libraries that exist.
+        /// What to do with libraries that exist.
         policy: Policy,
     },
     /// Removes the library with this name.
@@ -143,7 +143,7 @@ pub(crate) type Libraries = BTreeMap<String, Library>;
 /// Changes the libraries.
 ///
 /// # Errors
-/// Redis's sentence, or one that names a limit. The libraries may be changed in part: the caller drops them.
+/// Redis's error, or one that names a limit. The libraries may be changed in part: the caller drops them.
 pub(crate) fn apply(known: &mut Libraries, step: &Step) -> Result<(), String> {
     let (libraries, policy) = match step {
         Step::Delete(name) => return known.remove(name).map(drop).ok_or("Library not found".into()),
@@ -187,7 +187,7 @@ pub(crate) fn apply(known: &mut Libraries, step: &Step) -> Result<(), String> {
     Ok(())
 }
 
-/// Redis's sentence about a library of `FUNCTION RESTORE` whose name another one has.
+/// Redis's error for a library of `FUNCTION RESTORE` whose name another one has.
 pub(crate) fn exists(name: &str) -> String {
     format!("Library {name} already exists")
 }
@@ -227,7 +227,7 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
-    /// Follows the libraries of the map with this version. O(1) for the version that it follows already.
+    /// Follows the libraries of the map with this version. O(1) if it follows that version already.
     pub(crate) fn follow(&mut self, version: u64, libraries: &Libraries) {
         if version == self.version {
             return;
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_a_function_is_in_one_library_whatever_the_case_of_its_letters() {
+    fn a_function_name_is_in_one_library_whatever_its_case() {
         let mut known = Libraries::new();
         assert_eq!(add(&mut known, Policy::New, &[("one", library(&["f"], b""))]), Ok(()));
         let refused = add(&mut known, Policy::New, &[("two", library(&["F"], b""))]);

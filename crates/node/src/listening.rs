@@ -7,7 +7,7 @@ pub enum Listening {
     Channel,
     /// To all channels whose names match (`PSUBSCRIBE`).
     Pattern,
-    /// To a channel of those that have their own commands in a Redis Cluster (`SSUBSCRIBE`).
+    /// To a channel with the commands for channels in shards of a Redis Cluster (`SSUBSCRIBE`).
     Shard,
 }
 
@@ -22,7 +22,7 @@ impl Listening {
         }
     }
 
-    /// The words in the messages that confirm its beginning and its end.
+    /// The words in the messages that confirm the beginning and the end of the subscription.
     pub(crate) fn words(self) -> (&'static [u8], &'static [u8]) {
         match self {
             Listening::Channel => (b"subscribe", b"unsubscribe"),

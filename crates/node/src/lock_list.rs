@@ -1,5 +1,5 @@
-//! `LOCK.LIST`: the locks that this node's replicas hold, with their owners and who waits. It looks at tables as they are
-//! here, so a follower's may be a moment old; `LOCK.INFO` asks the leader.
+//! `LOCK.LIST`: the locks that this node's replicas hold, with their owners and waiting clients. It looks at tables
+//! as they are here, so a follower's may be a moment old; `LOCK.INFO` asks the leader.
 
 use crate::context::Context;
 use crate::keyspace::Keyspace;
@@ -14,7 +14,7 @@ const COUNT: usize = 100;
 /// The most locks that are listed at once.
 const LISTED_LOCKS_MAX: usize = 10_000;
 
-/// How many owners that wait are named for each lock.
+/// How many waiting owners are named for each lock.
 const NAMED_WAITERS: usize = 10;
 
 /// `LOCK.LIST [COUNT n]`.

@@ -1,24 +1,24 @@
-//! What a node has to report to its operator.
+//! The lines that a node reports to its operator.
 
 use protocol::Trace;
 
 /// How much a line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Good to know.
+    /// For information only.
     Info,
     /// An operator should look.
     Warning,
     /// An operator must act.
     Error,
-    /// Who has changed the cluster, or has failed to log in: for the target `audit`.
+    /// An operator's change of the cluster, or a failed login: for the target `audit`.
     Audit,
 }
 
 /// One line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// How much it matters.
+    /// How much the line matters.
     pub level: Level,
     /// The text, a sentence.
     pub text: String,

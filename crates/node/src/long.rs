@@ -12,13 +12,13 @@
 //!    |<-- OK ----|<----------------------------- Done ---|
 //! ```
 //!
-//! A record goes through a node in one piece: one of 64 MiB keeps a node busy so long that its group elects another leader
-//! meanwhile, and the write is lost. Only a few parts are under way at a time, so heartbeats and small commands go
-//! between them.
+//! A record goes through a node in one piece: one of 64 MiB keeps a node busy so long that its group elects another
+//! leader meanwhile, and the write is lost. Only a few parts are under way at a time, so heartbeats and small
+//! commands go between them.
 //!
-//! Parts have no effect, so a part whose outcome is unknown is sent again: the group reports how far they are gathered,
-//! and the next part begins there. A command's time limit starts anew with each part that is gathered. The answer to
-//! its end is the command's answer; whatever fails before that has done nothing.
+//! Parts have no effect, so a part whose outcome is unknown is sent again: the group reports how many bytes it has
+//! gathered, and the next part begins there. A command's time limit starts again with each part that is gathered. The
+//! answer to its end is the command's answer; if anything fails before that, nothing was done.
 
 use crate::configuration::{PARTS_UNDER_WAY, part_bytes};
 use crate::context::{CommandPart, Context};
@@ -32,17 +32,17 @@ use protocol::{Request, Result as Outcome};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The most bytes of long commands on their way: more are refused.
+/// The most bytes of long commands under way: more are refused.
 const BYTES_MAX: usize = 512 << 20;
 
-/// The time within which a part has its outcome: a deposed leader does not know its outcome, and it can be sent again.
+/// The time within which a part has its outcome: a deposed leader does not know it, and the part can be sent again.
 /// Longer on a network that is configured as slow.
 const PART_TIMEOUT_US: u64 = 1_000_000;
 
 /// The pause before a refused part is sent again.
 const PAUSE_US: u64 = 20_000;
 
-/// A write that is on its way in parts.
+/// A write that is under way in parts.
 #[derive(Debug)]
 struct Long {
     asked: Asked,
@@ -50,22 +50,22 @@ struct Long {
     id: ValueId,
     /// See [`Command::LongEnd`].
     watched_in: Option<u64>,
-    /// The command; what has arrived of it is gathered, as the group last reported.
+    /// The command; its arrived bytes are those that the group last reported as gathered.
     command: Transfer,
-    /// The most that it ever reported.
+    /// The most bytes that the group ever reported.
     farthest: usize,
     /// Parts that have no outcome yet.
     awaited: usize,
-    /// Set when a part was not gathered: once all have their outcomes, the next one begins where that one did, but not
-    /// before this time.
+    /// Set when a part was not gathered: once all parts have their outcomes, the next one begins where that one did,
+    /// but not before this time.
     goes_back_us: Option<u64>,
     /// Why the last refused part was refused.
     refusal: Option<(Outcome, Vec<u8>)>,
     deadline_us: u64,
 }
 
-/// Encodes a command. A value at its end stays where it arrived; `lent` is the buffer that holds the command, if it may
-/// be kept.
+/// Encodes a command. A value at its end is not copied; `lent` is the buffer that holds the command, if it may be
+/// kept.
 fn encoded(command: &Command<'_>, lent: Option<&Arc<Vec<u8>>>) -> Transfer {
     let mut head = Vec::new();
     let value = lent.and_then(|buffer| SharedBytes::within(buffer, command.encode_before_value(&mut head)?));
@@ -76,7 +76,7 @@ fn encoded(command: &Command<'_>, lent: Option<&Arc<Vec<u8>>>) -> Transfer {
     Transfer::new(head, value.unwrap_or_default())
 }
 
-/// A part on its way: its command, and where it begins and ends.
+/// A part under way: its command, and where it begins and ends.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     of: Handle,
@@ -84,20 +84,20 @@ struct Part {
     end: usize,
 }
 
-/// The long commands that a node has on their way.
+/// The long commands that a node has under way.
 #[derive(Debug)]
 pub(crate) struct LongCommands {
     coordinator: Coordinator,
-    /// The counter of the newest one.
+    /// The counter of the newest command.
     counter: u64,
     commands: Slab<Long>,
     /// The total length of `commands`.
     bytes: usize,
-    /// The parts on their way, by their numbers.
+    /// The parts under way, by their numbers.
     parts: BTreeMap<u64, Part>,
     parts_sent: u64,
     window: Window,
-    /// When there is something to do, on the monotonic clock.
+    /// When the next work is due, on the monotonic clock.
     wakeup_us: u64,
 }
 
@@ -116,7 +116,7 @@ impl LongCommands {
         }
     }
 
-    /// When something is due, on the monotonic clock.
+    /// When the next work is due, on the monotonic clock.
     pub(crate) fn wakeup_us(&self) -> u64 {
         self.wakeup_us
     }
@@ -141,7 +141,7 @@ impl LongCommands {
         if let Some(error) = refusal {
             return cx.complete_with_error(asked.ticket, group, Outcome::Refused, error);
         }
-        // Later requests of the client must not overtake it.
+        // Later requests of the client must not overtake this one.
         if let Origin::Session(client) = Origin::of(asked.ticket)
             && let Some(session) = cx.clients.sessions.get_mut(client)
         {
@@ -172,21 +172,21 @@ impl LongCommands {
 
     /// Sends parts as far as there is room.
     pub(crate) fn pump(&mut self, cx: &mut Context) {
-        // Nothing is due without a command: the last one's part may have been answered after it ended.
+        // Without a command nothing is due: the last one's part may have been answered after it ended.
         self.wakeup_us = u64::MAX;
         if self.commands.len() == 0 {
             return;
         }
         let handles: Vec<Handle> = self.commands.iter().map(|(handle, _)| handle).collect();
         let mut budget = part_bytes(&cx.configuration) * PARTS_UNDER_WAY;
-        // One part of each in turn, so that a short one does not wait for a long one.
+        // One part of each command in turn, so that a short command does not wait for a long one.
         let mut waiting = handles;
         while !waiting.is_empty() {
             waiting.retain(|handle| self.send_part(cx, *handle, &mut budget));
         }
     }
 
-    /// Sends the next part of a command, or its end. Returns false when it has to wait, or is over.
+    /// Sends the next part of a command, or its end. Returns false when the command has to wait, or has ended.
     fn send_part(&mut self, cx: &mut Context, handle: Handle, budget: &mut usize) -> bool {
         let (now_us, part_bytes) = (cx.now.monotonic_us, part_bytes(&cx.configuration));
         let Some(long) = self.commands.get_mut(handle) else { return false };
@@ -195,7 +195,7 @@ impl LongCommands {
             self.give_up(cx, handle);
             return false;
         }
-        // No client waits for it any more.
+        // No client waits for the command any more.
         if let Origin::Session(client) = Origin::of(ticket)
             && cx.clients.sessions.get(client).is_none()
         {
@@ -263,7 +263,7 @@ impl LongCommands {
         }
         long.refusal = Some((result, reply.to_vec()));
         long.goes_back_us = Some(now_us + PAUSE_US);
-        // A group that does not take the first part, or has no room, is not asked again: as with any other command.
+        // A group that does not take the first part, or has no room, is not asked again, as with any other command.
         let is_full = matches!(Reply::first(reply), Reply::Error(error) if error.starts_with(b"NOSPACE") || error.starts_with(b"OOM"));
         if long.farthest == 0 || is_full {
             self.give_up(cx, of);
@@ -284,7 +284,7 @@ impl LongCommands {
         let Some(Long { asked, group, refusal, .. }) = self.end(handle) else { return };
         match refusal {
             Some((Outcome::Refused, reply)) => cx.complete(asked.ticket, group, Outcome::Refused, &reply),
-            // The outcome of a part may be unknown; that of the whole is not.
+            // The outcome of a part may be unknown; that of the whole command is not.
             _ => {
                 let error = "TRYAGAIN NOQUORUM the group has not taken all parts of the command in time; nothing was done, try again";
                 cx.complete_with_error(asked.ticket, group, Outcome::Refused, error);
@@ -305,7 +305,7 @@ mod tests {
     use kv::{Condition, Expiry, SetAnswer};
 
     #[test]
-    fn a_value_that_stands_in_a_buffer_is_sent_from_there() {
+    fn a_value_that_is_in_a_buffer_is_sent_from_there() {
         let buffer = Arc::new(b"SET key 0123456789".to_vec());
         let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
         let set = |answer| Command::Set { key: b"key", value: &buffer[8..], expiry, condition, answer };

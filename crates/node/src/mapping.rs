@@ -17,10 +17,10 @@ use protocol::{Configuration, Effects, Input};
 /// answer.
 const FAREWELL_MS: u64 = 1000;
 
-/// What a map makes of this node's part in a group.
+/// What a map changes in this node's part in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// The node has none, or keeps what it has until others can do without it.
+    /// The node has no replica, or keeps the one that it has until others can do without it.
     Stays,
     /// Its replica is dropped.
     Ends,
@@ -28,7 +28,7 @@ pub(crate) enum Part {
     Holds,
 }
 
-/// Adopts a map of the cluster: its nodes, keyspaces and groups.
+/// Adopts a cluster map: its nodes, keyspaces and groups.
 pub(crate) fn adopt(cx: &mut Context, coding: &mut Coding, values: &mut Values, map: &ClusterMap) {
     cx.configuration.nodes = map.nodes.values().map(|node| node.address.clone()).collect();
     cx.configuration.keyspaces = map.keyspaces.values().map(|entry| entry.keyspace.clone()).collect();
@@ -63,7 +63,7 @@ pub(crate) fn adopt(cx: &mut Context, coding: &mut Coding, values: &mut Values, 
             if let Some(replica) = &mut group.replica {
                 replica.set_keyspace(keyspace, planted);
             }
-            // It may be above its bound on memory now.
+            // The group may exceed its bound on memory now.
             cx.groups.touch(*id);
         }
     }
@@ -81,15 +81,15 @@ pub(crate) fn part_in(cx: &Context, map: &ClusterMap, id: u16, entry: &control::
     let own = cx.configuration.node;
     let Some(group) = cx.groups.get(id) else { return Part::Stays };
     let is_member = entry.members.contains(&own);
-    // A node that is to leave a consensus group may lead it, and its vote may be needed, until the others can do without
-    // it: its replica has to know what is wanted of it. This does not hold for a node that lost its storage.
+    // A node that is to leave a consensus group may lead it, and its vote may be needed, until the others can do
+    // without it: its replica has to know the wanted membership. This does not hold for a node that lost its storage.
     let has_lost = map.nodes.get(&own).is_some_and(|node| node.rejoins.contains_key(&id));
     let is_elected = group.replica.is_some() && group.keyspace.replication == Protocol::Consensus;
     let is_leaving = !entry.settled && !has_lost && is_elected;
     match map.takes_part(own, id, entry) || is_leaving {
         true => Part::Holds,
-        // The data of a member that has to rejoin is of no use. A node that is no longer a member may still have to give
-        // the new members what they lack.
+        // The data of a member that has to rejoin is useless. A node that is no longer a member may still have to
+        // give the new members what they lack.
         false if is_member || entry.settled => Part::Ends,
         false => Part::Stays,
     }
@@ -103,7 +103,7 @@ pub(crate) fn make_replica(
     entry: &control::Group,
 ) -> Replica {
     let mut replica = Replica::new(&cx.groups[id].keyspace, id, &cx.configuration);
-    // A member that starts again changes its groups in the map first.
+    // A member that starts empty again changes its groups in the map first.
     if entry.revision == 0 {
         replica.begin_with_group();
     }
@@ -111,7 +111,7 @@ pub(crate) fn make_replica(
     replica
 }
 
-/// The configuration that a group's replica is to be given, unless it has it.
+/// The configuration to be given to a group's replica, unless it has it.
 pub(crate) fn configuration_for(
     cx: &mut Context,
     map: &ClusterMap,
@@ -119,7 +119,7 @@ pub(crate) fn configuration_for(
     entry: &control::Group,
 ) -> Option<Configuration> {
     let (own, life) = (cx.configuration.node, cx.configuration.life);
-    // A replica that stands still is configured when it goes on.
+    // A stopped replica is configured when it goes on.
     let group = cx.groups.get_mut(id).filter(|group| group.holds.is_none())?;
     let rejoin = map.nodes.get(&own).and_then(|node| node.rejoins.get(&id));
     if let (Some(replacement), Some(replica), None) =
@@ -135,8 +135,8 @@ pub(crate) fn configuration_for(
     Some(configuration)
 }
 
-/// Drops the replica of a group: all of its requests get outcomes with the effects that this leaves. Returns false if there
-/// is none.
+/// Drops the replica of a group: all of its requests get outcomes with the effects of this. Returns false if there is
+/// none.
 pub(crate) fn retire(cx: &mut Context, values: &mut Values, effects: &mut Effects, id: u16) -> bool {
     let group = &mut cx.groups[id];
     group.configured = None;

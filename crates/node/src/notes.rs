@@ -1,5 +1,5 @@
-//! What a node's operator should know when it starts and when it stops: keys that no log keeps, and keyspaces of the
-//! configuration file that the cluster's map does not have.
+//! Warnings for a node's operator at a start and at a stop: keys that no log keeps, and keyspaces of the
+//! configuration file that the cluster map does not have.
 
 use crate::context::Context;
 use crate::control::{CONTROL_GROUP, ClusterMap};
@@ -55,7 +55,7 @@ pub(crate) fn at_start(own: NodeId, configured: &[Keyspace], map: &ClusterMap) -
 
 /// The settings in which the file differs from the map, as `acks = all and not none`.
 fn differences(configured: &Keyspace, present: &Keyspace, nodes: usize) -> Vec<String> {
-    // In the map's settings, nothing is left to a protocol's default.
+    // In the map's settings, every default of a protocol is filled in.
     let Ok(configured) = configured.clone().resolved(nodes) else { return Vec::new() };
     let configured: BTreeMap<String, String> = configured.settings().into_iter().collect();
     let differs = |(name, value): &(String, String)| configured.get(name) != Some(value);
@@ -65,7 +65,7 @@ fn differences(configured: &Keyspace, present: &Keyspace, nodes: usize) -> Vec<S
     present.settings().into_iter().filter(differs).map(line).collect()
 }
 
-/// Logs which keys go with this process, for a node that is about to stop.
+/// Logs which keys will be lost with this process, for a node that is about to stop.
 pub(crate) fn at_stop(cx: &mut Context) {
     let mut held: BTreeMap<String, (usize, bool)> = BTreeMap::new();
     for (id, group) in cx.groups.iter().filter(|(id, _)| *id != CONTROL_GROUP) {

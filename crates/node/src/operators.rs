@@ -1,7 +1,7 @@
-//! `KEYSPACE` and `CLUSTER`: what operators, and clients that know Redis Cluster, ask of the cluster map.
+//! `KEYSPACE` and `CLUSTER`: requests about the cluster map, from operators and from clients that know Redis Cluster.
 //!
-//! The hash slots are those of the default keyspace: a cluster-aware client that sends a key of another keyspace to the
-//! node of its slot is served all the same, by forwarding.
+//! The hash slots are those of the default keyspace: a cluster-aware client that sends a key of another keyspace to
+//! the node of its slot is still served, by forwarding.
 
 use crate::command::{ClusterCommand, KeyspaceCommand};
 use crate::configuration::NodeAddress;
@@ -42,7 +42,7 @@ struct Range<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Serving {
     Now,
-    /// Enough of its members can be reached: it will once they have agreed on a leader, say.
+    /// Enough of its members can be reached: it will answer, for example once they have elected a leader.
     Soon,
     Not,
 }
@@ -112,7 +112,7 @@ fn keyspace_get(cx: &mut Context, client: ClientId, prefix: &[u8]) {
     });
 }
 
-/// What is lost of a keyspace that stands still, as far as its replicas here know. With `ACCEPTLOSS`, the change
+/// What is lost of a keyspace that serves nothing, as far as its replicas here know. With `ACCEPTLOSS`, the change
 /// that continues without it.
 fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery, Refusal> {
     let is_accepted = match word {
@@ -238,7 +238,7 @@ pub(crate) fn cluster_command(
             Some(word) => {
                 let is_held = word.eq_ignore_ascii_case(b"HOLD");
                 match is_held || word.eq_ignore_ascii_case(b"RISE") {
-                    // Before it is sent: a control leader of release 1 would not know this change.
+                    // Checked before it is sent: a control leader of release 1 would not know this change.
                     true if cx.configuration.planted.has(Fault::FeatureUsedEarly) => {
                         Ok(Change::HoldLevel(is_held))
                     }
@@ -256,7 +256,7 @@ pub(crate) fn cluster_command(
             return cx.answer(client, |replies| replies.bulk(name.as_bytes()));
         }
         ClusterCommand::Map => {
-            // It is shown to everybody: users' names and hashes of passwords are operators' business.
+            // Every client may see it: users' names and hashes of passwords are for operators only.
             let map = ClusterMap { users: Default::default(), ..(*cx.map).clone() }.encode();
             return cx.answer(client, |replies| replies.push(Reply::Text(&map)));
         }
@@ -282,7 +282,7 @@ pub(crate) fn cluster_command(
     change_or_refuse(cx, client, change);
 }
 
-/// What `CLUSTER LEVEL` says.
+/// The reply of `CLUSTER LEVEL`.
 fn show_level(map: &ClusterMap, replies: &mut ReplyBuffer) {
     let below = map.nodes_below(map.level + 1);
     replies.map(4);
@@ -327,8 +327,8 @@ fn address(cx: &Context, id: NodeId) -> Option<&NodeAddress> {
     cx.map.nodes.get(&id).map(|node| &node.address)
 }
 
-/// How far behind the plain port the port is that a client with TLS has to use: on all nodes as far as on this one, since
-/// the map has the plain ports only. 0 for plain clients.
+/// By how much a TLS client's port differs from the plain port: on all nodes as much as on this one, since the map
+/// has the plain ports only. 0 for plain clients.
 fn tls_distance(cx: &Context, client: ClientId) -> i32 {
     let session = cx.clients.sessions.get(client);
     let is_over_tls =
@@ -392,7 +392,7 @@ fn cluster_info(cx: &Context) -> String {
     }
     leaders.sort_unstable();
     leaders.dedup();
-    // Clients stop sending requests when this is `fail`: other keyspaces count, too.
+    // Clients stop sending requests when this is `fail`, so other keyspaces count, too.
     let serves = cx.groups.ids().iter().all(|id| serving(cx, *id) == Serving::Now);
     let state = if cx.is_admitted && serves { "ok" } else { "fail" };
     let [served, waiting, lost] = slots;

@@ -9,7 +9,7 @@ use protocol::{NodeId, Ticket};
 pub(crate) enum Origin {
     /// A client of this node.
     Session(ClientId),
-    /// A client of another node, whose request came over that node's link of this number.
+    /// A client of another node, whose request came over that node's link with this number.
     Peer(NodeId, u32),
     /// A part of a request to several groups.
     Part(Handle),
@@ -19,18 +19,18 @@ pub(crate) enum Origin {
     Wait,
     /// A part of a long command: the sequence is the part's number.
     LongPart,
-    /// A question how new this node's replica is: the sequence is when it was asked.
+    /// A question about how recent this node's replica is: the sequence is when it was asked.
     Freshness,
-    /// An eviction that this node has ordered as leader: the sequence is its victim's name.
+    /// An eviction that this node has ordered as leader: the sequence names the evicted key.
     Eviction,
     /// A question for changes that are not kept here: the sequence is the question's number.
     Changes,
     /// A step of a `MOVE`: the sequence is the move's number.
     Move,
-    /// A value that another node is asked for, since it is damaged here: the sequence is the fetch's number.
+    /// A request to another node for a value, since it is damaged here: the sequence is the fetch's number.
     Value,
-    /// A request of this node itself, which it tries again if it has to: nothing waits for the outcome.
-    Nobody,
+    /// A request of this node itself, which it repeats if necessary: nothing waits for the outcome.
+    Unawaited,
 }
 
 /// The number of bits below the kind: as many as a handle may need.
@@ -43,8 +43,8 @@ const CODING: u64 = 3;
 const WAIT: u64 = 4;
 const LONG_PART: u64 = 5;
 const FRESHNESS: u64 = 6;
-const NOBODY: u64 = 7;
-/// These share the kind [`NOBODY`], as three bits have room for no more kinds: the rest of the ticket tells them apart.
+const UNAWAITED: u64 = 7;
+/// These share the kind [`UNAWAITED`], as three bits have room for no more kinds: the rest of the ticket tells them apart.
 const EVICTION: u64 = 1;
 const CHANGES: u64 = 2;
 const MOVE: u64 = 3;
@@ -62,11 +62,11 @@ impl Origin {
             WAIT => Origin::Wait,
             LONG_PART => Origin::LongPart,
             FRESHNESS => Origin::Freshness,
-            NOBODY if rest == EVICTION => Origin::Eviction,
-            NOBODY if rest == CHANGES => Origin::Changes,
-            NOBODY if rest == MOVE => Origin::Move,
-            NOBODY if rest == VALUE => Origin::Value,
-            _ => Origin::Nobody,
+            UNAWAITED if rest == EVICTION => Origin::Eviction,
+            UNAWAITED if rest == CHANGES => Origin::Changes,
+            UNAWAITED if rest == MOVE => Origin::Move,
+            UNAWAITED if rest == VALUE => Origin::Value,
+            _ => Origin::Unawaited,
         }
     }
 
@@ -81,11 +81,11 @@ impl Origin {
             Origin::Wait => (WAIT, 0),
             Origin::LongPart => (LONG_PART, 0),
             Origin::Freshness => (FRESHNESS, 0),
-            Origin::Eviction => (NOBODY, EVICTION),
-            Origin::Changes => (NOBODY, CHANGES),
-            Origin::Move => (NOBODY, MOVE),
-            Origin::Value => (NOBODY, VALUE),
-            Origin::Nobody => (NOBODY, 0),
+            Origin::Eviction => (UNAWAITED, EVICTION),
+            Origin::Changes => (UNAWAITED, CHANGES),
+            Origin::Move => (UNAWAITED, MOVE),
+            Origin::Value => (UNAWAITED, VALUE),
+            Origin::Unawaited => (UNAWAITED, 0),
         };
         Ticket { client: kind << KIND_SHIFT | rest, sequence }
     }
@@ -100,14 +100,14 @@ pub(crate) struct Asked {
     /// The client's newest acknowledged write in this group.
     pub(crate) seen: Version,
     pub(crate) deadline_us: u64,
-    /// How many nodes have forwarded it.
+    /// How many nodes have forwarded the request.
     pub(crate) hops: u8,
-    /// The only leadership of this node that may order it; 0: any.
+    /// The only leadership of this node that may order the request; 0: any.
     pub(crate) leadership: u64,
 }
 
-/// How often a request may be forwarded, so that it never goes round in circles: by the node that its client is
-/// connected to, by one that no longer leads, and by one that has not heard of that yet.
+/// How often a request may be forwarded, so that it never goes in a circle: by the node that its client is connected
+/// to, by one that no longer leads, and by one that does not know that yet.
 pub(crate) const HOPS_MAX: u8 = 3;
 
 #[cfg(test)]
@@ -130,7 +130,7 @@ mod tests {
             Origin::Changes,
             Origin::Move,
             Origin::Value,
-            Origin::Nobody,
+            Origin::Unawaited,
         ] {
             assert_eq!(Origin::of(origin.ticket(7)), origin);
         }

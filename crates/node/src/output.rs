@@ -11,16 +11,16 @@ pub(crate) const OUTPUT_CHUNK_BYTES: usize = 256 << 10;
 pub struct Output {
     /// The bytes, in order. The caller removes what it writes.
     pub bytes: Vec<u8>,
-    /// Close the connection once everything is written.
+    /// Whether to close the connection once everything is written.
     pub close: bool,
-    /// What comes after them: large values, each with the bytes that follow it. They are written from where they are,
+    /// What comes after `bytes`: large values, each with the bytes that follow it. They are written without a copy,
     /// or moved into `bytes` chunk by chunk for a caller that takes only those.
     later: VecDeque<(SharedBytes, Vec<u8>)>,
 }
 
 impl Output {
-    /// Returns what is next: `bytes`, and after them a large value and what follows it, as far as an output goes at a
-    /// time.
+    /// Returns what is next: `bytes`, and after them a large value and the bytes after it, up to the limit for one
+    /// write.
     pub fn parts(&mut self) -> (&mut Vec<u8>, Option<[&[u8]; 2]>) {
         let behind = self.later.front().map(|(value, behind)| match value.len() <= OUTPUT_CHUNK_BYTES {
             true => [&value[..], behind],
@@ -29,7 +29,7 @@ impl Output {
         (&mut self.bytes, behind)
     }
 
-    /// Notes that `count` bytes of what comes after `bytes` were written from where they are.
+    /// Notes that `count` bytes of what comes after `bytes` were written without a copy.
     pub fn written_behind(&mut self, count: usize) {
         let Some((value, behind)) = self.later.front_mut() else { return };
         let of_value = count.min(value.len());
@@ -76,7 +76,7 @@ impl Output {
         }
     }
 
-    /// Its approximate memory, in bytes. Values that are shared with others count by their share.
+    /// Its approximate memory, in bytes. Shared values count by their share.
     #[inline]
     pub(crate) fn memory_bytes(&self) -> usize {
         if self.later.is_empty() {
@@ -86,7 +86,7 @@ impl Output {
         self.bytes.capacity() + later.sum::<usize>()
     }
 
-    /// How many bytes are left. Asked before each request.
+    /// How many bytes are left. Called before each request.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         if self.later.is_empty() {
@@ -96,7 +96,7 @@ impl Output {
         self.bytes.len() + later.sum::<usize>()
     }
 
-    /// Appends a byte string, which is the same in both versions of RESP, to be written from where it is.
+    /// Appends a byte string, which is the same in both versions of RESP, to be written without a copy.
     pub(crate) fn push_value(&mut self, value: SharedBytes) {
         let head = format!("${}\r\n", value.len());
         self.end().extend_from_slice(head.as_bytes());

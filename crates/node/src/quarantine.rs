@@ -1,15 +1,15 @@
 //! Quarantine: a record that crashes the process twice in a row is not executed a third time.
 //!
-//! The record that crashed a process is known from a note that is made before it is executed ([`kv::Watch`]), and found
-//! at the next start ([`Past`]). One crash may have had any cause; after the second in a row at the same record, this
-//! node's replica of that group stands still before the record: it has read its records up to there, it takes part in
-//! nothing, and requests are refused with `QUARANTINED`, or forwarded to a replica that does not stand still. Other
-//! groups are served.
+//! The record that crashed a process is known from a note that is made before it is executed ([`kv::Watch`]), and
+//! found at the next start ([`Past`]). One crash may have had any cause. After the second in a row at the same
+//! record, this node's replica of that group is stopped before the record: it has read its records up to there, it
+//! takes part in nothing, and requests are refused with `QUARANTINED`, or forwarded to a replica that is not stopped.
+//! Other groups are served.
 //!
-//! From then on the cluster map decides (`control/quarantine.rs`): the node reports that its replica stands still, and
-//! the replica continues only when the map says that it was released, or that the record is skipped. Which records the
-//! map skips is known only when the log was read. So a replica with any doubtful record stops at the first of them
-//! while its log is read, and continues from there.
+//! From then on the cluster map decides (`control/quarantine.rs`): the node reports that its replica is stopped, and
+//! the replica continues only when the map has released it, or skips the record. Which records the map skips is known
+//! only after the log was read. So a replica with any doubtful record stops at the first of them while its log is
+//! read, and continues from there.
 
 use crate::context::{Call, Context};
 use crate::control::{CONTROL_GROUP, Change, ClusterMap, FatalRecord, QuarantineStep};
@@ -24,10 +24,10 @@ use std::rc::Rc;
 /// After this many crashes in a row at the same record, it is not executed again.
 const DEATHS_MAX: u32 = 2;
 
-/// How often the control group is asked again.
+/// How often an unanswered request to the control group is repeated.
 const ASK_EVERY_MS: u64 = 500;
 
-/// Where the process notes what it executes, and what it must know at its next start.
+/// Where the process notes what it executes, and keeps what it must know at its next start.
 pub trait Notebook: kv::Watch {
     /// Keeps this text durably, instead of the previous one.
     fn keep(&self, text: &str);
@@ -57,11 +57,11 @@ struct Doubt {
     deaths: u32,
     /// The program that these crashes are counted for.
     program: String,
-    /// The replica stands still before it until the map lets the replica continue.
+    /// The replica is stopped before the record until the map lets it continue.
     holds: bool,
-    /// The map says that it is skipped: it changes nothing.
+    /// The map skips the record: it changes nothing.
     is_skipped: bool,
-    /// The replica was released while others stand still, and does not stop because of them.
+    /// The replica was released while others are stopped, and does not stop because of them.
     goes_on: bool,
 }
 
@@ -151,7 +151,7 @@ impl Quarantine {
         }
     }
 
-    /// Where replicas report what they execute.
+    /// Where replicas note what they execute.
     pub(crate) fn watch(&self) -> Option<&'static dyn kv::Watch> {
         self.notebook.map(|notebook| notebook as &'static dyn kv::Watch)
     }
@@ -168,7 +168,7 @@ impl Quarantine {
         self.doubts.iter().filter(move |doubt| doubt.group == group)
     }
 
-    /// The record before which a group's replica stands still here.
+    /// The record before which a group's replica is stopped here.
     fn holds(&self, group: u16) -> Option<FatalRecord> {
         self.of(group).filter(|doubt| doubt.holds).map(Doubt::record).min()
     }
@@ -181,7 +181,7 @@ impl Quarantine {
 }
 
 impl Quarantine {
-    /// Follows a new map: lets replicas continue that may, and informs them of the records to skip.
+    /// Follows a new map: lets replicas continue that may, and gives them the records to skip.
     pub(crate) fn follow(&mut self, cx: &mut Context, map: &ClusterMap) {
         let own = cx.configuration.node;
         let known = &map.quarantine;
@@ -223,7 +223,7 @@ impl Quarantine {
         }
     }
 
-    /// Informs a group's replica here of what it must not execute.
+    /// Gives a group's replica here the records that it must not execute.
     pub(crate) fn resume(&mut self, cx: &mut Context, id: u16, map: &ClusterMap) {
         let holds = self.holds(id);
         cx.groups.touch(id);
@@ -235,7 +235,7 @@ impl Quarantine {
         replica.stand_before(holds.map(|record| record.offset));
     }
 
-    /// Called periodically: reports to the control group what it has to know, and forgets what is over.
+    /// Called periodically: reports to the control group what it has to know, and forgets doubts that are settled.
     pub(crate) fn tend(&mut self, cx: &mut Context) {
         if !self.is_on || !cx.is_admitted {
             return;
@@ -251,7 +251,7 @@ impl Quarantine {
                 let replica = group.and_then(|group| group.replica.as_ref());
                 replica.is_some_and(|replica| replica.summary(now).applied >= doubt.offset)
             };
-            // A group that this node holds again later begins anew.
+            // If this node holds the group again later, it begins empty.
             let takes_part = map.groups_of(own).any(|(group, _)| group == doubt.group);
             if !takes_part && !doubt.is_skipped
                 || !map.groups.contains_key(&doubt.group)
@@ -262,7 +262,7 @@ impl Quarantine {
             }
             let standing = map.quarantine.stands(doubt.group, own);
             if doubt.holds && doubt.program != program {
-                // Another program may do better. It gets as many attempts as the previous one.
+                // Another program may be able to execute the record. It gets as many attempts as the previous one.
                 match standing {
                     Some(_) => asked.push((doubt.group, QuarantineStep::Release(own))),
                     None => {
@@ -293,8 +293,8 @@ impl Quarantine {
         }
     }
 
-    /// Where so many others stand still that a group cannot continue, a replica that has not come so far stops there,
-    /// too: perhaps it was down meanwhile. Only then can the record be skipped.
+    /// Where so many others are stopped that a group cannot continue, a replica that has not reached the record stops
+    /// there, too: it may have been down meanwhile. Only then can the record be skipped.
     fn stop_with_others(&mut self, cx: &mut Context, map: &ClusterMap) -> bool {
         let mut changed = false;
         for (id, standing) in &map.quarantine.standing {
@@ -322,7 +322,7 @@ impl Quarantine {
         changed
     }
 
-    /// Logs which replicas stand still, at the start.
+    /// Logs which replicas are stopped, at the start.
     pub(crate) fn announce(&mut self, cx: &mut Context) {
         let held: Vec<Doubt> = self.doubts.iter().filter(|doubt| doubt.holds).cloned().collect();
         for Doubt { group, offset, .. } in held {

@@ -1,5 +1,6 @@
-//! `CLUSTER EVENTS`: the latest lines of this node's log, and the leaderships that it has taken over. For people who want to
-//! know what has changed without reading a file on each machine. Kept in memory, since the start of the process.
+//! `CLUSTER EVENTS`: the latest lines of this node's log, and the leaderships that it has taken over. For people who
+//! want to know what has changed without reading a file on each machine. Kept in memory, since the start of the
+//! process.
 
 use crate::context::Context;
 use crate::control::CONTROL_GROUP;
@@ -18,15 +19,15 @@ const LINE_BYTES: usize = 512;
 /// How many leaderships are kept.
 const LEADERSHIPS: usize = 100;
 
-/// How often it is looked who leads where this node does not, in milliseconds.
+/// How often the leaders of groups that this node does not lead are noted, in milliseconds.
 const LOOK_MS: u64 = 2_000;
 
-/// What has happened lately, the oldest first.
+/// The latest events, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     lines: VecDeque<Kept>,
     leaderships: VecDeque<Leadership>,
-    /// The leader of each group, as far as known when it was last looked.
+    /// The leader of each group, as far as it was known when last noted.
     leaders: BTreeMap<u16, NodeId>,
     /// How many leaderships of each group this node has begun.
     begun: BTreeMap<u16, u64>,
@@ -40,18 +41,18 @@ struct Kept {
     text: String,
 }
 
-/// This node began to lead a group.
+/// A leadership that this node has begun.
 #[derive(Debug, Serialize)]
 struct Leadership {
     unix_ms: u64,
     group: u16,
     prefix: String,
     shard: u16,
-    /// Who led before; 0: nobody is known to have.
+    /// The previous leader; 0: none is known.
     from: NodeId,
     to: NodeId,
     epoch: u64,
-    /// For how long nothing had come from that node: little where it handed the leadership on. `None` without one.
+    /// For how long nothing had come from that node: a short time if it handed the leadership on. `None` without one.
     silent_ms: Option<u64>,
 }
 
@@ -76,7 +77,7 @@ impl Recent {
         }
     }
 
-    /// Looks which groups this node has begun to lead. O(groups).
+    /// Notes which groups this node has begun to lead. O(groups).
     pub(crate) fn look(&mut self, cx: &Context) {
         let own = cx.configuration.node;
         let looks_at_others = cx.now.ms_since(self.looked_us) >= LOOK_MS;
@@ -91,7 +92,7 @@ impl Recent {
             };
             let before = self.leaders.get(&id).copied().unwrap_or(0);
             if !replica.is_leader() {
-                // While nobody leads, the one that did is still of interest.
+                // While there is no leader, the previous one is still of interest.
                 if (looks_at_others || before == own)
                     && let leader = replica.summary(cx.now).leader
                     && leader != 0

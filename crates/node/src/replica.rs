@@ -1,4 +1,4 @@
-//! This node's replica of a group, of whichever protocol the group's keyspace has chosen.
+//! This node's replica of a group, of the protocol that the group's keyspace has chosen.
 
 use crate::configuration::Configuration;
 use crate::keyspace::Keyspace;
@@ -66,7 +66,7 @@ impl Replica {
             Protocol::Consensus => {
                 let options = keyspace.consensus(planted);
                 let timing = consensus::Timing::default().slower(configuration.patience);
-                // Drawn at each start: it names this process, and the storage if that is new.
+                // Drawn at each start: it identifies this process, and the storage if that is new.
                 let random = seed.rotate_left(32) ^ configuration.identity;
                 let mut replica = consensus::Replica::new(node, options, timing, table_seed, random);
                 replica.set_interpreter(&LUA);
@@ -90,7 +90,7 @@ impl Replica {
         self.keep_history(keyspace.shard_changes_bytes());
     }
 
-    /// Takes one step. A message comes as the peer sent it.
+    /// Takes one step. A message is passed as the peer sent it.
     ///
     /// # Errors
     /// [`Malformed`] for a message that is not of the replica's protocol: it has no effect.
@@ -148,8 +148,8 @@ fn take<R: protocol::Replica>(
     Ok(())
 }
 
-/// The timing of the registers' upkeep. A replica without requests is heard when it compares its keys: sending nothing
-/// in between does not make it silent.
+/// The timing of the registers' upkeep. A replica without requests sends something when it compares its keys: it does
+/// not count as silent in between.
 fn upkeep(configuration: &Configuration) -> registers::Timing {
     let usual = registers::Timing::default();
     let sweep_ms = configuration.sweep_ms;

@@ -1,4 +1,4 @@
-//! A client's request on its way: whether it may run, and what it asks of which groups.
+//! A client's request on its way: whether it may run, and what it needs of which groups.
 
 use crate::command::{
     self, CommandError, Found, Handler, NamedBy, NodeCommand, ScriptCommand, TransactionCommand,
@@ -21,19 +21,19 @@ use wire::resp::{Arguments, ArgumentsBuffer};
 
 const NOAUTH: &str = "NOAUTH Authentication required.";
 
-/// What becomes of a request.
+/// What is done with a request.
 pub(crate) enum Admitted {
-    /// Nothing, for now: it was refused, or a pause holds it back.
+    /// Nothing, for now: it was refused, or is held.
     Not,
-    /// It is this command, which is carried out, of a client that has selected this database.
+    /// It is this command, to be carried out, of a client that has selected this database.
     Command(Found, u8),
     /// It is this command, which is queued after `MULTI`.
     Queued(Found),
-    /// It is of a part of the server: see [`internal`].
+    /// It comes from a part of the server: see [`internal`].
     Internal,
 }
 
-/// Finds out which command a request is, whether its client may give it, and counts it.
+/// Determines which command a request is, checks that its client may give it, and counts it.
 #[inline]
 pub(crate) fn admit(
     cx: &mut Context,
@@ -140,7 +140,8 @@ fn needs_database(found: Found) -> bool {
     )
 }
 
-/// Whether the client for whom a part of the server acts may have done what it wants. If not, it has its answer.
+/// Whether the client for whom a part of the server acts may do what it requests. If not, the client is answered
+/// here.
 fn may_send_internal(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> bool {
     let Some(session) = cx.clients.sessions.get(client) else { return false };
     if session.standing == Standing::Free {
@@ -154,7 +155,7 @@ fn may_send_internal(cx: &mut Context, client: ClientId, arguments: Arguments<'_
     let like: &[u8] = match &arguments[0] {
         b"QUORATE.FETCH" => b"get",
         b"QUORATE.PUT" => b"set",
-        _ => return true, // Who may send those knows the cluster's secret.
+        _ => return true, // Only a part of the server that knows the cluster's secret sends those.
     };
     let found = command::found_by_full_name(like);
     let denial = found.map(|found| (found, user.check(found, arguments)));
@@ -187,7 +188,7 @@ fn refuse_unknown(cx: &mut Context, client: ClientId, arguments: Arguments<'_>, 
     cx.answer(client, |replies| replies.error(&text));
 }
 
-/// Whether a pause holds a request back.
+/// Whether a pause holds a request.
 #[cold]
 fn is_held_back(
     cx: &mut Context,
@@ -208,7 +209,7 @@ fn is_held_back(
 /// What a request waits for before it is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Until {
-    /// This node is sure to know the newest functions: while the control group gets another leader, it is not.
+    /// This node is sure to know the newest functions: it is not while the control group gets another leader.
     FunctionsAreKnown,
     /// The client's database is not being exchanged any more.
     DatabasesAreExchanged,
@@ -219,7 +220,7 @@ enum Until {
 struct HeldRequest {
     client: ClientId,
     until: Until,
-    /// When it has waited long enough: it is taken in any case.
+    /// When the request has waited long enough: it is taken in any case.
     gives_up_us: u64,
 }
 
@@ -247,7 +248,7 @@ impl HeldRequests {
         self.held.is_empty()
     }
 
-    /// Holds a request back, and returns whether it did.
+    /// Holds a request, and returns whether it did.
     #[cold]
     fn hold_back(
         &mut self,
@@ -259,7 +260,7 @@ impl HeldRequests {
         let Some(session) = cx.clients.sessions.get_mut(client).filter(|_| !self.gives_up) else {
             return false;
         };
-        // What is queued takes effect with EXEC.
+        // Queued requests take effect with EXEC.
         if session.is_internal() || session.is_gathering() && until == Until::FunctionsAreKnown {
             return false;
         }
@@ -269,7 +270,7 @@ impl HeldRequests {
         true
     }
 
-    /// The next request that has waited, or waited long enough. When it was taken, [`HeldRequests::end`] is due.
+    /// The next request that may be taken, or has waited long enough. Call [`HeldRequests::end`] after it was taken.
     pub(crate) fn next(
         &mut self,
         cx: &mut Context,
@@ -294,7 +295,7 @@ impl HeldRequests {
         }
     }
 
-    /// A request was taken.
+    /// Ends the taking of a held request.
     pub(crate) fn end(&mut self) {
         self.gives_up = false;
     }
@@ -314,11 +315,11 @@ pub(crate) fn parsed_with(cx: &Context, database: u8) -> command::Context {
 
 /// The groups that a command on data is sent to.
 pub(crate) enum Route<'a> {
-    /// One, as it is.
+    /// One group, with the command unchanged.
     Group(u16),
-    /// One, in this form.
+    /// One group, with the command in this form.
     Completed(u16, Command<'a>),
-    /// All groups of the client's database, in this form, if it has another one.
+    /// All groups of the client's database, with the command in this form, if it is given.
     All(Combine, Option<Command<'a>>),
     /// All groups of all databases.
     Everywhere(Combine),
@@ -419,18 +420,18 @@ pub(crate) fn reference_count<'a>(cx: &mut Context, client: ClientId, key: &'a [
     Some(Command::Encoding { key, limits: cx.parameters.encodings() })
 }
 
-/// What `WAIT` asks.
+/// The arguments of `WAIT`.
 pub(crate) struct WaitAsked {
     /// The groups in which the client has written.
     pub(crate) groups: Vec<u16>,
-    /// How many replicas are waited for, and how long.
+    /// How many replicas are awaited, and how long.
     pub(crate) count: u32,
     pub(crate) deadline_us: u64,
     /// Whether writes of the client are under way, so that it waits for the newest write of a group.
     pub(crate) is_waiting: bool,
 }
 
-/// `WAIT`: what groups are asked so that the client is answered with the true number of replicas that hold all that it has
+/// `WAIT`: what to ask of groups so that the client gets the true number of replicas that hold everything that it has
 /// written.
 pub(crate) fn wait(cx: &mut Context, client: ClientId, replicas: &[u8], timeout: &[u8]) -> Option<WaitAsked> {
     let integer = |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<i64>().ok());
@@ -457,8 +458,8 @@ pub(crate) fn wait(cx: &mut Context, client: ClientId, replicas: &[u8], timeout:
     None
 }
 
-/// Takes a command that only parts of the server may send, in the place of a client: HTTP uses them. Returns what its group
-/// is asked, unless it is refused.
+/// Takes a command that only parts of the server may send, for a client: HTTP uses them. Returns the command for its
+/// group, unless it is refused.
 pub(crate) fn internal<'a>(
     cx: &mut Context,
     client: ClientId,
@@ -466,7 +467,7 @@ pub(crate) fn internal<'a>(
     scratch: &'a mut Vec<u8>,
 ) -> Option<Sent<'a>> {
     if let Some(session) = cx.clients.sessions.get_mut(client) {
-        // It counts as no command of the table, and not as the one that the session had before.
+        // It does not count as a command of the table, or as the session's previous one.
         session.last_command = None;
         session.internal_name = if arguments.get(0) == Some(b"QUORATE.FETCH") { "GET" } else { "SET" };
     }
@@ -486,7 +487,7 @@ fn internal_command<'a>(
     scratch: &'a mut Vec<u8>,
 ) -> Result<Sent<'a>, String> {
     let value_bytes_max = cx.parameters.value_bytes_max();
-    // For longer than `arguments` are borrowed here.
+    // These must outlive the borrow of `arguments` here.
     let argument = |place| arguments.get(place).unwrap_or_default();
     let command = match (argument(0), arguments.len()) {
         (b"QUORATE.FETCH", 2) => Command::Fetch { key: argument(1) },

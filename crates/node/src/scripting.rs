@@ -1,4 +1,4 @@
-//! The clients' commands `EVAL`, `FCALL` and their kin, `SCRIPT`, and `FUNCTION`.
+//! The clients' commands `EVAL`, `FCALL` and similar ones, `SCRIPT`, and `FUNCTION`.
 //!
 //! The node that a client is connected to looks up a script's text, so that a request to the group holds everything
 //! that a replica needs. The node also checks whether a text is a script at all: if not, it never gets into a log.
@@ -61,14 +61,15 @@ impl Cache {
                 cx.peers.send_to_all(&Envelope::ForgetScripts);
                 cx.answer(client, ReplyBuffer::ok);
             }
-            // Its limits end a script before any client could ask for that.
+            // Limits end a script before any client could request that.
             ScriptCommand::Kill => {
                 cx.answer(client, |replies| replies.error(NOTBUSY));
             }
         }
     }
 
-    /// Returns what the group of a script's keys is asked, so that it runs the script; `None`: the client has an answer.
+    /// Returns the command for the group of a script's keys, so that it runs the script; `None`: the client has an
+    /// answer.
     pub(crate) fn run<'s>(
         &mut self,
         cx: &mut Context,
@@ -160,10 +161,10 @@ impl Cache {
         if declares(Flag::NoCluster) && extent().next().is_none() {
             return Err("ERR Can not run script on cluster, 'no-cluster' flag is set.".into());
         }
-        // A record that runs a library calls the function that the first of its arguments names.
+        // A record that runs a library calls the function that its first argument names.
         let (keys, rest) = (inputs.iter().take(key_count), inputs.iter().skip(key_count));
-        // What its caller may do is decided here and now, and travels with the script: replicas learn of changes of the
-        // users at different times, and must all run it alike.
+        // The rights of the caller are determined here and now, and are sent with the script: replicas learn of
+        // changes of the users at different times, and must all run the script alike.
         let user = cx.clients.sessions.get(client).and_then(|session| session.user.as_ref());
         let rights = user.filter(|user| !user.is_free()).map(|user| users::recorded(user));
         let inputs = keys.chain(function.iter().map(|function| &*function.name)).chain(rest);
@@ -181,12 +182,12 @@ impl Cache {
             .ok_or_else(|| CommandError::Syntax.to_string().into())
     }
 
-    /// Whether this node is sure to know all functions as they were acknowledged last.
+    /// Whether this node is sure to know all functions as they were last acknowledged.
     pub(crate) fn knows_functions(&self, cx: &Context) -> bool {
         cx.now.monotonic_us < cx.lease_until_us || cx.map.nodes.len() <= 1
     }
 
-    /// The function with this name, if this node is sure to know it as it was acknowledged last.
+    /// The function with this name, if this node is sure to know it as it was last acknowledged.
     fn function_of(&mut self, cx: &Context, name: &[u8]) -> Result<Rc<libraries::Callable>, Vec<u8>> {
         if !self.knows_functions(cx) {
             return Err(NO_LEASE.into());
@@ -236,7 +237,7 @@ impl Cache {
         }
     }
 
-    /// Whether a script that is named so may write, as far as that is known.
+    /// Whether a script with this name may write, as far as is known.
     pub(crate) fn may_write(&mut self, cx: &Context, how: RunScript, name: &[u8]) -> bool {
         let flags = match how.named_by {
             NamedBy::Function => self.function_of(cx, name).ok().map(|function| function.flags.clone()),
@@ -274,7 +275,7 @@ impl Cache {
         }
     }
 
-    /// Takes a script that a peer's client has loaded there.
+    /// Takes a script that a client of a peer has loaded there.
     pub(crate) fn learn_script(&mut self, text: &[u8]) {
         if text.len() <= SCRIPT_BYTES_MAX {
             self.remember(text);
@@ -319,7 +320,8 @@ fn dump(cx: &mut Context, client: ClientId) {
     cx.answer(client, |replies| replies.bulk(&payload));
 }
 
-/// `FUNCTION RESTORE payload [FLUSH | APPEND | REPLACE]`. All its libraries together may cost as much as one that is loaded.
+/// `FUNCTION RESTORE payload [FLUSH | APPEND | REPLACE]`. All its libraries together may cost as much as one that is
+/// loaded.
 fn restored(payload: &[u8], policy: Option<&[u8]>) -> Result<Step, Vec<u8>> {
     let policy = match policy.map(<[u8]>::to_ascii_lowercase).as_deref() {
         None | Some(b"append") => Policy::Append,

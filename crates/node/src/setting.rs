@@ -1,5 +1,5 @@
-//! The values that a keyspace's settings may have, and how each is written, alike in configuration files, commands, the
-//! cluster map and reports. Text becomes a value here and nowhere else.
+//! The values that a keyspace's settings may have, and how each is written, in the same way in configuration files,
+//! commands, the cluster map and reports. This is the only place where text becomes such a value.
 
 use kv::table::Eviction;
 use protocol::blocking::Retry;
@@ -63,13 +63,13 @@ pub trait Setting: Sized {
     /// The name of the setting.
     const NAME: &'static str;
 
-    /// The values that it may have, for people: `"memory" or "disk"`.
+    /// The values that it may have, for error messages: `"memory" or "disk"`.
     const CHOICES: &'static str;
 
     /// Parses a value. `None` if the text is not one.
     fn parse(text: &str) -> Option<Self>;
 
-    /// The text of a value, as it is parsed.
+    /// The text of a value, in the form in which it is parsed.
     fn text(&self) -> impl Display;
 }
 
@@ -130,7 +130,7 @@ words!(
     "off" => Lease::Off
 );
 
-/// The eight policies of Redis, by shorter names; those of Redis are read, too.
+/// The eight policies of Redis, by shorter names; Redis's own names are read, too.
 impl Setting for Eviction {
     const NAME: &'static str = "eviction";
     const CHOICES: &'static str =

@@ -1,6 +1,6 @@
 //! A vector whose places are reused, with handles that are not.
 
-/// Names a place for as long as its value lives. A later value in the same place has another handle.
+/// Names a place while its value exists. A later value in the same place has another handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Handle {
     index: u32,
@@ -19,7 +19,7 @@ impl Handle {
     /// The number of bits that a handle has as a number.
     pub const BITS: u32 = 32 + GENERATION_BITS;
 
-    /// Returns it as one number of [`Handle::BITS`] bits.
+    /// Returns the handle as one number of [`Handle::BITS`] bits.
     pub fn to_bits(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_reused_and_its_old_name_is_not() {
+    fn a_place_is_reused_and_its_handle_is_not() {
         let mut slab = Slab::default();
         let first = slab.insert(|_| "first");
         assert_eq!(slab.remove(first), Some("first"));

@@ -1,8 +1,8 @@
 //! Hash slots, exactly as Redis Cluster has them: CRC16 of the key, or of its `{hash tag}`, modulo 16384.
 //!
-//! A client that knows the slots goes straight to the right node, so not one bit may differ. This is on the path of
-//! every command of a keyspace with several shards: one table look-up per byte, no crate (the well-kept ones compute
-//! the same with the same table).
+//! A client that knows the slots sends a request directly to the right node, so every bit must agree. This is on the
+//! path of every command of a keyspace with several shards: one table look-up per byte, no crate (the well-maintained
+//! ones compute the same with the same table).
 
 /// The most shards of one keyspace.
 pub const SHARDS_MAX: u16 = 256;
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_tag_alone_decides() {
+    fn only_the_hash_tag_decides_the_slot() {
         assert_eq!(slot_of(b"{user1000}.following"), slot_of(b"user1000"));
         assert_eq!(slot_of(b"{user1000}.following"), slot_of(b"{user1000}.followers"));
         assert_eq!(hash_tag(b"foo{{bar}}zap"), b"{bar");
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_or_unclosed_tag_is_none() {
+    fn an_empty_or_unclosed_tag_does_not_count() {
         assert_eq!(hash_tag(b"foo{}{bar}"), b"foo{}{bar}");
         assert_eq!(hash_tag(b"foo{bar"), b"foo{bar");
         assert_eq!(hash_tag(b"}foo{"), b"}foo{");

@@ -1,10 +1,10 @@
-//! What took long: the entries of `SLOWLOG`, and the events of `LATENCY`.
+//! Slow commands and events: the entries of `SLOWLOG`, and the events of `LATENCY`.
 //!
-//! A command's time goes from the turn in which its request was read to its outcome: ordering, replication and the wait
-//! for the disk are in it, since they are what a client waits for. The node reads no clock for it: both times are those of
-//! turns. Only behind a command that is known to take long the driver reads the clock once more, since its own work would
-//! otherwise not be in its time. What a command waits for that is meant to wait (`BLPOP`, `LOCK … WAIT`, `WAIT`) is no
-//! slowness, and counts as no time.
+//! A command's time lasts from the turn in which its request was read to its outcome: it includes ordering,
+//! replication and the wait for the disk, since the client waits for these. The node reads no clock for it: both
+//! times are those of turns. Only after a command that is known to take long the driver reads the clock once more,
+//! since the command's own work would otherwise not be in its time. The intended wait of a command (`BLPOP`, `LOCK …
+//! WAIT`, `WAIT`) is not slowness, and does not count.
 
 use kv::number::parse_integer;
 use kv::{Reply, ReplyBuffer};
@@ -15,7 +15,7 @@ use std::fmt::Write;
 const ARGUMENTS_MAX: usize = 32;
 const ARGUMENT_BYTES_MAX: usize = 128;
 
-/// The most entries, whatever `slowlog-max-len` says. An entry has up to 8 KiB.
+/// The most entries, whatever `slowlog-max-len` is. An entry has up to 8 KiB.
 pub(crate) const ENTRIES_MAX: usize = 10_000;
 
 /// How many seconds of an event are kept.
@@ -40,22 +40,22 @@ impl Thresholds {
         self.log_us != u64::MAX
     }
 
-    /// Whether a command that took this long is of interest.
+    /// Whether a command that took this long is to be noted.
     #[inline]
     pub(crate) fn reached(&self, took_us: u64) -> bool {
         took_us >= self.log_us.min(self.event_us)
     }
 }
 
-/// The arguments of a request, cut to what the log keeps. Each has its length in front; the number of those that were
-/// left out comes first.
+/// The arguments of a request, cut to what the log keeps. Each has its length in front; the number of arguments that
+/// were left out comes first.
 pub(crate) fn keep_arguments<'a>(
     arguments: impl ExactSizeIterator<Item = &'a [u8]>,
     is_secret: impl Fn(usize) -> bool,
     out: &mut Vec<u8>,
 ) {
     let count = arguments.len();
-    // Redis's last one says how many there are more.
+    // Redis's last argument is the number of those left out.
     let kept = if count > ARGUMENTS_MAX { ARGUMENTS_MAX - 1 } else { count };
     out.extend_from_slice(&((count - kept) as u32).to_le_bytes());
     for (place, argument) in arguments.take(kept).enumerate() {
@@ -65,8 +65,8 @@ pub(crate) fn keep_arguments<'a>(
     }
 }
 
-/// The arguments of requests that wait for their outcomes, in a row. Adding and removing one costs little more than a
-/// copy of its bytes.
+/// The arguments of requests that wait for their outcomes, in a row. Adding and removing a request costs little more
+/// than a copy of its bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     bytes: Vec<u8>,
@@ -75,10 +75,10 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Adds what `keep` appends, and returns how many bytes it is.
+    /// Adds the bytes that `keep` appends, and returns their number.
     #[inline]
     pub(crate) fn push(&mut self, keep: impl FnOnce(&mut Vec<u8>)) -> usize {
-        /// Moving fewer bytes than this is not worth a thought.
+        /// Moving fewer bytes than this is not worthwhile.
         const MOVED_BYTES_MIN: usize = 4 << 10;
         // At most half is moved, so a byte is moved once on average.
         if self.start >= MOVED_BYTES_MIN && self.start >= self.bytes.len() / 2 {
@@ -104,7 +104,7 @@ impl Kept {
         }
     }
 
-    /// So many bytes, from an offset on.
+    /// This many bytes, from an offset on.
     pub(crate) fn part(&self, offset: usize, bytes: usize) -> &[u8] {
         &self.bytes[self.start + offset..][..bytes]
     }
@@ -143,7 +143,7 @@ fn shown_arguments(mut kept: &[u8]) -> Vec<Vec<u8>> {
     shown
 }
 
-/// A command that was slow.
+/// A slow command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) unix_s: u64,
@@ -154,7 +154,7 @@ pub(crate) struct Entry {
     pub(crate) name: Vec<u8>,
 }
 
-/// The commands that were slow, and events.
+/// The slow commands, and events.
 #[derive(Debug, Default)]
 pub(crate) struct Slow {
     /// The newest first.
@@ -164,7 +164,7 @@ pub(crate) struct Slow {
     events: BTreeMap<&'static str, Event>,
 }
 
-/// When an event took long.
+/// The times of a slow event.
 #[derive(Debug, Default)]
 struct Event {
     /// Seconds since the Unix epoch, and the most milliseconds of an event in that second. The oldest first.
@@ -173,7 +173,7 @@ struct Event {
 }
 
 impl Slow {
-    /// Adds an entry, and drops the oldest ones beyond `most`.
+    /// Adds an entry, and drops the oldest entries beyond `most`.
     pub(crate) fn log(&mut self, entry: Entry, most: usize) {
         self.entries.push_front((self.next, entry));
         self.next += 1;
@@ -203,7 +203,7 @@ impl Slow {
         self.entries.clear();
     }
 
-    /// `SLOWLOG GET`, of so many entries as `count` says.
+    /// `SLOWLOG GET`, with at most `count` entries.
     pub(crate) fn get(&self, count: Option<&[u8]>, out: &mut ReplyBuffer) {
         let count = match count.map_or(Some(10), parse_integer) {
             Some(-1) => self.entries.len(),
@@ -246,7 +246,7 @@ impl Slow {
         }
     }
 
-    /// `LATENCY RESET`: forgets these events, or all. Returns how many there were.
+    /// `LATENCY RESET`: forgets these events, or all. Returns how many existed.
     pub(crate) fn reset_events<'a>(
         &mut self,
         names: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
@@ -261,7 +261,7 @@ impl Slow {
         self.events.iter().find(|(event, _)| name.eq_ignore_ascii_case(event.as_bytes()))
     }
 
-    /// `LATENCY GRAPH`: a column for each second that was kept, the newest at the right, and how long ago it was.
+    /// `LATENCY GRAPH`: a column for each second that was kept, the newest at the right, with its age.
     pub(crate) fn graph(&self, name: &[u8], now_s: u64, out: &mut ReplyBuffer) {
         let Some((name, event)) = self.event(name) else {
             let name = String::from_utf8_lossy(name).into_owned();
@@ -286,7 +286,7 @@ impl Slow {
         out.push(Reply::Text(text.as_bytes()));
     }
 
-    /// `LATENCY DOCTOR`, for people.
+    /// `LATENCY DOCTOR`, as text for people.
     pub(crate) fn doctor(&self, thresholds: Thresholds, out: &mut ReplyBuffer) {
         let mut text = String::new();
         if thresholds.event_us == u64::MAX {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn long_arguments_and_long_lists_of_them_are_cut_as_redis_does_it() {
+    fn long_arguments_and_long_lists_of_them_are_cut_as_in_redis() {
         assert_eq!(shown(&[b"SET", b"", b"v"]), ["SET", "", "v"]);
         assert_eq!(shown(&[b"AUTH", b"secret"]), ["AUTH", "(redacted)"]);
         let long = [b'A'; 131];
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_kept_in_a_row_while_others_go() {
+    fn requests_are_kept_in_a_row_while_others_are_removed() {
         let (mut kept, mut lengths) = (Kept::default(), VecDeque::new());
         for number in 0..20_000_usize {
             let bytes = kept.push(|out| out.extend(std::iter::repeat_n(number as u8, number % 40)));
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_entries_go_and_numbers_go_on() {
+    fn the_oldest_entries_are_dropped_and_numbers_go_on() {
         let mut slow = Slow::default();
         (0..5).for_each(|took_us| slow.log(Entry { took_us, ..Entry::default() }, 3));
         let numbers = |slow: &Slow| slow.entries.iter().map(|(number, _)| *number).collect::<Vec<_>>();

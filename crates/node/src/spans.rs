@@ -1,5 +1,5 @@
-//! Traces of sampled commands, in OpenTelemetry's terms: a trace is what one command of a client has led to on all nodes, a
-//! span a part of it that has a beginning and an end.
+//! Traces of sampled commands, in OpenTelemetry's terms: a trace has everything that one command of a client has
+//! caused on all nodes, a span is a part of it with a beginning and an end.
 //!
 //! ```text
 //! node 2  |-- SET (server) ----------------------------------------|
@@ -8,12 +8,13 @@
 //!                      |-- replicate (internal) -------|
 //! ```
 //!
-//! The node that a client is connected to draws whether its command is traced. Another node to which it forwards the
-//! command hears of it by a message before the request ([`Envelope::Traced`]); from one of an earlier release nothing is
-//! heard, and its part is missing. `replicate` lasts from when a replica has taken the command to its outcome: for a write, until it
-//! is committed. Times are those of the turns in which things happened, so a span of one turn takes no time.
+//! The node that a client is connected to draws whether its command is traced. When it forwards the command to
+//! another node, it announces the trace with a message before the request ([`Envelope::Traced`]). A node of an
+//! earlier release gets no such message, and its part of the trace is missing. `replicate` lasts from when a replica has taken the
+//! command to its outcome: for a write, until it is committed. Times are those of the turns in which things happened,
+//! so a span of one turn takes no time.
 //!
-//! Where it is off, a command costs a few comparisons more, and nothing else of this runs.
+//! While tracing is off, a command costs a few more comparisons, and no other code of this module runs.
 //!
 //! [`Envelope::Traced`]: crate::envelope::Envelope::Traced
 
@@ -21,21 +22,22 @@ use kv::{Reply, ReplyBuffer};
 use protocol::{NodeId, Now, Ticket};
 use std::collections::BTreeMap;
 
-/// Commands under way that are traced at most, and ended spans that wait to be taken. Beyond it spans are dropped, and counted.
+/// The most commands under way that are traced, and the most ended spans that wait to be taken. Further spans are
+/// dropped, and counted.
 const HELD: usize = 4096;
 
-/// A command that has no outcome after so long is not traced any more.
+/// A command without an outcome after this long is not traced any more.
 const GIVEN_UP_AFTER_US: u64 = 600_000_000;
 
-/// By how much the wall clock may differ from what the monotonic clock says, before it counts as set.
+/// By how much the wall clock may differ from the time by the monotonic clock before it counts as set.
 const SET_AFTER_US: u64 = 2_000;
 
-/// Where in a trace something belongs.
+/// A place in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanContext {
     /// The trace. Not 0.
     pub trace: u128,
-    /// The span that it is, or that it is a part of. Not 0.
+    /// The span at this place, or the one that contains it. Not 0.
     pub span: u64,
 }
 
@@ -45,13 +47,13 @@ pub enum Tracing {
     /// If the node draws so.
     #[default]
     Drawn,
-    /// As a part of this span, which its sender has begun.
+    /// As a part of this span, which the request's sender has begun.
     Within(SpanContext),
-    /// Not: its sender has decided so.
+    /// Never: the request's sender has decided that.
     Never,
 }
 
-/// What the part is that a span describes.
+/// The kind of work that a span describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
     /// A request that this node has taken, from a client or another node.
@@ -67,17 +69,17 @@ pub enum SpanKind {
 pub struct Span {
     /// The trace, and the span's own number.
     pub context: SpanContext,
-    /// The span of which it is a part, perhaps of another node.
+    /// The span that contains it, perhaps of another node.
     pub parent: Option<u64>,
-    /// What the part is.
+    /// The kind of work.
     pub kind: SpanKind,
-    /// The command's name, or what is done with it.
+    /// The command's name, or a name for what is done with it.
     pub name: &'static str,
     /// When it began, in microseconds of Unix time.
     pub begin_us: u64,
     /// When it ended, in microseconds of Unix time.
     pub end_us: u64,
-    /// The keyspace and its shard, as people write it; empty if none has been asked.
+    /// The keyspace and its shard, in the usual notation; empty if no group was involved.
     pub group: String,
     /// The node that a request came from, or went to.
     pub peer: Option<NodeId>,
@@ -114,15 +116,16 @@ fn name_of(ticket: Ticket) -> (u64, u64) {
 #[derive(Debug, Default)]
 pub(crate) struct Spans {
     is_on: bool,
-    /// Of 2^32 commands so many are traced.
+    /// How many of 2^32 commands are traced.
     share: u64,
-    /// What was said of the next command.
+    /// The decision for the next command.
     next: Tracing,
     seed: u64,
     drawn: u64,
     /// By the ticket's client and sequence.
     open: BTreeMap<(u64, u64), Open>,
-    /// Where requests belong that other nodes have announced, by their sender and number, and when they were.
+    /// The places of requests that other nodes have announced, by their sender and number, and when they were
+    /// announced.
     announced: BTreeMap<(NodeId, u64), (SpanContext, u64)>,
     ended: Vec<Span>,
     /// How many spans were dropped because too many were held.
@@ -144,12 +147,12 @@ impl Spans {
         self.is_on
     }
 
-    /// Says whether the next command is traced.
+    /// Decides whether the next command is traced.
     pub(crate) fn set_next(&mut self, tracing: Tracing) {
         self.next = tracing;
     }
 
-    /// A client's command begins, of this name: draws whether it is traced, unless that was said.
+    /// A client's command with this name begins: draws whether it is traced, unless that was decided.
     #[cold]
     pub(crate) fn begin(&mut self, now: Now, ticket: Ticket, name: &'static str) {
         match std::mem::take(&mut self.next) {
@@ -181,7 +184,7 @@ impl Spans {
         }
     }
 
-    /// A command that is traced asks several groups: one of these requests begins.
+    /// A traced command is sent to several groups: one of these requests begins.
     #[cold]
     pub(crate) fn begin_part(&mut self, now: Now, ticket: Ticket, whole: Ticket) {
         if let Some(open) = self.open.get(&name_of(whole)) {
@@ -206,8 +209,8 @@ impl Spans {
         self.open.insert(name_of(ticket), Open { whole, trace, parent, group: String::new(), inner: None });
     }
 
-    /// A traced command begins to wait for its replica, or for the node `to`, which ends an earlier wait. Returns where the new
-    /// span belongs; `None` if the command is not traced.
+    /// A traced command begins to wait for its replica, or for the node `to`, which ends an earlier wait. Returns the
+    /// place of the new span; `None` if the command is not traced.
     #[cold]
     pub(crate) fn begin_inner(
         &mut self,
@@ -231,7 +234,7 @@ impl Spans {
         Some(context)
     }
 
-    /// The wait of a traced command is over.
+    /// The wait of a traced command has ended.
     #[cold]
     pub(crate) fn end_inner(&mut self, now: Now, ticket: Ticket) {
         self.end_inner_with(now, ticket, None);
@@ -291,7 +294,7 @@ impl Spans {
         Part { span: self.draw().max(1), kind, name, begin_us, peer }
     }
 
-    /// Forgets what has no end.
+    /// Forgets commands and announcements without an end.
     #[cold]
     pub(crate) fn tend(&mut self, now: Now) {
         let since_us = now.monotonic_us.saturating_sub(GIVEN_UP_AFTER_US);
@@ -369,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_drawn_or_not_announced_leaves_nothing() {
+    fn commands_that_are_not_drawn_or_announced_leave_nothing() {
         let mut spans = Spans::new(Some(0.0), 1);
         spans.begin(at(1), ticket(1), "get");
         spans.begin_forwarded(at(1), ticket(2), (2, 5));
@@ -411,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_is_given_up_and_counted() {
+    fn commands_without_an_end_are_given_up_and_counted() {
         let mut spans = Spans::new(Some(1.0), 3);
         (0..HELD as u64 + 5).for_each(|sequence| spans.begin(at(1), ticket(sequence), "get"));
         assert_eq!((spans.open.len(), spans.dropped), (HELD, 5));

@@ -1,14 +1,14 @@
-//! `MULTI`, `EXEC`, `WATCH` and their kin: what a client queues becomes one command for one group.
+//! `MULTI`, `EXEC`, `WATCH` and similar commands: the requests that a client queues become one command for one group.
 //!
-//! A request after `MULTI` is parsed at once, and a command on data becomes part of a [`kv::Draft`]. `EXEC` sends all of it
-//! to the group as one [`kv::Transaction`]: one record, one reply, forwarded like any other command, and if its outcome
-//! is unknown, the client gets `UNKNOWN`. A command that the node answers itself, such as `PING`, is carried out once
-//! the group has answered, and its reply takes its place among the others.
+//! A request after `MULTI` is parsed at once, and a command on data becomes part of a [`kv::Draft`]. `EXEC` sends all
+//! of it to the group as one [`kv::Transaction`]: one record, one reply, forwarded like any other command, and if its
+//! outcome is unknown, the client gets `UNKNOWN`. A command that the node answers itself, such as `PING`, is carried
+//! out once the group has answered, and its reply takes its place among the others.
 //!
-//! `WATCH` reads the versions of keys from the group, as its leader knows them; they travel with the transaction and
-//! are compared where it takes effect (see [`kv::Watched`]). Nothing more is taken from the client until they have
-//! arrived, so whatever it reads is at least as new. For the same reason, a client gets no stale reads while it watches
-//! a key.
+//! `WATCH` reads the versions of keys from the group, as its leader knows them; they are sent with the transaction
+//! and are compared where it takes effect (see [`kv::Watched`]). No further request is taken from the client until
+//! they have arrived, so everything that it reads is at least as new. For the same reason, a client gets no stale
+//! reads while it watches a key.
 
 use crate::command::{self, CommandError, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand};
 use crate::connections;
@@ -33,7 +33,7 @@ use wire::resp::{Arguments, ArgumentsBuffer};
 /// The maximum number of keys that a client may watch at a time.
 const WATCHED_KEYS_MAX: usize = 10_000;
 
-/// The maximum total length of these keys, in bytes.
+/// The maximum total length of watched keys, in bytes.
 const WATCHED_BYTES_MAX: usize = 4 << 20;
 
 /// The answer to `EXEC` with arguments, which discards the transaction.
@@ -42,13 +42,13 @@ pub(crate) const EXEC_HAS_ARGUMENTS: &str =
 
 const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
 
-/// What a command on a transaction leads to, if its client has no answer yet.
+/// The consequence of a command on a transaction, if its client has no answer yet.
 pub(crate) enum Then<'s> {
     /// A group is asked for the versions of keys.
     Watch(Sent<'s>),
     /// A transaction is sent to its group.
     Send(Execution),
-    /// Items of a transaction that is none of a group's business are carried out.
+    /// Items of a transaction that needs no group are carried out.
     Answer(Vec<Item>),
 }
 
@@ -56,12 +56,13 @@ pub(crate) enum Then<'s> {
 pub(crate) struct Execution {
     draft: Draft,
     group: u16,
-    /// It watches keys, so that a stale answer would be wrong.
+    /// Whether it watches keys, so that a stale answer would be wrong.
     is_watching: bool,
 }
 
 impl Execution {
-    /// What the group is asked: the only command of a transaction that watches nothing, or else all of it.
+    /// The command for the group: the only command of a transaction that watches nothing, or else the whole
+    /// transaction.
     pub(crate) fn sent(&self) -> Sent<'_> {
         let whole = self.draft.transaction();
         let single = whole.commands().next().filter(|_| whole.len() == 1 && !self.is_watching);
@@ -70,11 +71,11 @@ impl Execution {
     }
 }
 
-/// How the outcome of a request that was not simply its reply goes on.
+/// What is done after an outcome from which the reply has to be made.
 pub(crate) enum Ended<'r> {
-    /// The reply is the client's.
+    /// The outcome's reply is the client's.
     Same,
-    /// This is.
+    /// This reply is the client's.
     Reply(ReplyBuffer),
     /// The client gets an error.
     Error(String),
@@ -152,7 +153,7 @@ fn exec<'s>(cx: &mut Context, client: ClientId) -> Option<Then<'s>> {
         cx.answer(client, |replies| replies.error(CROSSSLOT));
         return None;
     };
-    // The keys may have moved to another group since, which knows nothing of their versions.
+    // The keys may have moved to another group since, which does not know their versions.
     let has_moved = origin.is_some_and(|(watched_in, _)| group != watched_in);
     if is_lost || !has_versions || has_moved {
         cx.answer(client, |replies| replies.push(Reply::NullArray));
@@ -168,8 +169,8 @@ fn exec<'s>(cx: &mut Context, client: ClientId) -> Option<Then<'s>> {
     Some(Then::Send(Execution { draft, group, is_watching }))
 }
 
-/// The number of the first queued command that its client's user may not give any more, whose rights have changed since.
-/// Only keys are still known, so each counts as read, and where the command writes, as written too.
+/// The number of the first queued command that its client's user may not give any more, since the rights have
+/// changed. Only keys are still known, so each counts as read, and where the command writes, as written too.
 fn denied(user: &User, gathered: &Gathered) -> Option<usize> {
     if user.is_free() {
         return None;
@@ -230,7 +231,7 @@ pub(crate) fn queue(
     }
 }
 
-/// Takes the outcome of a request that is not simply its reply.
+/// Takes the outcome of a request whose reply has to be made from it.
 pub(crate) fn end<'r>(
     cx: &mut Context,
     client: ClientId,
@@ -273,7 +274,7 @@ pub(crate) fn end<'r>(
             Ended::Reply(replies)
         }
         Pending::Exec { items, alone: true } => Ended::Exec(items, reply),
-        // Elements of the group alone: its reply is the client's.
+        // All elements are the group's: its reply is the client's.
         Pending::Exec { items, alone: false } if items.iter().all(|item| matches!(item, Item::Data)) => {
             Ended::Same
         }
@@ -287,7 +288,7 @@ pub(crate) fn end<'r>(
     }
 }
 
-/// What a client has queued, if it is still the same transaction.
+/// What a client has queued, if that is still the same transaction.
 fn gathered(cx: &mut Context, client: ClientId, generation: u64) -> Option<&mut Gathered> {
     let session = cx.clients.sessions.get_mut(client).filter(|session| session.generation == generation)?;
     session.transaction.as_deref_mut()
@@ -298,7 +299,7 @@ fn is_out_of_memory(reply: &[u8]) -> bool {
     matches!(Reply::first(reply), Reply::Error(error) if error == OUT_OF_MEMORY.as_bytes())
 }
 
-/// The answer to `EXEC`, put together from the replies of the group and of the node.
+/// The answer to `EXEC`, made from the replies of the group and of the node.
 pub(crate) struct Answer<'a> {
     items: &'a [Item],
     /// The group's replies that are not taken yet, one after the other.
@@ -326,8 +327,8 @@ impl<'a> Answer<'a> {
         Answer { items, elements, head: replies.len(), replies, further: 0, count: items.len() }
     }
 
-    /// Takes the replies that are there, up to the next command that the node has to carry out: [`Answer::take`] takes its
-    /// reply.
+    /// Takes the group's replies up to the next command that the node has to carry out. Its reply is passed to
+    /// [`Answer::take`].
     pub(crate) fn next_of_node(&mut self) -> Option<OfNode<'a>> {
         while let Some((item, rest)) = self.items.split_first() {
             self.items = rest;
@@ -353,7 +354,8 @@ impl<'a> Answer<'a> {
         None
     }
 
-    /// Takes what the node has answered. Each confirmation of `SUBSCRIBE` and its kin is an element, so there may be several.
+    /// Takes the node's reply. Each confirmation of `SUBSCRIBE` and similar commands is an element, so there may be
+    /// several.
     pub(crate) fn take(&mut self, answered: &ReplyBuffer) {
         match count_of(answered.as_bytes()) {
             0 => self.replies.error(NOT_ALLOWED),
@@ -376,7 +378,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// How many replies stand one behind the other.
+/// The number of replies in these bytes.
 fn count_of(mut replies: &[u8]) -> usize {
     let mut count = 0;
     while !replies.is_empty() {
@@ -462,7 +464,7 @@ fn gather(
         encodings,
     };
     let only_group = cx.router.database(number).only_group();
-    // A number that is none is an error in its place.
+    // An argument that is no number is an error at its place in the answer.
     let goes_elsewhere = matches!(found.spec.handler, Handler::Node(NodeCommand::Select))
         && databases::named(cx, &arguments[1]).is_ok_and(|named| named != number);
     let draw = cx.draw();
@@ -512,7 +514,8 @@ fn gather(
             arguments.iter().for_each(|argument| kept.push(argument));
             Item::Node(Box::new(kept))
         }
-        // As in Redis, an error in the arguments is reported in its place, and does not stop the others.
+        // As in Redis, an error in the arguments is reported at its place in the answer, and does not stop the other
+        // commands.
         Handler::Data(parse) => match parse(arguments, scratch, &context) {
             Err(error) => answered(&|reply| reply.error(&error.to_string())),
             Ok(command) => {

@@ -1,16 +1,16 @@
-//! Bytes on their way to another place in parts, of which a few are under way at a time: long commands to their groups,
-//! and long replies to other nodes.
+//! Bytes that are sent in parts, of which a few are under way at a time: long commands to their groups, and long
+//! replies to other nodes.
 
 use kv::SharedBytes;
 
-/// Bytes on their way.
+/// Bytes that are sent in parts.
 #[derive(Debug)]
 pub(crate) struct Transfer {
-    /// What was written for it, and what follows that. A value stays where it is: copying it would take longer than a
-    /// turn may.
+    /// The bytes that were written for this, and the bytes after them. A value is not copied: that would take longer
+    /// than a turn may.
     head: SharedBytes,
     bytes: SharedBytes,
-    /// How much of it was sent, and how much the receiver is known to have.
+    /// How many bytes were sent, and how many the receiver is known to have.
     sent: usize,
     arrived: usize,
 }
@@ -56,12 +56,12 @@ impl Transfer {
         }
     }
 
-    /// Notes how much of it the receiver has: less than before, if that has lost some.
+    /// Notes how many bytes the receiver has: fewer than before, if it has lost some.
     pub(crate) fn has(&mut self, arrived: usize) {
         self.arrived = arrived.min(self.len());
     }
 
-    /// Goes back to what the receiver does not have.
+    /// Goes back to the first byte that the receiver does not have.
     pub(crate) fn go_back(&mut self) {
         self.sent = self.arrived;
     }

@@ -37,7 +37,7 @@ pub(crate) fn take_apart(reply: &[u8], bytes_max: usize) -> Option<Parts<'_>> {
     (bytes <= bytes_max).then_some(Parts { command, element, is_read, references, keys })
 }
 
-/// The value that is all of a read's reply, if that is so.
+/// The value that is the whole reply of a read, if it is.
 pub(crate) fn only_value(element: &[u8]) -> Option<Reference> {
     let mut reader = Reader::new(element);
     let Ok(Reply::Reference(encoded)) = Reply::decode(&mut reader) else { return None };
@@ -45,8 +45,8 @@ pub(crate) fn only_value(element: &[u8]) -> Option<Reference> {
     (reader.is_empty() && part.view == View::Whole).then_some(part.reference)
 }
 
-/// A read's reply with values in place of references, as far as they are here. If some are not, it can be taken apart
-/// again.
+/// A read's reply with values in place of references, as far as they are here. If some are missing, it can be taken
+/// apart again.
 pub(crate) fn put_in<'v>(
     command: &[u8],
     element: &[u8],
@@ -80,7 +80,7 @@ mod tests {
     use kv::Command;
 
     #[test]
-    fn what_is_here_is_put_in_and_the_rest_is_still_lacking() {
+    fn available_values_are_put_in_and_the_rest_is_still_missing() {
         let references = [1, 2].map(|version| Reference::spilled(version, 1, 5, 0));
         let mut command = Vec::new();
         Command::Get { key: b"k" }.encode(&mut command);

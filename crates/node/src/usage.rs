@@ -1,17 +1,17 @@
-//! What the process uses, as measured by the node's caller, for `INFO`.
+//! The resources that the process uses, as measured by the node's caller, for `INFO`.
 
 use protocol::Now;
 
-/// What the process uses. Bytes of memory, of the disk and of sockets, microseconds of processor time.
+/// The resources that the process uses. Bytes of memory, of the disk and of sockets, microseconds of processor time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Memory that the system has given to the process.
     pub resident_bytes: u64,
-    /// The most that it ever was.
+    /// The most such memory so far.
     pub resident_bytes_peak: u64,
     /// Memory of the machine.
     pub machine_bytes: u64,
-    /// Room on the disk with the node's folder, and its size; 0 where the system does not say.
+    /// Room on the disk with the node's folder, and its size; 0 where the system does not report it.
     pub disk_free_bytes: u64,
     /// See [`Usage::disk_free_bytes`].
     pub disk_bytes: u64,

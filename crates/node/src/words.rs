@@ -1,8 +1,8 @@
-//! Words from outside that end up in a line: of the log, `INFO`, `CLUSTER NODES`, `CLIENT LIST`, the metrics.
+//! Text from outside that is written into a line: of the log, `INFO`, `CLUSTER NODES`, `CLIENT LIST`, the metrics.
 //!
-//! A line that a stranger can end is a line that a stranger can forge. What can be refused on arrival is refused: names
-//! of clients, hosts of nodes, prefixes of keyspaces. What cannot be refused, or was accepted by an earlier release, is
-//! escaped on its way out.
+//! A client that can end a line can also forge one. Text that can be refused on arrival is refused: names of clients,
+//! hosts of nodes, prefixes of keyspaces. Text that cannot be refused, or was accepted by an earlier release, is
+//! escaped when it is written.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -60,12 +60,12 @@ pub(crate) fn label(text: &str) -> String {
     label
 }
 
-/// Whether Redis accepts it as a client's name: visible ASCII, without spaces.
+/// Whether Redis accepts the text as a client's name: visible ASCII, without spaces.
 pub(crate) fn is_printable(text: &[u8]) -> bool {
     text.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }
 
-/// Whether it is one word, in any language.
+/// Whether the text is one word, in any language.
 pub(crate) fn is_word(text: &str) -> bool {
     !text.contains(|c| is_unseen(c) || c.is_whitespace())
 }
@@ -73,7 +73,7 @@ pub(crate) fn is_word(text: &str) -> bool {
 /// Checks that a text can be the name or the address of a host.
 ///
 /// # Errors
-/// A sentence that says what it may be.
+/// A sentence that describes what it may be.
 pub fn check_host(host: &str) -> Result<(), String> {
     if host.parse::<IpAddr>().is_ok() {
         return Ok(());
@@ -101,7 +101,7 @@ mod tests {
     const NASTY: &str = "a\nb\r\u{7f}\0 ,=#\"\\\u{85}\u{2028}\u{202e}ü";
 
     #[test]
-    fn what_goes_into_a_line_does_not_end_it() {
+    fn a_text_in_a_line_does_not_end_the_line() {
         assert_eq!(
             one_line("plain, with spaces = \"and\" \\ quotes"),
             "plain, with spaces = \"and\" \\ quotes"

@@ -87,7 +87,7 @@ impl Coding {
             for ValueId { coordinator, counter } in abandoned {
                 let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
                 let asked = Asked {
-                    ticket: Origin::Nobody.ticket(0),
+                    ticket: Origin::Unawaited.ticket(0),
                     follows: false,
                     seen: u64::MAX,
                     deadline_us,

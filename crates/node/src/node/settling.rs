@@ -274,7 +274,7 @@ impl Node {
                     group.chooser.end(ticket.sequence);
                 }
             }
-            Origin::Nobody => {}
+            Origin::Unawaited => {}
             Origin::Part(handle) => {
                 let Some(whole) = self.gathers.ticket(handle) else { return };
                 if let (Outcome::Done { offset, .. }, Origin::Session(client)) = (result, Origin::of(whole))

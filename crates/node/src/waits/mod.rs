@@ -444,7 +444,7 @@ impl Waits {
             for (id, life) in lives.iter().filter(is_over).copied().collect::<Vec<_>>() {
                 let command = Command::Lock(LockCommand::DropWaiters { node: id, spared: Some(life) });
                 // The outcome is ignored: whatever was not done is tried again.
-                let ticket = Origin::Nobody.ticket(0);
+                let ticket = Origin::Unawaited.ticket(0);
                 let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
                 let asked = Asked { ticket, follows: false, seen: 0, deadline_us, hops: 0, leadership: 0 };
                 cx.submit(group, asked, &Request::Command(&command));
