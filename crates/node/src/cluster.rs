@@ -382,7 +382,7 @@ fn audited(change: &Change) -> Option<String> {
             format!("has removed node {id}{}", if *force { " by force" } else { "" })
         }
         Change::ReplaceNode { id, accept_loss } => {
-            format!("lets node {id} in anew{}", if *accept_loss { ", accepting loss" } else { "" })
+            format!("has replaced node {id}{}", if *accept_loss { ", accepting loss" } else { "" })
         }
         Change::Exchange(ExchangeStep::Begin { between: (one, other), .. }) => {
             format!("has exchanged the databases of {} and {}", named(one), named(other))

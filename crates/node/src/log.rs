@@ -51,7 +51,7 @@ pub(crate) fn describe(keyspace: &str, event: &Trace) -> Option<Line> {
         Trace::Leased { leased: true } => return None,
         Trace::Leased { leased: false } => (
             Level::Warning,
-            "the leader has not heard from the control group in time and serves nobody".into(),
+            "the leader has not heard from the control group in time and serves no client".into(),
         ),
         Trace::Follower { follower, live: true } => (Level::Info, format!("node {follower} is in step")),
         Trace::Follower { follower, live: false } => (Level::Warning, format!("node {follower} is silent")),
@@ -65,17 +65,18 @@ pub(crate) fn describe(keyspace: &str, event: &Trace) -> Option<Line> {
         Trace::Refilling { incarnation } => (
             Level::Info,
             format!(
-                "started without its memory, in life {incarnation}; gets it from others before it answers"
+                "started without its memory, in incarnation {incarnation}; gets it from others before it answers"
             ),
         ),
         Trace::Refilled { incarnation, keys } => {
-            (Level::Info, format!("refilled with {keys} keys and ready, in life {incarnation}"))
+            (Level::Info, format!("refilled with {keys} keys and ready, in incarnation {incarnation}"))
         }
-        Trace::Resumed { incarnation, keys } => {
-            (Level::Info, format!("ready in life {incarnation}, with the {keys} keys that it had recorded"))
-        }
+        Trace::Resumed { incarnation, keys } => (
+            Level::Info,
+            format!("ready in incarnation {incarnation}, with the {keys} keys that it had recorded"),
+        ),
         Trace::Begun { incarnation } => {
-            (Level::Info, format!("nobody holds anything: begins empty, in life {incarnation}"))
+            (Level::Info, format!("no member holds anything: begins empty, in incarnation {incarnation}"))
         }
         Trace::MemoryLost { members } => (
             Level::Error,
@@ -87,8 +88,8 @@ pub(crate) fn describe(keyspace: &str, event: &Trace) -> Option<Line> {
         Trace::GivenUp { incarnation } => (
             Level::Warning,
             format!(
-                "what this node had acknowledged before life {incarnation} is given up, as an operator said; it goes on with \
-                 what the others hold"
+                "what this node had acknowledged before incarnation {incarnation} is given up, as an operator \
+                 decided; it goes on with what the others hold"
             ),
         ),
         Trace::TombstonesCollected { .. } => return None,

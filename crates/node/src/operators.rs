@@ -155,7 +155,7 @@ fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery
         }
         lines.push(format!(
             "keyspace '{name}', shard {}: nodes {:?} have lost their memory, nodes {:?} have theirs. Lost are those \
-             acknowledged writes that the latter do not hold; how many nobody can know. {} keys are on this node",
+             acknowledged writes that the latter do not hold; how many cannot be known. {} keys are on this node",
             group.shard,
             loss.lost,
             loss.holding,
@@ -174,7 +174,7 @@ fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery
         return Ok(Recovery::Wanted(Box::new(change)));
     }
     lines.push(format!(
-        "KEYSPACE RECOVER \"{prefix}\" ACCEPTLOSS goes on with what these nodes hold; KEYSPACE DROP and CREATE begin anew"
+        "KEYSPACE RECOVER \"{prefix}\" ACCEPTLOSS goes on with what these nodes hold; KEYSPACE DROP and CREATE begin again, empty"
     ));
     Ok(Recovery::Loss(lines))
 }

@@ -553,7 +553,7 @@ mod tests {
     fn a_peer_is_mute_when_it_was_asked_and_gives_no_sign() {
         let mut peer = Peer::default();
         peer.set_link(Some(1), at(1000));
-        assert!(!peer.is_probed() && !peer.is_mute(at(9000), 1), "nobody has asked it");
+        assert!(!peer.is_probed() && !peer.is_mute(at(9000), 1), "it was not asked");
         peer.probe(at(1100));
         assert!(peer.is_probed() && !peer.is_mute(at(1299), 1) && peer.is_mute(at(1300), 1));
         assert!(peer.is_silent(at(1300), 1) && !peer.is_silent(at(1300), 2));

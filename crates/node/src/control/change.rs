@@ -880,7 +880,7 @@ fn why_fixed(setting: &str) -> &'static str {
         "replicas" => "replicas come and go with the nodes only",
         "durability" => "what was not written cannot be found again",
         "storage" => "what is there would have to move",
-        "leader" => "it is where the leader was first; who leads now is found out from who is alive",
+        "leader" => "it is where the leader was first; the present leader depends on which nodes are alive",
         _ => "replicas use it from the beginning",
     }
 }

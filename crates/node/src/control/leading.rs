@@ -572,7 +572,7 @@ impl Leading {
                 let silent = others.iter().filter(|node| !is_alive(node)).map(NodeId::to_string);
                 let silent: Vec<String> = silent.collect();
                 let why = match silent.is_empty() {
-                    true => format!("it does not answer, and nobody else holds what {name} holds"),
+                    true => format!("it does not answer, and no other node holds what {name} holds"),
                     false => format!(
                         "without it {alive} of {count} replicas of {name} would be left that answer: node {} does not",
                         silent.join(" and node ")

@@ -231,7 +231,7 @@ pub(super) fn take_start(reader: &mut Reader<'_>) -> Result<Start, Malformed> {
     let [identity, life, run, found] = [reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?];
     let start = Start { identity, life, run, found };
     if start.identity == 0 || start.life == 0 {
-        return Err(Malformed("a start of nobody"));
+        return Err(Malformed("a start without an identity or an incarnation"));
     }
     Ok(start)
 }

@@ -82,7 +82,7 @@
 //!   storage was put back to an earlier time. What they know is compared when the node asks for admission
 //!   (`positions`), which every node does before it takes part in any other group; then the control leader refuses
 //!   the node, or the node refuses to go on by itself. Its votes until then are up to `protocol::consensus`. Nodes
-//!   that know about the older storage do not ignore its votes: after restoring all machines from backups of
+//!   that know about the older storage still count its votes: otherwise, after restoring all machines from backups of
 //!   different times, the control group would have no leader, and no node could report why.
 //! * If a node makes something durable after its last renewal that arrived, within 75 ms before its death, and
 //!   returns with an older disk that lacks no more than that, no node notices. The same holds for what was written
@@ -491,7 +491,7 @@ impl Control {
         }
         let keeper = self.keeper.as_ref().filter(|_| self.beginning.has_begun());
         let keeper_us = keeper.map_or(u64::MAX, |keeper| keeper.replica.wakeup_us(now));
-        //  From version 1 on the map decides whether the node may begin.
+        // From version 1 on the map decides whether the node may begin.
         let may_ask = self.map.version == 0 && self.is_control_node();
         let beginning_us = if may_ask { self.beginning.wakeup_us() } else { u64::MAX };
         keeper_us.min(beginning_us).min(self.leading.wakeup_us()).min(asking_us)

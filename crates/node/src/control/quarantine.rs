@@ -88,7 +88,7 @@ impl ClusterMap {
             let (node, it) = (others.join(", "), if others.len() == 1 { "it" } else { "each" });
             return Err(format!(
                 "{name}: node {node} does not stand before record {offset}. If {it} has carried the record out, its keys would \
-                 differ from the others' for ever: then the others can try again (CLUSTER QUARANTINE RETRY {id}) or be \
+                 differ from the others' forever: then the others can try again (CLUSTER QUARANTINE RETRY {id}) or be \
                  replaced (CLUSTER REPLACE). If {it} is down, start {it}: it stops there, too, and the record can be \
                  skipped then"
             ));

@@ -183,7 +183,7 @@ pub(super) fn metrics(node: &Node, out: &mut String) {
     single("commands_total", "counter", "Requests of clients.", counters.commands);
     single("forwarded_total", "counter", "Requests passed on to a leader.", counters.forwarded);
     let waiting = node.forwarding.waiting_count() as u64;
-    single("waiting_requests", "gauge", "Requests that wait until somebody can be asked.", waiting);
+    single("waiting_requests", "gauge", "Requests that wait until a node can take them.", waiting);
     single("long_writes_total", "counter", "Writes sent to their groups in parts.", counters.long_writes);
     single("long_replies_total", "counter", "Replies sent to other nodes in parts.", counters.long_replies);
     single("errors_total", "counter", "Error replies.", counters.errors);
@@ -259,7 +259,7 @@ pub(super) fn metrics(node: &Node, out: &mut String) {
     let values = facts::value_facts(node);
     single("values_on_disk", "gauge", "Values that are on the disk.", values.on_disk);
     single("values_pending_bytes", "gauge", "Values that are not on the disk yet.", values.pending_bytes);
-    single("values_cache_bytes", "gauge", "Values in memory for who asks next.", values.cached_bytes);
+    single("values_cache_bytes", "gauge", "Values in memory for later readers.", values.cached_bytes);
     let counters = values.counters;
     single("values_cache_hits_total", "counter", "Values that were in memory.", counters.hits);
     single("values_cache_misses_total", "counter", "Values that were read from the disk.", counters.misses);

@@ -90,5 +90,5 @@ fn a_dropped_replicas_values_stay_until_the_log_has_forgotten_it() {
     values.log_changed(News::Forgotten(1));
     assert_eq!(removed(&mut values), [1, 2, 3]);
     values.replica_dropped(2, references([4]).into_iter().collect(), false);
-    assert_eq!(removed(&mut values), [4], "the log has never heard of it");
+    assert_eq!(removed(&mut values), [4], "the log has never held it");
 }
