@@ -1,4 +1,4 @@
-//! The clients' commands `SUBSCRIBE`, `PUBLISH` and their kin.
+//! The clients' commands `SUBSCRIBE`, `PUBLISH` and related ones.
 
 use super::counts::COUNTED_CHANNELS_MAX;
 use super::{
@@ -17,7 +17,7 @@ use wire::resp::{Arguments, Protocol};
 const LISTED_NS: u64 = 100;
 
 impl Session {
-    /// Why this command has to wait until the client has no subscriptions left: in RESP2 a reply could be taken for a
+    /// The error if this command is refused while the client has subscriptions: in RESP2 its reply could be taken for a
     /// message.
     pub(crate) fn refuses_while_listening(&self, spec: &CommandSpec) -> Option<String> {
         use NodeCommand::{Channel, Ping, Quit, Reset};
@@ -36,7 +36,7 @@ impl Session {
         })
     }
 
-    /// Whether `PING` is answered like a message, since a RESP2 client has subscriptions.
+    /// Whether this is a RESP2 client with subscriptions, whose `PING` is answered like a message.
     pub(crate) fn is_listening_in_resp2(&self) -> bool {
         self.subscriptions.is_some() && self.protocol == Protocol::Resp2
     }
@@ -67,7 +67,7 @@ impl Channels {
                     }
                     pattern => pattern.map(Pattern::new),
                 };
-                // Few names have the greatest length.
+                // Few names are near the greatest length.
                 let match_ns = pattern.as_ref().map_or(0, |pattern| pattern.match_ns(CHANNEL_BYTES_MAX / 16));
                 let read_ns = arguments.get(2).map_or(0, <[u8]>::len) as u64 * PATTERN_BYTE_NS;
                 cx.spend(read_ns + self.of(how).len() as u64 * (LISTED_NS + match_ns));
@@ -99,7 +99,7 @@ impl Channels {
         }
     }
 
-    /// Publishes a message of a client, which gets the answer first if it listens itself.
+    /// Publishes a client's message. If the client listens itself, it gets the reply before the message.
     fn publish_for(
         &mut self,
         cx: &mut Context,
@@ -198,7 +198,7 @@ impl Channels {
         cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
     }
 
-    /// Ends a client's subscriptions (`RESET`, or the client is gone).
+    /// Ends a client's subscriptions, on `RESET` or when it is disconnected.
     pub(crate) fn end_subscriptions(&mut self, cx: &mut Context, client: ClientId) {
         let held = cx.clients.sessions.get_mut(client).and_then(|session| session.subscriptions.take());
         if let Some(subscriptions) = held {

@@ -1,7 +1,7 @@
-//! `PUBSUB NUMSUB` and its kin: how many clients of all nodes listen to a channel.
+//! `PUBSUB NUMSUB` and related commands: how many clients of all nodes listen to a channel.
 //!
-//! No node knows the listeners of another one, so it asks. A node that does not answer counts as one without listeners:
-//! no message would reach them.
+//! A node does not know the listeners of other nodes, so it asks them. A node that does not answer counts as one without
+//! listeners: no message would reach them.
 
 use super::{Channels, PEER_OUTPUT_BYTES_MAX};
 use crate::context::Context;
@@ -29,15 +29,15 @@ pub(super) struct Questions {
 struct Question {
     client: ClientId,
     ticket: Ticket,
-    /// The channels, each with the listeners that are known of.
+    /// The channels, each with the number of listeners counted so far.
     counts: Vec<(Vec<u8>, u64)>,
     unanswered: BTreeSet<NodeId>,
     due_us: u64,
 }
 
 impl Channels {
-    /// Answers a client with the listeners of channels on all nodes; within a transaction, which does not wait, with
-    /// those of this node.
+    /// Replies to a client with the number of listeners of each channel on all nodes; within a transaction, which does not
+    /// wait, with that of this node.
     pub(super) fn count<'a>(
         &mut self,
         cx: &mut Context,
@@ -72,10 +72,10 @@ impl Channels {
         self.of(how).get(name).map_or(0, |listeners| listeners.clients.len() as u64)
     }
 
-    /// Answers another node.
+    /// Answers another node's question.
     ///
     /// # Errors
-    /// [`Malformed`] when the names are not what a node sends.
+    /// [`Malformed`] if the names are not encoded as a node encodes them.
     pub(crate) fn listeners_asked(
         &self,
         cx: &mut Context,
@@ -95,10 +95,10 @@ impl Channels {
         Ok(())
     }
 
-    /// Takes another node's answer. One that comes late, or twice, is not for any question.
+    /// Takes another node's answer. A late or repeated answer belongs to no question and is ignored.
     ///
     /// # Errors
-    /// [`Malformed`] when the counts are not one for each channel.
+    /// [`Malformed`] if there is not one count for each channel.
     pub(crate) fn listeners_answered(
         &mut self,
         cx: &mut Context,

@@ -1,18 +1,17 @@
 //! Channels: messages from clients to the clients that are subscribed at that moment, on any node.
 //!
 //! A message is not data: it is in no keyspace, no log and no snapshot, and reaches each listener at most once. The
-//! node whose client publishes it gives it to its own listeners and sends it to every node that it has a link to, which
-//! do the same. So nothing is agreed on, and no node needs to know the listeners of another one.
+//! node whose client publishes it delivers it to its own listeners and sends it to every node that it has a link to; these
+//! deliver it to theirs. So nothing has to be agreed on, and no node needs to know the listeners of another one.
 //!
-//! What a *script* publishes takes effect when the script does: the messages come with the reply of its record
-//! ([`kv::ReplyBuffer::announce`]), and the replica that answers, which is the one that has the client's request, sends
-//! them as if a client of its node had. Replicas that follow, or replay their logs, have no client to answer and send
-//! nothing, nor does a new leader that finds the record. So a message is sent once, however many replicas there are; it
-//! is lost if that leader dies at that moment, as in Redis. (If every replica gave it to its own clients, it would be
-//! later, since followers learn last what is committed, and after a change of leader some clients would get a message
-//! twice.)
+//! What a *script* publishes takes effect when the script does. The messages come with the reply of its record
+//! ([`kv::ReplyBuffer::announce`]). The replica that has the client's request and answers it publishes them, as if a client
+//! of its node had. Followers and replicas that replay their logs have no client to answer and send nothing, nor does a new
+//! leader that finds the record. So a message is sent once, however many replicas there are. It is lost if the answering
+//! leader dies at that moment, as in Redis. (If every replica delivered it to its own clients, it would arrive later, since
+//! followers learn last what is committed, and after a change of leader some clients would get it twice.)
 //!
-//! `commands` has the clients' commands, `counts` how listeners of all nodes are counted; this file has the subscriptions.
+//! `commands` has the clients' commands, `counts` counts the listeners of all nodes, and this file has the subscriptions.
 
 mod commands;
 mod counts;
@@ -33,20 +32,20 @@ const SUBSCRIPTIONS_MAX: usize = 10_000;
 const PATTERNS_MAX: usize = 10_000;
 const PATTERNS_BYTES_MAX: usize = 1 << 20;
 
-/// Where memory is bounded, patterns have at most this fraction of it. A parsed pattern takes up to 32 times its
-/// length.
+/// Where memory is bounded, patterns may use at most one part in this many of it. A parsed pattern takes up to 32 times
+/// its length.
 const PATTERNS_PART_OF_MEMORY: u64 = 256;
 
-/// Roughly how long it takes to give a message to one listener, in nanoseconds.
+/// Roughly how long it takes to deliver a message to one listener, in nanoseconds.
 const LISTENER_NS: u64 = 200;
 
 /// Roughly how long it takes to parse one byte of a pattern, in nanoseconds.
 const PATTERN_BYTE_NS: u64 = 50;
 
-/// A peer whose output holds more bytes than this gets no messages, so that it does not stop publishers.
+/// A peer whose output holds more bytes than this gets no messages, so that it does not hold up publishers.
 const PEER_OUTPUT_BYTES_MAX: usize = 16 << 20;
 
-/// The most bytes of messages from peers that wait for a turn with time for them; others are dropped.
+/// The most bytes of messages from peers that wait for a later turn; further ones are dropped.
 const PUT_OFF_BYTES_MAX: usize = 16 << 20;
 
 /// The subscriptions of this node's clients.
@@ -60,7 +59,7 @@ pub(crate) struct Channels {
     put_off: VecDeque<PutOff>,
     put_off_bytes: usize,
     /// The time that this turn has spent on messages from peers, in nanoseconds.
-    heard_ns: u64,
+    from_peers_ns: u64,
 }
 
 /// A message from a peer for which its turn had no time left.
@@ -90,7 +89,7 @@ impl Channels {
         &self.listeners[how as usize]
     }
 
-    /// Adds a client's subscription. Returns how much memory it takes beside the name.
+    /// Adds a client's subscription. Returns how much memory it takes besides the name.
     fn add(&mut self, how: Listening, name: &[u8], client: ClientId) -> usize {
         let is_pattern = how == Listening::Pattern;
         let listeners = self.listeners[how as usize].entry(name.to_vec()).or_insert_with(|| {
@@ -101,7 +100,7 @@ impl Channels {
         listeners.memory_bytes()
     }
 
-    /// Removes a client's subscription. Returns how much memory it took beside the name.
+    /// Removes a client's subscription. Returns how much memory it took besides the name.
     fn remove(&mut self, how: Listening, name: &[u8], client: ClientId) -> usize {
         let channels = &mut self.listeners[how as usize];
         let Some(listeners) = channels.get_mut(name) else { return 0 };
@@ -114,7 +113,7 @@ impl Channels {
         bytes
     }
 
-    /// How many patterns there would be with these, and how many bytes of them.
+    /// The number of patterns there would be with these, and their bytes.
     fn patterns_with<'a>(&self, more: impl Iterator<Item = &'a [u8]>) -> (usize, usize) {
         let patterns = self.of(Listening::Pattern);
         let new: BTreeSet<&[u8]> = more.filter(|name| !patterns.contains_key(*name)).collect();
@@ -127,7 +126,7 @@ impl Channels {
         !self.put_off.is_empty()
     }
 
-    /// Removes the subscriptions of a client that is gone.
+    /// Removes the subscriptions of a disconnected client.
     pub(crate) fn forget(&mut self, client: ClientId, subscriptions: &Subscriptions) {
         for how in [Listening::Channel, Listening::Pattern, Listening::Shard] {
             subscriptions.of(how).iter().for_each(|name| _ = self.remove(how, name, client));
@@ -157,8 +156,7 @@ impl Listeners {
 }
 
 impl Channels {
-    /// Sends a message to all listeners, here and on the nodes that there is a link to. Returns how many listeners are
-    /// here.
+    /// Sends a message to all listeners, here and on the nodes with a link. Returns the number of listeners here.
     pub(crate) fn publish(
         &mut self,
         cx: &mut Context,
@@ -176,19 +174,19 @@ impl Channels {
         self.deliver(cx, is_sharded, channel, message)
     }
 
-    /// Publishes the messages of a record whose client waits for its answer.
+    /// Publishes the messages of a record whose client waits for the reply.
     pub(crate) fn publish_announced(&mut self, cx: &mut Context, replies: &mut ReplyBuffer) {
         for announcement in replies.take_announcements() {
             self.publish(cx, announcement.is_sharded, &announcement.channel, &announcement.message);
         }
     }
 
-    /// Takes a message from a peer for this node's listeners. A few bytes can cause the matching of many patterns, and
-    /// a frame's worth of such messages would take minutes: when this turn has done its share, they wait for the next
-    /// one, behind those that wait already.
+    /// Takes a message from a peer for this node's listeners. A few bytes can cause the matching of many patterns, and a
+    /// frame full of such messages would take minutes. So once this turn's share of time is used up, messages wait for the
+    /// next turn, after those that wait already.
     pub(crate) fn hear(&mut self, cx: &mut Context, is_sharded: bool, channel: &[u8], message: &[u8]) {
-        if self.heard_ns < TURN_NS && self.put_off.is_empty() {
-            self.deliver_heard(cx, is_sharded, channel, message);
+        if self.from_peers_ns < TURN_NS && self.put_off.is_empty() {
+            self.deliver_from_peer(cx, is_sharded, channel, message);
             return;
         }
         let put_off = PutOff { is_sharded, channel: channel.to_vec(), message: message.to_vec() };
@@ -200,32 +198,32 @@ impl Channels {
         self.put_off.push_back(put_off);
     }
 
-    /// A turn begins: delivers messages that were put off until the turn has done its share.
+    /// At the beginning of a turn, delivers messages that were put off, until the turn's share of time is used up.
     pub(crate) fn deliver_put_off(&mut self, cx: &mut Context) {
-        self.heard_ns = 0;
-        while self.heard_ns < TURN_NS
+        self.from_peers_ns = 0;
+        while self.from_peers_ns < TURN_NS
             && let Some(put_off) = self.put_off.pop_front()
         {
             self.put_off_bytes -= put_off.bytes();
-            self.deliver_heard(cx, put_off.is_sharded, &put_off.channel, &put_off.message);
+            self.deliver_from_peer(cx, put_off.is_sharded, &put_off.channel, &put_off.message);
         }
     }
 
-    /// Delivers a message from a peer. Peers have their own share of the turn for that, so that clients keep theirs.
-    fn deliver_heard(&mut self, cx: &mut Context, is_sharded: bool, channel: &[u8], message: &[u8]) {
+    /// Delivers a message from a peer. Messages from peers have their own share of a turn's time, so that clients keep theirs.
+    fn deliver_from_peer(&mut self, cx: &mut Context, is_sharded: bool, channel: &[u8], message: &[u8]) {
         let before_ns = cx.spent_ns;
         self.deliver(cx, is_sharded, channel, message);
         let spent_ns = std::mem::replace(&mut cx.spent_ns, before_ns) - before_ns;
-        self.heard_ns = self.heard_ns.saturating_add(spent_ns);
+        self.from_peers_ns = self.from_peers_ns.saturating_add(spent_ns);
     }
 
-    /// Gives a message to this node's listeners, and returns how many there are.
+    /// Delivers a message to this node's listeners, and returns how many there are.
     fn deliver(&self, cx: &mut Context, is_sharded: bool, channel: &[u8], message: &[u8]) -> usize {
         let how = if is_sharded { Listening::Shard } else { Listening::Channel };
         let mut receivers = Vec::new();
         if let Some(listeners) = self.of(how).get(channel) {
             receivers.push((
-                said(how, None, channel, message),
+                formatted(how, None, channel, message),
                 listeners.clients.iter().copied().collect::<Vec<_>>(),
             ));
         }
@@ -235,24 +233,24 @@ impl Channels {
                 let Some(pattern) = &listeners.pattern else { continue };
                 matched_ns += pattern.match_ns(channel.len());
                 if pattern.matches(channel) {
-                    let said = said(Listening::Pattern, Some(name), channel, message);
-                    receivers.push((said, listeners.clients.iter().copied().collect()));
+                    let formatted = formatted(Listening::Pattern, Some(name), channel, message);
+                    receivers.push((formatted, listeners.clients.iter().copied().collect()));
                 }
             }
             cx.spend(matched_ns);
         }
         let mut count = 0;
-        for (said, clients) in receivers {
+        for (formatted, clients) in receivers {
             count += clients.len();
             cx.spend(clients.len() as u64 * LISTENER_NS);
-            clients.into_iter().for_each(|client| cx.push(client, said.as_bytes()));
+            clients.into_iter().for_each(|client| cx.push(client, formatted.as_bytes()));
         }
         count
     }
 }
 
 /// Formats a message for its listeners.
-fn said(how: Listening, pattern: Option<&[u8]>, channel: &[u8], message: &[u8]) -> ReplyBuffer {
+fn formatted(how: Listening, pattern: Option<&[u8]>, channel: &[u8], message: &[u8]) -> ReplyBuffer {
     let mut out = ReplyBuffer::new();
     out.push(Reply::Push(3 + u32::from(pattern.is_some())));
     out.bulk(how.message());

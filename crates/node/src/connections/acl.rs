@@ -1,4 +1,4 @@
-//! `ACL`: users, what each may do, and what was refused; and what a change of the users means for open connections.
+//! `ACL`: users, what each may do, and what was refused; and how a change of the users affects open connections.
 
 use crate::command::{self, AclCommand, CommandError, Found};
 use crate::context::{Call, Confirmation, Context};
@@ -13,11 +13,11 @@ use sha2::{Digest, Sha256};
 use std::rc::Rc;
 use wire::resp::{Arguments, ArgumentsBuffer};
 
-/// The bits of a password that `ACL GENPASS` draws if no other number is given, and the most.
+/// How many bits `ACL GENPASS` draws by default, and the most that it draws.
 const DRAWN_BITS: i64 = 256;
 const DRAWN_BITS_MAX: i64 = 4096;
 
-/// How many entries `ACL LOG` returns if no other number is given.
+/// How many entries `ACL LOG` returns by default.
 const LOG_SHOWN: usize = 10;
 
 const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL file: users are in the cluster map, which every node keeps on its disk: there is no file to load or save. \
@@ -25,7 +25,7 @@ const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL f
 
 const OPERATOR_IS_CONFIGURED: &str = "ERR the user 'operator' is made by each node's configuration file (operator_password) and cannot be changed here";
 
-/// Carries out a subcommand of `ACL`.
+/// Executes a subcommand of `ACL`.
 pub(crate) fn acl(cx: &mut Context, client: ClientId, command: AclCommand, arguments: Arguments<'_>) {
     let answered = match command {
         AclCommand::Cat => cat(cx, client, arguments),
@@ -86,7 +86,7 @@ fn cat(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(
     Ok(())
 }
 
-/// Redis's error where a subcommand of `ACL` has too many arguments.
+/// Redis's error for a subcommand of `ACL` with too many arguments.
 fn unknown_or_wrong(arguments: Arguments<'_>) -> String {
     let subcommand = command::printable(&arguments[1]);
     format!("ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try ACL HELP.")
@@ -105,7 +105,7 @@ fn set(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(
         return Err(OPERATOR_IS_CONFIGURED.into());
     }
     let rules = users::merged(arguments.iter().skip(3))?;
-    // The control leader applies the rules to the map. Here they are only tried, so that an error names the words given.
+    // The control leader applies the rules to the map. Here they are only tried, so that an error names the words as given.
     let mut user = match cx.users.find(name) {
         Some(user) => User::clone(user),
         None => User::new(name),
@@ -285,7 +285,8 @@ fn log(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(
 }
 
 impl Session {
-    /// The name of its user. A stranger is not the default user yet, and is shown as one, as in Redis.
+    /// The name of its user. A client that has not authenticated has no user yet, and is shown as the default user, as in
+    /// Redis.
     pub(crate) fn user_name(&self) -> &[u8] {
         self.user.as_ref().map_or(DEFAULT, |user| &user.name)
     }
@@ -305,7 +306,7 @@ pub(crate) fn note(
     cx.acl_log.note(kind, (user, object), described, cx.now.unix_ms, entries_max);
 }
 
-/// Why a client may not change settings of the default keyspace by `CONFIG SET`, if it may not.
+/// The error if a client may not change settings of the default keyspace by `CONFIG SET`.
 pub(super) fn refuses_cluster_change(cx: &Context, client: ClientId) -> Option<String> {
     let user = cx.clients.sessions.get(client)?.user.as_ref()?;
     let found = command::found_by_full_name(b"keyspace|set")?;
@@ -318,7 +319,7 @@ pub(super) fn refuses_cluster_change(cx: &Context, client: ClientId) -> Option<S
     })
 }
 
-/// Refuses a request that its client's user may not give, and notes that.
+/// Refuses a request that the client's user may not make, and notes that.
 #[cold]
 pub(crate) fn refuse(
     cx: &mut Context,
@@ -378,8 +379,7 @@ pub(crate) fn note_denied_script(cx: &mut Context, client: ClientId, error: &[u8
     note(cx, client, (reason, Place::Script), (&user.name, object.as_bytes()), none.as_arguments());
 }
 
-/// Follows the users of a new map: what has changed holds for open connections at once, and those of users that are gone
-/// are closed.
+/// Follows the users of a new map. Changes apply to open connections at once, and those of removed users are closed.
 pub(crate) fn follow_users(cx: &mut Context) {
     let map = Rc::clone(&cx.map);
     let was_configured = !cx.users.default_is_in_map();
@@ -412,8 +412,8 @@ pub(crate) fn follow_users(cx: &mut Context) {
     closed.into_iter().for_each(|client| close(cx, client));
 }
 
-/// Closes a client. Requests that are under way get their answers, such as the one by which it has removed itself; a wait
-/// ends.
+/// Closes a client's connection. Requests under way still get their replies, such as the one by which it has removed its own
+/// user. A client that waits or is held is closed at once.
 fn close(cx: &mut Context, client: ClientId) {
     let Some(session) = cx.clients.sessions.get(client) else { return };
     match session.wait.is_some() || session.held_back.is_some() || session.is_internal() {
@@ -422,7 +422,8 @@ fn close(cx: &mut Context, client: ClientId) {
     }
 }
 
-/// Whether what a client is sent without asking again is what its user may have.
+/// Whether the user may still get everything that the client is sent without further requests: monitored requests, changes,
+/// messages.
 fn may_go_on(session: &Session, user: &User, is_monitor: bool) -> bool {
     if user.is_free() {
         return true;
@@ -432,13 +433,13 @@ fn may_go_on(session: &Session, user: &User, is_monitor: bool) -> bool {
         let found = command::find(request.as_arguments());
         found.is_ok_and(|found| user.check(found, request.as_arguments()).is_ok())
     };
-    let hears = |kind: Listening| {
+    let may_listen = |kind: Listening| {
         let subscriptions = session.subscriptions.iter().flat_map(|it| it.of(kind));
-        subscriptions.into_iter().all(|channel| user.may_hear(channel, kind == Listening::Pattern))
+        subscriptions.into_iter().all(|channel| user.may_listen_to(channel, kind == Listening::Pattern))
     };
     (!is_monitor || may(&[b"MONITOR"]))
-        // Which keyspaces these are does not matter: a reader that may go on connects again.
+        // The keyspaces of its readers are not checked: a client that may read them connects again.
         && (session.readers == 0 || may(&[b"KEYSPACE", b"WATCH", b""]))
         && (!session.takes_marked_copy || may(&[b"PSYNC", b"?", b"-1"]))
-        && [Listening::Channel, Listening::Pattern, Listening::Shard].into_iter().all(hears)
+        && [Listening::Channel, Listening::Pattern, Listening::Shard].into_iter().all(may_listen)
 }

@@ -1,4 +1,4 @@
-//! Who a client is: `AUTH` and `HELLO`.
+//! Authentication of clients: `AUTH` and `HELLO`.
 
 use super::acl::note;
 use super::{CLIENT_NAME_BYTES_MAX, NAME_TOO_LONG};
@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use wire::resp::{Arguments, Protocol};
 
-/// The answer to a client whose address has failed to authenticate too often, and its delay.
+/// The reply to a client whose address has failed to authenticate too often, and its delay.
 const TOO_MANY_FAILURES: &str =
     "ERR too many failed attempts to authenticate from your address: try again in a few seconds";
 const REFUSED_AFTER: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user i
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. \
                            Are you sure your configuration is correct?";
 
-/// The users are in the map.
+/// The error of a node without a cluster map, which holds the users.
 const NO_MAP: &str = "TRYAGAIN NOMAP this node does not know the users yet, since it has no cluster map: try again when it \
                       has joined its cluster, or at another node";
 
@@ -34,11 +34,10 @@ fn address_of(cx: &Context, client: ClientId) -> IpAddr {
 }
 
 impl AuthGuard {
-    /// Answers a failed authentication. A client whose address has failed too often gets its answer late, and nothing
-    /// after it.
+    /// Answers a failed authentication. A client whose address has failed too often gets a late reply, and is then closed.
     fn refuse(&self, cx: &mut Context, client: ClientId, error: &'static str) {
         if error == WRONG_PASSWORD {
-            // Nothing waits in the loop: the answer does.
+            // The event loop does not wait: only the reply is delayed.
             let address = address_of(cx, client);
             let delay = self.delay(address, cx.now.monotonic_us);
             return match delay.is_zero() {
@@ -162,7 +161,7 @@ impl AuthGuard {
             }
             session.name = name.to_vec();
         }
-        // Earlier requests that still wait were sent under the old protocol; they are few and soon gone.
+        // Earlier requests that still wait were sent under the old protocol; they are few, and soon answered.
         if let Some(protocol) = protocol {
             session.protocol = protocol;
         }

@@ -1,4 +1,4 @@
-//! The commands that need nothing but what all components share.
+//! The commands that need only the context that all components share.
 
 use super::{
     choose_replies, debug_expire, debug_pause_cron, debug_protocol, debug_sleep, get_name, id, info, kill,
@@ -11,10 +11,10 @@ use crate::session::{ClientId, Session};
 use kv::{Reply, ReplyBuffer};
 use wire::resp::Arguments;
 
-/// Carries out a command that concerns no other component.
+/// Executes a command that concerns no other component.
 ///
 /// # Panics
-/// When it does: the caller has to hand it to that component.
+/// If the command belongs to another component: the caller has to pass it to that one.
 pub(crate) fn carry_out(
     cx: &mut Context,
     client: ClientId,

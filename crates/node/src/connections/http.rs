@@ -1,15 +1,15 @@
-//! HTTP at the port for Redis clients.
+//! Refusal of HTTP at the port for Redis clients.
 
 use crate::context::Context;
 use crate::log::{Level, Line};
 use crate::session::{ClientId, Session};
 use std::time::Duration;
 
-/// How often it is logged.
+/// How often a refusal is logged at most.
 const WARNING_EVERY: Duration = Duration::from_secs(60);
 
-/// Whether the first word of a request is HTTP: that of a request line, or of a header line. Redis refuses the same
-/// two. A space after the colon is usual, and not needed.
+/// Whether the first word of a request is HTTP: the `POST` of a request line, or a header line with `Host:`. Redis refuses
+/// the same two. The space after the colon is usual, but not required.
 pub(crate) fn is_http(name: &[u8]) -> bool {
     const HOST: &[u8] = b"Host:";
     let is_host = name.get(..HOST.len()).is_some_and(|start| start.eq_ignore_ascii_case(HOST));
@@ -19,13 +19,13 @@ pub(crate) fn is_http(name: &[u8]) -> bool {
 /// Refuses clients that speak HTTP.
 #[derive(Debug, Default)]
 pub(crate) struct HttpGuard {
-    /// When it may be logged again.
+    /// When a refusal may be logged again.
     warning_due_us: u64,
 }
 
 impl HttpGuard {
-    /// Closes the connection of a client that spoke HTTP, before its body is looked at. A web page can make the browser
-    /// of a user who may reach this port send it HTTP, with a body made of commands.
+    /// Closes the connection of a client that sent HTTP, before the body is read. A web page can have a browser that can
+    /// reach this port send HTTP to it, with commands as the body.
     #[cold]
     pub(crate) fn refuse(&mut self, cx: &mut Context, client: ClientId) {
         let now_us = cx.now.monotonic_us;

@@ -1,5 +1,5 @@
-//! `CLIENT`, `CONFIG`, `SLOWLOG`, `LATENCY`, `MONITOR`, `SELECT`, `DEBUG` and their like: what a client may ask and set
-//! about connections and the node.
+//! `CLIENT`, `CONFIG`, `SLOWLOG`, `LATENCY`, `MONITOR`, `SELECT`, `DEBUG` and similar commands, by which a client looks at
+//! and sets properties of connections and of the node.
 
 mod acl;
 mod authentication;
@@ -85,7 +85,7 @@ impl Session {
         let queued = self.queued().map_or(-1, |count| count as i64);
         let command = self.last_command.and_then(command::by_number).map_or("NULL", |spec| spec.name);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        // Of a client that asks, its request is there; of others, what waits to be whole or to be taken.
+        // The asking client's own request counts, too; of other clients, only input that is incomplete or not taken yet.
         let argument_bytes: usize = asked.map_or(0, |asked| asked.iter().map(<[u8]>::len).sum());
         let (input_bytes, input_room) = match asked {
             Some(asked) => (framed_bytes(asked), 0),
@@ -145,7 +145,7 @@ fn id(cx: &mut Context, client: ClientId) {
     cx.answer(client, |replies| replies.integer(client_number(client) as i64));
 }
 
-/// Appends the line of a client. `asker` is the one that wants it.
+/// Appends the line of a client. `asker` is the client that requested it.
 fn describe(cx: &Context, client: ClientId, asker: ClientId, arguments: Arguments<'_>, out: &mut String) {
     let Some(session) = cx.clients.sessions.get(client) else { return };
     let is_monitor = cx.clients.monitors.contains(&client);
@@ -260,7 +260,7 @@ fn switch(cx: &mut Context, client: ClientId, word: &[u8], place: impl Fn(&mut S
     cx.answer(client, ReplyBuffer::ok);
 }
 
-/// `CLIENT REPLY`: only `ON` is answered.
+/// `CLIENT REPLY`: only `ON` gets a reply.
 fn choose_replies(cx: &mut Context, client: ClientId, word: &[u8]) {
     let replies = match word.to_ascii_lowercase().as_slice() {
         b"on" => Replies::All,
@@ -282,7 +282,7 @@ fn choose_replies(cx: &mut Context, client: ClientId, word: &[u8]) {
 fn kill(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
     cx.spend(cx.clients.sessions.len() as u64 * LOOKED_AT_NS);
     if arguments.len() == 3 {
-        // The old form names one address, and the answer is an error if there is no such client.
+        // The old form names one address, and its reply is an error if there is no such client.
         let address = String::from_utf8_lossy(&arguments[2]).into_owned();
         let victims = clients_that(cx, |session| session.address() == address);
         if victims.is_empty() {
@@ -351,7 +351,7 @@ struct KillFilter {
     none_of_this_kind: bool,
     /// Whether it subscribes to channels.
     listens: Option<bool>,
-    /// Connected for at least so many seconds.
+    /// Connected for at least this many seconds.
     age_seconds: Option<u64>,
     /// The client that is spared.
     spared: Option<u64>,
@@ -430,7 +430,7 @@ fn debug_protocol(cx: &mut Context, client: ClientId, kind: &[u8]) {
     }
 }
 
-/// `DEBUG SET-ACTIVE-EXPIRE`, as far as it is true.
+/// `DEBUG SET-ACTIVE-EXPIRE`. Only `1` is accepted: expired keys are always removed.
 fn debug_expire(cx: &mut Context, client: ClientId, whether: &[u8]) {
     let is_allowed = may_debug(cx, client);
     cx.answer(client, |replies| match whether {
@@ -448,7 +448,7 @@ fn debug_pause_cron(cx: &mut Context, client: ClientId) {
     }
 }
 
-/// Makes one client wait, and no other.
+/// `DEBUG SLEEP`: delays the reply to this client only, while the node goes on.
 fn debug_sleep(cx: &mut Context, client: ClientId, seconds: &[u8]) {
     if !may_debug(cx, client) {
         return cx.answer(client, |replies| replies.error(NO_DEBUG));
@@ -475,7 +475,7 @@ fn may_debug(cx: &Context, client: ClientId) -> bool {
     }
 }
 
-/// `RESET`, as far as it concerns the connection alone.
+/// `RESET`, as far as it concerns only the connection.
 pub(crate) fn reset(cx: &mut Context, client: ClientId) {
     monitor::end(cx, client);
     let user = cx.clients.sessions.get(client).and_then(|session| cx.first_user(&session.kind));

@@ -22,7 +22,7 @@ pub(crate) fn begin(cx: &mut Context, client: ClientId) {
     }
 }
 
-/// `RESET`, or the client is gone.
+/// Ends a client's `MONITOR`, on `RESET` or when it is disconnected.
 pub(crate) fn end(cx: &mut Context, client: ClientId) {
     cx.clients.monitors.retain(|monitor| *monitor != client);
 }
@@ -30,7 +30,7 @@ pub(crate) fn end(cx: &mut Context, client: ClientId) {
 /// Shows a request to the clients that monitor.
 #[cold]
 pub(crate) fn show(cx: &mut Context, client: ClientId, found: Found, arguments: Arguments<'_>) {
-    // Who resets is no monitor any more, and its next reply is that of RESET.
+    // A client that resets no longer monitors: its next reply is that of RESET.
     if found.spec.name == "reset" {
         end(cx, client);
     }

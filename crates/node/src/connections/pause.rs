@@ -1,8 +1,8 @@
-//! `CLIENT PAUSE`: requests of this node's clients that are held back for a while.
+//! `CLIENT PAUSE`: holds requests of this node's clients for a while.
 //!
 //! A held request stays with its session, which takes no more input until the pause is over; then it is taken as if it
-//! had just arrived. Nothing else stands still: requests that were taken before have their outcomes, keys expire, and
-//! other nodes' requests are carried out.
+//! had just arrived. Everything else goes on: requests that were taken before are answered, keys expire, and other nodes'
+//! requests are executed.
 
 use crate::command::{ChannelCommand, ClientCommand, Flag, Found, Handler, NodeCommand, ScriptCommand};
 use crate::context::Context;
@@ -11,7 +11,7 @@ use crate::session::{ClientId, Item, Session};
 use kv::{Command, ReplyBuffer};
 use wire::resp::{Arguments, ArgumentsBuffer};
 
-/// Holds a request back if there is a pause for it, and returns whether it did.
+/// Holds a request if a pause applies to it, and returns whether one does.
 #[cold]
 pub(crate) fn hold_back(
     cx: &mut Context,
@@ -27,14 +27,14 @@ pub(crate) fn hold_back(
         _ if session.is_internal() => false,
         Handler::Node(NodeCommand::Client(ClientCommand::Pause | ClientCommand::Unpause)) => false,
         _ if pause.holds_all => true,
-        // What is queued takes effect with EXEC.
+        // Queued commands take effect with EXEC.
         Handler::Node(NodeCommand::Transaction(_)) => {
             found.spec.name == "exec" && session.has_queued_writes()
         }
         _ if session.is_gathering() => false,
         Handler::Node(NodeCommand::Channel(ChannelCommand::Publish { .. })) => true,
         Handler::Node(NodeCommand::Script(ScriptCommand::Run(_))) => is_writing_script,
-        // It writes in Redis, and only reads here; tools expect it to wait.
+        // PFCOUNT writes in Redis, and only reads here; tools expect it to wait.
         _ => found.spec.flags.has(Flag::Write) || found.spec.name == "pfcount",
     };
     if is_held {
@@ -44,7 +44,7 @@ pub(crate) fn hold_back(
 }
 
 impl Session {
-    /// Keeps a request that is to be taken later, as if it arrived then.
+    /// Keeps a request to be taken later, as if it arrived then.
     pub(crate) fn hold_back(&mut self, arguments: Arguments<'_>) {
         let mut held = ArgumentsBuffer::new();
         arguments.iter().for_each(|argument| held.push(argument));
@@ -54,7 +54,7 @@ impl Session {
 }
 
 impl Session {
-    /// Whether a command that it has queued since `MULTI` may write, or publish.
+    /// Whether a command queued since `MULTI` may write or publish.
     fn has_queued_writes(&self) -> bool {
         let Some(gathered) = &self.transaction else { return false };
         let publishes = |item: &Item| match item {
@@ -68,7 +68,7 @@ impl Session {
     }
 }
 
-/// Ends a pause that is over. Returns the clients whose requests it has held back, the longest connected first.
+/// Ends the pause if its time is over. Returns the clients whose requests it has held, in the order in which they connected.
 pub(crate) fn end(cx: &mut Context) -> Vec<ClientId> {
     if cx.pause.due_us() > cx.now.monotonic_us {
         return Vec::new();
@@ -109,7 +109,7 @@ pub(super) fn pause(cx: &mut Context, client: ClientId, arguments: Arguments<'_>
     cx.answer(client, |replies| replies.error(refusal));
 }
 
-/// `CLIENT UNPAUSE`: what is held back is taken with the next turn.
+/// `CLIENT UNPAUSE`: held requests are taken in the next turn.
 pub(super) fn unpause(cx: &mut Context, client: ClientId) {
     if cx.pause.is_on() {
         cx.pause.until_us = cx.now.monotonic_us;

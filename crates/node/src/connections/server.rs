@@ -1,4 +1,4 @@
-//! Commands of Redis about the whole server that are answered with what is true here: mostly, that there is nothing of
+//! Redis's commands about the whole server. The replies say what is true here, which is mostly that Quorate has nothing of
 //! the kind.
 
 use crate::command::{MemoryCommand, ServerCommand};
@@ -13,7 +13,7 @@ pub(super) fn server(cx: &mut Context, client: ClientId, command: ServerCommand,
     let name = String::from_utf8_lossy(&arguments[0]).to_ascii_uppercase();
     cx.answer(client, |replies| match command {
         ServerCommand::Save => replies.error(&format!("ERR {name} is refused: {NO_FILES}")),
-        // The time of INFO's `rdb_last_save_time`.
+        // The same time as INFO's `rdb_last_save_time`.
         ServerCommand::LastSave => replies.integer(0),
         ServerCommand::Shutdown => {
             replies.error("ERR SHUTDOWN is refused: a node is stopped by SIGTERM or SIGINT to its process");

@@ -41,7 +41,7 @@ pub(super) fn latency(cx: &mut Context, client: ClientId, command: LatencyComman
     cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
 }
 
-/// The times of these commands, or of all; a container stands for all that are in it.
+/// The times of these commands, or of all; a container's name stands for all of its subcommands.
 fn histogram(cx: &mut Context, names: Arguments<'_>, out: &mut ReplyBuffer) {
     let is_wanted = |name: &str| {
         let container = name.split('|').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `CLIENT TRACKING` and its kin.
+//! `CLIENT TRACKING` and related commands.
 
 use super::Following;
 use crate::command::ClientCommand;
@@ -15,7 +15,7 @@ const PREFIXES_MAX: usize = 1000;
 
 const SYNTAX: &str = "ERR syntax error";
 
-/// What a request asks for.
+/// The options of a `CLIENT TRACKING` request.
 #[derive(Default)]
 struct Wanted {
     redirect: Option<u64>,
@@ -87,7 +87,7 @@ impl Wanted {
         Ok(mode)
     }
 
-    /// The prefixes, beside those that the client has. None may begin with another.
+    /// The client's prefixes, `has`, with those of this request. None may begin with another one.
     fn prefixes(mut self, has: &BTreeSet<Vec<u8>>) -> Result<BTreeSet<Vec<u8>>, String> {
         if self.prefixes.is_empty() && has.is_empty() && self.is_broadcast {
             self.prefixes.push(Vec::new());
@@ -121,10 +121,10 @@ impl Wanted {
 }
 
 impl Following {
-    /// Carries out a command about what a client keeps.
+    /// Executes a command about client-side caching.
     ///
     /// # Panics
-    /// When it is none of these.
+    /// If it is any other command.
     pub(crate) fn command(
         &mut self,
         cx: &mut Context,
@@ -177,7 +177,7 @@ impl Following {
         Ok(())
     }
 
-    /// A client tracks no more.
+    /// Ends a client's tracking.
     pub(crate) fn end(&mut self, cx: &mut Context, client: ClientId) {
         if let Some(session) = cx.clients.sessions.get_mut(client) {
             session.tracking = None;
@@ -185,7 +185,7 @@ impl Following {
         self.tracking.end(client);
     }
 
-    /// A client is reset, or gone: nothing is followed for it any more.
+    /// Ends everything that a client follows, when it is reset or disconnected.
     pub(crate) fn end_all(&mut self, cx: &mut Context, client: ClientId) {
         self.end(cx, client);
         self.readers.end(cx, client);
@@ -193,7 +193,7 @@ impl Following {
         self.follow(cx);
     }
 
-    /// A request was taken: what `CLIENT CACHING` said of it does not hold for the next one, except in a transaction.
+    /// Ends the effect of `CLIENT CACHING` once the request after it was taken, except in a transaction.
     pub(crate) fn end_request(cx: &mut Context, client: ClientId) {
         let Some(session) = cx.clients.sessions.get_mut(client) else { return };
         let is_gathering = session.is_gathering();
@@ -275,7 +275,7 @@ fn answer_redirection(cx: &mut Context, client: ClientId) {
     cx.answer(client, |replies: &mut ReplyBuffer| replies.integer(number));
 }
 
-/// The number of the client that gets another one's messages; 0: none; -1: there are no messages.
+/// The number of the client to which invalidations are redirected; 0: not redirected; -1: no tracking.
 fn redirection(choice: Option<&TrackingChoice>) -> i64 {
     choice.map_or(-1, |choice| choice.redirect.map_or(0, |(number, _)| number as i64))
 }

@@ -1,9 +1,9 @@
-//! Clients that follow what changes: those who are notified of events of keys, and those who keep what they read
-//! (`tracking`). Beside them stand those who read what tables keep of their changes (`readers`).
+//! Clients that follow changes: those that are notified of key events, and those that cache what they read
+//! (`tracking`). Also clients that read the changes that tables keep (`readers`), and replicas of Redis (`replicas`).
 //!
-//! The tables of this node's replicas note each change while somebody follows ([`kv::table::Changes`]); the node takes the
-//! notes after each step of a replica, and they are handed on here. So a client hears of what the replica at *its* node
-//! applies, each change once, and nothing travels for that from one node to another.
+//! The tables of this node's replicas note each change while any client follows ([`kv::table::Changes`]); the node takes
+//! these notes after each step of a replica, and they are passed to the clients here. So a client is notified of what
+//! the replica at *its* node applies, each change once, and this needs no messages between nodes.
 
 mod commands;
 mod readers;
@@ -18,29 +18,29 @@ use readers::Readers;
 use replicas::Replicas;
 use tracking::Tracking;
 
-/// How long a group has for an answer that is awaited here, in microseconds.
+/// How long a group has to answer a request of this module, in microseconds.
 const ANSWER_US: u64 = 1_000_000;
 
-/// Who follows changes.
+/// The clients that follow changes.
 #[derive(Debug, Default)]
 pub(crate) struct Following {
-    /// Whether replicas note changes, and reads of keys that are not there.
+    /// Whether replicas note changes, and whether they note reads of missing keys.
     noted: (bool, bool),
     pub(crate) tracking: Tracking,
-    /// Those who read what tables keep of their changes.
+    /// Readers of the changes that tables keep.
     pub(crate) readers: Readers,
-    /// Replicas of Redis, which do the same.
+    /// Replicas of Redis, which read the same changes.
     pub(crate) replicas: Replicas,
 }
 
 impl Following {
-    /// Whether anybody follows.
+    /// Whether any client follows changes.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.noted.0
     }
 
-    /// Has replicas note what somebody follows now. To be called when that may have changed.
+    /// Has all replicas note what clients follow now. To be called when that may have changed.
     pub(crate) fn follow(&mut self, cx: &mut Context) {
         let events = cx.parameters.events();
         let wanted =
@@ -57,12 +57,12 @@ impl Following {
         }
     }
 
-    /// Has a replica note what somebody follows.
+    /// Has a replica note what clients follow.
     pub(crate) fn attach(&self, replica: &mut Replica) {
         replica.follow_changes(self.noted.0, self.noted.1);
     }
 
-    /// Hands on what has changed in a group.
+    /// Passes a group's changes to the clients that follow them.
     pub(crate) fn take(&mut self, cx: &mut Context, channels: &mut Channels, group: u16, changes: &Changes) {
         if self.tracking.is_on() {
             self.tracking.take(cx, group, changes);
@@ -71,15 +71,15 @@ impl Following {
     }
 }
 
-/// Notifies clients that are subscribed to the channels of keys and events. As with messages from peers, a turn has a
-/// bounded time for that, and what has to wait has a bounded memory: one record can change many keys.
+/// Notifies clients that are subscribed to the channels of keys and events. One record can change many keys, so the time
+/// for this in one turn is bounded, and so is the memory of the notifications that wait, as with messages from peers.
 fn notify(cx: &mut Context, channels: &mut Channels, group: u16, changes: &Changes) {
     let events = cx.parameters.events();
     if !events.is_on() || channels.channel_count() + channels.pattern_count() == 0 {
         return;
     }
     let database = cx.groups.get(group).map_or(0, |group| group.keyspace.database());
-    // In front of a key, and of an event, in the names of channels.
+    // The prefixes of the channels' names: of those for keys, and of those for events.
     let by_key = format!("__keyspace@{database}__:");
     let by_event = format!("__keyevent@{database}__:");
     let mut channel = Vec::new();

@@ -1,14 +1,14 @@
 //! Readers of changes: `KEYSPACE WATCH`, which sends every change of a keyspace from a version on, and `KEYSPACE CHANGES`,
 //! which returns the next ones.
 //!
-//! The tables of replicas keep their latest changes ([`kv::table::History`]), each record's with its version. A reader
-//! knows of each of the keyspace's groups up to which version it has read; all of these together are the version that
-//! its client gets, as one word. So a client that keeps the word goes on at any node.
+//! The tables of replicas keep their latest changes ([`kv::table::History`]), those of each record with its version. A
+//! reader knows, for each of the keyspace's groups, up to which version it has read. All of these together are the version
+//! that its client gets, as one word; a client that keeps this word can continue at any node.
 //!
-//! Changes are read from this node's replica. Where there is none, or what it keeps begins too late, the group's leader is
-//! asked by a read like any other, which is forwarded to it. A reader takes what fits into its client's output and no
-//! more: a client that does not read falls behind, and gets an error once what it lacks is no longer kept.
-//! `docs/design/changes.md` says why nothing is missed.
+//! Changes are read from this node's replica. Without one, or if what it keeps begins too late, the reader asks the group's
+//! leader, by a read like any other, which is forwarded to it. A reader takes no more than fits into its client's output:
+//! a client that does not read falls behind, and gets an error once the changes that it lacks are no longer kept.
+//! `docs/design/changes.md` explains why no change is missed.
 
 use super::ANSWER_US;
 use crate::command::KeyspaceCommand;
@@ -29,17 +29,17 @@ use wire::resp::reply::Protocol;
 const OF_CLIENT_MAX: u16 = 16;
 const READERS_MAX: usize = 1000;
 
-/// A client with so many bytes of output that are not written gets no more changes for now.
+/// A client with this many bytes of unwritten output gets no more changes for now.
 pub(super) const OUTPUT_BYTES: usize = 256 << 10;
 
 /// How many bytes of changes are read from a group at a time, unless a request asks for fewer.
 const READ_BYTES: u32 = 64 << 10;
 
-/// How often a leader is asked again that had nothing new, or did not answer properly.
+/// How soon a leader is asked again if it had nothing new, and if its answer was an error.
 const ASK_US: u64 = 10_000;
 const ASK_AFTER_ERROR_US: u64 = 100_000;
 
-/// After this time a question counts as lost.
+/// After this time a question to a leader counts as lost.
 const QUESTION_US: u64 = 2_000_000;
 
 const SYNTAX: &str = "ERR syntax error; KEYSPACE HELP lists what there is";
@@ -50,7 +50,8 @@ pub(crate) struct Readers {
     all: BTreeMap<u64, Reader>,
     /// The number of the newest reader.
     latest: u64,
-    /// The questions to leaders under way: each with its reader, and the place of its group there.
+    /// The questions to leaders that are under way: each with its reader, and the index of the group in the reader's
+    /// positions.
     questions: BTreeMap<u64, (u64, usize)>,
     /// The number of the newest question.
     asked: u64,
@@ -63,7 +64,7 @@ struct Reader {
     prefix: String,
     positions: Vec<Position>,
     purpose: Purpose,
-    /// When it has to be looked at even if nothing happens.
+    /// When it has to advance even if nothing happens.
     due_us: u64,
 }
 
@@ -71,25 +72,25 @@ struct Reader {
 #[derive(Debug)]
 struct Position {
     group: u16,
-    /// `None`: it begins where the group is now, which is not known yet.
+    /// `None`: it begins at the group's current version, which is not known yet.
     version: Option<Version>,
-    /// The question to its leader that is under way, and since when.
+    /// The number of the question to the group's leader that is under way, and when it was asked.
     question: Option<(u64, u64)>,
-    /// When its leader may be asked next.
+    /// When the group's leader may be asked next.
     next_us: u64,
-    /// Whether it has been looked at for the request.
+    /// Whether the group has been read for the request.
     is_read: bool,
 }
 
 #[derive(Debug)]
 enum Purpose {
-    /// A stream to its client, and whether that knows where it begins.
+    /// A stream to its client, and whether its first version has been sent.
     Stream { is_announced: bool },
     /// A request of its client, with what has been read for it so far.
     Request { sequence: u64, bytes_left: usize, has_times: bool, records: u32, replies: ReplyBuffer },
 }
 
-/// What a request says beside its keyspace and version.
+/// The options of a request, besides its keyspace and version.
 #[derive(Debug, Default)]
 struct Options {
     bytes_max: Option<usize>,
@@ -98,28 +99,28 @@ struct Options {
 
 /// The end of a reader.
 enum End {
-    /// It has what it was for.
+    /// It has read what it was for.
     Done,
     /// An error for its client.
     Error(String),
 }
 
 impl Readers {
-    /// Whether there are any.
+    /// Whether there are any readers.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         !self.all.is_empty()
     }
 
-    /// When they have to be looked after next even if nothing happens.
+    /// When [`Readers::end_turn`] has to run next, even if nothing happens.
     pub(crate) fn due_us(&self) -> u64 {
         if self.is_on() { self.due_us } else { u64::MAX }
     }
 
-    /// Carries out a command about what tables keep of their changes.
+    /// Executes a command about the changes that tables keep.
     ///
     /// # Panics
-    /// When it is none of these.
+    /// If it is any other command.
     pub(crate) fn command(
         &mut self,
         cx: &mut Context,
@@ -158,7 +159,7 @@ impl Readers {
         }
     }
 
-    /// `KEYSPACE UNWATCH prefix`: answers how many streams have ended.
+    /// `KEYSPACE UNWATCH prefix`: replies with the number of streams that it ended.
     fn unwatch(&mut self, cx: &mut Context, client: ClientId, prefix: &[u8]) {
         let before = self.all.len();
         self.all.retain(|_, reader| {
@@ -241,7 +242,7 @@ impl Readers {
         self.due_us = 0;
     }
 
-    /// A client wants no more changes, or is gone.
+    /// Ends all readers of a client that is reset or disconnected.
     pub(crate) fn end(&mut self, cx: &mut Context, client: ClientId) {
         self.all.retain(|_, reader| reader.client != client);
         if let Some(session) = cx.clients.sessions.get_mut(client) {
@@ -249,7 +250,7 @@ impl Readers {
         }
     }
 
-    /// A turn ends: reads what replicas here have applied, and asks leaders for what is not here.
+    /// At the end of a turn, reads what replicas here have applied, and asks leaders for what is not here.
     #[cold]
     pub(crate) fn end_turn(&mut self, cx: &mut Context) {
         let mut wanted = Vec::new();
@@ -272,7 +273,7 @@ impl Readers {
         for (group, number, command) in wanted {
             let deadline_us = cx.now.monotonic_us + ANSWER_US;
             let ticket = Origin::Changes.ticket(number);
-            // The leader's answer, if a replica here has not all.
+            // The answer must be the leader's: a replica here may not have everything.
             let asked =
                 Asked { ticket, follows: false, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
             cx.submit(group, asked, &Request::Command(&command));
@@ -313,8 +314,8 @@ impl Readers {
 }
 
 impl Reader {
-    /// Reads on, as far as there is something and its client has room. `ask` asks the leader of the group in a place and
-    /// returns the question's number.
+    /// Reads the next changes, as far as there are any and its client has room. `ask` asks a group's leader, given the
+    /// index of the group's position, and returns the number of the question.
     fn advance(
         &mut self,
         cx: &mut Context,
@@ -354,7 +355,7 @@ impl Reader {
             let own = history_of(cx, position.group);
             let own = own.map(|(table, history)| (table, table.version_floor(), history));
             match (position.version, own) {
-                (Some(_), _) if !is_known => {} // Until all are known, no message could say where it is.
+                (Some(_), _) if !is_known => {} // Until all versions are known, no message could hold the reader's version.
                 (Some(version), Some((table, floor, history))) if history.since(floor) <= version => {
                     position.is_read = true;
                     if floor > version {
@@ -379,7 +380,7 @@ impl Reader {
         (is_request && self.positions.iter().all(|position| position.is_read)).then_some(End::Done)
     }
 
-    /// Whether its keyspace is still there, with its changes.
+    /// Checks that its keyspace still exists, and keeps its changes.
     fn check_keyspace(&self, cx: &Context) -> Result<(), String> {
         let entry = cx.map.keyspaces.get(&self.prefix);
         let groups = self.positions.iter().map(|position| &position.group);
@@ -388,7 +389,7 @@ impl Reader {
         check_kept(entry).map_err(|error| format!("ERR {error}"))
     }
 
-    /// Whether it is known where it is in each group.
+    /// Whether its version is known in each group.
     fn are_all_known(&self) -> bool {
         self.positions.iter().all(|position| position.version.is_some())
     }
@@ -402,7 +403,7 @@ impl Reader {
         }
     }
 
-    /// Sends the client of a stream the position where it begins.
+    /// Sends the client of a stream the version at which the stream begins, once it is known.
     fn announce(&mut self, cx: &mut Context) {
         let (is_known, version) = (self.are_all_known(), self.version());
         if let Purpose::Stream { is_announced } = &mut self.purpose
@@ -418,7 +419,7 @@ impl Reader {
         }
     }
 
-    /// Takes what a group keeps behind the reader's version there: the reply to [`kv::Command::Recent`].
+    /// Takes a group's changes after the reader's version there: the reply to [`kv::Command::Recent`].
     fn take(&mut self, cx: &mut Context, place: usize, reply: &[u8]) -> Option<End> {
         self.announce(cx);
         let mut bytes = Bytes::new(reply);
@@ -462,7 +463,7 @@ impl Reader {
         None
     }
 
-    /// Gives its client one record.
+    /// Sends one record to its client, or adds it to the reply of the request.
     fn give(&mut self, cx: &mut Context, time: UnixMs, events_and_effects: &[u8]) {
         let version = self.version();
         match &mut self.purpose {
@@ -488,7 +489,7 @@ impl Reader {
         }
     }
 
-    /// Up to which version it has read in each group, as one word. Groups whose version is not known are left out.
+    /// The version up to which it has read in each group, as one word. Groups whose version is not known are left out.
     fn version(&self) -> String {
         let known = self.positions.iter().filter_map(|it| Some(format!("{}-{}", it.group, it.version?)));
         known.collect::<Vec<_>>().join(",")
@@ -529,7 +530,7 @@ impl Reader {
     }
 }
 
-/// This node's replica of a group and what it keeps of its changes, if there is one that goes on.
+/// The table of this node's replica of a group and the changes that it keeps, if the replica exists and is not stopped.
 pub(super) fn history_of(cx: &Context, group: u16) -> Option<(&Table, &History)> {
     let group = cx.groups.get(group).filter(|group| group.holds.is_none())?;
     let table = group.replica.as_ref()?.table();
@@ -540,7 +541,7 @@ fn refusal<T>(why: &str) -> Result<T, Refusal> {
     Err(Refusal::Other(why.into()))
 }
 
-/// Whether a keyspace's changes are kept.
+/// Checks that a keyspace keeps its changes.
 pub(super) fn check_kept(entry: &KeyspaceEntry) -> Result<(), String> {
     let keyspace = &entry.keyspace;
     let name = keyspace.name();
@@ -556,7 +557,8 @@ pub(super) fn check_kept(entry: &KeyspaceEntry) -> Result<(), String> {
     }
 }
 
-/// Reads a version: one of each group, or `0` for the beginning. Without one, a reader begins where the groups are.
+/// Parses a version: one of each group, or `0` for the beginning. Without one, a reader begins at the groups' current
+/// versions.
 fn positions(entry: &KeyspaceEntry, from: Option<&[u8]>, repeats: bool) -> Result<Vec<Position>, Refusal> {
     let parsed: Option<Vec<Option<Version>>> = match from {
         None => Some(vec![None; entry.groups.len()]),
@@ -587,7 +589,7 @@ fn positions(entry: &KeyspaceEntry, from: Option<&[u8]>, repeats: bool) -> Resul
     Ok(entry.groups.iter().zip(versions).map(position).collect())
 }
 
-/// Takes a record off the reply to [`kv::Command::Recent`]: its version, its time, and its events and effects as they are
+/// Takes a record off the reply to [`kv::Command::Recent`]: its version, its time, and its events and effects, still
 /// encoded.
 pub(super) fn take_record<'r>(bytes: &mut Bytes<'r>) -> Option<(Version, UnixMs, &'r [u8])> {
     let mut next = || Reply::decode(bytes).ok();

@@ -1,12 +1,13 @@
 //! Replicas of Redis and Valkey that follow all keyspaces that keep their changes (`REPLICAOF`): `REPLCONF` and `PSYNC`; and
-//! clients that want a copy alone, of one shard of any keyspace: `KEYSPACE COPY`.
+//! clients that only want a copy, of one shard of any keyspace: `KEYSPACE COPY`.
 //!
-//! A replica gets a copy of the keyspaces, each shard as it is at one moment, in the form of a file of Redis that ends with
-//! a mark, and then the effects of all changes behind these moments ([`kv::table::History`]). It is asynchronous: nothing waits
-//! for it, and what it acknowledges is of no consequence. When there are other keyspaces or shards to follow, it begins again.
+//! A replica gets a copy of the keyspaces, each shard as it is at one moment, in the form of a Redis file that ends with
+//! a mark, and then the effects of all changes after these moments ([`kv::table::History`]). Replication is asynchronous:
+//! nothing waits for the replica, and its acknowledgements have no effect. If the set of keyspaces or shards to follow
+//! changes, it starts again with a new copy.
 //!
-//! The stream's offset counts its bytes. Where each record ends is noted with the versions there, so a replica that connects
-//! to this node again goes on where it was, as long as the changes behind that are kept.
+//! The stream's offset counts its bytes. The end of each record is noted with the versions there, so a replica that
+//! reconnects to this node continues where it was, as long as the changes after that point are kept.
 
 use super::readers::{OUTPUT_BYTES, check_kept, history_of, take_record};
 use crate::context::Context;
@@ -20,10 +21,10 @@ use protocol::planted::Fault;
 use std::collections::{BTreeMap, VecDeque};
 use wire::resp::Arguments;
 
-/// How much is made at a time, of the copy or of the stream.
+/// How many bytes of the copy or of the stream are written at a time.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Where so many of the latest records end is noted, of a replica and of so many that are gone.
+/// For how many of the latest records of a replica the end is noted, and for how many disconnected replicas that is kept.
 const ENDS_MAX: usize = 10_000;
 const GONE_MAX: usize = 16;
 
@@ -33,14 +34,14 @@ const PING_US: u64 = 5_000_000;
 /// A replica that takes nothing for this long is closed: the copy that it was sent costs memory.
 const SILENCE_US: u64 = 60_000_000;
 
-/// How soon it is looked whether a replica reads again.
+/// How soon to check again whether a replica reads.
 const LOOK_US: u64 = 10_000;
 
 /// The replicas that follow this node.
 #[derive(Debug, Default)]
 pub(crate) struct Replicas {
     all: BTreeMap<ClientId, Replica>,
-    /// Those that are gone, and may come back.
+    /// The streams of disconnected replicas, which may reconnect.
     gone: VecDeque<Stream>,
     begun: u64,
     due_us: u64,
@@ -50,15 +51,17 @@ pub(crate) struct Replicas {
 struct Replica {
     client: ClientId,
     stream: Stream,
-    /// The version of the map for which it was last checked that it follows all there is to follow. `None`: it only gets a copy.
+    /// The version of the map for which it was last checked that the replica follows all that it should. `None`: it only
+    /// gets a copy.
     map_version: Option<u64>,
-    /// What is left of the copy; `None`: it has it.
+    /// What is left to send of the copy; `None`: all was sent.
     copy: Option<Copy>,
-    /// It has been sent the whole copy, and has not acknowledged that yet: it finds the end only if nothing follows.
+    /// The copy is not acknowledged yet. Nothing may be sent until then: the replica finds the copy's end only if nothing
+    /// follows it.
     is_loading: bool,
-    /// The beginning of its stream, which was not sent yet.
+    /// The beginning of its stream, not sent yet.
     first: Vec<u8>,
-    /// When it took something last, and when it gets a `PING` if there is nothing else.
+    /// When it last had room for more, and when it gets a `PING` if there is nothing else to send.
     took_us: u64,
     ping_us: u64,
     due_us: u64,
@@ -74,13 +77,13 @@ struct Shard {
 /// What a replica has been sent.
 #[derive(Debug)]
 struct Stream {
-    /// The name that Redis calls a replication id.
+    /// What Redis calls the replication id.
     id: String,
     offset: u64,
-    /// The database that the replica has been told to select.
+    /// The database that the stream selected last.
     selected: Option<u8>,
     shards: Vec<Shard>,
-    /// At the place of each shard: its group, and the version up to which all has been sent.
+    /// For each shard, in the order of `shards`: its group, and the version up to which all has been sent.
     versions: Vec<(u16, Version)>,
     /// Offsets at which records end, with the versions there.
     ends: VecDeque<(u64, Vec<(u16, Version)>)>,
@@ -89,29 +92,30 @@ struct Stream {
 /// A copy under way.
 #[derive(Debug)]
 struct Copy {
-    /// The shards that are left, the last one first, each with its snapshot and how often its table had been replaced then.
+    /// The shards that are left, the last one first, each with its snapshot and how often its table had been replaced when
+    /// the snapshot began.
     left: Vec<(Shard, SnapshotId, u64)>,
     /// The database of the keys that were written last.
     database: Option<u8>,
     mark: String,
-    /// What the form of the copy cannot say, of each database, if it is one for servers before Redis 7.4. `None`: it can say
-    /// all, and nothing follows it.
+    /// Fields that expire, by database: what a copy in the format from before Redis 7.4 cannot hold. `None`: the format
+    /// holds them, and nothing follows the copy.
     expiring: Option<BTreeMap<u8, Vec<ExpiringField>>>,
 }
 
 impl Replicas {
-    /// Whether there are any.
+    /// Whether there are any replicas.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         !self.all.is_empty()
     }
 
-    /// When they have to be looked after next even if nothing happens.
+    /// When [`Replicas::end_turn`] has to run next, even if nothing happens.
     pub(crate) fn due_us(&self) -> u64 {
         if self.is_on() { self.due_us } else { u64::MAX }
     }
 
-    /// `REPLCONF`: what a replica says of itself. An acknowledgement has no answer.
+    /// `REPLCONF`: what a replica reports about itself. An acknowledgement gets no reply.
     pub(crate) fn configure(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
         let mut words = arguments.iter().skip(1);
         while let Some(word) = words.next() {
@@ -136,7 +140,7 @@ impl Replicas {
         cx.answer(client, ReplyBuffer::ok);
     }
 
-    /// `PSYNC id offset`: begins to send a client what there is to follow, or goes on.
+    /// `PSYNC id offset`: begins to send a client a copy and the changes after it, or continues an earlier stream.
     pub(crate) fn begin(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
         let shards = match self.check(cx, client) {
             Ok(shards) => shards,
@@ -202,7 +206,10 @@ impl Replicas {
         self.due_us = 0;
     }
 
-    /// The shards that there are to follow, if a replica can follow all of them here.
+    /// The shards to follow.
+    ///
+    /// # Errors
+    /// Why a replica cannot follow all of them here.
     fn check(&self, cx: &Context, client: ClientId) -> Result<Vec<Shard>, String> {
         let session = cx.clients.sessions.get(client).ok_or("the client is gone")?;
         if session.is_waiting() || self.all.contains_key(&client) {
@@ -234,7 +241,8 @@ impl Replicas {
         Ok(shards)
     }
 
-    /// The stream of a replica that was here before, if it can go on at this offset: that of the first byte which it lacks.
+    /// The stream of a replica that was connected before, if it can continue at this offset, which is that of the first
+    /// byte that the replica lacks.
     fn continued(&mut self, cx: &Context, shards: &[Shard], id: &[u8], offset: &[u8]) -> Option<Stream> {
         let offset = kv::number::parse_integer(offset).and_then(|offset| u64::try_from(offset).ok())?;
         let place = self.gone.iter().position(|stream| stream.id.as_bytes() == id)?;
@@ -253,7 +261,7 @@ impl Replicas {
         let mut stream = self.gone.remove(place)?;
         stream.ends.truncate(end + 1);
         (stream.offset, stream.versions) = stream.ends.back().cloned()?;
-        // Which one it was there is not noted.
+        // The database that was selected at that point is not noted.
         stream.selected = None;
         Some(stream)
     }
@@ -261,7 +269,7 @@ impl Replicas {
     /// `KEYSPACE COPY prefix shard`: begins to send a client the keys of a shard.
     pub(crate) fn copy(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
         let begun = self.find_copied(cx, client, &arguments[2], &arguments[3]).and_then(|(group, name)| {
-            // Whichever database it is: its reader knows.
+            // The number of the database does not matter: the reader knows which one it asked for.
             let begun = self.copied(cx, client, vec![Shard { database: 0, group }]);
             begun.map(|begun| (group, name, begun)).map_err(|why| format!("NOCOPY {why}"))
         });
@@ -292,7 +300,7 @@ impl Replicas {
         })?;
         let name = entry.keyspace.name();
         let session = cx.clients.sessions.get(client);
-        // What is sent is no reply, so only the socket of a client can take it.
+        // What is sent is not a reply, so only a client with a socket can take it.
         let is_free = session.is_some_and(|it| !it.is_waiting() && it.kind != ClientKind::Internal);
         if !is_free || self.all.contains_key(&client) {
             return Err(
@@ -312,7 +320,7 @@ impl Replicas {
         let named = format!("shard {shard} of keyspace '{name}'");
         let served = cx.groups.get(*group).filter(|group| group.holds.is_none());
         let replica = served.and_then(|group| group.replica.as_ref());
-        // What was acknowledged before is in a leader's table, and perhaps not in another one's yet.
+        // All writes acknowledged so far are in the leader's table; a follower's may lack some of them.
         match replica.is_some_and(|replica| replica.is_leader() && replica.summary(cx.now).ready) {
             true => Ok((*group, named)),
             false => {
@@ -322,7 +330,7 @@ impl Replicas {
         }
     }
 
-    /// Begins a copy: the moment that it shows is now.
+    /// Begins a copy, which shows the keys as they are now.
     fn copied(
         &mut self,
         cx: &mut Context,
@@ -355,7 +363,7 @@ impl Replicas {
         Ok((stream, Copy { left, database: None, mark, expiring: None }))
     }
 
-    /// A client is gone.
+    /// Ends the stream of a disconnected client.
     pub(crate) fn end(&mut self, cx: &mut Context, client: ClientId) {
         let Some(replica) = self.all.remove(&client) else { return };
         match replica.copy {
@@ -369,7 +377,7 @@ impl Replicas {
         }
     }
 
-    /// A turn ends: sends replicas what there is.
+    /// Sends replicas what there is to send, at the end of a turn.
     pub(crate) fn end_turn(&mut self, cx: &mut Context) {
         let mut ended = Vec::new();
         self.due_us = u64::MAX;
@@ -391,7 +399,7 @@ impl Replicas {
             let text =
                 format!("a client that is sent a copy, or follows as a Redis replica, is closed: {why}");
             cx.log.push(Line { level: Level::Warning, text });
-            // It connects again, and gets a copy.
+            // The replica reconnects, and gets a new copy.
             if let Some(copy) = replica.and_then(|replica| replica.copy) {
                 copy.end(cx);
             }
@@ -401,7 +409,7 @@ impl Replicas {
 }
 
 impl Copy {
-    /// Gives up the snapshots that are left. Those of a table that was replaced are gone with it.
+    /// Ends the snapshots that are left. Those of a replaced table were dropped with it.
     fn end(self, cx: &mut Context) {
         for (Shard { group, .. }, snapshot, replacements) in self.left {
             if let Some(table) = table_of(cx, group).filter(|table| table.replacements() == replacements) {
@@ -410,7 +418,7 @@ impl Copy {
         }
     }
 
-    /// Appends the next part of the copy. Returns whether it is whole.
+    /// Appends the next part of the copy. Returns whether the copy is complete.
     fn write(&mut self, cx: &mut Context, out: &mut Vec<u8>) -> Result<bool, &'static str> {
         const REPLACED: &str = "the keyspace was replaced while it was copied";
         while let Some((Shard { database, group }, snapshot, replacements)) = self.left.last().copied() {
@@ -439,7 +447,7 @@ impl Copy {
 }
 
 impl Replica {
-    /// Sends what there is, as far as it has room. Returns whether more may follow.
+    /// Sends what there is, as far as the client's output has room. Returns whether more may follow.
     fn advance(&mut self, cx: &mut Context) -> Result<bool, &'static str> {
         let now_us = cx.now.monotonic_us;
         if self.map_version.is_some_and(|version| version != cx.map.version) {
@@ -464,7 +472,7 @@ impl Replica {
             cx.send_raw(self.client, &out);
             if is_whole && let Some(copy) = self.copy.take() {
                 let Some(expiring) = copy.expiring else { return Ok(false) };
-                // What follows the copy, once it is acknowledged.
+                // This is sent once the copy is acknowledged.
                 for (database, fields) in expiring {
                     self.stream.select(database, &mut self.first);
                     for (key, field, deadline) in fields {
@@ -506,7 +514,7 @@ impl Replica {
                 self.stream.versions[place].1 = version;
                 self.stream.sent(out.len() - before);
             }
-            // What changes nothing has a version, too.
+            // Records that change nothing have versions, too.
             let reached = &mut self.stream.versions[place].1;
             *reached = (*reached).max(recent.until);
             if recent.until < floor {
@@ -527,7 +535,7 @@ impl Replica {
 }
 
 impl Stream {
-    /// Has the replica select a database, unless it has.
+    /// Has the replica select a database, unless it is selected.
     fn select(&mut self, database: u8, out: &mut Vec<u8>) {
         if self.selected != Some(database) {
             self.selected = Some(database);
@@ -535,7 +543,7 @@ impl Stream {
         }
     }
 
-    /// So many bytes more were sent, and a record ends there.
+    /// Notes that `bytes` more bytes were sent, at whose end a record ends.
     fn sent(&mut self, bytes: usize) {
         self.offset += bytes as u64;
         self.ends.push_back((self.offset, self.versions.clone()));
@@ -558,7 +566,7 @@ fn shards_to_follow(cx: &Context) -> Vec<Shard> {
     shards
 }
 
-/// Which keyspaces a replica follows, and which not, for the log.
+/// The keyspaces that a replica follows, and those that it does not, for the log.
 fn what_is_followed(cx: &Context) -> String {
     let names = |is_kept: bool| -> Vec<String> {
         let entries = cx.map.keyspaces.values().filter(|entry| entry.keyspace.keeps_changes() == is_kept);
@@ -571,12 +579,13 @@ fn what_is_followed(cx: &Context) -> String {
     }
 }
 
-/// The table of this node's replica of a group, if that goes on and can be copied.
+/// The table of this node's replica of a group, if the replica is not stopped and can be copied.
 fn table_of(cx: &mut Context, group: u16) -> Option<&mut Table> {
     cx.groups.get_mut(group).filter(|group| group.holds.is_none())?.replica.as_mut()?.dumped()
 }
 
-/// Appends the effects of a record, as one transaction if there are several. `is_only`: no other shard has keys in its database.
+/// Appends the effects of a record, as one transaction if there are several. `is_only`: no other shard has keys in this
+/// record's database.
 fn put_record(elements: &[u8], is_only: bool, out: &mut Vec<u8>) -> Result<(), &'static str> {
     const NONE: &str = "a change that is none";
     let mut reader = Reader::new(elements);

@@ -1,21 +1,22 @@
-//! Client-side caching (`CLIENT TRACKING`): clients keep what they read until this node sends them an invalidation.
+//! Client-side caching (`CLIENT TRACKING`): clients cache what they read until this node sends them an invalidation.
 //!
-//! The rule: a client that keeps a value gets an invalidation when the value changes, or one for everything that it
-//! keeps. `docs/design/tracking.md` has the reasons for what follows.
+//! The rule: a client that caches a value gets an invalidation when the value changes, or one for everything that it
+//! caches. `docs/design/tracking.md` has the reasons for what follows.
 //!
-//! * A key is noted when its read *begins*. What changes while requests of the client are under way is invalidated behind
-//!   the reply of the last of these: a reply may be older than the change, and a client's own change follows its reply. If
-//!   that takes longer than [`BEHIND_US`], the client gets an invalidation at once, and another one behind a read.
-//! * While anybody tracks here, a write's reply waits until this node's replica has applied the write, for [`BEHIND_US`] at
-//!   most. So whoever has the reply finds that all others here have their invalidations, and the node knows by
-//!   then whose change each is of (`NOLOOP`).
-//! * While anybody keeps keys of a group, the node asks the group every [`PROBE_US`] for the highest version in use, by a
-//!   read like any other, and compares it with that of its own replica. If the replica has not been shown to have what the
-//!   group had at some moment of the last [`FRESH_US`], everybody drops all.
-//! * What a script reads stands in its reply, and is noted then. What has changed since the script began is invalidated
-//!   right behind the reply.
-//! * What is read from such a group, from one without a replica here, or from registers, is invalidated right behind its
-//!   reply.
+//! * A key is noted when its read *begins*. If it changes while requests of the client are under way, its invalidation
+//!   follows the reply of the last of these: a reply may be older than the change, and the invalidation for a client's own
+//!   change follows the reply to that change. If that takes longer than [`BEHIND_US`], the client gets an invalidation at
+//!   once, and another one after the reply of a read.
+//! * While any client tracks here, a write's reply waits until this node's replica has applied the write, for
+//!   [`BEHIND_US`] at most. So once a client has the reply, all other clients of this node have their invalidations; and
+//!   the node knows by then which client made each change (`NOLOOP`).
+//! * While any client caches keys of a group, the node asks the group every [`PROBE_US`] for the highest version in use, by
+//!   a read like any other, and compares it with that of its own replica. If the replica has not been shown to have what
+//!   the group had at some moment of the last [`FRESH_US`], it is not fresh, and all clients drop all that they cache.
+//! * The keys that a script has read are listed in its reply, and are noted then. Those that have changed since the script
+//!   began are invalidated right after the reply.
+//! * What is read from a group whose replica here is not fresh, from a group without a replica here, or from registers, is
+//!   invalidated right after its reply.
 
 use super::ANSWER_US;
 use crate::context::Context;
@@ -29,36 +30,36 @@ use protocol::{Now, Request, Result as Outcome, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::resp::Protocol;
 
-/// For how long, after a moment at which this node's replica is known to have had all that its group had acknowledged,
-/// clients keep what they have read, in microseconds.
+/// How long a client may cache what it has read after the last moment at which this node's replica is known to have had
+/// all that its group had acknowledged, in microseconds.
 const FRESH_US: u64 = 900_000;
 
-/// How long an invalidation waits for a reply that it is to follow, and a reply for what this node's replica is to apply,
-/// in microseconds.
+/// How long an invalidation waits for the reply that it follows, and a write's reply for this node's replica to apply the
+/// write, in microseconds.
 const BEHIND_US: u64 = 100_000;
 
 /// After how long without an answer a group is asked again, in microseconds.
 const PROBE_US: u64 = 500_000;
 
-/// The most keys that are invalidated behind one reply; beyond that, everything that the client keeps is.
+/// The most keys that are invalidated after one reply; beyond that, everything that the client caches is.
 const OWED_KEYS_MAX: usize = 1000;
 
 /// How many changed keys are remembered while scripts are under way; beyond that, all count as changed.
 const LATELY_KEYS: usize = 10_000;
 
-/// In the place of a request's number: behind no reply but those of this turn.
+/// In the place of a request's number: an invalidation for the end of this turn, which waits for no reply.
 const AT_ONCE: u64 = 0;
 
-/// How many of too many keys one turn leaves out.
+/// How many of the keys above the limit one turn drops.
 const LEFT_OUT_AT_ONCE: usize = 10_000;
 
 /// Roughly how long it takes to send one client an invalidation, in nanoseconds.
 const SENT_NS: u64 = 300;
 
-/// The channel on which clients of RESP2 hear of keys.
+/// The channel on which clients of RESP2 get invalidations.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
 
-/// The clients that track, and what they keep.
+/// The clients that track, and what they cache.
 #[derive(Debug, Default)]
 pub(crate) struct Tracking {
     clients: BTreeSet<ClientId>,
@@ -66,29 +67,29 @@ pub(crate) struct Tracking {
     /// The keys by the numbers of their first reads.
     ages: BTreeMap<u64, Box<[u8]>>,
     reads: u64,
-    /// How many keys are kept, each counted once for each client.
+    /// How many keys are cached, each counted once for each client.
     items: usize,
     prefixes: BTreeMap<Vec<u8>, BTreeSet<ClientId>>,
-    /// How many prefixes have each length.
+    /// The number of prefixes of each length.
     lengths: BTreeMap<usize, usize>,
-    /// The groups whose keys are kept.
+    /// The groups whose keys are cached.
     groups: BTreeMap<u16, Freshness>,
-    /// The invalidations that are to follow the reply of a request.
+    /// The invalidations that are to follow the reply of a request, by client and request.
     owed: BTreeMap<(ClientId, u64), Owed>,
-    /// The writes that were answered in this turn, of clients that want nothing of their own changes (`NOLOOP`).
+    /// The writes answered in this turn, of clients that want no invalidations for their own changes (`NOLOOP`).
     own: Vec<(ClientId, Change)>,
     /// Scripts under way, by their clients and requests.
     scripts: BTreeMap<(ClientId, u64), UnderWay>,
-    /// What changes while there are any.
+    /// The keys that change while scripts are under way.
     lately: Lately,
-    /// Replies that wait for this node's replica of their group, in the order in which they came. Never without a reply.
+    /// Replies that wait for this node's replica of their group, in the order in which they arrived. No queue is empty.
     held: BTreeMap<u16, VecDeque<Held>>,
 }
 
 /// A record of a group, by its version.
 type Change = (u16, Version);
 
-/// A write's reply.
+/// A write's reply that is held until this node's replica has applied the write.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) ticket: Ticket,
@@ -99,30 +100,30 @@ pub(crate) struct Held {
     until_us: u64,
 }
 
-/// Who keeps a key.
+/// The clients that cache a key.
 #[derive(Debug)]
 struct Keepers {
     number: u64,
     clients: BTreeSet<ClientId>,
 }
 
-/// What is no longer valid.
+/// The invalidations that a client is owed after one reply.
 #[derive(Debug)]
 struct Owed {
-    /// The keys, each with what has changed it, if that is one record.
+    /// The keys, each with the record that changed it, if it was only one.
     keys: BTreeMap<Box<[u8]>, Option<Change>>,
     is_all: bool,
-    /// When it is sent even if the reply is not here; `None`: it was.
+    /// When it is sent even if the reply has not arrived; `None`: that has been done.
     until_us: Option<u64>,
 }
 
-/// A script, or a transaction with scripts, whose reply is not here.
+/// A script, or a transaction with scripts, whose reply has not arrived.
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
     group: u16,
     /// How many changes there had been when it began.
     begun: u64,
-    /// Whether this node's replica was new then.
+    /// Whether this node's replica was fresh then.
     is_fresh: bool,
 }
 
@@ -131,7 +132,7 @@ struct UnderWay {
 struct Lately {
     /// The latest change of each key: its number, and its record.
     keys: BTreeMap<Box<[u8]>, (u64, Option<Change>)>,
-    /// How many changes there were, and up to which one all keys count as changed.
+    /// The number of changes, and the number of the change up to which all keys count as changed.
     count: u64,
     floor: u64,
 }
@@ -151,7 +152,7 @@ impl Lately {
         self.keys.clear();
     }
 
-    /// Whether a key has changed since there were so many changes; and by which record, if that is known.
+    /// If a key has changed since the count of changes was `begun`: by which record, if that is known.
     fn since(&self, begun: u64, key: &[u8]) -> Option<Option<Change>> {
         if self.floor > begun {
             return Some(None);
@@ -160,14 +161,14 @@ impl Lately {
     }
 }
 
-/// How new a group's replica at this node is known to be.
+/// How fresh a group's replica at this node is known to be.
 #[derive(Debug)]
 struct Freshness {
-    /// A moment at which it had all that the group had acknowledged.
+    /// The last moment at which it is known to have had all that the group had acknowledged.
     confirmed_us: u64,
     /// When the group was asked, if there is no answer yet.
     asked_us: Option<u64>,
-    /// When it was asked, and the version that it had, which the replica has not reached yet.
+    /// When the group was asked, and the version in its answer, which the replica has not reached yet.
     awaited: Option<(u64, Version)>,
     is_fresh: bool,
 }
@@ -179,7 +180,7 @@ impl Tracking {
         !self.clients.is_empty()
     }
 
-    /// How many clients track; how many keys they keep, and how many counted once for each client; how many prefixes.
+    /// The number of clients that track, of keys that they cache, of these counted once for each client, and of prefixes.
     pub(crate) fn counts(&self) -> [usize; 4] {
         [self.clients.len(), self.keys.len(), self.items, self.prefixes.len()]
     }
@@ -196,7 +197,7 @@ impl Tracking {
         }
     }
 
-    /// A client tracks no more, or is gone. The keys that it kept are forgotten as they change.
+    /// Ends a client's tracking, also when it is disconnected. The keys that it cached are forgotten as they change.
     pub(crate) fn end(&mut self, client: ClientId) {
         self.clients.remove(&client);
         let lengths = &mut self.lengths;
@@ -219,7 +220,7 @@ impl Tracking {
         }
     }
 
-    /// A request of a client begins that may read.
+    /// Notes the keys of a client's request that may read, when the request begins.
     pub(crate) fn note_read(
         &mut self,
         cx: &mut Context,
@@ -252,8 +253,8 @@ impl Tracking {
         }
     }
 
-    /// Takes the reply to a request that runs scripts, and returns it without what it says about reads. Of these it is noted
-    /// now that the client keeps them: a script's keys are not all known when it begins.
+    /// Takes the reply to a request that runs scripts, and returns it without the list of keys read. Notes now that the
+    /// client caches these keys: they are not all known when a script begins.
     pub(crate) fn take_reads<'r>(
         &mut self,
         cx: &mut Context,
@@ -271,7 +272,7 @@ impl Tracking {
                     self.take_read(cx, client, sequence, script, result, key);
                 }
             }
-            // Nothing was read: no script has run.
+            // No script has run, so nothing was read.
             None if matches!(Reply::first(reply), Reply::Error(_) | Reply::NullArray) => {}
             _ => self.owe(cx, client, sequence, None, None),
         }
@@ -322,21 +323,21 @@ impl Tracking {
         self.items += usize::from(is_new);
     }
 
-    /// Whether this node's replica of a group applies in time what changes.
+    /// Whether this node's replica of a group applies changes in time.
     fn is_fresh(&mut self, cx: &Context, group: u16) -> bool {
         let has_replica =
             cx.groups.get(group).is_some_and(|group| group.replica.is_some() && group.keyspace.has_leader());
         if !has_replica {
             return false;
         }
-        // Before the first answer it counts as new: what is kept from now on is dropped in time if it is not.
+        // Before the first answer it counts as fresh: if it is not, what is cached from now on is dropped in time.
         let confirmed_us = cx.now.monotonic_us;
         let fresh = Freshness { confirmed_us, asked_us: None, awaited: None, is_fresh: true };
         self.groups.entry(group).or_insert(fresh).is_fresh
     }
 
-    /// Notes a reply to a client of this node. If it is one to a write of a client that wants nothing of its own changes,
-    /// it gets no invalidations for that write.
+    /// Notes a reply to a client of this node. If it answers a write of a client that wants no invalidations for its own
+    /// changes (`NOLOOP`), the client gets none for that write.
     pub(crate) fn note_reply(&mut self, cx: &Context, client: ClientId, group: u16, result: Outcome) {
         let Outcome::Done { offset, .. } = result else { return };
         let choice = cx.clients.sessions.get(client).and_then(|session| session.tracking.as_ref());
@@ -354,7 +355,7 @@ impl Tracking {
         }
     }
 
-    /// Takes a write's reply that is to wait until this node's replica has applied the write.
+    /// Takes a write's reply if it has to wait until this node's replica has applied the write.
     pub(crate) fn holds_back(
         &mut self,
         cx: &Context,
@@ -410,7 +411,7 @@ impl Tracking {
         for place @ (client, _) in overdue {
             let Some(mut owed) = self.owed.remove(&place) else { continue };
             send_owed(cx, client, &owed);
-            // A read that is under way may be older.
+            // The reply of a read that is under way may be older than the change.
             let session = cx.clients.sessions.get(client);
             if session.is_some_and(|session| session.read_under_way().is_some()) {
                 owed.until_us = None;
@@ -420,7 +421,7 @@ impl Tracking {
         }
     }
 
-    /// Invalidates what has changed in a group, except for clients that want nothing of their own changes (`NOLOOP`).
+    /// Invalidates what has changed in a group, except at clients that want no invalidations for their own changes (`NOLOOP`).
     pub(crate) fn take(&mut self, cx: &mut Context, group: u16, changes: &Changes) {
         if changes.is_incomplete() {
             return self.drop_all(cx, false);
@@ -435,8 +436,8 @@ impl Tracking {
         }
     }
 
-    /// Invalidates a key for those who keep it, except the client that has changed it, if it wants that: it goes on keeping
-    /// it.
+    /// Invalidates a key at the clients that cache it. The client that has changed it still caches it, if it asked for that
+    /// (`NOLOOP`).
     fn invalidate(&mut self, cx: &mut Context, key: &[u8], by: Option<Change>) {
         if !self.scripts.is_empty() {
             self.lately.note(key, by);
@@ -449,7 +450,7 @@ impl Tracking {
             for client in clients {
                 match Some(client) == changed_by {
                     true => self.keep(client, key),
-                    // What it has read before it chose prefixes is not kept any more.
+                    // It read the key before it switched to prefixes: the key is no longer noted for it.
                     false if has_prefixes(cx, client) => {}
                     false => self.invalidate_for(cx, client, Some(key), by, false),
                 }
@@ -465,7 +466,7 @@ impl Tracking {
         }
     }
 
-    /// Has every client drop all that it keeps: at once, or behind the replies of its requests.
+    /// Has every client drop all that it caches: at once, or after the replies of its requests.
     fn drop_all(&mut self, cx: &mut Context, at_once: bool) {
         self.lately.note_all();
         self.keys.clear();
@@ -476,8 +477,8 @@ impl Tracking {
         }
     }
 
-    /// Sends a client an invalidation of a key, or of all, behind the replies of its requests under way; if it must know at
-    /// once, also now.
+    /// Sends a client an invalidation of a key, or of all, after the replies of its requests under way; with `at_once` also
+    /// now.
     fn invalidate_for(
         &mut self,
         cx: &mut Context,
@@ -520,8 +521,8 @@ impl Tracking {
         }
     }
 
-    /// A turn ends: sends the invalidations that were to follow the replies that are written now, and those of the oldest keys
-    /// if there are too many.
+    /// At the end of a turn, sends the invalidations that follow the replies written now, and invalidates the oldest keys if
+    /// there are too many.
     pub(crate) fn end_turn(&mut self, cx: &mut Context) {
         let most = cx.parameters.tracked_keys_max();
         let beyond = if most > 0 { self.keys.len().saturating_sub(most) } else { 0 };
@@ -547,7 +548,7 @@ impl Tracking {
         }
     }
 
-    /// Of scripts that were answered without a word about what they read, their clients may keep anything.
+    /// Ends scripts that were answered without a list of what they read. Their clients may cache anything, so they drop all.
     fn give_up_scripts(&mut self, cx: &Context) {
         let is_over = |(client, sequence): &(ClientId, u64), _: &mut UnderWay| {
             cx.clients.sessions.get(*client).is_none_or(|session| !session.is_under_way(*sequence))
@@ -562,11 +563,11 @@ impl Tracking {
         }
     }
 
-    /// Looks after the groups whose keys are kept, several times in [`FRESH_US`]: asks those for the highest version in use
-    /// where an answer is due.
+    /// Checks the groups whose keys are cached, several times in [`FRESH_US`]: asks each for the highest version in use,
+    /// unless an answer is awaited.
     pub(crate) fn tend(&mut self, cx: &mut Context) {
         if !self.prefixes.is_empty() {
-            // Who gets invalidations for all keys with a prefix may have had others read them.
+            // A client that tracks prefixes may cache keys of any group, which other connections have read for it.
             cx.groups.ids().iter().for_each(|group| _ = self.is_fresh(cx, *group));
         }
         let now_us = cx.now.monotonic_us;
@@ -597,7 +598,7 @@ impl Tracking {
         }
         for group in asked {
             let (ticket, deadline_us) = (Origin::Freshness.ticket(now_us), now_us + ANSWER_US);
-            // No replica whose answer could be stale may give it.
+            // The answer must not come from a replica that may be stale.
             let asked =
                 Asked { ticket, follows: false, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
             let mut scratch = Vec::new();
@@ -631,8 +632,8 @@ impl Tracking {
 }
 
 impl Freshness {
-    /// Notes that the replica is new, if its table has the version that was asked for, and nothing any more that had expired
-    /// then: what has expired is removed by a record, which may wait for a majority like any other.
+    /// Notes that the replica is fresh, if its table has reached the group's version, and no longer holds any key that had
+    /// expired when the group was asked: expired keys are removed by a record, which may wait for a majority like any other.
     fn confirm(&mut self, now: Now, table: &Table) {
         if let Some((asked_us, awaited)) = self.awaited
             && table.version_floor() >= awaited
@@ -654,8 +655,8 @@ fn has_script(command: &Command<'_>) -> bool {
     }
 }
 
-/// Calls `visit` with the keys that a command reads and its client may keep: those that reads name. What scripts read is
-/// known only when they have run.
+/// Calls `visit` with the keys that a command reads and that its client may cache: those that its reads name. What scripts
+/// read is known only after they have run.
 fn for_each_key_read<'a>(command: &Command<'a>, mut visit: impl FnMut(&'a [u8])) {
     match command {
         Command::Transaction(transaction) => {
@@ -681,8 +682,8 @@ fn has_prefix(session: &Session, key: &[u8]) -> bool {
     choice.is_some_and(|choice| choice.prefixes.iter().any(|prefix| key.starts_with(prefix)))
 }
 
-/// Up to which record this node's replica of a group has applied all; the highest there is if none here ever will, or if
-/// it leads, since a leader's reply comes after its own record.
+/// The version up to which this node's replica of a group has applied all records; [`Version::MAX`] if there is no such
+/// replica here, or if it leads, since a leader's reply comes after its own record.
 fn applied(cx: &Context, group: u16) -> Version {
     let group = cx.groups.get(group).filter(|group| group.keyspace.has_leader());
     let replica = group.and_then(|group| group.replica.as_ref()).filter(|replica| !replica.is_leader());
@@ -693,7 +694,8 @@ fn planted_before_reply(cx: &Context) -> bool {
     cx.configuration.planted.has(Fault::InvalidatedBeforeReply)
 }
 
-/// Sends a client what was to follow a reply: to one that tracks prefixes, the keys of each prefix apart, as Redis does.
+/// Sends a client the invalidations that follow a reply. A client that tracks prefixes gets one message for each prefix,
+/// as in Redis.
 fn send_owed(cx: &mut Context, client: ClientId, owed: &Owed) {
     let keys = &owed.keys;
     if owed.is_all {
@@ -710,7 +712,7 @@ fn send_owed(cx: &mut Context, client: ClientId, owed: &Owed) {
     }
 }
 
-/// Sends a client, or the one that it has chosen, the names of keys that are no longer valid.
+/// Sends a client, or the one that it redirects to, the names of keys that are no longer valid.
 fn send<'k>(cx: &mut Context, client: ClientId, keys: impl Iterator<Item = &'k [u8]> + Clone, is_all: bool) {
     cx.spend(SENT_NS);
     let Some(session) = cx.clients.sessions.get_mut(client) else { return };

@@ -8,7 +8,7 @@ use crate::values::ValueCounters;
 /// Everything that `INFO` reports. Unknown facts keep their default, zero or empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// The process and its machine.
+    /// About the process and its machine.
     pub(crate) server: ServerFacts,
     pub(crate) clients: ClientFacts,
     pub(crate) memory: MemoryFacts,
@@ -73,7 +73,7 @@ pub(crate) struct ClientFacts {
     pub(crate) connected: u64,
     /// The most clients at a time.
     pub(crate) connections_max: u64,
-    /// Clients that wait for the outcome of a command such as `WAIT`.
+    /// Clients blocked in a command such as `WAIT`.
     pub(crate) blocked: u64,
     /// Clients that get invalidations.
     pub(crate) tracking: usize,
@@ -88,7 +88,7 @@ pub(crate) struct MemoryFacts {
     pub(crate) used_peak: u64,
     /// Memory of keys and values.
     pub(crate) dataset: u64,
-    /// History that is kept for replicas that come back.
+    /// History that is kept for replicas that return.
     pub(crate) backlog: u64,
     /// The process's resident memory.
     pub(crate) resident: u64,
@@ -106,7 +106,7 @@ pub(crate) struct MemoryFacts {
     pub(crate) requests: u64,
     /// Whether data may not grow.
     pub(crate) is_full: bool,
-    /// The number of scripts' texts that are kept, and their bytes.
+    /// The number of script texts that are kept, and their bytes.
     pub(crate) scripts: (usize, usize),
 }
 
@@ -140,7 +140,7 @@ pub(crate) struct StatsFacts {
     pub(crate) keyspace_misses: u64,
     /// Clients closed because they did not read.
     pub(crate) output_overflows: u64,
-    /// Requests passed on to another node.
+    /// Requests forwarded to another node.
     pub(crate) forwarded: u64,
     /// Requests that wait until there is a node to send them to.
     pub(crate) waiting: usize,
@@ -150,7 +150,7 @@ pub(crate) struct StatsFacts {
     pub(crate) patterns: usize,
     /// Channels of shards with listeners here.
     pub(crate) shard_channels: usize,
-    /// Clients that track, keys that they keep, those counted once for each client, and prefixes.
+    /// The numbers of clients that track, of keys that they cache, of these counted once for each client, and of prefixes.
     pub(crate) tracked: [usize; 4],
     /// Messages of channels that were not sent to a peer because too much was under way to it.
     pub(crate) messages_dropped: u64,
@@ -198,11 +198,11 @@ pub(crate) struct ReplicationFacts {
     pub(crate) leader_host: String,
     /// At a follower: the leader's port for clients.
     pub(crate) leader_port: u16,
-    /// At a follower: whether it hears from the leader.
+    /// At a follower: whether it receives messages from the leader.
     pub(crate) leader_is_up: bool,
     /// At a follower: whether a snapshot transfer to it is under way.
     pub(crate) is_resyncing: bool,
-    /// At a follower: milliseconds since it heard from the leader.
+    /// At a follower: milliseconds since the last message from the leader.
     pub(crate) leader_silent_ms: u64,
 }
 
@@ -216,9 +216,9 @@ pub(crate) struct ReplicaFacts {
     pub(crate) port: u16,
     /// In Redis's words: `online`, `wait_bgsave`, `send_bulk`; ours for a follower that is away: `offline`.
     pub(crate) state: String,
-    /// The last offset that it acknowledged.
+    /// The last offset that the follower acknowledged.
     pub(crate) offset: u64,
-    /// Records that it has not acknowledged.
+    /// Records that the follower has not acknowledged.
     pub(crate) lag_records: u64,
     /// How long the oldest of them has been waiting, in milliseconds.
     pub(crate) lag_ms: u64,
@@ -254,7 +254,7 @@ pub(crate) struct KeyspaceFacts {
     pub(crate) offset: u64,
     /// Records of the leader that are not applied here.
     pub(crate) lag: u64,
-    /// How long that has been so, in milliseconds.
+    /// How long the replica has been behind, in milliseconds.
     pub(crate) lag_ms: u64,
     /// Whether it can be served.
     pub(crate) ready: bool,
@@ -278,7 +278,7 @@ pub(crate) struct CodingFacts {
     pub(crate) fragments: u64,
     /// The bytes of these fragments.
     pub(crate) fragment_bytes: u64,
-    /// Values whose fragment this node's replicas should keep and do not.
+    /// Values whose fragment this node's replicas should keep but do not have.
     pub(crate) lacking: u64,
     /// Whole values in the cache.
     pub(crate) cached_values: u64,
@@ -286,7 +286,7 @@ pub(crate) struct CodingFacts {
     pub(crate) cached_bytes: u64,
     /// Since the start.
     pub(crate) counters: CodingCounters,
-    /// How the values were stored for which the node chose the way, and the measurements behind the choices.
+    /// How the values were stored for which the node chose how, and the measurements behind these choices.
     pub(crate) choice: ChoiceSummary,
     /// How long the steps of the last writes took.
     pub(crate) traces: Vec<Trace>,

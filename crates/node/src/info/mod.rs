@@ -80,12 +80,12 @@ impl Fields<'_> {
         let _ = write!(self.out, "{name}:{value}\r\n");
     }
 
-    /// Writes facts of Redis that always hold here.
+    /// Writes Redis's fields whose values are always the same here.
     fn constants(&mut self, fields: &[(&str, &str)]) {
         fields.iter().for_each(|(name, value)| self.put(name, value));
     }
 
-    /// Writes a number of bytes, and the same for people.
+    /// Writes a number of bytes, and the same in a readable form.
     fn bytes(&mut self, name: &str, bytes: u64) {
         self.put(name, bytes);
         let _ = write!(self.out, "{name}_human:{}\r\n", human(bytes));
@@ -285,7 +285,7 @@ fn stats(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("dropped_messages", stats.messages_dropped);
 }
 
-/// The id for no history, as Redis writes it.
+/// Redis's replication id for no history.
 const NO_REPLICATION_ID: &str = "0000000000000000000000000000000000000000";
 
 fn replication(facts: &Facts, fields: &mut Fields<'_>) {
@@ -298,7 +298,7 @@ fn replication(facts: &Facts, fields: &mut Fields<'_>) {
         fields.put("master_port", replication.leader_port);
         fields.put("master_link_status", if replication.leader_is_up { "up" } else { "down" });
         let silent_seconds = replication.leader_silent_ms / 1000;
-        // Redis writes -1 for a leader that it does not hear from.
+        // Redis writes -1 if there is no contact with the leader.
         let last_heard = if replication.leader_is_up { silent_seconds as i64 } else { -1 };
         fields.put("master_last_io_seconds_ago", last_heard);
         fields.put("master_sync_in_progress", replication.is_resyncing as u8);

@@ -1,4 +1,4 @@
-//! What `INFO` reports, and in which form.
+//! The content and the form of `INFO`.
 
 use super::*;
 use crate::command::statistics::CommandStatistics;
@@ -44,7 +44,7 @@ fn every_line_is_a_heading_a_field_or_empty() {
 
 /// The fields that clients, exporters and Redis's own tests look for.
 #[test]
-fn the_fields_that_clients_read_are_there() {
+fn the_fields_that_clients_read_exist() {
     let text = text_of(&Facts::default(), "");
     let fields = "redis_version redis_mode os process_id run_id tcp_port uptime_in_seconds connected_clients \
                   used_memory used_memory_human maxmemory loading async_loading rdb_changes_since_last_save \
@@ -161,7 +161,7 @@ fn statistics_of_commands_and_errors() {
 }
 
 #[test]
-fn bytes_are_written_for_people_too() {
+fn bytes_are_also_written_in_a_readable_form() {
     for (bytes, expected) in
         [(0, "0B"), (1023, "1023B"), (1536, "1.50K"), (1_111_490, "1.06M"), (3 << 40, "3.00T")]
     {

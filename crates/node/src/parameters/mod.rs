@@ -1,7 +1,7 @@
 //! The parameters of `CONFIG GET` and `CONFIG SET`.
 //!
-//! Clients and tools of Redis read some of its parameters and set others. One table defines for each whether it is
-//! live, merely kept, or a fact that cannot be changed here. Our own settings are not among them: they are in the
+//! Redis's clients and tools read some of its parameters and set others. One table defines for each whether it is
+//! live, merely kept, or a fact that cannot be changed here. Quorate's own settings are not in the table: they are in the
 //! node's configuration file.
 
 /// The longest whole request, in bytes: a few values of the greatest length.
@@ -42,7 +42,7 @@ enum Kind {
     Bytes(i64, i64),
     /// One of these words.
     OneOf(&'static [&'static str]),
-    /// Letters for events of keys.
+    /// Letters for classes of key events.
     Events,
 }
 
@@ -273,9 +273,9 @@ pub(crate) enum ParameterError {
 /// The values of all parameters.
 #[derive(Clone, Debug)]
 pub struct Parameters {
-    /// The values as text, in the order of the table.
+    /// All values as text, in the order of the table.
     values: Vec<String>,
-    // The live ones once more, as numbers.
+    // The live parameters again, as numbers.
     connections_max: usize,
     idle_timeout_seconds: u64,
     value_bytes_max: usize,
@@ -319,7 +319,7 @@ impl Parameters {
         }
     }
 
-    /// The defaults with these changes. They hold even where `CONFIG SET` would refuse them.
+    /// The defaults with these changes, which are accepted even where `CONFIG SET` would refuse them.
     fn with(changes: &[(&str, u64)]) -> Parameters {
         let mut values: Vec<_> = PARAMETERS.iter().map(|parameter| parameter.default.to_string()).collect();
         for (name, value) in changes {
@@ -365,19 +365,19 @@ impl Parameters {
         self.value_bytes_max
     }
 
-    /// How many entries of a stream are trimmed together where that is allowed (`stream-node-max-entries`).
+    /// How many entries of a stream are trimmed together where a request allows that (`stream-node-max-entries`).
     #[inline]
     pub fn stream_node_entries(&self) -> u32 {
         self.stream_node_entries
     }
 
-    /// What `OBJECT ENCODING` goes by (`hash-max-listpack-entries` and its kin).
+    /// The limits by which `OBJECT ENCODING` answers (`hash-max-listpack-entries` and similar parameters).
     #[inline]
     pub fn encodings(&self) -> EncodingLimits {
         self.encodings
     }
 
-    /// From when on a command is slow (`slowlog-log-slower-than`, `latency-monitor-threshold`).
+    /// The times from which on a command is slow (`slowlog-log-slower-than`, `latency-monitor-threshold`).
     #[inline]
     pub(crate) fn thresholds(&self) -> Thresholds {
         self.thresholds
@@ -398,12 +398,12 @@ impl Parameters {
         self.events
     }
 
-    /// The most keys that clients keep (`tracking-table-max-keys`); 0: as many as they read.
+    /// The most keys that clients may cache (`tracking-table-max-keys`); 0: no limit.
     pub(crate) fn tracked_keys_max(&self) -> usize {
         self.tracked_keys_max
     }
 
-    /// Shows the settings of the default keyspace that are parameters, too.
+    /// Takes over the settings of the default keyspace that are also parameters.
     pub(crate) fn follow(&mut self, default: &Keyspace) {
         let values = [
             (MAXMEMORY, default.memory_max.to_string()),
@@ -416,8 +416,8 @@ impl Parameters {
         }
     }
 
-    /// The settings of the default keyspace that [`Parameters::set`] has changed here: what the cluster has to agree on.
-    /// Until then they are shown as they were.
+    /// The settings of the default keyspace that [`Parameters::set`] has changed here, on which the cluster has to agree.
+    /// Until it has, the old values are shown.
     pub(crate) fn take_changed(&mut self, default: &Keyspace) -> BTreeMap<String, String> {
         let value = |name: &str| position(name.as_bytes()).map(|row| self.values[row].clone());
         let mut changed = BTreeMap::new();
@@ -432,8 +432,8 @@ impl Parameters {
         changed
     }
 
-    /// Answers `CONFIG GET`: the parameters that match any of the patterns, each once. All patterns together may be as
-    /// long as one pattern elsewhere.
+    /// Answers `CONFIG GET`: the parameters that match any of the patterns, each once. All patterns together may be no
+    /// longer than a single pattern of other commands.
     pub(crate) fn get(&self, request: Arguments<'_>, out: &mut ReplyBuffer) {
         let pattern_bytes = request.iter().skip(2).map(<[u8]>::len).sum();
         if pattern_bytes > PATTERN_BYTES_MAX {
@@ -524,7 +524,7 @@ fn position(name: &[u8]) -> Option<usize> {
 }
 
 impl Parameter {
-    /// Its name, and the one that it had before Redis 7.
+    /// Its name, and the name that it had before Redis 7.
     fn names(&self) -> impl Iterator<Item = String> + use<> {
         let old = self.name.contains("-listpack-").then(|| self.name.replace("-listpack-", "-ziplist-"));
         std::iter::once(self.name.to_owned()).chain(old)

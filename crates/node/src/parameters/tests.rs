@@ -12,7 +12,7 @@ fn set(parameters: &mut Parameters, pairs: &str) -> Result<(), String> {
     parameters.set(request.as_arguments()).map_err(|error| error.to_string())
 }
 
-/// The answer of `CONFIG GET`, as a RESP3 client sees it, with line ends as spaces.
+/// The reply of `CONFIG GET`, as a RESP3 client sees it, with line ends as spaces.
 fn get(parameters: &Parameters, patterns: &str) -> String {
     let request = request(&format!("CONFIG GET {patterns}"));
     let (mut replies, mut bytes) = (ReplyBuffer::new(), Vec::new());
@@ -32,7 +32,7 @@ fn every_default_is_a_value_that_its_parameter_may_have() {
 }
 
 #[test]
-fn get_answers_each_parameter_that_matches_once() {
+fn get_returns_each_matching_parameter_once() {
     let parameters = Parameters::with(&[]);
     assert_eq!(get(&parameters, "save APPENDONLY"), "%2 $10 appendonly $2 no $4 save $0");
     assert_eq!(
@@ -57,7 +57,7 @@ fn live_parameters_take_effect_and_are_returned_in_one_form() {
 }
 
 #[test]
-fn sizes_of_encodings_have_two_names() {
+fn parameters_of_encodings_have_two_names() {
     let mut parameters = Parameters::with(&[]);
     assert_eq!(parameters.encodings(), EncodingLimits::default());
     assert_eq!(set(&mut parameters, "hash-max-ziplist-entries 7 zset-max-listpack-value 9"), Ok(()));
@@ -75,7 +75,7 @@ fn kept_parameters_are_returned_as_they_were_set() {
 }
 
 #[test]
-fn facts_can_only_be_set_to_what_they_are() {
+fn facts_can_only_be_set_to_their_present_values() {
     let mut parameters = Parameters::with(&[("port", 7000)]);
     for same in ["save ''", "appendonly no", "databases 1", "port 7000"] {
         assert_eq!(set(&mut parameters, same), Ok(()), "{same}");

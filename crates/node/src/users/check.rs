@@ -1,4 +1,4 @@
-//! Whether a user may give a command: with these arguments, on these keys and channels.
+//! Whether a user may run a command with its arguments, on its keys and channels.
 
 use super::log::Reason;
 use super::rules::{KeyPattern, Selector, User};
@@ -8,16 +8,16 @@ use crate::command::{self, ChannelCommand, CommandSpec, Flag, Found, Handler, Ke
 use crate::listening::Listening;
 use wire::resp::Arguments;
 
-/// The beginning of the error of a command that a script's caller may not give.
+/// The beginning of the error of a command in a script that the script's caller may not run.
 pub(crate) const DENIED_IN_SCRIPT: &str = "NOPERM The user executing the script can't";
 
 const SORT_BY: &str = "ERR BY option of SORT denied due to insufficient ACL permissions.";
 const SORT_GET: &str = "ERR GET option of SORT denied due to insufficient ACL permissions.";
 
-/// What a user lacks for a command. Of several selectors, the one counts that goes furthest.
+/// What a user lacks for a command. Of several selectors, the one whose check came furthest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Denial {
-    /// The command.
+    /// Permission for the command.
     Command,
     /// The key at this place, counted from the command's name.
     Key(usize),
@@ -35,7 +35,7 @@ impl User {
     /// What the user lacks.
     #[inline]
     pub(crate) fn check(&self, found: Found, arguments: Arguments<'_>) -> Result<(), Denial> {
-        // Whoever is not known yet may say these, too.
+        // Even clients without a user may run these.
         if found.spec.flags.has(Flag::NoAuth) {
             return Ok(());
         }
@@ -49,12 +49,12 @@ impl User {
         Err(lacks)
     }
 
-    /// Whether it may give a command, whatever its arguments.
+    /// Whether it may run a command, whatever the arguments.
     pub(crate) fn may_call(&self, number: usize) -> bool {
         self.selectors.iter().any(|selector| selector.allows(number))
     }
 
-    /// Whether some selector allows this command and to read, or to write, this key.
+    /// Whether some selector allows this command, and allows it to read or write this key.
     pub(crate) fn may_call_on(&self, number: usize, key: &[u8], writes: bool) -> bool {
         let access = match writes {
             true => KeyFlags::of(&[KeyFlag::Access, KeyFlag::Update]),
@@ -64,8 +64,8 @@ impl User {
     }
 
     /// Whether it may listen to a channel, or to the channels of a pattern.
-    pub(crate) fn may_hear(&self, channel: &[u8], is_pattern: bool) -> bool {
-        self.selectors.iter().any(|it| it.all_channels || it.may_hear(channel, is_pattern))
+    pub(crate) fn may_listen_to(&self, channel: &[u8], is_pattern: bool) -> bool {
+        self.selectors.iter().any(|it| it.all_channels || it.may_listen_to(channel, is_pattern))
     }
 }
 
@@ -97,13 +97,13 @@ impl Selector {
     fn check_keys(&self, spec: &CommandSpec, arguments: Arguments<'_>) -> Result<(), Denial> {
         let argument = |place| arguments.get(place).unwrap_or_default();
         let mut denied = None;
-        let told = for_each_key(spec, arguments, |place, access| {
+        let known = for_each_key(spec, arguments, |place, access| {
             if denied.is_none() && !self.may_use(argument(place), access) {
                 denied = Some(Denial::Key(place));
             }
         });
-        // Where the arguments do not tell which are keys, none is known to be allowed.
-        if denied.is_none() && told.is_err() {
+        // If the arguments do not show which of them are keys, no key is known to be allowed.
+        if denied.is_none() && known.is_err() {
             denied = Some(Denial::Key(0));
         }
         if let Some(denied) = denied {
@@ -151,12 +151,12 @@ impl Selector {
         };
         let mut places = places.into_iter();
         let denied =
-            places.find(|place| !self.may_hear(arguments.get(*place).unwrap_or_default(), is_pattern));
+            places.find(|place| !self.may_listen_to(arguments.get(*place).unwrap_or_default(), is_pattern));
         denied.map_or(Ok(()), |place| Err(Denial::Channel(place)))
     }
 
-    /// A pattern must be allowed literally: nobody can say in general what it matches.
-    fn may_hear(&self, channel: &[u8], is_pattern: bool) -> bool {
+    /// A pattern must be allowed literally, since in general it is not known which channels it matches.
+    fn may_listen_to(&self, channel: &[u8], is_pattern: bool) -> bool {
         self.channels.iter().any(|known| match is_pattern {
             true => known.text == channel,
             false => known.matches(channel),
@@ -180,7 +180,7 @@ fn check_sort(arguments: Arguments<'_>) -> Result<(), Denial> {
 }
 
 impl Denial {
-    /// What `ACL DRYRUN` says: Redis's sentence, which names what is denied.
+    /// The reply of `ACL DRYRUN`: Redis's text, which names what is denied.
     pub(crate) fn named(self, spec: &CommandSpec, arguments: Arguments<'_>) -> String {
         let denied =
             |place: usize| String::from_utf8_lossy(arguments.get(place).unwrap_or_default()).into_owned();
@@ -197,7 +197,7 @@ impl Denial {
         }
     }
 
-    /// The error that a script gets, with what is denied behind the last colon: see [`Denial::of_script`].
+    /// The error that a script gets, with what is denied after the last colon: see [`Denial::of_script`].
     pub(crate) fn in_script(self, spec: &CommandSpec, arguments: Arguments<'_>) -> String {
         let (what, denied): (&str, &[u8]) = match self {
             Denial::Command => ("run this command or subcommand", spec.name.as_bytes()),
@@ -214,7 +214,7 @@ impl Denial {
         format!("{DENIED_IN_SCRIPT} {what}: '{}'", command::printable(denied))
     }
 
-    /// The reason and the object of such an error.
+    /// The reason and the object of an error of [`Denial::in_script`].
     pub(crate) fn of_script(error: &str) -> (Reason, &str) {
         let denied = error.split_once(": '").and_then(|(_, rest)| rest.split_once('\''));
         let object = denied.map_or("", |(denied, _)| denied);
@@ -228,7 +228,7 @@ impl Denial {
         (reason, object)
     }
 
-    /// The whole error for a client, as Redis 7.0 says it.
+    /// The whole error for a client, with the text of Redis 7.0.
     pub(crate) fn error(self, spec: &CommandSpec) -> String {
         match self {
             Denial::Command => {
@@ -306,7 +306,7 @@ mod tests {
             ("%R~[ab]? +@all", "GET bx", Ok(())),
             ("~a +@all", "EVAL s 1 b", denied(3)),
             ("~a +@all", "EVAL s 1 a b", Ok(())),
-            // These are no scripts, and run nothing.
+            // These are not scripts, and run nothing.
             ("~a +@all", "EVAL s x a", Ok(())),
             ("~a +@all", "EVAL s 3 a", Ok(())),
             ("%R~a +@all", "EVAL_RO s 1 a", Ok(())),
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_redis_sentences_and_say_what_is_denied() {
+    fn errors_are_those_of_redis_and_name_what_is_denied() {
         let words: ArgumentsBuffer = [&b"GET"[..], b"k'1"].into_iter().collect();
         let words = words.as_arguments();
         let get = command::find(words).unwrap().spec;

@@ -1,14 +1,14 @@
-//! `ACL LOG`: what this node has refused, to whom and why.
+//! `ACL LOG`: what this node has refused, with the client and the reason.
 
 use std::collections::VecDeque;
 
 /// The most entries that may be kept (`acllog-max-len`).
 pub(crate) const ACL_LOG_ENTRIES_MAX: usize = 10_000;
 
-/// What is alike and comes within this time is one entry.
+/// Equal refusals within this time are one entry.
 const ALIKE_MS: u64 = 60_000;
 
-/// The most bytes of a name that are kept: clients choose names.
+/// The most bytes of a name that are kept, since clients choose names.
 const KEPT_NAME_BYTES: usize = 256;
 
 /// Why something was refused.
@@ -73,7 +73,7 @@ pub(crate) struct AclLog {
 }
 
 impl AclLog {
-    /// Notes a refusal, and keeps so many entries at most.
+    /// Notes a refusal, and keeps at most `entries_max` entries.
     pub(crate) fn note(
         &mut self,
         (reason, place): (Reason, Place),
@@ -109,7 +109,7 @@ impl AclLog {
         self.entries.clear();
     }
 
-    /// The latest entries, so many at most.
+    /// The latest entries, at most `count`.
     pub(crate) fn latest(&self, count: usize) -> impl ExactSizeIterator<Item = &Entry> {
         self.entries.iter().take(count)
     }

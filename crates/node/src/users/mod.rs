@@ -1,7 +1,7 @@
-//! Users: who they are, and what each may do, as Redis's ACL says it. Plain data: nothing here knows a connection.
+//! Users and what each may do, as in Redis's ACL. Plain data, which knows nothing of connections.
 //!
-//! The cluster map holds each user's rules as text. [`Users`] is what a node has made of them: ready to check a command
-//! with a look at a few bits.
+//! The cluster map holds each user's rules as text. [`Users`] is the parsed form that a node keeps, which checks a command
+//! by a few bits.
 
 mod check;
 mod log;
@@ -24,40 +24,39 @@ const USERS_MAX: usize = 1024;
 /// The most bytes of one user's rules.
 const USER_RULES_BYTES_MAX: usize = 16 << 10;
 
-/// The most bytes of all users' names and rules. The cluster map holds them, and every change of the map writes and sends
-/// it whole.
+/// The most bytes of all users' names and rules. The cluster map holds them, and each change writes and sends the whole map.
 const USERS_BYTES_MAX: usize = 512 << 10;
 
-/// The user of everybody who does not say another name.
+/// The user of clients that do not name one.
 pub(crate) const DEFAULT: &[u8] = b"default";
 
-/// The user that a node's configuration makes (`operator_password`), who may do everything.
+/// The user that a node's configuration creates (`operator_password`), which may do everything.
 pub(crate) const OPERATOR: &[u8] = b"operator";
 
-/// The users' rules as the cluster map holds them, by their names.
+/// The users' rules as the cluster map holds them, by the users' names.
 pub(crate) type Rules = BTreeMap<Text, Vec<Text>>;
 
 /// A change of the users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
-    /// Makes a user, or changes one.
+    /// Creates or changes a user.
     Set {
         /// Its name.
         name: Text,
-        /// What a new user has before it is changed.
+        /// The rules of a new user before the change.
         base: Vec<Text>,
         /// Modifiers of `ACL SETUSER`, with passwords as their hashes.
         rules: Vec<Text>,
     },
-    /// Removes users; those that there are not, too.
+    /// Removes users. Names that do not exist are ignored.
     Delete(Vec<Text>),
 }
 
 /// Changes the users.
 ///
 /// # Errors
-/// Redis's sentence, or one that names a limit. The users may be changed in part: the caller drops them.
+/// Redis's error text, or one that names a limit. The users may be changed in part: the caller drops them.
 pub(crate) fn apply(known: &mut Rules, step: &Step) -> Result<(), String> {
     let (name, base, rules) = match step {
         Step::Delete(names) => {
@@ -93,12 +92,12 @@ pub(crate) fn apply(known: &mut Rules, step: &Step) -> Result<(), String> {
     Ok(())
 }
 
-/// What Redis says of a modifier that it refuses.
+/// Redis's error text for a refused modifier.
 pub(crate) fn refusal(modifier: &[u8], error: RuleError) -> String {
     format!("Error in ACL SETUSER modifier '{}': {}", String::from_utf8_lossy(modifier), error.text())
 }
 
-/// The user with these rules; `None` if this version does not know some of them.
+/// The user with these rules; `None` if this release does not know some of them.
 fn user_of(name: &[u8], rules: &[Text]) -> Option<User> {
     let mut user = User::new(name);
     let rules: Vec<Vec<u8>> = rules.iter().map(Text::bytes).collect();
@@ -106,19 +105,19 @@ fn user_of(name: &[u8], rules: &[Text]) -> Option<User> {
     Some(user)
 }
 
-/// What the configuration of a node says about users.
+/// The settings in a node's configuration that concern users.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Configured {
-    /// The default user's password, as long as the cluster map does not say anything about that user.
+    /// The default user's password, as long as the cluster map has no rules for that user.
     pub(crate) password: Option<String>,
     /// The password of the user `operator`; without it there is no such user.
     pub(crate) operator_password: Option<String>,
-    /// Whether the default user may change the cluster, as long as the map says nothing.
+    /// Whether the default user may change the cluster, as long as the map has no rules for it.
     pub(crate) default_changes_cluster: bool,
 }
 
 impl Configured {
-    /// The rules of the default user, as long as the cluster map does not have any.
+    /// The rules of the default user, as long as the cluster map has none for it.
     pub(crate) fn default_rules(&self) -> Vec<Vec<u8>> {
         let mut user = User::new(DEFAULT);
         let password = match &self.password {
@@ -137,11 +136,11 @@ impl Configured {
 #[derive(Debug)]
 pub(crate) struct Users {
     configured: Configured,
-    /// The rules that were followed last.
+    /// The rules in the map that was followed last.
     rules: Rules,
-    /// Whether any map was agreed on that this node has.
+    /// Whether this node has an agreed map.
     knows_map: bool,
-    /// Everyone, by name.
+    /// All users, by name.
     all: BTreeMap<Vec<u8>, Rc<User>>,
     default: Rc<User>,
 }
@@ -168,7 +167,7 @@ impl Users {
         users
     }
 
-    /// Follows the users of a map that was agreed on. Returns whether any has changed.
+    /// Follows the users of an agreed map. Returns whether any user has changed.
     pub(crate) fn follow(&mut self, rules: &Rules) -> bool {
         self.knows_map = true;
         if *rules == self.rules {
@@ -183,7 +182,7 @@ impl Users {
                 continue; // No node makes such a change.
             }
             let user = match rules.get(&text) {
-                // Somebody whose rules are of a later version may do nothing here.
+                // A user whose rules are of a later release may do nothing here.
                 Some(rules) => Some(user_of(&name, rules).unwrap_or_else(|| User::new(&name))),
                 None if name == DEFAULT => {
                     let mut user = User::new(DEFAULT);
@@ -204,27 +203,27 @@ impl Users {
         true
     }
 
-    /// What the configuration says.
+    /// The settings in this node's configuration.
     pub(crate) fn configured(&self) -> &Configured {
         &self.configured
     }
 
-    /// Whether the cluster map has rules for the default user, so that the configured password is not asked for.
+    /// Whether the cluster map has rules for the default user, so that the configured password has no effect.
     pub(crate) fn default_is_in_map(&self) -> bool {
         self.rules.contains_key(&Text::new(DEFAULT))
     }
 
-    /// Whether this node has a map that was agreed on: before that it knows none of the cluster's users.
+    /// Whether this node has an agreed map: without one it knows none of the cluster's users.
     pub(crate) fn knows_map(&self) -> bool {
         self.knows_map
     }
 
-    /// The user of everybody who does not say another name.
+    /// The user of clients that do not name one.
     pub(crate) fn default_user(&self) -> &Rc<User> {
         &self.default
     }
 
-    /// Who a client is that has not said anything yet; `None`: it has to.
+    /// The user of a client that has not authenticated; `None` if it must authenticate.
     pub(crate) fn at_first(&self) -> Option<Rc<User>> {
         self.default.is_open().then(|| Rc::clone(&self.default))
     }
@@ -234,30 +233,30 @@ impl Users {
         self.all.get(name)
     }
 
-    /// Everyone, in the order of their names.
+    /// All users, in the order of their names.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Rc<User>> {
         self.all.values()
     }
 
-    /// The user that somebody is who knows this name and password.
+    /// The user with this name, if it exists and this password is right.
     pub(crate) fn log_in(&self, name: &[u8], password: &[u8]) -> Option<&Rc<User>> {
         // Hashed whether or not there is such a user, so that the time taken does not reveal which names exist.
         let hash = hash_of(password);
-        self.find(name).filter(|user| user.lets_in(&hash))
+        self.find(name).filter(|user| user.accepts(&hash))
     }
 
-    /// The user that somebody is who shows a token and no name: the default one, or the only other one that has this
-    /// password.
+    /// The user of a client that sends a token and no name: the default user if it accepts the token as its password, else
+    /// the only other user that has this password.
     pub(crate) fn log_in_by_token(&self, token: &[u8]) -> Option<&Rc<User>> {
         let hash = hash_of(token);
-        if self.default.lets_in(&hash) {
+        if self.default.accepts(&hash) {
             return Some(&self.default);
         }
         let mut fitting = self.iter().filter(|user| user.is_on() && user.has_password(&hash));
         fitting.next().filter(|_| fitting.next().is_none())
     }
 
-    /// The user whom a certificate with this common name stands for. Whoever calls this has checked the certificate.
+    /// The user for a certificate with this common name. The caller must have checked the certificate.
     pub(crate) fn by_certificate(&self, common_name: &str) -> Option<&Rc<User>> {
         self.find(common_name.as_bytes()).filter(|user| user.is_on())
     }
@@ -267,7 +266,7 @@ impl Users {
 pub(crate) fn recorded(user: &User) -> Vec<u8> {
     let mut text = user.name.clone();
     for rule in user.rules() {
-        // A hash is of no use there, and records are kept.
+        // Password hashes are of no use in a record, and records are kept.
         if !rule.starts_with(b"#") {
             text.push(b'\n');
             text.extend_from_slice(&rule);
@@ -276,7 +275,7 @@ pub(crate) fn recorded(user: &User) -> Vec<u8> {
     text
 }
 
-/// The user of [`recorded`]. One whose rules this version does not know may do nothing.
+/// The user of [`recorded`]. A user whose rules this release does not know may do nothing.
 pub(crate) fn user_of_record(text: &[u8]) -> User {
     let mut lines = text.split(|byte| *byte == b'\n');
     let name = lines.next().unwrap_or_default();
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_that_change_are_made_anew() {
+    fn only_changed_users_are_parsed_again() {
         let mut known = Rules::new();
         set(&mut known, "a", "on").unwrap();
         set(&mut known, "b", "on").unwrap();
@@ -335,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_user_is_the_configured_one_until_the_map_has_one() {
+    fn the_default_user_is_the_configured_one_until_the_map_has_rules_for_it() {
         let configured = Configured { password: Some("p".into()), ..Configured::default() };
         let base: Vec<Text> = configured.default_rules().iter().map(|rule| Text::new(rule)).collect();
         let mut users = Users::new(configured);

@@ -1,8 +1,8 @@
 //! A user's rules: read and printed as Redis 7 does, one modifier after the other.
 //!
-//! A user is whether it may log in, its passwords, and selectors: what it may do with which keys and channels. One
-//! selector, the root, is what modifiers outside of brackets change; a command has to be allowed by any one selector as a
-//! whole.
+//! A user consists of a flag whether it may log in, its passwords, and selectors: what it may do with which keys and
+//! channels. Modifiers outside brackets change the first selector, the root. A command is allowed if one selector allows
+//! all of it.
 
 use crate::command::spec::Category;
 use crate::command::{self, COMMAND_COUNT, Found};
@@ -17,8 +17,8 @@ pub(crate) const USER_NAME_BYTES_MAX: usize = 128;
 const WORDS: usize = COMMAND_COUNT / 64 + 1;
 const HASH_BYTES: usize = 32;
 
-/// A password, as it is kept: its SHA-256. So lines of Redis's ACL files mean the same here.
-/// A password as users have it.
+/// The length of a kept password: its SHA-256, so that lines of Redis's ACL files mean the same here.
+/// A password as it is kept.
 pub(crate) type PasswordHash = [u8; HASH_BYTES];
 
 /// Hashes a password.
@@ -47,7 +47,7 @@ pub(crate) enum RuleError {
 }
 
 impl RuleError {
-    /// Redis's sentence.
+    /// Redis's error text.
     pub(crate) fn text(self) -> &'static str {
         match self {
             RuleError::Unknown => "Unknown command or category name in ACL",
@@ -71,7 +71,7 @@ impl RuleError {
     }
 }
 
-/// A pattern of keys or channels. Most are a text and a star.
+/// A pattern of keys or channels. Most patterns are a text and a star.
 #[derive(Clone, Debug)]
 enum Matcher {
     Exact,
@@ -137,9 +137,9 @@ impl KeyPattern {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selector {
     pub(super) commands: [u64; WORDS],
-    /// Every command, those that a later version adds included.
+    /// Every command is allowed, including those that a later version adds.
     pub(super) all_commands: bool,
-    /// What was allowed and forbidden, in Redis's words and order, behind all commands or none.
+    /// What was allowed and forbidden, in Redis's words and order, after `+@all` or `-@all`.
     command_rules: Vec<String>,
     /// Commands that are allowed with these first arguments only.
     pub(super) first_arguments: BTreeMap<usize, Vec<Vec<u8>>>,
@@ -183,7 +183,7 @@ impl Selector {
     /// Notes a rule, in place of earlier ones of the same command or category.
     fn note(&mut self, rule: &str, is_allowed: bool) {
         if is_allowed && self.all_commands {
-            return; // It says nothing new.
+            return; // It adds nothing.
         }
         let rule = rule.to_ascii_lowercase();
         self.command_rules.retain(|known| {
@@ -193,7 +193,7 @@ impl Selector {
         self.command_rules.push(format!("{}{rule}", if is_allowed { '+' } else { '-' }));
     }
 
-    /// Carries out one modifier.
+    /// Applies one modifier.
     fn apply(&mut self, modifier: &[u8]) -> Result<(), RuleError> {
         match &*modifier.to_ascii_lowercase() {
             b"allkeys" | b"~*" => {
@@ -260,7 +260,7 @@ impl Selector {
         Ok(())
     }
 
-    /// `+get`, `-config|set`, `+select|0`, `-@admin` and their like.
+    /// `+get`, `-config|set`, `+select|0`, `-@admin` and similar modifiers.
     fn change_by(&mut self, rule: &[u8], is_allowed: bool) -> Result<(), RuleError> {
         let rule = std::str::from_utf8(rule).map_err(|_| RuleError::Unknown)?;
         if has_space(rule.as_bytes()) {
@@ -303,7 +303,7 @@ impl Selector {
 
     /// The rules about commands, as `ACL GETUSER` shows them.
     pub(super) fn commands_text(&self) -> String {
-        // All bits are set only by `+@all`, which a later rule may have taken something from.
+        // Only `+@all` sets all bits; later rules may have cleared some of them.
         let is_from_all = self.is_from_all();
         let start = if is_from_all { "+@all" } else { "-@all" };
         let mut text = String::from(start);
@@ -314,9 +314,9 @@ impl Selector {
         text
     }
 
-    /// Whether its rules about commands begin with `+@all`: so what a later version adds is allowed.
+    /// Whether its rules about commands begin with `+@all`, so that commands that a later version adds are allowed.
     fn is_from_all(&self) -> bool {
-        // Bits beyond the last command belong to none, and only these rules set and clear them.
+        // Bits beyond the last command belong to no command: only `+@all` and `-@all` set and clear them.
         const SPARE: usize = WORDS * 64 - 1;
         const { assert!(SPARE >= COMMAND_COUNT) };
         self.commands[SPARE / 64] & 1 << (SPARE % 64) != 0
@@ -327,7 +327,7 @@ impl Selector {
         joined(self.key_rules())
     }
 
-    /// The patterns of channels, likewise.
+    /// The patterns of channels, as `ACL GETUSER` shows them.
     pub(super) fn channels_text(&self) -> Vec<u8> {
         joined(self.channel_rules())
     }
@@ -371,12 +371,12 @@ fn joined(rules: Vec<Vec<u8>>) -> Vec<u8> {
     rules.join(&b' ')
 }
 
-/// Finds a category by its name, in letters of either case.
+/// Finds a category by its name, ignoring case.
 pub(crate) fn category_named(name: &[u8]) -> Option<Category> {
     Category::ALL.iter().copied().find(|category| name.eq_ignore_ascii_case(category.name().as_bytes()))
 }
 
-/// Whether a text has what Redis does not allow in names and patterns, since its files are made of lines and words.
+/// Whether a text has bytes that Redis does not allow in names and patterns, since its files consist of lines and words.
 pub(crate) fn has_space(text: &[u8]) -> bool {
     text.iter().any(|byte| byte.is_ascii_whitespace() || matches!(byte, 0 | 0x0b))
 }
@@ -407,10 +407,10 @@ impl User {
         }
     }
 
-    /// Carries out modifiers, each of which may be a whole selector in brackets.
+    /// Applies modifiers, each of which may be a whole selector in brackets.
     ///
     /// # Errors
-    /// The modifier that is refused, and why. The user may be changed in part.
+    /// The refused modifier, and why. The user may be changed in part.
     pub(crate) fn apply_all<'m>(
         &mut self,
         modifiers: impl IntoIterator<Item = &'m [u8]>,
@@ -466,7 +466,7 @@ impl User {
     }
 
     /// Whether a client with this password may log in as this user.
-    pub(crate) fn lets_in(&self, password: &PasswordHash) -> bool {
+    pub(crate) fn accepts(&self, password: &PasswordHash) -> bool {
         self.is_on && (self.needs_no_password || self.has_password(password))
     }
 
@@ -480,17 +480,17 @@ impl User {
         self.is_on
     }
 
-    /// Whether everybody may log in as this user.
+    /// Whether any client may log in as this user, with any password.
     pub(crate) fn is_open(&self) -> bool {
         self.is_on && self.needs_no_password
     }
 
-    /// Whether any password will do.
+    /// Whether it accepts any password.
     pub(crate) fn needs_no_password(&self) -> bool {
         self.needs_no_password
     }
 
-    /// Whether it may do everything, so that nothing need be checked.
+    /// Whether it may do everything, so that nothing has to be checked.
     pub(crate) fn is_free(&self) -> bool {
         self.selectors.iter().any(Selector::is_free)
     }
@@ -509,7 +509,7 @@ impl User {
         self.passwords.iter().map(hex).collect()
     }
 
-    /// Its rules: from these modifiers a new user becomes this one. Each selector but the root is one of them.
+    /// Its rules: the modifiers that turn a new user into this one. Each selector but the root is one modifier.
     pub(crate) fn rules(&self) -> Vec<Vec<u8>> {
         let mut rules: Vec<Vec<u8>> = self.flags().iter().map(|flag| flag.as_bytes().to_vec()).collect();
         rules.extend(self.hashes().iter().map(|hash| format!("#{hash}").into_bytes()));
@@ -548,10 +548,10 @@ fn parse_hash(hex: &[u8]) -> Result<PasswordHash, RuleError> {
     Ok(hash)
 }
 
-/// Puts the words of each selector, which a client may have sent as several arguments, together into one modifier.
+/// Joins the words of each selector, which a client may have sent as several arguments, into one modifier.
 ///
 /// # Errors
-/// Redis's sentence: a bracket is never closed.
+/// Redis's error text for a bracket that is never closed.
 pub(crate) fn merged<'m>(arguments: impl Iterator<Item = &'m [u8]>) -> Result<Vec<Vec<u8>>, String> {
     let mut merged: Vec<Vec<u8>> = Vec::new();
     let mut open: Option<Vec<u8>> = None;
@@ -650,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_in_redis_words() {
+    fn invalid_modifiers_are_refused_with_redis_errors() {
         for (rules, expected) in [
             ("hello", RuleError::Syntax),
             ("+nosuch", RuleError::Unknown),
@@ -679,19 +679,19 @@ mod tests {
     }
 
     #[test]
-    fn a_password_lets_in_who_knows_it_while_the_user_is_on() {
+    fn a_user_accepts_its_passwords_while_it_is_on() {
         let known = user("on >a >b");
         assert!(
-            known.lets_in(&hash_of(b"a")) && known.lets_in(&hash_of(b"b")) && !known.lets_in(&hash_of(b"c"))
+            known.accepts(&hash_of(b"a")) && known.accepts(&hash_of(b"b")) && !known.accepts(&hash_of(b"c"))
         );
-        assert!(!user("off >a").lets_in(&hash_of(b"a")));
-        assert!(user("on nopass").lets_in(&hash_of(b"anything")));
-        assert!(!user("on nopass resetpass").lets_in(&hash_of(b"anything")));
-        assert!(!user("on nopass >a").lets_in(&hash_of(b"b")));
+        assert!(!user("off >a").accepts(&hash_of(b"a")));
+        assert!(user("on nopass").accepts(&hash_of(b"anything")));
+        assert!(!user("on nopass resetpass").accepts(&hash_of(b"anything")));
+        assert!(!user("on nopass >a").accepts(&hash_of(b"b")));
     }
 
     #[test]
-    fn only_who_may_do_everything_is_free() {
+    fn a_user_is_free_only_if_it_may_do_everything() {
         assert!(user("~* &* +@all").is_free());
         assert!(user("-@all (~* &* +@all)").is_free());
         for rules in ["~* &* +@all -get", "~* +@all", "&* +@all", "~* &* +@read", "~* &* +@all -@cluster"] {
