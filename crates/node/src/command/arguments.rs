@@ -1,7 +1,7 @@
 //! Reading single arguments: keys, values, numbers, words.
 //!
-//! Call these after the number of arguments was checked. A missing argument reads as an empty one:
-//! nothing that a client sends may crash the node.
+//! Call these functions after the number of arguments was checked. A missing argument reads as an empty one, so that
+//! nothing that a client sends can crash the node.
 
 use kv::limits::KEY_BYTES_MAX;
 use kv::number::{parse_float, parse_integer};
@@ -63,7 +63,7 @@ pub(super) fn integer(arguments: Arguments<'_>, index: usize) -> Result<i64, Com
     parse_integer(at(arguments, index)).ok_or(CommandError::NotAnInteger)
 }
 
-/// The integer at `index`, which must not be negative; else the given error.
+/// The integer at `index`, or `error` if it is negative.
 pub(super) fn not_negative(
     arguments: Arguments<'_>,
     index: usize,
@@ -82,13 +82,13 @@ pub(super) fn positive(
         .and_then(|number| if number == 0 { Err(CommandError::NotGreaterThanZero(name)) } else { Ok(number) })
 }
 
-/// The time for which a command waits, at `index`: seconds, also parts of them. In microseconds; zero is forever.
+/// The time for which a command waits: at `index` in seconds with a fraction, returned in microseconds. Zero means forever.
 pub(super) fn timeout(arguments: Arguments<'_>, index: usize) -> Result<u64, CommandError> {
     let seconds = parse_float(at(arguments, index)).ok_or(CommandError::TimeoutNotAFloat)?;
     if seconds < 0.0 {
         return Err(CommandError::TimeoutNegative);
     }
-    // Whole milliseconds, and rounded up, so that a short time is not forever.
+    // Whole milliseconds, rounded up, so that a short time does not become zero, which means forever.
     let milliseconds = (seconds * 1000.0).ceil();
     if milliseconds > i64::MAX as f64 / 2.0 {
         return Err(CommandError::TimeoutOutOfRange);
@@ -96,12 +96,12 @@ pub(super) fn timeout(arguments: Arguments<'_>, index: usize) -> Result<u64, Com
     Ok(if milliseconds == 0.0 { u64::MAX } else { (milliseconds as u64).saturating_mul(1000) })
 }
 
-/// How long a command waits whose last argument says it.
+/// How long a command waits that has its timeout as the last argument.
 pub(super) fn wait_in_last(arguments: Arguments<'_>) -> Option<u64> {
     timeout(arguments, arguments.len().checked_sub(1)?).ok()
 }
 
-/// How long a command waits whose first argument says it.
+/// How long a command waits that has its timeout as the first argument.
 pub(super) fn wait_in_first(arguments: Arguments<'_>) -> Option<u64> {
     timeout(arguments, 1).ok()
 }
@@ -118,7 +118,7 @@ pub(super) fn keys_before_last<'a>(
     Ok(List::build(scratch, arguments.iter().skip(1).take(count)))
 }
 
-/// How many elements `COUNT` at `index` asks for, at the end of the arguments; 1 without it.
+/// The number behind `COUNT`, which must be at `index` and the last option; 1 without it.
 pub(super) fn pop_count(arguments: Arguments<'_>, index: usize) -> Result<u64, CommandError> {
     if arguments.len() == index {
         return Ok(1);
@@ -130,7 +130,7 @@ pub(super) fn pop_count(arguments: Arguments<'_>, index: usize) -> Result<u64, C
     if arguments.len() == index + 2 { Ok(count) } else { Err(CommandError::Syntax) }
 }
 
-/// The range of the keys whose number is at `index`, in front of them.
+/// The range of keys that follow their number, which is at `index`.
 pub(super) fn counted(
     arguments: Arguments<'_>,
     index: usize,
@@ -141,15 +141,15 @@ pub(super) fn counted(
     Ok(first..end)
 }
 
-/// The range of the keys behind the word `STREAMS`, which is looked for from an index on: as many as arguments follow
-/// them.
+/// The range of the keys behind the word `STREAMS`, which is searched for from the index `from` on: the first half of the
+/// arguments after it, since an id for each key follows them.
 pub(super) fn streams(arguments: Arguments<'_>, from: u8) -> Option<std::ops::Range<usize>> {
     let at = (from.into()..arguments.len()).find(|index| is(at(arguments, *index), "STREAMS"))?;
     let count = (arguments.len() - at - 1) / 2;
     Some(at + 1..at + 1 + count)
 }
 
-/// Lists the keys whose number is at `index`, in front of them, in `scratch`. Returns the index behind them, too.
+/// Lists in `scratch` the keys that follow their number, which is at `index`. Returns also the index behind them.
 pub(super) fn counted_keys<'a>(
     arguments: Arguments<'a>,
     index: usize,
@@ -168,7 +168,7 @@ pub(super) fn is(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
 }
 
-/// Reads the count of a command that draws at random, if there is one, and whether `word` follows it.
+/// Reads the options of a command that draws at random: the count, if any, and whether `word` follows it.
 pub(super) fn random_options(
     arguments: Arguments<'_>,
     word: &str,
@@ -182,7 +182,7 @@ pub(super) fn random_options(
         4 if is(at(arguments, 3), word) => true,
         _ => return Err(CommandError::Syntax),
     };
-    // Redis counts what belongs to each, too.
+    // With the word, two elements are returned for each one drawn, and Redis refuses counts whose double overflows.
     if with_word && count.is_some_and(|count| !(-i64::MAX / 2..=i64::MAX / 2).contains(&count)) {
         return Err(CommandError::OutOfRange);
     }

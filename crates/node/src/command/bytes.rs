@@ -13,7 +13,7 @@ fn bytes(command: BytesCommand<'_>) -> Parsed<'_> {
     Ok(Command::OnBytes(command))
 }
 
-/// The offset of a bit in a string that may be that long.
+/// The offset of a field of `bits` bits, which must end within the longest value.
 fn offset(text: &[u8], bits: u64, context: &Context) -> Result<u64, CommandError> {
     let offset = parse_integer(text).and_then(|offset| u64::try_from(offset).ok());
     let is_within = |offset: &u64| {
@@ -121,7 +121,7 @@ fn fields<'a>(
         };
         let (is_signed, bits) = field_type(at(arguments, index + 1)).ok_or(CommandError::NotAFieldType)?;
         let offset = match at(arguments, index + 2) {
-            // So many fields of this size from the beginning.
+            // `#N`: the offset is N times the size of the field.
             [b'#', text @ ..] => {
                 let number = parse_integer(text).and_then(|number| number.checked_mul(bits.into()));
                 let number = number.ok_or(CommandError::BitOffset)?;

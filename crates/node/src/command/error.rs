@@ -33,10 +33,10 @@ pub enum CommandError {
     /// `RESTORE … IDLETIME` with a negative time.
     #[error("ERR Invalid IDLETIME value, must be >= 0")]
     InvalidIdleTime,
-    /// `RESTORE … FREQ` with a number that is none.
+    /// `RESTORE … FREQ` with an invalid number.
     #[error("ERR Invalid FREQ value, must be >= 0 and <= 255")]
     InvalidFrequency,
-    /// An option that is unknown, incomplete, or at odds with another one.
+    /// An option that is unknown, incomplete, or contradicts another one.
     #[error("ERR syntax error")]
     Syntax,
     /// Not a decimal 64-bit integer.
@@ -45,16 +45,16 @@ pub enum CommandError {
     /// An integer that does not fit into 32 bits where it must.
     #[error("ERR value is out of range, value must between -2147483648 and 2147483647")]
     NotAnInteger32,
-    /// A number of elements that is negative, or no number.
+    /// A count of elements that is negative or not a number.
     #[error("ERR value is out of range, must be positive")]
     NotPositive,
-    /// A number that must be positive, such as one of keys.
+    /// A number that must be positive, such as a number of keys.
     #[error("ERR {0} should be greater than 0")]
     NotGreaterThanZero(&'static str),
     /// `SINTERCARD` with more keys than arguments.
     #[error("ERR Number of keys can't be greater than number of args")]
     TooManyKeys,
-    /// A number of members whose negative does not exist.
+    /// A count of members whose negation does not exist.
     #[error("ERR value is out of range, value must between -{max} and {max}", max = i64::MAX)]
     CountOutOfRange,
     /// `ZADD` with `NX` and `XX`.
@@ -66,10 +66,10 @@ pub enum CommandError {
     /// `ZADD … INCR` with several members.
     #[error("ERR INCR option supports a single increment-element pair")]
     SeveralIncrements,
-    /// An end of a range of scores that is none.
+    /// An invalid end of a range of scores.
     #[error("ERR min or max is not a float")]
     NotAScoreRange,
-    /// An end of a range of members that is none.
+    /// An invalid end of a range of members.
     #[error("ERR min or max not valid string range item")]
     NotAMemberRange,
     /// `ZRANGE` by ranks with `LIMIT`.
@@ -81,10 +81,10 @@ pub enum CommandError {
     /// No keys for a command on several sorted sets.
     #[error("ERR at least 1 input key is needed for '{0}' command")]
     NoInputKey(&'static str),
-    /// A weight that is no number.
+    /// A weight that is not a number.
     #[error("ERR weight value is not a float")]
     NotAWeight,
-    /// Twice as many as can be counted.
+    /// A count whose double cannot be counted.
     #[error("ERR value is out of range")]
     OutOfRange,
     /// What is wrong with a command on streams, in one sentence.
@@ -119,7 +119,7 @@ pub enum CommandError {
     /// `COMMAND GETKEYS` of a command whose number of keys is wrong.
     #[error("ERR Invalid arguments specified for command")]
     GetKeysWrongCount,
-    /// A time to wait that is no number.
+    /// A time to wait that is not a number.
     #[error("ERR timeout is not a float or out of range")]
     TimeoutNotAFloat,
     /// A time to wait that is below zero.
@@ -146,16 +146,16 @@ pub enum CommandError {
     /// A negative expiry of fields.
     #[error("ERR invalid expire time, must be >= 0")]
     NegativeExpireTime,
-    /// Fields that are not where they should be.
+    /// `FIELDS` is missing or not where it should be.
     #[error("ERR Mandatory argument FIELDS is missing or not at the right position")]
     FieldsMissing,
-    /// `HEXPIRE` of no fields.
+    /// `HEXPIRE` with a number of fields that is not positive.
     #[error("ERR Parameter `numFields` should be greater than 0")]
     FieldParameterNotPositive,
-    /// Another command on no fields.
+    /// Another command with a number of fields that is not positive.
     #[error("ERR Number of fields must be a positive integer")]
     FieldsNotPositive,
-    /// Another number of fields than was given.
+    /// The number of fields differs from the fields given.
     #[error("ERR The `numfields` parameter must match the number of arguments")]
     FieldsMismatch,
     /// `EXPIRE … NX` together with another condition.
@@ -173,7 +173,7 @@ pub enum CommandError {
     /// `SETRANGE` beyond the longest value.
     #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]
     StringTooLong,
-    /// The offset of a bit that is none, or beyond the longest value.
+    /// The offset of a bit that is not a number, or beyond the longest value.
     #[error("ERR bit offset is not an integer or out of range")]
     BitOffset,
     /// `SETBIT` to something else than 0 or 1.
@@ -185,7 +185,7 @@ pub enum CommandError {
     /// `BITOP NOT` of several keys.
     #[error("ERR BITOP NOT must be called with a single source key.")]
     NotOfSeveral,
-    /// `BITFIELD` with a field of no such kind.
+    /// `BITFIELD` with an invalid type of field.
     #[error(
         "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is."
     )]
@@ -199,37 +199,37 @@ pub enum CommandError {
     /// `LCS … LEN IDX`.
     #[error("ERR If you want both the length and indexes, please just use IDX.")]
     LengthAndRanges,
-    /// A place that is not on the map.
+    /// A longitude or latitude that is out of range.
     #[error("ERR invalid longitude,latitude pair {0}")]
     NotAPlace(String),
-    /// A unit of lengths that is none.
+    /// An unknown unit of length.
     #[error("ERR unsupported unit provided. please use M, KM, FT, MI")]
     NotALengthUnit,
-    /// A length that is no number.
+    /// A length that is not a number.
     #[error("ERR need numeric {0}")]
     NeedsNumeric(&'static str),
     /// A negative length.
     #[error("ERR {0} cannot be negative")]
     NegativeLength(&'static str),
-    /// `COUNT` of none.
+    /// A `COUNT` that is not positive.
     #[error("ERR COUNT must be > 0")]
     CountNotPositive,
-    /// `ANY` where all are returned.
+    /// `ANY` without `COUNT`.
     #[error("ERR the ANY argument requires COUNT argument")]
     AnyWithoutCount,
-    /// A search around nothing.
+    /// A search without exactly one centre.
     #[error("ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for {0}")]
     NoCentre(String),
-    /// A search without an area.
+    /// A search without exactly one area.
     #[error("ERR exactly one of BYRADIUS and BYBOX can be specified for {0}")]
     NoShape(String),
-    /// A search that is to return what it stores.
+    /// A search that stores its result, with an option about what to return.
     #[error("ERR {0} is not compatible with WITHDIST, WITHHASH and WITHCOORD options")]
     StoreWithOptions(&'static str),
     /// `COPY` of a key onto itself.
     #[error("ERR source and destination objects are the same")]
     SameKey,
-    /// A database that cannot be.
+    /// A number that no database can have.
     #[error("ERR DB index is out of range")]
     NoSuchDatabase,
     /// `COPY` to a database that the client has not selected.
@@ -273,7 +273,7 @@ pub enum CommandError {
     /// A negative wait, or one of more than a day.
     #[error("ERR invalid WAIT in 'lock' command: from 0 to {LEASE_MS_MAX} milliseconds")]
     LockWait,
-    /// A number that no lock ever had as a token.
+    /// A number that cannot be a fencing token.
     #[error("ERR a fencing token is a positive integer")]
     NotAToken,
     /// An id that `LOCK.SESSION OPEN` never returns.
@@ -295,7 +295,7 @@ pub enum CommandError {
 /// How many bytes of a client's input are repeated in an error, as in Redis.
 const ECHOED_BYTES_MAX: usize = 128;
 
-/// Makes a client's input fit for an error line: cut, on one line, and valid text.
+/// Makes a client's input suitable for an error line: cut, on one line, and valid text.
 pub(crate) fn printable(sent: &[u8]) -> String {
     echo(sent, ECHOED_BYTES_MAX)
 }

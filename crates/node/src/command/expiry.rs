@@ -8,7 +8,7 @@ use super::arguments::{Parsed, integer, is, key, parsers, value};
 use super::error::printable;
 use super::{CommandError, Context};
 
-/// How an expiry is given: the options of `SET` and `GETEX`, and the commands that mean the same.
+/// How an expiry is given: by an option of `SET` or `GETEX`, or by the command that means the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExpiryOption {
     /// Seconds from now (`EX`).

@@ -17,7 +17,7 @@ fn number(arguments: Arguments<'_>, index: usize) -> Result<f64, CommandError> {
     parse_float(at(arguments, index)).ok_or(CommandError::NotAFloat)
 }
 
-/// The place whose longitude and latitude are at `index` and behind it.
+/// The place whose longitude is at `index` and whose latitude follows it.
 fn place(arguments: Arguments<'_>, index: usize) -> Result<Place, CommandError> {
     let place = Place { longitude: number(arguments, index)?, latitude: number(arguments, index + 1)? };
     match place.is_valid() {
@@ -84,18 +84,18 @@ pub(super) fn geopos<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: 
     sorted(SortedCommand::Places { key, members: List::build(scratch, arguments.iter().skip(2)) })
 }
 
-/// Which of the commands it is that search for places.
+/// A command that searches for places.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// `GEOSEARCH`.
     Search,
     /// `GEOSEARCHSTORE`.
     Store,
-    /// `GEORADIUS` and `GEORADIUSBYMEMBER`, which may store; and those that may not.
+    /// `GEORADIUS` and `GEORADIUSBYMEMBER`, which may store their result, or their `_RO` forms, which may not.
     Radius { may_store: bool },
 }
 
-/// What the options of a search say.
+/// The options of a search.
 struct Options<'a> {
     centre: Option<Centre<'a>>,
     shape: Option<(Shape, f64)>,
@@ -107,7 +107,8 @@ struct Options<'a> {
     to: Option<&'a [u8]>,
 }
 
-/// The number at `index`, which is called so in errors and must not be negative.
+/// The number at `index`, which must not be negative. `name` and `negative` are its names in the errors for what is not a
+/// number, and for negative numbers.
 fn length(
     arguments: Arguments<'_>,
     index: usize,
@@ -130,7 +131,7 @@ impl<'a> Options<'a> {
         arguments: Arguments<'a>,
         mut index: usize,
     ) -> Result<Options<'a>, CommandError> {
-        // As in Redis, as it was written.
+        // The command's name as the client wrote it, as in Redis.
         let name = || printable(at(arguments, 0));
         let searches = matches!(kind, Kind::Search | Kind::Store);
         while let Some(option) = arguments.get(index) {
@@ -208,7 +209,7 @@ impl<'a> Options<'a> {
     fn command(self, from: &'a [u8], scratch: &'a mut Vec<u8>) -> Parsed<'a> {
         let Options { centre, shape, order, count, takes_any, shown, stores_distance, to } = self;
         let (centre, (shape, unit_m)) = centre.zip(shape).ok_or(CommandError::Syntax)?;
-        // The nearest ones are returned in their order.
+        // With a count the nearest places are returned, in order of distance.
         let order = order.unwrap_or(if count > 0 && !takes_any { Order::Ascending } else { Order::Any });
         scratch.clear();
         Query { centre, shape, unit_m, order, count, takes_any, shown, stores_distance }.encode(scratch);

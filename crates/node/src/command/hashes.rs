@@ -96,7 +96,7 @@ pub(super) fn hrandfield<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &C
     Ok(Command::Hash(HashCommand::Random { key: key(arguments, 1)?, count, with_values }))
 }
 
-/// The fields of a command that names them by `FIELDS`, a number, and `width` arguments for each, from `index` on.
+/// The fields of a command that names them, from `index` on, by `FIELDS`, their number, and `width` arguments for each.
 fn fields<'a>(
     arguments: Arguments<'a>,
     index: usize,
@@ -141,7 +141,7 @@ fn expire<'a>(
     Ok(Command::Hash(HashCommand::Expire { key, fields, deadline, condition }))
 }
 
-/// The deadline of a field: 0 is past, and not an error.
+/// The deadline of a field: 0 is in the past, but not an error.
 fn not_negative_deadline(
     option: ExpiryOption,
     name: &'static str,
@@ -184,7 +184,7 @@ pub(super) fn hgetdel<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _:
     Ok(Command::Hash(HashCommand::GetDelete { key, fields }))
 }
 
-/// Reads the options in front of `FIELDS`. Returns the expiry, if any, the condition, and where `FIELDS` is.
+/// Reads the options before `FIELDS`. Returns the expiry, if any, the condition, and the index of `FIELDS`.
 fn field_options(
     name: &'static str,
     arguments: Arguments<'_>,

@@ -29,7 +29,7 @@ pub fn answer(command: CommandCommand, request: Arguments<'_>, out: &mut ReplyBu
         out.error(&error.to_string());
     }
 }
-/// Answers `HELP`, given its row of the table or its container's: each subcommand with its arguments and,
+/// Answers `HELP`, given its own row of the table or that of its container: lists each subcommand with its arguments and,
 /// indented, its summary.
 pub fn help(spec: &CommandSpec, out: &mut ReplyBuffer) {
     let name = spec.name.split('|').next().unwrap_or_default();
@@ -157,7 +157,7 @@ fn key_specs(keys: &KeyPositions, out: &mut ReplyBuffer) {
             out.bulk(b"keynum");
             out.bulk(b"spec");
             out.map(3);
-            // Counted from where the search begins.
+            // These are counted from where the search begins.
             for (name, value) in [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)] {
                 out.bulk(name.as_bytes());
                 out.integer(value);
@@ -167,7 +167,7 @@ fn key_specs(keys: &KeyPositions, out: &mut ReplyBuffer) {
         out.bulk(b"range");
         out.bulk(b"spec");
         out.map(3);
-        // Counted from the first key, or from the end.
+        // The last key is counted from the first key or from the end.
         out.bulk(b"lastkey");
         let is_last = which + 1 == keys.access.len();
         // Behind a word, half of the arguments are keys.
@@ -211,8 +211,8 @@ fn docs<'s>(specs: impl Iterator<Item = &'s CommandSpec> + Clone, out: &mut Repl
     }
 }
 
-/// Appends the arguments of a command, from which `redis-cli` makes its hints. Each is named as it is written:
-/// what is inside brackets is not taken apart.
+/// Appends the arguments of a command, from which `redis-cli` makes its hints. Each is named as it is written in the
+/// table; what is inside brackets is not parsed.
 fn arguments(syntax: &str, out: &mut ReplyBuffer) {
     let mut depth = 0;
     let outside_brackets = |letter: char| {
@@ -247,7 +247,7 @@ fn script_keys(command: Arguments<'_>) -> Result<std::ops::Range<usize>, Command
 /// The positions of the keys of a whole command, counted from 0, its name.
 ///
 /// # Errors
-/// [`CommandError`] if there is no such command, it has no keys, or its arguments do not say which they are.
+/// [`CommandError`] if there is no such command, it has no keys, or its arguments do not show which of them are keys.
 pub fn key_positions(command: Arguments<'_>) -> Result<Vec<usize>, CommandError> {
     let found = named(command).map_err(|_| CommandError::GetKeysUnknownCommand)?;
     let spec = found.spec;
@@ -271,11 +271,11 @@ pub fn key_positions(command: Arguments<'_>) -> Result<Vec<usize>, CommandError>
     Ok(spec.keys.positions(command.len()).chain(counted).chain(stored).collect())
 }
 
-/// Calls `each` with the place of every key of a whole command, counted from its name, and the access to it. A place may
-/// be named that is no key, where a word might be an option, but no key is left out.
+/// Calls `each` with the place of every key of a whole command, counted from its name, and the access to it. No key is
+/// left out, but where a word might be an option, a place that is not a key may be included.
 ///
 /// # Errors
-/// The arguments do not say which are keys.
+/// If the arguments do not show which of them are keys.
 pub(crate) fn for_each_key(
     spec: &CommandSpec,
     command: Arguments<'_>,
@@ -286,7 +286,7 @@ pub(crate) fn for_each_key(
     const REPLACES: KeyFlags = KeyFlags::of(&[KeyFlag::Overwrite, KeyFlag::Update]);
     if let Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) = spec.handler {
         let access = if how.only_reads { READS } else { CHANGES };
-        // What has no number of keys is no script, and runs nothing.
+        // A request without a valid number of keys runs no script.
         script_keys(command).into_iter().flatten().for_each(|place| each(place, access));
         return Ok(());
     }
@@ -304,7 +304,7 @@ pub(crate) fn for_each_key(
         };
         each(place, access);
     }
-    // What a parser takes for an option depends on the words before it: every place that might be one counts.
+    // Whether a word is an option depends on the words before it: every word that might be one counts.
     let behind = |word: &'static str| {
         let places = 2..command.len().saturating_sub(1);
         places.filter(move |place| is(at(command, *place), word)).map(|place| place + 1)
@@ -346,14 +346,15 @@ fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Resu
     Ok(())
 }
 
-/// Whether an option says where a command stores its result.
+/// Whether a command has an option that names a key under which it stores its result.
 fn may_store(spec: &CommandSpec) -> bool {
     let KeyPositions { counted_at, streams_from, .. } = spec.keys;
     let is_movable = spec.flags.has(Flag::MovableKeys) && spec.flags.has(Flag::Write);
     is_movable && counted_at == 0 && streams_from == 0
 }
 
-/// The position of the key that a command stores under because an option says so, as `SORT … STORE`; the last one counts.
+/// The position of the key that an option such as `STORE` of `SORT` names to store the result under; the last such option
+/// counts.
 fn stored_at(spec: &CommandSpec, command: Arguments<'_>) -> Option<usize> {
     let is_option =
         |position: &usize| is(at(command, *position), "STORE") || is(at(command, *position), "STOREDIST");
@@ -361,7 +362,7 @@ fn stored_at(spec: &CommandSpec, command: Arguments<'_>) -> Option<usize> {
     option.map(|option| option + 1)
 }
 
-/// Returns the access of this `SET` to its key. It is the only command for which an option decides that.
+/// Returns the access of this `SET` to its key. `SET` is the only command whose options decide that.
 fn access_of_set(command: Arguments<'_>) -> KeyFlags {
     if command.iter().skip(3).any(|option| is(option, "GET")) {
         KeyFlags::of(&[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Update])
@@ -370,7 +371,7 @@ fn access_of_set(command: Arguments<'_>) -> KeyFlags {
     }
 }
 
-/// `DEBUG PROTOCOL`: appends Redis's example of a reply of this kind, or an error if none is of that.
+/// `DEBUG PROTOCOL`: appends Redis's example of a reply of this kind, or an error if there is no such kind.
 #[allow(clippy::approx_constant)] // Redis's example of a number is not pi.
 pub(crate) fn example(kind: &[u8], out: &mut ReplyBuffer) {
     match &*kind.to_ascii_lowercase() {

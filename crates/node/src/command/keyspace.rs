@@ -97,7 +97,7 @@ pub(super) fn checked_pattern(pattern: &[u8]) -> Result<&[u8], CommandError> {
     Ok(pattern)
 }
 
-/// How many keys a `SCAN` looks at unless it says otherwise, as in Redis.
+/// How many keys a `SCAN` without `COUNT` looks at, as in Redis.
 const SCAN_COUNT_DEFAULT: u64 = 10;
 
 pub(super) fn scan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
@@ -125,8 +125,7 @@ pub(super) fn scan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
     Ok(Command::Scan { position, count, pattern, kind, group: 0, next: 0 })
 }
 
-/// Reads the cursor of a scan through one key's value, and its options up to `end`: the count, and a pattern if there is
-/// one.
+/// Reads the cursor of a scan of one key's value, and its options up to `end`: the count, and the pattern, if any.
 pub(super) fn scan_options(
     arguments: Arguments<'_>,
     end: usize,
@@ -150,7 +149,7 @@ pub(super) fn scan_options(
     Ok((position, count, pattern))
 }
 
-/// An unsigned number in decimal. Redis, which reads it with C's `strtoul`, takes no digits at all for 0.
+/// An unsigned number in decimal. Without any digits it is 0, as in Redis, which reads it with C's `strtoul`.
 fn cursor(text: &[u8]) -> Result<u64, CommandError> {
     text.iter()
         .try_fold(0u64, |sum, byte| {

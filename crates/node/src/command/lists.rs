@@ -127,7 +127,7 @@ pub(super) fn rpoplpush<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Co
     Ok(Command::OnList(ListCommand::Move { from, to, from_front: false, to_front: true }))
 }
 
-// Those that wait are parsed as what they do when there is no need to wait.
+// Blocking commands are parsed to what they do when they need not wait.
 
 pub(super) fn blpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     timeout(arguments, arguments.len() - 1)?;

@@ -8,11 +8,11 @@ use wire::resp::Arguments;
 use super::arguments::{at, is, key};
 use super::{CommandError, LockVerb};
 
-/// A request about locks, checked, with no group yet.
+/// A request about locks, parsed and checked; its group is not decided yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is the command of that name.
 pub(crate) enum LockRequest<'a> {
-    /// `LOCK`: with a session the hold's number is that of the session in its group.
+    /// `LOCK`. With a session, the hold's number is that of the session in its group.
     Acquire {
         name: &'a [u8],
         owner: &'a [u8],

@@ -1,13 +1,13 @@
-//! From a command's name, ignoring case, to its row of the table, in a few nanoseconds.
+//! Finds a command's row of the table by its name, ignoring case, in a few nanoseconds.
 //!
-//! A name of up to 16 bytes is one 128-bit number: its bytes, folded to lower case, and its length, for which the last
-//! byte of the longest names stands. The numbers of all commands sit in a small open-addressing table that is built when the program is compiled.
+//! A name of up to 16 bytes becomes one 128-bit number: its bytes, folded to lower case, with its length in the highest
+//! byte, unless the name has all 16 bytes. The numbers of all commands are in a small open-addressing table that is built at
+//! compile time.
 
 use super::CommandSpec;
 use super::table::COMMANDS;
 
-/// The longest name that is found so: a longer one is compared with all that are. The highest of a folded name's 16 bytes holds the length, or its last byte if it
-/// is that long.
+/// The longest name that is found in this way. A longer name is compared with all names that are longer.
 const NAME_BYTES_MAX: usize = 16;
 
 const EMPTY: u8 = u8::MAX;
@@ -98,7 +98,7 @@ const fn fold(name: &[u8]) -> Option<u128> {
     let high = if length < NAME_BYTES_MAX {
         high | (length as u64) << 56
     } else if high >> 56 < NAME_BYTES_MAX as u64 {
-        return None; // Its last byte would be taken for a length.
+        return None; // The last byte could be taken for a length.
     } else {
         high
     };
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn folding_keeps_apart_what_differs_in_more_than_case() {
+    fn folded_names_are_equal_only_if_they_differ_at_most_in_case() {
         for byte in 0..=u8::MAX {
             for position in 0..15 {
                 let mut name = *b"abcdefghijklmno";

@@ -1,7 +1,7 @@
 //! The commands of clients: which exist, how they are parsed, and how they are described.
 //!
 //! Everything derives from one table. Reading order: [`spec`] (the types of the table), [`table`] (the
-//! table), this file (from a request to its row), then the parse functions by family and [`introspection`].
+//! table), this file (finding a request's row), then the parse functions by family and [`introspection`].
 
 mod arguments;
 mod bytes;

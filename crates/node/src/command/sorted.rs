@@ -128,11 +128,11 @@ parsers! { (arguments, scratch, context)
     zremrangebylex => remove_range(By::Member, arguments, scratch);
 }
 
-/// What the options of a command on ranges say. Those that its name says are given.
+/// The options of a command on ranges. Those that follow from the command's name are set beforehand.
 struct RangeOptions {
     by: Option<By>,
     is_reverse: Option<bool>,
-    /// How many to leave out, and how many to return at most.
+    /// How many to skip, and how many to return at most.
     limit: Option<(u32, u32)>,
     with_scores: bool,
 }
@@ -145,14 +145,14 @@ impl RangeOptions {
         mut index: usize,
         takes_scores: bool,
     ) -> Result<RangeOptions, CommandError> {
-        // With this length, a range of ranks may have `LIMIT`, which means nothing then.
+        // With this length, `LIMIT` is allowed for a range of ranks, and has no effect.
         const NO_BOUND: i64 = -1;
         let mut bounds = false;
         while let Some(option) = arguments.get(index) {
             if takes_scores && is(option, "WITHSCORES") {
                 self.with_scores = true;
             } else if is(option, "LIMIT") && index + 2 < arguments.len() {
-                // Nothing is left of what begins at a negative offset, and all of what has a negative length.
+                // A negative offset skips everything, and a negative length keeps everything.
                 let most = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
                 let (skip, count) = (integer(arguments, index + 1)?, integer(arguments, index + 2)?);
                 self.limit = Some((most(skip), most(count)));
@@ -271,7 +271,7 @@ pub(super) fn zscan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Contex
     sorted(SortedCommand::Scan { key: key(arguments, 1)?, position, count, pattern })
 }
 
-/// Where the keys of a command on several sorted sets are, whose number is at `index`.
+/// The range of the keys of a command on several sorted sets, which follow their number at `index`.
 fn inputs(
     name: &'static str,
     arguments: Arguments<'_>,
@@ -287,7 +287,7 @@ fn inputs(
     Ok(keys)
 }
 
-/// What is to be made of several sorted sets.
+/// How several sorted sets are combined.
 struct Combined<'a> {
     inputs: List<'a>,
     is_weighted: bool,

@@ -16,11 +16,11 @@ pub struct Context {
     pub now_ms: u64,
     /// The longest value that a client may store, in bytes.
     pub value_bytes_max: usize,
-    /// Entries of a stream that are trimmed together where that is allowed; 0: as usual.
+    /// How many entries of a stream are trimmed together where that is allowed; 0: the default.
     pub stream_node_entries: u32,
     /// The database that the client has selected; 0 in a script.
     pub database: u8,
-    /// What `OBJECT ENCODING` goes by. In a script the defaults: nodes may be set differently.
+    /// The limits by which `OBJECT ENCODING` answers. In a script these are the defaults, since nodes may be set differently.
     pub encodings: EncodingLimits,
 }
 
@@ -57,8 +57,7 @@ pub enum NodeCommand {
     Select,
     SwapDatabases,
     Move,
-    /// `READONLY` and `READWRITE`: the keyspace's `reads` decides which replica may answer, whatever the
-    /// connection says.
+    /// `READONLY` and `READWRITE`, without effect: the keyspace's `reads` decides which replica may answer.
     ReadOnly,
     Auth,
     Acl(AclCommand),
@@ -67,13 +66,13 @@ pub enum NodeCommand {
     Config(ConfigCommand),
     Keyspace(KeyspaceCommand),
     Cluster(ClusterCommand),
-    /// `CLUSTER REPORT`, of this node alone.
+    /// `CLUSTER REPORT`, about this node only.
     Report,
-    /// `CLUSTER EVENTS`, of this node alone.
+    /// `CLUSTER EVENTS`, about this node only.
     Events,
     /// `CLUSTER ASK`.
     Ask,
-    /// `LOCK.LIST`, of this node's replicas.
+    /// `LOCK.LIST`, from this node's replicas.
     LockList,
     Info,
     Time,
@@ -132,13 +131,13 @@ pub enum LockVerb {
 /// The commands on channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelCommand {
-    /// `SUBSCRIBE` and its kin.
+    /// `SUBSCRIBE`, `PSUBSCRIBE` and `SSUBSCRIBE`.
     Subscribe(Listening),
-    /// `UNSUBSCRIBE` and its kin.
+    /// `UNSUBSCRIBE`, `PUNSUBSCRIBE` and `SUNSUBSCRIBE`.
     Unsubscribe(Listening),
     /// `PUBLISH` and `SPUBLISH`.
     Publish {
-        /// Whether the channel is one of `SSUBSCRIBE`'s.
+        /// Whether it is a channel of `SSUBSCRIBE`.
         is_sharded: bool,
     },
     /// `PUBSUB CHANNELS` and `PUBSUB SHARDCHANNELS`.
@@ -152,7 +151,7 @@ pub enum ChannelCommand {
 /// The commands that run scripts and keep their texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptCommand {
-    /// `EVAL`, `FCALL` and their kin.
+    /// `EVAL`, `FCALL` and related commands.
     Run(RunScript),
     /// `SCRIPT LOAD`.
     Load,
@@ -164,23 +163,23 @@ pub enum ScriptCommand {
     Kill,
 }
 
-/// How a script is named, and what it may do.
+/// How a request names a script, and what the script may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunScript {
-    /// What its first argument is.
+    /// What the first argument is.
     pub named_by: NamedBy,
     /// Whether it may not write (`EVAL_RO`).
     pub only_reads: bool,
 }
 
-/// What a request names a script by.
+/// How a request names a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamedBy {
     /// Its text: `EVAL`.
     Text,
     /// The digest of its text: `EVALSHA`.
     Digest,
-    /// It is the function of that name: `FCALL`.
+    /// The name of a function: `FCALL`.
     Function,
 }
 
@@ -271,7 +270,7 @@ pub enum MemoryCommand {
     Purge,
 }
 
-/// Commands about what Redis has as a whole, and what is otherwise here.
+/// Redis's commands about the whole server, which work differently here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerCommand {
     /// `SAVE`, `BGSAVE`, `BGREWRITEAOF`.
@@ -412,7 +411,7 @@ named_set! {
     Write = "write",
     /// It reads keys.
     ReadOnly = "readonly",
-    /// It may make the data larger.
+    /// It may increase the size of the data.
     DenyOom = "denyoom",
     /// It is for operators.
     Admin = "admin",
@@ -525,11 +524,11 @@ pub struct KeyPositions {
     pub last: isize,
     /// The distance from one key to the next.
     pub step: u16,
-    /// The position of the number of the keys that follow it, or 0 when no keys are counted. Such keys come behind those
+    /// The position of the number of keys that follow it, or 0 when no keys are counted. Such keys come after those
     /// above.
     pub counted_at: usize,
-    /// The position from which on the word `STREAMS` is looked for, or 0 when there is no such word. Behind it there are
-    /// keys, and then as many ids.
+    /// The position from which on the word `STREAMS` is searched for, or 0 when there is no such word. Keys follow it, and
+    /// then as many ids.
     pub streams_from: u8,
     /// The access to the keys, one entry for each; the last one is for all that follow, and for counted keys.
     pub access: &'static [KeyFlags],
@@ -558,7 +557,7 @@ impl KeyPositions {
 
 /// The heading under which a command is documented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // The names say it.
+#[allow(missing_docs)] // The names are the headings.
 pub enum Group {
     Generic,
     String,

@@ -8,8 +8,7 @@ use std::fmt::Write;
 
 use super::COMMAND_COUNT;
 
-/// The most error codes that are counted separately. All codes are our own words, so this is only a
-/// safeguard.
+/// The most error codes that are counted separately. Only a safeguard, since clients do not choose the codes.
 const ERROR_CODES_MAX: usize = 128;
 
 /// The counters of one command.
@@ -127,9 +126,10 @@ const STEPS: usize = 8;
 /// How often each time in microseconds was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
-    /// Of commands that were answered in their turn, so in 0 microseconds. They are the most, and the fastest.
+    /// Commands that were answered in their turn, so in 0 microseconds. They are the most frequent, and counting them is
+    /// fastest.
     at_once: u64,
-    /// Of all others. Empty until there is one, since most commands of the table are never called.
+    /// All other commands, by bucket. Empty until there is one, since most commands of the table are never called.
     counts: Vec<u64>,
     sum_us: u64,
 }
@@ -157,7 +157,7 @@ impl Latencies {
         self.at_once + self.counts.iter().sum::<u64>()
     }
 
-    /// The buckets that have any, with how many.
+    /// The non-empty buckets, with their counts.
     fn filled(&self) -> impl Iterator<Item = (usize, u64)> {
         let longer = self.counts.iter().copied().enumerate();
         std::iter::once((0, self.at_once)).chain(longer).filter(|(_, count)| *count > 0)
@@ -168,12 +168,12 @@ impl Latencies {
         self.sum_us
     }
 
-    /// The longest time of each bucket that has any, in microseconds, with how many it has.
+    /// The longest time of each non-empty bucket, in microseconds, with the bucket's count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         self.filled().map(|(bucket, count)| (highest(bucket), count))
     }
 
-    /// Powers of two microseconds, each with the number of times below it. One at which there is nothing new is left out.
+    /// Powers of two microseconds, each with the number of times below it. Powers that add nothing are left out.
     pub fn below_powers(&self) -> impl Iterator<Item = (u64, u64)> {
         let mut before = 0;
         (0..OCTAVES as u32 + STEPS as u32).map(|power| (1 << power, self.below(1 << power))).filter(
@@ -209,7 +209,7 @@ impl Latencies {
         );
     }
 
-    /// The time in microseconds that `percent` of all do not exceed, to within an eighth. 0 if there are
+    /// The time in microseconds that `percent` of all times do not exceed, to within an eighth. 0 if there are
     /// none.
     pub fn percentile(&self, percent: f64) -> u64 {
         let wanted = (self.count() as f64 * percent / 100.0).ceil() as u64;
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_refusals_and_errors_are_counted_apart() {
+    fn calls_refusals_and_errors_are_counted_separately() {
         let mut first = CommandStatistics::new();
         first.called(0);
         first.took(0, 10);

@@ -28,7 +28,7 @@ fn name(arguments: Arguments<'_>, index: usize) -> Result<&[u8], CommandError> {
     if name.len() > KEY_BYTES_MAX { Err(CommandError::GroupNameTooLong(name.len())) } else { Ok(name) }
 }
 
-/// The options of `XADD` and `XTRIM`, and what comes behind them.
+/// The options of `XADD` and `XTRIM`.
 #[derive(Default)]
 struct AddOptions<'a> {
     /// The threshold as text, and whether it is an id.
@@ -39,7 +39,7 @@ struct AddOptions<'a> {
 }
 
 impl<'a> AddOptions<'a> {
-    /// Reads options, of `XADD` up to its id. Returns the index behind them, too.
+    /// Reads the options, for `XADD` up to its id. Returns also the index behind them.
     fn read(arguments: Arguments<'a>, is_add: bool) -> Result<(AddOptions<'a>, usize), CommandError> {
         let (mut options, mut index) = (AddOptions::default(), 2);
         while let Some(option) = arguments.get(index) {
@@ -81,9 +81,9 @@ impl<'a> AddOptions<'a> {
         Ok((options, index))
     }
 
-    /// What is to be trimmed, if anything, and the threshold as text.
+    /// What to trim, if anything, and the threshold as text.
     fn trim(&self, is_add: bool, context: &Context) -> Result<Option<(Trim, &'a [u8])>, CommandError> {
-        /// As many nodes are removed at a time, unless there is another limit.
+        /// At most this many nodes of a stream are removed at a time, unless `LIMIT` says otherwise.
         const NODES: u32 = 100;
         const USUAL_NODE_ENTRIES: u32 = 100;
         let Some((threshold, by_id)) = self.threshold else {
@@ -161,7 +161,7 @@ parsers! { (arguments, scratch, context)
     xrevrange => range(true, arguments, scratch);
 }
 
-/// The two ends of a range of ids, of which the lower one is the first.
+/// Checks the two ends of a range of ids, the lower one first.
 fn check_ends(start: &[u8], end: &[u8]) -> Result<(), CommandError> {
     parse_id_bound(start, false).map_err(CommandError::OfStream)?;
     parse_id_bound(end, true).map_err(CommandError::OfStream)?;
@@ -190,9 +190,9 @@ struct ReadOptions<'a> {
     group: Option<(&'a [u8], &'a [u8])>,
     count: u64,
     acknowledges: bool,
-    /// For how long to wait if there is nothing, in milliseconds; 0: for ever.
+    /// How long to wait if there is nothing, in milliseconds; 0: forever.
     block_ms: Option<u64>,
-    /// Where the keys begin, which the ids follow.
+    /// The index of the first key. The ids follow the keys.
     streams_at: usize,
 }
 
@@ -381,7 +381,7 @@ pub(super) fn xclaim<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: 
 }
 
 pub(super) fn xautoclaim<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    /// Redis reserves room for so many ids.
+    /// Redis reserves memory for this many ids, so it refuses larger counts.
     const COUNT_MAX: i64 = i64::MAX / 16;
     let min_idle_ms = min_idle(arguments, "ERR Invalid min-idle-time argument for XAUTOCLAIM")?;
     let start = at(arguments, 5);
@@ -424,7 +424,7 @@ fn group_options(arguments: Arguments<'_>, is_create: bool) -> Result<(i64, bool
         }
         index += 1;
     }
-    // Options may be repeated as far as there is room for each of them once.
+    // Options may be repeated, as long as there are no more arguments than for each option once.
     let most = if is_create { 8 } else { 7 };
     if arguments.len() > most {
         return Err(misused("XGROUP", arguments));
@@ -459,7 +459,7 @@ pub(super) fn delete_consumer<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, 
 }
 
 pub(super) fn stream_facts<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    /// Entries and pending entries that are returned of each list, so that nothing takes long by accident.
+    /// How many entries and pending entries of each list are returned by default, so that nothing takes long by accident.
     const USUAL_COUNT: u64 = 10;
     let key = key(arguments, 2)?;
     let count = match arguments.len() {

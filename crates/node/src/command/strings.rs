@@ -55,9 +55,9 @@ struct SetOptions<'a> {
     condition: SetCondition<'a>,
     get: bool,
     keep: bool,
-    /// The option, and where its argument is.
+    /// The option, and the index of its argument.
     expiry: Option<(ExpiryOption, usize)>,
-    /// The lock and the token that the writer claims is its newest.
+    /// The lock, and the token that the writer claims to be the lock's newest.
     fence: Option<(&'a [u8], Version)>,
 }
 
@@ -109,7 +109,7 @@ impl<'a> SetOptions<'a> {
     }
 }
 
-/// Reads the condition on a value whose name is the argument at `index`, if it is one.
+/// Reads a condition on the value, if the argument at `index` is the name of one.
 fn comparison(arguments: Arguments<'_>, index: usize) -> Result<Option<Comparison<'_>>, CommandError> {
     let (name, operand) = (at(arguments, index), at(arguments, index + 1));
     let digest = || Comparison::digest_from_hex(operand).ok_or(CommandError::NotADigest);
@@ -243,8 +243,7 @@ pub(super) fn decrby<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Conte
 
 pub(super) fn incrbyfloat<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     let (key, delta) = (key(arguments, 1)?, at(arguments, 2));
-    // Infinity is a number to Redis, but no sum with it is. The table answers so after it has looked at the
-    // value.
+    // Redis accepts infinity as a number, but not as the sum. The table refuses it after it has looked at the value.
     parse_float(delta).ok_or(CommandError::NotAFloat)?;
     Ok(Command::IncrementByFloat { key, delta })
 }

@@ -20,7 +20,7 @@ const fn stores(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
     data(name, arity, parse).flags(STORE).keys(key(&[CHANGES_BITS])).in_categories(&[Bitmap])
 }
 
-/// In the order of the listing.
+/// The rows, in the order of the listing.
 pub(super) const BYTES: [CommandSpec; 11] = [
     stores("setbit", 4, bytes::setbit)
         .docs(Group::Bitmap, "2.2.0", "O(1)")

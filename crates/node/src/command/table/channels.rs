@@ -33,7 +33,7 @@ const fn about(name: &'static str, arity: i16, command: ChannelCommand) -> Comma
         .in_categories(&[PubSub])
 }
 
-/// In the order of the listing.
+/// The rows, in the order of the listing.
 pub(super) const CHANNELS: [CommandSpec; 9] = [
     subscribes("subscribe", Channel)
         .docs(Group::PubSub, "2.0.0", "O(N) for N channels")

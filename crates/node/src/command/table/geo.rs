@@ -16,7 +16,7 @@ const fn stores(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
 
 const SEARCH: &str = "O(N + log M) for N members in the cells around the centre, and a sorted set of M";
 
-/// In the order of the listing.
+/// The rows, in the order of the listing.
 pub(super) const GEO: [CommandSpec; 10] = [
     stores("geoadd", -5, geo::geoadd)
         .docs(Group::Geo, "3.2.0", "O(N log S) for N members and a sorted set of S")

@@ -23,7 +23,7 @@ const fn expires(name: &'static str, parse: ParseFn) -> CommandSpec {
     stores(name, -6, parse).docs(Group::Hash, "7.4.0", "O(N log S) for N fields and a hash of S")
 }
 
-/// In the order of the listing.
+/// The rows, in the order of the listing.
 pub(super) const HASHES: [CommandSpec; 28] = [
     stores("hset", -4, hashes::hset)
         .docs(Group::Hash, "2.0.0", "O(N) for N fields")

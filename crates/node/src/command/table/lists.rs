@@ -25,7 +25,7 @@ const fn takes(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
     data(name, arity, parse).flags(Flags::of(&[Write])).keys(key(&[SHORTENS])).in_categories(&[List])
 }
 
-/// In the order of the listing.
+/// The rows, in the order of the listing.
 pub(super) const LISTS: [CommandSpec; 22] = [
     stores("lpush", -3, lists::lpush)
         .flags(STORE.with(&[Fast]))

@@ -1,8 +1,8 @@
 //! The command table: every command, described once.
 //!
-//! A command's name, its number of arguments, where its keys are, what it may do and what executes
-//! it is written here and nowhere else. Routing, `COMMAND`, `HELP`, statistics and the documentation
-//! read it. The descriptions match Redis's, so that its clients understand them.
+//! A command's name, its number of arguments, the positions of its keys, what it may do and what executes
+//! it are defined here and nowhere else. Routing, `COMMAND`, `HELP`, statistics and the documentation
+//! read them. The descriptions match Redis's, so that its clients understand them.
 
 mod bytes;
 mod channels;

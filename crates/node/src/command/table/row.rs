@@ -1,4 +1,4 @@
-//! The parts of the command table's rows: flags that many share, positions of keys, and the kinds of rows.
+//! The parts of the command table's rows: flags that many rows share, positions of keys, and the kinds of rows.
 
 use crate::command::spec::Category::{Connection, Scripting as ScriptingCategory};
 use crate::command::spec::Flag::{
@@ -19,7 +19,7 @@ pub(super) const OPERATORS: Flags = Flags::of(&[Admin, NoScript, Loading, Stale]
 /// Operators' commands that the whole cluster has to agree to.
 pub(super) const CLUSTER_WIDE: Flags = OPERATORS.with(&[NoMulti]);
 pub(super) const GUARDS: Flags = Flags::of(&[NoScript, Loading, Stale, Fast, AllowBusy]);
-/// A wait cannot be part of a transaction, nor can what a script does to locks be undone.
+/// Commands on locks: not in a transaction, which cannot wait, and not in a script, whose changes of locks could not be undone.
 pub(super) const LOCKS: Flags = Flags::of(&[NoScript, NoMulti]);
 pub(super) const BEFORE_AUTH: Flags = Flags::of(&[NoScript, Loading, Stale, Fast, NoAuth, AllowBusy]);
 
@@ -50,7 +50,7 @@ pub(super) const fn keys(access: &'static [KeyFlags]) -> KeyPositions {
     KeyPositions { first: 1, last: -1, step: 1, counted_at: 0, streams_from: 0, access }
 }
 
-/// Keys, and an argument behind them.
+/// Keys, and one argument after them.
 pub(super) const fn keys_before_last(access: &'static [KeyFlags]) -> KeyPositions {
     KeyPositions { first: 1, last: -2, step: 1, access, ..KeyPositions::NONE }
 }
@@ -59,12 +59,12 @@ pub(super) const fn keys_with_values(access: &'static [KeyFlags]) -> KeyPosition
     KeyPositions { first: 1, last: -1, step: 2, counted_at: 0, streams_from: 0, access }
 }
 
-/// Keys whose number is the argument at `counted_at`, in front of them.
+/// Keys that follow their number, which is the argument at `counted_at`.
 pub(super) const fn counted_keys(counted_at: usize, access: &'static [KeyFlags]) -> KeyPositions {
     KeyPositions { counted_at, access, ..KeyPositions::NONE }
 }
 
-/// Keys behind the word `STREAMS`, as many as there are ids behind them. The word is looked for from an index on.
+/// Keys after the word `STREAMS`, with as many ids after them. The word is searched for from the index `streams_from` on.
 pub(super) const fn streams(access: &'static [KeyFlags], streams_from: u8) -> KeyPositions {
     KeyPositions { streams_from, access, ..KeyPositions::NONE }
 }

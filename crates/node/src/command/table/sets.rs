@@ -33,7 +33,7 @@ const fn stores(name: &'static str, access: &'static [KeyFlags], parse: ParseFn)
     data(name, -3, parse).flags(STORE).keys(keys(access)).in_categories(&[Set])
 }
 
-/// In the order of the listing.
+/// The rows, in the order of the listing.
 pub(super) const SETS: [CommandSpec; 17] = [
     changes("sadd", -3, sets::sadd)
         .flags(STORE.with(&[Fast]))

@@ -13,7 +13,7 @@ use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, KeyPositions, Pa
 
 const SHORTENS: KeyFlags = KeyFlags::of(&[ReadWrite, Delete]);
 const COUNTED: KeyPositions = counted_keys(1, &[READS]);
-/// A key to store under, and keys that are counted.
+/// A key to store under, and counted keys.
 const STORED: KeyPositions =
     KeyPositions { first: 1, last: 1, step: 1, counted_at: 2, streams_from: 0, access: &[REPLACES, READS] };
 
@@ -37,7 +37,7 @@ const fn stores(name: &'static str, parse: ParseFn) -> CommandSpec {
     changes(name, -4, parse).flags(STORE.with(&[MovableKeys])).keys(STORED)
 }
 
-/// In the order of the listing.
+/// The rows, in the order of the listing.
 pub(super) const SORTED: [CommandSpec; 35] = [
     changes("zadd", -4, sorted::zadd)
         .flags(STORE.with(&[Fast]))

@@ -71,7 +71,7 @@ static XINFO: [CommandSpec; 4] = [
     help_of("xinfo|help").in_categories(&[Stream]).docs(Group::Stream, "5.0.0", "O(1)"),
 ];
 
-/// In the order of the listing.
+/// The rows, in the order of the listing.
 pub(super) const STREAMS: [CommandSpec; 15] = [
     changes("xadd", -5, streams::xadd)
         .flags(STORE.with(&[Fast]))

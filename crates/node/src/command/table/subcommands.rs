@@ -73,7 +73,7 @@ pub(super) static SCRIPT: [CommandSpec; 5] = [
     help_of("script|help").in_categories(&[ScriptingCategory]).docs(Group::Scripting, "5.0.0", "O(1)"),
 ];
 
-/// A change of the libraries, which the whole cluster has to agree to.
+/// Changes of the libraries, to which the whole cluster has to agree.
 const CHANGES_LIBRARIES: Flags = Flags::of(&[NoScript, Write, NoMulti]);
 
 pub(super) static FUNCTION: [CommandSpec; 9] = [
@@ -463,7 +463,7 @@ pub(super) static CLUSTER: [CommandSpec; 16] = [
     help_of("cluster|help").docs(Group::Cluster, "5.0.0", "O(1)"),
 ];
 
-/// What anybody may ask about users.
+/// Questions about users that any client may ask.
 const ABOUT_USERS: Flags = Flags::of(&[NoScript, Loading, Stale]);
 
 pub(super) static ACL: [CommandSpec; 13] = [

@@ -5,9 +5,9 @@ use kv::command::{BitOperation, FieldAction, FieldOperation, Overflow, SortOptio
 use kv::geo::{Centre, Order, Place, Query, Shape, Shown};
 use kv::{BytesCommand, HashCommand, List, SortCommand, SortedCommand};
 
-/// What redis-server 7.0.15 answers, too.
+/// The errors are those of redis-server 7.0.15.
 #[test]
-fn what_is_wrong_with_a_request_is_said_as_in_redis() {
+fn errors_of_requests_are_those_of_redis() {
     for (line, expected) in [
         ("SETBIT k 1", "ERR wrong number of arguments for 'setbit' command"),
         ("SETBIT k -1 1", "ERR bit offset is not an integer or out of range"),
@@ -107,7 +107,7 @@ fn what_is_wrong_with_a_request_is_said_as_in_redis() {
 }
 
 #[test]
-fn what_is_wrong_with_expiry_of_fields_is_said_as_in_redis_8() {
+fn errors_of_expiry_of_fields_are_those_of_redis_8() {
     let (missing, mismatch) = (
         "ERR Mandatory argument FIELDS is missing or not at the right position",
         "ERR The `numfields` parameter must match the number of arguments",

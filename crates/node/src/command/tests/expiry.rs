@@ -28,7 +28,7 @@ fn expiry_times_must_be_positive_and_fit_64_bits_of_milliseconds() {
 }
 
 #[test]
-fn getex_changes_the_expiry_and_without_options_only_reads() {
+fn getex_changes_the_expiry_or_only_reads_without_options() {
     let getex = |expiry| GetExpire { key: KEY, expiry };
     let cases = [
         ("GETEX k", Get { key: KEY }),

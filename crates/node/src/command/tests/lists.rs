@@ -30,7 +30,7 @@ fn options_of_lists_are_read() {
 }
 
 #[test]
-fn what_is_wrong_with_a_command_on_lists_is_said_as_in_redis() {
+fn errors_of_commands_on_lists_are_those_of_redis() {
     let (syntax, integer) = ("ERR syntax error", "ERR value is not an integer or out of range");
     for (line, expected) in [
         ("LPUSH l", "ERR wrong number of arguments for 'lpush' command"),

@@ -1,4 +1,4 @@
-//! What requests mean, shown by the command that they parse to or by the error that they get.
+//! The meaning of requests: the command that each parses to, or the error that it gets.
 
 mod bytes;
 mod expiry;
@@ -75,7 +75,7 @@ fn set(expiry: Expiry, condition: Condition, answer: SetAnswer) -> Command<'stat
 }
 
 #[test]
-fn what_is_not_a_command_is_refused_in_the_words_of_redis() {
+fn unknown_commands_are_refused_with_redis_errors() {
     let many = format!("nosuch {}", ["0123456789abcdef"; 20].join(" "));
     let shown = format!("{}'0123456789abcd' ", "'0123456789abcdef' ".repeat(6));
     let cases = [
@@ -96,7 +96,7 @@ fn what_is_not_a_command_is_refused_in_the_words_of_redis() {
 }
 
 #[test]
-fn keys_and_values_have_a_longest_length() {
+fn the_length_of_keys_and_values_is_limited() {
     let (longest, too_long) = (vec![b'k'; KEY_BYTES_MAX], vec![b'k'; KEY_BYTES_MAX + 1]);
     let value = vec![b'v'; CONTEXT.value_bytes_max + 1];
     let key_refused = "ERR key is 65537 bytes long; at most 65536 are allowed";
@@ -153,7 +153,7 @@ fn the_table_agrees_with_itself() {
     }
 }
 
-/// Parsing finds the keys where the table says they are, and the parsed command does what the flags
+/// Parsing finds the keys where the table says they are, and the parsed command reads or writes as the flags
 /// say.
 #[test]
 fn key_positions_and_flags_agree_with_what_is_parsed() {
@@ -162,7 +162,7 @@ fn key_positions_and_flags_agree_with_what_is_parsed() {
             continue;
         };
         let least = spec.arity.unsigned_abs() as usize;
-        // "1" can be a key, a number and a cursor; two keys must not be the same one.
+        // "1" can be a key, a number and a cursor; the keys must be different.
         let mut words: Vec<&str> =
             spec.name.split('|').chain(["1", "2", "3", "4", "5"]).take(least).collect();
         match spec.name {
@@ -214,7 +214,7 @@ fn key_positions_and_flags_agree_with_what_is_parsed() {
         let positions = spec.keys.positions(arguments.len()).chain(counted);
         let described: Vec<_> = positions.map(|at| &arguments[at]).collect();
         assert_eq!(parsed, described, "{}", spec.name);
-        // These may write, but not with these arguments.
+        // These commands may write, but do not with these arguments.
         let may_read =
             ["getex", "hgetex", "bitfield", "sort", "georadius", "georadiusbymember"].contains(&spec.name);
         assert_eq!(command.is_write() || may_read, spec.flags.has(Flag::Write), "{}", spec.name);

@@ -22,7 +22,7 @@ fn options_of_sets_are_read() {
 }
 
 #[test]
-fn what_is_wrong_with_a_command_on_sets_is_said_as_in_redis() {
+fn errors_of_commands_on_sets_are_those_of_redis() {
     let (syntax, integer) = ("ERR syntax error", "ERR value is not an integer or out of range");
     for (line, expected) in [
         ("SADD s", "ERR wrong number of arguments for 'sadd' command"),

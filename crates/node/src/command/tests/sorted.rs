@@ -60,7 +60,7 @@ fn options_of_sorted_sets_are_read() {
 }
 
 #[test]
-fn what_is_wrong_with_a_command_on_sorted_sets_is_said_as_in_redis() {
+fn errors_of_commands_on_sorted_sets_are_those_of_redis() {
     let (syntax, integer) = ("ERR syntax error", "ERR value is not an integer or out of range");
     let (float, scores) = ("ERR value is not a valid float", "ERR min or max is not a float");
     let members = "ERR min or max not valid string range item";

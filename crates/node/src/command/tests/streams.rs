@@ -71,7 +71,7 @@ fn options_of_streams_are_read() {
 }
 
 #[test]
-fn what_is_wrong_with_a_command_on_streams_is_said_as_in_redis() {
+fn errors_of_commands_on_streams_are_those_of_redis() {
     let (syntax, integer) = ("ERR syntax error", "ERR value is not an integer or out of range");
     let not_an_id = "ERR Invalid stream ID specified as stream command argument";
     let limit = "ERR syntax error, LIMIT cannot be used without the special ~ option";

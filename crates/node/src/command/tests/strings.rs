@@ -67,7 +67,7 @@ fn set_and_delete_with_a_condition_on_the_value() {
 }
 
 #[test]
-fn options_of_set_that_are_at_odds_or_incomplete_are_syntax_errors() {
+fn contradictory_or_incomplete_options_of_set_are_syntax_errors() {
     for options in [
         "NX XX",
         "XX NX",
