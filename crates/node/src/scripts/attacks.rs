@@ -1,5 +1,5 @@
-//! Known faults of Lua 5.1 and its sandboxes elsewhere: none of them is here. `vendor/lua-src/README.md` has the list,
-//! with these tests' names.
+//! Known faults of Lua 5.1 and of other sandboxes for it: these tests show that none of them exists here.
+//! `vendor/lua-src/README.md` has the list, with these tests' names.
 
 use super::tests::{Store, eval};
 
@@ -30,7 +30,7 @@ fn cve_2025_46818_metatables_of_basic_types_cannot_be_changed() {
         assert!(error.contains(REFUSED), "{change}: {error}");
     }
     assert!(eval("setmetatable(getmetatable(''), {})").contains("Attempt to modify a readonly table"));
-    // No other type has one.
+    // No other basic type has a metatable.
     assert_eq!(
         eval(
             "return {type(getmetatable(1)), type(getmetatable(nil)), type(getmetatable(true)), type(getmetatable(type))}"
@@ -136,7 +136,7 @@ fn cve_2015_4335_compiled_programs_are_not_loaded() {
     for text in [&b"\x1bLua"[..], b"\x1bLuaQ\0\x01\x04\x08\x04\x08\0", b"#!lua\n\x1bLuaQ"] {
         assert!(super::check(text).is_err());
     }
-    // Not even by the interpreter itself.
+    // The interpreter itself does not load them either.
     let lua = mlua::Lua::new();
     let error =
         lua.load(&b"\x1bLuaQ\0"[..]).set_mode(mlua::chunk::ChunkMode::Binary).into_function().unwrap_err();

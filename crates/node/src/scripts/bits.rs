@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 /// Returns the lower 32 bits of a number, rounded to the nearest integer.
 fn bits_of(number: f64) -> i32 {
-    // In the sum with 2^52 + 2^51 the integer is in the lowest bits.
+    // After adding 2^52 + 2^51, the lowest bits are the integer.
     const SHIFT: f64 = 6_755_399_441_055_744.0;
     (number + SHIFT).to_bits() as u32 as i32
 }

@@ -1,7 +1,7 @@
 //! The texts of scripts by their digests, for `EVALSHA`.
 //!
-//! Each node has a cache of its own, and a script that is run by its digest is passed on with its text: nothing that
-//! is replicated depends on what a node remembers.
+//! Each node has its own cache. A script that is run by its digest is forwarded and recorded with its text, so nothing that
+//! is replicated depends on a node's cache.
 
 use crate::libraries::Functions;
 use sha1::Digest as _;
@@ -11,7 +11,7 @@ use std::fmt;
 /// The most bytes of texts that a node remembers.
 const CACHE_BYTES_MAX: usize = 16 << 20;
 
-/// The memory of a remembered text, beside its bytes.
+/// The memory of a remembered text, besides its bytes.
 const ITEM_BYTES: usize = 200;
 
 /// The SHA-1 of a text. Not for security: a client that knows it knows the text.
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_reads_back_in_any_case_of_letters() {
+    fn a_digest_is_parsed_in_either_case() {
         let digest = digest_of(b"return 1");
         assert_eq!(digest.to_string(), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
         assert_eq!(Digest::parse(digest.to_string().as_bytes()), Some(digest));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_that_was_not_used_for_longest_is_forgotten_first() {
+    fn the_least_recently_used_text_is_forgotten_first() {
         let text = |number: u8| vec![number; CACHE_BYTES_MAX / 4];
         let mut cache = Cache::default();
         let digests: Vec<Digest> = (0..3).map(|number| cache.remember(&text(number))).collect();

@@ -1,4 +1,4 @@
-//! `redis.call` and `redis.pcall`: from the words of a script to a command on the table, and back.
+//! `redis.call` and `redis.pcall`: convert a script's words to a command on the table, and its reply to Lua's values.
 
 use super::failure::{Limit, Raised};
 use super::header::Header;
@@ -19,11 +19,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
 
-/// The cost of a command beside its words, and of each word beside its bytes.
+/// The cost of a command besides its words, and of each word besides its bytes.
 const COMMAND_COST: u64 = 80;
 const WORD_COST: u64 = 15;
 
-/// Moving memory is faster than looking at it.
+/// Bytes that one unit pays for when memory is moved, which is faster than looking at each byte.
 const MOVED_BYTES_PER_UNIT: usize = 128;
 
 /// The cost of each key of the table for `KEYS`: it is counted, compared with the pattern and sorted.
@@ -41,7 +41,7 @@ pub(super) struct Calls {
     pub(super) pcall: Function,
     /// The version whose replies the script gets.
     pub(super) resp: Rc<Cell<Resp>>,
-    /// What its caller may do; `None`: everything.
+    /// The rights of the script's caller; `None`: it may do everything.
     pub(super) rights: Option<Rc<User>>,
 }
 
@@ -92,7 +92,7 @@ pub(super) fn take_words(words: &MultiValue, out: &mut ArgumentsBuffer, meter: &
             Value::String(text) => {
                 let text = text.as_bytes();
                 bytes += text.len();
-                // The same text can be passed many times, so Lua's memory does not limit what is here.
+                // The same text can be passed many times, so the limit of Lua's memory does not bound the sum.
                 meter.check_room(bytes)?;
                 out.push(&text);
             }
@@ -112,7 +112,7 @@ pub(super) fn take_words(words: &MultiValue, out: &mut ArgumentsBuffer, meter: &
     meter.charge_bytes(bytes)
 }
 
-/// Runs the commands of one run.
+/// Executes the commands of one run of a script.
 struct Caller<'env, 't> {
     access: &'env RefCell<&'env mut Access<'t>>,
     meter: Rc<Meter>,
@@ -141,7 +141,7 @@ impl Buffers {
     }
 }
 
-/// The bytes that a command moves, or looks at, beside its words and its reply.
+/// The bytes that a command moves or looks at, besides its words and its reply.
 fn moved_by(command: &Command<'_>, access: &Access<'_>) -> usize {
     match command {
         Command::Hash(_)
@@ -161,12 +161,12 @@ fn moved_by(command: &Command<'_>, access: &Access<'_>) -> usize {
         Command::Append { key, .. } | Command::Copy { from: key, .. } | Command::Rename { from: key, .. } => {
             access.held_bytes(key)
         }
-        // Each byte goes into the digest, or is compared.
+        // Each byte of the value goes into the digest or the dump, or is compared.
         Command::Digest { key }
         | Command::Dump { key }
         | Command::DeleteIf { key, .. }
         | Command::SetIf { key, .. } => access.held_bytes(key),
-        // The former value is kept, in case the run is undone, or is moved as a whole.
+        // The former value is kept in case the run is undone, or is moved as a whole.
         command if command.is_write() => {
             let mut bytes = 0;
             command.for_each_key(|key| bytes += access.held_bytes(key));
@@ -220,7 +220,7 @@ impl Caller<'_, '_> {
         }
         match spec.handler {
             Handler::Data(parse) => {
-                // Only what the record says may count here: see the parameter of that name.
+                // Only what is in the record may matter here, so these are its time, its limit and the defaults.
                 let context = Context {
                     now_ms: access.now(),
                     value_bytes_max: self.value_bytes_max,
@@ -231,7 +231,7 @@ impl Caller<'_, '_> {
                 let command = parse(words, scratch, &context).map_err(|error| error.to_string())?;
                 *moved_bytes = match command {
                     Command::Keys { pattern } => {
-                        // One more than the run can pay for ends it, before the keys are listed.
+                        // If the run cannot pay for all keys, this ends it before they are listed.
                         let cost = LISTED_KEY_COST * (1 + pattern.len() / 64);
                         let most = self.meter.left() as usize / cost;
                         let keys = access.live_keys(most + 1);
@@ -278,7 +278,8 @@ impl Caller<'_, '_> {
                 reply.ok();
                 Ok(())
             }
-            // It is sent with the script's answer. The number of receivers differs between replicas.
+            // The message is sent with the script's reply. The number of receivers is not returned, since it differs between
+            // replicas.
             Handler::Node(NodeCommand::Channel(ChannelCommand::Publish { is_sharded })) => {
                 let word = |place: usize| words.get(place).unwrap_or_default();
                 if word(1).len() > CHANNEL_BYTES_MAX {
@@ -298,7 +299,7 @@ impl Caller<'_, '_> {
                 introspection::example(words.get(2).unwrap_or_default(), reply);
                 Ok(())
             }
-            // The time of the record: the same on every replica.
+            // The time of the record, which is the same on every replica.
             Handler::Node(NodeCommand::Time) => {
                 let now = access.now();
                 reply.array(2);

@@ -1,4 +1,4 @@
-//! How a script ends when it does not return: errors with their place, in Redis's words.
+//! How a script ends when it does not return: errors with their place, in Redis's form.
 
 use kv::limits::SCRIPT_MEMORY_BYTES_MAX;
 use mlua::{Lua, Value};
@@ -7,7 +7,7 @@ use std::fmt;
 /// A limit that a run has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limit {
-    /// This many units.
+    /// The run may cost this many units.
     Cost(u64),
     Memory,
     /// The reply is too large or too deep.
@@ -51,7 +51,7 @@ impl std::error::Error for Raised {}
 impl Raised {
     /// Makes an error with the place in the script where our function was called.
     pub(super) fn text(lua: &Lua, text: impl fmt::Display) -> mlua::Error {
-        // 0 is our function.
+        // Level 0 is our function.
         let place = place(lua, 1).map_or(String::new(), |(chunk, line)| format!("{chunk}:{line}: "));
         mlua::Error::external(Raised::Text(format!("{place}{text}")))
     }
@@ -61,8 +61,8 @@ impl Raised {
         Raised::text(lua, format_args!("bad argument #{number} to '{function}' ({why})"))
     }
 
-    /// Converts an error that a function of the script has raised when one of ours called it. If it was a table,
-    /// that is lost.
+    /// Converts an error that a function of the script has raised when one of our functions called it. A table as the error
+    /// is lost.
     pub(super) fn of_callback(error: mlua::Error) -> mlua::Error {
         match innermost(&error) {
             mlua::Error::RuntimeError(text) => {
@@ -118,10 +118,10 @@ fn innermost(error: &mlua::Error) -> &mlua::Error {
     }
 }
 
-/// Returns the chunk and line of the script that is running: of its innermost own function, at or above a level of the
+/// Returns the chunk and line where the script is running: those of its innermost function at or above a level of the
 /// stack.
 fn place(lua: &Lua, level: usize) -> Option<(String, usize)> {
-    // Above a function of ours is the one of the interpreter that has raised its error.
+    // Above one of our functions there may be a function of the interpreter, which has no line.
     const LEVELS: usize = 4;
     let place = |level| {
         let of = |frame: &mlua::debug::Debug<'_>| {
@@ -153,7 +153,7 @@ impl Failure {
         Failure { is_final: true, ..Failure::refused(limit.text()) }
     }
 
-    /// A text of this kind cannot be compiled.
+    /// A failure to compile a text of this kind.
     pub(super) fn of_compiling(kind: &str, error: &mlua::Error) -> Failure {
         if Raised::is_memory(error) {
             return Failure::limit(Limit::Memory);
@@ -165,7 +165,7 @@ impl Failure {
         Failure::refused(format!("ERR Error compiling {kind}: {text}"))
     }
 
-    /// A library has failed while it registered its functions.
+    /// A failure of a library while it registered its functions.
     pub(super) fn of_registering(failure: Failure) -> Failure {
         let message = [b"ERR Error registering functions: ", &*failure.message].concat();
         Failure { message, has_run: false, ..failure }
@@ -200,7 +200,7 @@ impl Failure {
         self.is_final
     }
 
-    /// The error that the client gets, on one line. `program` is what it knows the program by.
+    /// The error that the client gets, on one line. `program` is the name by which the client knows the program.
     pub(super) fn text(&self, chunk: &str, program: impl fmt::Display) -> Vec<u8> {
         let mut text = self.message.clone();
         if self.has_run {
@@ -213,13 +213,13 @@ impl Failure {
     }
 }
 
-/// Replaces line breaks by spaces: in a reply they would end it.
+/// Replaces line breaks by spaces, since a line break would end an error reply.
 pub(super) fn on_one_line(mut text: Vec<u8>) -> Vec<u8> {
     text.iter_mut().filter(|byte| matches!(byte, b'\r' | b'\n')).for_each(|byte| *byte = b' ');
     text
 }
 
-/// The interpreter itself has failed, which happens only for lack of memory.
+/// A failure of the interpreter itself, which happens only for lack of memory.
 impl From<mlua::Error> for Failure {
     fn from(error: mlua::Error) -> Failure {
         match Raised::of(&error) {

@@ -1,8 +1,7 @@
-//! Libraries of functions: running one, so that it registers its functions, and what `FUNCTION LOAD` learns from that.
+//! Libraries of functions: runs a library so that it registers its functions, and returns these to `FUNCTION LOAD`.
 //!
 //! A record that calls a function holds the whole text of its library, and the first of its arguments is the function's
-//! name. So the library is run before each call, in the call's own state: nothing that it keeps in variables lasts
-//! longer than a call.
+//! name. So the library is run before each call, in the call's own state, and its variables do not outlast the call.
 
 use super::failure::{Failure, Limit, Raised};
 use super::header::{LibraryHeader, WRONG_NAME};
@@ -27,7 +26,7 @@ pub(super) struct Registered {
 /// The functions that are registered so far; `None` when the library has run.
 type Registry = Rc<RefCell<Option<Vec<Registered>>>>;
 
-/// Runs a library's text, and returns its name and what it registers. What that costs is taken off `cost_left`.
+/// Runs a library's text, and returns its name and the functions that it registers. The cost is subtracted from `cost_left`.
 ///
 /// # Errors
 /// The text of Redis's error, or of one that names a limit.
@@ -77,7 +76,7 @@ fn too_long(name: &str) -> String {
     format!("ERR name is {length} bytes long; at most {FUNCTION_NAME_BYTES_MAX} are allowed")
 }
 
-/// Runs a library, and returns what it has registered, in that order.
+/// Runs a library, and returns the functions that it has registered, in order of registration.
 pub(super) fn load(
     lua: &Lua,
     text: &[u8],
@@ -101,7 +100,7 @@ pub(super) fn find(registered: Vec<Registered>, name: &[u8]) -> Option<Function>
     found.next().map(|registered| registered.callback)
 }
 
-/// The global variables of a library while it runs: only `redis`, with little in it.
+/// The global variables of a library while it runs: only `redis`, with few functions.
 fn globals(lua: &Lua, registry: &Registry, meter: &Rc<Meter>) -> mlua::Result<Table> {
     let register = {
         let (registry, meter) = (Rc::clone(registry), meter.clone());
@@ -169,7 +168,7 @@ fn register(lua: &Lua, arguments: &MultiValue, registry: &Registry, meter: &Mete
     if name.len() > FUNCTION_NAME_BYTES_MAX {
         return Err(Raised::reply(too_long(&name)));
     }
-    // Each is compared with all before it.
+    // The name is compared with those of all functions registered before.
     meter.charge(registered.len() as u64)?;
     if registered.iter().any(|known| known.name.eq_ignore_ascii_case(&name)) {
         return Err(refuse("Function already exists in the library"));
@@ -183,7 +182,7 @@ fn register(lua: &Lua, arguments: &MultiValue, registry: &Registry, meter: &Mete
     Ok(())
 }
 
-/// What a library gives to `redis.register_function`.
+/// The arguments of `redis.register_function`.
 struct Given {
     name: Vec<u8>,
     callback: Function,
@@ -246,7 +245,7 @@ fn named_arguments(lua: &Lua, named: &Table, meter: &Meter) -> mlua::Result<Give
     Ok(Given { name, callback, description, flags })
 }
 
-/// The flags of a list, each once and in their order.
+/// The flags in a list, each once and in order.
 fn flags_of(list: &Table, meter: &Meter) -> mlua::Result<Vec<Flag>> {
     let mut flags = Vec::new();
     for place in 1.. {

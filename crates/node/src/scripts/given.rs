@@ -17,7 +17,7 @@ impl Given<'_> {
         self.values.get(place).filter(|value| !value.is_nil())
     }
 
-    /// A number, or a text that is one.
+    /// A number, or a text that is a number.
     pub(super) fn number(&self, place: usize) -> mlua::Result<f64> {
         let number = match self.values.get(place) {
             Some(value) => self.lua.coerce_number(value.clone())?,
@@ -26,12 +26,12 @@ impl Given<'_> {
         number.ok_or_else(|| self.wrong_type(place, "number"))
     }
 
-    /// A number without its fraction; the least integer if it is beyond 64 bits.
+    /// A number truncated to an integer; the least integer if it is beyond 64 bits.
     pub(super) fn integer(&self, place: usize) -> mlua::Result<i64> {
         self.number(place).map(truncated)
     }
 
-    /// The same, or a default if the argument is missing or nil.
+    /// As [`Given::integer`], or a default if the argument is missing or nil.
     pub(super) fn integer_or(&self, place: usize, default: i64) -> mlua::Result<i64> {
         self.optional(place).map_or(Ok(default), |_| self.integer(place))
     }

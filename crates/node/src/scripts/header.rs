@@ -2,12 +2,12 @@
 
 use crate::libraries::{Flag, is_name};
 
-/// A script's text, taken apart.
+/// A script's text, split into its parts.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Header<'a> {
-    /// What the script declares; `None` without a header: then it may write.
+    /// The flags that the script declares; `None` without a header, when it may write.
     pub(crate) flags: Option<Vec<Flag>>,
-    /// The program. It begins with the end of the first line, so that lines keep their numbers.
+    /// The program. It begins with the line break after the header, so that lines keep their numbers.
     pub(super) body: &'a [u8],
 }
 
@@ -48,7 +48,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// A library's text, taken apart.
+/// A library's text, split into its parts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LibraryHeader<'a> {
     pub(super) name: String,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_a_library_is_no_script() {
+    fn the_text_of_a_library_is_not_a_script() {
         assert_eq!(
             Header::of(b"#!lua name=a\nreturn 1"),
             Err("ERR Unknown lua shebang option: name=a".to_string()),

@@ -1,7 +1,7 @@
 //! `cjson`: converts values of scripts to JSON and back, by the rules and with the error texts of Redis's library.
 //!
-//! The fields of an object come in the order in which Lua iterates over a table, which is the same everywhere since
-//! they are texts and numbers.
+//! The fields of an object come in the order in which Lua iterates over the table. That order is the same everywhere, since
+//! the keys are texts and numbers.
 
 use super::failure::Raised;
 use super::given::Given;
@@ -11,32 +11,32 @@ use mlua::{Function, Lua, MultiValue, Table, Value};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// The greatest nesting depth of tables, arrays and objects. Redis's library lets a script choose more; here it is the
-/// most, since each level takes a part of the stack.
+/// The greatest nesting depth of tables, arrays and objects. In Redis's library, scripts can choose a greater one; here they
+/// cannot, since each level takes a part of the stack.
 const DEPTH_MAX: i64 = 1000;
 /// The most digits of a number.
 const DIGITS_MAX: i64 = 14;
 
-/// The cost of an element, beside its bytes.
+/// The cost of an element, besides its bytes.
 const ELEMENT_COST: u64 = 20;
 
-/// What a script can choose. In Redis a choice lasts until the server ends; here until the run ends.
+/// The settings that a script can choose. They last until the run ends; in Redis, until the server ends.
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     encode_depth: i64,
     decode_depth: i64,
     digits: i64,
-    /// Whether an array with too many holes becomes an object, and is no error.
+    /// Whether an array with too many holes becomes an object instead of an error.
     sparse_convert: usize,
-    /// An array may have any holes up to the length `sparse_safe`; if it is longer, at most every `sparse_ratio`th
-    /// element may be the only one that is present. 0: any holes.
+    /// An array of length up to `sparse_safe` may have any holes. In a longer one, at least one element in
+    /// `sparse_ratio` must be present; with 0 it may have any holes.
     sparse_ratio: i64,
     sparse_safe: i64,
-    /// What NaN and infinities become: an error, a word, or `null`.
+    /// What NaN and infinities are encoded as: an error, a word, or `null`.
     encode_invalid: usize,
     /// Whether numbers such as `inf`, `nan` and `0x10` are read.
     decode_invalid: usize,
-    /// Without effect: it would only save memory.
+    /// No effect: in Redis it only saves memory.
     keep_buffer: usize,
 }
 
@@ -72,7 +72,7 @@ const SETTERS: [(&str, Setter); 7] = [
 ];
 type Setter = fn(&Given<'_>, &mut Settings) -> mlua::Result<Value>;
 
-/// Sets a number if one is given, and returns the setting.
+/// Sets a numeric setting if a number is given, and returns the setting.
 fn range(
     given: &Given<'_>,
     place: usize,
@@ -88,7 +88,7 @@ fn range(
     Ok(Value::Integer(number))
 }
 
-/// Sets one of some words if one is given: the first two may be written as false and true. Returns the setting.
+/// Sets a setting to one of `words` if one is given; the first two may be written as false and true. Returns the setting.
 fn switch(given: &Given<'_>, words: &[&str], setting: &mut usize) -> mlua::Result<Value> {
     match given.optional(0) {
         None => {}
@@ -250,7 +250,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// The length of the array that a table is, or 0 if it is not an array: its keys are positive integers.
+    /// The length of a table as an array, or 0 if not all of its keys are positive integers or it has too many holes.
     fn array_length(&self, table: &Table) -> mlua::Result<usize> {
         let (mut greatest, mut count) = (0_usize, 0);
         let mut is_array = true;
@@ -340,7 +340,7 @@ enum Token {
     /// One of `{}[]:,`.
     Mark(u8),
     End,
-    /// An invalid token: what is wrong.
+    /// An invalid token, with what is wrong.
     Wrong(&'static str),
 }
 
@@ -502,7 +502,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads the rest of a text behind its first quotation mark. The error is what is wrong with it, and where.
+    /// Reads the rest of a text after its first quotation mark. The error is what is wrong with the text, and where.
     fn quoted(&mut self) -> Result<Vec<u8>, (&'static str, usize)> {
         let mut text = Vec::new();
         loop {
@@ -542,7 +542,7 @@ impl Reader<'_> {
     }
 }
 
-/// Decodes an escape such as `\u00e4` at the front, or two of them together. Returns the letter and the length.
+/// Decodes an escape such as `\u00e4` at the front, or a surrogate pair of two. Returns the character and the length.
 fn unicode(text: &[u8]) -> Option<(char, usize)> {
     let unit = |at: usize| {
         let digits = text.get(at..at + 6)?.strip_prefix(b"\\u")?;
@@ -560,7 +560,7 @@ fn unicode(text: &[u8]) -> Option<(char, usize)> {
     }
 }
 
-/// Whether what C reads as a number is none in JSON: `+1`, `0x1`, `01`, infinities and NaN.
+/// Whether a text that C reads as a number is not one in JSON: `+1`, `0x1`, `01`, infinities and NaN.
 fn is_invalid(text: &[u8]) -> bool {
     match text {
         [b'+', ..] => true,
@@ -597,8 +597,8 @@ fn number(text: &[u8]) -> Option<(f64, usize)> {
     Some((number, sign + length))
 }
 
-/// Reads digits with a point, then behind one of two letters an exponent. Returns the counts of digits before and
-/// behind the point, the exponent, and the length.
+/// Reads digits with a point, and an exponent after one of two letters. Returns the numbers of digits before and
+/// after the point, the exponent, and the length.
 fn parts(text: &[u8], is_digit: fn(&u8) -> bool, letters: [u8; 2]) -> Option<(usize, usize, i32, usize)> {
     let digits = |at: usize, is_digit: fn(&u8) -> bool| {
         text[at.min(text.len())..].iter().take_while(|byte| is_digit(byte)).count()
@@ -647,7 +647,7 @@ fn hexadecimal(text: &[u8]) -> Option<(f64, usize)> {
         if place < DIGITS_KEPT {
             mantissa = mantissa << 4 | u128::from(digit);
         } else {
-            // What is behind decides only how a half is rounded.
+            // Further digits decide only how a half is rounded.
             mantissa |= u128::from(digit != 0);
             power += 4;
         }

@@ -1,7 +1,7 @@
-//! `cmsgpack`: values of scripts as MessagePack and back, with the bytes and error texts of Redis's library.
+//! `cmsgpack`: converts values of scripts to MessagePack and back, with the bytes and error texts of Redis's library.
 //!
-//! That library knows MessagePack without byte strings and extensions, packs a number as an integer or as a `float` if
-//! nothing is lost, and a table as an array if its keys are 1 to n.
+//! That library supports MessagePack without byte strings and extensions. It packs a number as an integer or as a `float`
+//! if nothing is lost, and a table as an array if its keys are 1 to n.
 
 use super::failure::Raised;
 use super::given::Given;
@@ -9,14 +9,14 @@ use super::meter::{CALL_COST, Meter};
 use mlua::{Lua, LuaString, MultiValue, Table, Value};
 use std::rc::Rc;
 
-/// Tables in tables beyond this depth are packed as nil.
+/// Tables nested deeper than this are packed as nil.
 const PACKED_DEPTH_MAX: usize = 16;
-/// The greatest depth of what is unpacked.
+/// The greatest nesting depth of unpacked values.
 const UNPACKED_DEPTH_MAX: usize = 1000;
 /// The most values that one call returns; the stack has no room for many more.
 const RESULTS_MAX: usize = 7900;
 
-/// The cost of an element, beside its bytes.
+/// The cost of an element, besides its bytes.
 const ELEMENT_COST: u64 = 20;
 
 pub(super) fn table(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
@@ -100,7 +100,7 @@ impl Writer<'_> {
 
     fn number(&mut self, number: f64) {
         const BEYOND: f64 = 9_223_372_036_854_775_808.0;
-        // Which of the many NaNs a processor makes is not the same everywhere.
+        // All NaNs become this one, since processors differ in which NaN they produce.
         const NAN: u64 = 0xfff8_0000_0000_0000;
         if number.fract() == 0.0 && (-BEYOND..BEYOND).contains(&number) {
             return self.integer(number as i64);
@@ -159,15 +159,15 @@ impl Writer<'_> {
     }
 }
 
-/// Unpacks at most `limit` values from `offset` on, and returns before them where the next one begins (-1: nowhere). If
-/// both are 0: all values and no position.
+/// Unpacks at most `limit` values from `offset` on, and returns first the position of the next value (-1: none), then the
+/// values. If both are 0: all values and no position.
 fn unpack(given: &Given<'_>, meter: &Meter, limit: i64, offset: i64) -> mlua::Result<MultiValue> {
     let text = given.text(0)?;
     let text = text.as_bytes();
     let length = text.len();
     let refuse = |why: String| Err(Raised::text(given.lua, why));
     if offset < 0 || limit < 0 {
-        // The offset is cut to 32 bits, and the limit is not what it says, as in Redis.
+        // As in Redis, the text shows the offset cut to 32 bits, and the length of the input as the limit.
         let offset = offset as i32;
         return refuse(format!("Invalid request to unpack with offset of {offset} and limit of {length}."));
     }
@@ -290,7 +290,7 @@ impl<'r> Reader<'r> {
     fn array(&mut self, length: usize, depth: usize) -> mlua::Result<Value> {
         let depth = self.descend(depth, "array")?;
         let table = self.lua.create_table()?;
-        // A false length ends where the bytes end.
+        // An array with too large a length ends with an error where the bytes end.
         for place in 1..=length {
             table.raw_set(place, self.value(depth)?)?;
         }

@@ -1,7 +1,7 @@
-//! What a run may still cost. Counts only: the run ends alike on every replica.
+//! The remaining cost of a run. It is counted and never timed, so that a run ends at the same point on every replica.
 //!
-//! The interpreter counts its work where it does it (`vendor/lua-src`): instructions, bytes that are copied, compared
-//! or hashed, blocks of memory, steps within a table. It calls the hook once for each [`HOOK_COST`] units. The
+//! The interpreter counts its own work (`vendor/lua-src`): instructions, bytes that are copied, compared
+//! or hashed, blocks of memory, steps within a table. It calls the hook once every [`HOOK_COST`] units. The
 //! additional work of our own functions is charged here.
 
 use super::failure::{Failure, Limit, Raised};
@@ -11,13 +11,13 @@ use std::cell::Cell;
 /// Units that the interpreter counts between two calls of the hook.
 pub(super) const HOOK_COST: u32 = 1000;
 
-/// The cost of a run before its first instruction: making its state and throwing it away.
+/// The cost of a run before its first instruction: creating and dropping its state.
 const RUN_COST: u64 = 2000;
 
-/// The cost of calling one of our functions, beside what the interpreter counts for the call.
+/// The cost of calling one of our functions, besides what the interpreter counts for the call.
 pub(super) const CALL_COST: u64 = 10;
 
-/// Lua's error when it gets no memory. A script's code under `pcall` sees it as a text.
+/// Lua's error for lack of memory. Under `pcall` a script sees it as a text.
 const NO_MEMORY: &[u8] = b"not enough memory";
 
 /// Counts the cost of a run. Once a limit is reached the run is over, whatever the script does about it.
@@ -29,10 +29,10 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// For a run that may cost at most `most` units.
+    /// A meter for a run that may cost at most `most` units.
     pub(super) fn new(most: u64) -> Meter {
         let meter = Meter { most, left: Cell::new(most), reached: Cell::new(None) };
-        // If even this is too much, the run stops at its first instruction.
+        // If this is already too much, the run stops at its first instruction.
         let _ = meter.charge(RUN_COST);
         meter
     }
@@ -65,8 +65,8 @@ impl Meter {
         self.charge((bytes / BYTES_PER_UNIT) as u64)
     }
 
-    /// Checks the size of what one of our functions gathers outside Lua's memory: a script can have the same text
-    /// gathered any number of times.
+    /// Checks the size of what one of our functions collects outside Lua's memory: a script can have the same text
+    /// collected any number of times.
     pub(super) fn check_room(&self, bytes: usize) -> mlua::Result<()> {
         if bytes > SCRIPT_MEMORY_BYTES_MAX {
             self.reach(Limit::Memory);
@@ -79,7 +79,7 @@ impl Meter {
         self.reached.set(self.reached.get().or(Some(limit)));
     }
 
-    /// An error was caught: if it was lack of memory, the run is over.
+    /// Takes an error that was caught: if it was lack of memory, the run has reached a limit.
     pub(super) fn take_error(&self, error: &mlua::Value) {
         let is_memory = match error {
             mlua::Value::String(text) => text.as_bytes() == NO_MEMORY,
@@ -101,7 +101,7 @@ impl Meter {
         self.reached.get().map_or(Ok(()), |limit| Err(Failure::limit(limit)))
     }
 
-    /// The same, as an error raised within the run.
+    /// As [`Meter::check`], but the error is one raised within the run.
     pub(super) fn check_raised(&self) -> mlua::Result<()> {
         self.reached.get().map_or(Ok(()), |limit| Err(Raised::limit(limit)))
     }

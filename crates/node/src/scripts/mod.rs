@@ -1,18 +1,18 @@
 //! Scripts in Lua 5.1, as in Redis: runs them on every replica, and keeps their texts.
 //!
-//! A script is one record of the log and runs where the record is applied, on every replica alike. So a run depends on
-//! nothing but the script, its keys and arguments, the table and the record's time:
+//! A script is one record of the log and runs where the record is applied, on every replica. So a run may depend only on
+//! the script, its keys and arguments, the table and the record's time:
 //!
-//! * Each run has a Lua state of its own, made new and thrown away: nothing leaks from one script to the next, and what
-//!   a run allocates does not depend on what ran before.
+//! * Each run has its own new Lua state, which is dropped afterwards: nothing leaks from one script to the next, and what
+//!   a run allocates does not depend on earlier runs.
 //! * The limits are counts, never times: units of cost (`meter`), and bytes allocated. There is no garbage collection
 //!   during a run, so neither weak tables nor the limit depend on when that happens.
-//! * No address is visible: `tostring` of tables and functions does not show it, and as keys of a table they are placed
-//!   by their numbers. Functions whose results differ between machines or runs are left out or replaced (`sandbox`).
+//! * No address is visible: `tostring` of tables and functions does not show it, and as keys of a table they are ordered
+//!   by numbers of their own. Functions whose results differ between machines or runs are left out or replaced (`sandbox`).
 //!
 //! Reading order: [`Lua51`] here, `sandbox` (a script's environment), `calls` (`redis.call`), `values` (between Lua and
 //! replies), `failure` (how a script ends otherwise), `header` (the line that begins with `#!`), `functions` (libraries),
-//! `cache` (texts by their digests); then `scripting` (`EVAL` and its kin).
+//! `cache` (texts by their digests); then `scripting` (`EVAL` and related commands).
 
 #[cfg(test)]
 mod attacks;
@@ -69,7 +69,7 @@ enum Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    /// A text whose header names a library is none of a script: see [`Header::of`].
+    /// A text whose header names a library is not a script: see [`Header::of`].
     fn of(script: &kv::Script<'a>) -> Program<'a> {
         match script.text().starts_with(b"#!") && LibraryHeader::of(script.text()).is_ok() {
             true => Program::Function { name: script.arguments().next().unwrap_or_default() },
@@ -104,7 +104,7 @@ impl Interpreter for Lua51 {
     }
 }
 
-/// Makes a new state that has loaded only what any script can use. Its collector never runs (`vendor/lua-src`).
+/// Creates a state with only the libraries that every script can use. Its collector never runs (`vendor/lua-src`).
 fn new_state() -> mlua::Result<Lua> {
     // Panics must reach the caller: a script must not be able to catch them.
     Lua::new_with(StdLib::STRING, LuaOptions::new().catch_rust_panics(false))
@@ -177,7 +177,7 @@ fn run(
             .and_then(|program| sandbox.call_protected(&lua, program, meter))
             .and_then(|value| Ok(values::write(&value, calls.resp.get(), meter, out)?)))
     });
-    // If a limit was reached, that is the error, whatever error followed.
+    // If a limit was reached, that is the error, whatever followed.
     meter.check()?;
     ended?
 }

@@ -1,14 +1,14 @@
 //! Lua's patterns, matched in counted steps.
 //!
-//! Lua's own matcher can take time that grows with any power of the text's length, and as deep a stack as the pattern
-//! is long: a script of one line would stop every replica, or crash it. This one accepts what Lua 5.1 accepts and gives
-//! the same answers, but counts each step, and refuses a pattern that needs too deep a stack, as later versions of Lua
+//! The time of Lua's own matcher can grow with any power of the text's length, and its stack with the pattern's length: a
+//! script of one line could block or crash every replica. This matcher accepts the same patterns as Lua 5.1 and returns
+//! the same results, but counts each step, and refuses a pattern that needs too deep a stack, as later versions of Lua
 //! do.
 
 /// Why a match was not completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// The pattern is invalid: Lua's words.
+    /// The pattern is invalid, with Lua's error text.
     Malformed(&'static str),
     /// The run has reached a limit.
     Limit,
@@ -30,10 +30,10 @@ enum Extent {
     Length(usize),
 }
 
-/// As many captures as Lua allows.
+/// The most captures, as in Lua.
 const CAPTURES_MAX: usize = 32;
 
-/// The depth that later versions of Lua allow.
+/// The greatest depth of the stack, as in later versions of Lua.
 const DEPTH_MAX: usize = 200;
 
 const ESCAPE: u8 = b'%';
@@ -190,12 +190,12 @@ impl<'m> Matcher<'m> {
         Ok(matched)
     }
 
-    /// Matches what a capture holds once more.
+    /// Matches the text of an earlier capture again (`%1`).
     fn again(&self, text: usize, digit: u8) -> Matched {
         let number = usize::from(digit).wrapping_sub(usize::from(b'1'));
         let Some((start, Extent::Length(length))) = self.captures.get(number).copied() else {
             return match self.captures.get(number) {
-                // In Lua its length is one that no text has.
+                // Lua gives a position capture a length that no text has, so it never matches.
                 Some((_, Extent::Position)) => Ok(None),
                 _ => Err(Trouble::Malformed("invalid capture index")),
             };
@@ -228,8 +228,8 @@ impl<'m> Matcher<'m> {
         Ok(None)
     }
 
-    /// Matches as many as possible, at least `least`, and then the rest; one fewer each time that the rest does not
-    /// match.
+    /// Matches as many repetitions as possible, at least `least`, and then the rest of the pattern. While the rest does not
+    /// match, tries again with one repetition fewer.
     fn most(&mut self, text: usize, pattern: usize, end: usize, least: usize) -> Matched {
         let mut count = 0;
         while self.is_single(text + count, pattern, end) {
@@ -273,7 +273,7 @@ impl<'m> Matcher<'m> {
                 if at(place) == Some(b'^') {
                     place += 1;
                 }
-                // A bracket that comes first belongs to the set.
+                // A closing bracket that comes first belongs to the set.
                 loop {
                     let Some(byte) = at(place) else {
                         return Err(Trouble::Malformed("malformed pattern (missing ']')"));

@@ -1,4 +1,4 @@
-//! `math.random` and `math.randomseed`: Redis's sequence, which begins anew with each run.
+//! `math.random` and `math.randomseed`: Redis's sequence, which starts from the beginning in each run.
 
 use super::failure::Raised;
 use mlua::{Lua, MultiValue, Table, Value};
@@ -14,7 +14,7 @@ impl Generator {
         u64::from(seed as u32) << 16 | 0x330e
     }
 
-    /// Returns a number from 0 to 1, without 1.
+    /// Returns a number from 0 (inclusive) to 1 (exclusive).
     fn next(&self) -> f64 {
         const BITS: u64 = (1 << 48) - 1;
         let next = self.0.get().wrapping_mul(0x5_deec_e66d).wrapping_add(0xb) & BITS;

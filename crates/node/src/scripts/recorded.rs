@@ -1,11 +1,11 @@
-//! Scripts with the replies of redis-server 7.0.15 (RESP3), which `replies.txt` holds. Each case has a store of its
-//! own, on which the first script of the file was run. The program's tests ask a redis-server for the same replies.
+//! Scripts with the replies of redis-server 7.0.15 (RESP3), from `replies.txt`. Each case has its own store, on which the
+//! first script of the file was run. The program's tests compare the file with a redis-server.
 
 use super::tests::Store;
 use std::fmt::Write;
 use wire::resp::{Protocol, write_reply};
 
-/// The words in the file's header: keys, and arguments.
+/// The keys and the arguments in the file's header.
 fn inputs() -> [Vec<&'static str>; 2] {
     let mut lines = HEADER_AND_CASES.0.lines().rev();
     let mut words = || lines.next().expect("a line of words").split(' ').collect();
@@ -13,7 +13,7 @@ fn inputs() -> [Vec<&'static str>; 2] {
     [words(), arguments]
 }
 
-/// The file's cases: a script, perhaps of several lines, behind which the reply stands.
+/// The file's cases: each a script of one or more lines, and its reply.
 fn cases() -> impl Iterator<Item = (&'static str, &'static str)> {
     let cases = HEADER_AND_CASES.1.trim_end().split("\n\n");
     cases.map(|case| case.rsplit_once("\n=> ").expect("a case has a reply"))
@@ -22,7 +22,7 @@ fn cases() -> impl Iterator<Item = (&'static str, &'static str)> {
 static HEADER_AND_CASES: std::sync::LazyLock<(&str, &str)> =
     std::sync::LazyLock::new(|| include_str!("replies.txt").split_once("\n\n").expect("there is a header"));
 
-/// Writes the reply at the front as the file does, and takes it off.
+/// Takes the first reply off, and writes it in the file's form.
 fn show(reply: &mut &[u8], out: &mut String) {
     let end = reply.windows(2).position(|window| window == b"\r\n").expect("a reply has lines");
     let (line, rest) = reply.split_at(end);
@@ -57,7 +57,7 @@ fn show(reply: &mut &[u8], out: &mut String) {
 }
 
 #[test]
-fn scripts_reply_as_was_recorded_from_redis() {
+fn scripts_give_the_replies_recorded_from_redis() {
     let [keys, arguments] = inputs();
     let (preparing, nothing) = cases().next().expect("there are cases");
     assert_eq!(nothing, "_");

@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
 
-/// Constants for scripts; no replication mode has an effect here, and nothing of a script is logged.
+/// Constants for scripts. Replication modes have no effect here, and scripts log nothing.
 const CONSTANTS: [(&str, i64); 10] = [
     ("LOG_DEBUG", 0),
     ("LOG_VERBOSE", 1),
@@ -26,7 +26,7 @@ const CONSTANTS: [(&str, i64); 10] = [
     ("REDIS_VERSION_NUM", 0x0007_000f),
 ];
 
-/// Makes the table. Its rarely used parts are made on first use.
+/// Creates the table. Its rarely used parts are created on first use.
 pub(super) fn table(lua: &Lua, calls: &Calls, meter: &Rc<Meter>) -> mlua::Result<Table> {
     let (meter, resp, rights) = (meter.clone(), calls.resp.clone(), calls.rights.clone());
     let rare = move |lua: &Lua, (table, name): (Table, Value)| {
@@ -71,10 +71,10 @@ fn rare(
             })?
         }
         b"acl_check_cmd" => acl_check_cmd(lua, meter, rights)?,
-        // Scripts are always replicated as themselves; these functions would choose how.
+        // These two functions choose how a script is replicated. Here it is always replicated as its text.
         b"replicate_commands" => lua.create_function(|_, _: MultiValue| Ok(true))?,
         b"set_repl" => lua.create_function(set_repl)?,
-        // As in Redis when no debugger is attached, which cannot happen here.
+        // As in Redis without a debugger: none can be attached here.
         b"breakpoint" => lua.create_function(|_, _: MultiValue| Ok(false))?,
         b"debug" => lua.create_function(|_, _: MultiValue| Ok(()))?,
         _ => return Ok(Value::Nil),
@@ -82,7 +82,7 @@ fn rare(
     Ok(Value::Function(function))
 }
 
-/// What the table has while a library runs to register its functions, beside the function for that.
+/// What the table has while a library registers its functions, besides `register_function`.
 pub(super) fn while_loading(lua: &Lua, name: &[u8], meter: &Rc<Meter>) -> mlua::Result<Value> {
     let is_there = name == b"log" || name.starts_with(b"LOG_") || name.starts_with(b"REDIS_VERSION");
     match is_there {
@@ -100,7 +100,7 @@ fn sha1hex(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Function> {
         let text = lua.coerce_string(arguments[0].clone())?;
         let bytes = text.map_or(Vec::new(), |text| text.as_bytes().to_vec());
         meter.charge(8 * CALL_COST)?;
-        // Much slower than copying.
+        // Hashing is much slower than copying.
         meter.charge_bytes(bytes.len() * 8)?;
         lua.create_string(digest_of(&bytes).to_string())
     })
@@ -134,7 +134,7 @@ fn error_reply(lua: &Lua, arguments: MultiValue) -> mlua::Result<Table> {
     }
 }
 
-/// The first argument as C's `int`; 0 if it is no number.
+/// The first argument as C's `int`; 0 if it is not a number.
 fn int(lua: &Lua, arguments: &MultiValue) -> mlua::Result<i64> {
     let number = match arguments.front() {
         Some(value) => lua.coerce_number(value.clone())?,
@@ -143,8 +143,8 @@ fn int(lua: &Lua, arguments: &MultiValue) -> mlua::Result<i64> {
     Ok(number.map_or(0, truncated))
 }
 
-/// Checks its arguments with Redis's errors, but writes nothing: a script runs on every replica, and again after a
-/// restart.
+/// `redis.log`: checks its arguments with Redis's errors, but logs nothing, since a script runs on every replica, and again
+/// after a restart.
 fn log(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
     if arguments.len() < 2 {
         return Err(Raised::reply("ERR redis.log() requires two arguments or more."));
@@ -182,7 +182,7 @@ fn resp_of(lua: &Lua, arguments: &MultiValue) -> mlua::Result<Resp> {
     }
 }
 
-/// Whether the caller of the script may give a command.
+/// `redis.acl_check_cmd`: whether the caller of the script may run a command.
 fn acl_check_cmd(lua: &Lua, meter: &Rc<Meter>, rights: Option<&Rc<User>>) -> mlua::Result<Function> {
     let (meter, rights) = (meter.clone(), rights.cloned());
     lua.create_function(move |_, words: MultiValue| {
@@ -193,7 +193,7 @@ fn acl_check_cmd(lua: &Lua, meter: &Rc<Meter>, rights: Option<&Rc<User>>) -> mlu
             Ok(found) => {
                 Ok(rights.as_ref().is_none_or(|user| user.check(found, buffer.as_arguments()).is_ok()))
             }
-            // As in Redis, what can be no request is not said to be forbidden.
+            // As in Redis, a command with a wrong number of arguments does not count as forbidden.
             Err(CommandError::WrongArity(_)) => Ok(true),
             Err(_) => Err(Raised::reply("ERR Invalid command passed to redis.acl_check_cmd()")),
         }

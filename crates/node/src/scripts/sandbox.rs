@@ -9,7 +9,7 @@ use mlua::{Function, Lua, LuaString, MultiValue, StdLib, Table, Value};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// The cost of an element of `KEYS` or `ARGV`, beside its bytes.
+/// The cost of an element of `KEYS` or `ARGV`, besides its bytes.
 const ELEMENT_COST: u64 = 15;
 
 /// A state that is ready for a script.
@@ -22,9 +22,9 @@ pub(super) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Makes the sandbox. Nothing in it has a length that a client chooses.
+    /// Creates the sandbox. Clients do not choose the length of anything in it.
     ///
-    /// Without `calls` there is no `redis` in it: for a library that only registers its functions.
+    /// Without `calls` it has no `redis`: for a library that only registers its functions.
     pub(super) fn new(lua: &Lua, calls: Option<&Calls>, meter: &Rc<Meter>) -> mlua::Result<Sandbox> {
         let globals = lua.globals();
         let pcall: Function = globals.raw_get("pcall")?;
@@ -44,8 +44,8 @@ impl Sandbox {
         self.globals.raw_set("ARGV", list(lua, script.arguments(), meter)?)
     }
 
-    /// Returns a function without arguments that calls this one with the record's keys and arguments; the first of
-    /// these is the function's name.
+    /// Returns a function without arguments that calls this one with the record's keys, and with its arguments after the
+    /// first one, which is the function's name.
     pub(super) fn with_inputs(
         &self,
         lua: &Lua,
@@ -53,13 +53,13 @@ impl Sandbox {
         script: &kv::Script<'_>,
         meter: &Meter,
     ) -> mlua::Result<Function> {
-        // A tail call: in an error only the function's own lines are seen.
+        // A tail call, so that errors show only the function's own lines.
         let bind = lua.load("local f, keys, arguments = ... return function() return f(keys, arguments) end");
         let keys = list(lua, script.keys(), meter)?;
         bind.call((function, keys, list(lua, script.arguments().skip(1), meter)?))
     }
 
-    /// Has the program see other global variables. Returns those that it saw.
+    /// Replaces the global variables that the program sees. Returns the previous ones.
     pub(super) fn replace_globals(&self, globals: Table) -> mlua::Result<Table> {
         let rules = self.environment.metatable();
         let rules = rules.ok_or_else(|| mlua::Error::runtime("an environment has a metatable"))?;
@@ -68,7 +68,7 @@ impl Sandbox {
         Ok(before)
     }
 
-    /// Runs a program. Returns its result, or how it failed and where.
+    /// Runs a program. Returns its result, or how and where it failed.
     pub(super) fn call_protected(
         &self,
         lua: &Lua,
@@ -109,7 +109,7 @@ fn guard(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<Table> {
     let meter = meter.clone();
     let find = move |lua: &Lua, (globals, name): (Table, Value)| {
         let Some(name) = lua.coerce_string(name)? else { return Ok(Value::Nil) };
-        // Few scripts use these libraries, and loading them takes as long as everything else.
+        // Few scripts use these libraries, and loading them takes as long as everything else in a sandbox.
         let name = name.as_bytes().to_vec();
         match &*name {
             b"table" => lua.load_std_libs(StdLib::TABLE)?,
@@ -127,7 +127,7 @@ fn guard(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<Table> {
         library.set_metatable(Some(read_only(lua)?))?;
         Ok(Value::Table(library))
     };
-    // No script can reach this table itself.
+    // Scripts cannot reach this table.
     let rules = lua.create_table_with_capacity(0, 1)?;
     rules.raw_set("__index", lua.create_function(find)?)?;
     globals.set_metatable(Some(rules))?;
@@ -139,14 +139,14 @@ fn guard(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<Table> {
     Ok(environment)
 }
 
-/// Raises Redis's error for a name that is not there.
+/// Raises Redis's error for a global variable that does not exist.
 pub(super) fn missing(lua: &Lua, name: &Value) -> mlua::Result<Value> {
     let Some(name) = lua.coerce_string(name.clone())? else { return Ok(Value::Nil) };
     let name = String::from_utf8_lossy(&name.as_bytes()).into_owned();
     Err(Raised::text(lua, format!("Script attempted to access nonexistent global variable '{name}'")))
 }
 
-/// Installs a `pcall` and `xpcall` that catch no limit, and that show our errors as Redis's are.
+/// Installs a `pcall` and an `xpcall` that do not catch limits, and that show our errors in Redis's form.
 fn install_protected_calls(
     lua: &Lua,
     globals: &Table,
@@ -169,7 +169,7 @@ fn install_protected_calls(
     let pcall = protected.clone();
     let pcall = move |lua: &Lua, arguments: MultiValue| {
         let mut results = pcall(lua, arguments)?;
-        // Redis does the same with the errors of commands.
+        // The error of a command is a table; `pcall` returns its text, as in Redis.
         if results.front() == Some(&Value::Boolean(false))
             && let Some(error) = results.get_mut(1)
             && let Value::Table(table) = &*error
@@ -180,7 +180,7 @@ fn install_protected_calls(
         Ok(results)
     };
     globals.raw_set("pcall", lua.create_function(pcall)?)?;
-    // The handler is called after the error and not within it: without `debug` a script cannot see the difference.
+    // The handler is called after the error has ended the function: without `debug` a script cannot see the difference.
     let xpcall = move |lua: &Lua, (function, handler): (Value, Function)| {
         let mut results = protected(lua, [function].into_iter().collect())?;
         if results.front() == Some(&Value::Boolean(false))
@@ -193,9 +193,9 @@ fn install_protected_calls(
     globals.raw_set("xpcall", lua.create_function(xpcall)?)
 }
 
-/// An error was caught: converts one of ours to what a script can read, and raises it again if it is a limit.
+/// Takes a caught error: converts one of ours to a value for the script, and fails if the run has reached a limit.
 fn caught(lua: &Lua, error: &mut Value, meter: &Meter) -> mlua::Result<()> {
-    // An error carries its call stack, which is not used here.
+    // Catching an error is expensive, since the error carries its call stack, which is not used here.
     const CAUGHT_ERROR_COST: u64 = 300;
     meter.take_error(error);
     meter.charge(CAUGHT_ERROR_COST)?;
@@ -205,10 +205,10 @@ fn caught(lua: &Lua, error: &mut Value, meter: &Meter) -> mlua::Result<()> {
     Ok(())
 }
 
-/// Installs the functions on texts. Those that take patterns are ours, each installed on first use.
+/// Installs the functions on texts. Those that take patterns are our own, each installed on first use.
 fn install_strings(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<()> {
     let strings: Table = globals.raw_get("string")?;
-    // These use Lua's own matcher, which counts nothing.
+    // These use Lua's own matcher, which does not count its steps.
     for name in ["find", "gmatch", "gsub", "match"] {
         strings.raw_set(name, Value::Nil)?;
     }
@@ -223,7 +223,7 @@ fn install_strings(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Resul
     let rules = read_only(lua)?;
     rules.raw_set("__index", lua.create_function(find)?)?;
     strings.set_metatable(Some(rules))?;
-    // Methods of texts, such as `text:upper()`. Scripts see this table, as in Redis.
+    // The metatable of texts, for methods such as `text:upper()`. Scripts can see it, as in Redis.
     let rules = lua.create_table_with_capacity(0, 1)?;
     rules.raw_set("__index", strings)?;
     rules.set_metatable(Some(read_only(lua)?))?;

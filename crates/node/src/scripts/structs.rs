@@ -1,5 +1,5 @@
-//! `struct`: values of scripts as the bytes of C's structures and back, with the bytes and error texts of Redis's
-//! library (by Roberto Ierusalimschy). Sizes are those of 64-bit processors, whatever this one is.
+//! `struct`: converts values of scripts to the bytes of C's structures and back, with the bytes and error texts of Redis's
+//! library (by Roberto Ierusalimschy). Sizes are those of 64-bit processors, on every machine.
 
 use super::failure::Raised;
 use super::given::Given;
@@ -12,7 +12,7 @@ use std::rc::Rc;
 const INTEGER_BYTES_MAX: usize = 32;
 /// The alignment that `!` asks for.
 const ALIGNMENT: i32 = 8;
-/// The most values that one call returns, beside the position behind them; the stack has no room for many more.
+/// The most values that one call returns, besides the position after them; the stack has no room for many more.
 const RESULTS_MAX: usize = 7900;
 
 /// The cost of an option of a format.
@@ -44,7 +44,7 @@ pub(super) fn table(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
 #[derive(Clone, Copy)]
 struct Item {
     letter: u8,
-    /// Its size in bytes; 0 where the format does not say.
+    /// Its size in bytes; 0 if the format does not define it.
     bytes: usize,
     /// The zero bytes before it.
     padding: usize,
@@ -68,7 +68,7 @@ impl<'f> Format<'f> {
         Err(Raised::text(self.given.lua, why))
     }
 
-    /// The next option, which stands behind `before` bytes.
+    /// The next option, whose value comes after `before` bytes.
     fn next(&mut self, before: usize) -> mlua::Result<Option<Item>> {
         self.meter.charge(OPTION_COST)?;
         let Some((&letter @ 1.., rest)) = self.rest.split_first() else { return Ok(None) };
@@ -91,7 +91,7 @@ impl<'f> Format<'f> {
         let padding = match bytes.min(self.alignment) {
             0 => 0,
             _ if letter == b'c' => 0,
-            // Sizes that are no power of two are aligned in this way, too.
+            // The same formula applies to sizes that are not a power of two.
             unit => unit.wrapping_sub(before & (unit - 1)) & (unit - 1),
         };
         Ok(Some(Item { letter, bytes, padding }))
@@ -112,7 +112,7 @@ impl<'f> Format<'f> {
         number.map_or_else(|| self.refuse("integral size overflow"), Ok)
     }
 
-    /// Follows an option that stands for no value.
+    /// Applies an option that stands for no value.
     fn control(&mut self, letter: u8) -> mlua::Result<()> {
         match letter {
             b' ' => {}
@@ -135,7 +135,7 @@ fn pack(given: &Given<'_>, meter: &Meter) -> mlua::Result<Vec<u8>> {
     let text = given.text(0)?;
     let text = text.as_bytes();
     let mut format = Format::new(given, meter, &text);
-    // Behind its arguments, Redis's library finds nil.
+    // Redis's library reads arguments that are not given as nil.
     let is_missing = |place| place >= given.values.len();
     let missing = |place, expected| given.wrong(place, &format!("{expected} expected, got nil"));
     let number = |place| match is_missing(place) {
@@ -144,7 +144,7 @@ fn pack(given: &Given<'_>, meter: &Meter) -> mlua::Result<Vec<u8>> {
     };
     let (mut out, mut place) = (Vec::new(), 1);
     while let Some(item) = format.next(out.len())? {
-        // An integer and what is before it are short; texts are checked below.
+        // An integer and the padding before it are short; texts are checked below.
         meter.check_room(out.len() + 2 * INTEGER_BYTES_MAX)?;
         out.resize(out.len() + item.padding, 0);
         match item.letter {
@@ -189,8 +189,8 @@ fn pack(given: &Given<'_>, meter: &Meter) -> mlua::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Converts a number to an integer of 64 bits as C does on the processors that Redis runs on; one that is negative
-/// becomes its complement.
+/// Converts a number to an unsigned integer of 64 bits as C does on the processors that Redis runs on: a negative number
+/// becomes its two's complement.
 fn integer_of(number: f64) -> u64 {
     const HALF: f64 = 9_223_372_036_854_775_808.0;
     match number {
@@ -202,7 +202,7 @@ fn integer_of(number: f64) -> u64 {
 
 fn put_integer(number: f64, bytes: usize, is_big: bool, out: &mut Vec<u8>) {
     let start = out.len();
-    // What is beyond 64 bits is zero, whatever the sign.
+    // Bytes beyond 64 bits are zero, whatever the sign.
     out.extend_from_slice(&integer_of(number).to_le_bytes()[..bytes.min(8)]);
     out.resize(start + bytes, 0);
     if is_big {
@@ -210,7 +210,7 @@ fn put_integer(number: f64, bytes: usize, is_big: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns a number's bytes with the lowest first, or turns them from that order to the format's.
+/// Converts a number's bytes from the format's order to little-endian, or back.
 fn little<const N: usize>(bytes: &[u8], is_big: bool) -> [u8; N] {
     let mut turned = [0; N];
     turned.copy_from_slice(bytes);
@@ -220,7 +220,7 @@ fn little<const N: usize>(bytes: &[u8], is_big: bool) -> [u8; N] {
     turned
 }
 
-/// The bits of a number. Which of the many NaNs a processor makes is not the same everywhere.
+/// The bits of a number. All NaNs become the same one, since processors differ in which NaN they produce.
 fn canonical_f64(number: f64) -> u64 {
     if number.is_nan() { 0xfff8_0000_0000_0000 } else { number.to_bits() }
 }
@@ -238,7 +238,7 @@ fn integer_from(bytes: &[u8], is_big: bool, is_signed: bool) -> f64 {
     if !is_signed {
         return number as f64;
     }
-    // Beyond 64 bits the sign's place wraps around, as C's shifts do on the processors that Redis runs on.
+    // Beyond 64 bits the position of the sign wraps around, like C's shifts on the processors that Redis runs on.
     let signs = u64::MAX << ((bytes.len() as u32).wrapping_mul(8).wrapping_sub(1) & 63);
     let number = if number & signs == 0 { number } else { number | signs };
     number as i64 as f64
@@ -253,7 +253,7 @@ fn unpack(given: &Given<'_>, meter: &Meter) -> mlua::Result<Vec<Value>> {
     };
     let mut format = Format::new(given, meter, &text);
     let mut values: Vec<Value> = Vec::new();
-    // The bytes at a place, if there are so many.
+    // The bytes at a place, if the text is long enough.
     let slice = |at: usize, bytes: usize| {
         let found = data.get(at..).and_then(|rest| rest.get(..bytes));
         found.ok_or_else(|| given.wrong(1, "data string too short"))
@@ -329,7 +329,7 @@ fn size(given: &Given<'_>, meter: &Meter) -> mlua::Result<i64> {
                 if !item.letter.is_ascii_alphanumeric() {
                     format.control(item.letter)?;
                 }
-                // A format is too short for a sum beyond 64 bits.
+                // This cannot overflow: a format is too short for that.
                 bytes += item.padding + item.bytes;
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What scripts do and answer, on a table of their own. The program's tests compare the same with a real Redis.
+//! The effects and replies of scripts, on a table of their own. The program's tests compare the same with a real Redis.
 
 use super::LUA;
 use kv::codec::Reader;
@@ -70,7 +70,7 @@ pub(super) fn transact(commands: &[Command<'_>]) -> String {
 }
 
 #[test]
-fn what_lua_returns_becomes_a_reply_as_in_redis() {
+fn results_of_scripts_become_replies_as_in_redis() {
     for (text, reply) in [
         ("return 1.9", "1"),
         ("return -1.9", "-1"),
@@ -126,7 +126,7 @@ fn scripts_use_lists_sets_and_sorted_sets_as_queues_do() {
     let draw = "for i = 1, 500 do redis.call('sadd', KEYS[1], i) end
         return {redis.call('srandmember', KEYS[1]), redis.call('spop', KEYS[1])}";
     let [mut first, mut second] = [Store::new(), Store::new()];
-    // What one replica is asked in between does not matter to what the script draws.
+    // Reads that only one replica executes in between do not affect what the script draws.
     second.table.read(
         &Command::OnSet(kv::SetCommand::Random { key: b"other", count: None }),
         1,
@@ -136,7 +136,7 @@ fn scripts_use_lists_sets_and_sorted_sets_as_queues_do() {
 }
 
 #[test]
-fn a_script_on_a_large_list_costs_what_it_looks_at() {
+fn the_cost_of_a_script_on_a_large_list_is_that_of_the_elements_it_looks_at() {
     let mut store = Store::new();
     let fill = "for i = 1, 4000 do redis.call('rpush', KEYS[1], string.rep('x', 100)) end";
     for _ in 0..5 {
@@ -170,7 +170,7 @@ fn the_error_of_a_command_is_raised_or_returned() {
 }
 
 #[test]
-fn an_error_names_its_line_and_leaves_what_was_written_before() {
+fn an_error_names_its_line_and_does_not_undo_earlier_writes() {
     let mut store = Store::new();
     let error = store.eval("redis.call('set', KEYS[1], 'kept')\n\nlocal x = nil\nreturn x.y", &["k"], &[]);
     assert!(
@@ -196,7 +196,7 @@ fn nothing_leaks_from_one_script_to_the_next() {
 }
 
 #[test]
-fn what_reaches_outside_or_differs_from_run_to_run_is_not_there() {
+fn functions_that_reach_outside_or_differ_between_runs_do_not_exist() {
     for name in [
         "os",
         "io",
@@ -236,7 +236,7 @@ fn addresses_are_not_shown() {
 }
 
 #[test]
-fn a_table_is_gone_through_in_the_same_order_whatever_its_keys_are() {
+fn tables_are_iterated_in_the_same_order_whatever_their_keys_are() {
     let sum = "local sum, count = 0, 0
         for key, value in pairs({a = 1, b = 2, [3] = 3, [true] = 4, 5}) do sum, count = sum + value, count + 1 end
         return {sum, count}";
@@ -246,7 +246,7 @@ fn a_table_is_gone_through_in_the_same_order_whatever_its_keys_are() {
     assert_eq!(eval(removing), "1");
     assert_eq!(eval("return {tostring(next({})), next({7})}"), "['nil' 1 7]");
     assert!(eval("pairs(nil)").contains("bad argument #1 to 'pairs' (table expected, got nil)"));
-    // Tables and functions as keys have places that do not depend on their addresses.
+    // The order of tables and functions as keys does not depend on their addresses.
     let mixed = "local t, order = {1, a = 2}, {}
         for i = 1, 40 do t[{}] = i t[function() return i end] = -i if i % 3 == 0 then t['x' .. i] = 100 + i end end
         t[redis] = 1000 t[type] = 2000
@@ -292,7 +292,7 @@ fn only_declared_keys_and_commands_for_scripts_are_allowed() {
 }
 
 #[test]
-fn a_script_that_never_ends_is_stopped_and_nothing_of_it_stays() {
+fn a_script_that_never_ends_is_stopped_and_undone() {
     for endless in [
         "while true do end",
         "local function f() return f() end f()",
@@ -337,7 +337,7 @@ fn a_script_that_never_ends_is_stopped_and_nothing_of_it_stays() {
 }
 
 #[test]
-fn a_script_that_allocates_without_end_is_stopped_and_nothing_of_it_stays() {
+fn a_script_that_allocates_without_end_is_stopped_and_undone() {
     for greedy in [
         "local s = 'x' while true do s = s .. s end",
         "local s = 'x' while true do pcall(function() s = s .. s end) end",
@@ -363,7 +363,7 @@ fn a_script_that_allocates_without_end_is_stopped_and_nothing_of_it_stays() {
 }
 
 #[test]
-fn calls_within_calls_end_with_an_error_and_not_with_the_stack() {
+fn nested_calls_end_with_an_error_and_do_not_overflow_the_stack() {
     for deep in [
         "local function f() return 1 + f() end return f()",
         "local function f() return (pcall(f)) end return f()",
@@ -379,7 +379,7 @@ fn calls_within_calls_end_with_an_error_and_not_with_the_stack() {
 }
 
 #[test]
-fn the_first_line_may_say_what_the_script_promises() {
+fn the_first_line_may_declare_flags() {
     let mut store = Store::new();
     assert_eq!(store.eval("#!lua\nreturn 1", &[], &[]), "1");
     let error = store.eval("#!lua flags=no-writes\nreturn redis.call('set', KEYS[1], 1)", &["k"], &[]);
@@ -390,7 +390,7 @@ fn the_first_line_may_say_what_the_script_promises() {
 }
 
 #[test]
-fn what_is_no_program_is_refused() {
+fn a_text_that_is_not_a_program_is_refused() {
     let error = "ERR Error compiling script (new function): user_script:2: unexpected symbol near '<eof>'";
     assert_eq!(super::check(b"return\n1 +"), Err(error.into()));
     assert_eq!(eval("return\n1 +"), format!("-{error}"));
@@ -462,7 +462,7 @@ fn random_patterns_match_as_in_lua() {
     for _ in 0..20_000 {
         let pattern: String = (0..1 + draw(6)).map(|_| pieces[draw(pieces.len())]).collect();
         if !pattern.contains(|letter| "^$*+?.([%-".contains(letter)) {
-            continue; // Searched for literally.
+            continue; // Without special characters it is searched for literally.
         }
         let text: String = (0..draw(8)).map(|_| ["a", "b", "(", ")", "1"][draw(5)]).collect();
         let theirs = find.call::<mlua::MultiValue>((text.as_str(), pattern.as_str(), 1));
@@ -507,7 +507,7 @@ fn random_patterns_match_as_in_lua() {
 }
 
 #[test]
-fn a_pattern_that_would_take_for_ever_or_the_whole_stack_is_stopped() {
+fn a_pattern_that_takes_too_long_or_too_much_stack_is_stopped() {
     for endless in [
         "return string.find(string.rep('a', 60), string.rep('a?', 60) .. string.rep('a', 60))",
         "return string.find(string.rep('a', 3000), string.rep('a*', 30) .. 'b')",
@@ -541,7 +541,7 @@ redis.register_function('outside', function() return {KEYS == nil} end)
 redis.register_function('change', function() lib.call = 1 end)";
 
 #[test]
-fn a_record_with_a_library_calls_the_function_that_its_first_argument_names() {
+fn a_record_with_a_library_calls_the_function_named_by_its_first_argument() {
     let mut store = Store::new();
     let mut call = |arguments: &[&str]| store.eval(LIBRARY, &["k"], arguments);
     assert_eq!(call(&["Sum", "a", "b"]), "[1 2 'k' 'a' 1]");
@@ -557,7 +557,7 @@ fn a_record_with_a_library_calls_the_function_that_its_first_argument_names() {
 }
 
 #[test]
-fn functions_have_no_access_to_the_table_with_which_they_were_registered() {
+fn functions_cannot_access_the_table_that_registered_them() {
     for (function, error) in [
         (
             "late",
@@ -579,7 +579,7 @@ fn functions_have_no_access_to_the_table_with_which_they_were_registered() {
 
 /// The errors are those of redis-server 7.0.15.
 #[test]
-fn a_library_that_does_not_run_is_refused_as_in_redis() {
+fn a_library_that_fails_is_refused_as_in_redis() {
     let registering = |what: &str| format!("ERR Error registering functions: ERR {what}");
     let nonexistent = |name: &str| {
         registering(&format!(
@@ -651,7 +651,7 @@ fn a_library_that_does_not_run_is_refused_as_in_redis() {
 }
 
 #[test]
-fn what_a_library_registers_is_known() {
+fn the_functions_that_a_library_registers_are_returned() {
     let text = "#!lua name=lib
         redis.register_function('one', redis.log)
         redis.register_function{function_name = 'two', callback = redis.log, description = 'd',

@@ -9,7 +9,7 @@ use mlua::{Function, Lua, MultiValue, Value};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Returns the function with this name, if it is one of these.
+/// Returns the function with this name, if it is one of the four.
 pub(super) fn function(lua: &Lua, name: &[u8], meter: &Rc<Meter>) -> mlua::Result<Option<Function>> {
     type Body = fn(&Given<'_>, &Rc<Meter>) -> mlua::Result<MultiValue>;
     let (function, body): (&str, Body) = match name {
@@ -27,7 +27,7 @@ pub(super) fn function(lua: &Lua, name: &[u8], meter: &Rc<Meter>) -> mlua::Resul
     lua.create_function(call).map(Some)
 }
 
-/// Charges a matcher's steps, each of which takes as long as a unit.
+/// Charges for a matcher's steps, one unit each.
 fn counter(meter: &Meter) -> impl Fn(usize) -> bool {
     move |steps| meter.charge(steps as u64).is_ok()
 }
@@ -41,7 +41,7 @@ fn trouble(lua: &Lua, meter: &Meter, trouble: Trouble) -> mlua::Error {
     }
 }
 
-/// A subject and a pattern. Copies: the interpreter holds only a limited number of its own values for our functions.
+/// Copies of a subject and a pattern: the interpreter can hold only a limited number of its own values for our functions.
 fn subject_and_pattern(given: &Given<'_>, meter: &Meter) -> mlua::Result<(Vec<u8>, Vec<u8>)> {
     let copy = |place| given.text(place).map(|text| text.as_bytes().to_vec());
     let (subject, pattern) = (copy(0)?, copy(1)?);
@@ -96,7 +96,7 @@ fn has_specials(pattern: &[u8]) -> bool {
 }
 
 fn position_of(subject: &[u8], what: &[u8]) -> Option<usize> {
-    // Both are short enough that their lengths were charged; the search looks at each byte once.
+    // The lengths of both were charged, and the search looks at each byte once.
     memchr::memmem::find(subject, what)
 }
 

@@ -8,7 +8,7 @@ use kv::number::format_decimal;
 use kv::{Reply, ReplyBuffer};
 use mlua::{Lua, LuaString, Table, Value};
 
-/// The cost of an element of a reply, beside its bytes.
+/// The cost of an element of a reply, besides its bytes.
 const ELEMENT_COST: u64 = 12;
 
 /// Lua's name for the kind of a value.
@@ -25,7 +25,7 @@ pub(super) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// The version of the protocol whose replies a script gets, and in which it answers truth values.
+/// The version of the protocol whose replies a script gets, and by which its boolean results are converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resp {
     Two,
@@ -97,7 +97,7 @@ impl Receiver<'_> {
             }
             Reply::Map(count) => self.array(reader, count as usize * 2),
             Reply::Pairs(count) => {
-                // In RESP2 one flat array.
+                // In RESP2 pairs are one flat array.
                 let table = self.lua.create_table()?;
                 for pair in 0..count as usize {
                     self.head(reader, Reply::Pair)?;
@@ -113,7 +113,7 @@ impl Receiver<'_> {
             Reply::Entries(count) => self.array(reader, count as usize),
             Reply::Entry => self.array(reader, 2),
             Reply::Pair => Err(Raised::reply("ERR malformed reply")),
-            // Before a script runs, the values of all its keys are put into the table.
+            // Cannot occur: before a script runs, the values of all its keys are put into the table.
             Reply::Unresolved(_)
             | Reply::Needs(_)
             | Reply::Reads(_)
@@ -122,7 +122,7 @@ impl Receiver<'_> {
         }
     }
 
-    /// Takes the head of a pair of elements.
+    /// Takes the head of a reply with elements, which must be `expected`.
     fn head(&self, reader: &mut Reader<'_>, expected: Reply<'_>) -> mlua::Result<()> {
         match Reply::decode(reader) {
             Ok(head) if head == expected => Ok(()),
@@ -159,7 +159,7 @@ struct Writer<'w> {
 
 impl Writer<'_> {
     fn value(&mut self, value: &Value, depth: usize) -> mlua::Result<()> {
-        // The same table can be in another one any number of times, so a small one can make a large reply.
+        // A table can contain another one any number of times, so a small table can make a large reply.
         self.meter.charge(ELEMENT_COST)?;
         match value {
             Value::String(text) => {
@@ -282,8 +282,8 @@ fn line_of(text: &LuaString) -> Vec<u8> {
     on_one_line(text.as_bytes().to_vec())
 }
 
-/// Converts a number to an integer reply: truncated. Anything that is not a 64-bit integer becomes the least one, as on
-/// the processors that Redis runs on.
+/// Converts a number to an integer reply by truncation. A number beyond 64 bits becomes the least integer, as on the
+/// processors that Redis runs on.
 pub(super) fn truncated(number: f64) -> i64 {
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;
     match number {
@@ -292,7 +292,7 @@ pub(super) fn truncated(number: f64) -> i64 {
     }
 }
 
-/// With this many digits the same number can be read again. Arguments of commands are written so.
+/// The digits with which arguments of commands are written: enough to read the same number again.
 pub(super) const ARGUMENT_DIGITS: usize = 17;
 
 /// Formats a number as C's `%g` does, with `digits` digits.
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_integer_of_64_bits_becomes_the_least_one() {
+    fn numbers_beyond_64_bits_become_the_least_integer() {
         for (number, integer) in [
             (1.9, 1),
             (-1.9, -1),
