@@ -28,7 +28,7 @@ fn chosen(cluster: &mut Cluster, node: u16) -> BTreeMap<String, u64> {
     fields.filter_map(|(way, count)| Some((way.to_owned(), count.trim().parse().ok()?))).collect()
 }
 
-/// Stores values of that length, one after the other, and returns how many were stored in each way.
+/// Stores values of this length, one after the other, and returns how many were stored in each way.
 fn ways_of(cluster: &mut Cluster, client: Client, length: usize, count: usize) -> BTreeMap<String, u64> {
     let before = chosen(cluster, client.node);
     let large = value(length);
@@ -44,7 +44,7 @@ fn only(way: &str, count: u64) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn values_below_the_threshold_are_not_even_looked_at() {
+fn values_below_the_threshold_are_not_measured() {
     let mut cluster = five().start();
     let client = cluster.client(2);
     assert_eq!(ways_of(&mut cluster, client, 999, 5), BTreeMap::new());
@@ -53,7 +53,7 @@ fn values_below_the_threshold_are_not_even_looked_at() {
 }
 
 #[test]
-fn values_are_cut_where_links_are_slow_and_not_where_they_are_fast() {
+fn values_are_coded_on_slow_links_and_not_on_fast_ones() {
     let mut cluster = five().start();
     let client = cluster.client(1);
     let first = ways_of(&mut cluster, client, 2000, 6);
@@ -61,21 +61,21 @@ fn values_are_cut_where_links_are_slow_and_not_where_they_are_fast() {
     for node in 2..=5 {
         cluster.set_bandwidth(1, node, Some(100));
     }
-    // The first one takes much longer than it should, and the second one shows why.
+    // The first value takes much longer than it should, and the second one shows why.
     let after = ways_of(&mut cluster, client, 2000, 8);
     assert!(after.get("log").is_some_and(|count| *count <= 2), "{after:?}");
     assert!(after.get("k3").is_some_and(|count| *count >= 4), "{after:?}");
 }
 
 #[test]
-fn a_link_that_becomes_slow_is_not_waited_for_and_one_that_recovers_is() {
+fn a_slow_link_is_avoided_until_it_recovers() {
     let mut cluster = five().start();
     let client = cluster.client(1);
     let large = 600_000;
     ways_of(&mut cluster, client, large, 3);
     assert_eq!(ways_of(&mut cluster, client, large, 5), only("k3", 5), "all links are fast");
     cluster.set_bandwidth(1, 5, Some(200));
-    // Two values are enough to notice it; with three parts, each of them takes a second.
+    // Two values are enough to notice the slow link; with three parts, each of them takes a second.
     ways_of(&mut cluster, client, large, 2);
     assert_eq!(ways_of(&mut cluster, client, large, 5), only("k2", 5), "node 5 is not waited for");
     let took_ms = cluster.time(|cluster| insist(cluster, client, &format!("SET k {}", value(large))));
@@ -84,7 +84,7 @@ fn a_link_that_becomes_slow_is_not_waited_for_and_one_that_recovers_is() {
     ways_of(&mut cluster, client, large, 2);
     assert_eq!(ways_of(&mut cluster, client, large, 5), only("log", 5), "a majority is fast");
     [4, 5].into_iter().for_each(|node| cluster.set_bandwidth(1, node, None));
-    // Trials reveal that in the end.
+    // Trials show this in the end.
     cluster.until("links are known to be fast", |cluster| {
         cluster.turns(500);
         ways_of(cluster, client, large, 1) == only("k3", 1)
@@ -92,7 +92,7 @@ fn a_link_that_becomes_slow_is_not_waited_for_and_one_that_recovers_is() {
 }
 
 #[test]
-fn who_is_down_is_not_counted_on() {
+fn dead_nodes_are_not_counted_on() {
     let mut cluster = five().start();
     let client = cluster.client(1);
     cluster.kill(5);
@@ -102,7 +102,7 @@ fn who_is_down_is_not_counted_on() {
 }
 
 #[test]
-fn a_running_keyspace_can_become_adaptive_and_be_something_else_again() {
+fn a_running_keyspace_can_become_adaptive_and_be_changed_back() {
     let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
     let client = cluster.client(2);
     let large = value(100_000);
@@ -121,10 +121,11 @@ fn a_running_keyspace_can_become_adaptive_and_be_something_else_again() {
 }
 
 #[test]
-fn nodes_do_not_leave_while_values_may_be_in_too_many_parts_for_the_others() {
+fn nodes_cannot_leave_if_values_may_have_too_many_parts_for_the_others() {
     let mut cluster = five().start();
     let client = cluster.client(1);
-    cluster.until("four bear three parts as well", |cluster| cluster.ask(client, "CLUSTER REMOVE 5") == "OK");
+    cluster
+        .until("four nodes can hold three parts", |cluster| cluster.ask(client, "CLUSTER REMOVE 5") == "OK");
     cluster.until("they have settled", |cluster| !cluster.node(1).cluster_map().nodes.contains_key(&5));
     let refused = cluster.ask(client, "CLUSTER REMOVE 4");
     assert_error(&refused, "ERR");

@@ -1,9 +1,9 @@
-//! `CLUSTER ASK`, `CLUSTER EVENTS` and `LOCK.LIST`: what people learn of all nodes through one.
+//! `CLUSTER ASK`, `CLUSTER EVENTS` and `LOCK.LIST`: what operators learn about all nodes through one.
 
 use crate::support::setup;
 
 #[test]
-fn a_node_tells_through_another_one_what_only_it_knows() {
+fn a_node_can_be_asked_through_another_one() {
     let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
     let (client, other) = (cluster.client(1), cluster.client(3));
     cluster.ask(other, "CONFIG SET slowlog-log-slower-than 0");
@@ -21,7 +21,7 @@ fn a_node_tells_through_another_one_what_only_it_knows() {
 }
 
 #[test]
-fn only_what_changes_nothing_can_be_asked_of_another_node() {
+fn only_commands_that_change_nothing_can_be_asked_of_another_node() {
     let mut cluster = setup(3, &[]).start();
     let client = cluster.client(1);
     for command in [
@@ -41,7 +41,7 @@ fn only_what_changes_nothing_can_be_asked_of_another_node() {
 }
 
 #[test]
-fn a_node_that_cannot_be_asked_is_an_error_and_no_silence() {
+fn asking_an_unreachable_node_is_an_error() {
     let mut cluster = setup(3, &[]).start();
     let client = cluster.client(1);
     cluster.pause(2);
@@ -53,7 +53,7 @@ fn a_node_that_cannot_be_asked_is_an_error_and_no_silence() {
 }
 
 #[test]
-fn the_rights_of_who_asks_are_those_of_the_command() {
+fn a_client_that_asks_needs_the_rights_for_the_command() {
     let mut cluster = setup(3, &[]).start();
     let (operator, client) = (cluster.client(1), cluster.client(1));
     cluster.ask(operator, "ACL SETUSER reader on nopass -@all +cluster|ask +cluster|report");
@@ -96,7 +96,7 @@ fn a_change_of_leader_is_among_the_events_of_the_new_one() {
 }
 
 #[test]
-fn locks_are_listed_with_their_owners_and_who_waits() {
+fn locks_are_listed_with_their_owners_and_waiters() {
     let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
     let (client, waiting) = (cluster.client(1), cluster.client(2));
     assert_eq!(cluster.ask(client, "LOCK.LIST"), "[]");
@@ -115,7 +115,7 @@ fn locks_are_listed_with_their_owners_and_who_waits() {
 }
 
 #[test]
-fn a_report_counts_how_long_the_commands_of_a_keyspace_took() {
+fn a_report_has_the_times_of_a_keyspaces_commands() {
     let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
     let client = cluster.client(2);
     for _ in 0..3 {

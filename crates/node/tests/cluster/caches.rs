@@ -1,11 +1,11 @@
-//! Clients that keep what they read, through random faults: what a client keeps is never older than a write that was
-//! acknowledged [`BOUND_MS`] ago. With a rule of tracking left out, it is.
+//! Client-side caching under random faults: what a client caches is never older than a write that was acknowledged
+//! [`BOUND_MS`] ago. If a rule of tracking is left out, it is.
 
 use crate::support::{Client, Cluster, seeded};
 use protocol::planted::Fault;
 use std::collections::{BTreeMap, VecDeque};
 
-/// A second, until a replica that has shown no progress counts as old, and the interval at which that is looked at.
+/// The second after which a replica without progress counts as stale, and the interval at which that is checked.
 const BOUND_MS: u64 = 1_000 + 300;
 
 const KEYS: u64 = 4;
@@ -18,7 +18,7 @@ enum How {
     Computed,
 }
 
-/// A client that keeps what it reads by the rules.
+/// A client that caches what it reads, by the rules.
 struct Reader {
     client: Client,
     /// The requests without a reply; `None`: its reply is of no interest.
@@ -45,7 +45,7 @@ impl Reader {
         let request = match how {
             How::Get => format!("GET {key}"),
             How::Declared => format!("EVAL return(redis.call('get',KEYS[1])) 1 {key}"),
-            // Which key it is, nobody knows but the script.
+            // Only the script knows which key it reads.
             How::Computed => format!("EVAL return(redis.call('get','k'..ARGV[1])) 0 {}", &key[1..]),
         };
         cluster.send(self.client, &request);
@@ -73,14 +73,15 @@ impl Reader {
     }
 }
 
-/// The acknowledged writes of a key, each with the time at which that was noticed; and what had no certain outcome.
+/// The acknowledged writes of a key, each with the time at which the acknowledgement arrived; and those without a certain
+/// outcome.
 #[derive(Default)]
 struct Written {
     acknowledged: Vec<(u64, u64)>,
     doubtful: Vec<u64>,
 }
 
-/// Runs a random schedule. Returns what a client has kept for too long, if any has.
+/// Runs a random schedule. Returns what a client has cached for too long, if anything.
 fn run(keyspace: &str, by_scripts: bool, seed: u64, fault: Option<Fault>) -> Option<String> {
     let (mut cluster, mut draws) = seeded(keyspace, seed, fault);
     let mut readers: Vec<Reader> = [1, 2, 3].map(|node| Reader::new(&mut cluster, node)).into();
@@ -100,7 +101,7 @@ fn run(keyspace: &str, by_scripts: bool, seed: u64, fault: Option<Fault>) -> Opt
             next += 1;
         }
         let reader = draws.below(3) as usize;
-        // So seldom that what is kept is not soon replaced by another read.
+        // So seldom that cached values are not soon replaced by another read.
         if draws.below(70) == 0 && readers[reader].asked.len() < 4 {
             let (key, waits) = (format!("k{}", draws.below(KEYS)), draws.below(4) == 0);
             let how =
@@ -108,7 +109,7 @@ fn run(keyspace: &str, by_scripts: bool, seed: u64, fault: Option<Fault>) -> Opt
             readers[reader].ask(&mut cluster, key, waits, how);
         }
         match apart {
-            // The leader stays with the writer, and with one of the others.
+            // The leader stays connected to the writer, and to one of the others.
             None if draws.below(400) == 0 => {
                 let node = 2 + draws.below(2) as u16;
                 match draws.below(2) {
@@ -154,7 +155,7 @@ fn run(keyspace: &str, by_scripts: bool, seed: u64, fault: Option<Fault>) -> Opt
 }
 
 #[test]
-fn what_clients_keep_is_never_older_than_the_bound() {
+fn cached_values_are_never_older_than_the_bound() {
     for keyspace in ["prefix= acks=majority", "prefix= replication=consensus"] {
         for seed in 1..=15 {
             assert_eq!(run(keyspace, false, seed, None), None, "{keyspace}");

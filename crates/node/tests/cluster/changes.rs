@@ -1,4 +1,4 @@
-//! Change streams: every committed change of a keyspace, in order, once, at whichever node and whatever happens.
+//! Change streams: every committed change of a keyspace, in order and once, at any node and despite faults.
 
 use crate::support::{Client, Cluster, seeded, setup};
 use protocol::planted::Fault;
@@ -25,7 +25,7 @@ fn words(message: &str) -> Vec<String> {
 }
 
 #[test]
-fn everybody_gets_every_change_at_every_node() {
+fn every_reader_gets_every_change_at_every_node() {
     for keyspace in [CONSENSUS, LEADER_FOLLOWER] {
         // The third node has no replica.
         let mut cluster = setup(3, &[&format!("{keyspace} replicas=2")]).start();
@@ -56,7 +56,7 @@ fn everybody_gets_every_change_at_every_node() {
             format!("change p: {} p:n incrby p:l rpush INCRBY p:n 1 RPUSH p:l a", version(3))
         );
         assert_eq!(shown[4], format!("change p: {} p:k del DEL p:k", version(4)));
-        // With a version of any of them one goes on at each node.
+        // A reader can continue at any node with a version from any node.
         for node in [1, 2, 3] {
             let late = watching(&mut cluster, node, &format!("FROM {}", version(3)));
             assert_eq!(messages(&mut cluster, late)[1..], all[4..]);
@@ -65,7 +65,7 @@ fn everybody_gets_every_change_at_every_node() {
             let asked = cluster.ask(late, &format!("KEYSPACE CHANGES p: FROM {}", version(4)));
             assert_eq!(asked, format!("[\"{}\", []]", version(4)));
         }
-        // Who does not say where begins where the keyspace is.
+        // A reader without a version begins at the keyspace's current one.
         let now = watching(&mut cluster, 3, "");
         assert_eq!(messages(&mut cluster, now), [format!("[\"position\", \"p:\", \"{}\"]", version(4))]);
         assert_eq!(cluster.ask(now, "KEYSPACE UNWATCH p:"), "1");
@@ -76,7 +76,7 @@ fn everybody_gets_every_change_at_every_node() {
 }
 
 #[test]
-fn the_version_of_a_keyspace_with_shards_names_all_of_them() {
+fn the_version_of_a_keyspace_names_all_of_its_shards() {
     let mut cluster = setup(3, &[&format!("{CONSENSUS} shards=3 replicas=1")]).start();
     let reader = watching(&mut cluster, 2, "FROM 0");
     let writer = cluster.client(1);
@@ -85,7 +85,7 @@ fn the_version_of_a_keyspace_with_shards_names_all_of_them() {
     }
     let all = messages(&mut cluster, reader);
     assert_eq!(all.len(), 21);
-    // From each version on, at another node, the rest is the same, though not in the same order between shards.
+    // From each version on, another node returns the same remaining changes, perhaps in another order between shards.
     for place in [1, 7, 19] {
         let version = words(&all[place])[2].clone();
         assert_eq!(version.matches(',').count(), 2);
@@ -101,7 +101,7 @@ fn the_version_of_a_keyspace_with_shards_names_all_of_them() {
 }
 
 #[test]
-fn who_is_too_late_is_told_the_oldest_version() {
+fn a_late_reader_gets_the_oldest_version() {
     let mut cluster = setup(3, &["prefix=p: replication=consensus changes_bytes=1000 replicas=2"]).start();
     let writer = cluster.client(1);
     for number in 0..50 {
@@ -122,7 +122,7 @@ fn who_is_too_late_is_told_the_oldest_version() {
 }
 
 #[test]
-fn a_shard_is_copied_by_its_leader_where_that_shows_one_moment() {
+fn a_shard_is_copied_by_its_leader_if_the_copy_can_show_one_moment() {
     let keyspaces = [
         &format!("{CONSENSUS} shards=2")[..],
         "prefix=lf: replication=leader-follower",
@@ -171,7 +171,7 @@ fn a_shard_is_copied_by_its_leader_where_that_shows_one_moment() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused() {
+fn invalid_requests_for_changes_are_refused() {
     let keyspaces = &[CONSENSUS, "prefix=abd: replication=abd", "prefix=off: replication=consensus"];
     let mut cluster = setup(3, keyspaces).start();
     let client = cluster.client(1);
@@ -208,11 +208,11 @@ fn number_of(version: &str) -> u64 {
     version.rsplit('-').next().and_then(|number| number.parse().ok()).expect("a version has a number")
 }
 
-/// A client that keeps the version of what it has read last, and goes on with it at one node after the other.
+/// A client that keeps the version of the change that it has read last, and continues from it at one node after the other.
 struct Consumer {
     connection: Option<Client>,
     version: String,
-    /// What it has got in one piece: it begins anew when it has come too late.
+    /// What it has received in one piece: a consumer that is too late begins a new piece.
     pieces: Vec<Vec<(u64, String)>>,
 }
 
@@ -247,7 +247,7 @@ impl Consumer {
     }
 }
 
-/// Runs a random schedule. Returns what is wrong with what consumers have got, if anything is.
+/// Runs a random schedule. Returns what is wrong with what consumers have received, if anything.
 fn run(keyspace: &str, seed: u64, fault: Option<Fault>) -> Option<String> {
     let (mut cluster, mut draws) = seeded(keyspace, seed, fault);
     let mut consumers: Vec<Consumer> = (0..4)
@@ -354,7 +354,7 @@ fn run(keyspace: &str, seed: u64, fault: Option<Fault>) -> Option<String> {
 }
 
 #[test]
-fn consumers_have_every_change_once_through_faults() {
+fn consumers_get_every_change_once_despite_faults() {
     for keyspace in [
         "prefix=p: replication=consensus changes_bytes=1mb backlog_bytes=3000",
         "prefix=p: replication=leader-follower acks=majority changes_bytes=1mb backlog_bytes=3000",

@@ -15,7 +15,7 @@ fn message(text: &str) -> String {
 }
 
 #[test]
-fn in_resp2_a_message_never_stands_in_the_place_of_a_reply() {
+fn in_resp2_a_message_is_never_taken_for_a_reply() {
     let mut cluster = setup(3, &["prefix= acks=majority"]).start();
     let (client, publisher) = (cluster.client(2), cluster.client(2));
     // The first request goes to the leader, so the confirmation waits for its reply, and the message waits for the
@@ -29,7 +29,7 @@ fn in_resp2_a_message_never_stands_in_the_place_of_a_reply() {
 }
 
 #[test]
-fn in_resp3_a_message_overtakes_what_is_waited_for_but_not_the_confirmation() {
+fn in_resp3_a_message_overtakes_waiting_replies_but_not_the_confirmation() {
     let mut cluster = setup(3, &["prefix= acks=majority"]).start();
     let publisher = cluster.client(1);
     cluster.cut_off(3);
@@ -49,7 +49,7 @@ fn in_resp3_a_message_overtakes_what_is_waited_for_but_not_the_confirmation() {
 }
 
 #[test]
-fn what_a_client_publishes_to_itself_comes_behind_the_answer() {
+fn a_message_to_the_publisher_itself_follows_the_reply() {
     let mut cluster = setup(1, &[]).start();
     let client = subscribed(&mut cluster, 1, "3");
     cluster.send(client, "PUBLISH news text");
@@ -58,7 +58,7 @@ fn what_a_client_publishes_to_itself_comes_behind_the_answer() {
 }
 
 #[test]
-fn the_listeners_of_all_nodes_that_answer_are_counted() {
+fn listeners_are_counted_on_all_nodes_that_answer() {
     let mut cluster = setup(3, &[]).start();
     subscribed(&mut cluster, 1, "2");
     for _ in 0..2 {
@@ -69,7 +69,7 @@ fn the_listeners_of_all_nodes_that_answer_are_counted() {
     assert_eq!(cluster.ask(client, "PUBSUB NUMSUB"), "[]");
     assert_eq!(cluster.ask(sharded, "SSUBSCRIBE news"), "[\"ssubscribe\", \"news\", 1]");
     assert_eq!(cluster.ask(client, "PUBSUB SHARDNUMSUB news"), "[\"news\", 1]");
-    // Replies keep their order.
+    // The replies keep their order.
     cluster.send(client, "PUBSUB NUMSUB news");
     cluster.send(client, "PING");
     assert_eq!(cluster.reply(client), "[\"news\", 3]");
@@ -86,7 +86,7 @@ fn the_listeners_of_all_nodes_that_answer_are_counted() {
 }
 
 #[test]
-fn who_is_gone_or_reset_listens_no_more() {
+fn a_disconnected_or_reset_client_no_longer_listens() {
     let mut cluster = setup(2, &[]).start();
     let publisher = cluster.client(1);
     let (first, second) = (subscribed(&mut cluster, 1, "2"), subscribed(&mut cluster, 1, "2"));
@@ -105,7 +105,7 @@ fn who_is_gone_or_reset_listens_no_more() {
 
 /// A script counts and publishes; its leader dies a number of turns later.
 #[test]
-fn what_a_script_publishes_is_heard_once_at_most_whenever_its_leader_dies() {
+fn a_scripts_message_is_received_at_most_once_whenever_its_leader_dies() {
     for keyspace in ["prefix= acks=majority", "prefix= replication=consensus durability=os"] {
         let mut outcomes = BTreeSet::new();
         for turns in 0..16 {

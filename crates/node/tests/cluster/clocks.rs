@@ -11,7 +11,7 @@ fn cluster(protocol: &str) -> Cluster {
     setup(3, &[&format!("prefix= replication={protocol}")]).start()
 }
 
-/// A key that lives for a second exists before then and is gone afterwards, at every node.
+/// Asserts that a key with a second to live exists until then, and no longer afterwards, at every node.
 fn expires_in_time(cluster: &mut Cluster, what: &str) {
     for node in 1..=3 {
         let client = cluster.client(node);
@@ -30,7 +30,7 @@ fn info(cluster: &mut Cluster, node: u16, field: &str) -> String {
 }
 
 #[test]
-fn one_clock_that_is_set_a_day_ahead_and_back_ends_nothing_and_keeps_nothing() {
+fn one_wrong_clock_ends_no_key_early_and_keeps_none() {
     for protocol in PROTOCOLS {
         let mut cluster = cluster(protocol);
         let client = cluster.client(1);
@@ -55,7 +55,7 @@ fn one_clock_that_is_set_a_day_ahead_and_back_ends_nothing_and_keeps_nothing() {
 }
 
 #[test]
-fn a_node_that_starts_with_a_wrong_clock_takes_the_others_time() {
+fn a_node_that_starts_with_a_wrong_clock_adopts_the_others_time() {
     for protocol in PROTOCOLS {
         let mut cluster = cluster(protocol);
         let client = cluster.client(2);
@@ -70,7 +70,7 @@ fn a_node_that_starts_with_a_wrong_clock_takes_the_others_time() {
 }
 
 #[test]
-fn what_all_clocks_wrote_while_they_were_wrong_does_not_stay() {
+fn keys_set_while_all_clocks_were_wrong_expire() {
     for protocol in PROTOCOLS {
         let mut cluster = cluster(protocol);
         (1..=3).for_each(|node| cluster.set_clock(node, DAY_MS));
@@ -92,7 +92,7 @@ fn what_all_clocks_wrote_while_they_were_wrong_does_not_stay() {
 }
 
 #[test]
-fn scripts_see_the_time_that_is_agreed_on() {
+fn scripts_see_the_agreed_time() {
     for protocol in ["consensus", "leader-follower"] {
         let mut cluster = cluster(protocol);
         (1..=3).for_each(|node| {

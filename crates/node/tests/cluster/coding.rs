@@ -1,8 +1,8 @@
-//! Large values stored as fragments: what clients see of it, and what is left when nodes fail.
+//! Large values stored as fragments: what clients see, and what is left when nodes fail.
 
 use crate::support::{Client, Cluster, Setup, assert_error, setup};
 
-/// Five nodes, values of a hundred bytes and more in three parts.
+/// Five nodes; values of a hundred bytes and more are in three parts.
 fn five() -> Setup {
     setup(5, &["prefix= replication=consensus coding=3 coding_threshold=100"])
 }
@@ -99,20 +99,20 @@ fn transactions_read_and_change_large_values_in_one_step() {
 }
 
 #[test]
-fn any_minority_may_fail_and_what_was_stored_can_be_read() {
+fn any_minority_may_fail_and_stored_values_can_be_read() {
     for dead in [[1, 2], [2, 5], [4, 5]] {
         let mut cluster = five().start();
         let client = cluster.client(3);
         let large = value('A', 5000);
         assert_eq!(cluster.ask(client, &format!("SET k {large}")), "OK");
         dead.into_iter().for_each(|node| cluster.kill(node));
-        // The node with the value in memory loses it.
+        // Node 3, which has the value in memory, loses it.
         cluster.kill(3);
         cluster.restart(3);
         let client = cluster.client(3);
         insist(&mut cluster, client, "SET after v");
         assert_eq!(cluster.ask(client, "GET k"), format!("\"{large}\""), "without {dead:?}");
-        // Two nodes are missing: the others store whole copies.
+        // With two nodes missing, the others store whole copies.
         insist(&mut cluster, client, &format!("SET l {large}"));
         assert_eq!(cluster.ask(client, "GET l"), format!("\"{large}\""));
         assert_eq!(info(&mut cluster, 3, "coded_values_copied"), 1);
@@ -120,7 +120,7 @@ fn any_minority_may_fail_and_what_was_stored_can_be_read() {
 }
 
 #[test]
-fn what_was_stored_is_there_when_all_nodes_have_died() {
+fn stored_values_survive_the_death_of_all_nodes() {
     let small_log = |configuration: &mut node::Configuration| {
         configuration.storage.segment_bytes = 64 << 10;
         configuration.storage.checkpoint_bytes = 128 << 10;
@@ -142,7 +142,7 @@ fn what_was_stored_is_there_when_all_nodes_have_died() {
 }
 
 #[test]
-fn a_node_that_was_away_rebuilds_what_it_lacks() {
+fn a_node_that_was_away_rebuilds_its_missing_fragments() {
     let mut cluster = five().start();
     cluster.kill(5);
     let client = cluster.client(1);
@@ -153,7 +153,8 @@ fn a_node_that_was_away_rebuilds_what_it_lacks() {
         info(cluster, 5, "coded_fragments") == 1 && info(cluster, 5, "coded_fragments_lacking") == 0
     });
     assert_eq!(info(&mut cluster, 5, "coded_fragments_rebuilt"), 1);
-    // Its fragment is as good as any: the value has two parts, and three of four fragments were kept then.
+    // Node 5's fragment is as good as any other: the value has two parts, and at the write three of four
+    // fragments were kept.
     [1, 2].into_iter().for_each(|node| cluster.kill(node));
     let client = cluster.client(5);
     insist(&mut cluster, client, "SET after v");
@@ -161,7 +162,7 @@ fn a_node_that_was_away_rebuilds_what_it_lacks() {
 }
 
 #[test]
-fn fragments_of_what_is_gone_are_let_go() {
+fn fragments_of_removed_values_are_dropped() {
     let mut cluster = five().start();
     let client = cluster.client(1);
     for round in 0..10 {
@@ -192,7 +193,7 @@ fn requests_of_one_client_keep_their_order() {
 }
 
 #[test]
-fn values_of_many_pieces_go_through() {
+fn values_of_many_pieces_are_stored_and_read() {
     let large = |configuration: &mut node::Configuration| {
         configuration.value_bytes_max = 8 << 20;
         configuration.output_bytes_max = 64 << 20;
@@ -221,7 +222,7 @@ fn a_smaller_value_does_not_wait_for_a_larger_one() {
 }
 
 #[test]
-fn what_cannot_be_kept_is_refused_by_name() {
+fn impossible_settings_are_refused_by_name() {
     let refuse = |keyspace: &str| {
         let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
         let client = cluster.client(1);
@@ -258,7 +259,7 @@ fn a_node_that_lost_its_disk_counts_again_when_it_has_rebuilt_all() {
         groups.all(|(_, group)| group.settled && group.in_sync == [1, 2, 3, 4, 5])
     });
     assert_eq!(info(&mut cluster, 5, "coded_fragments_lacking"), 0);
-    // So any two others may now be lost.
+    // So any two other nodes may now be lost.
     [1, 4].into_iter().for_each(|node| cluster.kill(node));
     let client = cluster.client(5);
     insist(&mut cluster, client, "SET after v");
@@ -292,14 +293,14 @@ fn longest_write_during_changes(bytes_per_turn: usize) -> u64 {
 }
 
 #[test]
-fn a_new_member_that_does_not_know_of_its_group_yet_says_so() {
+fn a_new_member_reports_that_it_does_not_know_its_group_yet() {
     // A fragment takes 15 ms to reach members 2 and 3. An attempt that waits for an absent member would take 600 ms.
     let longest_ms = longest_write_during_changes(2000);
     assert!(longest_ms < 200, "a write took {longest_ms} ms");
 }
 
 #[test]
-fn a_write_that_a_change_of_members_overtakes_begins_anew_at_once() {
+fn a_write_overtaken_by_a_change_of_members_is_retried_at_once() {
     // A whole copy takes 900 ms to reach members 2 and 3, so some members store theirs before a change and others
     // after it. An attempt that waits for an absent member would take 4 s.
     let longest_ms = longest_write_during_changes(100);
@@ -307,7 +308,7 @@ fn a_write_that_a_change_of_members_overtakes_begins_anew_at_once() {
 }
 
 #[test]
-fn what_was_coded_stays_readable_when_the_keyspace_codes_no_more() {
+fn coded_values_stay_readable_when_the_keyspace_stops_coding() {
     let mut cluster = five().start();
     let client = cluster.client(2);
     let large = value('A', 4000);

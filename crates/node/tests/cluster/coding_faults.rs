@@ -1,4 +1,4 @@
-//! What the rules about fragments are for: each script passes, and fails if one rule is left out.
+//! Why there are the rules about fragments: each test passes, and fails if one rule is left out.
 
 use crate::support::{Client, Cluster, assert_error, setup};
 use protocol::planted::{Fault, Planted};
@@ -17,13 +17,13 @@ fn insist(cluster: &mut Cluster, client: Client, request: &str) {
     cluster.until("it is done", |cluster| cluster.ask(client, request) == "OK");
 }
 
-/// Two nodes get no fragment, and two others die when the write is acknowledged. The remaining nodes are a majority.
+/// Two nodes get no fragment, and two others die once the write is acknowledged. The remaining nodes are a majority.
 fn majority_after_a_write(fault: Option<Fault>) -> String {
     let mut cluster = five(fault);
     let client = cluster.client(1);
     [4, 5].into_iter().for_each(|node| cluster.pause(node));
     assert_eq!(cluster.ask(client, &format!("SET k {}", large())), "OK");
-    // Messages in flight to them are lost.
+    // Messages in flight to these nodes are lost.
     for node in [4, 5] {
         (1..=3).for_each(|other| cluster.break_link(other, node));
     }
@@ -40,15 +40,15 @@ fn majority_after_a_write(fault: Option<Fault>) -> String {
 }
 
 #[test]
-fn a_value_is_ordered_when_any_majority_can_have_it_back_and_not_before() {
+fn a_value_is_ordered_only_when_any_majority_can_restore_it() {
     assert_eq!(majority_after_a_write(None), format!("\"{}\"", large()));
     let lost = majority_after_a_write(Some(Fault::CodedOnBareMajority));
     assert!(lost.starts_with("-CLUSTERDOWN NOQUORUM"), "{lost}");
 }
 
-/// The digest of the whole value reveals an error, and then the digests of the pieces reveal where it is.
+/// The digest of the whole value shows an error, and then the digests of the pieces show where it is.
 #[test]
-fn a_value_is_put_together_of_the_pieces_that_are_not_damaged() {
+fn a_value_is_rebuilt_from_the_undamaged_pieces() {
     for damaged in 1..=3 {
         let mut cluster = five(None);
         let client = cluster.client(1);

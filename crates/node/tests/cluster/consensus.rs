@@ -1,4 +1,4 @@
-//! Keyspaces of consensus: every command on every node, leaders that die, and a log that survives the death of all
+//! Keyspaces of consensus: all commands on all nodes, leaders that die, and a log that survives the death of all
 //! nodes.
 
 use crate::rest::messages;
@@ -10,13 +10,13 @@ fn leader(cluster: &Cluster) -> u16 {
     cluster.keyspace(1, "default").leader
 }
 
-/// Repeats a request, as a client would that needs its write done.
+/// Repeats a request until it succeeds, as a client would.
 fn insist(cluster: &mut Cluster, client: Client, request: &str) -> u64 {
     cluster.time(|cluster| cluster.until("it is done", |cluster| cluster.ask(client, request) == "OK"))
 }
 
 #[test]
-fn the_leader_of_a_group_that_rests_is_missed_as_any_other() {
+fn a_failed_leader_of_a_quiescent_group_is_replaced() {
     for is_killed in [true, false] {
         let mut cluster = setup(3, KEYSPACES).start();
         let rests = |cluster: &mut Cluster| {
@@ -30,8 +30,8 @@ fn the_leader_of_a_group_that_rests_is_missed_as_any_other() {
             true => cluster.kill(leader),
             false => cluster.pause(leader),
         }
-        // A request forwarded to a paused leader would wait for it, so nothing is requested before the leader is
-        // missed.
+        // A request forwarded to a paused leader would wait for it, so nothing is requested until its failure is
+        // noticed.
         let other = client.node;
         let took_ms = cluster.time(|cluster| {
             cluster.until("another one leads", |cluster| {
@@ -39,11 +39,11 @@ fn the_leader_of_a_group_that_rests_is_missed_as_any_other() {
                 ![0, leader].contains(&keyspace.leader) && keyspace.ready
             });
         });
-        // It takes a second to notice that the leader is paused, as no client requests anything.
+        // It takes a second to notice that the leader is paused, since no client requests anything.
         let most_ms = if is_killed { 500 } else { 1600 };
         assert!(took_ms < most_ms, "{took_ms} ms without a leader");
         assert_eq!(cluster.ask(client, "SET k v"), "OK");
-        // The others become quiescent although one is missing, and take it in again.
+        // The others become quiescent without that member, and it joins them again.
         assert!(rests(&mut cluster));
         match is_killed {
             true => cluster.restart(leader),
@@ -57,7 +57,7 @@ fn the_leader_of_a_group_that_rests_is_missed_as_any_other() {
 }
 
 #[test]
-fn a_leader_whose_disk_is_full_is_missed_though_its_group_rests() {
+fn a_leader_with_a_full_disk_is_replaced_though_its_group_is_quiescent() {
     let mut cluster = setup(3, KEYSPACES).start();
     cluster.turns(3000);
     assert_eq!(messages(&mut cluster, 500), 0);
@@ -69,7 +69,7 @@ fn a_leader_whose_disk_is_full_is_missed_though_its_group_rests() {
 }
 
 #[test]
-fn a_request_wakes_a_group_whose_leader_stands_still() {
+fn a_request_ends_the_quiescence_of_a_group_with_a_paused_leader() {
     let mut cluster = setup(3, KEYSPACES).start();
     cluster.turns(3000);
     assert_eq!(messages(&mut cluster, 500), 0);
@@ -106,7 +106,7 @@ fn every_node_takes_every_command() {
 }
 
 #[test]
-fn one_node_alone_needs_nobody() {
+fn a_single_node_serves_alone() {
     let mut cluster = setup(1, KEYSPACES).start();
     let client = cluster.client(1);
     assert_eq!(cluster.ask(client, "INCR n"), "1");
@@ -143,7 +143,7 @@ fn leader_of(cluster: &Cluster, dead: &[u16]) -> u16 {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_when_all_nodes_have_died() {
+fn acknowledged_writes_survive_the_death_of_all_nodes() {
     let mut cluster = setup(3, KEYSPACES).start();
     let client = cluster.client(1);
     for number in 0..100 {
@@ -160,7 +160,7 @@ fn what_was_acknowledged_is_there_when_all_nodes_have_died() {
 }
 
 #[test]
-fn a_log_that_grows_is_cut_by_checkpoints_and_a_node_starts_from_them() {
+fn checkpoints_bound_a_growing_log_and_a_node_starts_from_them() {
     let small = |configuration: &mut node::Configuration| {
         configuration.storage.segment_bytes = 64 << 10;
         configuration.storage.checkpoint_bytes = 128 << 10;

@@ -16,7 +16,7 @@ pub(crate) fn client_of(cluster: &mut Cluster, node: u16, database: u8) -> Clien
 }
 
 #[test]
-fn a_database_is_there_once_an_operator_has_made_it() {
+fn a_database_exists_once_an_operator_has_created_it() {
     let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
     let client = cluster.client(2);
     assert_eq!(
@@ -37,7 +37,7 @@ fn a_database_is_there_once_an_operator_has_made_it() {
 }
 
 #[test]
-fn what_clients_of_one_database_do_concerns_no_other() {
+fn commands_in_one_database_do_not_affect_others() {
     let mut cluster = setup(3, &[&DATABASES[..], &["prefix=@x replication=consensus"]].concat()).start();
     let clients: Vec<Client> =
         (0..3).map(|number| client_of(&mut cluster, u16::from(number) + 1, number)).collect();
@@ -154,7 +154,7 @@ fn a_key_moves_with_its_expiry_unless_the_other_database_has_it() {
 }
 
 #[test]
-fn a_value_on_the_disk_moves_too() {
+fn a_value_on_the_disk_can_be_moved() {
     for replication in ["consensus", "leader-follower acks=majority"] {
         let disk = format!("prefix=@1 replication={replication} storage=disk storage_threshold=64");
         let mut cluster = setup(3, &["prefix= replication=consensus", &disk]).start();
@@ -170,8 +170,8 @@ fn a_value_on_the_disk_moves_too() {
     }
 }
 
-/// A count arrives at each moment of a move: before it, in between, when the copy has to be taken back, and behind it. The
-/// move succeeds all the same, and nothing is lost or counted twice.
+/// A count arrives at each moment of a move: before it, in between, when the copy has to be taken back, and after it. The
+/// move still succeeds, and nothing is lost or counted twice.
 #[test]
 fn a_key_that_changes_while_it_is_copied_is_copied_again() {
     for (from, to) in [(0, 1), (1, 2), (2, 0)] {
@@ -189,7 +189,7 @@ fn a_key_that_changes_while_it_is_copied_is_copied_again() {
             let found = [here, there].map(|client| cluster.ask(client, &format!("GET {key}")));
             match counted.as_str() {
                 "11" => assert_eq!(found, ["nil", "\"11\""], "{turns} turns"),
-                // It had moved away.
+                // The key had moved away.
                 "1" => assert_eq!(found, ["\"1\"", "\"10\""], "{turns} turns"),
                 other => panic!("{turns} turns: {other}"),
             }
@@ -197,13 +197,13 @@ fn a_key_that_changes_while_it_is_copied_is_copied_again() {
     }
 }
 
-/// What clients were told of the keys of a run.
+/// The replies that clients got about the keys of a run.
 #[derive(Default)]
 struct Tally {
-    /// Counts that were acknowledged, and those of which it is not known.
+    /// The numbers of acknowledged counts, and of counts with an unknown outcome.
     counted: [u64; 4],
     maybe: [u64; 4],
-    /// Whether a client was told that the key may be in several databases.
+    /// Whether a reply said that the key may be in several databases.
     is_doubtful: [bool; 4],
 }
 
@@ -220,8 +220,8 @@ impl Tally {
     }
 }
 
-/// A key of four counters moves to and fro while others count, links break, and nodes are cut off. Each acknowledged count
-/// is in one of the databases, and a key is in both only if a client was told that it may be.
+/// Four counters move between databases while clients count and nodes are cut off. Each acknowledged count is in one of the
+/// databases, and a key is in several only if a reply said that it may be.
 #[test]
 fn no_count_is_lost_while_keys_move() {
     for seed in 0..40 {
@@ -276,7 +276,7 @@ fn no_count_is_lost_while_keys_move() {
         }
         cluster.settle();
         for key in 0..4 {
-            // Each database counts from nothing when the key is not there: all of them together have counted it.
+            // A count in a database without the key begins at zero there, so all databases together hold the counts.
             let values: Vec<u64> = (0..3)
                 .map(|database| {
                     let client = client_of(&mut cluster, 1, database);

@@ -33,7 +33,7 @@ fn role(cluster: &Cluster, node: u16) -> &'static str {
 }
 
 #[test]
-fn all_nodes_die_at_once_and_find_again_what_they_acknowledged() {
+fn acknowledged_writes_survive_when_all_nodes_die_at_once() {
     for keyspace in KEYSPACES {
         let mut cluster = setup(3, &[keyspace]).start();
         for round in ["early", "late"] {
@@ -51,7 +51,7 @@ fn all_nodes_die_at_once_and_find_again_what_they_acknowledged() {
 }
 
 #[test]
-fn a_replica_whose_disk_is_full_takes_nothing_more_from_the_others_and_catches_up_later() {
+fn a_replica_with_a_full_disk_accepts_nothing_and_catches_up_later() {
     for keyspace in KEYSPACES {
         let small = |configuration: &mut node::Configuration| configuration.storage.segment_bytes = 64 << 10;
         let mut cluster = setup(3, &[keyspace]).with(small).start();
@@ -68,9 +68,9 @@ fn a_replica_whose_disk_is_full_takes_nothing_more_from_the_others_and_catches_u
             write(cluster);
             cluster.health(3).disk_full
         });
-        // Other nodes store what is written through it.
+        // Other nodes store what is written through the full node.
         assert_eq!(cluster.ask(reader, &format!("SET r:1 {value}")), "OK");
-        // It receives nothing: no writes, no read repair, no sweeps.
+        // The full node receives nothing: no writes, no read repair, no sweeps.
         let keys =
             |cluster: &mut Cluster, client| cluster.ask(client, "DBSIZE").parse::<u32>().expect("a number");
         let before = keys(&mut cluster, reader);
@@ -87,7 +87,7 @@ fn a_replica_whose_disk_is_full_takes_nothing_more_from_the_others_and_catches_u
 }
 
 #[test]
-fn a_node_that_comes_back_needs_nobody_to_have_its_memory_again() {
+fn a_restarted_node_recovers_its_memory_without_others() {
     for keyspace in KEYSPACES {
         let mut cluster = setup(3, &[keyspace]).start();
         fill(&mut cluster, 0..20, "v");
@@ -100,7 +100,7 @@ fn a_node_that_comes_back_needs_nobody_to_have_its_memory_again() {
         cluster.until("both have their memory", |cluster| {
             [2, 3].iter().all(|node| role(cluster, *node) == "replica")
         });
-        // With blocking, locks that node 1 may remember have to run out first.
+        // With blocking, locks that node 1 may remember have to expire first.
         let client = cluster.client(2);
         cluster.until("they serve", |cluster| cluster.ask(client, "SET r:0 v0") == "OK");
         assert_filled(&mut cluster, 3, 0..20, "v");
@@ -108,7 +108,7 @@ fn a_node_that_comes_back_needs_nobody_to_have_its_memory_again() {
 }
 
 #[test]
-fn a_node_that_lost_its_storage_is_replaced_and_refills_itself() {
+fn a_node_that_lost_its_storage_is_replaced_and_refilled() {
     for keyspace in KEYSPACES {
         let mut cluster = setup(3, &[keyspace]).start();
         fill(&mut cluster, 0..20, "v");
@@ -129,7 +129,7 @@ fn a_node_that_lost_its_storage_is_replaced_and_refills_itself() {
         cluster.kill(1);
         let client = cluster.client(3);
         cluster.until("the other two go on", |cluster| cluster.ask(client, "GET r:7") == "\"new\"");
-        // Its records count from now on.
+        // The replaced node's records count from now on.
         cluster.kill(3);
         cluster.kill(2);
         [2, 3].into_iter().for_each(|node| cluster.restart(node));
@@ -140,7 +140,7 @@ fn a_node_that_lost_its_storage_is_replaced_and_refills_itself() {
 }
 
 #[test]
-fn the_only_replica_is_replaced_only_by_who_accepts_the_loss() {
+fn the_only_replica_is_replaced_only_if_the_loss_is_accepted() {
     let mut cluster = setup(3, &["prefix=r: replication=abd durability=fsync replicas=1 leader=3"]).start();
     fill(&mut cluster, 0..5, "v");
     cluster.kill(3);
@@ -162,7 +162,7 @@ fn the_only_replica_is_replaced_only_by_who_accepts_the_loss() {
 }
 
 #[test]
-fn when_a_majority_is_lost_nobody_answers_until_the_loss_is_accepted() {
+fn when_a_majority_is_lost_no_node_answers_until_the_loss_is_accepted() {
     // The replicas are on nodes 1 to 3; all five nodes know the cluster map.
     let keyspace = "prefix=r: replication=abd durability=fsync replicas=3";
     let mut cluster = setup(5, &[keyspace]).start();
@@ -197,7 +197,7 @@ fn when_a_majority_is_lost_nobody_answers_until_the_loss_is_accepted() {
     assert_filled(&mut cluster, 3, 0..10, "v");
 }
 
-/// The other way out, without a second restart: the nodes are admitted, and what they have lost is given up.
+/// The other way, without a second restart: the nodes are admitted, and the loss of their data is accepted.
 #[test]
 fn when_a_majority_has_lost_its_disks_the_keyspace_can_be_recovered() {
     for protocol in ["abd", "blocking"] {

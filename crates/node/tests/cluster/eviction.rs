@@ -1,11 +1,11 @@
-//! Keyspaces with a bound on memory: what is refused, what is removed for it, and that replicas agree.
+//! Keyspaces with a bound on memory: what is refused, what is evicted, and that replicas agree.
 
 use crate::support::{Client, Cluster, assert_error, setup};
 use node::NodeId;
 
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
-/// More than what an empty table takes.
+/// The bound in bytes: more than an empty table takes.
 const BOUND: u64 = 200_000;
 
 /// Starts a cluster whose keyspace has a bound.
@@ -15,7 +15,7 @@ fn bounded(settings: &str) -> (Cluster, Client) {
     (cluster, client)
 }
 
-/// Sets numbered keys, some at a time, and says whether all of them could be set.
+/// Sets numbered keys, some at a time, and returns the replies.
 fn fill(cluster: &mut Cluster, client: Client, from: usize, to: usize, ending: &str) -> Vec<String> {
     let value = "v".repeat(200);
     let mut replies = Vec::new();
@@ -38,7 +38,7 @@ fn assert_equal_and_bounded(cluster: &mut Cluster) {
     }
 }
 
-/// Scripts in a keyspace that has no room for so long a value, asked at a follower.
+/// Runs scripts, through a follower, in a keyspace that has no room for a long value.
 fn run_scripts_in_full(cluster: &mut Cluster, client: Client) {
     let value = "v".repeat(2000);
     let mut eval = |text: &str| {
@@ -96,7 +96,7 @@ fn a_full_keyspace_without_eviction_refuses_writes_and_loses_nothing() {
             assert_eq!(cluster.ask(client, "MULTI"), "OK");
             assert_eq!(cluster.ask(client, "DEL k1"), "QUEUED");
             assert_eq!(cluster.ask(client, "EXEC"), "[1]");
-            // What cannot be carried out anyway is refused when it is queued, as in Redis.
+            // A command that could not be executed anyway is refused when it is queued, as in Redis.
             assert_eq!(cluster.ask(client, "CONFIG SET maxmemory 70000"), "OK");
             assert_eq!(cluster.ask(client, "MULTI"), "OK");
             assert_eq!(cluster.ask(client, "GET k2"), "QUEUED");
@@ -108,11 +108,11 @@ fn a_full_keyspace_without_eviction_refuses_writes_and_loses_nothing() {
 }
 
 #[test]
-fn a_full_keyspace_with_eviction_takes_all_writes_and_replicas_agree() {
+fn a_full_keyspace_with_eviction_accepts_writes_and_replicas_agree() {
     for replication in ["consensus", "leader-follower acks=none", "leader-follower acks=all"] {
         for eviction in ["lru", "lfu", "random", "ttl", "volatile-lru", "volatile-lfu", "volatile-random"] {
             let (mut cluster, client) = bounded(&format!("eviction={eviction} replication={replication}"));
-            // Where only keys that expire are removed, the others stay.
+            // If only keys that expire may be evicted, the others stay.
             let stays = eviction.starts_with("volatile") || eviction == "ttl";
             if stays {
                 fill(&mut cluster, client, 0, 50, "");
@@ -132,7 +132,7 @@ fn a_full_keyspace_with_eviction_takes_all_writes_and_replicas_agree() {
 }
 
 #[test]
-fn where_nothing_can_be_evicted_writes_are_refused() {
+fn writes_are_refused_if_nothing_can_be_evicted() {
     let (mut cluster, client) = bounded("eviction=volatile-lru");
     let replies = fill(&mut cluster, client, 0, 1000, "");
     assert!(replies.iter().any(|reply| *reply == format!("-{OOM}")));
@@ -168,7 +168,7 @@ fn a_bound_is_set_and_lowered_at_run_time_as_in_redis() {
 }
 
 #[test]
-fn use_is_told_where_eviction_goes_by_it() {
+fn idle_time_and_frequency_are_reported_if_eviction_depends_on_them() {
     let (mut cluster, _) = bounded("eviction=lru leader=1");
     let client = cluster.client(1);
     assert_eq!(cluster.ask(client, "SET k v"), "OK");
@@ -189,14 +189,14 @@ fn leader(cluster: &Cluster) -> NodeId {
 }
 
 #[test]
-fn eviction_goes_on_under_the_same_leader_when_what_it_has_ordered_had_no_outcome() {
+fn eviction_goes_on_after_evictions_that_had_no_outcome() {
     for replication in ["consensus", "leader-follower acks=all", "leader-follower acks=majority"] {
         let (mut cluster, _) = bounded(&format!("eviction=lru replication={replication}"));
         let leader = leader(&cluster);
         let client = cluster.client(leader);
         assert!(fill(&mut cluster, client, 0, 1000, "").iter().all(|reply| reply == "OK"));
         for round in 0..3 {
-            // Its writes, and the evictions for them, do not reach anybody. Sometimes another node leads by then.
+            // Its writes, and the evictions for them, reach no other node. Sometimes another node leads by then.
             cluster.cut_off(leader);
             let cut_off = cluster.client(leader);
             let value = "v".repeat(200);
@@ -215,7 +215,7 @@ fn eviction_goes_on_under_the_same_leader_when_what_it_has_ordered_had_no_outcom
 }
 
 #[test]
-fn what_is_asked_while_nobody_leads_is_refused_by_the_next_leader_if_there_is_no_room() {
+fn requests_without_a_leader_are_refused_by_the_next_leader_if_there_is_no_room() {
     for replication in ["consensus", "leader-follower acks=all"] {
         let (mut cluster, client) = bounded(&format!("replication={replication}"));
         fill(&mut cluster, client, 0, 1000, "");
@@ -230,7 +230,7 @@ fn what_is_asked_while_nobody_leads_is_refused_by_the_next_leader_if_there_is_no
         for client in &clients {
             let replies: Vec<String> = (0..500).map(|_| cluster.reply(*client)).collect();
             let refused = replies.iter().filter(|reply| **reply == format!("-{OOM}")).count();
-            // What fits into what is left of the bound is not.
+            // Writes that fit into the rest of the bound are not refused.
             assert!(refused > 400, "{replication}: {replies:?}");
         }
         let deleted: Vec<String> = clients.iter().map(|client| cluster.reply(*client)).collect();

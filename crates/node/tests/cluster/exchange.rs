@@ -11,7 +11,7 @@ const DATABASES: [&str; 3] = [
 ];
 
 #[test]
-fn all_clients_find_the_other_database() {
+fn every_client_sees_the_exchanged_databases() {
     let mut cluster = setup(3, &DATABASES).start();
     let clients: Vec<(Client, u8)> = (1..=3)
         .flat_map(|node| (0..3).map(move |database| (node, database)))
@@ -45,7 +45,7 @@ fn all_clients_find_the_other_database() {
 }
 
 #[test]
-fn exchanges_that_are_asked_for_at_once_are_made_one_after_the_other() {
+fn concurrent_exchanges_are_made_one_after_the_other() {
     let mut cluster = setup(3, &DATABASES).start();
     let [one, two, zero] = [1, 2, 0].map(|database| client_of(&mut cluster, 1, database));
     let all = [one, two, zero];
@@ -65,7 +65,7 @@ fn exchanges_that_are_asked_for_at_once_are_made_one_after_the_other() {
 }
 
 #[test]
-fn what_cannot_be_exchanged_is_refused() {
+fn impossible_exchanges_are_refused() {
     let keyspaces =
         [DATABASES[0], "prefix=c: replication=consensus", DATABASES[1], "prefix=@3 replication=abd"];
     let mut cluster = setup(3, &keyspaces).start();
@@ -82,7 +82,7 @@ fn what_cannot_be_exchanged_is_refused() {
 }
 
 #[test]
-fn who_waits_or_watches_does_so_no_more() {
+fn an_exchange_ends_waits_and_watches() {
     let mut cluster = setup(3, &DATABASES).start();
     let [waiter, watcher, pusher] = [1, 2, 3].map(|node| client_of(&mut cluster, node, 1));
     let other = client_of(&mut cluster, 1, 2);
@@ -102,16 +102,16 @@ fn who_waits_or_watches_does_so_no_more() {
     assert!(told.contains("invalidate"), "{told}");
     assert_eq!([waiter, locker].map(|client| cluster.reply(client)), ["nil", "nil"]);
     assert_eq!(cluster.pipeline(watcher, &["MULTI", "SET k w", "EXEC"])[2], "nil");
-    // Nobody waits there any more.
+    // No request waits in that database any more.
     assert_eq!(cluster.ask(other, "RPUSH l x"), "1");
     assert_eq!(cluster.ask(waiter, "BLPOP l 0.01"), "nil");
     assert_eq!(cluster.ask(other, "BLPOP l 0.01"), "[\"l\", \"x\"]");
     assert_eq!(cluster.ask(waiter, "LLEN l"), "0");
 }
 
-/// Elements that were there, or came, when clients that wait for them have their database exchanged: none is lost.
+/// Elements that exist or arrive while a database with waiting clients is exchanged: none is lost.
 #[test]
-fn no_element_is_lost_when_the_databases_of_those_who_wait_are_exchanged() {
+fn no_element_is_lost_when_databases_with_waiting_clients_are_exchanged() {
     for turns in 0..40 {
         let mut cluster = setup(3, &DATABASES).start();
         let [waiter, pusher] = [2, 3].map(|node| client_of(&mut cluster, node, 1));
@@ -136,7 +136,7 @@ fn no_element_is_lost_when_the_databases_of_those_who_wait_are_exchanged() {
 }
 
 #[test]
-fn tokens_grow_and_readers_of_changes_begin_anew() {
+fn tokens_grow_and_readers_of_changes_must_start_again() {
     let keyspaces = [
         "prefix=@1 replication=consensus changes_bytes=1mb",
         "prefix=@2 replication=consensus changes_bytes=1mb",
@@ -158,7 +158,7 @@ fn tokens_grow_and_readers_of_changes_begin_anew() {
     assert!(second > first, "{second} comes after {first}");
     let third: u64 = cluster.ask(two, "LOCK other b PX 60000").parse().expect("a token");
     assert!(third > first);
-    // Versions of changes name their groups, and nothing is kept from before.
+    // Versions of changes name their groups, and changes from before the exchange are not kept.
     let refused = cluster.ask(one, &format!("KEYSPACE CHANGES @1 FROM {read}"));
     assert!(refused.contains("no version of changes of keyspace '@1'"), "{refused}");
     let late = cluster.ask(one, &format!("KEYSPACE CHANGES @2 FROM {read}"));
@@ -166,7 +166,7 @@ fn tokens_grow_and_readers_of_changes_begin_anew() {
 }
 
 #[test]
-fn an_exchange_that_cannot_be_made_is_given_up() {
+fn an_exchange_that_cannot_finish_is_cancelled() {
     let keyspaces = [
         "prefix=@1 replication=consensus",
         "prefix=@2 replication=leader-follower replicas=1 leader=3 acks=none",
@@ -189,16 +189,16 @@ fn an_exchange_that_cannot_be_made_is_given_up() {
     assert_eq!([one, two].map(|client| cluster.ask(client, "GET k")), ["\"3\"", "\"2\""]);
 }
 
-/// A write, or a read of a mark, of a client.
+/// A client's write, or its read of a mark.
 struct Operation {
     database: usize,
     invoked: u64,
     answered: u64,
-    /// The keyspace in which it was carried out, by what it found or where it was found.
+    /// The keyspace in which it was executed: known from the mark that a read returned, or from where a write was found.
     keyspace: usize,
 }
 
-/// What goes wrong with a node, one at a time.
+/// A fault of a node. There is one fault at a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trouble {
     CutOff(u16),
@@ -233,7 +233,7 @@ impl Trouble {
     }
 }
 
-/// A client that works on one database, and the request that it waits for: when it was sent, and the number of the key that
+/// A client that works on one database, and its request under way: when it was sent, and the number of the key that
 /// it writes, if it is a write.
 struct Worker {
     client: Client,
@@ -247,11 +247,12 @@ impl Worker {
     }
 }
 
-/// One exchange while clients at all nodes write and read, and nodes are cut off, paused and killed. Whatever was answered was
-/// carried out before one moment in the keyspace that had held the database, or behind it in the other one.
+/// Makes one exchange while clients at all nodes write and read, and nodes are cut off, paused and killed. There must be one
+/// moment such that each answered request was executed either before it in the keyspace that had held the database, or after
+/// it in the other one.
 ///
-/// Each write makes a key of its own, and each read finds the mark of its keyspace. So it is known where each was carried out,
-/// and with that on which side of the exchange.
+/// Each write creates its own key, and each read finds the mark of its keyspace. So it is known in which keyspace each was
+/// executed, and thus on which side of the exchange.
 fn exchange_at_one_moment(seed: u64, is_calm: bool, planted: Option<Fault>) -> Result<usize, String> {
     let (_, mut draws): (_, Draws) = seeded(DATABASES[0], seed, None);
     let planted = planted.map(Planted::one).unwrap_or_default();
@@ -374,7 +375,7 @@ fn exchange_at_one_moment(seed: u64, is_calm: bool, planted: Option<Fault>) -> R
         let strayed = done.iter().find(|it| it.keyspace != it.database);
         return strayed.map_or(Ok(done.len()), |it| Err(format!("{} is not in its database", it.invoked)));
     }
-    // A moment lies between both sides unless something behind it was answered before something on the other side began.
+    // There is such a moment unless a request after it was answered before one on the other side began.
     let (before, behind): (Vec<&Operation>, Vec<&Operation>) =
         done.iter().partition(|it| it.keyspace == it.database);
     let last = before.iter().map(|it| it.invoked).max().unwrap_or(0);
@@ -387,7 +388,7 @@ fn exchange_at_one_moment(seed: u64, is_calm: bool, planted: Option<Fault>) -> R
     }
 }
 
-/// How many seeds a test tries: more when somebody searches.
+/// How many seeds a test tries: more in a search.
 #[allow(clippy::disallowed_methods)]
 fn seeds() -> u64 {
     std::env::var("QUORATE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(30)
@@ -404,7 +405,7 @@ fn there_is_one_moment_of_the_exchange_whatever_happens() {
 }
 
 #[test]
-fn nothing_is_refused_while_all_nodes_are_well() {
+fn healthy_nodes_refuse_nothing_during_an_exchange() {
     for seed in 0..5 {
         let looked_at = exchange_at_one_moment(seed, true, None);
         looked_at.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
@@ -412,7 +413,7 @@ fn nothing_is_refused_while_all_nodes_are_well() {
 }
 
 #[test]
-fn commands_that_are_carried_out_wherever_they_arrive_are_found() {
+fn commands_executed_on_the_wrong_side_are_found() {
     let found =
         (0..30).any(|seed| exchange_at_one_moment(seed, false, Some(Fault::RoutesNotChecked)).is_err());
     assert!(found, "the fault is not found");

@@ -20,7 +20,7 @@ fn start(nodes: u16, keyspace: &str) -> (Cluster, NodeId, Vec<NodeId>) {
     (cluster, leader, (1..=nodes).filter(|id| *id != leader).collect())
 }
 
-/// Sends requests that show whether order is kept: each reply is known beforehand.
+/// Sends requests whose replies are known beforehand, so that they show whether order is kept.
 fn send_counted(cluster: &mut Cluster, client: Client, key: &str, numbers: std::ops::Range<u32>) {
     for number in numbers {
         cluster.send(client, &format!("SET {key} {number}"));
@@ -38,14 +38,14 @@ fn assert_counted(cluster: &mut Cluster, client: Client, numbers: std::ops::Rang
 }
 
 #[test]
-fn what_is_asked_while_nobody_leads_waits_for_the_next_leader_and_keeps_its_order() {
+fn requests_without_a_leader_wait_for_the_next_one_and_keep_their_order() {
     for keyspace in KEYSPACES {
         for is_paused in [false, true] {
             let (mut cluster, leader, others) = start(3, keyspace);
             let clients: Vec<Client> = others.iter().map(|node| cluster.client(*node)).collect();
             match is_paused {
                 false => cluster.kill(leader),
-                // The others notice the pause when they have sent it a request and get no answer.
+                // The others notice the pause when they have sent the leader a request and get no answer.
                 true => {
                     cluster.pause(leader);
                     let probing = cluster.client(others[0]);
@@ -69,7 +69,7 @@ fn what_is_asked_while_nobody_leads_waits_for_the_next_leader_and_keeps_its_orde
 }
 
 #[test]
-fn what_a_leader_that_stands_still_was_asked_ends_when_another_one_leads() {
+fn requests_to_a_paused_leader_end_when_another_one_leads() {
     for keyspace in KEYSPACES {
         let (mut cluster, leader, others) = start(3, keyspace);
         let client = cluster.client(others[0]);
@@ -95,7 +95,7 @@ fn what_a_leader_that_stands_still_was_asked_ends_when_another_one_leads() {
                 "reads are asked again"
             );
         }
-        // All of that is still unread in its socket.
+        // All of these requests are still unread in the leader's socket.
         cluster.go_on(leader);
         cluster.settle();
         cluster.turns(1000);
@@ -110,11 +110,11 @@ fn what_a_leader_that_stands_still_was_asked_ends_when_another_one_leads() {
 }
 
 #[test]
-fn what_a_leader_had_ordered_before_it_died_is_unknown_and_not_asked_again() {
+fn commands_ordered_by_a_leader_that_died_are_unknown_and_not_retried() {
     for is_paused in [false, true] {
         let (mut ordered, mut void) = (0, 0);
-        // It is killed one turn later each time: before it has read the command, when it has ordered it, when others
-        // have it.
+        // The leader is killed one turn later each time: before it has read the command, when it has ordered it, when
+        // others have it.
         for turns in 0..12 {
             let (mut cluster, leader, others) = start(3, KEYSPACES[0]);
             let client = cluster.client(others[0]);
@@ -146,7 +146,7 @@ fn what_a_leader_had_ordered_before_it_died_is_unknown_and_not_asked_again() {
 }
 
 #[test]
-fn a_node_without_a_replica_gives_up_a_leader_that_stands_still() {
+fn a_node_without_a_replica_gives_up_a_paused_leader() {
     for keyspace in
         ["prefix= replication=consensus replicas=3 leader=1", "prefix= acks=majority replicas=3 leader=1"]
     {
@@ -167,7 +167,7 @@ fn a_node_without_a_replica_gives_up_a_leader_that_stands_still() {
 }
 
 #[test]
-fn a_leader_that_goes_on_by_itself_is_not_given_up() {
+fn a_leader_that_resumes_by_itself_is_not_given_up() {
     for keyspace in KEYSPACES {
         let (mut cluster, leader, others) = start(3, keyspace);
         let client = cluster.client(others[0]);
@@ -180,13 +180,13 @@ fn a_leader_that_goes_on_by_itself_is_not_given_up() {
 }
 
 #[test]
-fn what_a_deposed_leader_has_not_ordered_the_next_one_is_asked() {
+fn commands_not_ordered_by_a_deposed_leader_are_sent_to_the_next_one() {
     for keyspace in ["prefix= replication=consensus", "prefix= acks=majority"] {
         let (mut cluster, leader, _) = start(3, keyspace);
         let client = cluster.client(leader);
         cluster.cut_off(leader);
-        // Until it knows that it no longer leads, it accepts a few writes, whose outcomes are unknown or which are
-        // lost.
+        // Until the leader knows that it no longer leads, it accepts a few writes, which are lost or have unknown
+        // outcomes.
         cluster.turns(1500);
         send_counted(&mut cluster, client, "k", 0..5);
         cluster.turns(500);
@@ -194,8 +194,8 @@ fn what_a_deposed_leader_has_not_ordered_the_next_one_is_asked() {
         cluster.reconnect(leader);
         let first = cluster.reply(client);
         if first.starts_with("-TRYAGAIN LOST") {
-            // It reached its followers before it heard of the next leader, and ordered what waited: in vain, and that
-            // is certain.
+            // The old leader reached its followers before it learned of the next leader, and ordered the waiting
+            // requests, which certainly had no effect.
             assert!(keyspace.contains("consensus"), "{first}");
             let rest: Vec<String> = (1..15).map(|_| cluster.reply(client)).collect();
             assert!(rest.iter().all(|reply| !reply.contains("UNKNOWN")), "{rest:?}");
@@ -208,10 +208,10 @@ fn what_a_deposed_leader_has_not_ordered_the_next_one_is_asked() {
     }
 }
 
-/// A request that arrives after its leader's link broke waits at once; earlier requests must precede it when they are
+/// A request that arrives after the link to its leader broke waits at once; earlier requests must precede it when they are
 /// retried.
 #[test]
-fn what_is_asked_again_goes_before_what_came_later() {
+fn retried_requests_precede_later_ones() {
     for keyspace in &KEYSPACES[..2] {
         for (before, after) in (0..4).flat_map(|before| [0, 1, 3, 30].map(|after| (before, after))) {
             let (mut cluster, leader, others) = start(3, keyspace);

@@ -20,7 +20,7 @@ fn a_client_of_any_node_writes_and_reads_through_the_leader() {
 }
 
 #[test]
-fn an_error_of_a_forwarded_command_is_the_clients_answer_and_nothing_more() {
+fn an_error_of_a_forwarded_command_is_only_the_clients_reply() {
     let mut cluster = three_nodes();
     let client = cluster.client(2);
     cluster.ask(client, "SET k text");
@@ -68,7 +68,7 @@ fn a_pipelined_read_sees_the_write_before_it_from_every_node() {
 }
 
 #[test]
-fn a_pipelined_read_does_not_see_the_write_behind_it() {
+fn a_pipelined_read_does_not_see_the_write_after_it() {
     for settings in ["replication=consensus", "replication=consensus lease=off", "acks=all", "acks=none"] {
         let mut cluster = setup(3, &[&format!("prefix= {settings}")]).start();
         for node in 1..=3 {
@@ -86,8 +86,8 @@ fn a_write_whose_link_is_lost_before_it_arrives_is_unknown_and_did_not_happen() 
     let mut cluster = three_nodes();
     let client = cluster.client(2);
     cluster.send(client, "SET k v");
-    cluster.turn(); // It leaves node 2 …
-    cluster.break_link(1, 2); // … and never arrives.
+    cluster.turn(); // Node 2 sends the write …
+    cluster.break_link(1, 2); // … which never arrives.
     assert_error(&cluster.reply(client), "UNKNOWN");
     cluster.mend_link(1, 2);
     cluster.settle();
@@ -101,7 +101,7 @@ fn a_write_whose_answer_is_lost_is_unknown_and_did_happen() {
     cluster.send(client, "INCR k");
     let at_leader = cluster.client(1);
     cluster.until("the write takes effect", |cluster| cluster.ask(at_leader, "EXISTS k") == "1");
-    // Its answer, if it has been sent at all, is still in flight.
+    // The answer, if it has been sent, is still in flight.
     assert_eq!(cluster.arrived(client), None);
     cluster.break_link(1, 2);
     assert_error(&cluster.reply(client), "UNKNOWN");
@@ -111,7 +111,7 @@ fn a_write_whose_answer_is_lost_is_unknown_and_did_happen() {
 }
 
 #[test]
-fn a_read_whose_link_is_lost_is_asked_again_when_there_is_one() {
+fn a_read_whose_link_is_lost_is_retried_when_the_link_is_back() {
     let mut cluster = three_nodes();
     let client = cluster.client(2);
     for is_mended in [true, false] {
@@ -130,7 +130,7 @@ fn a_read_whose_link_is_lost_is_asked_again_when_there_is_one() {
 }
 
 #[test]
-fn without_a_link_to_the_leader_commands_wait_for_their_time_and_nothing_is_done() {
+fn without_a_link_to_the_leader_commands_time_out_and_are_not_done() {
     let mut cluster = three_nodes();
     let client = cluster.client(2);
     cluster.break_link(1, 2);
@@ -150,7 +150,7 @@ fn without_a_link_to_the_leader_commands_wait_for_their_time_and_nothing_is_done
 }
 
 #[test]
-fn what_waits_for_a_link_to_the_leader_goes_on_in_order_when_it_is_there() {
+fn requests_that_wait_for_a_link_to_the_leader_go_on_in_order() {
     let mut cluster = three_nodes();
     let (client, other) = (cluster.client(2), cluster.client(2));
     cluster.break_link(1, 2);
@@ -170,7 +170,7 @@ fn what_waits_for_a_link_to_the_leader_goes_on_in_order_when_it_is_there() {
 }
 
 #[test]
-fn a_pipeline_that_a_broken_link_cuts_in_two_is_answered_whole_and_in_order() {
+fn a_pipeline_interrupted_by_a_broken_link_is_answered_whole_and_in_order() {
     let mut cluster = three_nodes();
     let client = cluster.client(2);
     cluster.send(client, "SET k v");
@@ -199,12 +199,12 @@ fn a_leader_that_does_not_answer_ends_a_write_as_unknown_and_a_read_as_refused()
         assert_error(&cluster.reply(client), "UNKNOWN");
         assert_error(&cluster.reply(client), "NOLEADER");
     });
-    // The leader would have answered at the timeout; the rest is allowed for its answer.
+    // The leader would have answered at the timeout; the rest is the time allowed for its answer.
     assert!((300..1500).contains(&took_ms), "{took_ms}");
 }
 
 #[test]
-fn an_answer_that_comes_after_its_request_was_ended_is_nobody_elses() {
+fn a_late_answer_is_not_given_to_another_request() {
     let mut cluster = setup(3, &["prefix= acks=majority"])
         .with(|configuration| configuration.command_timeout_ms = 300)
         .start();
@@ -222,7 +222,7 @@ fn an_answer_that_comes_after_its_request_was_ended_is_nobody_elses() {
 }
 
 #[test]
-fn a_client_that_leaves_takes_its_pending_requests_with_it() {
+fn pending_requests_of_a_client_that_leaves_are_dropped() {
     let mut cluster = three_nodes();
     let first = cluster.client(2);
     cluster.send(first, "INCR k");
@@ -239,7 +239,7 @@ fn a_client_that_leaves_takes_its_pending_requests_with_it() {
 /// A restarted node numbers its requests from the beginning: the leader's late answer to a request of an earlier
 /// incarnation must not be taken for the answer to a new request with the same number.
 #[test]
-fn an_answer_to_a_node_that_died_is_not_given_to_a_client_of_its_next_life() {
+fn an_answer_to_a_node_that_died_is_not_given_to_a_client_of_its_next_incarnation() {
     let mut cluster = setup(3, &["prefix= acks=2"]).start();
     let lost = cluster.client(2);
     cluster.pause(3);

@@ -56,13 +56,13 @@ fn fill_all(cluster: &mut Cluster) {
 }
 
 #[test]
-fn when_all_disks_are_full_reads_and_deletions_go_on_and_deletions_give_room() {
+fn when_all_disks_are_full_reads_and_deletions_go_on_and_deletions_free_space() {
     for keyspace in KEYSPACES {
         println!("{keyspace}");
         let mut cluster = filled(keyspace);
         fill_all(&mut cluster);
         assert_readable(&mut cluster, (0..KEYS).step_by(9));
-        // For longer than any lease, and then restarted without room.
+        // The disks stay full for longer than any lease, and the nodes are then restarted without room.
         cluster.turns(3000);
         assert_readable(&mut cluster, (0..KEYS).step_by(17));
         for node in 1..=3 {
@@ -81,7 +81,7 @@ fn when_all_disks_are_full_reads_and_deletions_go_on_and_deletions_give_room() {
         assert_readable(&mut cluster, (4..KEYS).step_by(9));
         let client = cluster.client(2);
         if keyspace.contains("=abd") || keyspace.contains("=blocking") {
-            // They have no command for all keys.
+            // Registers have no command that removes all keys.
             for number in 4..KEYS {
                 assert_eq!(cluster.ask(client, &format!("DEL r:{number}")), "1", "{keyspace}");
             }
@@ -106,7 +106,7 @@ fn when_all_disks_are_full_reads_and_deletions_go_on_and_deletions_give_room() {
 }
 
 #[test]
-fn while_one_disk_is_full_its_node_stands_aside_and_writes_through_it_go_on() {
+fn while_one_disk_is_full_its_node_stands_aside_and_forwards_writes() {
     for keyspace in KEYSPACES {
         for full in 1..=3 {
             println!("{keyspace}, node {full}");
@@ -117,7 +117,7 @@ fn while_one_disk_is_full_its_node_stands_aside_and_writes_through_it_go_on() {
             let mut write = |cluster: &mut Cluster, place: usize| {
                 written += 1;
                 let reply = cluster.ask(clients[place], &format!("SET r:{written} {}", value(written)));
-                // Without a leader for a moment, or on the way to a node that stands aside.
+                // There may be no leader for a moment, or the request is on its way to a node that stands aside.
                 let codes = ["OK", "-TRYAGAIN", "-NOLEADER", "-UNKNOWN", "-LOST"];
                 assert!(codes.iter().any(|code| reply.starts_with(code)), "{reply}");
                 reply == "OK"

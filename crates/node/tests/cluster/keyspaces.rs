@@ -1,4 +1,4 @@
-//! Several keyspaces in one cluster: each keeps its own promise, and together they look like one store.
+//! Several keyspaces in one cluster: each keeps its own promises, and together they look like one store.
 
 use crate::reading::Reply;
 use crate::support::{Client, Cluster, assert_error, setup};
@@ -43,7 +43,7 @@ fn scan(cluster: &mut Cluster, client: Client, options: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_dead_node_stops_no_keyspace_for_long() {
+fn a_dead_node_does_not_stop_a_keyspace_for_long() {
     let mut cluster = three_keyspaces();
     let client = cluster.client(3);
     cluster.cut_off(2);
@@ -147,7 +147,7 @@ fn a_whole_scan_returns_every_key_once_with_any_count() {
 }
 
 #[test]
-fn a_scan_returns_keys_that_stay_once_while_others_come_and_go() {
+fn a_scan_returns_unchanged_keys_once_while_others_are_added_and_removed() {
     let mut cluster = three_keyspaces();
     let client = cluster.client(2);
     let keys = fill(&mut cluster, client, 30);
@@ -169,7 +169,7 @@ fn a_scan_returns_keys_that_stay_once_while_others_come_and_go() {
 }
 
 #[test]
-fn a_scan_whose_leader_dies_goes_on_at_the_next_one() {
+fn a_scan_continues_at_the_next_leader() {
     for keyspace in ["prefix= replication=consensus", "prefix= replication=leader-follower acks=all"] {
         let mut cluster = setup(3, &[keyspace]).start();
         let leader = cluster.keyspace(1, "default").leader;
@@ -198,9 +198,9 @@ fn a_scan_whose_leader_dies_goes_on_at_the_next_one() {
     }
 }
 
-/// As clients with several connections do, which take the next one each time.
+/// Some clients with several connections use the next connection each time.
 #[test]
-fn a_scan_of_all_nodes_in_turns_returns_every_key_once() {
+fn a_scan_through_alternating_nodes_returns_every_key_once() {
     for keyspace in [
         "prefix= replication=consensus reads=any",
         "prefix= replication=leader-follower acks=all reads=any",
@@ -248,7 +248,7 @@ fn keys_of_several_keyspaces_in_one_command_are_refused() {
 }
 
 #[test]
-fn an_unreachable_keyspace_makes_commands_on_all_keys_fail_rather_than_answer_half() {
+fn commands_on_all_keys_fail_if_a_keyspace_is_unreachable() {
     let mut cluster = one_without_copies();
     let client = cluster.client(1);
     fill(&mut cluster, client, 3);
@@ -259,18 +259,18 @@ fn an_unreachable_keyspace_makes_commands_on_all_keys_fail_rather_than_answer_ha
 }
 
 #[test]
-fn a_flush_that_reached_some_keyspaces_only_does_not_claim_that_nothing_was_done() {
+fn a_partial_flush_does_not_claim_that_nothing_was_done() {
     let mut cluster = one_without_copies();
     let client = cluster.client(1);
     fill(&mut cluster, client, 3);
-    cluster.cut_off(2); // Keyspace b: is out of reach, and c: lacks a follower.
+    cluster.cut_off(2); // Keyspace b: is unreachable, and c: lacks a follower.
     let reply = cluster.ask(client, "FLUSHALL");
     assert_error(&reply, "UNKNOWN");
     assert_eq!(cluster.ask(client, "EXISTS k0 k1 k2"), "0", "this keyspace was emptied");
 }
 
 #[test]
-fn a_node_without_a_replica_serves_by_passing_on() {
+fn a_node_without_a_replica_forwards_requests() {
     let mut cluster = setup(3, &["prefix= replicas=1 acks=none", "prefix=two: replicas=2 leader=2"]).start();
     for node in 1..=3 {
         let client = cluster.client(node);
@@ -288,7 +288,7 @@ fn a_node_without_a_replica_serves_by_passing_on() {
 }
 
 #[test]
-fn a_keyspace_is_made_changed_and_dropped_while_the_cluster_runs() {
+fn a_keyspace_is_created_changed_and_dropped_while_the_cluster_runs() {
     let mut cluster = setup(3, &["prefix="]).start();
     let (one, other) = (cluster.client(1), cluster.client(3));
     assert_eq!(cluster.ask(one, "SET new:k before"), "OK");
@@ -301,7 +301,7 @@ fn a_keyspace_is_made_changed_and_dropped_while_the_cluster_runs() {
         cluster
             .until("it serves", |cluster| cluster.ask(other, &format!("SET new:{number} {number}")) == "OK");
     }
-    // The keys of the default keyspace with this prefix are out of reach, and still exist.
+    // The default keyspace's keys with this prefix are unreachable, but still exist.
     assert_eq!(cluster.ask(one, "DBSIZE"), "52");
     assert_error(&cluster.ask(one, "MGET new:0 new:1"), "CROSSSLOT");
     assert_eq!(cluster.ask(one, "MGET new:{a}0 new:{a}1"), "[nil, nil]");
@@ -324,7 +324,7 @@ fn a_keyspace_is_made_changed_and_dropped_while_the_cluster_runs() {
 }
 
 #[test]
-fn a_client_that_waits_in_a_keyspace_that_is_dropped_has_an_answer() {
+fn a_client_that_waits_in_a_dropped_keyspace_gets_a_reply() {
     let mut cluster = setup(3, &["prefix=", "prefix=x: acks=2"]).start();
     let (waiting, operator) = (cluster.client(1), cluster.client(1));
     cluster.pause(3);
@@ -336,7 +336,7 @@ fn a_client_that_waits_in_a_keyspace_that_is_dropped_has_an_answer() {
 }
 
 #[test]
-fn a_new_keyspace_serves_when_its_making_is_answered_and_outlives_its_first_leader() {
+fn a_new_keyspace_serves_once_its_creation_is_answered_and_survives_its_first_leader() {
     for settings in
         ["replication=leader-follower acks=all", "replication=leader-follower", "replication=consensus"]
     {
@@ -344,7 +344,7 @@ fn a_new_keyspace_serves_when_its_making_is_answered_and_outlives_its_first_lead
         let client = cluster.client(1);
         assert_eq!(cluster.ask(client, &format!("KEYSPACE CREATE new: {settings}")), "OK");
         assert_eq!(cluster.ask(client, "SET new:k v"), "OK", "{settings}");
-        // And one whose leader dies before any node has heard of it.
+        // Another keyspace's leader dies before any node knows the keyspace.
         cluster.send(client, &format!("KEYSPACE CREATE young: {settings}"));
         cluster.until("the map has it", |cluster| {
             cluster.health(2).keyspaces.iter().any(|keyspace| keyspace.prefix == "young:")
@@ -356,10 +356,10 @@ fn a_new_keyspace_serves_when_its_making_is_answered_and_outlives_its_first_lead
     }
 }
 
-/// Clients and operators ask any node for the state of the cluster: `ok` would keep them waiting for requests that no
+/// Clients and operators ask any node for the state of the cluster: with `ok` they would keep waiting for requests that no
 /// node can answer.
 #[test]
-fn two_survivors_of_five_say_that_the_cluster_does_not_serve() {
+fn two_survivors_of_five_report_that_the_cluster_does_not_serve() {
     for replication in ["consensus", "leader-follower acks=majority", "abd"] {
         let mut cluster = setup(5, &[&format!("prefix= replication={replication}")]).start();
         let client = cluster.client(1);

@@ -32,7 +32,7 @@ fn a_client_may_have_twice_as_many_requests_pending_after_each_round_and_ten_tho
 }
 
 #[test]
-fn a_client_that_leaves_its_replies_unread_is_not_read_until_it_takes_them() {
+fn a_client_with_unread_replies_is_not_read_until_it_reads_them() {
     let mut cluster = setup(1, &[]).start();
     let client = cluster.client(1);
     store(&mut cluster, client, "k", 100_000);
@@ -81,7 +81,7 @@ fn replies_that_wait_for_an_earlier_one_count_as_unread() {
 }
 
 #[test]
-fn a_follower_that_asks_for_much_gets_it_piece_by_piece() {
+fn a_follower_that_requests_much_gets_it_piece_by_piece() {
     let setup = setup(3, &["prefix= acks=majority"]);
     let mut cluster = setup.with(|configuration| configuration.output_bytes_max = 1 << 30).start();
     let client = cluster.client(2);
@@ -129,7 +129,7 @@ fn requests_of_a_client_that_is_being_closed_are_ignored() {
 }
 
 #[test]
-fn too_many_clients_are_turned_away() {
+fn too_many_clients_are_refused() {
     let mut cluster = setup(1, &[]).with(|configuration| configuration.connections_max = 3).start();
     let clients: Vec<Client> = (0..3).map(|_| cluster.client(1)).collect();
     assert!(cluster.try_client(1).is_none());
@@ -156,12 +156,12 @@ fn keys_and_values_over_the_limit_are_refused_by_name() {
 }
 
 #[test]
-fn a_node_takes_whatever_length_another_may_send() {
+fn a_node_accepts_any_length_that_another_one_may_send() {
     let mut cluster = setup(2, &["prefix= acks=majority"]).start();
     let client = cluster.client(1);
     assert_eq!(cluster.ask(client, "CONFIG SET proto-max-bulk-len 512mb"), "OK");
     let request = cluster.node(1).request_limits(client.id).request_bytes_max;
-    // Node 2 has the default limit, and yet receives the records of what node 1 accepts.
+    // Node 2 has the default limit, but receives the records of what node 1 accepts.
     let taken = cluster.node(2).peer_payload_bytes_max();
     assert!(taken > request, "a request of {request} bytes becomes a record; node 2 takes {taken}");
     assert!(
@@ -172,7 +172,7 @@ fn a_node_takes_whatever_length_another_may_send() {
 
 #[test]
 
-fn a_peer_that_does_not_take_its_frames_does_not_cost_unbounded_memory() {
+fn a_peer_that_does_not_read_costs_bounded_memory() {
     let mut cluster = setup(3, &["prefix= acks=majority"]).start();
     let client = cluster.client(1);
     cluster.pause(3);

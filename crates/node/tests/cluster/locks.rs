@@ -1,11 +1,11 @@
-//! Locks: which client is granted one, in which order, until when, and what happens when connections, leaders and
-//! nodes fail.
+//! Locks: which client gets a lock, in which order, until when, and what happens when connections, leaders and nodes
+//! fail.
 
 use crate::support::{Client, Cluster, assert_error, setup};
 
 const KEYSPACES: &[&str] = &["prefix= replication=consensus"];
 
-/// A lease lasts a tenth longer than requested, as clocks differ; and a record takes a few turns.
+/// How long a lease lasts: a tenth longer than requested, since clocks differ, and a few turns for a record.
 fn lasts_ms(lease_ms: u64) -> std::ops::RangeInclusive<u64> {
     lease_ms..=lease_ms + lease_ms / 10 + 30
 }
@@ -64,7 +64,7 @@ fn one_owner_holds_a_lock_at_every_node() {
 }
 
 #[test]
-fn locks_are_no_keys() {
+fn locks_are_not_keys() {
     let mut cluster = cluster();
     let client = cluster.client(1);
     let held = cluster.ask(client, "LOCK l ann PX 5000");
@@ -75,7 +75,7 @@ fn locks_are_no_keys() {
 }
 
 #[test]
-fn those_who_wait_are_served_in_order_whatever_node_they_are_connected_to() {
+fn waiting_clients_of_all_nodes_are_served_in_order() {
     let mut cluster = cluster();
     let clients: Vec<Client> = (0..6).map(|index| cluster.client(index % 3 + 1)).collect();
     let mut held = token(&cluster.ask(clients[0], "LOCK l 0 PX 5000"));
@@ -96,7 +96,7 @@ fn those_who_wait_are_served_in_order_whatever_node_they_are_connected_to() {
 }
 
 #[test]
-fn nothing_more_is_taken_from_a_client_that_waits() {
+fn no_more_requests_are_taken_from_a_waiting_client() {
     let mut cluster = cluster();
     let (ann, bob) = (cluster.client(1), cluster.client(2));
     let held = cluster.ask(ann, "LOCK l ann PX 5000");
@@ -109,7 +109,7 @@ fn nothing_more_is_taken_from_a_client_that_waits() {
 }
 
 #[test]
-fn a_wait_that_is_over_is_answered_with_null_and_passed_over() {
+fn a_wait_that_times_out_gets_null_and_is_skipped() {
     let mut cluster = cluster();
     let clients = [1, 2, 3].map(|node| cluster.client(node));
     let held = cluster.ask(clients[0], "LOCK l ann PX 5000");
@@ -124,7 +124,7 @@ fn a_wait_that_is_over_is_answered_with_null_and_passed_over() {
 }
 
 #[test]
-fn a_client_that_leaves_waits_no_longer() {
+fn a_disconnected_client_no_longer_waits() {
     for node in 1..=3 {
         let mut cluster = cluster();
         let (ann, bob, cat) = (cluster.client(1), cluster.client(node), cluster.client(2));
@@ -143,7 +143,7 @@ fn a_client_that_leaves_waits_no_longer() {
 /// Whether the connection is closed before, while or after the grant is in flight, the lock passes to the next
 /// request, and no client waits for a lease.
 #[test]
-fn a_grant_that_crosses_the_end_of_its_connection_is_passed_on() {
+fn a_grant_for_a_connection_that_closes_goes_to_the_next_client() {
     for moment in 0..12 {
         let mut cluster = cluster();
         let away = leader(&cluster) % 3 + 1;
@@ -166,7 +166,7 @@ fn a_grant_that_crosses_the_end_of_its_connection_is_passed_on() {
 }
 
 #[test]
-fn a_lease_that_is_not_renewed_ends_and_never_before() {
+fn a_lease_that_is_not_renewed_ends_and_not_too_early() {
     let mut cluster = cluster();
     let (ann, bob) = (cluster.client(1), cluster.client(3));
     let held = cluster.ask(ann, "LOCK l ann PX 300");
@@ -181,7 +181,7 @@ fn a_lease_that_is_not_renewed_ends_and_never_before() {
 }
 
 #[test]
-fn the_death_of_the_leader_shortens_no_lease_and_loses_nobody_who_waits() {
+fn the_death_of_the_leader_shortens_no_lease_and_loses_no_waiting_request() {
     let mut cluster = cluster();
     let dead = leader(&cluster);
     let (there, elsewhere) = (dead % 3 + 1, (dead + 1) % 3 + 1);
@@ -195,7 +195,7 @@ fn the_death_of_the_leader_shortens_no_lease_and_loses_nobody_who_waits() {
 }
 
 #[test]
-fn who_waits_at_a_node_that_dies_is_passed_over() {
+fn waiting_requests_of_a_dead_node_are_skipped() {
     let mut cluster = cluster();
     let lead = leader(&cluster);
     let (dead, other) = (lead % 3 + 1, (lead + 1) % 3 + 1);
@@ -215,10 +215,10 @@ fn who_waits_at_a_node_that_dies_is_passed_over() {
 }
 
 #[test]
-fn who_waited_in_an_earlier_life_of_a_node_is_forgotten_when_it_is_back() {
+fn waiting_requests_of_an_earlier_incarnation_are_forgotten_after_a_restart() {
     let mut cluster = cluster();
     let lead = leader(&cluster);
-    // A follower, and then the leader itself, which finds the waiting requests in its own log.
+    // First a follower, then the leader itself, which finds the waiting requests in its own log.
     for dead in [lead % 3 + 1, lead] {
         let other = (lead + 1) % 3 + 1;
         let (ann, bob) = (cluster.client(other), cluster.client(dead));
@@ -226,7 +226,7 @@ fn who_waited_in_an_earlier_life_of_a_node_is_forgotten_when_it_is_back() {
         cluster.send(bob, "LOCK l bob PX 60000 WAIT 60000");
         until_waiting(&mut cluster, ann, "l", 1);
         cluster.kill(dead);
-        cluster.restart(dead); // Before any node gives it up.
+        cluster.restart(dead); // Before any node notices.
         until_waiting(&mut cluster, ann, "l", 0);
         assert_eq!(insist(&mut cluster, ann, &format!("UNLOCK l {held}")), "1");
         let cat = cluster.client(dead);
@@ -235,16 +235,16 @@ fn who_waited_in_an_earlier_life_of_a_node_is_forgotten_when_it_is_back() {
     }
 }
 
-/// The reply that the request waits and the grant may overtake each other.
+/// The reply that a request waits and the grant may overtake each other.
 #[test]
-fn a_release_that_meets_a_request_on_its_way_is_not_missed() {
+fn a_release_that_crosses_a_request_is_not_missed() {
     for moment in 0..8 {
         for same_node in [true, false] {
             let mut cluster = cluster();
             let lead = leader(&cluster);
             let away = lead % 3 + 1;
             let bob = cluster.client(away);
-            // From one node, the release can be in one batch with the request, after it.
+            // From the same node, the release can follow the request in one batch.
             let ann = cluster.client(if same_node { away } else { lead });
             let held = cluster.ask(ann, "LOCK l ann PX 60000");
             let took_ms = cluster.time(|cluster| {
@@ -258,9 +258,9 @@ fn a_release_that_meets_a_request_on_its_way_is_not_missed() {
     }
 }
 
-/// A lease that was not checked again after a wait is how etcd's lock once went wrong (etcd #11456).
+/// etcd's lock once failed because a lease was not checked again after a wait (etcd #11456).
 #[test]
-fn a_grant_that_is_read_long_after_it_came_is_checked_before_the_answer() {
+fn a_grant_that_is_read_late_is_checked_before_the_reply() {
     let mut cluster = cluster();
     let lead = leader(&cluster);
     let (paused, other) = (lead % 3 + 1, (lead + 1) % 3 + 1);
@@ -280,9 +280,9 @@ fn a_grant_that_is_read_long_after_it_came_is_checked_before_the_answer() {
     assert!(token(&cluster.reply(bob)) > held);
 }
 
-/// The leader's message to the coordinator is lost with their link. The coordinator has a replica, or asks.
+/// The leader's message to the client's node is lost with their link. That node has a replica, or asks.
 #[test]
-fn a_grant_whose_message_is_lost_comes_all_the_same() {
+fn a_grant_whose_message_is_lost_is_found() {
     for replicas in [3, 5] {
         let mut cluster = setup(5, &[&format!("prefix= replication=consensus replicas={replicas}")]).start();
         let lead = leader(&cluster);
@@ -300,7 +300,7 @@ fn a_grant_whose_message_is_lost_comes_all_the_same() {
 }
 
 #[test]
-fn tokens_grow_when_all_nodes_are_started_again_and_who_holds_goes_on() {
+fn tokens_grow_over_a_restart_of_all_nodes_and_owners_keep_their_locks() {
     let mut cluster = cluster();
     let client = cluster.client(1);
     let kept = token(&cluster.ask(client, "LOCK kept ann PX 5000"));
@@ -319,7 +319,7 @@ fn tokens_grow_when_all_nodes_are_started_again_and_who_holds_goes_on() {
 }
 
 #[test]
-fn locks_are_in_the_copy_that_a_node_gets_which_was_away() {
+fn a_snapshot_transfer_includes_locks() {
     let keyspaces = &["prefix= replication=consensus backlog_bytes=100000"];
     let mut cluster = setup(3, keyspaces).start();
     let lead = leader(&cluster);
@@ -339,7 +339,7 @@ fn locks_are_in_the_copy_that_a_node_gets_which_was_away() {
 }
 
 #[test]
-fn a_write_with_a_token_that_is_not_the_newest_is_refused() {
+fn a_write_with_an_old_token_is_refused() {
     let mut cluster = cluster();
     let (ann, bob) = (cluster.client(1), cluster.client(2));
     let first = token(&cluster.ask(ann, "LOCK l ann PX 100"));
@@ -356,7 +356,7 @@ fn a_write_with_a_token_that_is_not_the_newest_is_refused() {
 }
 
 #[test]
-fn a_session_holds_many_locks_and_frees_them_all_at_its_end() {
+fn a_session_holds_many_locks_and_frees_all_when_it_ends() {
     let mut cluster = cluster();
     let (ann, bob) = (cluster.client(1), cluster.client(2));
     let session = cluster.ask(ann, "LOCK.SESSION OPEN k PX 400").replace('"', "");
@@ -371,7 +371,7 @@ fn a_session_holds_many_locks_and_frees_them_all_at_its_end() {
     let info = cluster.ask(bob, "LOCK.INFO a");
     assert!(info.contains(&format!("\"session\", \"{session}\"")), "{info}");
     assert!(info.contains("\"lease-ms\", 400") && info.contains("\"left-ms\", 39"), "{info}");
-    // Closed by its owner.
+    // A session is closed by its owner.
     cluster.send(bob, "LOCK a bob PX 1000 WAIT 10000");
     until_waiting(&mut cluster, ann, "a", 1);
     assert_eq!(cluster.ask(ann, &format!("LOCK.SESSION CLOSE k {session}")), "1");
@@ -379,7 +379,7 @@ fn a_session_holds_many_locks_and_frees_them_all_at_its_end() {
     assert_eq!(cluster.ask(bob, "LOCK.INFO b"), "nil");
     assert_eq!(cluster.ask(ann, &format!("LOCK.SESSION RENEW k {session}")), "0");
     assert_error(&cluster.ask(ann, &format!("LOCK d ann SESSION {session}")), "NOSESSION");
-    // Its lease ends.
+    // The lease of a session ends.
     let session = cluster.ask(ann, "LOCK.SESSION OPEN k PX 400").replace('"', "");
     token(&cluster.ask(ann, &format!("LOCK b ann SESSION {session}")));
     let cat = cluster.client(3);
@@ -391,7 +391,7 @@ fn a_session_holds_many_locks_and_frees_them_all_at_its_end() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_says_why() {
+fn invalid_requests_are_refused_with_a_reason() {
     let keyspaces = [
         "prefix= replication=consensus",
         "prefix=q: replication=consensus",
@@ -435,7 +435,7 @@ fn what_cannot_be_is_refused_and_says_why() {
 }
 
 #[test]
-fn a_keyspace_that_is_dropped_takes_its_locks_and_waits_along() {
+fn dropping_a_keyspace_removes_its_locks_and_waits() {
     let mut cluster = setup(3, &["prefix= replication=consensus", "prefix=q: replication=consensus"]).start();
     let (ann, bob) = (cluster.client(1), cluster.client(2));
     token(&cluster.ask(ann, "LOCK q:l ann PX 60000"));

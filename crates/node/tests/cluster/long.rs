@@ -1,4 +1,4 @@
-//! Writes that are too long for one record: they are sent to their group in parts, which is invisible to clients.
+//! Writes that are too long for one record: they are sent to their group in parts, which clients do not notice.
 
 use crate::support::{Client, Cluster, Setup, setup};
 
@@ -20,8 +20,8 @@ fn value(byte: char, length: usize) -> String {
     (0..length).map(|at| if at % 7 == 0 { byte } else { char::from(b'a' + (at % 26) as u8) }).collect()
 }
 
-/// Sends requests one after the other as a server does, which reads no more of them than the node wants; waits for
-/// the replies.
+/// Sends requests one after the other, as a server does, which reads only those that the node wants. Waits for the
+/// replies.
 fn streamed(cluster: &mut Cluster, client: Client, requests: &[&str]) -> Vec<String> {
     for request in requests {
         cluster.until("it is wanted", |cluster| cluster.node(client.node).wants_input(client.id));
@@ -30,7 +30,7 @@ fn streamed(cluster: &mut Cluster, client: Client, requests: &[&str]) -> Vec<Str
     requests.iter().map(|_| cluster.reply(client)).collect()
 }
 
-/// In the end, every node's own reads return the same.
+/// Asserts that in the end every node's own reads return the same.
 fn assert_same_everywhere(cluster: &mut Cluster) {
     cluster.until("all nodes have the same", |cluster| {
         let [one, two, three] = [1, 2, 3].map(|node| cluster.contents(node));
@@ -73,7 +73,7 @@ fn every_kind_of_write_may_be_long_through_any_node() {
 }
 
 #[test]
-fn a_client_s_commands_take_effect_in_their_order_and_others_go_between_the_parts() {
+fn a_clients_commands_keep_their_order_and_others_go_between_the_parts() {
     for keyspace in KEYSPACES {
         let mut cluster = three(keyspace).start();
         let (client, other) = (cluster.client(2), cluster.client(3));
@@ -94,7 +94,7 @@ fn a_client_s_commands_take_effect_in_their_order_and_others_go_between_the_part
 }
 
 #[test]
-fn a_watched_key_is_compared_when_the_last_part_has_come() {
+fn a_watched_key_is_compared_when_the_last_part_has_arrived() {
     for keyspace in KEYSPACES {
         let mut cluster = three(keyspace).start();
         let (client, other) = (cluster.client(2), cluster.client(3));
@@ -114,7 +114,7 @@ fn a_watched_key_is_compared_when_the_last_part_has_come() {
 }
 
 #[test]
-fn what_was_watched_under_another_leadership_is_not_taken_for_unchanged() {
+fn keys_watched_under_another_leadership_do_not_count_as_unchanged() {
     // A failover of leader-follower may lose writes and reuse their versions.
     let mut cluster = three(LEADER_FOLLOWER).start();
     let client = cluster.client(2);
@@ -132,7 +132,7 @@ fn what_was_watched_under_another_leadership_is_not_taken_for_unchanged() {
 }
 
 #[test]
-fn a_leader_that_dies_in_the_midst_costs_time_and_nothing_else() {
+fn a_long_write_takes_effect_whole_or_not_at_all_when_its_leader_dies() {
     for keyspace in [CONSENSUS, LEADER_FOLLOWER] {
         let mut cluster = three(keyspace).start();
         let leader = cluster.keyspace(1, "default").leader;
@@ -146,7 +146,7 @@ fn a_leader_that_dies_in_the_midst_costs_time_and_nothing_else() {
         let reply = cluster.reply(client);
         let expected = match reply.as_str() {
             "OK" => format!("\"{long}\""),
-            // A write that failed before its end has done nothing.
+            // A write that failed before its last part has done nothing.
             refused => {
                 assert!(refused.contains("nothing was done"), "{refused}");
                 "\"before\"".into()
@@ -158,7 +158,7 @@ fn a_leader_that_dies_in_the_midst_costs_time_and_nothing_else() {
 }
 
 #[test]
-fn parts_that_are_gathered_survive_a_restart_and_go_with_a_copy_of_the_table() {
+fn gathered_parts_survive_a_restart_and_a_snapshot_transfer() {
     let mut cluster = three(CONSENSUS).start();
     let client = cluster.client(2);
     let long = value('A', 100_000);
@@ -175,7 +175,7 @@ fn parts_that_are_gathered_survive_a_restart_and_go_with_a_copy_of_the_table() {
 }
 
 #[test]
-fn what_no_group_takes_is_refused_in_time_and_nothing_is_done() {
+fn a_long_write_without_a_leader_is_refused_in_time_and_not_done() {
     let mut cluster = three(CONSENSUS).with(|configuration| configuration.command_timeout_ms = 500).start();
     let client = cluster.client(2);
     assert_eq!(cluster.ask(client, "SET k before"), "OK");
@@ -189,7 +189,7 @@ fn what_no_group_takes_is_refused_in_time_and_nothing_is_done() {
 }
 
 #[test]
-fn a_client_that_leaves_takes_its_write_with_it() {
+fn the_write_of_a_client_that_leaves_is_dropped() {
     let mut cluster = three(CONSENSUS).start();
     let (client, other) = (cluster.client(2), cluster.client(3));
     cluster.send(client, &format!("SET k {}", value('A', 30_000)));
@@ -200,7 +200,7 @@ fn a_client_that_leaves_takes_its_write_with_it() {
 }
 
 #[test]
-fn a_full_disk_refuses_it_and_takes_it_again_when_there_is_room() {
+fn a_full_disk_refuses_long_writes_until_there_is_room() {
     let mut cluster = three(CONSENSUS).start();
     let client = cluster.client(2);
     let long = format!("SET k {}", value('A', 100_000));
@@ -215,9 +215,9 @@ fn a_full_disk_refuses_it_and_takes_it_again_when_there_is_room() {
     cluster.until("there is room again", |cluster| cluster.ask(client, &long) == "OK");
 }
 
-/// A part may be answered after its command has ended. A node that took this for something to do would never rest again.
+/// A part may be answered after its command has ended. A node that took this for remaining work would never be idle again.
 #[test]
-fn a_node_rests_when_its_last_long_command_was_refused() {
+fn a_node_is_idle_after_its_last_long_command_was_refused() {
     let mut cluster = three("prefix= replication=consensus memory_max=20000 eviction=none").start();
     let client = cluster.client(2);
     let mut reply = String::new();

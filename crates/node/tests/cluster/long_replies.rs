@@ -1,5 +1,5 @@
-//! Replies that are too long for one frame: they are sent to their client's node in parts, which is invisible to
-//! clients.
+//! Replies that are too long for one frame: they are sent to their client's node in parts, which clients do not
+//! notice.
 
 use crate::support::{Client, Cluster, Setup, assert_error, setup};
 
@@ -43,12 +43,12 @@ fn long_replies(cluster: &mut Cluster, node: u16) -> u64 {
     rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|count| count.parse().ok()).expect("a number")
 }
 
-/// Whether these nodes hold no part of a reply, neither as senders nor as receivers.
+/// Whether these nodes hold no parts of replies, neither as senders nor as receivers.
 fn nothing_is_held(cluster: &mut Cluster, nodes: &[u16]) -> bool {
     nodes.iter().all(|node| cluster.node(*node).long_reply_bytes() == (0, 0))
 }
 
-/// Asserts the same, after a turn in which the senders learn what has arrived.
+/// Asserts [`nothing_is_held`], after a turn in which the senders learn what has arrived.
 fn assert_nothing_is_held(cluster: &mut Cluster, nodes: &[u16]) {
     cluster.turn();
     assert!(nothing_is_held(cluster, nodes));
@@ -102,7 +102,7 @@ fn every_kind_of_reply_may_be_long_through_any_node() {
 }
 
 #[test]
-fn no_frame_of_it_is_long_and_what_is_short_goes_as_ever() {
+fn a_long_reply_is_sent_in_short_frames_and_a_short_one_in_one() {
     let mut cluster = three(CONSENSUS).start();
     let (client, leader) = client_elsewhere(&mut cluster);
     for (length, parts) in [(LONG_BYTES - 5, 0), (LONG_BYTES, 9), (20_000, 401)] {
@@ -123,7 +123,7 @@ fn no_frame_of_it_is_long_and_what_is_short_goes_as_ever() {
 }
 
 #[test]
-fn a_value_that_changes_on_its_way_arrives_as_it_was() {
+fn a_value_that_changes_while_it_is_sent_arrives_unchanged() {
     for keyspace in [CONSENSUS, LEADER_FOLLOWER] {
         let mut cluster = three(keyspace).start();
         let (client, _) = client_elsewhere(&mut cluster);
@@ -145,7 +145,7 @@ fn a_value_that_changes_on_its_way_arrives_as_it_was() {
                 assert_eq!(cluster.arrived(client), None, "{keyspace}, {change}: most of it is on its way");
                 assert_eq!(cluster.reply(client), quoted(&long), "{keyspace}, {change}");
             } else {
-                // The reply itself takes as long.
+                // The change takes as long as the reply itself.
                 assert_eq!(cluster.arrived(client), Some(quoted(&long)), "{keyspace}, {change}");
             }
             assert_eq!(cluster.ask(client, "GET k"), behind, "{keyspace}, {change}");
@@ -155,7 +155,7 @@ fn a_value_that_changes_on_its_way_arrives_as_it_was() {
 }
 
 #[test]
-fn others_are_answered_between_the_parts() {
+fn other_requests_are_answered_between_the_parts() {
     for keyspace in [CONSENSUS, LEADER_FOLLOWER] {
         let mut cluster = three(keyspace).start();
         let (client, leader) = client_elsewhere(&mut cluster);
@@ -199,7 +199,7 @@ fn a_pipeline_is_answered_in_its_order_however_long_its_replies_are() {
 }
 
 #[test]
-fn values_of_megabytes_come_whole_to_clients_here_and_elsewhere() {
+fn values_of_megabytes_arrive_whole_at_clients_of_any_node() {
     let setup = setup(3, &[CONSENSUS]).with(|configuration| {
         configuration.value_bytes_max = 8 << 20;
         configuration.output_bytes_max = 64 << 20;
@@ -258,7 +258,7 @@ fn interrupted(
 }
 
 #[test]
-fn a_leader_that_dies_in_the_midst_costs_the_reply_of_a_write_and_says_so() {
+fn when_the_leader_dies_during_a_long_reply_a_write_is_unknown_and_a_read_is_retried() {
     for keyspace in [CONSENSUS, LEADER_FOLLOWER] {
         for (request, is_write) in [("GET k", false), ("GETDEL k", true)] {
             let mut cluster = three(keyspace).start();
@@ -280,7 +280,7 @@ fn a_leader_that_dies_in_the_midst_costs_the_reply_of_a_write_and_says_so() {
 }
 
 #[test]
-fn a_new_link_knows_nothing_of_replies_over_the_one_before() {
+fn a_new_link_does_not_continue_replies_of_the_previous_one() {
     let mut cluster = three(CONSENSUS).start();
     let (client, leader) = client_elsewhere(&mut cluster);
     let other = cluster.client(client.node);
@@ -298,7 +298,7 @@ fn a_new_link_knows_nothing_of_replies_over_the_one_before() {
 }
 
 #[test]
-fn who_falls_silent_in_the_midst_is_not_waited_for_for_ever() {
+fn a_node_that_stops_sending_parts_is_not_waited_for_forever() {
     let mut cluster = three(CONSENSUS).with(|configuration| configuration.command_timeout_ms = 300).start();
     let (client, leader) = client_elsewhere(&mut cluster);
     let long = value('A', 20_000);
@@ -316,7 +316,7 @@ fn who_falls_silent_in_the_midst_is_not_waited_for_for_ever() {
 }
 
 #[test]
-fn a_reply_may_take_longer_than_a_command_while_parts_of_it_come() {
+fn a_reply_may_outlast_the_command_timeout_while_its_parts_arrive() {
     let timeout_ms = 200;
     let mut cluster =
         three(LEADER_FOLLOWER).with(|configuration| configuration.command_timeout_ms = timeout_ms).start();
@@ -331,7 +331,7 @@ fn a_reply_may_take_longer_than_a_command_while_parts_of_it_come() {
 }
 
 #[test]
-fn a_node_whose_clients_ask_for_much_gets_it_piece_by_piece() {
+fn a_node_whose_clients_request_much_gets_it_piece_by_piece() {
     let mut cluster = three(LEADER_FOLLOWER).start();
     let (client, leader) = client_elsewhere(&mut cluster);
     let long = value('A', 20_000);
@@ -353,7 +353,7 @@ fn a_node_whose_clients_ask_for_much_gets_it_piece_by_piece() {
 }
 
 #[test]
-fn a_node_that_passes_a_request_on_passes_its_long_reply_back() {
+fn a_forwarding_node_forwards_a_long_reply_back() {
     let setup = setup(4, &["prefix= replication=consensus replicas=3 leader=1"]);
     let mut cluster = setup.with(|configuration| configuration.long_command_bytes = LONG_BYTES).start();
     let long = value('A', 3_000);
@@ -366,7 +366,7 @@ fn a_node_that_passes_a_request_on_passes_its_long_reply_back() {
     assert_eq!([1, 2].map(|node| long_replies(&mut cluster, node)), [1, 1]);
     assert_nothing_is_held(&mut cluster, &[1, 2, 3, 4]);
 
-    // When the waiting node is cut off, the forwarding node drops what it can no longer deliver.
+    // When the client's node is cut off, the forwarding node drops the parts that it can no longer deliver.
     cluster.send(client, "GET k");
     cluster.turns(8);
     assert!(cluster.node(2).long_reply_bytes().1 > 0, "some of it has come there");

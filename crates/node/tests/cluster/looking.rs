@@ -1,5 +1,5 @@
-//! What operators look at, and what they hold back: `MONITOR`, `CLIENT PAUSE`, `CLIENT LIST`, `OBJECT`, `MEMORY` and
-//! commands about things that are not here.
+//! What operators look at, and what they pause: `MONITOR`, `CLIENT PAUSE`, `CLIENT LIST`, `OBJECT`, `MEMORY` and
+//! commands about features that do not exist here.
 
 use crate::support::{Cluster, assert_error, setup};
 use node::DebugCommand;
@@ -40,7 +40,7 @@ fn a_monitor_sees_requests_of_its_node_without_secrets_until_it_resets() {
 }
 
 #[test]
-fn a_pause_of_writes_holds_them_back_and_nothing_else() {
+fn a_pause_of_writes_holds_only_writes() {
     let mut cluster = three_nodes();
     let (operator, writer, reader) = (cluster.client(2), cluster.client(2), cluster.client(2));
     let queued = cluster.client(2);
@@ -68,7 +68,7 @@ fn a_pause_of_writes_holds_them_back_and_nothing_else() {
 }
 
 #[test]
-fn a_pause_of_everything_ends_by_itself_and_grows_only() {
+fn a_pause_of_everything_ends_by_itself_and_can_only_be_extended() {
     let mut cluster = three_nodes();
     let (operator, client) = (cluster.client(2), cluster.client(2));
     for (request, error) in [
@@ -94,7 +94,7 @@ fn a_pause_of_everything_ends_by_itself_and_grows_only() {
 }
 
 #[test]
-fn what_is_not_here_is_answered_with_what_is_true() {
+fn commands_about_missing_features_get_true_replies() {
     let mut cluster = three_nodes();
     let client = cluster.client(2);
     cluster.ask(client, "SET k v");
@@ -147,7 +147,7 @@ fn what_is_not_here_is_answered_with_what_is_true() {
 }
 
 #[test]
-fn client_list_has_sizes_and_all_that_a_client_is() {
+fn client_list_has_sizes_and_all_flags() {
     let mut cluster = three_nodes();
     let (client, other) = (cluster.client(2), cluster.client(2));
     let told = cluster.ask(client, "CLIENT LIST");

@@ -40,7 +40,7 @@ impl Socket for NoSocket {
     }
 }
 
-/// The work done beside a node: at once, but reported to the node in its next turn.
+/// The work that a node leaves to its driver: done at once, but reported to the node in its next turn.
 #[derive(Default)]
 pub(crate) struct Beside {
     pub(crate) disk: MemoryDisk,
@@ -50,7 +50,7 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    /// The process dies: finished work is not reported.
+    /// Forgets finished work, which is not reported when the process dies.
     pub(crate) fn forget(&mut self) {
         self.finished.clear();
         self.finished_values.clear();
@@ -74,7 +74,7 @@ pub(crate) struct Machine<'c> {
     pub(crate) inboxes: &'c mut BTreeMap<Client, Inbox>,
 }
 
-/// The time stands still within a turn.
+/// A clock that stands still within a turn.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock(Now);
 

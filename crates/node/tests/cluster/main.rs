@@ -1,5 +1,5 @@
-//! Several nodes in one process, without sockets or a clock: what a cluster promises to its clients, and what happens
-//! when links break, nodes die and peers send nonsense.
+//! Several nodes in one process, without sockets or a real clock: what a cluster promises to its clients, and what
+//! happens when links break, nodes die and peers send invalid messages.
 //!
 //! Every message takes one turn, and a turn takes one millisecond, so a test can stop the world between any two
 //! messages. Replies are written here as `OK`, `7`, `"text"`, `nil`, `-ERR ...`, `[1, "a"]` and `{"k": 1}`.

@@ -28,9 +28,9 @@ fn a_node_that_lost_its_storage_is_refused_and_joins_as_a_new_member() {
     assert!(restless < 100, "it waits without spinning, but for {restless} of 1000 turns");
     let lost = cluster.client(3);
     assert_error(&cluster.ask(lost, "GET 1"), "LOADING");
-    assert_error(&cluster.ask(client, "CLUSTER REPLACE 2"), "ERR"); // That one is alive.
+    assert_error(&cluster.ask(client, "CLUSTER REPLACE 2"), "ERR"); // Node 2 is alive.
     assert_eq!(cluster.ask(client, "CLUSTER REPLACE 3"), "OK");
-    // It joins one group after the other.
+    // The node joins one group after the other.
     cluster.until("it is in all groups", |cluster| {
         cluster.node(1).cluster_map().groups.values().all(|group| group.members.contains(&3))
     });
@@ -41,7 +41,7 @@ fn a_node_that_lost_its_storage_is_refused_and_joins_as_a_new_member() {
             assert_eq!(cluster.ask(client, &format!("GET {prefix}{number}")), format!("\"{number}\""));
         }
     }
-    // It counts: another one may fail.
+    // The node counts again: another one may fail.
     cluster.kill(1);
     cluster.until("the others go on", |cluster| cluster.ask(client, "SET k v") == "OK");
     cluster.until("the others go on", |cluster| cluster.ask(client, "SET all:k v") == "OK");
@@ -49,7 +49,7 @@ fn a_node_that_lost_its_storage_is_refused_and_joins_as_a_new_member() {
 }
 
 #[test]
-fn a_node_without_a_replica_asks_another_when_one_that_is_not_admitted_refuses() {
+fn a_node_without_a_replica_asks_another_one_when_a_node_that_is_not_admitted_refuses() {
     // The replicas are on nodes 1, 2 and 3. Node 4 has just started, so it asks node 1 first.
     let mut cluster = setup(4, &["prefix= replication=consensus replicas=3"]).start();
     for node in [1, 4] {
@@ -80,7 +80,7 @@ fn the_leader_of_a_consensus_group_can_be_removed_while_it_leads() {
 }
 
 #[test]
-fn a_leader_that_is_to_leave_serves_until_somebody_else_can_be_appointed() {
+fn a_leaving_leader_serves_until_another_one_can_be_appointed() {
     let mut cluster = setup(4, &["prefix= replicas=3 leader=1"]).start();
     let client = cluster.client(2);
     assert_eq!(cluster.ask(client, "SET k v"), "OK");
@@ -98,7 +98,7 @@ fn a_leader_that_is_to_leave_serves_until_somebody_else_can_be_appointed() {
 }
 
 #[test]
-fn a_dead_node_is_replaced_once_and_comes_in_with_an_empty_disk() {
+fn a_dead_node_is_replaced_once_and_joins_with_an_empty_disk() {
     let mut cluster = setup(3, KEYSPACES).start();
     let client = cluster.client(1);
     assert_eq!(cluster.ask(client, "SET k v"), "OK");
@@ -115,10 +115,10 @@ fn a_dead_node_is_replaced_once_and_comes_in_with_an_empty_disk() {
     assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
 }
 
-/// The leader and one follower hold a write. The leader loses its disk, and the follower is paused. The new leader has no answer
-/// yet: it must keep waiting for that follower, even though the lost node is being replaced.
+/// The leader and one follower hold a write. The leader loses its disk, and the follower is paused. The new leader has no
+/// answer from that follower yet: it must keep waiting for it, even though the lost node is being replaced.
 #[test]
-fn a_leader_that_has_not_taken_over_is_not_left_alone_by_a_removal() {
+fn no_removal_leaves_a_leader_alone_before_it_has_taken_over() {
     let keyspace = "prefix=one: acks=1 replicas=3 leader=3 durability=fsync";
     let mut cluster = setup(5, &[keyspace]).start();
     let client = cluster.client(1);
@@ -158,7 +158,7 @@ fn holds_everything(cluster: &mut Cluster, asked: u16, node: u16) -> bool {
 const REMOVABLE: &[&str] = &["prefix= replication=consensus", "prefix=all: acks=all durability=fsync"];
 
 #[test]
-fn a_removed_node_knows_it_and_comes_in_again_with_the_folder_that_it_had() {
+fn a_removed_node_notices_it_and_joins_again_with_its_old_folder() {
     for node in [3, 4] {
         let mut cluster = setup(4, REMOVABLE).start();
         let client = cluster.client(1);
@@ -168,13 +168,13 @@ fn a_removed_node_knows_it_and_comes_in_again_with_the_folder_that_it_had() {
         cluster.until("it is told", |cluster| cluster.node(node).is_removed());
         let told = cluster.ask(client, &format!("CLUSTER REMOVE {node}"));
         assert!(told.contains(&format!("there is no node {node}")), "{told}");
-        // As its process does.
+        // Its process ends when it is removed.
         cluster.kill(node);
         assert_eq!(cluster.ask(client, &format!("CLUSTER ADD {node} 127.0.0.1 1 2 3")), "OK");
         cluster.restart(node);
         cluster.until("it holds everything", |cluster| holds_everything(cluster, 1, node));
         assert!(!cluster.node(node).is_removed());
-        // It counts: another one may fail.
+        // The node counts again: another one may fail.
         cluster.kill(2);
         cluster.until("the others go on", |cluster| cluster.ask(client, "SET k w") == "OK");
         cluster.until("the others go on", |cluster| cluster.ask(client, "SET all:k w") == "OK");
@@ -182,7 +182,7 @@ fn a_removed_node_knows_it_and_comes_in_again_with_the_folder_that_it_had() {
 }
 
 #[test]
-fn a_node_that_missed_its_removal_and_addition_is_admitted_as_it_runs() {
+fn a_running_node_that_missed_its_removal_and_addition_is_admitted() {
     let mut cluster = setup(4, REMOVABLE).start();
     let client = cluster.client(1);
     cluster.cut_off(4);
@@ -198,7 +198,7 @@ fn a_node_that_missed_its_removal_and_addition_is_admitted_as_it_runs() {
 }
 
 #[test]
-fn a_node_that_the_others_cannot_do_without_is_not_removed() {
+fn a_node_that_the_others_need_is_not_removed() {
     let mut cluster = setup(4, REMOVABLE).start();
     let client = cluster.client(1);
     cluster.kill(4);
@@ -219,7 +219,7 @@ fn a_node_that_the_others_cannot_do_without_is_not_removed() {
 }
 
 #[test]
-fn a_node_has_so_many_groups_and_no_more() {
+fn the_number_of_groups_on_a_node_is_bounded() {
     let mut cluster = setup(3, &["prefix= replication=consensus"]).with(|it| it.groups_max = 20).start();
     let client = cluster.client(1);
     assert_eq!(cluster.ask(client, "KEYSPACE CREATE a: shards=16"), "OK");

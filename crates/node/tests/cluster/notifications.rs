@@ -1,4 +1,4 @@
-//! Notifications of what changes: at each node that holds a replica, once, and behind the reply.
+//! Notifications of changes: once at each node that holds a replica, and after the reply.
 
 use crate::support::{Client, Cluster, setup};
 
@@ -54,7 +54,7 @@ fn each_node_notifies_its_clients_of_what_its_replica_applies() {
 }
 
 #[test]
-fn a_client_hears_of_its_own_writes_behind_their_replies() {
+fn a_client_is_notified_of_its_own_writes_after_their_replies() {
     let mut cluster = setup(1, &[]).start();
     let client = follower(&mut cluster, 1);
     assert_eq!(cluster.ask(client, "SET k v"), "OK");
@@ -62,7 +62,7 @@ fn a_client_hears_of_its_own_writes_behind_their_replies() {
 }
 
 #[test]
-fn the_setting_is_a_nodes_own_and_chooses_among_classes() {
+fn the_setting_belongs_to_one_node_and_selects_classes() {
     let mut cluster = setup(2, &["prefix= acks=all"]).start();
     let here = follower(&mut cluster, 1);
     let there = cluster.client(2);

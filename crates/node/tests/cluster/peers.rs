@@ -1,4 +1,4 @@
-//! Peers may send anything: it is refused or has no effect, and never ends a node.
+//! Peers may send anything: invalid messages are refused or have no effect, and never end a node.
 
 use crate::support::{Cluster, setup};
 use kv::codec::Writer;
@@ -24,7 +24,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// Gives a node a payload, and checks that it continues. It may refuse the payload, and must not panic.
+/// Gives a node a payload, which it may refuse, and checks that the node goes on and does not panic.
 fn survives(cluster: &mut Cluster, from: NodeId, to: NodeId, payload: &[u8]) {
     let now = cluster.now;
     let node = cluster.node(to);
@@ -60,7 +60,7 @@ fn forwarded(id: u64, group: u16, remaining_ms: u32, command: &Command<'_>) -> V
 }
 
 #[test]
-fn what_is_no_envelope_is_refused() {
+fn invalid_envelopes_are_refused() {
     let mut cluster = cluster();
     let node = cluster.node(1);
     let broken: [&[u8]; 8] =
@@ -71,9 +71,9 @@ fn what_is_no_envelope_is_refused() {
     assert!(node.peer_frame(2, &[REQUESTS]).is_ok(), "no requests at all");
 }
 
-/// A node that has not heard of a new keyspace yet forwards its keys to the one that they belonged to before.
+/// A node that does not know a new keyspace yet forwards commands on its keys to the keyspace that they belonged to before.
 #[test]
-fn a_command_that_is_passed_on_to_a_keyspace_that_its_key_is_not_in_is_refused() {
+fn a_command_forwarded_to_the_wrong_keyspace_is_refused() {
     let mut cluster = cluster();
     let node = cluster.node(1);
     let strayed = Command::Get { key: b"b:k" };
@@ -85,7 +85,7 @@ fn a_command_that_is_passed_on_to_a_keyspace_that_its_key_is_not_in_is_refused()
 }
 
 #[test]
-fn what_concerns_a_group_that_is_not_known_here_is_passed_over_or_refused() {
+fn messages_for_an_unknown_group_are_ignored_or_refused() {
     let mut cluster = cluster();
     let node = cluster.node(1);
     assert!(node.peer_frame(2, &[&[GROUP, 9, 0][..], &[1; 40]].concat()).is_ok());
@@ -97,7 +97,7 @@ fn what_concerns_a_group_that_is_not_known_here_is_passed_over_or_refused() {
 }
 
 #[test]
-fn every_message_with_every_extreme_number_is_survived_by_every_role() {
+fn every_role_survives_every_message_with_extreme_numbers() {
     let numbers = [0, 1, 2, 7, u64::from(u32::MAX), u64::MAX - 1, u64::MAX];
     let mut record = Vec::new();
     Command::Set {
@@ -140,7 +140,7 @@ fn every_message_with_every_extreme_number_is_survived_by_every_role() {
             .iter()
             .map(|message| group_message((number % 2) as u16, message))
             .collect();
-            // Messages whose fields still change are written by their layout: tag, epoch, then numbers.
+            // Messages whose fields may still change are written by their layout: tag, epoch, then numbers.
             for (tag, fields) in [(2u8, 2), (3, 4), (4, 4), (5, 7), (11, 1)] {
                 let mut payload = vec![GROUP];
                 payload.put_u16((number % 2) as u16);
@@ -164,7 +164,7 @@ fn every_message_with_every_extreme_number_is_survived_by_every_role() {
 }
 
 #[test]
-fn lies_about_a_recovering_leader_are_survived() {
+fn false_reports_about_a_recovering_leader_do_no_harm() {
     let numbers = [0, 1, 5, u64::MAX];
     for number in numbers {
         for epoch in [2, u64::MAX] {
@@ -188,7 +188,7 @@ fn lies_about_a_recovering_leader_are_survived() {
 }
 
 #[test]
-fn forwarded_requests_with_extreme_fields_are_survived() {
+fn forwarded_requests_with_extreme_fields_do_no_harm() {
     let mut cluster = cluster();
     let scan = |position, count, group, next| Command::Scan {
         position,
@@ -236,7 +236,7 @@ fn forwarded_requests_with_extreme_fields_are_survived() {
 }
 
 #[test]
-fn an_outcome_that_nobody_waits_for_changes_nothing() {
+fn an_unexpected_outcome_changes_nothing() {
     let mut cluster = cluster();
     let client = cluster.client(3);
     cluster.send(client, "GET k");
@@ -265,20 +265,20 @@ fn outcome_part(id: u64, length: u32, offset: u32, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn parts_of_a_reply_that_do_not_follow_each_other_are_refused_and_the_request_has_an_end() {
+fn parts_of_a_reply_out_of_order_are_refused_and_the_request_ends() {
     let mut reply = kv::ReplyBuffer::new();
     reply.bulk(b"a reply");
     let whole = reply.as_bytes();
     let length = whole.len() as u32;
     let too_long = u32::try_from(cluster().node(1).peer_payload_bytes_max()).expect("a limit") + 1;
     let broken = [
-        vec![(length, 3, &whole[3..])], // Its beginning is missing,
-        vec![(length, 0, &whole[..3]), (length, 4, &whole[4..])], // or something in between.
-        vec![(length, 0, &whole[..3]), (length, 2, &whole[2..])], // It overlaps,
-        vec![(length, 0, &whole[..3]), (length, 0, whole)], // or begins again.
+        vec![(length, 3, &whole[3..])], // The beginning is missing.
+        vec![(length, 0, &whole[..3]), (length, 4, &whole[4..])], // Bytes in between are missing.
+        vec![(length, 0, &whole[..3]), (length, 2, &whole[2..])], // The parts overlap.
+        vec![(length, 0, &whole[..3]), (length, 0, whole)], // The second part begins again.
         vec![(too_long, 0, &whole[..3])],
-        vec![(length - 1, 0, &whole[..whole.len() - 1])], // The parts are not a reply,
-        vec![(length + 2, 0, whole), (length + 2, length, &b"\0\0"[..])], // or more than one.
+        vec![(length - 1, 0, &whole[..whole.len() - 1])], // The parts are not a reply.
+        vec![(length + 2, 0, whole), (length + 2, length, &b"\0\0"[..])], // The parts are more than one reply.
     ];
     for parts in broken {
         let mut cluster = cluster();
@@ -334,7 +334,7 @@ fn a_peer_that_acknowledges_more_of_a_reply_than_was_sent_is_refused() {
     assert_eq!(cluster.reply(client).len(), 20_002, "what is refused changes nothing");
 }
 
-/// Records frames of everything that nodes send each other: joining, filling, writing, forwarding, recovering.
+/// Records frames of all kinds that nodes send each other: joining, filling, writing, forwarding, recovering.
 fn frames() -> Vec<(NodeId, NodeId, Vec<u8>)> {
     let setup = setup(3, &["prefix= acks=majority reads=any", "prefix=b: acks=all leader=2"]);
     let mut cluster = setup.with(|configuration| configuration.long_command_bytes = 100).start_cold();
@@ -369,7 +369,7 @@ fn frames() -> Vec<(NodeId, NodeId, Vec<u8>)> {
     cluster.restart(3);
     cluster.settle();
     let mut frames = cluster.recorded();
-    // Heartbeats are all alike: they would crowd out rare messages.
+    // Heartbeats are all alike, and would crowd out rare messages.
     let mut kept = std::collections::BTreeSet::new();
     frames.retain(|(from, to, payload)| {
         let head = payload.iter().take(4).copied().collect::<Vec<u8>>();
@@ -422,7 +422,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_bytes_are_survived(payloads in proptest::collection::vec(
+    fn random_bytes_do_no_harm(payloads in proptest::collection::vec(
         (0..=PARTS_ARRIVED, proptest::collection::vec(any::<u8>(), 0..200)), 1..100)) {
         let mut cluster = cluster();
         for (kind, mut payload) in payloads {
@@ -434,7 +434,7 @@ proptest! {
     }
 
     #[test]
-    fn frames_that_were_changed_on_their_way_are_survived(
+    fn altered_frames_do_no_harm(
         picks in proptest::collection::vec(
             (any::<usize>(), proptest::collection::vec(change(), 1..4), any::<bool>()), 1..150)) {
         thread_local!(static FRAMES: Vec<(NodeId, NodeId, Vec<u8>)> = frames());
@@ -442,7 +442,7 @@ proptest! {
         FRAMES.with(|frames| {
             for (pick, changes, elsewhere) in &picks {
                 let (from, to, payload) = &frames[pick % frames.len()];
-                // Occasionally to a node other than the intended one.
+                // Some frames go to a node other than the intended one.
                 let to = if *elsewhere { 6 - from - to } else { *to };
                 survives(&mut cluster, *from, to, &changed(payload, changes));
                 cluster.now.monotonic_us += 1000 * (*pick as u64 % 50);
@@ -452,7 +452,7 @@ proptest! {
 }
 
 #[test]
-fn what_comes_from_a_node_that_the_map_does_not_know_is_left_alone() {
+fn messages_from_nodes_outside_the_map_are_ignored() {
     let mut cluster = setup(3, &[]).start();
     cluster.record();
     let client = cluster.client(2);

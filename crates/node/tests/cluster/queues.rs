@@ -1,5 +1,5 @@
-//! Clients that wait for elements: who is served, in which order, and what becomes of an element when connections,
-//! leaders and nodes fail.
+//! Clients that wait for elements: which client is served, in which order, and what happens to an element when
+//! connections, leaders and nodes fail.
 
 use crate::support::{Client, Cluster, assert_error, setup};
 
@@ -25,7 +25,7 @@ fn insist(cluster: &mut Cluster, client: Client, request: &str) -> String {
     reply
 }
 
-/// The requests at the leader: how many wait, were served and not settled, and claimed.
+/// The requests at the leader: how many wait, how many are served but not settled, and how many are claimed.
 fn left(cluster: &mut Cluster) -> (usize, usize, usize) {
     let leader = (1..=3).map(|id| cluster.keyspace(id, "default").leader).max().unwrap_or(1).max(1);
     cluster.node(leader).queues_left(1).expect("it has the default keyspace")
@@ -35,7 +35,7 @@ fn until_waiting(cluster: &mut Cluster, count: usize) {
     cluster.until("they wait", |cluster| left(cluster).0 == count);
 }
 
-/// Has both clients wait for an element of the same list, the first one in front.
+/// Has both clients wait for an element of the same list, the first client before the second.
 fn wait_in_order(cluster: &mut Cluster, clients: [Client; 2]) {
     for (index, client) in clients.into_iter().enumerate() {
         cluster.send(client, "BLPOP l 0");
@@ -48,7 +48,7 @@ fn until_settled(cluster: &mut Cluster) {
 }
 
 #[test]
-fn each_element_is_for_who_has_waited_longest_whatever_node_it_is_connected_to() {
+fn each_element_goes_to_the_longest_waiting_client_at_any_node() {
     for kind in KINDS {
         let mut cluster = setup(3, &[kind]).start();
         let pusher = cluster.client(2);
@@ -71,7 +71,7 @@ fn each_element_is_for_who_has_waited_longest_whatever_node_it_is_connected_to()
 }
 
 #[test]
-fn what_is_there_is_served_at_once_and_short_times_do_not_miss_it() {
+fn existing_elements_are_served_at_once_even_with_short_timeouts() {
     let mut cluster = cluster();
     for node in 1..=3 {
         let client = cluster.client(node);
@@ -91,7 +91,7 @@ fn what_is_there_is_served_at_once_and_short_times_do_not_miss_it() {
 }
 
 #[test]
-fn a_wait_lasts_as_long_as_it_says() {
+fn a_wait_lasts_for_its_timeout() {
     for kind in KINDS {
         let mut cluster = setup(3, &[kind]).start();
         for (node, request) in (1..).zip(["BLPOP l 0.1", "BLMOVE l m LEFT LEFT 0.1", "BZMPOP 0.1 1 z MIN"]) {
@@ -108,7 +108,7 @@ fn a_wait_lasts_as_long_as_it_says() {
 }
 
 #[test]
-fn requests_behind_one_that_waits_are_carried_out_after_it() {
+fn requests_after_a_waiting_one_are_executed_after_it() {
     let mut cluster = cluster();
     let (ann, bob) = (cluster.client(1), cluster.client(2));
     cluster.send(bob, "BLPOP l 0");
@@ -120,7 +120,7 @@ fn requests_behind_one_that_waits_are_carried_out_after_it() {
 }
 
 #[test]
-fn in_a_transaction_nobody_waits() {
+fn requests_in_a_transaction_do_not_wait() {
     let mut cluster = cluster();
     let client = cluster.client(1);
     let requests =
@@ -131,7 +131,7 @@ fn in_a_transaction_nobody_waits() {
 }
 
 #[test]
-fn who_waits_is_served_when_a_transaction_is_over() {
+fn a_waiting_client_is_served_when_a_transaction_is_over() {
     let mut cluster = cluster();
     let (ann, bob) = (cluster.client(1), cluster.client(2));
     cluster.send(bob, "BLPOP k l 0");
@@ -142,13 +142,13 @@ fn who_waits_is_served_when_a_transaction_is_over() {
 }
 
 #[test]
-fn who_waits_at_a_node_without_a_replica_is_served_too() {
+fn a_client_that_waits_at_a_node_without_a_replica_is_served() {
     let mut cluster = setup(5, &["prefix= replication=consensus replicas=3"]).start();
     let lead = leader(&cluster);
     let (ann, bob) = (cluster.client(lead), cluster.client(5));
     cluster.send(bob, "BLPOP l 0");
     cluster.turns(30);
-    // The notification is lost with the link: it asks when the link is back.
+    // The notification is lost with the link: the node asks when the link is back.
     cluster.break_link(lead, 5);
     assert_eq!(cluster.ask(ann, "RPUSH l a"), "1");
     cluster.turns(100);
@@ -156,9 +156,9 @@ fn who_waits_at_a_node_without_a_replica_is_served_too() {
     assert_eq!(cluster.reply(bob), "[\"l\", \"a\"]");
 }
 
-/// Whether the connection is closed before, while or after the element is on its way, the next one in the queue gets it.
+/// The connection is closed before, while or after the element is on its way: the next client in the queue gets it.
 #[test]
-fn an_element_that_crosses_the_end_of_its_connection_goes_to_the_next() {
+fn an_element_for_a_connection_that_closes_goes_to_the_next_client() {
     for kind in KINDS {
         for moment in 0..20 {
             let mut cluster = setup(3, &[kind]).start();
@@ -178,10 +178,10 @@ fn an_element_that_crosses_the_end_of_its_connection_goes_to_the_next() {
     }
 }
 
-/// What the node has not claimed goes to the next in the queue. What it has claimed may have reached the client: it is
-/// given to nobody else.
+/// An element that the node has not claimed goes to the next client in the queue. One that it has claimed may have reached
+/// its client, and goes to no other one.
 #[test]
-fn an_element_on_its_way_to_a_node_that_dies_goes_to_the_next_unless_it_was_claimed() {
+fn an_unclaimed_element_for_a_node_that_dies_goes_to_the_next_client() {
     for restarts in [false, true] {
         let mut gone_with_the_node = 0;
         for moment in 0..20 {
@@ -201,7 +201,7 @@ fn an_element_on_its_way_to_a_node_that_dies_goes_to_the_next_unless_it_was_clai
             let has_cat = cluster.arrived(cat).is_some();
             assert!(!(has_bob && has_cat), "moment {moment}: it was given to two");
             if !has_bob && !has_cat {
-                // Its claim was on its way, or even the answer to it. The group keeps it until the node is back.
+                // The claim was on its way, or already its answer. The group keeps the claim until the node is back.
                 let kept = cluster.node(lead).queues_left(1).expect("it leads").2;
                 assert!(restarts || kept == 1, "moment {moment}: it vanished");
                 gone_with_the_node += 1;
@@ -215,7 +215,7 @@ fn an_element_on_its_way_to_a_node_that_dies_goes_to_the_next_unless_it_was_clai
 }
 
 #[test]
-fn a_change_of_leader_is_not_noticed_by_who_waits() {
+fn waiting_clients_do_not_notice_a_change_of_leader() {
     for kind in KINDS {
         let mut cluster = setup(3, &[kind]).start();
         let dead = leader(&cluster);
@@ -229,10 +229,10 @@ fn a_change_of_leader_is_not_noticed_by_who_waits() {
     }
 }
 
-/// The leader dies at any moment while an element is pushed, served, claimed: it comes to one client, once, and to the one
-/// in front.
+/// The leader dies at any moment while an element is pushed, served or claimed: the element goes once, to the first client
+/// in the queue.
 #[test]
-fn an_element_that_meets_the_death_of_the_leader_comes_once() {
+fn an_element_is_delivered_once_when_the_leader_dies() {
     for moment in 0..16 {
         let mut cluster = cluster();
         let dead = leader(&cluster);
@@ -260,7 +260,7 @@ fn an_element_that_meets_the_death_of_the_leader_comes_once() {
 }
 
 #[test]
-fn requests_of_an_earlier_life_of_a_node_are_forgotten_when_it_is_back() {
+fn requests_of_a_nodes_earlier_incarnation_are_forgotten_when_it_restarts() {
     let mut cluster = cluster();
     let lead = leader(&cluster);
     let dead = lead % 3 + 1;
@@ -274,9 +274,9 @@ fn requests_of_an_earlier_life_of_a_node_are_forgotten_when_it_is_back() {
     assert_eq!(cluster.ask(ann, "LLEN l"), "1");
 }
 
-/// A group may be unable to record anything for long. What its clients no longer wait for leaves its queue all the same.
+/// A group may be unable to record anything for a long time. Requests whose clients no longer wait still leave its queue.
 #[test]
-fn a_request_whose_client_leaves_while_nothing_can_be_recorded_is_withdrawn_when_something_can() {
+fn a_request_whose_client_leaves_is_withdrawn_once_the_group_can_record_again() {
     for kind in KINDS {
         let mut cluster = setup(3, &[kind]).with(|it| it.command_timeout_ms = 100).start();
         let lead = leader(&cluster);
@@ -294,10 +294,10 @@ fn a_request_whose_client_leaves_while_nothing_can_be_recorded_is_withdrawn_when
     }
 }
 
-/// A paused leader has a record in its input that asks for a request that is long over. The request's node withdraws it
-/// when it comes, also if it has had to withdraw it before that.
+/// The input of a paused leader has the record of a waiting request that is long over. The request's node withdraws the
+/// request when the record arrives, even if it has withdrawn it before.
 #[test]
-fn a_record_that_comes_late_leaves_nobody_in_the_queue() {
+fn a_late_record_leaves_no_request_in_the_queue() {
     for kind in KINDS {
         let mut cluster = setup(5, &[kind]).with(|it| it.command_timeout_ms = 20_000).start();
         let paused = cluster.keyspace(1, "default").leader;
@@ -306,7 +306,7 @@ fn a_record_that_comes_late_leaves_nobody_in_the_queue() {
         cluster.pause(paused);
         cluster.send(bob, "BLPOP l 3");
         assert_eq!(cluster.reply(bob), "nil", "{kind}");
-        // The next leader has the request's node look at all that it has of it.
+        // The next leader has the request's node check all requests that the group has of it.
         let second = cluster.keyspace(there, "default").leader;
         assert!(![0, paused].contains(&second), "{kind}: another node leads");
         let others: Vec<u16> = (1..=5).filter(|id| ![paused, second].contains(id)).collect();
@@ -325,7 +325,7 @@ fn a_record_that_comes_late_leaves_nobody_in_the_queue() {
 }
 
 #[test]
-fn those_who_wait_are_in_the_copy_that_a_node_gets_which_was_away() {
+fn a_snapshot_transfer_includes_waiting_requests() {
     let keyspaces = &["prefix= replication=consensus backlog_bytes=100000"];
     let mut cluster = setup(3, keyspaces).start();
     let lead = leader(&cluster);
@@ -347,7 +347,7 @@ fn those_who_wait_are_in_the_copy_that_a_node_gets_which_was_away() {
 }
 
 #[test]
-fn who_waits_for_entries_of_a_stream_gets_what_comes_since() {
+fn a_client_that_waits_on_a_stream_gets_the_entries_added_since() {
     for kind in KINDS {
         let mut cluster = setup(3, &[kind]).start();
         let pusher = cluster.client(1);
@@ -406,7 +406,7 @@ fn a_wait_can_be_ended_by_another_client() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_as_in_redis() {
+fn invalid_requests_are_refused_as_in_redis() {
     let keyspaces =
         ["prefix= replication=consensus", "prefix=q: replication=consensus", "prefix=abd: replication=abd"];
     let mut cluster = setup(3, &keyspaces).start();
@@ -436,7 +436,7 @@ fn what_cannot_be_is_refused_as_in_redis() {
 }
 
 #[test]
-fn a_keyspace_that_is_dropped_takes_its_waits_along() {
+fn dropping_a_keyspace_ends_its_waits() {
     let mut cluster = setup(3, &["prefix= replication=consensus", "prefix=q: replication=consensus"]).start();
     let (ann, bob) = (cluster.client(1), cluster.client(2));
     cluster.send(bob, "BLPOP q:l 0");

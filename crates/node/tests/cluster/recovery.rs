@@ -1,4 +1,4 @@
-//! Nodes die and come back without their memory: nothing that was acknowledged under `majority` or `all` is lost.
+//! Nodes die and restart without their memory: nothing that was acknowledged under `majority` or `all` is lost.
 
 use crate::support::{Client, Cluster, assert_error, setup};
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ fn cluster_with(keyspace: &str) -> Cluster {
 }
 
 #[test]
-fn a_leader_without_memory_answers_nothing_until_it_has_it_back() {
+fn a_leader_without_memory_answers_nothing_until_it_has_recovered() {
     let mut cluster = cluster_with("prefix= acks=majority");
     let writer = cluster.client(1);
     for number in 0..50 {
@@ -39,7 +39,7 @@ fn a_leader_without_memory_answers_nothing_until_it_has_it_back() {
 }
 
 #[test]
-fn a_client_of_a_follower_learns_that_the_leader_is_loading() {
+fn a_client_of_a_follower_gets_the_error_that_the_leader_is_loading() {
     let mut cluster = cluster_with("prefix= acks=majority");
     let writer = cluster.client(1);
     cluster.ask(writer, "SET k v");
@@ -56,7 +56,7 @@ fn a_client_of_a_follower_learns_that_the_leader_is_loading() {
 }
 
 #[test]
-fn a_recovering_leader_takes_the_most_advanced_follower() {
+fn a_recovering_leader_continues_from_the_most_advanced_follower() {
     let mut cluster = cluster_with("prefix= acks=majority");
     let writer = cluster.client(1);
     cluster.ask(writer, "SET early v");
@@ -72,7 +72,7 @@ fn a_recovering_leader_takes_the_most_advanced_follower() {
 }
 
 #[test]
-fn with_too_few_answers_the_leader_does_not_serve_rather_than_forget() {
+fn with_too_few_answers_a_recovering_leader_does_not_serve() {
     let mut cluster = cluster_with("prefix= acks=majority");
     let writer = cluster.client(1);
     cluster.cut_off(2);
@@ -82,13 +82,13 @@ fn with_too_few_answers_the_leader_does_not_serve_rather_than_forget() {
     cluster.restart(1);
     let client = cluster.client(1);
     cluster.turns(10_000);
-    // Node 2 alone never saw the write: what it holds is not enough to continue from.
+    // Node 2 never received the write, so its answer alone is not enough to continue from.
     assert_error(&cluster.ask(client, "GET k"), "LOADING");
     assert!(!cluster.keyspace(1, "default").explanation.is_empty());
 }
 
 #[test]
-fn under_all_one_surviving_follower_is_enough() {
+fn with_acks_all_one_surviving_follower_is_enough() {
     let mut cluster = cluster_with("prefix= acks=all");
     let writer = cluster.client(1);
     cluster.ask(writer, "SET k v");
@@ -105,7 +105,7 @@ fn the_last_member_of_the_in_sync_set_leads() {
     let mut cluster = cluster_with("prefix= acks=all");
     let writer = cluster.client(1);
     cluster.ask(writer, "SET k v");
-    // Node 3 holds the write, and the others die before it learns that node 2 held it too.
+    // Node 3 holds the write, and the others die before it learns that node 2 held it, too.
     cluster.kill(1);
     cluster.kill(2);
     let client = cluster.client(3);
@@ -124,7 +124,7 @@ fn a_new_cluster_serves_soon_after_its_nodes_see_each_other() {
 }
 
 #[test]
-fn a_follower_that_restarts_is_filled_and_ends_up_equal() {
+fn a_restarted_follower_gets_a_snapshot_and_becomes_equal() {
     let mut cluster = cluster_with("prefix= acks=majority reads=any");
     let writer = cluster.client(1);
     for number in 0..200 {
@@ -133,7 +133,7 @@ fn a_follower_that_restarts_is_filled_and_ends_up_equal() {
     cluster.kill(3);
     cluster.ask(writer, "DEL k5");
     cluster.restart(3);
-    // Writes continue while it is filled.
+    // Writes continue while the follower catches up.
     for number in 200..260 {
         assert_eq!(cluster.ask(writer, &format!("SET k{number} v{number}")), "OK");
     }
@@ -145,7 +145,7 @@ fn a_follower_that_restarts_is_filled_and_ends_up_equal() {
 }
 
 #[test]
-fn all_waits_for_a_follower_that_is_gone_until_it_is_not_in_sync_any_more() {
+fn acks_all_waits_for_a_dead_follower_until_it_is_no_longer_in_sync() {
     let mut cluster = cluster_with("prefix= acks=all");
     let client = cluster.client(2);
     cluster.ask(client, "SET k before");
@@ -159,7 +159,7 @@ fn all_waits_for_a_follower_that_is_gone_until_it_is_not_in_sync_any_more() {
 }
 
 #[test]
-fn a_write_that_a_follower_leaves_unacknowledged_is_unknown_and_ends_up_everywhere_or_nowhere() {
+fn an_unacknowledged_write_is_unknown_and_ends_up_on_all_replicas_or_none() {
     let mut cluster = cluster_with("prefix= acks=2 reads=any");
     let client = cluster.client(1);
     cluster.ask(client, "SET k before");
@@ -175,7 +175,7 @@ fn a_write_that_a_follower_leaves_unacknowledged_is_unknown_and_ends_up_everywhe
     assert_eq!(cluster.contents(3), leader);
 }
 
-/// What clients know of keys whose values only grow: the last number acknowledged and the last one sent.
+/// What clients know about keys whose values only grow: the last number acknowledged and the last one sent.
 #[derive(Default)]
 struct Knowledge {
     acknowledged: BTreeMap<String, u64>,
@@ -207,7 +207,7 @@ impl Knowledge {
 }
 
 /// Followers and leaders die in turn, at moments that depend on the seed, while clients of all nodes write. Each key
-/// has one writer, so a value that went back would be a lost write.
+/// has one writer, so a smaller value than before would be a lost write.
 fn no_acknowledged_write_is_lost(acks: &str, seed: u64) {
     let mut cluster = setup(3, &[&format!("prefix= acks={acks}")]).start();
     let mut random = seed;

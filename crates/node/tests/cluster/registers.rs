@@ -43,7 +43,7 @@ fn a_key_expires_everywhere_at_once() {
 }
 
 #[test]
-fn what_must_read_and_write_in_one_step_is_refused_by_a_sentence() {
+fn commands_that_read_and_write_in_one_step_are_refused() {
     for (keyspace, protocol) in PROTOCOLS.into_iter().zip(["abd", "blocking"]) {
         let mut cluster = setup(3, &[keyspace]).start();
         let client = cluster.client(2);
@@ -88,11 +88,11 @@ fn flushall_is_refused_before_any_keyspace_is_emptied() {
 }
 
 #[test]
-fn any_majority_serves_and_less_than_one_refuses() {
+fn any_majority_serves_and_a_minority_refuses() {
     each_protocol(5, |cluster| {
         let client = cluster.client(3);
         assert_eq!(cluster.ask(client, "SET r:a 1"), "OK");
-        // The first two nodes are not special.
+        // Other nodes than the first two can fail as well.
         cluster.kill(1);
         cluster.kill(2);
         assert_eq!(cluster.ask(client, "GET r:a"), "\"1\"");
@@ -105,7 +105,7 @@ fn any_majority_serves_and_less_than_one_refuses() {
             assert!(reply.starts_with("-CLUSTERDOWN NOQUORUM") || reply.starts_with("-UNKNOWN"), "{reply}");
         }
         cluster.restart(4);
-        // Nodes 1 and 2 may hold what 3 and 5 do not: node 4 cannot restore its memory before one of them is back.
+        // Nodes 1 and 2 may hold what 3 and 5 do not: node 4 cannot be refilled before one of them is back.
         cluster.restart(1);
         cluster.restart(2);
         assert!(cluster.health(3).keyspaces.iter().any(|keyspace| keyspace.prefix == "r:"));
@@ -113,7 +113,7 @@ fn any_majority_serves_and_less_than_one_refuses() {
 }
 
 #[test]
-fn a_node_that_lost_its_memory_gets_it_back_before_it_answers() {
+fn a_node_that_lost_its_memory_is_refilled_before_it_answers() {
     each_protocol(3, |cluster| {
         let clients = [1, 2].map(|node| cluster.client(node));
         for number in 0..50 {
@@ -124,7 +124,7 @@ fn a_node_that_lost_its_memory_gets_it_back_before_it_answers() {
         cluster.ask(clients[1], "DEL r:8");
         cluster.restart(3);
         cluster.settle();
-        // What only node 1 holds is not needed.
+        // Nothing that only node 1 holds is needed.
         cluster.kill(1);
         let client = cluster.client(3);
         cluster.until("it finds the other one", |cluster| cluster.ask(client, "GET r:7") == "\"new\"");
@@ -146,7 +146,7 @@ fn a_pipeline_takes_effect_in_order() {
 }
 
 #[test]
-fn a_node_without_a_replica_asks_one_that_has() {
+fn a_node_without_a_replica_asks_a_node_with_one() {
     for protocol in ["abd", "blocking"] {
         let keyspace = format!("prefix=r: replication={protocol} replicas=3");
         let mut cluster = setup(5, &[&keyspace]).start();
@@ -164,7 +164,7 @@ fn a_node_without_a_replica_asks_one_that_has() {
 }
 
 #[test]
-fn protocols_live_side_by_side() {
+fn keyspaces_of_different_protocols_coexist() {
     let keyspaces = [
         "prefix=sess: replication=abd",
         "prefix=lock: replication=blocking retry=none",
@@ -187,7 +187,7 @@ fn protocols_live_side_by_side() {
 }
 
 #[test]
-fn clients_of_all_nodes_fight_for_one_key_and_all_get_through() {
+fn clients_of_all_nodes_write_one_key_and_all_succeed() {
     for nodes in [3, 5] {
         each_protocol(nodes, |cluster| {
             let clients: Vec<_> = (0..2 * nodes).map(|number| cluster.client(1 + number % nodes)).collect();
@@ -218,14 +218,14 @@ fn a_node_without_a_replica_asks_another_one_when_the_first_gives_no_answer() {
     let mut cluster = setup(5, &["prefix=r: replication=abd replicas=3"]).start();
     let client = cluster.client(4);
     assert_eq!(cluster.ask(client, "SET r:a 1"), "OK");
-    cluster.pause(1); // Node 4 asks this one first.
+    cluster.pause(1); // Node 4 asks node 1 first.
     assert_error(&cluster.ask(client, "SET r:a 2"), "UNKNOWN");
     assert_eq!(cluster.ask(client, "SET r:a 3"), "OK");
     assert_eq!(cluster.ask(client, "GET r:a"), "\"3\"");
 }
 
 #[test]
-fn two_kills_close_together_make_nobody_wait_for_a_lease() {
+fn no_client_waits_for_a_lease_after_two_kills_in_a_row() {
     for durability in ["none", "fsync"] {
         let keyspace = format!("prefix=r: replication=blocking durability={durability}");
         let mut cluster = setup(3, &[&keyspace]).start();
@@ -239,7 +239,7 @@ fn two_kills_close_together_make_nobody_wait_for_a_lease() {
         let took = cluster.time(|cluster| assert_eq!(cluster.ask(client, "SET r:a 2"), "OK"));
         assert!(took < 100, "{durability}: {took} ms");
 
-        // Keys that a coordinator had locked when it was killed are free as soon as it is back.
+        // Keys that a coordinator had locked when it was killed are free as soon as it has restarted.
         let writer = cluster.client(2);
         cluster.send(writer, "SET r:a 3");
         cluster.turns(2);
@@ -261,7 +261,7 @@ fn until_it_stands_still(cluster: &mut Cluster, node: u16) -> String {
 }
 
 #[test]
-fn when_a_majority_has_lost_its_memory_all_say_so_and_an_operator_ends_it() {
+fn after_a_majority_has_lost_its_memory_all_report_it_and_an_operator_recovers() {
     each_protocol(3, |cluster| {
         let client = cluster.client(1);
         assert_eq!(cluster.ask(client, "SET r:a 1"), "OK");
@@ -306,7 +306,7 @@ fn when_a_majority_has_lost_its_memory_all_say_so_and_an_operator_ends_it() {
         }
         let told = cluster.ask(client, "KEYSPACE RECOVER r: ACCEPTLOSS");
         assert!(told.starts_with("-ERR") && told.contains("lost nothing"), "{told}");
-        // The loss was accepted for one incarnation: the next one gets back everything that it has forgotten.
+        // The loss was accepted for one incarnation: the next one gets back everything that it has lost.
         cluster.kill(3);
         assert_eq!(cluster.ask(client, "SET r:c 1"), "OK");
         cluster.restart(3);
@@ -318,7 +318,7 @@ fn when_a_majority_has_lost_its_memory_all_say_so_and_an_operator_ends_it() {
 }
 
 #[test]
-fn a_loss_is_given_up_in_the_life_that_was_looked_at_and_once_all_are_heard() {
+fn a_loss_is_accepted_for_one_incarnation_and_only_after_all_nodes_answered() {
     each_protocol(5, |cluster| {
         let client = cluster.client(1);
         assert_eq!(cluster.ask(client, "SET r:a 1"), "OK");
@@ -338,7 +338,7 @@ fn a_loss_is_given_up_in_the_life_that_was_looked_at_and_once_all_are_heard() {
         cluster.until("it is heard", |cluster| {
             cluster.ask(client, "KEYSPACE RECOVER r:").contains("nodes [2, 3, 4, 5] have lost")
         });
-        // Its next incarnation is a different one.
+        // Node 2 now runs as another incarnation.
         cluster.until("it is done", |cluster| cluster.ask(client, "KEYSPACE RECOVER r: ACCEPTLOSS") == "OK");
         cluster.settle();
         let client = cluster.client(5);
@@ -347,7 +347,7 @@ fn a_loss_is_given_up_in_the_life_that_was_looked_at_and_once_all_are_heard() {
 }
 
 #[test]
-fn what_may_still_have_a_majority_waits_and_is_refused_when_it_cannot() {
+fn requests_wait_while_a_majority_may_return_and_are_refused_when_it_cannot() {
     for protocol in ["abd", "blocking"] {
         // The replicas are on nodes 1 to 3; all five nodes know the cluster map.
         let keyspace = format!("prefix=r: replication={protocol} replicas=3");
@@ -381,9 +381,9 @@ fn what_may_still_have_a_majority_waits_and_is_refused_when_it_cannot() {
     }
 }
 
-/// A leader that needs what too many others have forgotten waits for a node that is away.
+/// A leader that needs what too many others have lost waits for a node that is away.
 #[test]
-fn a_leader_that_waits_for_a_lost_node_says_so_and_goes_on_without_it_when_that_is_replaced() {
+fn a_leader_reports_that_it_waits_for_a_lost_node_until_that_is_replaced() {
     for acks in ["1", "majority", "none"] {
         let keyspace = format!("prefix=r: replication=leader-follower replicas=3 leader=1 acks={acks}");
         let mut cluster = setup(5, &[&keyspace]).start();

@@ -1,4 +1,4 @@
-//! Quiescent groups: they send nothing, whatever their protocol, and still notice when a member is gone.
+//! Quiescent groups of all protocols send nothing, and still notice when a member fails.
 
 use crate::support::{Client, Cluster, setup};
 
@@ -38,7 +38,7 @@ fn are_in_sync(cluster: &mut Cluster, asked: u16, nodes: &[u16]) -> bool {
 }
 
 #[test]
-fn groups_in_which_nothing_happens_say_nothing_and_serve_at_once() {
+fn idle_groups_send_no_messages_and_serve_at_once() {
     for keyspace in KEYSPACES {
         let mut cluster = setup(3, &[keyspace]).start();
         let clients = [1, 2, 3].map(|node| cluster.client(node));
@@ -60,7 +60,7 @@ fn groups_in_which_nothing_happens_say_nothing_and_serve_at_once() {
 }
 
 #[test]
-fn what_ends_by_itself_ends_before_a_group_rests() {
+fn keys_expire_before_a_group_becomes_quiescent() {
     for keyspace in KEYSPACES {
         let mut cluster = setup(3, &[keyspace]).start();
         let client = cluster.client(1);
@@ -77,7 +77,7 @@ fn what_ends_by_itself_ends_before_a_group_rests() {
 }
 
 #[test]
-fn a_leader_is_missed_as_soon_as_one_whose_groups_are_awake() {
+fn a_failed_leader_of_quiescent_groups_is_replaced_as_fast_as_any_other() {
     for acks in ["all", "majority"] {
         for is_killed in [true, false] {
             let mut took_ms = [0, 0];
@@ -117,7 +117,7 @@ fn a_leader_is_missed_as_soon_as_one_whose_groups_are_awake() {
 }
 
 #[test]
-fn a_follower_that_is_gone_leaves_the_in_sync_set_and_comes_back() {
+fn a_failed_follower_leaves_the_in_sync_set_and_returns_to_it() {
     for is_killed in [true, false] {
         let mut cluster = setup(3, &["prefix= acks=all shards=8"]).start();
         let client = cluster.client(1);
@@ -140,7 +140,7 @@ fn a_follower_that_is_gone_leaves_the_in_sync_set_and_comes_back() {
         let took_ms = cluster.time(|cluster| assert_eq!(cluster.ask(client, "SET k w"), "OK"));
         assert!(took_ms < 20, "{took_ms} ms");
         match is_killed {
-            // The others become quiescent although one is missing, and take it in again.
+            // The others become quiescent without that member, and it joins them again.
             true => {
                 comes_to_rest(&mut cluster);
                 cluster.restart(3);
@@ -157,7 +157,7 @@ fn a_follower_that_is_gone_leaves_the_in_sync_set_and_comes_back() {
 }
 
 #[test]
-fn a_write_does_not_wait_longer_for_a_follower_that_stood_still_in_the_rest() {
+fn a_write_does_not_wait_longer_for_a_follower_paused_in_a_quiescent_group() {
     let mut cluster = setup(3, &["prefix= acks=all"]).start();
     let client = cluster.client(1);
     assert_eq!(cluster.ask(client, "SET k v"), "OK");
@@ -170,7 +170,7 @@ fn a_write_does_not_wait_longer_for_a_follower_that_stood_still_in_the_rest() {
 }
 
 #[test]
-fn a_link_that_breaks_wakes_groups_and_what_was_missed_is_made_up_for() {
+fn a_broken_link_ends_quiescence_and_missed_records_are_sent() {
     for keyspace in KEYSPACES {
         let mut cluster = setup(3, &[keyspace]).start();
         let client = cluster.client(1);
@@ -192,7 +192,7 @@ fn a_link_that_breaks_wakes_groups_and_what_was_missed_is_made_up_for() {
 }
 
 #[test]
-fn registers_of_a_member_that_stood_still_or_started_again_are_made_equal_before_they_rest() {
+fn registers_of_a_paused_or_restarted_member_are_made_equal_before_quiescence() {
     for keyspace in KEYSPACES.into_iter().filter(|keyspace| keyspace.contains("replication=")) {
         for is_killed in [true, false] {
             let mut cluster = setup(3, &[keyspace]).start();
@@ -224,7 +224,7 @@ fn registers_of_a_member_that_stood_still_or_started_again_are_made_equal_before
 }
 
 #[test]
-fn hundreds_of_groups_of_each_protocol_rest_and_wake_at_once() {
+fn hundreds_of_groups_of_each_protocol_become_quiescent_and_resume_together() {
     let keyspaces = [
         "prefix=l: acks=all shards=128",
         "prefix=c: replication=consensus shards=128",

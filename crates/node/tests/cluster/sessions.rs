@@ -1,4 +1,4 @@
-//! The state of a connection: who its client is, which protocol it speaks, and how it ends.
+//! The state of a connection: its client's user, its protocol, and how it ends.
 
 use crate::reading::Reply;
 use crate::support::{Cluster, assert_error, setup};
@@ -15,7 +15,7 @@ const NOT_AUTHENTICATED: &str = "-NOAUTH Authentication required.";
 const WRONG_PASSWORD: &str = "-WRONGPASS invalid username-password pair or user is disabled.";
 
 #[test]
-fn before_authentication_only_what_authenticates_is_answered() {
+fn before_authentication_only_commands_that_authenticate_are_answered() {
     let mut cluster = with_a_password();
     let client = cluster.client(1);
     for request in ["GET k", "SET k v", "PING", "INFO", "CLIENT LIST", "CONFIG GET *", "FLUSHALL", "DBSIZE"] {
@@ -37,7 +37,7 @@ fn before_authentication_only_what_authenticates_is_answered() {
 }
 
 #[test]
-fn hello_can_authenticate_and_refuses_without() {
+fn hello_can_authenticate_and_is_refused_without_authentication() {
     let mut cluster = with_a_password();
     let client = cluster.client(1);
     let refused = cluster.ask(client, "HELLO 3");
@@ -51,7 +51,7 @@ fn hello_can_authenticate_and_refuses_without() {
 }
 
 #[test]
-fn reset_forgets_who_the_client_is() {
+fn reset_ends_authentication() {
     let mut cluster = with_a_password();
     let client = cluster.client(1);
     cluster.send_words(client, &[b"HELLO", b"3", b"AUTH", b"default", b"open sesame", b"SETNAME", b"me"]);
@@ -62,7 +62,7 @@ fn reset_forgets_who_the_client_is() {
 }
 
 #[test]
-fn hello_chooses_the_protocol_of_what_follows() {
+fn hello_chooses_the_protocol_of_later_replies() {
     let mut cluster = one_node();
     let client = cluster.client(1);
     let pairs = cluster.ask_for(client, "HELLO 2").elements();
@@ -88,7 +88,7 @@ fn hello_chooses_the_protocol_of_what_follows() {
 }
 
 #[test]
-fn hello_refuses_what_it_does_not_know() {
+fn hello_refuses_unknown_options() {
     let mut cluster = one_node();
     let client = cluster.client(1);
     assert_eq!(cluster.ask(client, "HELLO 4"), "-NOPROTO unsupported protocol version");
@@ -109,7 +109,7 @@ fn a_forwarded_reply_is_in_the_clients_own_protocol() {
 }
 
 #[test]
-fn authentication_without_a_password_is_refused_or_taken() {
+fn authentication_without_a_configured_password() {
     let mut cluster = one_node();
     let client = cluster.client(1);
     let told = cluster.ask(client, "AUTH secret");
@@ -186,9 +186,9 @@ fn a_client_is_killed_with_a_write_under_way_and_its_place_is_used_again() {
     assert_eq!(cluster.ask(next, "GET k"), "\"v\"");
 }
 
-/// A client that can end a line can forge the next one.
+/// A client that could end a line could forge the next one.
 #[test]
-fn no_word_of_a_client_ends_a_line() {
+fn client_input_never_ends_a_line() {
     let mut cluster = setup(3, &["prefix= acks=majority", "prefix=a\"\\b: acks=none"]).start();
     let client = cluster.client(1);
     let tails: [&[u8]; 7] = [b"\nx", b"\rx", b" x", b"\0", b"\x1b[2J", b"\x7f", "\u{2028}x".as_bytes()];
@@ -248,7 +248,7 @@ fn settings_are_read_and_changed() {
 }
 
 #[test]
-fn quit_in_a_pipeline_answers_what_came_before_and_nothing_behind() {
+fn quit_in_a_pipeline_answers_earlier_requests_and_ignores_later_ones() {
     let mut cluster = setup(3, &["prefix= acks=majority"]).start();
     let client = cluster.client(2);
     for request in ["SET k v", "GET k", "QUIT", "SET k w", "PING"] {
@@ -279,7 +279,7 @@ fn an_unknown_command_leaves_the_connection_usable() {
 }
 
 #[test]
-fn the_outcome_of_a_command_may_be_an_error_and_nothing_changes() {
+fn a_command_that_fails_changes_nothing() {
     let mut cluster = setup(3, &["prefix= acks=all"]).start();
     for node in [1, 2] {
         let client = cluster.client(node);
@@ -293,7 +293,7 @@ fn the_outcome_of_a_command_may_be_an_error_and_nothing_changes() {
 }
 
 #[test]
-fn a_client_may_do_without_replies_but_gets_its_messages() {
+fn a_client_without_replies_still_gets_its_messages() {
     let mut cluster = one_node();
     let client = cluster.client(1);
     assert_eq!(cluster.ask(client, "CLIENT REPLY ON"), "OK");
@@ -318,7 +318,7 @@ fn a_client_may_do_without_replies_but_gets_its_messages() {
 }
 
 #[test]
-fn an_error_counts_as_a_failure_of_its_command_and_a_refusal_does_not() {
+fn an_error_counts_as_failed_and_a_refusal_as_rejected() {
     let mut cluster = one_node();
     let client = cluster.client(1);
     for request in ["SET k v", "GEOADD k 0 0 a", "GEOADD k x 0 a", "GEOADD", "GEOADD g 0 0 a"] {

@@ -1,4 +1,4 @@
-//! `SLOWLOG` and `LATENCY`: which commands took long, with whom they came from.
+//! `SLOWLOG` and `LATENCY`: which commands took long, and which clients sent them.
 
 use crate::reading::Reply;
 use crate::support::{Client, Cluster, setup};
@@ -23,7 +23,7 @@ fn three_nodes() -> (Cluster, Client, Client) {
 }
 
 #[test]
-fn what_took_longer_than_the_threshold_is_logged_by_the_node_that_was_asked() {
+fn commands_slower_than_the_threshold_are_logged_by_the_clients_node() {
     let (mut cluster, client, operator) = three_nodes();
     assert_eq!(cluster.ask(client, "CONFIG SET slowlog-log-slower-than 2000"), "OK");
     cluster.ask(client, "CLIENT SETNAME me");
@@ -45,7 +45,7 @@ fn what_took_longer_than_the_threshold_is_logged_by_the_node_that_was_asked() {
 }
 
 #[test]
-fn with_a_threshold_of_zero_all_commands_are_logged_without_their_secrets() {
+fn a_threshold_of_zero_logs_all_commands_without_secrets() {
     let (mut cluster, client, operator) = three_nodes();
     cluster.ask(operator, "CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 4");
     for request in ["GET k", "AUTH someone secret", "HELLO 2 AUTH someone secret SETNAME x", "BLPOP l 0.001"]
@@ -68,7 +68,7 @@ fn with_a_threshold_of_zero_all_commands_are_logged_without_their_secrets() {
 }
 
 #[test]
-fn events_and_histograms_tell_how_long_commands_took() {
+fn events_and_histograms_show_the_times_of_commands() {
     let (mut cluster, client, operator) = three_nodes();
     cluster.ask(operator, "CONFIG SET latency-monitor-threshold 200");
     cluster.ask(client, "DEBUG SLEEP 0.3");

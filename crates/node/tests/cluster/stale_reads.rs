@@ -1,4 +1,4 @@
-//! `reads = any`: followers answer, perhaps with something old, but never with less than their client has seen.
+//! `reads = any`: followers answer, perhaps with old values, but never with older ones than their client has seen.
 
 use crate::support::{Cluster, assert_error, setup};
 
@@ -7,7 +7,7 @@ fn any_replica_answers(acks: &str) -> Cluster {
 }
 
 #[test]
-fn a_follower_answers_what_it_holds_even_without_its_leader() {
+fn a_follower_answers_reads_even_without_its_leader() {
     let mut cluster = any_replica_answers("majority");
     let writer = cluster.client(1);
     cluster.ask(writer, "SET k old");
@@ -81,7 +81,7 @@ fn a_client_does_not_go_back_in_time_between_two_reads_of_one_follower() {
 }
 
 #[test]
-fn a_follower_without_memory_answers_nothing_before_it_is_filled() {
+fn a_follower_without_memory_answers_nothing_before_it_has_recovered() {
     let mut cluster = any_replica_answers("majority");
     let writer = cluster.client(1);
     cluster.ask(writer, "SET k v");
@@ -96,7 +96,7 @@ fn a_follower_without_memory_answers_nothing_before_it_is_filled() {
 }
 
 #[test]
-fn an_expired_key_is_gone_at_every_node() {
+fn an_expired_key_does_not_exist_at_any_node() {
     let mut cluster = any_replica_answers("all");
     let clients = [1, 2, 3].map(|node| cluster.client(node));
     cluster.ask(clients[0], "SET k v PX 50");

@@ -32,12 +32,12 @@ pub(crate) struct Client {
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
     is_closed: bool,
-    /// Whether it leaves unread what the node has for it.
+    /// Whether it reads nothing of its output.
     does_not_read: bool,
 }
 
 impl Inbox {
-    /// Takes what the node has for the client. A long reply arrives in several parts.
+    /// Takes the client's output from the node. A long reply arrives in several parts.
     pub(crate) fn take(&mut self, node: &mut Node, client: ClientId) {
         loop {
             let Some(output) = node.output(client) else {
@@ -63,14 +63,14 @@ pub(crate) struct Setup {
     pub(crate) configuration: Configuration,
 }
 
-/// Three nodes with one keyspace, and perhaps a planted fault; and the numbers of a random schedule.
+/// Three nodes with one keyspace and perhaps a planted fault, and the random numbers for a schedule.
 pub(crate) fn seeded(keyspace: &str, seed: u64, fault: Option<Fault>) -> (Cluster, Draws) {
     let planted = fault.map(Planted::one).unwrap_or_default();
     let cluster = setup(3, &[keyspace]).with(|configuration| configuration.planted = planted).start();
     (cluster, Draws(seed * 0x9e37_79b9 + 1))
 }
 
-/// Numbers that follow from a seed.
+/// Random numbers from a seed.
 pub(crate) struct Draws(u64);
 
 impl Draws {
@@ -91,7 +91,7 @@ pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
         http_port: 8000 + id,
         peer_port: 9000 + id,
     };
-    // Most tests are about leader-follower; others name their protocol.
+    // Most tests are about leader-follower; the others name their protocol.
     let parse = |text: &&str| {
         let replication = if text.contains("replication=") { "" } else { " replication=leader-follower" };
         Keyspace::parse(&format!("{text}{replication}")).expect("a keyspace")
@@ -198,14 +198,14 @@ pub(crate) struct Cluster {
     setup: Setup,
     /// The running nodes.
     nodes: BTreeMap<NodeId, Process>,
-    /// Their disks, and the work done there.
+    /// The nodes' disks, and the work done there.
     beside: BTreeMap<NodeId, Beside>,
     /// The epoch of each node's last start.
     epochs: BTreeMap<NodeId, u64>,
     pub(crate) now: Now,
     /// How many milliseconds wall clocks are ahead.
     clocks_ahead_ms: BTreeMap<NodeId, i64>,
-    /// Pairs of nodes, the lower one first.
+    /// Pairs of linked nodes, the lower one first.
     links: BTreeSet<(NodeId, NodeId)>,
     paused: BTreeSet<NodeId>,
     /// Payloads of frames in flight, by sender and receiver.
@@ -221,14 +221,14 @@ pub(crate) struct Cluster {
     damaging: BTreeSet<NodeId>,
 }
 
-/// The least length that [`Cluster::damage_frames_of`] counts as long, in bytes: only pieces of values are that long
-/// while little is written.
+/// The least length of a frame that [`Cluster::damage_frames_of`] damages, in bytes: while little is written, only pieces
+/// of values are that long.
 const LONG_FRAME_BYTES: usize = 500;
 
 impl Cluster {
     // Time.
 
-    /// Executes one turn of every running node; messages of this turn arrive in the next one.
+    /// Executes one turn of every running node. Messages sent in this turn arrive in the next one.
     pub(crate) fn turn(&mut self) {
         self.now.monotonic_us += 1000;
         self.now.unix_ms += 1;
@@ -309,13 +309,13 @@ impl Cluster {
         arriving
     }
 
-    /// From now on flips a bit in every long frame of a node: its memory is faulty, and what it sends has a valid
-    /// checksum.
+    /// Flips a bit in every long frame of a node from now on. The frames have valid checksums, as if the node's memory were
+    /// faulty.
     pub(crate) fn damage_frames_of(&mut self, id: NodeId) {
         self.damaging.insert(id);
     }
 
-    /// Takes what a node has for its clients between turns.
+    /// Takes a node's output for its clients between turns.
     fn collect_replies(&mut self, id: NodeId) {
         let Some(Process { node, .. }) = self.nodes.get_mut(&id) else { return };
         let mut ready = Vec::new();
@@ -343,8 +343,8 @@ impl Cluster {
         (0..count).for_each(|_| self.turn());
     }
 
-    /// Returns in how many of `count` turns a node wants the next one at once. A node for which that is all of them
-    /// never rests.
+    /// Returns in how many of `count` turns a node wants the next turn at once. If it does in all of them, the node is never
+    /// idle.
     pub(crate) fn restless_turns(&mut self, id: NodeId, count: u64) -> u64 {
         let mut restless = 0;
         for _ in 0..count {
@@ -401,7 +401,7 @@ impl Cluster {
         self.setup.configuration.nodes.iter().map(|address| address.id).filter(|peer| *peer != id).collect()
     }
 
-    /// Breaks the link between two nodes; what is in flight on it is lost. Both notice.
+    /// Breaks the link between two nodes, which both notice. Messages in flight on it are lost.
     pub(crate) fn break_link(&mut self, a: NodeId, b: NodeId) {
         if self.links.remove(&(a.min(b), a.max(b))) {
             for (from, to) in [(a, b), (b, a)] {
@@ -437,8 +437,8 @@ impl Cluster {
         running.into_iter().for_each(|peer| self.mend_link(id, peer));
     }
 
-    /// Limits what a link carries in a turn, in each direction; `None` removes the limit. A second link beside it is
-    /// for urgent messages.
+    /// Limits how many bytes a link carries in a turn, in each direction; `None` removes the limit. Urgent messages have a
+    /// second link.
     pub(crate) fn set_bandwidth(&mut self, a: NodeId, b: NodeId, bytes_per_turn: Option<usize>) {
         for (from, to) in [(a, b), (b, a)] {
             match bytes_per_turn {

@@ -1,4 +1,4 @@
-//! Clients that keep what they read: each is told of what is no longer valid, or drops all.
+//! Client-side caching: each client gets invalidations for what is no longer valid, or drops all.
 
 use crate::support::{Client, Cluster, setup};
 
@@ -24,7 +24,7 @@ fn invalid(key: &str) -> String {
 const ALL: &str = "[\"invalidate\", nil]";
 
 #[test]
-fn who_has_read_a_key_is_told_once_that_it_has_changed() {
+fn a_client_that_has_read_a_key_gets_one_invalidation() {
     for keyspace in ["prefix= acks=majority", CONSENSUS] {
         let mut cluster = setup(3, &[keyspace]).start();
         let writer = cluster.client(1);
@@ -52,7 +52,7 @@ fn who_has_read_a_key_is_told_once_that_it_has_changed() {
 }
 
 #[test]
-fn a_message_that_a_read_under_way_may_contradict_follows_its_reply_too() {
+fn an_invalidation_is_repeated_after_a_read_under_way() {
     let mut cluster = setup(1, &[]).start();
     let (reader, writer) = (tracking(&mut cluster, 1, ""), cluster.client(1));
     cluster.ask(writer, "SET k v");
@@ -69,7 +69,7 @@ fn a_message_that_a_read_under_way_may_contradict_follows_its_reply_too() {
 }
 
 #[test]
-fn own_changes_follow_their_reply_or_are_not_told_wherever_the_leader_is() {
+fn invalidations_for_own_changes_follow_the_reply_or_are_not_sent() {
     for keyspace in ["prefix= acks=majority", CONSENSUS] {
         let mut cluster = setup(3, &[keyspace]).start();
         cluster.turns(200);
@@ -83,7 +83,7 @@ fn own_changes_follow_their_reply_or_are_not_told_wherever_the_leader_is() {
                 cluster.send(own, write);
                 let reply = cluster.reply(own);
                 assert!(["OK", "1", "nil"].contains(&reply.as_str()), "{reply} to {write}");
-                // Whoever has the reply finds that others here know.
+                // Once the writer has the reply, other clients of this node have their invalidations.
                 assert_eq!(cluster.arrived(noloop), Some(invalid("k")), "{keyspace}, node {node}, {write}");
                 assert_eq!(messages(&mut cluster, own), [invalid("k")], "{keyspace}, node {node}, {write}");
                 assert_eq!(messages(&mut cluster, broadcast), [invalid("k")]);
@@ -108,7 +108,7 @@ fn own_changes_follow_their_reply_or_are_not_told_wherever_the_leader_is() {
 }
 
 #[test]
-fn who_is_served_what_it_waits_for_has_the_reply_before_its_own_change() {
+fn a_waiting_client_gets_its_element_before_the_invalidation() {
     for node in [1, 2] {
         let mut cluster = setup(3, &[CONSENSUS]).start();
         cluster.turns(200);
@@ -124,7 +124,7 @@ fn who_is_served_what_it_waits_for_has_the_reply_before_its_own_change() {
 }
 
 #[test]
-fn all_is_dropped_when_all_keys_are_removed() {
+fn clients_drop_all_when_all_keys_are_removed() {
     let mut cluster = setup(1, &[]).start();
     let (reader, writer) = (tracking(&mut cluster, 1, ""), cluster.client(1));
     cluster.ask(writer, "SET k v");
@@ -134,7 +134,7 @@ fn all_is_dropped_when_all_keys_are_removed() {
 }
 
 #[test]
-fn the_clients_of_a_node_that_is_cut_off_drop_all_in_time() {
+fn clients_of_a_node_that_is_cut_off_drop_all_in_time() {
     for keyspace in ["prefix= acks=majority", CONSENSUS] {
         let mut cluster = setup(3, &[keyspace]).start();
         let writer = cluster.client(1);
@@ -152,7 +152,7 @@ fn the_clients_of_a_node_that_is_cut_off_drop_all_in_time() {
         cluster.ask(writer, "SET k w");
         cluster.reconnect(3);
         cluster.settle();
-        // It is told of nothing twice, and keeps again what it reads.
+        // The client gets no invalidation twice, and caches again what it reads.
         assert_eq!(cluster.ask(reader, "GET k"), "\"w\"");
         let _ = messages(&mut cluster, reader);
         cluster.turns(500);
@@ -164,7 +164,7 @@ fn the_clients_of_a_node_that_is_cut_off_drop_all_in_time() {
 }
 
 #[test]
-fn nobody_keeps_registers() {
+fn registers_are_not_cached() {
     let mut cluster = setup(3, &["prefix= replication=abd"]).start();
     let reader = tracking(&mut cluster, 1, "");
     assert_eq!(cluster.ask(reader, "GET k"), "nil");
@@ -172,7 +172,7 @@ fn nobody_keeps_registers() {
 }
 
 #[test]
-fn a_client_of_resp2_has_another_one_listen() {
+fn a_client_of_resp2_redirects_invalidations() {
     let mut cluster = setup(1, &[]).start();
     let (reader, listener, writer) = (cluster.client(1), cluster.client(1), cluster.client(1));
     let number = cluster.ask(listener, "CLIENT ID");
@@ -191,7 +191,7 @@ fn a_client_of_resp2_has_another_one_listen() {
 }
 
 #[test]
-fn modes_choose_what_a_client_is_told_of() {
+fn modes_choose_which_invalidations_a_client_gets() {
     let mut cluster = setup(1, &[]).start();
     let writer = cluster.client(1);
     let prefixes = tracking(&mut cluster, 1, "BCAST PREFIX a: PREFIX b:");
@@ -221,7 +221,7 @@ fn modes_choose_what_a_client_is_told_of() {
 }
 
 #[test]
-fn what_clients_keep_is_bounded_and_the_oldest_goes_first() {
+fn cached_keys_are_bounded_and_the_oldest_is_dropped_first() {
     let mut cluster = setup(1, &[]).start();
     let reader = tracking(&mut cluster, 1, "");
     assert_eq!(cluster.ask(reader, "CONFIG SET tracking-table-max-keys 2"), "OK");

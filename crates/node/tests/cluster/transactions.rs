@@ -21,7 +21,7 @@ fn play(cluster: &mut Cluster, client: Client, script: &str) {
 }
 
 #[test]
-fn what_is_queued_is_carried_out_in_one_step_by_both_protocols_through_any_node() {
+fn both_protocols_execute_queued_commands_in_one_step_through_any_node() {
     for mut cluster in both_protocols() {
         for node in 1..=3 {
             let client = cluster.client(node);
@@ -106,7 +106,7 @@ fn the_rules_and_their_errors_are_those_of_redis() {
 }
 
 #[test]
-fn what_the_node_answers_itself_stands_in_its_place_and_counts_only_with_the_rest() {
+fn commands_of_the_node_itself_are_executed_in_order_and_only_with_the_transaction() {
     for mut cluster in both_protocols() {
         let client = cluster.client(2);
         let script = "
@@ -129,7 +129,7 @@ fn what_the_node_answers_itself_stands_in_its_place_and_counts_only_with_the_res
             told.starts_with("[PONG, -ERR CONFIG SET failed") && told.ends_with(", \"hello\"]"),
             "{told}"
         );
-        // An aborted transaction has done nothing at all.
+        // An aborted transaction has no effect.
         let script = "
             WATCH k             -> OK
             SET k 2             -> OK
@@ -154,7 +154,7 @@ fn a_queued_request_is_in_the_list_of_clients() {
 }
 
 #[test]
-fn an_abort_is_a_null_in_each_protocol() {
+fn an_abort_is_null_in_both_resp_versions() {
     let mut cluster = one_node();
     for (version, expected) in [(2, "*-1\r\n"), (3, "_\r\n")] {
         let client = cluster.client(1);
@@ -168,7 +168,7 @@ fn an_abort_is_a_null_in_each_protocol() {
 }
 
 #[test]
-fn a_watched_key_that_another_client_changes_aborts_through_any_nodes() {
+fn a_change_of_a_watched_key_aborts_through_any_nodes() {
     for mut cluster in both_protocols() {
         for (watcher, writer) in [(1, 1), (1, 2), (2, 1), (2, 3), (3, 3)] {
             let (client, other) = (cluster.client(watcher), cluster.client(writer));
@@ -186,7 +186,7 @@ fn a_watched_key_that_another_client_changes_aborts_through_any_nodes() {
                 cluster.ask(other, change);
                 let told = cluster.pipeline(client, &["MULTI", "SET done 1", "EXEC"]);
                 assert_eq!(told[2], expected, "{change}: {watcher} {writer}");
-                // A transaction ends the watch, however it ends.
+                // Any end of a transaction ends the watch.
                 cluster.ask(other, "SET k 1");
                 assert_eq!(cluster.pipeline(client, &["MULTI", "GET nothing", "EXEC"])[2], "[nil]");
             }
@@ -195,7 +195,7 @@ fn a_watched_key_that_another_client_changes_aborts_through_any_nodes() {
 }
 
 #[test]
-fn a_key_that_comes_and_goes_while_it_is_watched_aborts() {
+fn creating_and_removing_a_watched_key_aborts() {
     for mut cluster in both_protocols() {
         let (client, other) = (cluster.client(2), cluster.client(3));
         cluster.ask(client, "WATCH k");
@@ -203,13 +203,13 @@ fn a_key_that_comes_and_goes_while_it_is_watched_aborts() {
         assert_eq!(cluster.pipeline(client, &["MULTI", "SET done 1", "EXEC"])[2], "nil");
         cluster.ask(client, "WATCH k");
         cluster.ask(other, "SET k 1 PX 5");
-        cluster.turns(300); // It is removed by then.
+        cluster.turns(300); // The key is removed by then.
         assert_eq!(cluster.pipeline(client, &["MULTI", "SET done 1", "EXEC"])[2], "nil");
     }
 }
 
 #[test]
-fn a_watched_key_that_expires_aborts_and_one_that_had_expired_does_not() {
+fn a_watched_key_that_expires_aborts_unless_it_had_expired_before() {
     for mut cluster in both_protocols() {
         let client = cluster.client(2);
         cluster.pipeline(client, &["SET k 1 PX 50", "WATCH k"]);
@@ -232,13 +232,13 @@ fn unwatch_and_discard_forget_what_was_watched() {
         cluster.pipeline(client, forget);
         assert_eq!(cluster.pipeline(client, &["MULTI", "PING", "EXEC"])[2], "[PONG]", "{forget:?}");
     }
-    // After MULTI it is queued, and comes too late.
+    // After MULTI, UNWATCH is queued, and comes too late.
     cluster.pipeline(client, &["WATCH k", "INCR k", "MULTI", "UNWATCH"]);
     assert_eq!(cluster.ask(client, "EXEC"), "nil");
 }
 
 #[test]
-fn of_two_clients_that_count_by_watching_none_loses_a_step() {
+fn two_clients_that_count_with_watch_lose_no_step() {
     for mut cluster in both_protocols() {
         let clients = [cluster.client(1), cluster.client(2), cluster.client(3)];
         cluster.ask(clients[0], "SET n 0");
@@ -267,13 +267,13 @@ fn of_two_clients_that_count_by_watching_none_loses_a_step() {
 }
 
 #[test]
-fn a_pipeline_that_does_not_wait_for_its_watch_is_aborted_or_right_and_never_unguarded() {
+fn a_pipeline_that_does_not_wait_for_its_watch_is_aborted_or_guarded() {
     for mut cluster in both_protocols() {
         for node in 1..=3 {
             let client = cluster.client(node);
             cluster.send(client, "WATCH k");
-            let is_told = cluster.node(node).wants_input(client.id);
-            // A driver reads nothing more before the versions have arrived. This test ignores that.
+            let has_versions = cluster.node(node).wants_input(client.id);
+            // A driver would read nothing more before the versions have arrived. This test ignores that.
             for request in ["MULTI", "SET k 1", "EXEC"] {
                 cluster.send(client, request);
             }
@@ -313,7 +313,7 @@ fn keys_of_several_keyspaces_are_refused() {
 }
 
 #[test]
-fn keys_watched_in_two_keyspaces_are_refused_and_not_aborted_for_ever() {
+fn keys_watched_in_two_keyspaces_are_refused_and_not_aborted_forever() {
     let mut cluster = setup(3, &["prefix= acks=majority", "prefix=b: replication=consensus"]).start();
     let client = cluster.client(2);
     cluster.kill(1); // So the two have leaders with unrelated epochs.
@@ -328,7 +328,7 @@ fn keys_watched_in_two_keyspaces_are_refused_and_not_aborted_for_ever() {
 }
 
 #[test]
-fn registers_do_one_command_and_refuse_the_rest_by_name() {
+fn registers_execute_one_command_and_refuse_more_by_name() {
     for protocol in ["abd", "blocking"] {
         let mut cluster = setup(3, &[&format!("prefix= replication={protocol}")]).start();
         let client = cluster.client(2);
@@ -356,16 +356,16 @@ fn registers_do_one_command_and_refuse_the_rest_by_name() {
 }
 
 #[test]
-fn a_transaction_whose_link_is_lost_is_unknown_or_asked_again() {
+fn a_transaction_whose_link_is_lost_is_unknown_or_retried() {
     for mut cluster in both_protocols() {
         let leader = (1..=3).find(|id| cluster.keyspace(*id, "default").role == "leader").expect("one leads");
         let client = cluster.client(leader % 3 + 1);
         cluster.pipeline(client, &["MULTI", "INCR k", "INCR k"]);
         cluster.send(client, "EXEC");
-        cluster.turn(); // It leaves …
+        cluster.turn(); // The request is sent …
         cluster.cut_off(leader); // … and whether it arrives is unknown.
         match cluster.reply(client).as_str() {
-            // With consensus it becomes certain that it did not arrive.
+            // With consensus it becomes certain that the request did not arrive.
             "[1, 2]" => assert_eq!(cluster.ask(client, "GET k"), "\"2\""),
             reply => assert_error(reply, "UNKNOWN"),
         }
@@ -385,12 +385,12 @@ fn a_transaction_whose_link_is_lost_is_unknown_or_asked_again() {
 }
 
 #[test]
-fn a_leader_that_lost_writes_does_not_take_their_versions_for_others() {
+fn versions_of_lost_writes_are_not_taken_for_those_of_others() {
     let mut cluster = setup(3, &["prefix= acks=none replicas=2"]).start();
     let watchers: Vec<Client> = (0..10).map(|_| cluster.client(3)).collect();
     cluster.ask(watchers[0], "SET before 1");
     cluster.settle();
-    cluster.break_link(1, 2); // No other node will ever hear of what follows.
+    cluster.break_link(1, 2); // What follows never reaches another node.
     for _ in 0..5 {
         assert_eq!(cluster.ask(watchers[0], "SET k old"), "OK");
     }
@@ -424,7 +424,7 @@ fn a_watch_outlives_a_change_of_leader_by_consensus() {
 }
 
 #[test]
-fn who_watches_reads_nothing_stale() {
+fn a_watching_client_reads_nothing_stale() {
     for protocol in ["acks=majority", "replication=consensus"] {
         let mut cluster = setup(3, &[&format!("prefix= {protocol} reads=any")]).start();
         let leader = (1..=3).find(|id| cluster.keyspace(*id, "default").role == "leader").expect("one leads");
@@ -445,7 +445,7 @@ fn who_watches_reads_nothing_stale() {
 }
 
 #[test]
-fn what_a_client_queues_is_bounded() {
+fn the_queue_of_a_transaction_is_bounded() {
     let mut cluster = one_node();
     let client = cluster.client(1);
     assert_eq!(cluster.ask(client, "MULTI"), "OK");
@@ -489,7 +489,7 @@ fn a_transaction_can_begin_and_end_subscriptions() {
 }
 
 #[test]
-fn what_a_client_watches_is_bounded_and_a_key_counts_once() {
+fn watched_keys_are_bounded_and_each_counts_once() {
     let mut cluster = one_node();
     let client = cluster.client(1);
     let watch = |from: u32| {
@@ -524,7 +524,7 @@ fn a_key_that_is_watched_again_after_a_change_aborts() {
 }
 
 #[test]
-fn keys_that_came_to_another_keyspace_since_they_were_watched_abort() {
+fn watched_keys_that_now_belong_to_another_keyspace_abort() {
     let mut cluster = setup(3, &["prefix= acks=majority"]).start();
     let (client, half, operator) = (cluster.client(2), cluster.client(2), cluster.client(1));
     cluster.ask(client, "WATCH b:a");

@@ -1,4 +1,4 @@
-//! Large values on the disk (`storage = "disk"`): what clients see of it, and what is left when nodes fail.
+//! Large values on the disk (`storage = "disk"`): what clients see, and what is left when nodes fail.
 
 use crate::support::{Client, Cluster, Setup, assert_error, setup};
 use node::StartError;
@@ -8,7 +8,7 @@ use storage::{ValueName, ValueStore as _};
 
 const CONSENSUS: &str = "replication=consensus";
 const LEADER_FOLLOWER: &str = "replication=leader-follower durability=fsync";
-/// Longer values are fragments, and these are on the disk.
+/// Longer values are stored as fragments, and the fragments are on the disk.
 const CODED: &str = "replication=consensus coding=2 coding_threshold=500";
 /// A keyspace of which nothing is in the log.
 const WITHOUT_RECORDS: &str = "replication=leader-follower durability=none";
@@ -19,7 +19,7 @@ fn three(replication: &str) -> Setup {
         .with(|configuration| configuration.storage.cache_bytes = 10_000)
 }
 
-/// The same, with frequent checkpoints.
+/// As [`three`], with frequent checkpoints.
 fn with_checkpoints(replication: &str) -> Setup {
     three(replication).with(|configuration| {
         configuration.storage.segment_bytes = 64 << 10;
@@ -117,7 +117,7 @@ fn pipelined_commands_of_one_client_take_effect_in_order(replication: &str) {
     let client = cluster.client(3);
     let large = value(1, 4000);
     insist(&mut cluster, client, &format!("SET k {large}"));
-    // No longer in memory.
+    // After these writes, the value is no longer in memory.
     for number in 0..10 {
         insist(&mut cluster, client, &format!("SET other{number} {}", value(number, 3000)));
     }
@@ -134,7 +134,7 @@ fn pipelined_commands_of_one_client_take_effect_in_order(replication: &str) {
     assert!(replies == expected, "{shown:?}");
 }
 
-fn ten_times_as_much_as_the_cache_is_all_there_and_outlives_the_death_of_all(replication: &str) {
+fn values_beyond_the_cache_survive_the_death_of_all_nodes(replication: &str) {
     let mut cluster = with_checkpoints(replication).start();
     let client = cluster.client(1);
     for round in 0..2 {
@@ -158,7 +158,7 @@ fn ten_times_as_much_as_the_cache_is_all_there_and_outlives_the_death_of_all(rep
         insist(cluster, client, &format!("SET more {}", value(0, 1000)));
         (1..=3).all(|node| cluster.values(node).len() < 160)
     });
-    // The machines lose power, too.
+    // Not only the processes end: the machines lose power.
     (1..=3).for_each(|node| cluster.kill(node));
     (1..=3).for_each(|node| cluster.values(node).lose_power(&mut Random::new(node.into())));
     (1..=3).for_each(|node| cluster.restart(node));
@@ -174,7 +174,7 @@ fn ten_times_as_much_as_the_cache_is_all_there_and_outlives_the_death_of_all(rep
     assert!((1..=3).all(|node| removed(&mut cluster, node)));
 }
 
-fn a_replica_that_was_away_gets_the_values_with_the_copy(replication: &str) {
+fn a_snapshot_transfer_includes_the_values(replication: &str) {
     let mut cluster = with_checkpoints(replication).start();
     let client = cluster.client(1);
     insist(&mut cluster, client, "SET small v");
@@ -184,7 +184,7 @@ fn a_replica_that_was_away_gets_the_values_with_the_copy(replication: &str) {
     }
     cluster.restart(3);
     cluster.until("all values are there", |cluster| info(cluster, 3, "values_on_disk") == 100);
-    // The others are gone: it serves together with one more.
+    // Without node 1, node 3 serves together with node 2.
     cluster.until("nothing is in memory only", |cluster| info(cluster, 3, "values_pending_memory") == 0);
     cluster.kill(1);
     let client = cluster.client(3);
@@ -218,7 +218,7 @@ fn a_disk_without_room_for_values_refuses_writes_until_there_is_room(replication
     assert_eq!(cluster.ask(client, "GET l"), format!("\"{}\"", value(2, 1000)));
 }
 
-/// Sixty values, of which no node has more than the first ones in memory, and which are damaged on the disks of these nodes.
+/// Stores sixty values, of which no node has more than the first ones in memory, and damages them on the disks of `nodes`.
 fn sixty_values_damaged_at(setup: Setup, nodes: &[u16]) -> Cluster {
     let mut cluster = setup.start();
     let client = cluster.client(1);
@@ -237,7 +237,7 @@ fn sixty_values_damaged_at(setup: Setup, nodes: &[u16]) -> Cluster {
     cluster
 }
 
-fn where_all_copies_are_damaged_there_is_an_error_and_never_wrong_bytes(replication: &str) {
+fn if_all_copies_are_damaged_a_read_fails_and_never_returns_wrong_bytes(replication: &str) {
     let mut cluster = sixty_values_damaged_at(with_checkpoints(replication), &[1, 2, 3]);
     let client = cluster.client(1);
     assert_error(&cluster.ask(client, "GET k0"), "DAMAGED");
@@ -252,7 +252,7 @@ fn where_all_copies_are_damaged_there_is_an_error_and_never_wrong_bytes(replicat
     assert!((1..=3).all(|node| info(&mut cluster, node, "values_repaired") == 0));
 }
 
-/// Reads keys that [`sixty_values_damaged_at`] has set, and others that were set like them.
+/// Checks keys that [`sixty_values_damaged_at`] has set, or that were set in the same way.
 fn assert_values(cluster: &mut Cluster, client: Client, numbers: std::ops::Range<usize>) {
     for number in numbers {
         let expected = format!("\"{}\"", value(number, 1000));
@@ -280,7 +280,7 @@ fn reader(replication: &str) -> u16 {
     reads.expect("somebody has read from the disk")
 }
 
-/// How many values on two nodes' disks have the same name and other bytes.
+/// How many values on two nodes' disks have the same name but different bytes.
 fn differing(cluster: &mut Cluster, one: u16, other: u16) -> u64 {
     let stored =
         names(cluster, one).into_iter().map(|name| (name, cluster.values(one).value(&name).cloned()));
@@ -291,7 +291,7 @@ fn differing(cluster: &mut Cluster, one: u16, other: u16) -> u64 {
     stored.into_iter().filter(is_other).count() as u64
 }
 
-fn a_damaged_value_is_fetched_from_another_replica_and_put_again(replication: &str) {
+fn a_damaged_value_is_repaired_from_another_replica(replication: &str) {
     let leader = reader(replication);
     let (next, third) = (leader % 3 + 1, (leader + 1) % 3 + 1);
     for damaged in [vec![leader], vec![leader, next]] {
@@ -309,8 +309,8 @@ fn a_damaged_value_is_fetched_from_another_replica_and_put_again(replication: &s
     }
 }
 
-/// A node of the last release does not know the question: it would close the link.
-fn members_of_the_last_release_are_not_asked(replication: &str) {
+/// A node of the previous release does not know this message, and would close the link.
+fn members_of_the_previous_release_are_not_asked(replication: &str) {
     let leader = reader(replication);
     let mut cluster = sixty_values_damaged_at(with_checkpoints(replication), &[leader]);
     for (one, other) in (1..=3).flat_map(|one| [1, 2, 3].map(|other| (one, other))) {
@@ -334,7 +334,7 @@ fn a_snapshot_transfer_from_a_damaged_disk_has_whole_values(replication: &str) {
     cluster.until("all are on the disk", |cluster| {
         (1..=2).all(|node| info(cluster, node, "values_pending_memory") == 0)
     });
-    // Of each value, one of the two has a whole copy.
+    // One of the two nodes has an undamaged copy of each value.
     for node in 1..=2 {
         let names = names(&mut cluster, node);
         let is_chosen = |name: &ValueName| name.0.last().is_some_and(|last| u16::from(last % 2) == node % 2);
@@ -353,8 +353,8 @@ fn a_snapshot_transfer_from_a_damaged_disk_has_whole_values(replication: &str) {
     }
 }
 
-/// A node that stands still is asked for a value: other clients do not wait for that, and another node is asked in time.
-fn a_fetch_that_takes_long_holds_up_nobody_else(replication: &str) {
+/// A paused node is asked for a value: other clients do not wait for it, and another node is asked in time.
+fn a_slow_fetch_does_not_hold_up_other_clients(replication: &str) {
     let leader = reader(replication);
     let mut cluster = sixty_values_damaged_at(with_checkpoints(replication), &[leader]);
     let (reads, other) = (cluster.client(leader), cluster.client(leader));
@@ -373,7 +373,7 @@ fn a_fetch_that_takes_long_holds_up_nobody_else(replication: &str) {
     assert!(took_ms < 2000, "it took {took_ms} ms");
 }
 
-fn values_that_nobody_reads_are_scrubbed_and_repaired(replication: &str) {
+fn values_that_are_not_read_are_scrubbed_and_repaired(replication: &str) {
     let setup =
         with_checkpoints(replication).with(|configuration| configuration.storage.scrub_period_us = 2_000_000);
     let mut cluster = sixty_values_damaged_at(setup, &[2]);
@@ -381,9 +381,9 @@ fn values_that_nobody_reads_are_scrubbed_and_repaired(replication: &str) {
         let until = info(cluster, 2, "values_scrub_passes") + count;
         cluster.until("all are scrubbed", |cluster| info(cluster, 2, "values_scrub_passes") >= until);
     };
-    // One may have begun before the values were damaged.
+    // One pass may have begun before the values were damaged.
     pass(&mut cluster, 2);
-    // Some that were damaged may have been overwritten, since a write was sent again.
+    // Some damaged values may have been overwritten by writes that were sent again.
     let damaged = info(&mut cluster, 2, "values_damaged");
     assert!((50..=60).contains(&damaged), "{damaged} are found");
     assert_eq!(info(&mut cluster, 2, "values_repaired"), damaged);
@@ -395,7 +395,7 @@ fn values_that_nobody_reads_are_scrubbed_and_repaired(replication: &str) {
     assert!(scrubbed <= 60 * (passes + 2), "{scrubbed} values in {passes} passes");
 }
 
-fn long_damaged_values_come_in_parts(replication: &str) {
+fn long_damaged_values_are_fetched_in_parts(replication: &str) {
     let setup = with_checkpoints(replication).with(|configuration| configuration.long_command_bytes = 300);
     let mut cluster = sixty_values_damaged_at(setup, &[1, 2]);
     let client = cluster.client(1);
@@ -423,7 +423,7 @@ fn a_node_without_its_values_does_not_start(replication: &str) {
     assert!(why.to_string().contains("lacks") && why.to_string().contains("'default'"), "{why}");
 }
 
-fn a_keyspace_that_is_dropped_leaves_nothing_on_the_disk(replication: &str) {
+fn a_dropped_keyspace_leaves_nothing_on_the_disk(replication: &str) {
     let mut cluster = three(replication).start();
     let client = cluster.client(1);
     let created = format!("KEYSPACE CREATE blob: {replication} storage=disk storage_threshold=100");
@@ -458,18 +458,18 @@ with_each!(
     every_node_takes_every_command_on_a_large_value,
     a_write_that_needs_the_bytes_gets_them,
     pipelined_commands_of_one_client_take_effect_in_order,
-    ten_times_as_much_as_the_cache_is_all_there_and_outlives_the_death_of_all,
-    a_replica_that_was_away_gets_the_values_with_the_copy,
+    values_beyond_the_cache_survive_the_death_of_all_nodes,
+    a_snapshot_transfer_includes_the_values,
     a_disk_without_room_for_values_refuses_writes_until_there_is_room,
-    where_all_copies_are_damaged_there_is_an_error_and_never_wrong_bytes,
-    a_damaged_value_is_fetched_from_another_replica_and_put_again,
-    members_of_the_last_release_are_not_asked,
+    if_all_copies_are_damaged_a_read_fails_and_never_returns_wrong_bytes,
+    a_damaged_value_is_repaired_from_another_replica,
+    members_of_the_previous_release_are_not_asked,
     a_snapshot_transfer_from_a_damaged_disk_has_whole_values,
-    long_damaged_values_come_in_parts,
-    a_fetch_that_takes_long_holds_up_nobody_else,
-    values_that_nobody_reads_are_scrubbed_and_repaired,
+    long_damaged_values_are_fetched_in_parts,
+    a_slow_fetch_does_not_hold_up_other_clients,
+    values_that_are_not_read_are_scrubbed_and_repaired,
     a_node_without_its_values_does_not_start,
-    a_keyspace_that_is_dropped_leaves_nothing_on_the_disk,
+    a_dropped_keyspace_leaves_nothing_on_the_disk,
 );
 
 with_each!(
@@ -478,18 +478,18 @@ with_each!(
     every_node_takes_every_command_on_a_large_value,
     a_write_that_needs_the_bytes_gets_them,
     pipelined_commands_of_one_client_take_effect_in_order,
-    ten_times_as_much_as_the_cache_is_all_there_and_outlives_the_death_of_all,
-    a_replica_that_was_away_gets_the_values_with_the_copy,
+    values_beyond_the_cache_survive_the_death_of_all_nodes,
+    a_snapshot_transfer_includes_the_values,
     a_disk_without_room_for_values_refuses_writes_until_there_is_room,
-    where_all_copies_are_damaged_there_is_an_error_and_never_wrong_bytes,
-    a_damaged_value_is_fetched_from_another_replica_and_put_again,
-    members_of_the_last_release_are_not_asked,
+    if_all_copies_are_damaged_a_read_fails_and_never_returns_wrong_bytes,
+    a_damaged_value_is_repaired_from_another_replica,
+    members_of_the_previous_release_are_not_asked,
     a_snapshot_transfer_from_a_damaged_disk_has_whole_values,
-    long_damaged_values_come_in_parts,
-    a_fetch_that_takes_long_holds_up_nobody_else,
-    values_that_nobody_reads_are_scrubbed_and_repaired,
+    long_damaged_values_are_fetched_in_parts,
+    a_slow_fetch_does_not_hold_up_other_clients,
+    values_that_are_not_read_are_scrubbed_and_repaired,
     a_node_without_its_values_does_not_start,
-    a_keyspace_that_is_dropped_leaves_nothing_on_the_disk,
+    a_dropped_keyspace_leaves_nothing_on_the_disk,
 );
 
 with_each!(
@@ -499,26 +499,26 @@ with_each!(
     a_write_that_needs_the_bytes_gets_them,
     pipelined_commands_of_one_client_take_effect_in_order,
     a_node_without_its_values_does_not_start,
-    a_keyspace_that_is_dropped_leaves_nothing_on_the_disk,
+    a_dropped_keyspace_leaves_nothing_on_the_disk,
 );
 
 with_each!(
     without_records,
     super::WITHOUT_RECORDS,
     a_write_that_needs_the_bytes_gets_them,
-    a_replica_that_was_away_gets_the_values_with_the_copy,
-    where_all_copies_are_damaged_there_is_an_error_and_never_wrong_bytes,
-    a_damaged_value_is_fetched_from_another_replica_and_put_again,
-    members_of_the_last_release_are_not_asked,
+    a_snapshot_transfer_includes_the_values,
+    if_all_copies_are_damaged_a_read_fails_and_never_returns_wrong_bytes,
+    a_damaged_value_is_repaired_from_another_replica,
+    members_of_the_previous_release_are_not_asked,
     a_snapshot_transfer_from_a_damaged_disk_has_whole_values,
-    long_damaged_values_come_in_parts,
-    a_fetch_that_takes_long_holds_up_nobody_else,
-    values_that_nobody_reads_are_scrubbed_and_repaired,
-    a_keyspace_that_is_dropped_leaves_nothing_on_the_disk,
+    long_damaged_values_are_fetched_in_parts,
+    a_slow_fetch_does_not_hold_up_other_clients,
+    values_that_are_not_read_are_scrubbed_and_repaired,
+    a_dropped_keyspace_leaves_nothing_on_the_disk,
 );
 
 #[test]
-fn without_records_a_value_goes_as_soon_as_no_key_refers_to_it() {
+fn without_records_a_value_is_removed_when_no_key_refers_to_it() {
     let mut cluster = three(WITHOUT_RECORDS).start();
     let client = cluster.client(1);
     for number in 0..50 {
@@ -534,7 +534,7 @@ fn without_records_a_value_goes_as_soon_as_no_key_refers_to_it() {
 }
 
 #[test]
-fn without_records_writes_are_refused_all_the_same_while_there_is_no_room_for_values() {
+fn without_records_writes_are_refused_while_there_is_no_room_for_values() {
     let keyspace = format!("prefix= {WITHOUT_RECORDS} storage=disk storage_threshold=100");
     let mut cluster = setup(1, &[&keyspace]).start();
     let client = cluster.client(1);
@@ -566,8 +566,8 @@ fn a_follower_reads_from_its_own_store() {
     assert_eq!(info(&mut cluster, 1, "values_cache_misses"), before, "the leader was not asked");
 }
 
-/// Stores values as fragments, which are in a checkpoint, and then overwrites a few. All processes die when what was
-/// overwritten has been kept for readers for long enough, and before the next checkpoint.
+/// Stores values as fragments, which are in a checkpoint, and then overwrites a few. All processes die after the
+/// overwritten values have been kept long enough for readers, and before the next checkpoint.
 fn fragments_before_a_crash(fault: Option<Fault>) -> Cluster {
     let planted = fault.map(Planted::one).unwrap_or_default();
     let mut cluster = with_checkpoints(CODED)
@@ -592,9 +592,9 @@ fn fragments_before_a_crash(fault: Option<Fault>) -> Cluster {
 }
 
 #[test]
-fn fragments_on_the_disk_outlive_the_death_of_all_and_go_when_nothing_refers_to_them() {
+fn fragments_on_the_disk_survive_all_deaths_until_nothing_refers_to_them() {
     let mut cluster = fragments_before_a_crash(None);
-    assert_eq!(cluster.values(1).len(), 105, "a start may come back to what was overwritten");
+    assert_eq!(cluster.values(1).len(), 105, "a restart may need the overwritten values");
     (1..=3).for_each(|node| cluster.values(node).lose_power(&mut Random::new(node.into())));
     (1..=3).for_each(|node| cluster.restart(node));
     cluster.settle();
@@ -620,7 +620,7 @@ fn fragments_on_the_disk_outlive_the_death_of_all_and_go_when_nothing_refers_to_
 }
 
 #[test]
-fn a_fragment_that_is_removed_too_early_is_missed_at_the_next_start() {
+fn a_fragment_removed_too_early_is_missing_at_the_next_start() {
     let mut cluster = fragments_before_a_crash(Some(Fault::ValueRemovedEarly));
     let why = cluster.try_restart(1);
     assert!(matches!(why, Err(StartError::Values(_))), "{why:?}");

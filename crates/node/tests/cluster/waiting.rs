@@ -3,7 +3,7 @@
 use crate::support::{Cluster, setup};
 
 #[test]
-fn pipelined_behind_a_write_it_counts_the_replicas_of_that_write() {
+fn wait_pipelined_after_a_write_counts_the_replicas_of_that_write() {
     for acks in ["none", "majority", "all"] {
         let mut cluster = setup(3, &[&format!("prefix= acks={acks}")]).start();
         for node in 1..=3 {
@@ -15,7 +15,7 @@ fn pipelined_behind_a_write_it_counts_the_replicas_of_that_write() {
 }
 
 #[test]
-fn after_an_answered_write_it_counts_the_same() {
+fn wait_after_an_answered_write_counts_the_same() {
     for acks in ["none", "majority", "all"] {
         let mut cluster = setup(3, &[&format!("prefix= acks={acks}")]).start();
         for node in 1..=3 {
@@ -47,7 +47,7 @@ fn a_replica_that_does_not_have_the_write_is_not_counted() {
 }
 
 #[test]
-fn it_ends_as_soon_as_enough_replicas_have_the_write() {
+fn wait_ends_as_soon_as_enough_replicas_have_the_write() {
     let mut cluster = with_a_silent_follower("none");
     let client = cluster.client(1);
     let took_ms = cluster.time(|cluster| {
@@ -63,7 +63,7 @@ fn it_ends_as_soon_as_enough_replicas_have_the_write() {
 }
 
 #[test]
-fn over_several_keyspaces_it_counts_the_replicas_that_have_everything() {
+fn wait_over_several_keyspaces_counts_the_replicas_that_have_everything() {
     let keyspaces = ["prefix= acks=none", "prefix=b: acks=none leader=2", "prefix=few: acks=none replicas=2"];
     let mut cluster = setup(3, &keyspaces).start();
     let client = cluster.client(1);
@@ -72,11 +72,11 @@ fn over_several_keyspaces_it_counts_the_replicas_that_have_everything() {
 }
 
 #[test]
-fn what_a_client_of_another_keyspace_wrote_is_not_waited_for() {
+fn writes_of_other_clients_are_not_waited_for() {
     let mut cluster = setup(3, &["prefix= acks=none", "prefix=b: acks=none leader=2"]).start();
     let client = cluster.client(1);
     cluster.cut_off(2);
-    // Keyspace b: is out of reach, but this client has written nothing there.
+    // Keyspace b: is unreachable, but this client has written nothing there.
     assert_eq!(cluster.pipeline(client, &["SET a 1", "WAIT 1 1000"]), ["OK", "1"]);
 }
 
@@ -96,7 +96,7 @@ fn a_flush_of_several_keyspaces_is_a_write_to_wait_for() {
 }
 
 #[test]
-fn what_it_is_asked_is_checked_in_the_words_of_redis() {
+fn invalid_arguments_of_wait_get_redis_errors() {
     let mut cluster = setup(1, &[]).start();
     let client = cluster.client(1);
     assert_eq!(cluster.ask(client, "WAIT 0 0"), "0");

@@ -32,7 +32,7 @@ fn a_leader_that_is_cut_off_stops_before_another_one_begins() {
         world.run_for(1_000);
         assert!(!world.leads(5, group));
     }
-    assert!(world.now_us - cut_us <= 302_000, "its lease is no longer, and it needs nobody to tell it");
+    assert!(world.now_us - cut_us <= 302_000, "its lease is no longer than that, and ends without a message");
     while !world.leads(5, group) {
         world.run_for(1_000);
         assert!(world.now_us - cut_us < 500_000, "nobody takes over");
@@ -45,7 +45,7 @@ fn a_leader_that_is_cut_off_stops_before_another_one_begins() {
 }
 
 #[test]
-fn under_all_only_one_that_holds_everything_leads() {
+fn with_acks_all_only_a_member_that_holds_everything_leads() {
     let (mut world, group) = cluster(Acks::All);
     world.kill(5, 0);
     world.run_for(1_000_000);
@@ -61,18 +61,18 @@ fn under_all_only_one_that_holds_everything_leads() {
 }
 
 #[test]
-fn under_other_acks_any_member_that_lives_leads() {
+fn with_other_acks_any_live_member_may_lead() {
     let (mut world, group) = cluster(Acks::None);
     world.kill(5, 0);
     world.run_for(1_000_000);
     world.kill(4, 0);
     world.start(5);
     world.run_for(2_000_000);
-    assert!(world.leads(5, group), "what it lacks is lost, and told by the protocol");
+    assert!(world.leads(5, group), "what it lacks is lost, and the protocol reports that");
 }
 
 #[test]
-fn a_pause_of_the_control_leader_costs_leases_but_nobody_leads_twice() {
+fn after_a_pause_of_the_control_leader_no_group_has_two_leaders() {
     let (mut world, group) = cluster(Acks::Majority);
     let control = world.control_leader().expect("it leads");
     world.pause(control, 2_000_000);

@@ -6,7 +6,7 @@ use node::Keyspace;
 use node::control::{Change, ClusterMap, Event, Start};
 use wire::release::{RELEASES, Release, Releases};
 
-/// Programs that know the release of this one only, and the next one, too.
+/// Programs that know releases up to this one, and programs that know the next one, too.
 const OLD: Releases = Releases { oldest: RELEASES.oldest, newest: RELEASES.newest };
 const NEW: Releases = Releases { oldest: RELEASES.oldest, newest: RELEASES.newest + 1 };
 
@@ -29,21 +29,21 @@ fn restart(world: &mut World, node: u16, releases: Releases) {
 }
 
 fn refusal(world: &World, node: u16) -> Option<&str> {
-    world.told.iter().find_map(|(id, event)| match event {
+    world.reported.iter().find_map(|(id, event)| match event {
         Event::Refused { why } if *id == node => Some(why.as_str()),
         _ => None,
     })
 }
 
 #[test]
-fn the_level_rises_when_the_last_node_has_been_upgraded_and_not_before() {
+fn the_level_rises_only_when_the_last_node_has_been_upgraded() {
     let mut world = cluster(5);
     assert_eq!(level(&world), OLD.newest);
     for node in 1..=4 {
         restart(&mut world, node, NEW);
         assert_eq!(level(&world), OLD.newest, "node 5 does not know the next one");
     }
-    // Back and forth.
+    // Node 2 goes back and forth.
     restart(&mut world, 2, OLD);
     restart(&mut world, 5, NEW);
     assert_eq!(level(&world), OLD.newest, "node 2 does not know it any more");
@@ -51,12 +51,12 @@ fn the_level_rises_when_the_last_node_has_been_upgraded_and_not_before() {
     restart(&mut world, 2, NEW);
     assert_eq!(level(&world), NEW.newest);
     let risen = Event::LevelRaised { from: OLD.newest, to: NEW.newest };
-    let told = |node| world.told.iter().filter(|(id, event)| *id == node && *event == risen).count();
-    assert!((1..=5).all(|node| told(node) == 1), "{:?}", world.told);
+    let reports = |node| world.reported.iter().filter(|(id, event)| *id == node && *event == risen).count();
+    assert!((1..=5).all(|node| reports(node) == 1), "{:?}", world.reported);
 }
 
 #[test]
-fn a_node_that_is_down_counts_with_the_program_that_it_had() {
+fn a_node_that_is_down_counts_with_its_last_release() {
     let mut world = cluster(4);
     world.kill(4, 0);
     (1..=3).for_each(|node| restart(&mut world, node, NEW));
@@ -68,13 +68,13 @@ fn a_node_that_is_down_counts_with_the_program_that_it_had() {
 }
 
 #[test]
-fn a_program_that_does_not_know_the_level_is_not_admitted() {
+fn a_release_that_does_not_know_the_level_is_not_admitted() {
     for node in [2, 4] {
         let mut world = cluster(4);
         (1..=4).filter(|id| *id != node).for_each(|id| restart(&mut world, id, NEW));
         restart(&mut world, node, NEW);
         assert_eq!(level(&world), NEW.newest);
-        // Its own map is from before.
+        // The node's own map is from before the rise.
         world.kill(node, 0);
         world.forget_map(node);
         world.set_releases(node, OLD);
@@ -83,7 +83,7 @@ fn a_program_that_does_not_know_the_level_is_not_admitted() {
         let why = refusal(&world, node).expect("it is refused");
         assert!(why.contains(&format!("the cluster is at level {}", NEW.newest)), "{why}");
         assert!(!world.control(node).expect("it runs").is_admitted());
-        world.told.clear();
+        world.reported.clear();
         restart(&mut world, node, NEW);
         assert_eq!(refusal(&world, node), None);
         world.become_whole();
@@ -91,7 +91,7 @@ fn a_program_that_does_not_know_the_level_is_not_admitted() {
 }
 
 #[test]
-fn a_map_of_a_later_level_is_refused_by_its_level_whatever_else_it_holds() {
+fn a_map_of_a_later_level_is_refused_whatever_else_it_holds() {
     let map = ClusterMap::initial(&[address(1)], &keyspaces()[..1]).expect("a cluster");
     let mut json: serde_json::Value = serde_json::from_slice(&map.encode()).unwrap();
     json["level"] = 7.into();
@@ -101,7 +101,7 @@ fn a_map_of_a_later_level_is_refused_by_its_level_whatever_else_it_holds() {
 }
 
 #[test]
-fn a_map_from_before_there_were_levels_is_of_the_first() {
+fn a_map_without_a_level_has_level_1() {
     let map = ClusterMap::initial(&[address(1)], &keyspaces()[..1]).expect("a cluster");
     let mut json: serde_json::Value = serde_json::from_slice(&map.encode()).unwrap();
     json.as_object_mut().unwrap().remove("level").expect("it has one");
@@ -111,7 +111,7 @@ fn a_map_from_before_there_were_levels_is_of_the_first() {
 }
 
 #[test]
-fn the_level_never_falls_and_rises_only_to_what_all_know() {
+fn the_level_never_falls_and_rises_only_to_what_all_nodes_know() {
     let nodes: Vec<_> = (1..=3).map(address).collect();
     let mut map = ClusterMap::initial(&nodes, &keyspaces()[..1]).expect("a cluster");
     for id in 1..=3 {
@@ -130,7 +130,7 @@ fn the_level_never_falls_and_rises_only_to_what_all_know() {
 }
 
 #[test]
-fn an_operator_holds_the_level_once_it_can_be_held() {
+fn an_operator_can_hold_the_level_from_level_2_on() {
     const FIRST: Releases = Releases { oldest: 1, newest: 1 };
     let mut world = World::new(3, 3, 1000);
     for node in 1..=3 {
@@ -154,13 +154,13 @@ fn an_operator_holds_the_level_once_it_can_be_held() {
     restart(&mut world, 2, OLD);
     assert_eq!(refusal(&world, 2), None, "a node can go back");
     restart(&mut world, 2, NEW);
-    world.make(3, &Change::HoldLevel(false)).expect("an operator is content");
+    world.make(3, &Change::HoldLevel(false)).expect("an operator releases the level");
     world.run_for(2_000_000);
     assert_eq!(level(&world), NEW.newest);
 }
 
 #[test]
-fn a_map_that_uses_what_its_level_does_not_have_is_none() {
+fn a_map_with_features_beyond_its_level_is_invalid() {
     let map = ClusterMap::initial(&[address(1)], &keyspaces()[..1]).expect("a cluster");
     let early = ClusterMap { is_level_held: true, ..map };
     let why = ClusterMap::decode(&early.encode(), OLD).unwrap_err();

@@ -1,4 +1,4 @@
-//! Changes of the libraries of functions: once one is answered, no node with a lease has a map without it.
+//! Changes of the libraries of functions: once a change is answered, every node with a lease has a map with it.
 
 use crate::world::World;
 use node::control::Change;
@@ -9,7 +9,7 @@ fn change(text: u64) -> Change {
     serde_json::from_value(serde_json::json!({ "libraries": step })).expect("a change")
 }
 
-/// The newest version of the map that was answered for one of these requests.
+/// The newest version of the map in the answers to these requests.
 fn acknowledged(world: &World, requests: &[u64]) -> u64 {
     let ours = world.answers.iter().filter(|(_, answer)| requests.contains(&answer.request));
     ours.filter_map(|(_, answer)| answer.result.clone().ok()).max().unwrap_or(0)
@@ -28,7 +28,7 @@ fn check(world: &World, seed: u64, acknowledged: u64) {
 }
 
 #[test]
-fn a_change_of_libraries_is_answered_when_no_node_with_a_lease_lacks_it() {
+fn a_change_of_libraries_is_answered_once_every_node_with_a_lease_has_it() {
     let mut answered = 0;
     for seed in 0..60 {
         let mut world = World::new(seed, if seed % 2 == 0 { 3 } else { 7 }, 100);

@@ -85,7 +85,7 @@ fn leaders_of_shards_are_spread_and_slots_are_covered() {
 }
 
 #[test]
-fn a_configured_leader_is_the_first_of_the_ring() {
+fn the_configured_leader_leads_the_first_shard() {
     let map = cluster(5, &[keyspace("", |it| (it.leader, it.replicas, it.shards) = (4, 3, 2))]);
     let [one, other] = [0, 1].map(|shard| &map.groups[&map.keyspaces[""].groups[shard]]);
     assert_eq!((one.leader, other.leader), (4, 5));
@@ -103,7 +103,7 @@ fn the_control_group_is_on_the_first_three_or_five_nodes() {
 }
 
 #[test]
-fn a_map_goes_through_its_bytes() {
+fn a_map_survives_encoding() {
     let map = started(cluster(5, &keyspaces()));
     assert_eq!(ClusterMap::decode(&map.encode(), RELEASES).as_ref(), Ok(&map));
     assert!(ClusterMap::decode(b"{}", RELEASES).is_err());
@@ -113,7 +113,7 @@ fn a_map_goes_through_its_bytes() {
 }
 
 #[test]
-fn the_last_number_is_no_groups() {
+fn the_last_group_number_is_never_used() {
     let mut map = started(cluster(3, &[]));
     map.next_group = u32::from(u16::MAX) - 1;
     let create = |prefix: &str, shards| {
@@ -130,10 +130,10 @@ fn the_last_number_is_no_groups() {
 // Starts.
 
 #[test]
-fn a_node_that_comes_back_with_less_than_it_had_is_refused() {
+fn a_node_that_returns_with_less_than_it_had_is_refused() {
     let map = started(cluster(3, &[]));
     let map = map.apply(&start(2, 5)).expect("a later start");
-    assert_eq!(map.apply(&start(2, 5)), Ok(map.clone()), "told twice");
+    assert_eq!(map.apply(&start(2, 5)), Ok(map.clone()), "reported twice");
     let other_storage = Change::NodeStarted {
         id: 2,
         start: Start { identity: 999, life: 9, run: 1, found: 0 },
@@ -143,7 +143,7 @@ fn a_node_that_comes_back_with_less_than_it_had_is_refused() {
     assert!(refused.to_string().contains("CLUSTER REPLACE"), "{refused}");
     let refused = map.apply(&start(2, 4)).expect_err("rolled back");
     assert!(refused.to_string().contains("CLUSTER REPLACE"), "{refused}");
-    // A copy from one incarnation earlier is opened as the registered incarnation, but by another process.
+    // A copy of the disk from one incarnation earlier is opened with the registered incarnation, but by another process.
     let same_life = Change::NodeStarted {
         id: 2,
         start: Start { identity: 200, life: 5, run: 77, found: 0 },
@@ -153,7 +153,7 @@ fn a_node_that_comes_back_with_less_than_it_had_is_refused() {
 }
 
 #[test]
-fn a_log_that_ends_before_where_it_once_ended_is_refused() {
+fn a_log_that_ends_before_its_durable_position_is_refused() {
     let start = |life, found| Change::NodeStarted {
         id: 2,
         start: Start { identity: 200, life, run: life, found },
@@ -168,7 +168,7 @@ fn a_log_that_ends_before_where_it_once_ended_is_refused() {
 }
 
 #[test]
-fn a_leader_in_memory_that_starts_again_is_replaced_and_leaves_the_in_sync_set() {
+fn a_restarted_leader_without_durability_is_replaced_and_leaves_the_in_sync_set() {
     let map = started(cluster(3, &[keyspace("", |it| it.leader = 1)]));
     let after = map.apply(&start(1, 2)).expect("a later start");
     let (_, group) = group(&after, "");
@@ -177,7 +177,7 @@ fn a_leader_in_memory_that_starts_again_is_replaced_and_leaves_the_in_sync_set()
 }
 
 #[test]
-fn the_only_one_in_sync_stays_leader_in_a_new_epoch() {
+fn a_restarted_leader_that_is_alone_in_sync_leads_in_a_new_epoch() {
     let map = started(cluster(3, &[keyspace("", |it| it.leader = 1)]));
     let (id, _) = group(&map, "");
     let map = map
@@ -189,7 +189,7 @@ fn the_only_one_in_sync_stays_leader_in_a_new_epoch() {
 }
 
 #[test]
-fn a_durable_leader_that_starts_again_stays_but_never_in_the_same_epoch() {
+fn a_restarted_durable_leader_leads_in_a_new_epoch() {
     let durable = keyspace("", |it| (it.leader, it.durability) = (1, Some(Durability::Fsync)));
     let map = started(cluster(3, &[durable]));
     let after = map.apply(&start(1, 2)).expect("a later start");
@@ -200,7 +200,7 @@ fn a_durable_leader_that_starts_again_stays_but_never_in_the_same_epoch() {
 // Leaders and in-sync sets.
 
 #[test]
-fn what_an_older_leader_asks_for_does_not_count() {
+fn requests_of_an_earlier_leader_are_refused() {
     let map = started(cluster(3, &[keyspace("", |it| (it.leader, it.acks) = (1, Acks::All))]));
     let (id, _) = group(&map, "");
     let request =
@@ -223,7 +223,7 @@ fn what_an_older_leader_asks_for_does_not_count() {
 }
 
 #[test]
-fn after_a_change_of_members_it_is_counted_anew_who_holds_everything() {
+fn after_a_change_of_members_the_in_sync_set_is_determined_again() {
     let map = started(cluster(4, &[keyspace("", |it| (it.leader, it.replicas) = (1, 3))]));
     let (id, _) = group(&map, "");
     let map = map.apply(&Change::MoveMember { group: id, step: Step::Add(4) }).expect("a member more");
@@ -241,7 +241,7 @@ fn after_a_change_of_members_it_is_counted_anew_who_holds_everything() {
 // Keyspaces.
 
 #[test]
-fn keyspaces_come_change_and_go() {
+fn keyspaces_are_created_changed_and_dropped() {
     let map = cluster(3, &[]);
     let map = map.apply(&Change::CreateKeyspace(keyspace("a:", |_| ()))).expect("a keyspace");
     assert!(map.apply(&Change::CreateKeyspace(keyspace("a:", |_| ()))).is_err(), "it is there");
@@ -274,7 +274,7 @@ fn keyspaces_come_change_and_go() {
 }
 
 #[test]
-fn with_other_acks_the_in_sync_set_begins_with_the_leader_alone() {
+fn a_change_of_acks_reduces_the_in_sync_set_to_the_leader() {
     let map = started(cluster(3, &[keyspace("", |it| it.leader = 1)]));
     let settings = BTreeMap::from([("acks".to_string(), "all".to_string())]);
     let map = map.apply(&Change::SetKeyspace { prefix: "".into(), settings }).expect("a setting");
@@ -285,7 +285,7 @@ fn with_other_acks_the_in_sync_set_begins_with_the_leader_alone() {
 // Nodes.
 
 #[test]
-fn a_node_cannot_leave_when_a_keyspace_would_get_less_than_it_promises() {
+fn a_node_cannot_leave_if_a_keyspace_could_not_keep_its_promise() {
     let remove = |map: &ClusterMap, force| map.apply(&Change::RemoveNode { id: 3, force });
     let refused = |map: &ClusterMap, force| remove(map, force).expect_err("it promises more");
     let acks = cluster(3, &[keyspace("", |it| it.acks = Acks::Count(2))]);
@@ -295,13 +295,13 @@ fn a_node_cannot_leave_when_a_keyspace_would_get_less_than_it_promises() {
 }
 
 #[test]
-fn a_node_whose_replicas_nobody_takes_over_leaves_by_force_only() {
+fn a_node_whose_replicas_have_no_other_place_leaves_only_by_force() {
     let consensus = |prefix: &str, replicas: u16| {
         keyspace(prefix, |it| (it.replication, it.replicas) = (Protocol::Consensus, replicas))
     };
     let remove = |map: &ClusterMap, id, force| map.apply(&Change::RemoveNode { id, force });
     let map = cluster(3, &[consensus("", 3), consensus("b:", 0), consensus("c:", 1)]);
-    let told = remove(&map, 3, false).expect_err("two of three would be left");
+    let refused = remove(&map, 3, false).expect_err("two of three would be left");
     for part in [
         "node 3 cannot be removed without FORCE",
         "the control group 2 of 3 replicas, which survives no failure",
@@ -309,14 +309,14 @@ fn a_node_whose_replicas_nobody_takes_over_leaves_by_force_only() {
         "keyspace 'b:' 2 of 3 replicas",
         "CLUSTER REMOVE 3 FORCE",
     ] {
-        assert!(told.to_string().contains(part), "{told}");
+        assert!(refused.to_string().contains(part), "{refused}");
     }
-    assert!(!told.to_string().contains("c:"), "one replica is what it is to have: {told}");
+    assert!(!refused.to_string().contains("c:"), "this keyspace is meant to have one replica: {refused}");
     let forced = remove(&map, 3, true).expect("by force");
     assert_eq!(forced.nodes[&3].state, node::control::NodeState::Leaving);
     assert_eq!(remove(&forced, 3, false), Ok(forced.clone()), "asked for again");
 
-    // A node that was added and never started takes nothing over.
+    // A node that was added but never started takes nothing over.
     let four = map.apply(&Change::AddNode(address(4))).expect("a node more");
     remove(&four, 3, false).expect_err("node 4 has not started");
     let started = four.apply(&start(4, 1)).expect("it has now");
@@ -328,7 +328,7 @@ fn a_node_whose_replicas_nobody_takes_over_leaves_by_force_only() {
     remove(&two, 2, false).expect_err("one copy would be left");
 }
 
-/// The map of a group of five replicas, led by node 1, of which so many followers acknowledge a write.
+/// The map of a group of five replicas, led by node 1, with this number of `acks`.
 fn counted(acks: u16) -> (ClusterMap, GroupId) {
     let space = keyspace("", |it| (it.acks, it.leader) = (Acks::Count(acks), 1));
     let map = started(cluster(5, &[space]));
@@ -350,7 +350,7 @@ fn takes_over(map: &ClusterMap, id: GroupId) -> ClusterMap {
 }
 
 #[test]
-fn no_member_leaves_or_comes_before_a_leader_has_taken_over() {
+fn no_member_leaves_or_joins_before_the_leader_has_taken_over() {
     let (map, id) = counted(2);
     let map = map.apply(&Change::AppointLeaders(vec![(id, 2)])).expect("it is settled");
     let map = map.apply(&Change::ReplaceNode { id: 1, accept_loss: false }).expect("one of those that fail");
@@ -358,7 +358,7 @@ fn no_member_leaves_or_comes_before_a_leader_has_taken_over() {
     let step = Change::MoveMember { group: id, step: Step::Remove(1) };
     let refused = map.apply(&step).expect_err("node 2 may not have what nodes 1 and 3 acknowledged");
     assert!(refused.to_string().contains("has not taken over"), "{refused}");
-    // With more acknowledgers it would ask fewer, too.
+    // With more `acks`, too, the new leader would ask fewer members than it has to.
     let settings = [("acks".to_owned(), "3".to_owned())].into();
     let change = Change::SetKeyspace { prefix: String::new(), settings };
     let refused = map.apply(&change).expect_err("a new leader may not have what node 3 acknowledged");
@@ -367,7 +367,7 @@ fn no_member_leaves_or_comes_before_a_leader_has_taken_over() {
 }
 
 #[test]
-fn members_that_lost_their_storage_leave_one_after_the_other_though_they_keep_a_group_unsettled() {
+fn members_that_lost_their_storage_leave_an_unsettled_group_one_after_the_other() {
     let (mut map, id) = counted(3);
     for lost in [4, 5] {
         map = map.apply(&Change::ReplaceNode { id: lost, accept_loss: false }).expect("the leader has all");
@@ -383,7 +383,7 @@ fn members_that_lost_their_storage_leave_one_after_the_other_though_they_keep_a_
 }
 
 #[test]
-fn more_members_than_may_fail_are_given_up_only_where_that_is_accepted() {
+fn more_members_than_may_fail_are_given_up_only_if_the_loss_is_accepted() {
     let (map, id) = counted(2);
     let replace = |id, accept_loss| Change::ReplaceNode { id, accept_loss };
     let map = map.apply(&replace(1, false)).expect("the leader is one of two");
@@ -449,7 +449,7 @@ fn a_node_is_removed_when_others_hold_what_it_held() {
 }
 
 #[test]
-fn a_consensus_group_is_settled_for_the_first_time_when_all_of_its_members_have_begun() {
+fn a_new_consensus_group_is_settled_when_all_of_its_members_have_begun() {
     let map = started(cluster(3, &[keyspace("", |it| it.replication = Protocol::Consensus)]));
     let (id, _) = group(&map, "");
     let begun = |map: &ClusterMap, in_sync: Vec<NodeId>| {
@@ -459,7 +459,7 @@ fn a_consensus_group_is_settled_for_the_first_time_when_all_of_its_members_have_
     let map = begun(&map, vec![1, 2]);
     assert!(!map.groups[&id].settled, "node 3 may not have heard of the group yet");
     assert!(begun(&map, vec![1, 2, 3]).groups[&id].settled);
-    // If it never will, it can be replaced.
+    // If node 3 never begins, it can be replaced.
     let map = map.apply(&Change::ReplaceNode { id: 3, accept_loss: false }).expect("others hold everything");
     assert!(
         map.next_moves(true, |_| true).contains(&Change::MoveMember { group: id, step: Step::Remove(3) })
@@ -467,7 +467,7 @@ fn a_consensus_group_is_settled_for_the_first_time_when_all_of_its_members_have_
 }
 
 #[test]
-fn a_node_is_not_gone_before_the_groups_that_it_left_do_without_it() {
+fn a_node_is_removed_only_when_its_groups_no_longer_need_it() {
     let map = settle(started(cluster(2, &[keyspace("", |it| it.replication = Protocol::Consensus)])), true);
     let (id, _) = group(&map, "");
     let map = map.apply(&Change::RemoveNode { id: 1, force: true }).expect("another one stays");
@@ -485,7 +485,7 @@ fn a_node_is_not_gone_before_the_groups_that_it_left_do_without_it() {
 }
 
 #[test]
-fn a_node_that_is_added_gets_replicas_when_it_has_started() {
+fn an_added_node_gets_replicas_when_it_has_started() {
     let map = settle(started(cluster(4, &keyspaces())), true);
     let map = settle(map.apply(&Change::AddNode(address(5))).expect("a node more"), true);
     assert_eq!(map.apply(&Change::AddNode(address(5))), Ok(map.clone()), "asked twice");
@@ -496,13 +496,13 @@ fn a_node_that_is_added_gets_replicas_when_it_has_started() {
 }
 
 #[test]
-fn a_node_that_is_replaced_leaves_each_group_and_enters_it_again() {
+fn a_replaced_node_leaves_each_group_and_joins_it_again() {
     let map = settle(started(cluster(3, &keyspaces())), true);
     let map = map.apply(&Change::ReplaceNode { id: 3, accept_loss: false }).expect("others hold everything");
     let (registers, _) = group(&map, "abd:");
     assert!(
         !map.nodes[&3].rejoins.contains_key(&registers),
-        "they are got back from the others by whoever starts"
+        "a node that starts gets registers back from the others"
     );
     let (id, _) = group(&map, "lock:");
     assert_eq!(map.nodes[&3].rejoins[&id], Rejoin::Leave);
@@ -525,9 +525,9 @@ fn a_node_that_is_replaced_leaves_each_group_and_enters_it_again() {
     assert!(map.groups.values().all(|group| group.members.contains(&3)));
 }
 
-/// A group that waited for a dead node would continue with one replica too few, and could no longer change.
+/// If a group waited for a dead node, it would continue with one replica too few, and could no longer change.
 #[test]
-fn only_who_is_alive_comes_into_a_group() {
+fn only_live_nodes_join_a_group() {
     let space = keyspace("", |it| (it.replication, it.replicas) = (Protocol::Consensus, 3));
     let map = settle(started(cluster(5, &[space])), true);
     let (id, before) = group(&map, "");
@@ -544,7 +544,7 @@ fn only_who_is_alive_comes_into_a_group() {
 }
 
 #[test]
-fn a_newcomer_that_loses_its_storage_before_it_is_one_holds_nobody_up() {
+fn a_joining_node_that_loses_its_storage_does_not_hold_up_its_group() {
     let map = started(cluster(3, &[keyspace("", |it| it.replication = Protocol::Consensus)]));
     let (id, _) = group(&map, "");
     let replace = Change::ReplaceNode { id: 3, accept_loss: false };
@@ -566,7 +566,7 @@ fn a_newcomer_that_loses_its_storage_before_it_is_one_holds_nobody_up() {
 }
 
 #[test]
-fn the_only_one_that_holds_everything_is_not_replaced_by_accident() {
+fn the_only_member_that_holds_everything_is_not_replaced_by_accident() {
     let map = started(cluster(3, &[keyspace("", |it| it.leader = 1)]));
     let (id, _) = group(&map, "");
     let map = map
@@ -645,7 +645,7 @@ proptest! {
         let mut map = cluster(nodes, &[keyspace("", |it| it.shards = 3)]);
         let mut given: BTreeSet<u16> = map.groups.keys().copied().collect();
         for (mut change, settles) in changes {
-            // Requests with the current epoch test more than those with a random one.
+            // Requests with the current epoch test more than requests with a random one.
             if let Change::InSync { group, epoch, revision, .. } = &mut change
                 && let Some(group) = map.groups.get(group)
             {

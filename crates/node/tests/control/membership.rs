@@ -17,7 +17,7 @@ fn newest(world: &World) -> &node::control::ClusterMap {
 }
 
 #[test]
-fn a_node_is_added_and_takes_its_part() {
+fn a_node_is_added_and_gets_replicas() {
     let mut world = cluster(3);
     world.make(2, &Change::AddNode(address(4))).expect("a node more");
     world.provide(4);
@@ -31,13 +31,13 @@ fn a_node_is_added_and_takes_its_part() {
 }
 
 #[test]
-fn a_node_that_nobody_added_is_refused() {
+fn a_node_that_was_not_added_is_refused() {
     let mut world = cluster(3);
     world.provide(4);
     world.start(4);
     world.run_for(1_000_000);
     let refused = |event: &Event| matches!(event, Event::Refused { why } if why.contains("CLUSTER ADD"));
-    assert!(world.told.iter().any(|(id, event)| *id == 4 && refused(event)));
+    assert!(world.reported.iter().any(|(id, event)| *id == 4 && refused(event)));
 }
 
 #[test]
@@ -83,13 +83,13 @@ fn a_dead_node_is_replaced_by_one_with_new_storage() {
     world.make(1, &Change::ReplaceNode { id: 4, accept_loss: false }).expect("it is another one");
     world.run_for(5_000_000);
     world.become_whole();
-    assert!(world.control(4).expect("it runs").is_admitted(), "let in without another start");
+    assert!(world.control(4).expect("it runs").is_admitted(), "admitted without another start");
     assert!(newest(&world).nodes[&4].rejoins.is_empty());
     assert!(newest(&world).groups.iter().all(|(id, group)| *id == 0 || group.members.contains(&4)));
 }
 
 #[test]
-fn every_node_takes_changes_and_answers_with_their_outcome() {
+fn every_node_takes_changes_and_returns_their_outcomes() {
     let mut world = cluster(5);
     for id in 1..=5 {
         let prefix = format!("of{id}:");
@@ -113,7 +113,7 @@ fn every_node_takes_changes_and_answers_with_their_outcome() {
 }
 
 #[test]
-fn without_a_majority_nothing_is_changed_and_that_is_said() {
+fn without_a_majority_a_change_has_an_unknown_outcome() {
     let mut world = cluster(3);
     world.kill(1, 0);
     world.kill(2, 0);

@@ -62,7 +62,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_message_goes_through_its_bytes_and_is_nothing_when_cut(message in any_message()) {
+    fn a_message_survives_encoding_and_is_malformed_when_cut(message in any_message()) {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         prop_assert_eq!(Message::decode(&bytes), Ok(message.clone()));
@@ -72,7 +72,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_are_survived(pieces in prop::collection::vec(
+    fn random_bytes_do_no_harm(pieces in prop::collection::vec(
         (1..10u8, prop::collection::vec(any::<u8>(), 0..60)), 1..20)) {
         let mut world = World::new(1, 3, 0);
         (1..=3).for_each(|id| world.start(id));
@@ -86,7 +86,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_too_long_or_cannot_be_is_malformed() {
+fn too_long_or_invalid_messages_are_malformed() {
     let malformed = |bytes: &[u8]| Message::decode(bytes).is_err();
     assert!(malformed(b""));
     assert!(malformed(b"\x0a"));

@@ -35,14 +35,14 @@ fn stand(map: &ClusterMap, group: u16, nodes: &[NodeId], record: FatalRecord) ->
 }
 
 #[test]
-fn a_record_is_skipped_only_when_every_replica_stands_before_it() {
+fn a_record_is_skipped_only_when_every_replica_is_stopped_before_it() {
     let (map, group, _) = cluster();
     let skip = |map: &ClusterMap, offset| change(map, group, QuarantineStep::Skip(offset));
     assert!(skip(&map, 21).unwrap_err().contains("no replica of it stands still"));
     let map = stand(&map, group, &[1, 2], RECORD);
     assert!(skip(&map, 20).unwrap_err().contains("it stands before record 21, not before 20"));
     assert!(skip(&map, 21).unwrap_err().contains("node 3 does not stand before record 21"));
-    // If a different record is there.
+    // Node 3 is stopped before a different record.
     let differs = stand(&map, group, &[3], FatalRecord { time: 1001, ..RECORD });
     assert!(skip(&differs, 21).unwrap_err().contains("does not stand before record 21"));
     let map = skip(&stand(&map, group, &[3], RECORD), 21).expect("all stand before it");
@@ -54,7 +54,7 @@ fn a_record_is_skipped_only_when_every_replica_stands_before_it() {
 }
 
 #[test]
-fn a_group_stands_still_when_too_few_of_its_replicas_go_on() {
+fn a_group_stops_when_too_few_of_its_replicas_go_on() {
     let (map, consensus, followed) = cluster();
     let one = stand(&stand(&map, consensus, &[2], RECORD), followed, &[2], RECORD);
     let leader = one.groups[&followed].leader;
@@ -64,7 +64,7 @@ fn a_group_stands_still_when_too_few_of_its_replicas_go_on() {
     assert_eq!((two.stopped_before(consensus), two.stopped_before(followed)), (Some(RECORD), Some(RECORD)));
     let led = stand(&map, followed, &[leader], RECORD);
     assert_eq!(led.stopped_before(followed), Some(RECORD));
-    // One that resumes by itself, and all together.
+    // The leader resumes by itself, or all replicas together.
     let released = change(&led, followed, QuarantineStep::Release(leader)).expect("it goes on");
     assert!(released.quarantine.is_empty());
     let retried = change(&two, followed, QuarantineStep::Retry).expect("all go on");
@@ -72,7 +72,7 @@ fn a_group_stands_still_when_too_few_of_its_replicas_go_on() {
 }
 
 #[test]
-fn what_is_no_more_is_forgotten_and_what_is_skipped_is_bounded() {
+fn removed_groups_and_members_leave_the_quarantine_and_skipped_records_are_bounded() {
     let (map, group, followed) = cluster();
     let map = stand(&map, group, &[1, 2, 3], RECORD);
     let mut map = change(&map, group, QuarantineStep::Skip(21)).expect("all stand before it");

@@ -76,7 +76,7 @@ fn check(seed: u64, drift_ppm_max: u64) -> Result<(), String> {
 }
 
 #[test]
-fn nobody_leads_beside_another_whatever_goes_wrong() {
+fn two_nodes_never_lead_a_group_at_once_whatever_fails() {
     const SEEDS: u64 = 200;
     let first = number("FIRST_SEED").unwrap_or(0);
     for seed in first..first + number("QUORATE_SEEDS").unwrap_or(SEEDS) {

@@ -1,4 +1,4 @@
-//! Nodes that come back with what they had, with less, or with nothing.
+//! Nodes that restart with what they had, with less, or with nothing.
 
 use crate::world::{Disk, World};
 use node::control::{Change, Event, Message};
@@ -11,25 +11,25 @@ fn cluster(nodes: u16) -> World {
 }
 
 fn is_refused(world: &World, node: u16) -> bool {
-    world.told.iter().any(|(id, event)| *id == node && matches!(event, Event::Refused { .. }))
+    world.reported.iter().any(|(id, event)| *id == node && matches!(event, Event::Refused { .. }))
 }
 
 #[test]
-fn a_new_cluster_begins_when_all_its_control_nodes_are_there() {
+fn a_new_cluster_begins_when_all_its_control_nodes_are_up() {
     let mut world = World::new(1, 3, 0);
     world.start(1);
     world.start(2);
     world.run_for(2_000_000);
     assert!(world.maps.is_empty(), "node 3 may have been one of a majority that is forgotten");
     let waits = Event::WaitsFor { nodes: vec![3] };
-    assert!(world.told.contains(&(1, waits)), "{:?}", world.told);
+    assert!(world.reported.contains(&(1, waits)), "{:?}", world.reported);
     world.start(3);
     world.become_whole();
     assert_eq!(world.maps.first_key_value().map(|(version, _)| *version), Some(1));
 }
 
 #[test]
-fn a_cluster_of_one_or_two_nodes_begins_too() {
+fn a_cluster_of_one_or_two_nodes_begins() {
     for nodes in [1, 2] {
         let world = cluster(nodes);
         assert_eq!(world.alive().len(), usize::from(nodes));
@@ -37,7 +37,7 @@ fn a_cluster_of_one_or_two_nodes_begins_too() {
 }
 
 #[test]
-fn a_cluster_that_lost_its_power_comes_back_by_itself() {
+fn a_cluster_recovers_by_itself_from_a_loss_of_power() {
     let mut world = cluster(5);
     let version = *world.maps.keys().last().expect("a map");
     world.ids().into_iter().for_each(|id| world.kill(id, 0));
@@ -48,7 +48,7 @@ fn a_cluster_that_lost_its_power_comes_back_by_itself() {
 }
 
 #[test]
-fn a_checkpoint_stands_for_the_records_before_it() {
+fn a_checkpoint_replaces_the_records_before_it() {
     let mut world = cluster(3);
     world.run_for(10_000);
     world.ids().into_iter().for_each(|id| world.checkpoint(id));
@@ -73,18 +73,18 @@ fn a_control_node_without_its_storage_does_not_vote() {
 }
 
 #[test]
-fn a_storage_that_was_put_back_is_refused() {
+fn a_storage_that_was_rolled_back_is_refused() {
     let mut world = cluster(4);
     world.kill(4, 0);
     world.roll_back(4);
     world.start(4);
     world.run_for(1_000_000);
-    assert!(is_refused(&world, 4), "its life is that of the process that was registered");
+    assert!(is_refused(&world, 4), "its incarnation is that of the process that was registered");
     assert!(!world.control(4).expect("it runs").is_admitted());
 }
 
-/// Returns a cluster, and a copy of a node's disk from before the node made something durable that others relied on.
-/// The copy is of the same incarnation: opening it looks like an ordinary restart.
+/// Returns a copy of a node's disk from before the node made something durable on which others rely, and kills the node.
+/// The copy is of the same incarnation, so that opening it looks like an ordinary restart.
 fn outdated(world: &mut World, node: u16) -> Disk {
     let copy = world.copy(node);
     world.write(node, 5000);
@@ -98,7 +98,7 @@ fn is_admitted(world: &World, node: u16) -> bool {
 }
 
 #[test]
-fn a_disk_that_was_put_back_within_one_life_is_refused() {
+fn a_disk_that_was_rolled_back_within_one_incarnation_is_refused() {
     for node in [4, 2] {
         let mut world = cluster(4);
         let copy = outdated(&mut world, node);
@@ -110,7 +110,7 @@ fn a_disk_that_was_put_back_within_one_life_is_refused() {
 }
 
 #[test]
-fn a_disk_that_was_put_back_is_known_to_a_control_leader_that_took_over() {
+fn a_new_control_leader_refuses_a_disk_that_was_rolled_back() {
     let mut world = cluster(4);
     let copy = outdated(&mut world, 4);
     let leader = world.control_leader().expect("somebody leads");
@@ -124,12 +124,12 @@ fn a_disk_that_was_put_back_is_known_to_a_control_leader_that_took_over() {
 }
 
 #[test]
-fn a_disk_that_was_put_back_is_known_to_control_nodes_that_lost_their_power() {
+fn control_nodes_that_lost_power_refuse_a_disk_that_was_rolled_back() {
     let mut world = cluster(4);
     world.write(4, 1);
     world.run_for(2_000_000);
     let copy = outdated(&mut world, 4);
-    world.run_for(1_100_000); // What nodes remember is stored once a second.
+    world.run_for(1_100_000); // Durable positions of nodes are stored once a second.
     (1..=3).for_each(|id| world.kill(id, 0));
     (1..=3).for_each(|id| world.start(id));
     world.put_back(4, copy);
@@ -140,33 +140,33 @@ fn a_disk_that_was_put_back_is_known_to_control_nodes_that_lost_their_power() {
 }
 
 #[test]
-fn a_disk_that_was_put_back_is_known_to_one_that_was_cut_off_from_its_node() {
+fn a_control_leader_that_was_cut_off_from_a_node_refuses_its_rolled_back_disk() {
     let mut world = cluster(4);
     let leader = world.control_leader().expect("somebody leads");
     world.cut.extend([(4, leader), (leader, 4)]);
     world.run_for(100_000);
     let copy = outdated(&mut world, 4);
-    world.run_for(1_100_000); // Control nodes exchange it once a second.
+    world.run_for(1_100_000); // Control nodes exchange durable positions once a second.
     world.cut.clear();
     world.put_back(4, copy);
     world.start(4);
     world.run_for(1_000_000);
-    assert_eq!(world.control_leader(), Some(leader), "it has not heard the node itself");
+    assert_eq!(world.control_leader(), Some(leader), "it received nothing from the node itself");
     assert!(is_refused(&world, 4) && !is_admitted(&world, 4));
 }
 
 #[test]
-fn what_an_older_disk_appends_does_not_make_it_complete() {
+fn records_appended_to_an_older_disk_do_not_make_it_complete() {
     let mut world = cluster(4);
     let copy = outdated(&mut world, 4);
     world.put_back(4, copy);
     for _ in 0..2 {
         world.start(4);
         world.run_for(1_000);
-        world.write(4, 5000); // As a voter would, before another node has refused it.
+        world.write(4, 5000); // As a voter may, before another node has refused it.
         world.run_for(1_000_000);
         assert!(is_refused(&world, 4) && !is_admitted(&world, 4));
-        world.told.clear();
+        world.reported.clear();
         world.kill(4, 0);
     }
 }
@@ -183,15 +183,15 @@ fn the_right_disk_is_admitted_after_an_older_one_was_tried() {
         assert!(is_refused(&world, 4));
         world.kill(4, 0);
     }
-    world.told.clear();
+    world.reported.clear();
     world.run_for(1_000_000);
     world.put_back(4, right);
     world.heal();
-    assert!(!is_refused(&world, 4), "though its life is an earlier one than the other's");
+    assert!(!is_refused(&world, 4), "though its incarnation is earlier than that of the older disk");
 }
 
 #[test]
-fn a_node_that_loses_what_nobody_counted_on_is_admitted() {
+fn a_node_that_loses_data_on_which_no_node_relied_is_admitted() {
     let mut world = cluster(4);
     for round in 0..20 {
         for node in [4, 1 + round % 3] {
@@ -204,7 +204,7 @@ fn a_node_that_loses_what_nobody_counted_on_is_admitted() {
         }
     }
     world.heal();
-    assert!((1..=4).all(|id| !is_refused(&world, id)), "{:?}", world.told);
+    assert!((1..=4).all(|id| !is_refused(&world, id)), "{:?}", world.reported);
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_start_that_dies_before_its_admission_does_no_harm() {
 }
 
 #[test]
-fn a_node_that_was_replaced_begins_to_count_anew() {
+fn the_durable_position_of_a_replaced_node_starts_again() {
     let mut world = cluster(4);
     let copy = outdated(&mut world, 4);
     world.put_back(4, copy);
@@ -235,11 +235,11 @@ fn a_node_that_was_replaced_begins_to_count_anew() {
     world.make(1, &Change::ReplaceNode { id: 4, accept_loss: false }).expect("it is as good as dead");
     world.run_for(1_000_000);
     assert!(is_admitted(&world, 4), "with the very disk that it has, as a new member");
-    // Everything heard of it before is irrelevant, although it is more than the log has now.
+    // Durable positions reported before are irrelevant, although they are beyond the log's end now.
     world.write(4, 10);
     world.run_for(200_000);
     world.kill(4, 0);
-    world.told.clear();
+    world.reported.clear();
     world.heal();
     assert!(!is_refused(&world, 4));
     let copy = outdated(&mut world, 4);
@@ -266,7 +266,7 @@ fn a_refusal_that_comes_after_the_admission_is_ignored() {
         world.hand_over(1, 4, &bytes).expect("a message");
         is_refused(world, 4)
     };
-    assert!(!refuse(&mut world, version - 1), "it was said before");
+    assert!(!refuse(&mut world, version - 1), "the refusal is older than the admission");
     assert!(world.control(4).expect("it runs").is_admitted());
     assert!(refuse(&mut world, version), "who knows this map may refuse");
 }

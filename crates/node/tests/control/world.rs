@@ -1,5 +1,5 @@
 //! The control components of a whole cluster in one process and in virtual time: their disks, which lose what was not
-//! synced, their clocks, and the messages in flight. After every event it is checked that no two nodes may lead the
+//! synced, their clocks, and the messages in flight. After every event the world checks that no two nodes may lead the
 //! same group.
 
 use crate::cluster::{address, keyspaces};
@@ -36,7 +36,7 @@ pub(crate) struct Disk {
     positions: Option<Vec<u8>>,
     /// The records of the node's other groups in its log, all of them durable.
     others: u64,
-    /// How often it was opened.
+    /// The incarnation: how often it was opened.
     life: u64,
 }
 
@@ -71,8 +71,8 @@ pub(crate) struct World {
     pub(crate) timing: Timing,
     pub(crate) cut: BTreeSet<(NodeId, NodeId)>,
     pub(crate) answers: Vec<(NodeId, Answer)>,
-    pub(crate) told: Vec<(NodeId, Told)>,
-    /// Every version that any node ever had.
+    pub(crate) reported: Vec<(NodeId, Told)>,
+    /// Every version of the map that any node ever had.
     pub(crate) maps: BTreeMap<u64, Rc<ClusterMap>>,
     /// For each version, the groups with a leader, and that leader.
     led: BTreeMap<u64, Vec<(u16, NodeId)>>,
@@ -100,7 +100,7 @@ impl World {
             timing: Timing::default(),
             cut: BTreeSet::new(),
             answers: Vec::new(),
-            told: Vec::new(),
+            reported: Vec::new(),
             maps: BTreeMap::new(),
             led: BTreeMap::new(),
             machines: BTreeMap::new(),
@@ -232,7 +232,7 @@ impl World {
         self.machine(id).releases = releases;
     }
 
-    /// Sets a machine back to before it had any map, as if that had reached it too late.
+    /// Removes the map from a machine, as if no map had reached it yet.
     pub(crate) fn forget_map(&mut self, id: NodeId) {
         self.machine(id).disk.map = None;
     }
@@ -249,14 +249,14 @@ impl World {
         disk.durable = end;
     }
 
-    /// A killed node loses its storage, and gets new storage.
+    /// Gives a killed node new, empty storage.
     pub(crate) fn wipe(&mut self, id: NodeId) {
         let machine = self.machine(id);
         machine.disk = Disk::default();
         machine.identity += 1;
     }
 
-    /// Puts a killed node's storage back by one start.
+    /// Rolls a killed node's storage back by one start.
     pub(crate) fn roll_back(&mut self, id: NodeId) {
         self.machine(id).disk.life -= 1;
     }
@@ -356,7 +356,7 @@ impl World {
         self.effects = effects;
     }
 
-    /// Passes on a component's effects.
+    /// Carries out a component's effects: records, messages, answers and events.
     fn take(&mut self, id: NodeId, effects: &Effects) {
         let machine = self.machine(id);
         for record in &effects.records {
@@ -381,7 +381,7 @@ impl World {
             }
         }
         self.answers.extend(effects.answers.iter().map(|answer| (id, answer.clone())));
-        self.told.extend(effects.events.iter().map(|event| (id, event.clone())));
+        self.reported.extend(effects.events.iter().map(|event| (id, event.clone())));
         if let Some(map) = &effects.map {
             self.led.entry(map.version).or_insert_with(|| {
                 let is_led = |id: &u16| map.protocol(*id) == Protocol::LeaderFollower;
@@ -546,7 +546,7 @@ impl World {
         self.at(at_us, Event::Synced { node: id, start, position });
     }
 
-    // Replicas, as far as they matter here.
+    // The part of replicas that matters here.
 
     /// Whether a node holds a lease to lead a group at this moment.
     pub(crate) fn leads(&self, id: NodeId, group: u16) -> bool {
@@ -555,8 +555,8 @@ impl World {
         appointed && control.is_admitted() && self.now(id).monotonic_us < control.lease_until_us()
     }
 
-    /// Reports the requests of a node's replicas: that live nodes be in sync, or that a membership is known to be in
-    /// effect.
+    /// Makes the requests of a node's replicas to the control group: that live nodes are in sync, or that a membership is
+    /// known to be in effect.
     fn request(&mut self, id: NodeId) {
         let alive: BTreeSet<NodeId> = self
             .alive()

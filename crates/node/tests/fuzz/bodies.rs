@@ -1,5 +1,5 @@
-//! What must hold for anything that clients and peers send to a node. Property tests draw it at random; the fuzz
-//! targets, which include this very file, search for it.
+//! What must hold for anything that clients and peers send to a node. Property tests draw the input at random; the fuzz
+//! targets, which include this file, search for it.
 
 use node::control::ClusterMap;
 use node::{ClientId, ClientKind, Configuration, Keyspace, Node, NodeAddress, StorageSettings};
@@ -20,7 +20,7 @@ const KEYSPACES: [&str; 5] = [
 
 const START_UNIX_MS: u64 = 1_700_000_000_000;
 
-/// A node alone in its cluster, and its disk.
+/// A single node as a cluster, and its disk.
 pub(crate) struct Host {
     pub(crate) node: Node,
     disk: MemoryDisk,
@@ -315,7 +315,7 @@ const WORDS: [&str; 148] = [
     "memory",
 ];
 
-/// Sends commands of a client, each with arbitrary words, to a node. It must not panic, and must reply in RESP.
+/// Sends a client's commands, each with arbitrary words, to a node, which must not panic and must reply in RESP.
 pub(crate) fn commands(data: &[u8]) {
     let mut choices = Choices(data);
     let mut host = Host::start();
@@ -334,7 +334,7 @@ pub(crate) fn commands(data: &[u8]) {
             clients.push(client);
         }
         let client = clients[kind % clients.len()];
-        // The commands of operators are a part of all, and half of those that are tried.
+        // Operators' commands are only some of all commands, but half of those that are tried.
         const OPERATORS: [&str; 8] =
             ["CLUSTER", "KEYSPACE", "CLIENT", "CONFIG", "LOCK", "COMMAND", "SCRIPT", "QUORATE.PUT"];
         let choice = choices.byte();
@@ -435,12 +435,12 @@ fn resp(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The beginnings of an envelope with a message of the control group, and of such a message with a map in it.
+/// The first bytes of an envelope with a message of the control group, and those of such a message with a map in it.
 const TO_CONTROL: [u8; 3] = [1, 0, 0];
 const MAP: u8 = 3;
 
-/// Decodes bytes as a cluster map from a peer, or as whole messages with one. What is accepted is a valid map, and
-/// the node continues.
+/// Gives a node bytes as a cluster map from a peer, or as whole messages with one. An accepted map must be valid, and the
+/// node must go on.
 pub(crate) fn map(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     let mut host = Host::start();
@@ -452,11 +452,11 @@ pub(crate) fn map(data: &[u8]) {
     let mut base: ClusterMap = (**host.node.cluster_map()).clone();
     base.version += 1;
     let frame = match kind % 4 {
-        // Only what the peer sends.
+        // The bytes as the whole frame.
         0 => data.to_vec(),
         1 => [&TO_CONTROL[..], data].concat(),
         2 => frame_with_map(data),
-        // A map that is nearly right.
+        // A nearly valid map.
         _ => {
             let mut bytes = base.encode();
             let mut choices = Choices(data);
@@ -474,7 +474,7 @@ pub(crate) fn map(data: &[u8]) {
             frame_with_map(&bytes)
         }
     };
-    // A frame that it does not understand closes the link, and has no other effect.
+    // A malformed frame closes the link, and has no other effect.
     if host.node.peer_frame(2, &frame).is_err() {
         host.node.peer_link(2, None);
     }

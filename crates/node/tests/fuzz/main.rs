@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets with random bytes, and with bytes that are nearly right.
+//! The bodies of the fuzz targets, run with random bytes and with nearly valid bytes.
 
 mod bodies;
 
@@ -14,17 +14,17 @@ proptest! {
     #![proptest_config(few())]
 
     #[test]
-    fn any_commands_are_answered_by_resp(data in vec(any::<u8>(), 0..600)) {
+    fn any_commands_get_valid_resp_replies(data in vec(any::<u8>(), 0..600)) {
         bodies::commands(&data);
     }
 
     #[test]
-    fn any_bytes_of_a_peer_are_survived(kind in 0_u8..3, data in vec(any::<u8>(), 0..200)) {
+    fn a_node_survives_any_bytes_from_a_peer(kind in 0_u8..3, data in vec(any::<u8>(), 0..200)) {
         bodies::map(&[&[kind], &data[..]].concat());
     }
 
     #[test]
-    fn a_map_that_is_nearly_right_is_refused_or_kept(
+    fn a_nearly_valid_map_is_refused_or_accepted(
         edits in vec((any::<u16>(), 0_u8..3, vec(prop::sample::select(&b"0123456789,:{}[]\"-ae"[..]), 0..3)), 0..4),
     ) {
         let edits = edits.iter().flat_map(|(at, removed, put)| {

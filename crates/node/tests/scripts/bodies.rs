@@ -27,7 +27,7 @@ pub(crate) fn run(text: &[u8], cost_max: u32, interpreter: &'static dyn kv::Inte
     Outcome { reply: out.as_bytes().to_vec(), value: value.as_bytes().to_vec() }
 }
 
-/// Runs the bytes as they are, and a program made of them: neither ends the process, and two runs give the same
+/// Runs the bytes as they are, and a program made from them: neither may end the process, and two runs must give the same
 /// result.
 pub(crate) fn script(bytes: &[u8]) {
     for text in [bytes.to_vec(), program(bytes).into_bytes()] {
@@ -38,7 +38,7 @@ pub(crate) fn script(bytes: &[u8]) {
     }
 }
 
-/// Makes a program from the words that scripts have, as the bytes choose.
+/// Makes a program from parts of scripts, which the bytes choose.
 pub(crate) fn program(bytes: &[u8]) -> String {
     let mut choice = Choice { bytes, text: String::new() };
     choice.text.push_str(

@@ -1,8 +1,8 @@
-//! The effects of changes: a copy that carries them out holds what the table holds.
+//! The effects of changes: a copy that applies them is equal to the table.
 //!
-//! Random programs run on a table that keeps its history: commands alone, in transactions and in scripts, requests that wait
-//! for elements, keys that expire and are evicted. Its effects are carried out on another table, which has another seed, and
-//! by whose clock nothing ever expires. Then both hold the same keys, values and deadlines.
+//! Random programs run on a table that keeps its history: single commands, transactions and scripts, requests that wait for
+//! elements, keys that expire and are evicted. The effects are applied to another table, with another seed and a clock by
+//! which nothing ever expires. Then both must hold the same keys, values and deadlines.
 
 use kv::codec::Reader;
 use kv::limits::SCRIPT_COST_DEFAULT;
@@ -16,10 +16,10 @@ use wire::resp::ArgumentsBuffer;
 
 type Words = Vec<Vec<u8>>;
 
-/// Keys; of some most commands are on one type.
+/// The keys. For some of them, most commands are those of one type.
 const KEYS: [&str; 12] = ["t1", "t2", "l1", "l2", "h1", "h2", "s1", "s2", "z1", "z2", "q1", "q2"];
 
-/// What commands are made of: see [`Random::word`].
+/// Templates of commands: see [`Random::word`].
 const TEMPLATES: &[&str] = &[
     "SET t value",
     "SET t value PX millis",
@@ -115,7 +115,7 @@ const TEMPLATES: &[&str] = &[
     "XSETID q 9999999999999-5",
 ];
 
-/// What consumers of groups do. A copy follows them only if its clock does not stand still.
+/// Commands of consumers of groups. A copy can follow them only if its clock advances.
 const GROUP_TEMPLATES: &[&str] = &[
     "XGROUP CREATE q g $ MKSTREAM",
     "XGROUP CREATE q g 0 ENTRIESREAD 2",
@@ -133,7 +133,7 @@ const GROUP_TEMPLATES: &[&str] = &[
     "XAUTOCLAIM q g consumer 0 0",
 ];
 
-/// Runs the commands that its arguments name, each with its number of words in front, and then fails if asked to.
+/// Runs the commands in its arguments, each preceded by its number of words, and then fails if asked to.
 const SCRIPT: &str = "local at = 2
 while at <= #ARGV do
   local words = {}
@@ -188,7 +188,7 @@ impl Random {
     }
 }
 
-/// Runs `with` with the command that words are, if they are one.
+/// Runs `with` with the command to which the words parse, if they do.
 fn parsed<R>(words: &[Vec<u8>], now_ms: u64, with: impl FnOnce(&Command<'_>) -> R) -> Option<R> {
     let buffer: ArgumentsBuffer = words.iter().map(Vec::as_slice).collect();
     let context = Context {
@@ -204,17 +204,17 @@ fn parsed<R>(words: &[Vec<u8>], now_ms: u64, with: impl FnOnce(&Command<'_>) -> 
     parse(buffer.as_arguments(), &mut scratch, &context).ok().map(|command| with(&command))
 }
 
-/// One table, and a copy that carries out its effects.
+/// A table, and a copy that applies its effects.
 struct Pair {
     table: Table,
     offset: u64,
     now: u64,
     copy: Table,
     copy_offset: u64,
-    /// Whether nothing ever expires by the copy's clock.
+    /// Whether the copy's clock stands still, so that nothing expires by it.
     is_frozen: bool,
     read_up_to: u64,
-    /// The effects so far, to be shown.
+    /// The effects so far, to be shown if a test fails.
     shown: Vec<String>,
     counts: std::collections::BTreeMap<String, usize>,
     ids: Vec<String>,
@@ -245,7 +245,7 @@ impl Pair {
         }
     }
 
-    /// Applies the next record, on which a client waits or not, and returns the reply.
+    /// Applies the next record and returns the reply. `is_quiet`: no client waits for the record.
     fn apply(&mut self, command: &Command<'_>, is_quiet: bool) -> Vec<u8> {
         self.offset += 1;
         let mut out = ReplyBuffer::new();
@@ -299,7 +299,7 @@ impl Pair {
         self.apply(&Command::Script(script.unwrap()), is_quiet);
     }
 
-    /// A client waits for an element of two lists or sorted sets, or is gone.
+    /// Has a client wait for an element of two lists or sorted sets, or disconnect.
     fn wait(&mut self, random: &mut Random) {
         if !self.waiting.is_empty() && random.below(2) == 0 {
             let waiter = self.waiting.swap_remove(random.below(self.waiting.len() as u64) as usize);
@@ -330,7 +330,7 @@ impl Pair {
         self.waiting.push(waiter);
     }
 
-    /// Has the copy carry out what it has not.
+    /// Has the copy apply the effects that it has not applied yet.
     fn follow(&mut self) {
         let mut out = ReplyBuffer::new();
         let asked = Command::Recent { from: self.read_up_to, bytes_max: 10_000 };
@@ -386,7 +386,7 @@ impl Pair {
         }
     }
 
-    /// What a table holds: of each key, its deadline and its value.
+    /// The content of a table: each key's deadline and value.
     fn contents(table: &mut Table, now: u64) -> String {
         let mut contents = String::new();
         for key in KEYS {
@@ -399,9 +399,9 @@ impl Pair {
             contents += &format!("{key}: {} {}\n", text(&ask(&["PEXPIRETIME", key])), {
                 let kind = ask(&["TYPE", key]);
                 match Reply::first(&kind) {
-                    // A payload of a stream has in it when consumers were seen.
+                    // The payload of a stream contains the times at which consumers were seen.
                     Reply::Status(b"stream") => text(&ask(&["XINFO", "STREAM", key, "FULL", "COUNT", "0"])),
-                    // A field that has expired keeps its place until it is removed, which a copy does not see.
+                    // An expired field keeps its place until it is removed, which a copy does not notice.
                     Reply::Status(b"hash") => {
                         let (mut fields, pairs) = (Vec::new(), ask(&["HGETALL", key]));
                         let mut reader = Reader::new(&pairs);
@@ -423,7 +423,7 @@ impl Pair {
         contents
     }
 
-    /// Both tables hold the same, as soon as what is due is gone.
+    /// Asserts that both tables are equal once everything that is due has been removed.
     fn compare(&mut self) {
         while let Some(until) = self.table.purge_until(self.now, 3) {
             self.apply(&Command::Purge { until }, true);
@@ -435,7 +435,7 @@ impl Pair {
     }
 }
 
-/// A reply as text, without when something was done.
+/// A reply as text, without times.
 fn text(reply: &[u8]) -> String {
     let mut reader = Reader::new(reply);
     let (mut text, mut skips) = (String::new(), false);
@@ -478,7 +478,7 @@ fn run(seed: u64, is_frozen: bool) -> Pair {
             _ => pair.run(&commands[0], is_quiet),
         }
         match random.below(4) {
-            // A clock that goes on must not have a copy remove what was there when the effect was written.
+            // An advancing clock must not remove keys from the copy that existed when the effect was written.
             _ if !is_frozen => pair.follow(),
             0 => pair.follow(),
             _ => {}
@@ -492,7 +492,7 @@ fn run(seed: u64, is_frozen: bool) -> Pair {
 }
 
 #[test]
-fn a_copy_that_carries_out_the_effects_is_equal() {
+fn a_copy_that_applies_the_effects_is_equal() {
     let mut counts = std::collections::BTreeMap::new();
     for seed in 0..120 {
         for is_frozen in [false, true] {

@@ -1,4 +1,4 @@
-//! Scripts of any bytes, and programs of any parts: none ends the process, runs without end, or has two results.
+//! Scripts of random bytes and programs of random parts: none ends the process, runs forever, or has two different results.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -12,13 +12,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_script_comes_to_one_end(bytes in vec(any::<u8>(), 0..120)) {
+    fn any_script_has_one_result(bytes in vec(any::<u8>(), 0..120)) {
         bodies::script(&bytes);
     }
 }
 
 #[test]
-fn programs_are_made_that_do_something() {
+fn generated_programs_do_something() {
     let mut state = 1_u64;
     let mut draw = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
