@@ -373,11 +373,11 @@ mod tests {
             "ERR BY option of SORT denied due to insufficient ACL permissions."
         );
         assert_eq!(Denial::Key(1).named(get, words), "This user has no permissions to access the 'k'1' key");
-        let told = Denial::Command.in_script(get, words);
-        assert_eq!(told, "NOPERM The user executing the script can't run this command or subcommand: 'get'");
-        assert_eq!(Denial::of_script(&told), (Reason::Command, "get"));
-        let told = Denial::Channel(1).in_script(get, words);
-        assert_eq!(Denial::of_script(&told).0, Reason::Channel);
+        let error = Denial::Command.in_script(get, words);
+        assert_eq!(error, "NOPERM The user executing the script can't run this command or subcommand: 'get'");
+        assert_eq!(Denial::of_script(&error), (Reason::Command, "get"));
+        let error = Denial::Channel(1).in_script(get, words);
+        assert_eq!(Denial::of_script(&error).0, Reason::Channel);
         assert_eq!(Denial::of_script(&Denial::SortBy.in_script(get, words)), (Reason::Key, "BY"));
     }
 

@@ -111,7 +111,7 @@ fn a_scripts_message_is_received_at_most_once_whenever_its_leader_dies() {
         for turns in 0..16 {
             let mut cluster = setup(3, &[keyspace]).start();
             let leader = (1..=3).find(|id| cluster.keyspace(*id, "default").role == "leader");
-            let leader = leader.expect("somebody leads");
+            let leader = leader.expect("a node leads");
             let others: Vec<u16> = (1..=3).filter(|id| *id != leader).collect();
             let listeners = [others[0], others[1]].map(|node| subscribed(&mut cluster, node, "3"));
             let asker = cluster.client(others[0]);
@@ -130,14 +130,14 @@ fn a_scripts_message_is_received_at_most_once_whenever_its_leader_dies() {
             count = cluster.ask(reader, "GET k");
             let heard = listeners.map(|listener| {
                 let mut heard = 0;
-                while let Some(told) = cluster.arrived(listener) {
-                    assert_eq!(told, message("text"));
+                while let Some(received) = cluster.arrived(listener) {
+                    assert_eq!(received, message("text"));
                     heard += 1;
                 }
                 heard
             });
             assert!(heard.iter().all(|heard| *heard <= 1), "{keyspace}, {turns} turns: {heard:?}");
-            assert!(count == "\"1\"" || heard == [0, 0], "what did not happen is not told of");
+            assert!(count == "\"1\"" || heard == [0, 0], "a script without effect publishes nothing");
             outcomes.insert((count, heard));
         }
         let is_asked_again = keyspace.contains("consensus");

@@ -42,8 +42,8 @@ fn one_wrong_clock_ends_no_key_early_and_keeps_none() {
                 assert_eq!(cluster.ask(client, "GET hour"), "\"v\"", "{protocol}: node {node} was set");
                 assert_eq!(info(&mut cluster, node, "clock_status"), "off", "{protocol}");
                 assert_eq!(info(&mut cluster, node % 3 + 1, "clock_status"), "ok", "{protocol}");
-                let told: i64 = info(&mut cluster, node, "clock_ahead_ms").parse().unwrap();
-                assert!(told.abs_diff(ahead_ms) < 10, "{told}");
+                let answer: i64 = info(&mut cluster, node, "clock_ahead_ms").parse().unwrap();
+                assert!(answer.abs_diff(ahead_ms) < 10, "{answer}");
                 cluster.set_clock(node, 0);
                 cluster.turns(200);
                 assert_eq!(info(&mut cluster, node, "clock_status"), "ok", "{protocol}");
@@ -78,8 +78,8 @@ fn keys_set_while_all_clocks_were_wrong_expire() {
         let client = cluster.client(1);
         assert_eq!(cluster.ask(client, "SET k v"), "OK");
         let seconds = |cluster: &mut Cluster| -> u64 {
-            let told = cluster.ask(client, "TIME");
-            told.chars().filter(char::is_ascii_digit).take(10).collect::<String>().parse().unwrap()
+            let answer = cluster.ask(client, "TIME");
+            answer.chars().filter(char::is_ascii_digit).take(10).collect::<String>().parse().unwrap()
         };
         let right = cluster.now.unix_ms / 1000;
         assert!(seconds(&mut cluster).abs_diff(right + DAY_MS as u64 / 1000) < 2, "{protocol}");
@@ -100,9 +100,9 @@ fn scripts_see_the_agreed_time() {
             let client = cluster.client(2);
             let script = b"redis.call('set', KEYS[1], 'y') return redis.call('time')[1]";
             cluster.send_words(client, &[b"EVAL", script, b"1", b"x"]);
-            let told = cluster.reply(client);
-            let told: u64 = told.trim_matches('"').parse().unwrap_or_else(|_| panic!("{told}"));
-            assert!(told.abs_diff(cluster.now.unix_ms / 1000) < 2, "{protocol}: {told}");
+            let answer = cluster.reply(client);
+            let answer: u64 = answer.trim_matches('"').parse().unwrap_or_else(|_| panic!("{answer}"));
+            assert!(answer.abs_diff(cluster.now.unix_ms / 1000) < 2, "{protocol}: {answer}");
             cluster.set_clock(node, 0);
             cluster.turns(1500);
         });

@@ -56,10 +56,10 @@ fn a_value_is_rebuilt_from_the_undamaged_pieces() {
         cluster.settle();
         (2..2 + damaged).for_each(|node| cluster.damage_frames_of(node));
         let reader = cluster.client(5);
-        let told = cluster.ask(reader, "GET k");
+        let answer = cluster.ask(reader, "GET k");
         match damaged {
-            3 => assert_error(&told, "NOQUORUM"),
-            _ => assert_eq!(told, format!("\"{}\"", large()), "the pieces of {damaged} nodes are damaged"),
+            3 => assert_error(&answer, "NOQUORUM"),
+            _ => assert_eq!(answer, format!("\"{}\"", large()), "the pieces of {damaged} nodes are damaged"),
         }
         let info = cluster.ask(reader, "INFO coding");
         assert!(!info.contains("coded_pieces_damaged:0"), "node 2 was asked: {info}");

@@ -138,7 +138,7 @@ fn a_leader_that_dies_is_replaced_and_nothing_is_lost() {
 }
 
 fn leader_of(cluster: &Cluster, dead: &[u16]) -> u16 {
-    let alive = (1..=4).find(|node| !dead.contains(node)).expect("somebody is left");
+    let alive = (1..=4).find(|node| !dead.contains(node)).expect("a node is left");
     cluster.keyspace(alive, "default").leader
 }
 

@@ -98,8 +98,8 @@ fn an_exchange_ends_waits_and_watches() {
     assert_eq!(cluster.ask(keeper, "CLIENT TRACKING ON"), "OK");
     assert_eq!(cluster.ask(keeper, "GET k"), "\"v\"");
     assert_eq!(cluster.ask(pusher, "SWAPDB 2 1"), "OK");
-    let told = cluster.reply(keeper);
-    assert!(told.contains("invalidate"), "{told}");
+    let answer = cluster.reply(keeper);
+    assert!(answer.contains("invalidate"), "{answer}");
     assert_eq!([waiter, locker].map(|client| cluster.reply(client)), ["nil", "nil"]);
     assert_eq!(cluster.pipeline(watcher, &["MULTI", "SET k w", "EXEC"])[2], "nil");
     // No request waits in that database any more.
@@ -180,7 +180,7 @@ fn an_exchange_that_cannot_finish_is_cancelled() {
     cluster.send(one, "GET k");
     let reply = cluster.reply(two);
     assert!(reply.starts_with("-ERR the databases were not exchanged"), "{reply}");
-    assert_eq!(cluster.reply(one), "\"1\"", "it was held back, and goes on");
+    assert_eq!(cluster.reply(one), "\"1\"", "it was held, and goes on");
     assert_eq!(cluster.ask(one, "SET k 2"), "OK");
     cluster.go_on(3);
     cluster.settle();

@@ -99,11 +99,14 @@ fn requests_to_a_paused_leader_end_when_another_one_leads() {
         cluster.go_on(leader);
         cluster.settle();
         cluster.turns(1000);
-        let told = cluster.ask(client, "MGET k n");
+        let answer = cluster.ask(client, "MGET k n");
         match keyspace.contains("consensus") {
-            true => assert_eq!(told, "[\"v\", \"1\"]", "once"),
+            true => assert_eq!(answer, "[\"v\", \"1\"]", "once"),
             false => {
-                assert!(["[nil, nil]", "[\"v\", nil]", "[\"v\", \"1\"]"].contains(&told.as_str()), "{told}")
+                assert!(
+                    ["[nil, nil]", "[\"v\", nil]", "[\"v\", \"1\"]"].contains(&answer.as_str()),
+                    "{answer}"
+                )
             }
         }
     }
@@ -135,10 +138,10 @@ fn commands_ordered_by_a_leader_that_died_are_unknown_and_not_retried() {
             }
             cluster.settle();
             cluster.turns(500);
-            let told = cluster.ask(client, "GET n");
+            let answer = cluster.ask(client, "GET n");
             assert!(
-                told == "\"1\"" || !is_known && told == "nil",
-                "after {turns} turns {reply}, then {told}"
+                answer == "\"1\"" || !is_known && answer == "nil",
+                "after {turns} turns {reply}, then {answer}"
             );
         }
         assert!(ordered > 0 && void > 0, "{ordered} unknown, {void} known");
@@ -225,8 +228,8 @@ fn retried_requests_precede_later_ones() {
                 cluster.turn();
             }
             if cluster.reply(client) == "OK" {
-                let told = [0; 3].map(|_| cluster.reply(client));
-                assert_eq!(told, ["\"1\"", "2", "\"2\""], "{keyspace}: {before}, {after}");
+                let answer = [0; 3].map(|_| cluster.reply(client));
+                assert_eq!(answer, ["\"1\"", "2", "\"2\""], "{keyspace}: {before}, {after}");
             }
         }
     }

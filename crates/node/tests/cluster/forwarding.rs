@@ -248,7 +248,7 @@ fn an_answer_to_a_node_that_died_is_not_given_to_a_client_of_its_next_incarnatio
     cluster.kill(2);
     cluster.restart(2);
     let client = cluster.client(2);
-    cluster.until("it is let in", |cluster| cluster.keyspace(2, "default").role == "follower");
+    cluster.until("it is admitted", |cluster| cluster.keyspace(2, "default").role == "follower");
     cluster.send(client, "INCR counter");
     cluster.turns(5);
     cluster.go_on(3);

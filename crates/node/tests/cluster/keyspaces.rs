@@ -31,13 +31,13 @@ fn texts(reply: Reply) -> Vec<String> {
 
 /// Runs a whole scan. Returns every key found, repeats included.
 fn scan(cluster: &mut Cluster, client: Client, options: &str) -> Vec<String> {
-    let (mut cursor, mut told) = ("0".to_string(), Vec::new());
+    let (mut cursor, mut found) = ("0".to_string(), Vec::new());
     loop {
         let mut answer = cluster.ask_for(client, format!("SCAN {cursor} {options}").trim()).elements();
-        told.extend(texts(answer.remove(1)));
+        found.extend(texts(answer.remove(1)));
         cursor = answer.remove(0).text();
         if cursor == "0" {
-            return told;
+            return found;
         }
     }
 }
@@ -61,7 +61,7 @@ fn a_dead_node_does_not_stop_a_keyspace_for_long() {
     cluster.reconnect(2);
     cluster.settle();
     assert_eq!(cluster.ask(client, "SET c:k w"), "OK");
-    assert_ne!(cluster.keyspace(2, "b:").role, "leader", "who comes back follows");
+    assert_ne!(cluster.keyspace(2, "b:").role, "leader", "a restarted node follows");
 }
 
 #[test]
@@ -97,9 +97,9 @@ fn commands_on_all_keys_cover_all_keyspaces() {
         let client = cluster.client(node);
         let keys = fill(&mut cluster, client, 7);
         assert_eq!(cluster.ask(client, "DBSIZE"), "21");
-        let told = texts(cluster.ask_for(client, "KEYS *"));
-        assert_eq!(told.len(), 21);
-        assert_eq!(told.into_iter().collect::<BTreeSet<_>>(), keys);
+        let found = texts(cluster.ask_for(client, "KEYS *"));
+        assert_eq!(found.len(), 21);
+        assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), keys);
         let some: BTreeSet<String> = texts(cluster.ask_for(client, "KEYS b:*3")).into_iter().collect();
         assert_eq!(some, BTreeSet::from(["b:k3".to_string()]));
 
@@ -134,14 +134,14 @@ fn a_whole_scan_returns_every_key_once_with_any_count() {
     for node in 1..=3 {
         let client = cluster.client(node);
         for options in ["", "COUNT 1", "COUNT 3", "COUNT 25", "COUNT 26", "COUNT 1000"] {
-            let mut told = scan(&mut cluster, client, options);
-            told.sort();
-            assert_eq!(told, keys.iter().cloned().collect::<Vec<_>>(), "node {node}, {options}");
+            let mut found = scan(&mut cluster, client, options);
+            found.sort();
+            assert_eq!(found, keys.iter().cloned().collect::<Vec<_>>(), "node {node}, {options}");
         }
-        let mut told = scan(&mut cluster, client, "MATCH c:* COUNT 4");
-        told.sort();
-        assert_eq!(told.len(), 25);
-        assert!(told.iter().all(|key| key.starts_with("c:")));
+        let mut found = scan(&mut cluster, client, "MATCH c:* COUNT 4");
+        found.sort();
+        assert_eq!(found.len(), 25);
+        assert!(found.iter().all(|key| key.starts_with("c:")));
         assert_eq!(scan(&mut cluster, client, "TYPE list"), Vec::<String>::new());
     }
 }
@@ -151,10 +151,10 @@ fn a_scan_returns_unchanged_keys_once_while_others_are_added_and_removed() {
     let mut cluster = three_keyspaces();
     let client = cluster.client(2);
     let keys = fill(&mut cluster, client, 30);
-    let (mut cursor, mut told, mut step) = ("0".to_string(), Vec::new(), 0);
+    let (mut cursor, mut found, mut step) = ("0".to_string(), Vec::new(), 0);
     loop {
         let mut answer = cluster.ask_for(client, &format!("SCAN {cursor} COUNT 5")).elements();
-        told.extend(texts(answer.remove(1)).into_iter().filter(|key| keys.contains(key)));
+        found.extend(texts(answer.remove(1)).into_iter().filter(|key| keys.contains(key)));
         cursor = answer.remove(0).text();
         if cursor == "0" {
             break;
@@ -164,8 +164,8 @@ fn a_scan_returns_unchanged_keys_once_while_others_are_added_and_removed() {
         cluster.ask(client, &format!("SET {prefix}new{step} v"));
         cluster.ask(client, &format!("DEL {prefix}new{}", step.saturating_sub(3)));
     }
-    told.sort();
-    assert_eq!(told, keys.into_iter().collect::<Vec<_>>());
+    found.sort();
+    assert_eq!(found, keys.into_iter().collect::<Vec<_>>());
 }
 
 #[test]
@@ -179,10 +179,10 @@ fn a_scan_continues_at_the_next_leader() {
         for key in &keys {
             assert_eq!(cluster.ask(client, &format!("SET {key} v")), "OK");
         }
-        let (mut cursor, mut told, mut step) = ("0".to_string(), Vec::new(), 0);
+        let (mut cursor, mut found, mut step) = ("0".to_string(), Vec::new(), 0);
         loop {
             let mut answer = cluster.ask_for(client, &format!("SCAN {cursor} COUNT 10")).elements();
-            told.extend(texts(answer.remove(1)));
+            found.extend(texts(answer.remove(1)));
             cursor = answer.remove(0).text();
             if cursor == "0" {
                 break;
@@ -193,8 +193,8 @@ fn a_scan_continues_at_the_next_leader() {
                 cluster.until("another one leads", |cluster| cluster.ask(client, "GET k0") == "\"v\"");
             }
         }
-        told.sort();
-        assert_eq!(told, keys.into_iter().collect::<Vec<_>>(), "{keyspace}");
+        found.sort();
+        assert_eq!(found, keys.into_iter().collect::<Vec<_>>(), "{keyspace}");
     }
 }
 
@@ -216,11 +216,11 @@ fn a_scan_through_alternating_nodes_returns_every_key_once() {
         cluster.until("all have all", |cluster| {
             clients.iter().all(|client| cluster.ask(*client, "DBSIZE") == "100")
         });
-        let (mut cursor, mut told, mut step) = ("0".to_string(), Vec::new(), 0);
+        let (mut cursor, mut found, mut step) = ("0".to_string(), Vec::new(), 0);
         loop {
             let mut answer =
                 cluster.ask_for(clients[step % 3], &format!("SCAN {cursor} COUNT 10")).elements();
-            told.extend(texts(answer.remove(1)));
+            found.extend(texts(answer.remove(1)));
             cursor = answer.remove(0).text();
             if cursor == "0" {
                 break;
@@ -228,8 +228,8 @@ fn a_scan_through_alternating_nodes_returns_every_key_once() {
             step += 1;
             assert!(step < 1000, "{keyspace}: the scan does not end");
         }
-        told.sort();
-        assert_eq!(told, keys.into_iter().collect::<Vec<_>>(), "{keyspace}");
+        found.sort();
+        assert_eq!(found, keys.into_iter().collect::<Vec<_>>(), "{keyspace}");
     }
 }
 

@@ -106,8 +106,8 @@ fn replies_of_reads_behind_a_write_are_bounded() {
     (0..200).for_each(|_| cluster.send(client, "GET k"));
     assert_eq!(cluster.reply(client), "1");
     let replies: Vec<usize> = (0..200).map(|_| cluster.reply(client).len()).collect();
-    let told = replies.iter().filter(|length| **length == (1 << 20) + 2).count();
-    assert!((128..=130).contains(&told), "{told} replies of a megabyte at once");
+    let count = replies.iter().filter(|length| **length == (1 << 20) + 2).count();
+    assert!((128..=130).contains(&count), "{count} replies of a megabyte at once");
     assert_eq!(cluster.ask(client, "GET n"), "\"1\"", "the client goes on");
 }
 

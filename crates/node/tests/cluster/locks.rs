@@ -36,8 +36,8 @@ fn insist(cluster: &mut Cluster, client: Client, request: &str) -> String {
 
 /// Waits until `count` requests are in the queue.
 fn until_waiting(cluster: &mut Cluster, client: Client, name: &str, count: usize) {
-    let told = format!("\"waiters\", {count},");
-    cluster.until("they wait", |cluster| cluster.ask(client, &format!("LOCK.INFO {name}")).contains(&told));
+    let answer = format!("\"waiters\", {count},");
+    cluster.until("they wait", |cluster| cluster.ask(client, &format!("LOCK.INFO {name}")).contains(&answer));
 }
 
 #[test]

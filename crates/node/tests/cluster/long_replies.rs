@@ -38,8 +38,8 @@ fn client_elsewhere(cluster: &mut Cluster) -> (Client, u16) {
 /// Returns how many replies a node has sent in parts.
 fn long_replies(cluster: &mut Cluster, node: u16) -> u64 {
     let client = cluster.client(node);
-    let told = cluster.ask(client, "INFO stats");
-    let (_, rest) = told.split_once("long_replies:").expect("it is told");
+    let answer = cluster.ask(client, "INFO stats");
+    let (_, rest) = answer.split_once("long_replies:").expect("INFO has the field");
     rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|count| count.parse().ok()).expect("a number")
 }
 

@@ -150,16 +150,16 @@ fn commands_about_missing_features_get_true_replies() {
 fn client_list_has_sizes_and_all_flags() {
     let mut cluster = three_nodes();
     let (client, other) = (cluster.client(2), cluster.client(2));
-    let told = cluster.ask(client, "CLIENT LIST");
+    let answer = cluster.ask(client, "CLIENT LIST");
     assert!(
-        told.contains("flags=N") && told.contains("multi=-1 qbuf=26 qbuf-free=0 argv-mem=10 multi-mem=0"),
-        "{told}"
+        answer.contains("flags=N") && answer.contains("multi=-1 qbuf=26 qbuf-free=0 argv-mem=10 multi-mem=0"),
+        "{answer}"
     );
     cluster.ask(other, "MONITOR");
     cluster.ask(other, "CLIENT NO-EVICT ON");
     cluster.ask(client, "MULTI");
     cluster.reply(other);
-    let told = cluster.ask(other, "CLIENT LIST");
-    assert!(told.contains("flags=Oe") && told.contains("flags=x"), "{told}");
+    let answer = cluster.ask(other, "CLIENT LIST");
+    assert!(answer.contains("flags=Oe") && answer.contains("flags=x"), "{answer}");
     assert_eq!(cluster.ask(other, "CLIENT KILL MAXAGE 1000"), "0");
 }

@@ -165,9 +165,9 @@ fn a_removed_node_notices_it_and_joins_again_with_its_old_folder() {
         assert_eq!(cluster.ask(client, "SET k v"), "OK");
         assert_eq!(cluster.ask(client, &format!("CLUSTER REMOVE {node}")), "OK");
         assert_eq!(cluster.ask(client, &format!("CLUSTER REMOVE {node}")), "OK", "asked for again");
-        cluster.until("it is told", |cluster| cluster.node(node).is_removed());
-        let told = cluster.ask(client, &format!("CLUSTER REMOVE {node}"));
-        assert!(told.contains(&format!("there is no node {node}")), "{told}");
+        cluster.until("it knows that it was removed", |cluster| cluster.node(node).is_removed());
+        let answer = cluster.ask(client, &format!("CLUSTER REMOVE {node}"));
+        assert!(answer.contains(&format!("there is no node {node}")), "{answer}");
         // Its process ends when it is removed.
         cluster.kill(node);
         assert_eq!(cluster.ask(client, &format!("CLUSTER ADD {node} 127.0.0.1 1 2 3")), "OK");
@@ -204,15 +204,15 @@ fn a_node_that_the_others_need_is_not_removed() {
     cluster.kill(4);
     cluster.kill(2);
     cluster.turns(1000);
-    let told = cluster.ask(client, "CLUSTER REMOVE 3");
-    assert!(told.contains("without FORCE") || told.contains("cannot be removed now"), "{told}");
-    let told = cluster.ask(client, "CLUSTER REMOVE 3 FORCE");
-    assert!(told.contains("cannot be removed now") && told.contains("node 2"), "{told}");
+    let answer = cluster.ask(client, "CLUSTER REMOVE 3");
+    assert!(answer.contains("without FORCE") || answer.contains("cannot be removed now"), "{answer}");
+    let answer = cluster.ask(client, "CLUSTER REMOVE 3 FORCE");
+    assert!(answer.contains("cannot be removed now") && answer.contains("node 2"), "{answer}");
     cluster.restart(2);
     cluster.until("one that is dead goes", |cluster| cluster.ask(client, "CLUSTER REMOVE 4") == "OK");
     cluster.until("it is out", |cluster| !cluster.node(1).cluster_map().nodes.contains_key(&4));
-    let told = cluster.ask(client, "CLUSTER REMOVE 3");
-    assert!(told.contains("without FORCE") && told.contains("2 of 3 replicas"), "{told}");
+    let answer = cluster.ask(client, "CLUSTER REMOVE 3");
+    assert!(answer.contains("without FORCE") && answer.contains("2 of 3 replicas"), "{answer}");
     assert_eq!(cluster.ask(client, "CLUSTER REMOVE 3 FORCE"), "OK");
     cluster.until("it is out", |cluster| !cluster.node(1).cluster_map().nodes.contains_key(&3));
     assert_eq!(cluster.ask(client, "SET k v"), "OK");
@@ -223,8 +223,11 @@ fn the_number_of_groups_on_a_node_is_bounded() {
     let mut cluster = setup(3, &["prefix= replication=consensus"]).with(|it| it.groups_max = 20).start();
     let client = cluster.client(1);
     assert_eq!(cluster.ask(client, "KEYSPACE CREATE a: shards=16"), "OK");
-    let told = cluster.ask(client, "KEYSPACE CREATE b: shards=4");
-    assert!(told.contains("17 groups") && told.contains("may hold 20 (limits.groups_max): 4 more"), "{told}");
+    let answer = cluster.ask(client, "KEYSPACE CREATE b: shards=4");
+    assert!(
+        answer.contains("17 groups") && answer.contains("may hold 20 (limits.groups_max): 4 more"),
+        "{answer}"
+    );
     assert_eq!(cluster.ask(client, "KEYSPACE CREATE b: shards=3"), "OK");
     assert_eq!(cluster.ask(client, "KEYSPACE DROP a:"), "OK");
     assert_eq!(cluster.ask(client, "KEYSPACE CREATE c: shards=16"), "OK", "there is room again");

@@ -80,8 +80,8 @@ fn a_command_forwarded_to_the_wrong_keyspace_is_refused() {
     assert!(node.peer_frame(2, &forwarded(1, 0, 100, &strayed)).is_ok());
     node.flush();
     node.end_turn(&mut MemoryDisk::new());
-    let told = String::from_utf8_lossy(node.peer_output(2)).into_owned();
-    assert!(told.contains("NOLEADER") && told.contains("nothing was done"), "{told}");
+    let answer = String::from_utf8_lossy(node.peer_output(2)).into_owned();
+    assert!(answer.contains("NOLEADER") && answer.contains("nothing was done"), "{answer}");
 }
 
 #[test]
@@ -92,8 +92,8 @@ fn messages_for_an_unknown_group_are_ignored_or_refused() {
     assert!(node.peer_frame(2, &forwarded(1, 9, 100, &Command::Size)).is_ok());
     node.flush();
     node.end_turn(&mut MemoryDisk::new());
-    let told = String::from_utf8_lossy(node.peer_output(2)).into_owned();
-    assert!(told.contains("NOLEADER node 1 does not know that keyspace; nothing was done"), "{told}");
+    let answer = String::from_utf8_lossy(node.peer_output(2)).into_owned();
+    assert!(answer.contains("NOLEADER node 1 does not know that keyspace; nothing was done"), "{answer}");
 }
 
 #[test]

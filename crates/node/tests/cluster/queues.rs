@@ -99,10 +99,10 @@ fn a_wait_lasts_for_its_timeout() {
             let took_ms = cluster.time(|cluster| assert_eq!(cluster.ask(client, request), "nil"));
             assert!((100..115).contains(&took_ms), "{request}: {took_ms} ms");
         }
-        assert_eq!(left(&mut cluster).0, 0, "nobody waits any more");
+        assert_eq!(left(&mut cluster).0, 0, "no client waits any more");
         until_settled(&mut cluster);
         let client = cluster.client(3);
-        assert_eq!(cluster.ask(client, "RPUSH l a"), "1", "nobody waits for it any more");
+        assert_eq!(cluster.ask(client, "RPUSH l a"), "1", "no client waits for it any more");
         assert_eq!(cluster.ask(client, "LLEN l"), "1");
     }
 }

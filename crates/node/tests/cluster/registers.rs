@@ -291,11 +291,11 @@ fn after_a_majority_has_lost_its_memory_all_report_it_and_an_operator_recovers()
                 assert!(took < 10, "{took} ms");
             }
         }
-        let told = cluster.ask(client, "KEYSPACE RECOVER r:");
-        assert!(told.contains("nodes [2, 3] have lost their memory, nodes [1] have theirs"), "{told}");
-        assert!(told.contains("1 keys are on this node") && told.contains("ACCEPTLOSS"), "{told}");
+        let answer = cluster.ask(client, "KEYSPACE RECOVER r:");
+        assert!(answer.contains("nodes [2, 3] have lost their memory, nodes [1] have theirs"), "{answer}");
+        assert!(answer.contains("1 keys are on this node") && answer.contains("ACCEPTLOSS"), "{answer}");
         cluster.turns(500);
-        assert!(!cluster.keyspace(1, "r:").ready, "nothing is given up before that is said");
+        assert!(!cluster.keyspace(1, "r:").ready, "nothing is given up before the loss is accepted");
         assert_error(&cluster.ask(client, "KEYSPACE RECOVER r: SOON"), "ERR");
         assert_eq!(cluster.ask(client, "KEYSPACE RECOVER r: ACCEPTLOSS"), "OK");
         cluster.settle();
@@ -304,8 +304,8 @@ fn after_a_majority_has_lost_its_memory_all_report_it_and_an_operator_recovers()
             assert_eq!(cluster.ask(client, "GET r:a"), "\"1\"");
             assert_eq!(cluster.ask(client, &format!("SET r:b {node}")), "OK");
         }
-        let told = cluster.ask(client, "KEYSPACE RECOVER r: ACCEPTLOSS");
-        assert!(told.starts_with("-ERR") && told.contains("lost nothing"), "{told}");
+        let answer = cluster.ask(client, "KEYSPACE RECOVER r: ACCEPTLOSS");
+        assert!(answer.starts_with("-ERR") && answer.contains("lost nothing"), "{answer}");
         // The loss was accepted for one incarnation: the next one gets back everything that it has lost.
         cluster.kill(3);
         assert_eq!(cluster.ask(client, "SET r:c 1"), "OK");
@@ -357,7 +357,7 @@ fn requests_wait_while_a_majority_may_return_and_are_refused_when_it_cannot() {
         cluster.kill(2);
         cluster.kill(3);
         cluster.restart(3);
-        cluster.until("it is let in", |cluster| cluster.keyspace(3, "r:").role == "refilling");
+        cluster.until("it is admitted", |cluster| cluster.keyspace(3, "r:").role == "refilling");
         let clients = [1, 3].map(|node| cluster.client(node));
         clients.into_iter().for_each(|client| cluster.send(client, "GET r:a"));
         cluster.turns(1000);
@@ -397,9 +397,13 @@ fn a_leader_reports_that_it_waits_for_a_lost_node_until_that_is_replaced() {
         cluster.until("one is to lead", |cluster| waits(cluster).is_some());
         cluster.turns(3000);
         let leader = waits(&cluster).expect("it waits for node 2");
-        let told = cluster.keyspace(leader, "r:");
-        assert!(!told.ready && told.explanation.contains("no answer of node 2"), "{}", told.explanation);
-        assert!(told.explanation.contains("CLUSTER REPLACE"), "{}", told.explanation);
+        let health = cluster.keyspace(leader, "r:");
+        assert!(
+            !health.ready && health.explanation.contains("no answer of node 2"),
+            "{}",
+            health.explanation
+        );
+        assert!(health.explanation.contains("CLUSTER REPLACE"), "{}", health.explanation);
         let recover = cluster.ask(client, "KEYSPACE RECOVER r:");
         assert!(recover.starts_with("-ERR") && recover.contains("CLUSTER REPLACE"), "{recover}");
         let replace = "CLUSTER REPLACE 2 ACCEPTLOSS";

@@ -112,8 +112,8 @@ fn a_forwarded_reply_is_in_the_clients_own_protocol() {
 fn authentication_without_a_configured_password() {
     let mut cluster = one_node();
     let client = cluster.client(1);
-    let told = cluster.ask(client, "AUTH secret");
-    assert!(told.starts_with("-ERR AUTH <password> called without any password configured"), "{told}");
+    let answer = cluster.ask(client, "AUTH secret");
+    assert!(answer.starts_with("-ERR AUTH <password> called without any password configured"), "{answer}");
     assert_eq!(cluster.ask(client, "AUTH default secret"), "OK");
     assert_eq!(cluster.ask(client, "AUTH someone secret"), WRONG_PASSWORD);
     assert_eq!(cluster.ask(client, "AUTH a b c"), "-ERR syntax error");
@@ -166,7 +166,7 @@ fn a_killed_client_is_closed_and_others_are_not() {
     assert_eq!(cluster.ask(killer, "CLIENT KILL 127.0.0.1:1"), "-ERR No such client");
     assert_eq!(cluster.ask(bystander, "PING"), "PONG");
 
-    assert_eq!(cluster.ask(killer, "CLIENT KILL TYPE normal"), "1", "whoever asks is spared");
+    assert_eq!(cluster.ask(killer, "CLIENT KILL TYPE normal"), "1", "the client that asks is spared");
     assert!(cluster.is_closed(bystander));
     assert_eq!(cluster.ask(killer, "CLIENT KILL TYPE normal SKIPME no"), "1");
     assert!(cluster.is_closed(killer), "and has its answer before it is closed");
@@ -209,8 +209,8 @@ fn client_input_never_ends_a_line() {
         }
     }
     cluster.send_words(client, &[b"KEYSPACE", b"CREATE", "x".repeat(257).as_bytes()]);
-    let told = cluster.reply(client);
-    assert!(told.contains("256 bytes at most, not 257"), "{told}");
+    let answer = cluster.reply(client);
+    assert!(answer.contains("256 bytes at most, not 257"), "{answer}");
 
     assert_eq!(cluster.ask(client, "CLUSTER ADD 9 node-9.example.org 1 2 3"), "OK");
     let nodes = cluster.ask_for(client, "CLUSTER NODES").text();
@@ -235,8 +235,8 @@ fn settings_are_read_and_changed() {
     assert!(cluster.try_client(1).is_none(), "it takes effect at once");
     assert_eq!(cluster.ask(client, "CONFIG SET maxclients 10 timeout 7"), "OK");
     assert_eq!(cluster.ask(client, "CONFIG GET timeout"), r#"["timeout", "7"]"#);
-    let told = cluster.ask_for(client, "CONFIG GET *").elements();
-    assert!(told.len() > 40, "{}", told.len());
+    let answer = cluster.ask_for(client, "CONFIG GET *").elements();
+    assert!(answer.len() > 40, "{}", answer.len());
     assert_error(&cluster.ask(client, "CONFIG SET nosuch 1"), "ERR");
     assert_error(&cluster.ask(client, "CONFIG SET maxclients many"), "ERR");
     assert_error(&cluster.ask(client, "CONFIG SET timeout 8 maxclients -1"), "ERR");

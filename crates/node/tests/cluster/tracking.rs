@@ -61,10 +61,10 @@ fn an_invalidation_is_repeated_after_a_read_under_way() {
     cluster.send(reader, "WAIT 1 200");
     cluster.send(reader, "GET k");
     cluster.ask(writer, "SET k w");
-    assert_eq!(cluster.reply(reader), invalid("k"), "it keeps what it has read before");
+    assert_eq!(cluster.reply(reader), invalid("k"), "it caches what it has read before");
     assert_eq!(cluster.reply(reader), "0");
     assert_eq!(cluster.reply(reader), "\"v\"");
-    assert_eq!(cluster.reply(reader), invalid("k"), "it must not keep what it has read now");
+    assert_eq!(cluster.reply(reader), invalid("k"), "it must not cache what it has read now");
     assert_eq!(messages(&mut cluster, reader), [""; 0]);
 }
 
@@ -99,7 +99,7 @@ fn invalidations_for_own_changes_follow_the_reply_or_are_not_sent() {
             cluster.ask(noloop, "GET k");
             cluster.ask(noloop, "SET k x");
             assert_eq!(cluster.ask(own, "SET k y"), "OK");
-            assert_eq!(messages(&mut cluster, noloop), [invalid("k")], "it goes on keeping what it writes");
+            assert_eq!(messages(&mut cluster, noloop), [invalid("k")], "it still caches what it has written");
             for client in [own, noloop, broadcast] {
                 cluster.close(client);
             }
@@ -208,8 +208,11 @@ fn modes_choose_which_invalidations_a_client_gets() {
     for key in ["a:1", "a:2", "b:1", "c"] {
         cluster.ask(writer, &format!("SET {key} v"));
     }
-    let told = messages(&mut cluster, prefixes).concat();
-    assert!(["a:1", "a:2", "b:1"].iter().all(|key| told.contains(key)) && !told.contains("\"c\""), "{told}");
+    let answer = messages(&mut cluster, prefixes).concat();
+    assert!(
+        ["a:1", "a:2", "b:1"].iter().all(|key| answer.contains(key)) && !answer.contains("\"c\""),
+        "{answer}"
+    );
     assert_eq!(messages(&mut cluster, opting_in), [invalid("a:2")]);
     assert_eq!(messages(&mut cluster, opting_out), [invalid("a:1")]);
     assert_eq!(messages(&mut cluster, silent), [invalid("c")], "of the other client's change alone");

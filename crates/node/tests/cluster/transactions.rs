@@ -102,7 +102,7 @@ fn the_rules_and_their_errors_are_those_of_redis() {
     assert_eq!(cluster.pipeline(client, &["MULTI", "SET k z", "QUIT"]), ["OK", "QUEUED", "OK"]);
     assert!(cluster.is_closed(client));
     let other = cluster.client(1);
-    assert_eq!(cluster.ask(other, "GET k"), "\"x\"", "what was queued is gone with its client");
+    assert_eq!(cluster.ask(other, "GET k"), "\"x\"", "queued commands are dropped with their client");
 }
 
 #[test]
@@ -124,10 +124,10 @@ fn commands_of_the_node_itself_are_executed_in_order_and_only_with_the_transacti
             CONFIG SET timeout x -> QUEUED
             ECHO hello          -> QUEUED";
         play(&mut cluster, client, script);
-        let told = cluster.ask(client, "EXEC");
+        let answer = cluster.ask(client, "EXEC");
         assert!(
-            told.starts_with("[PONG, -ERR CONFIG SET failed") && told.ends_with(", \"hello\"]"),
-            "{told}"
+            answer.starts_with("[PONG, -ERR CONFIG SET failed") && answer.ends_with(", \"hello\"]"),
+            "{answer}"
         );
         // An aborted transaction has no effect.
         let script = "
@@ -148,9 +148,9 @@ fn a_queued_request_is_in_the_list_of_clients() {
     let mut cluster = one_node();
     let (client, other) = (cluster.client(1), cluster.client(1));
     cluster.pipeline(client, &["MULTI", "GET k", "PING"]);
-    let told = cluster.ask(other, "CLIENT LIST");
-    assert!(told.contains("flags=x") && told.contains("multi=2"), "{told}");
-    assert!(told.contains("multi=-1"), "{told}");
+    let answer = cluster.ask(other, "CLIENT LIST");
+    assert!(answer.contains("flags=x") && answer.contains("multi=2"), "{answer}");
+    assert!(answer.contains("multi=-1"), "{answer}");
 }
 
 #[test]
@@ -184,8 +184,8 @@ fn a_change_of_a_watched_key_aborts_through_any_nodes() {
             ] {
                 assert_eq!(cluster.ask(client, "WATCH k absent"), "OK");
                 cluster.ask(other, change);
-                let told = cluster.pipeline(client, &["MULTI", "SET done 1", "EXEC"]);
-                assert_eq!(told[2], expected, "{change}: {watcher} {writer}");
+                let answer = cluster.pipeline(client, &["MULTI", "SET done 1", "EXEC"]);
+                assert_eq!(answer[2], expected, "{change}: {watcher} {writer}");
                 // Any end of a transaction ends the watch.
                 cluster.ask(other, "SET k 1");
                 assert_eq!(cluster.pipeline(client, &["MULTI", "GET nothing", "EXEC"])[2], "[nil]");
@@ -277,8 +277,8 @@ fn a_pipeline_that_does_not_wait_for_its_watch_is_aborted_or_guarded() {
             for request in ["MULTI", "SET k 1", "EXEC"] {
                 cluster.send(client, request);
             }
-            let told: Vec<String> = (0..4).map(|_| cluster.reply(client)).collect();
-            assert_eq!(told[3], if is_told { "[OK]" } else { "nil" }, "{told:?}");
+            let answer: Vec<String> = (0..4).map(|_| cluster.reply(client)).collect();
+            assert_eq!(answer[3], if has_versions { "[OK]" } else { "nil" }, "{answer:?}");
             assert!(cluster.node(node).wants_input(client.id));
         }
     }
@@ -318,11 +318,11 @@ fn keys_watched_in_two_keyspaces_are_refused_and_not_aborted_forever() {
     let client = cluster.client(2);
     cluster.kill(1); // So the two have leaders with unrelated epochs.
     for key in ["a", "b:a"] {
-        cluster.until("somebody leads", |cluster| cluster.ask(client, &format!("SET {key} 1")) == "OK");
+        cluster.until("a node leads", |cluster| cluster.ask(client, &format!("SET {key} 1")) == "OK");
     }
     for queued in ["GET a", "PING"] {
-        let told = cluster.pipeline(client, &["WATCH a", "WATCH b:a", "MULTI", queued]);
-        assert_eq!(told[..3], ["OK", "OK", "OK"]);
+        let answer = cluster.pipeline(client, &["WATCH a", "WATCH b:a", "MULTI", queued]);
+        assert_eq!(answer[..3], ["OK", "OK", "OK"]);
         assert_error(&cluster.ask(client, "EXEC"), "CROSSSLOT");
     }
 }
@@ -340,17 +340,17 @@ fn registers_execute_one_command_and_refuse_more_by_name() {
         for requests in [&["SET k 1", "GET k"][..], &["GET k", "GET l"]] {
             cluster.ask(client, "MULTI");
             cluster.pipeline(client, requests);
-            let told = cluster.ask(client, "EXEC");
-            assert!(told.starts_with("-ERR MULTI needs several keys changed at one moment"), "{told}");
+            let answer = cluster.ask(client, "EXEC");
+            assert!(answer.starts_with("-ERR MULTI needs several keys changed at one moment"), "{answer}");
         }
-        let told = cluster.ask(client, "WATCH k");
-        assert!(told.starts_with("-ERR WATCH needs one order of all writes"), "{told}");
+        let answer = cluster.ask(client, "WATCH k");
+        assert!(answer.starts_with("-ERR WATCH needs one order of all writes"), "{answer}");
         assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
         // A key that could not be watched does not count as unchanged.
         assert_eq!(cluster.pipeline(client, &["MULTI", "PING", "EXEC"])[2], "nil");
         assert_eq!(cluster.pipeline(client, &["MULTI", "PING", "EXEC"])[2], "[PONG]");
-        let told = cluster.ask(client, "SET k w IFEQ v");
-        assert!(told.starts_with("-ERR SET IFEQ needs read-modify-write"), "{told}");
+        let answer = cluster.ask(client, "SET k w IFEQ v");
+        assert!(answer.starts_with("-ERR SET IFEQ needs read-modify-write"), "{answer}");
         assert_eq!(cluster.ask(client, "DIGEST nothing"), "nil");
     }
 }
@@ -439,8 +439,8 @@ fn a_watching_client_reads_nothing_stale() {
         cluster.ask(reader, "UNWATCH");
         assert_eq!(cluster.ask(reader, "GET k"), "\"old\"");
         cluster.reconnect(behind);
-        cluster.until("it is let in again", |cluster| cluster.ask(reader, "WATCH k") == "OK");
-        assert_eq!(cluster.ask(reader, "GET k"), "\"new\"", "as new as what is watched");
+        cluster.until("it is admitted again", |cluster| cluster.ask(reader, "WATCH k") == "OK");
+        assert_eq!(cluster.ask(reader, "GET k"), "\"new\"", "as new as the watched keys");
     }
 }
 
@@ -454,8 +454,8 @@ fn the_queue_of_a_transaction_is_bounded() {
     let error = loop {
         cluster.send_words(client, &[b"SET", b"k", &value]);
         match cluster.reply(client) {
-            told if told == "QUEUED" => queued += 1,
-            told => break told,
+            answer if answer == "QUEUED" => queued += 1,
+            answer => break answer,
         }
     };
     assert!((60..70).contains(&queued), "{queued}");
@@ -463,9 +463,9 @@ fn the_queue_of_a_transaction_is_bounded() {
     assert_error(&cluster.ask(client, "EXEC"), "EXECABORT");
 
     assert_eq!(cluster.ask(client, "MULTI"), "OK");
-    let told = cluster.pipeline(client, &vec!["PING"; 25_001]);
-    assert!(told[..25_000].iter().all(|told| told == "QUEUED"));
-    assert_eq!(told[25_000], "-ERR a transaction holds at most 25000 commands");
+    let answer = cluster.pipeline(client, &vec!["PING"; 25_001]);
+    assert!(answer[..25_000].iter().all(|answer| answer == "QUEUED"));
+    assert_eq!(answer[25_000], "-ERR a transaction holds at most 25000 commands");
     assert_error(&cluster.ask(client, "EXEC"), "EXECABORT");
 }
 
@@ -529,9 +529,9 @@ fn watched_keys_that_now_belong_to_another_keyspace_abort() {
     let (client, half, operator) = (cluster.client(2), cluster.client(2), cluster.client(1));
     cluster.ask(client, "WATCH b:a");
     cluster.ask(half, "WATCH b:a");
-    let told =
+    let answer =
         cluster.ask(operator, "KEYSPACE CREATE b: replication=leader-follower acks=majority replicas=3");
-    assert_eq!(told, "OK");
+    assert_eq!(answer, "OK");
     cluster.settle();
     assert_eq!(cluster.ask(half, "WATCH b:b"), "OK", "of the new keyspace, as b:a is now");
     for client in [client, half] {

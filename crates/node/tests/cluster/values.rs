@@ -89,7 +89,7 @@ fn a_write_that_needs_the_bytes_gets_them(replication: &str) {
     store(&mut cluster);
     assert_eq!(cluster.ask(other, "APPEND k xyz"), (length + 3).to_string());
     assert_eq!(cluster.ask(writer, "GET k"), format!("\"{large}xyz\""));
-    assert_eq!(info(&mut cluster, 1, "values_on_disk"), 1, "what was appended to is on the disk again");
+    assert_eq!(info(&mut cluster, 1, "values_on_disk"), 1, "the changed value is on the disk again");
     store(&mut cluster);
     assert_eq!(cluster.ask(other, "SETRANGE k 1 __"), length.to_string());
     assert_eq!(cluster.ask(other, "GETRANGE k 0 3"), format!("\"{}__{}\"", &large[..1], &large[3..4]));
@@ -149,11 +149,11 @@ fn values_beyond_the_cache_survive_the_death_of_all_nodes(replication: &str) {
         );
     }
     let leader = (1..=3).find(|node| info(&mut cluster, *node, "values_cache_misses") > 0);
-    let leader = leader.expect("somebody has read from the disk");
+    let leader = leader.expect("a node has read from the disk");
     assert!(info(&mut cluster, leader, "values_cache_memory") <= 10_000);
     assert_eq!(cluster.ask(client, "GET k7"), cluster.ask(client, "GET k7"));
     assert!(info(&mut cluster, leader, "values_cache_hits") > 0);
-    cluster.until("what was overwritten goes", |cluster| {
+    cluster.until("overwritten values are removed", |cluster| {
         insist(cluster, client, "SET small v");
         insist(cluster, client, &format!("SET more {}", value(0, 1000)));
         (1..=3).all(|node| cluster.values(node).len() < 160)
@@ -248,7 +248,7 @@ fn if_all_copies_are_damaged_a_read_fails_and_never_returns_wrong_bytes(replicat
         |cluster: &mut Cluster| (1..=3).map(|node| info(cluster, node, "values_damaged")).sum::<u64>();
     let before = damaged(&mut cluster);
     cluster.turns(1000);
-    assert_eq!(damaged(&mut cluster), before, "nodes do not go on asking each other");
+    assert_eq!(damaged(&mut cluster), before, "nodes do not keep asking each other");
     assert!((1..=3).all(|node| info(&mut cluster, node, "values_repaired") == 0));
 }
 
@@ -277,7 +277,7 @@ fn reader(replication: &str) -> u16 {
     let client = cluster.client(1);
     cluster.ask(client, "GET k0");
     let reads = (1..=3).find(|node| info(&mut cluster, *node, "values_cache_misses") > 0);
-    reads.expect("somebody has read from the disk")
+    reads.expect("a node has read from the disk")
 }
 
 /// How many values on two nodes' disks have the same name but different bytes.
@@ -302,7 +302,9 @@ fn a_damaged_value_is_repaired_from_another_replica(replication: &str) {
         let repaired = info(&mut cluster, leader, "values_repaired");
         assert!((20..=30).contains(&repaired), "{repaired} of those that were not in memory");
         assert_eq!(info(&mut cluster, leader, "values_damaged"), repaired);
-        cluster.until("they are put again", |cluster| info(cluster, leader, "values_pending_memory") == 0);
+        cluster.until("the repaired values are stored", |cluster| {
+            info(cluster, leader, "values_pending_memory") == 0
+        });
         assert_eq!(differing(&mut cluster, leader, third), before - repaired, "damaged at {damaged:?}");
         let length = value(30, 1000).len() + 1;
         assert_eq!(cluster.ask(client, "APPEND k30 !"), length.to_string(), "a write gets it, too");
@@ -388,7 +390,7 @@ fn values_that_are_not_read_are_scrubbed_and_repaired(replication: &str) {
     assert!((50..=60).contains(&damaged), "{damaged} are found");
     assert_eq!(info(&mut cluster, 2, "values_repaired"), damaged);
     pass(&mut cluster, 2);
-    assert_eq!(info(&mut cluster, 2, "values_damaged"), damaged, "what was repaired is whole");
+    assert_eq!(info(&mut cluster, 2, "values_damaged"), damaged, "repaired values are whole");
     assert!(info(&mut cluster, 2, "values_cache_memory") <= 10_000);
     let (scrubbed, passes) =
         (info(&mut cluster, 2, "values_scrubbed"), info(&mut cluster, 2, "values_scrub_passes"));
@@ -671,7 +673,7 @@ fn a_damaged_fragment_on_the_disk_is_not_used_and_is_rebuilt() {
         let expected = format!("\"{}\"", value(number, 1000));
         assert_eq!(cluster.ask(reader, &format!("GET k{number}")), expected, "k{number}");
     }
-    cluster.until("what was damaged is rebuilt", |cluster| {
+    cluster.until("damaged fragments are rebuilt", |cluster| {
         info(cluster, 3, "coded_fragments_rebuilt") > 0 && info(cluster, 3, "coded_fragments_lacking") == 0
     });
 }
@@ -696,5 +698,5 @@ fn a_command_may_need_a_value_on_the_disk_and_one_in_fragments() {
         let expected = format!("[\"{short}\", {}, \"{long}!\"]", long.len() + 1);
         assert_eq!(cluster.ask(client, "EXEC"), expected);
     }
-    assert_eq!(info(&mut cluster, 2, "values_on_disk"), 2, "what was appended to is on the disk as a whole");
+    assert_eq!(info(&mut cluster, 2, "values_on_disk"), 2, "the changed value is on the disk as a whole");
 }

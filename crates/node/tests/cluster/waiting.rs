@@ -57,7 +57,7 @@ fn wait_ends_as_soon_as_enough_replicas_have_the_write() {
 
     cluster.send(client, "WAIT 2 0");
     cluster.turns(500);
-    assert_eq!(cluster.arrived(client), None, "without a timeout it waits for ever");
+    assert_eq!(cluster.arrived(client), None, "without a timeout it waits forever");
     cluster.reconnect(3);
     assert_eq!(cluster.reply(client), "2");
 }
@@ -89,7 +89,7 @@ fn a_flush_of_several_keyspaces_is_a_write_to_wait_for() {
     cluster.pause(2);
     cluster.pause(3);
     assert_eq!(cluster.ask(client, "FLUSHALL"), "OK");
-    assert_eq!(cluster.ask(client, "WAIT 2 50"), "0", "no replica has been told yet");
+    assert_eq!(cluster.ask(client, "WAIT 2 50"), "0", "no replica has received it yet");
     cluster.go_on(2);
     cluster.go_on(3);
     assert_eq!(cluster.ask(client, "WAIT 2 0"), "2");

@@ -21,7 +21,7 @@ fn time(seed: u64, killed: impl Fn(&World) -> Option<u16>) -> u64 {
     world.become_whole();
     let pause_us = 1_000_000 + world.random.below(300_000);
     world.run_for(pause_us);
-    let node = killed(&world).expect("somebody to kill");
+    let node = killed(&world).expect("a node to kill");
     let killed_us = world.now_us;
     world.kill(node, 0);
     for _ in 0..5_000 {

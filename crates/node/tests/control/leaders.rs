@@ -35,7 +35,7 @@ fn a_leader_that_is_cut_off_stops_before_another_one_begins() {
     assert!(world.now_us - cut_us <= 302_000, "its lease is no longer than that, and ends without a message");
     while !world.leads(5, group) {
         world.run_for(1_000);
-        assert!(world.now_us - cut_us < 500_000, "nobody takes over");
+        assert!(world.now_us - cut_us < 500_000, "no node takes over");
     }
     world.cut.clear();
     world.run_for(2_000_000);

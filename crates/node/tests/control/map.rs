@@ -109,7 +109,7 @@ fn a_map_survives_encoding() {
     assert!(ClusterMap::decode(b"{}", RELEASES).is_err());
     let mut wrong = map.clone();
     wrong.groups.get_mut(&1).expect("a group").members.push(77);
-    assert!(ClusterMap::decode(&wrong.encode(), RELEASES).is_err(), "a member that is no node");
+    assert!(ClusterMap::decode(&wrong.encode(), RELEASES).is_err(), "a member that is not a node");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_log_that_ends_before_its_durable_position_is_refused() {
     assert!(refused.to_string().contains("had been durable up to 1000"), "{refused}");
     assert!(map.apply(&start(6, 1000)).is_ok(), "nothing was appended");
     let replaced = map.apply(&Change::ReplaceNode { id: 2, accept_loss: false }).expect("it is dead");
-    assert!(replaced.apply(&start(6, 999)).is_ok(), "what it had held does not count any more");
+    assert!(replaced.apply(&start(6, 999)).is_ok(), "its former data no longer count");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn requests_of_an_earlier_leader_are_refused() {
     assert!(later.apply(&all_again).is_err(), "repeated, and late: the leader does not wait for 3 any more");
     assert!(map.apply(&Change::AppointLeaders(vec![(id, 3)])).is_err(), "3 is not in sync");
     let map = map.apply(&Change::AppointLeaders(vec![(id, 2)])).expect("2 is");
-    assert_eq!(group(&map, "").1.in_sync, [2], "nobody waits for the one that was deposed");
+    assert_eq!(group(&map, "").1.in_sync, [2], "the deposed leader is not waited for");
     let refused = map.apply(&request).expect_err("an old epoch");
     assert!(refused.to_string().contains("is in epoch 2"), "{refused}");
 }
@@ -419,8 +419,8 @@ fn settle(mut map: ClusterMap, moves_control_group: bool) -> ClusterMap {
             }
         }
         for change in map.next_moves(moves_control_group, |_| true) {
-            let after = map.apply(&change).expect("what is planned can be done");
-            check_step(&map, &after).and_then(|()| check_leaders(&map, &after)).expect("a step that may be");
+            let after = map.apply(&change).expect("a planned change is possible");
+            check_step(&map, &after).and_then(|()| check_leaders(&map, &after)).expect("a valid step");
             map = after;
         }
         if map == before {
@@ -440,7 +440,7 @@ fn a_node_is_removed_when_others_hold_what_it_held() {
         refused.to_string().contains("keyspace 'abd:', whose members cannot be changed yet"),
         "{refused}"
     );
-    let map = map.apply(&Change::DropKeyspace("abd:".into())).expect("nobody needs it");
+    let map = map.apply(&Change::DropKeyspace("abd:".into())).expect("it is not needed");
     let map = settle(map.apply(&Change::RemoveNode { id: 4, force: true }).expect("a node less"), true);
     assert!(!map.nodes.contains_key(&4));
     assert_eq!(group(&map, "three:").1.members.len(), 3, "another node has taken its place");

@@ -117,7 +117,8 @@ fn without_a_majority_a_change_has_an_unknown_outcome() {
     let mut world = cluster(3);
     world.kill(1, 0);
     world.kill(2, 0);
-    let answer = world.make(3, &Change::CreateKeyspace(keyspace("x:", |_| ()))).expect_err("nobody decides");
+    let answer =
+        world.make(3, &Change::CreateKeyspace(keyspace("x:", |_| ()))).expect_err("no node can decide");
     assert_eq!(answer, ChangeError::Unknown { seconds: 5 });
     assert!((1..9).all(|group| !world.leads(3, group)), "its lease is over");
 }

@@ -99,5 +99,5 @@ fn too_long_or_invalid_messages_are_malformed() {
     let mut map = Vec::new();
     let nothing = ClusterMap::default().encode();
     Message::Map { bytes: &nothing }.encode(&mut map);
-    assert!(world.hand_over(2, 1, &map).is_err(), "a map that cannot be");
+    assert!(world.hand_over(2, 1, &map).is_err(), "an invalid map");
 }

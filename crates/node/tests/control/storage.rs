@@ -113,7 +113,7 @@ fn a_disk_that_was_rolled_back_within_one_incarnation_is_refused() {
 fn a_new_control_leader_refuses_a_disk_that_was_rolled_back() {
     let mut world = cluster(4);
     let copy = outdated(&mut world, 4);
-    let leader = world.control_leader().expect("somebody leads");
+    let leader = world.control_leader().expect("a node leads");
     world.kill(leader, 0);
     world.run_for(1_000_000);
     assert!(world.control_leader().is_some_and(|other| other != leader));
@@ -142,7 +142,7 @@ fn control_nodes_that_lost_power_refuse_a_disk_that_was_rolled_back() {
 #[test]
 fn a_control_leader_that_was_cut_off_from_a_node_refuses_its_rolled_back_disk() {
     let mut world = cluster(4);
-    let leader = world.control_leader().expect("somebody leads");
+    let leader = world.control_leader().expect("a node leads");
     world.cut.extend([(4, leader), (leader, 4)]);
     world.run_for(100_000);
     let copy = outdated(&mut world, 4);
@@ -234,7 +234,7 @@ fn the_durable_position_of_a_replaced_node_starts_again() {
     assert!(is_refused(&world, 4));
     world.make(1, &Change::ReplaceNode { id: 4, accept_loss: false }).expect("it is as good as dead");
     world.run_for(1_000_000);
-    assert!(is_admitted(&world, 4), "with the very disk that it has, as a new member");
+    assert!(is_admitted(&world, 4), "with the same disk, as a new member");
     // Durable positions reported before are irrelevant, although they are beyond the log's end now.
     world.write(4, 10);
     world.run_for(200_000);
@@ -246,7 +246,7 @@ fn the_durable_position_of_a_replaced_node_starts_again() {
     world.put_back(4, copy);
     world.start(4);
     world.run_for(1_000_000);
-    assert!(is_refused(&world, 4), "but from then on it counts");
+    assert!(is_refused(&world, 4), "but from then on its position counts");
 }
 
 #[test]
@@ -268,5 +268,5 @@ fn a_refusal_that_comes_after_the_admission_is_ignored() {
     };
     assert!(!refuse(&mut world, version - 1), "the refusal is older than the admission");
     assert!(world.control(4).expect("it runs").is_admitted());
-    assert!(refuse(&mut world, version), "who knows this map may refuse");
+    assert!(refuse(&mut world, version), "a refusal by a node with this map counts");
 }
