@@ -118,7 +118,7 @@ pub(super) fn keys_before_last<'a>(
     Ok(List::build(scratch, arguments.iter().skip(1).take(count)))
 }
 
-/// The number behind `COUNT`, which must be at `index` and the last option; 1 without it.
+/// The number after `COUNT`, which must be at `index` and the last option; 1 without it.
 pub(super) fn pop_count(arguments: Arguments<'_>, index: usize) -> Result<u64, CommandError> {
     if arguments.len() == index {
         return Ok(1);
@@ -141,7 +141,7 @@ pub(super) fn counted(
     Ok(first..end)
 }
 
-/// The range of the keys behind the word `STREAMS`, which is searched for from the index `from` on: the first half of the
+/// The range of the keys after the word `STREAMS`, which is searched for from the index `from` on: the first half of the
 /// arguments after it, since an id for each key follows them.
 pub(super) fn streams(arguments: Arguments<'_>, from: u8) -> Option<std::ops::Range<usize>> {
     let at = (from.into()..arguments.len()).find(|index| is(at(arguments, *index), "STREAMS"))?;
@@ -149,7 +149,7 @@ pub(super) fn streams(arguments: Arguments<'_>, from: u8) -> Option<std::ops::Ra
     Some(at + 1..at + 1 + count)
 }
 
-/// Lists in `scratch` the keys that follow their number, which is at `index`. Returns also the index behind them.
+/// Lists in `scratch` the keys that follow their number, which is at `index`. Returns also the index after them.
 pub(super) fn counted_keys<'a>(
     arguments: Arguments<'a>,
     index: usize,

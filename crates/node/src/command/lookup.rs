@@ -17,7 +17,7 @@ const SLOTS: usize = 1 << SLOT_BITS;
 struct Index {
     /// The folded names in the table's order.
     folded: [u128; COMMANDS.len()],
-    /// Positions in the table, at or behind the slot of a name's hash, or [`EMPTY`].
+    /// Positions in the table, at or after the slot of a name's hash, or [`EMPTY`].
     slots: [u8; SLOTS],
 }
 

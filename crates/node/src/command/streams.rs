@@ -39,7 +39,7 @@ struct AddOptions<'a> {
 }
 
 impl<'a> AddOptions<'a> {
-    /// Reads the options, for `XADD` up to its id. Returns also the index behind them.
+    /// Reads the options, for `XADD` up to its id. Returns also the index after them.
     fn read(arguments: Arguments<'a>, is_add: bool) -> Result<(AddOptions<'a>, usize), CommandError> {
         let (mut options, mut index) = (AddOptions::default(), 2);
         while let Some(option) = arguments.get(index) {
@@ -407,7 +407,7 @@ fn misused(container: &'static str, arguments: Arguments<'_>) -> CommandError {
     CommandError::MisusedSubcommand { container, given: printable(at(arguments, 1)) }
 }
 
-/// The number behind `ENTRIESREAD`, and whether there is `MKSTREAM`.
+/// The number after `ENTRIESREAD`, and whether there is `MKSTREAM`.
 fn group_options(arguments: Arguments<'_>, is_create: bool) -> Result<(i64, bool), CommandError> {
     let (mut entries_read, mut makes_stream, mut index) = (-1, false, 5);
     while let Some(option) = arguments.get(index) {

@@ -62,7 +62,7 @@ struct SetOptions<'a> {
 }
 
 impl<'a> SetOptions<'a> {
-    /// Reads the options behind the value. As in Redis an option may be repeated, and the last one counts, but
+    /// Reads the options after the value. As in Redis an option may be repeated, and the last one counts, but
     /// two that exclude each other are a syntax error.
     fn parse(arguments: Arguments<'a>) -> Result<SetOptions<'a>, CommandError> {
         use Condition::{Always, IfAbsent, IfPresent};
@@ -170,7 +170,7 @@ parsers! { (arguments, scratch, context)
     mget => Ok(Command::MultiGet { keys: all_keys(arguments, scratch)? });
 }
 
-/// Lists the arguments behind the command's name, all of them keys, in `scratch`.
+/// Lists the arguments after the command's name, all of them keys, in `scratch`.
 pub(crate) fn all_keys<'a>(
     arguments: Arguments<'a>,
     scratch: &'a mut Vec<u8>,

@@ -149,7 +149,7 @@ impl Replicas {
         let continued = self.continued(cx, &shards, &arguments[1], &arguments[2]);
         let how = match &continued {
             Some(_) => "goes on".to_owned(),
-            None => format!("gets a copy {}", what_is_followed(cx)),
+            None => format!("gets a copy {}", followed_keyspaces(cx)),
         };
         let (stream, copy) = match continued {
             Some(stream) => {
@@ -567,7 +567,7 @@ fn shards_to_follow(cx: &Context) -> Vec<Shard> {
 }
 
 /// The keyspaces that a replica follows, and those that it does not, for the log.
-fn what_is_followed(cx: &Context) -> String {
+fn followed_keyspaces(cx: &Context) -> String {
     let names = |is_kept: bool| -> Vec<String> {
         let entries = cx.map.keyspaces.values().filter(|entry| entry.keyspace.keeps_changes() == is_kept);
         entries.map(|entry| format!("'{}'", entry.keyspace.name())).collect()

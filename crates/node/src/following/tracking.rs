@@ -682,7 +682,7 @@ fn has_prefix(session: &Session, key: &[u8]) -> bool {
     choice.is_some_and(|choice| choice.prefixes.iter().any(|prefix| key.starts_with(prefix)))
 }
 
-/// The version up to which this node's replica of a group has applied all records; [`Version::MAX`] if there is no such
+/// The version up to which this node's replica of a group has applied all records; `Version::MAX` if there is no such
 /// replica here, or if it leads, since a leader's reply comes after its own record.
 fn applied(cx: &Context, group: u16) -> Version {
     let group = cx.groups.get(group).filter(|group| group.keyspace.has_leader());

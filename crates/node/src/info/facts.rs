@@ -188,7 +188,7 @@ pub(crate) struct ReplicationFacts {
     pub(crate) offset: u64,
     /// The last offset applied here.
     pub(crate) applied: u64,
-    /// The oldest offset that a partial resync can begin behind.
+    /// The oldest offset that a partial resync can begin after.
     pub(crate) backlog_start: u64,
     /// Bytes of history held.
     pub(crate) backlog_bytes: u64,

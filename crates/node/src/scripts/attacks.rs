@@ -230,7 +230,7 @@ fn cve_2018_11219_cve_2020_14147_cve_2015_8080_numbers_in_formats_do_not_overflo
     }
     assert!(eval("return struct.pack('i2147483647', 1)").contains("larger than limit of 32"));
     assert!(eval("return struct.unpack('!1073741824c2147483647', 'abc')").contains("data string too short"));
-    // CVE-2022-35977 and the like: places before or behind the text.
+    // CVE-2022-35977 and the like: places before or after the text.
     for place in
         ["0", "-1", "5", "2147483647", "-2147483648", "9007199254740992", "1e300", "-1e300", "0/0", "1/0"]
     {

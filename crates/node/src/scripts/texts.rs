@@ -90,7 +90,7 @@ fn anchored(pattern: &[u8]) -> (bool, &[u8]) {
     }
 }
 
-/// As in Lua 5.1, bytes behind a zero byte are ignored.
+/// As in Lua 5.1, bytes after a zero byte are ignored.
 fn has_specials(pattern: &[u8]) -> bool {
     pattern.iter().take_while(|byte| **byte != 0).any(|byte| b"^$*+?.([%-".contains(byte))
 }

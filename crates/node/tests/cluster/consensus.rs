@@ -19,11 +19,11 @@ fn insist(cluster: &mut Cluster, client: Client, request: &str) -> u64 {
 fn a_failed_leader_of_a_quiescent_group_is_replaced() {
     for is_killed in [true, false] {
         let mut cluster = setup(3, KEYSPACES).start();
-        let rests = |cluster: &mut Cluster| {
+        let is_quiescent = |cluster: &mut Cluster| {
             cluster.turns(3000);
             messages(cluster, 500) == 0
         };
-        assert!(rests(&mut cluster));
+        assert!(is_quiescent(&mut cluster));
         let leader = leader(&cluster);
         let client = cluster.client(leader % 3 + 1);
         match is_killed {
@@ -44,13 +44,13 @@ fn a_failed_leader_of_a_quiescent_group_is_replaced() {
         assert!(took_ms < most_ms, "{took_ms} ms without a leader");
         assert_eq!(cluster.ask(client, "SET k v"), "OK");
         // The others become quiescent without that member, and it joins them again.
-        assert!(rests(&mut cluster));
+        assert!(is_quiescent(&mut cluster));
         match is_killed {
             true => cluster.restart(leader),
             false => cluster.go_on(leader),
         }
         cluster.settle();
-        assert!(rests(&mut cluster));
+        assert!(is_quiescent(&mut cluster));
         let client = cluster.client(leader);
         assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
     }

@@ -230,5 +230,5 @@ fn a_node_is_idle_after_its_last_long_command_was_refused() {
     assert!(reply.starts_with("-OOM"), "{reply}");
     cluster.turns(100);
     let restless = cluster.restless_turns(2, 1000);
-    assert!(restless < 100, "it rests, but for {restless} of 1000 turns");
+    assert!(restless < 100, "it is idle except in {restless} of 1000 turns");
 }

@@ -183,7 +183,7 @@ fn an_element_for_a_connection_that_closes_goes_to_the_next_client() {
 #[test]
 fn an_unclaimed_element_for_a_node_that_dies_goes_to_the_next_client() {
     for restarts in [false, true] {
-        let mut gone_with_the_node = 0;
+        let mut kept_for_the_node = 0;
         for moment in 0..20 {
             let mut cluster = cluster();
             let lead = leader(&cluster);
@@ -204,13 +204,13 @@ fn an_unclaimed_element_for_a_node_that_dies_goes_to_the_next_client() {
                 // The claim was on its way, or already its answer. The group keeps the claim until the node is back.
                 let kept = cluster.node(lead).queues_left(1).expect("it leads").2;
                 assert!(restarts || kept == 1, "moment {moment}: it vanished");
-                gone_with_the_node += 1;
+                kept_for_the_node += 1;
             }
             if has_bob {
                 break;
             }
         }
-        assert!(gone_with_the_node <= 5, "as long as the claim is on its way: {gone_with_the_node} turns");
+        assert!(kept_for_the_node <= 5, "as long as the claim is on its way: {kept_for_the_node} turns");
     }
 }
 

@@ -124,7 +124,7 @@ fn a_new_cluster_serves_soon_after_its_nodes_see_each_other() {
 }
 
 #[test]
-fn a_restarted_follower_gets_a_snapshot_and_becomes_equal() {
+fn a_restarted_follower_catches_up_and_becomes_equal() {
     let mut cluster = cluster_with("prefix= acks=majority reads=any");
     let writer = cluster.client(1);
     for number in 0..200 {

@@ -252,7 +252,7 @@ fn no_client_waits_for_a_lease_after_two_kills_in_a_row() {
 }
 
 /// Waits until a node reports that a keyspace cannot serve.
-fn until_it_stands_still(cluster: &mut Cluster, node: u16) -> String {
+fn until_it_cannot_serve(cluster: &mut Cluster, node: u16) -> String {
     cluster.until("it says so", |cluster| {
         cluster.keyspace(node, "r:").explanation.contains("a majority of its 3 replicas")
     });
@@ -270,7 +270,7 @@ fn after_a_majority_has_lost_its_memory_all_report_it_and_an_operator_recovers()
         cluster.restart(2);
         cluster.restart(3);
         for node in [1, 2, 3] {
-            let why = until_it_stands_still(cluster, node);
+            let why = until_it_cannot_serve(cluster, node);
             assert!(
                 why.contains("nodes 2, 3,") && why.contains("theirs: 1") && why.contains("KEYSPACE RECOVER"),
                 "{why}"

@@ -22,9 +22,9 @@ pub(crate) fn messages(cluster: &mut Cluster, turns: u64) -> usize {
     cluster.recorded().iter().filter(|(_, _, payload)| is_of_group(payload)).count()
 }
 
-fn comes_to_rest(cluster: &mut Cluster) {
+fn becomes_quiescent(cluster: &mut Cluster) {
     cluster.turns(3000);
-    assert_eq!(messages(cluster, 2000), 0, "all rest");
+    assert_eq!(messages(cluster, 2000), 0, "all groups are quiescent");
 }
 
 fn insist(cluster: &mut Cluster, client: Client, request: &str) -> u64 {
@@ -45,14 +45,14 @@ fn idle_groups_send_no_messages_and_serve_at_once() {
         for number in 0..30 {
             assert_eq!(cluster.ask(clients[number % 3], &format!("SET {number} v")), "OK");
         }
-        comes_to_rest(&mut cluster);
+        becomes_quiescent(&mut cluster);
         assert!((1..=3).all(|node| cluster.keyspace(node, "default").ready), "and are ready");
         for (client, request) in clients.into_iter().zip(["SET k w", "GET k", "SET 7 w"]) {
             let took_ms = cluster.time(|cluster| drop(cluster.ask(client, request)));
             assert!(took_ms < 20, "{keyspace}: {request} took {took_ms} ms");
             let sent = messages(&mut cluster, 500);
             assert!(sent < 250, "one group of eight is awake, or two: {sent} messages");
-            comes_to_rest(&mut cluster);
+            becomes_quiescent(&mut cluster);
         }
         let contents = [1, 2, 3].map(|node| cluster.contents(node));
         assert!(contents[0].len() == 31 && contents.iter().all(|it| *it == contents[0]), "{keyspace}");
@@ -72,7 +72,7 @@ fn keys_expire_before_a_group_becomes_quiescent() {
         assert_eq!(cluster.ask(client, "DBSIZE"), "0");
         assert_eq!(cluster.ask(client, "SET k v"), "OK");
         assert_eq!(cluster.ask(client, "DEL k"), "1");
-        comes_to_rest(&mut cluster);
+        becomes_quiescent(&mut cluster);
     }
 }
 
@@ -81,19 +81,19 @@ fn a_failed_leader_of_quiescent_groups_is_replaced_as_fast_as_any_other() {
     for acks in ["all", "majority"] {
         for is_killed in [true, false] {
             let mut took_ms = [0, 0];
-            for rests in [false, true] {
+            for is_quiescent in [false, true] {
                 let mut cluster = setup(3, &[&format!("prefix= acks={acks}")]).start();
                 let client = cluster.client(2);
                 assert_eq!(cluster.ask(client, "SET k v"), "OK");
-                if rests {
-                    comes_to_rest(&mut cluster);
+                if is_quiescent {
+                    becomes_quiescent(&mut cluster);
                 }
                 assert_eq!(cluster.keyspace(2, "default").leader, 1);
                 match is_killed {
                     true => cluster.kill(1),
                     false => cluster.pause(1),
                 }
-                took_ms[usize::from(rests)] = cluster.time(|cluster| {
+                took_ms[usize::from(is_quiescent)] = cluster.time(|cluster| {
                     cluster.until("another one leads", |cluster| {
                         [2, 3].iter().any(|node| {
                             let keyspace = cluster.keyspace(*node, "default");
@@ -107,7 +107,7 @@ fn a_failed_leader_of_quiescent_groups_is_replaced_as_fast_as_any_other() {
                     false => cluster.go_on(1),
                 }
                 cluster.settle();
-                comes_to_rest(&mut cluster);
+                becomes_quiescent(&mut cluster);
                 let client = cluster.client(1);
                 assert_eq!(cluster.ask(client, "GET k"), "\"w\"");
             }
@@ -122,7 +122,7 @@ fn a_failed_follower_leaves_the_in_sync_set_and_returns_to_it() {
         let mut cluster = setup(3, &["prefix= acks=all shards=8"]).start();
         let client = cluster.client(1);
         assert_eq!(cluster.ask(client, "SET k v"), "OK");
-        comes_to_rest(&mut cluster);
+        becomes_quiescent(&mut cluster);
         assert!(are_in_sync(&mut cluster, 1, &[1, 2, 3]));
         match is_killed {
             true => cluster.kill(3),
@@ -142,7 +142,7 @@ fn a_failed_follower_leaves_the_in_sync_set_and_returns_to_it() {
         match is_killed {
             // The others become quiescent without that member, and it joins them again.
             true => {
-                comes_to_rest(&mut cluster);
+                becomes_quiescent(&mut cluster);
                 cluster.restart(3);
             }
             false => cluster.go_on(3),
@@ -151,7 +151,7 @@ fn a_failed_follower_leaves_the_in_sync_set_and_returns_to_it() {
             let groups = &cluster.node(1).cluster_map().groups;
             groups.iter().filter(|(id, _)| **id != 0).all(|(_, group)| group.in_sync.len() == 3)
         });
-        comes_to_rest(&mut cluster);
+        becomes_quiescent(&mut cluster);
         assert_eq!(cluster.contents(3), cluster.contents(1));
     }
 }
@@ -161,7 +161,7 @@ fn a_write_does_not_wait_longer_for_a_follower_paused_in_a_quiescent_group() {
     let mut cluster = setup(3, &["prefix= acks=all"]).start();
     let client = cluster.client(1);
     assert_eq!(cluster.ask(client, "SET k v"), "OK");
-    comes_to_rest(&mut cluster);
+    becomes_quiescent(&mut cluster);
     cluster.pause(3);
     cluster.turns(100);
     // The node is not known to be paused yet.
@@ -177,7 +177,7 @@ fn a_broken_link_ends_quiescence_and_missed_records_are_sent() {
         for number in 0..20 {
             assert_eq!(cluster.ask(client, &format!("SET {number} v")), "OK");
         }
-        comes_to_rest(&mut cluster);
+        becomes_quiescent(&mut cluster);
         cluster.cut_off(3);
         for number in 10..40 {
             insist(&mut cluster, client, &format!("SET {number} w"));
@@ -185,7 +185,7 @@ fn a_broken_link_ends_quiescence_and_missed_records_are_sent() {
         cluster.turns(2000);
         cluster.reconnect(3);
         cluster.turns(2000);
-        comes_to_rest(&mut cluster);
+        becomes_quiescent(&mut cluster);
         let contents = [1, 2, 3].map(|node| cluster.contents(node));
         assert!(contents[0].len() == 40 && contents.iter().all(|it| *it == contents[0]), "{keyspace}");
     }
@@ -200,7 +200,7 @@ fn registers_of_a_paused_or_restarted_member_are_made_equal_before_quiescence() 
             for number in 0..20 {
                 assert_eq!(cluster.ask(client, &format!("SET {number} v")), "OK");
             }
-            comes_to_rest(&mut cluster);
+            becomes_quiescent(&mut cluster);
             match is_killed {
                 true => cluster.kill(3),
                 false => cluster.pause(3),
@@ -216,7 +216,7 @@ fn registers_of_a_paused_or_restarted_member_are_made_equal_before_quiescence() 
             }
             cluster.settle();
             cluster.turns(2000);
-            comes_to_rest(&mut cluster);
+            becomes_quiescent(&mut cluster);
             let contents = [1, 2, 3].map(|node| cluster.contents(node));
             assert!(contents[0].len() == 40 && contents.iter().all(|it| *it == contents[0]), "{keyspace}");
         }
@@ -233,7 +233,7 @@ fn hundreds_of_groups_of_each_protocol_become_quiescent_and_resume_together() {
     ];
     let mut cluster = setup(3, &keyspaces).start();
     cluster.turns(5000);
-    comes_to_rest(&mut cluster);
+    becomes_quiescent(&mut cluster);
     let clients = [1, 2, 3].map(|node| cluster.client(node));
     for prefix in ["l", "c", "a", "b"] {
         for (number, client) in clients.into_iter().enumerate() {
@@ -246,5 +246,5 @@ fn hundreds_of_groups_of_each_protocol_become_quiescent_and_resume_together() {
     }
     let sent = messages(&mut cluster, 500);
     assert!((1..800).contains(&sent), "twelve groups of 384 are awake: {sent} messages");
-    comes_to_rest(&mut cluster);
+    becomes_quiescent(&mut cluster);
 }

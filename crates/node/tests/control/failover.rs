@@ -50,7 +50,7 @@ fn leads_some_group(world: &World, node: u16) -> bool {
     })
 }
 
-fn tell(what: &str, times: &[u64]) {
+fn print_times(what: &str, times: &[u64]) {
     let at = |part: usize| times[(times.len() - 1) * part / 100];
     println!(
         "{what}: {} ms at least, {} median, {} p90, {} p99, {} at most",
@@ -65,7 +65,7 @@ fn tell(what: &str, times: &[u64]) {
 #[test]
 fn a_control_leader_that_dies_is_replaced_within_half_a_second() {
     let times = times(200, |world| world.control_leader());
-    tell("control leader and leader", &times);
+    print_times("control leader and leader", &times);
     assert!(times[times.len() - 1] < 500, "{times:?}");
 }
 
@@ -75,7 +75,7 @@ fn any_other_leader_that_dies_is_replaced_within_half_a_second() {
         let control = world.control_leader();
         world.alive().into_iter().find(|id| Some(*id) != control && leads_some_group(world, *id))
     });
-    tell("leader", &times);
+    print_times("leader", &times);
     assert!(times[times.len() - 1] < 500, "{times:?}");
 }
 

@@ -144,12 +144,12 @@ fn a_node_that_returns_with_less_than_it_had_is_refused() {
     let refused = map.apply(&start(2, 4)).expect_err("rolled back");
     assert!(refused.to_string().contains("CLUSTER REPLACE"), "{refused}");
     // A copy of the disk from one incarnation earlier is opened with the registered incarnation, but by another process.
-    let same_life = Change::NodeStarted {
+    let same_incarnation = Change::NodeStarted {
         id: 2,
         start: Start { identity: 200, life: 5, run: 77, found: 0 },
         releases: RELEASES,
     };
-    assert!(map.apply(&same_life).is_err());
+    assert!(map.apply(&same_incarnation).is_err());
 }
 
 #[test]
@@ -533,13 +533,13 @@ fn only_live_nodes_join_a_group() {
     let (id, before) = group(&map, "");
     assert_eq!(before.members, [1, 2, 3]);
     let map = map.apply(&Change::RemoveNode { id: 2, force: true }).expect("others hold everything");
-    let comes = |alive: &[NodeId]| {
+    let next_move = |alive: &[NodeId]| {
         let mut moves = map.next_moves(true, |node| alive.contains(&node)).into_iter();
         moves.find(|change| matches!(change, Change::MoveMember { group, .. } if *group == id))
     };
-    assert_eq!(comes(&[1, 3, 4, 5]), Some(Change::MoveMember { group: id, step: Step::Add(4) }));
-    assert_eq!(comes(&[1, 3, 5]), Some(Change::MoveMember { group: id, step: Step::Add(5) }));
-    let alone = comes(&[1, 3]);
+    assert_eq!(next_move(&[1, 3, 4, 5]), Some(Change::MoveMember { group: id, step: Step::Add(4) }));
+    assert_eq!(next_move(&[1, 3, 5]), Some(Change::MoveMember { group: id, step: Step::Add(5) }));
+    let alone = next_move(&[1, 3]);
     assert!(!matches!(alone, Some(Change::MoveMember { step: Step::Add(_), .. })), "{alone:?}");
 }
 
@@ -555,7 +555,7 @@ fn a_joining_node_that_loses_its_storage_does_not_hold_up_its_group() {
         releases: RELEASES,
     };
     let map = map.apply(&new).expect("new storage");
-    let map = map.apply(&Change::MoveMember { group: id, step: Step::Add(3) }).expect("it comes in again");
+    let map = map.apply(&Change::MoveMember { group: id, step: Step::Add(3) }).expect("it joins again");
     assert!(!map.groups[&id].settled, "it is waited for");
     let map = map.apply(&replace).expect("it has lost that storage, too");
     assert!(

@@ -153,7 +153,7 @@ fn the_table_agrees_with_itself() {
     }
 }
 
-/// Parsing finds the keys where the table says they are, and the parsed command reads or writes as the flags
+/// Parsing finds the keys where the table says they are, and the parsed command reads or writes as its flags
 /// say.
 #[test]
 fn key_positions_and_flags_agree_with_what_is_parsed() {
