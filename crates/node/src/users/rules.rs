@@ -17,8 +17,7 @@ pub(crate) const USER_NAME_BYTES_MAX: usize = 128;
 const WORDS: usize = COMMAND_COUNT / 64 + 1;
 const HASH_BYTES: usize = 32;
 
-/// The length of a kept password: its SHA-256, so that lines of Redis's ACL files mean the same here.
-/// A password as it is kept.
+/// A password as it is kept: its SHA-256, so that lines of Redis's ACL files mean the same here.
 pub(crate) type PasswordHash = [u8; HASH_BYTES];
 
 /// Hashes a password.
