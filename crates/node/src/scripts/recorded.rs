@@ -57,7 +57,7 @@ fn show(reply: &mut &[u8], out: &mut String) {
 }
 
 #[test]
-fn scripts_give_the_replies_recorded_from_redis() {
+fn scripts_reply_as_was_recorded_from_redis() {
     let [keys, arguments] = inputs();
     let (preparing, nothing) = cases().next().expect("there are cases");
     assert_eq!(nothing, "_");
