@@ -1,15 +1,15 @@
 //! The hit rate of a cache under load: `cargo run -p quorate-server --release --example hit_rate -- HOST:PORT [KEYS] [READS] [THETA] [SCANNED]`.
 //!
-//! Reads keys with `GET` and sets those that are missing, as users of a cache do. Keys have Zipf's distribution: the
-//! `n`-th is read in proportion to `1 / n^THETA`. Which key is the `n`-th is random. The first half of the reads fills the
-//! cache and is not counted. SCANNED percent of the reads are of other keys, each of which is read once: they are not counted
-//! either. The same keys are read in the same order every time, so that servers can be compared.
+//! Reads keys with `GET` and sets those that are missing, as users of a cache do. Keys have Zipf's distribution: the `n`-th
+//! is read in proportion to `1 / n^THETA`. Which key is the `n`-th is random. The first half of the reads fills the cache and
+//! is not counted. SCANNED percent of the reads go to other keys, each of which is read once; these are not counted either.
+//! The same keys are read in the same order every time, so that servers can be compared.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 const VALUE_BYTES: usize = 100;
-/// Reads that are sent together: the sets that follow from them come after all.
+/// Reads that are sent together; the sets of the missing keys are sent after the whole batch.
 const BATCH: usize = 16;
 
 fn main() -> std::io::Result<()> {

@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p quorate-server --example log_speed [FOLDER]`: one sync, appends with and without a
 //! sync per turn, writes beside running syncs, and a start with 1 GiB of log, cold and warm. It makes a
-//! folder of its own in FOLDER (or where the system keeps temporary files), needs 2 GiB there, and removes it
-//! in the end.
+//! folder of its own in FOLDER (or in the system's folder for temporary files), needs 2 GiB there, and
+//! removes it at the end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn start(path: &Path) -> anyhow::Result<(FolderDisk, Log, u64)> {
     Ok((disk, log, entries as u64))
 }
 
-/// A log in an empty folder.
+/// Opens a log in an empty folder.
 fn anew(path: &Path) -> anyhow::Result<(FolderDisk, Log)> {
     if path.exists() {
         fs::remove_dir_all(path)?;
@@ -66,7 +66,7 @@ fn one_sync(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Hands out upkeep and takes in what is finished.
+/// Starts upkeep and takes in finished work.
 fn turn(log: &mut Log, threads: &WorkThreads) -> anyhow::Result<()> {
     if let Some(work) = log.begin_upkeep()? {
         threads.begin(work);
@@ -106,7 +106,7 @@ fn appends(path: &Path, batch: usize, with_sync: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Turns go on while syncs run on their thread: how long does a turn take, and how long does a record wait?
+/// Turns go on while syncs run on their thread. Measures how long a turn takes and how long a record waits.
 fn beside_syncs(path: &Path, batch: usize) -> anyhow::Result<()> {
     let (mut disk, mut log) = anew(path)?;
     let threads = WorkThreads::start(&disk, || {})?;

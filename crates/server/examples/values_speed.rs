@@ -1,10 +1,10 @@
 //! How fast large values are put and read, with each engine that this build has.
 //!
 //! `cargo run --release -p quorate-server [--features rocksdb] --example values_speed [FOLDER]`: 20,000 values of 64 KiB are
-//! put as a node puts them, 4 MiB at a time, and persisted; the store is opened anew, tells all names, and each value is
-//! read once, in an order that has nothing to do with theirs. Then 1,024 values are replaced 40,960 times, at random. The
-//! engines take turns, three rounds each. It makes a folder of its own in FOLDER (or where the system keeps temporary
-//! files), needs 4 GB there, and removes it in the end. What is read comes from the system's cache where memory suffices.
+//! put as a node puts them, 4 MiB at a time, and persisted; the store is opened again and lists all names, and each value is
+//! read once, in an order unrelated to that of writing. Then 1,024 values are replaced 40,960 times, at random. The engines
+//! take turns, three rounds each. It makes a folder of its own in FOLDER (or in the system's folder for temporary files),
+//! needs 4 GB there, and removes it at the end. Reads come from the system's cache if memory suffices.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const VALUES: u64 = 20_000;
 const VALUE_BYTES: usize = 64 << 10;
 const PUT_VALUES: u64 = (4 << 20) / VALUE_BYTES as u64;
 
-/// Has no factor in common with the number of values, so its multiples visit each of them once.
+/// Coprime to the number of values, so its multiples visit each of them once.
 const STRIDE: u64 = 7_919;
 
 fn name(number: u64) -> ValueName {
@@ -33,7 +33,7 @@ fn value(number: u64) -> Arc<Vec<u8>> {
     Arc::new(words.flat_map(u64::to_le_bytes).collect())
 }
 
-/// The bytes of all files in a folder, without those removed while it is read.
+/// The bytes of all files in a folder. Files removed during the walk do not count.
 fn bytes(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let length = |path: PathBuf| match path.is_dir() {
@@ -50,7 +50,7 @@ fn spread(mut times: Vec<Duration>) -> String {
     format!("p50 {:6.0} us  p99 {:7.0} us  max {:8.0} us", us(50), us(99), us(100))
 }
 
-/// Bytes of the values, in so much time.
+/// The values' megabytes per second, if they took `time`.
 fn rate(time: Duration) -> f64 {
     (VALUES * VALUE_BYTES as u64) as f64 / time.as_secs_f64() / 1e6
 }
@@ -108,11 +108,11 @@ fn measure(engine: Engine, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Values that are needed at a time, and how often one of them is replaced.
+/// How many values are needed at a time, and how many replacements there are.
 const NEEDED: usize = 1024;
 const REPLACED: u64 = 40_960;
 
-/// Replaces values as a node does: what is put has a new name, and the old one goes.
+/// Replaces values as a node does: the new value is put under a new name, and the old one is removed.
 fn replace(engine: Engine, folder: &Path) -> anyhow::Result<()> {
     let mut store = TreeValues::new(folder, engine)?;
     let mut needed: Vec<u64> = (0..NEEDED as u64).collect();

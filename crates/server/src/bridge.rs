@@ -1,7 +1,8 @@
-//! How HTTP reaches the node: calls arrive over a bounded channel with a wake-up, and each has a channel for its answer.
+//! How HTTP reaches the node: calls arrive over a bounded channel with a wake-up, and each carries a channel for its
+//! answer.
 //!
-//! A call runs as an internal client of the node, which is answered in the store's own encoding. Clients are kept for later
-//! calls; each has one call at a time, so answers need no number.
+//! A call runs as an internal client of the node, which is answered in the store's own encoding. Clients are reused for
+//! later calls; each has one call at a time, so answers need no number.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,20 +15,20 @@ use wire::resp::ArgumentsBuffer;
 
 use crate::turn::Turn;
 
-/// Most calls that wait for the worker.
+/// The maximum number of calls that wait for the worker.
 const CALLS_MAX: usize = 1024;
 
-/// Most calls taken per turn.
+/// The maximum number of calls taken per turn.
 const TURN_CALLS_MAX: usize = 256;
 
-/// Larger buffers are not kept.
+/// Buffers larger than this are not reused.
 const RETAINED_BYTES_MAX: usize = 16 << 10;
 
-/// For whom a command is run: a user's name, and from where it asks. `None`: for whoever knows the cluster's secret, who may
-/// do everything.
+/// For whom a command is run: a user's name, and the address that the request came from. `None` for callers with the
+/// cluster's secret, which may do everything.
 pub(crate) type Whom = Option<Arc<(Vec<u8>, IpAddr)>>;
 
-/// Who asks, and for what.
+/// The caller of a command, with the context of its request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asker {
     pub(crate) whom: Whom,
@@ -37,25 +38,25 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// The same as the node takes it.
+    /// Converts to the node's type.
     pub(crate) fn of_node(&self) -> node::Asker<'_> {
         let whom = self.whom.as_ref().map(|whom| (whom.0.as_slice(), whom.1));
         node::Asker { whom, database: self.database, tracing: self.tracing }
     }
 }
 
-/// Why somebody is not let in.
+/// Why a caller is refused.
 #[derive(Debug)]
 pub(crate) enum NotLetIn {
     /// No user has these credentials.
     NotKnown(NotKnown),
-    /// The user may not do that: the error of a client.
+    /// The user may not do that: the error as clients get it.
     Denied(String),
 }
 
 /// A call from HTTP to the worker.
 pub(crate) enum Call {
-    /// Runs a command for somebody; the answer is encoded as [`kv::Reply`]s.
+    /// Runs a command for a caller; the answer is encoded as [`kv::Reply`]s.
     Command {
         asker: Asker,
         arguments: ArgumentsBuffer,
@@ -63,9 +64,9 @@ pub(crate) enum Call {
         is_alone: bool,
         sender: oneshot::Sender<Vec<u8>>,
     },
-    /// Asks who somebody is, and whether that user may give this command.
+    /// Checks which user has these credentials, and whether that user may run this command.
     LogIn(Credentials, Option<ArgumentsBuffer>, oneshot::Sender<Result<Vec<u8>, NotLetIn>>),
-    /// Some call's answer is no longer awaited.
+    /// The answer of some call is no longer awaited.
     Abandoned,
     /// Asks for the node's health, as JSON.
     Health(oneshot::Sender<serde_json::Value>),
@@ -111,7 +112,7 @@ struct Waiting {
     is_alone: bool,
 }
 
-/// Calls that the bridge leaves to the worker, which has the data.
+/// Calls that the worker answers itself, because it has the data.
 pub(crate) enum Question {
     /// See [`Call::Health`].
     Health(oneshot::Sender<serde_json::Value>),
@@ -166,7 +167,7 @@ impl Bridge {
                     self.start(&asker, &arguments, is_alone, sender, turn);
                 }
                 Call::LogIn(credentials, wants, sender) => {
-                    // HTTP may have given up.
+                    // HTTP may no longer be waiting.
                     let _ = sender.send(log_in(&credentials, wants.as_ref(), turn.node));
                 }
                 Call::Abandoned => self.drop_abandoned(turn),
@@ -178,8 +179,8 @@ impl Bridge {
         self.may_hold_more = true;
     }
 
-    /// Disconnects the clients whose answers are no longer awaited, so that what they wait for, such as a lock, goes to
-    /// others.
+    /// Disconnects the clients whose answers are no longer awaited, so that whatever they wait for, such as a lock,
+    /// goes to others.
     fn drop_abandoned(&mut self, turn: &mut Turn<'_>) {
         let waiting = self.waiting.iter_mut();
         for gone in waiting.filter_map(|slot| slot.take_if(|waiting| waiting.sender.is_closed())) {
@@ -239,7 +240,7 @@ impl Bridge {
         };
         if let Some(waiting) = slot.take_if(|waiting| waiting.client == id) {
             close |= waiting.is_alone;
-            // HTTP may have given up: then the answer is not wanted.
+            // HTTP may no longer be waiting for the answer.
             let _ = waiting.sender.send(answer);
         }
         if close {

@@ -16,15 +16,14 @@ use crate::socket;
 use crate::tls::{AnySocket, Arrival, Arrivals, Scratch, TlsStream, names};
 use crate::turn::{CLIENT_TOKENS, Turn};
 
-/// Most clients accepted per turn.
+/// The maximum number of clients accepted per turn.
 const TURN_ACCEPTS_MAX: usize = 64;
 
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
 
 /// Accepts waiting clients. Returns true when more may wait.
 ///
-/// # Errors
-/// The system refuses, for example because it has no more file descriptors: try again later.
+/// The system refuses, for example because no file descriptor is left: try again later.
 pub(crate) fn accept(
     clients: &mut Clients<AnySocket>,
     sockets: SocketBound,
@@ -48,8 +47,8 @@ pub(crate) fn accept(
     Ok(true)
 }
 
-/// Lets in clients whose handshakes are done. Calls `ready` with the number of each: the end of the handshake may have
-/// brought its first request, and no event reports that. Returns true when more may wait.
+/// Admits clients whose handshakes are done. Calls `ready` with the number of each: the end of the handshake may have
+/// brought its first request, which no event reports. Returns true when more may wait.
 pub(crate) fn take_arrivals(
     clients: &mut Clients<AnySocket>,
     (arrivals, scratch): (&mut Arrivals, &Scratch),
@@ -84,7 +83,7 @@ fn let_in(
     turn: &mut Turn<'_>,
 ) -> Option<ClientId> {
     let socket = client.socket();
-    // If the client is gone already, the first read shows it.
+    // If the client has disconnected already, the first read shows it.
     let _ = socket.set_nodelay(true);
     let _ = socket::keep_alive(socket);
     let local_address = socket.local_addr().map_or(String::new(), |local| local.to_string());

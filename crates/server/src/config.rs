@@ -1,6 +1,6 @@
 //! A node's configuration: the file that `quorate server --config FILE` reads.
 //!
-//! Every key is known or refused, and every refusal names the file, the place and what to do. The file holds the cluster's
+//! Unknown keys are refused, and every refusal names the file, the place and what to do. The file holds the cluster's
 //! secret, so only its owner may read it.
 //!
 //! ```toml
@@ -8,8 +8,8 @@
 //! cluster = "shop"                  # the same in all nodes' files, as are secret, keyspaces and nodes
 //! secret = "0123456789abcdef0123456789abcdef"
 //! data = "."                        # the node's folder, relative to this file
-//! bind = "127.0.0.1"                # to serve other machines, set another address; then
-//! # password = "..."                # a password is required
+//! bind = "127.0.0.1"                # to serve other machines, set another address and
+//! # password = "..."                # a password
 //!
 //! [limits]                          # all optional, see Limits
 //! connections_max = 10000
@@ -34,7 +34,7 @@
 //! replication = "leader-follower"
 //! acks = "none"
 //!
-//! [[dial]]                          # optional: where this node reaches another one, if not at its address
+//! [[dial]]                          # optional: where to reach another node, if not at its address
 //! node = 2                          # in the map, for example through a relay or a tunnel
 //! host = "127.0.0.1"
 //! port = 9102
@@ -63,7 +63,7 @@ use crate::memory::{self, MEMORY_BYTES_MIN};
 use crate::traces::TraceSettings;
 use crate::values::Engine;
 
-/// The shortest secret, in bytes: a shorter one could be guessed.
+/// The length of the shortest secret, in bytes: a shorter one could be guessed.
 pub const SECRET_BYTES_MIN: usize = 16;
 
 /// The comment at the head of a file that is written.
@@ -77,35 +77,35 @@ const PASSWORD_HINT: &str = "\
 # password = \"...\"    # what clients authenticate with; needed before bind may be an address that other machines reach
 ";
 
-/// Most nodes of one cluster, and the greatest node id.
+/// The maximum number of nodes of one cluster, and the greatest node id.
 pub const NODES_MAX: usize = node::control::NODES_MAX;
 
-/// What clients may take of a node. Every limit has a name with a unit; a client that exceeds one gets an error or is
+/// What clients may use of a node. Every limit has a name with a unit; a client that exceeds one gets an error or is
 /// closed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Memory that a node may take, in bytes. 0 means three quarters of the machine's, or of its control group's if that is
+    /// Memory that a node may use, in bytes. 0 means three quarters of the machine's, or of its control group's if that is
     /// less.
     pub memory_max: u64,
-    /// Longest value that a client may store, in bytes; at most a thirty-second of the memory.
+    /// Longest value that a client may store, in bytes; at most 1/32 of the memory.
     pub value_bytes_max: usize,
-    /// Most clients at the same time.
+    /// The maximum number of clients at the same time.
     pub connections_max: usize,
-    /// Most HTTP connections at the same time.
+    /// The maximum number of HTTP connections at the same time.
     pub http_connections_max: usize,
-    /// Most bytes of HTTP bodies that are being read or worked on, over all connections.
+    /// The maximum number of bytes of HTTP bodies being read or processed, over all connections.
     pub http_bytes_max: usize,
-    /// Most bytes of replies that a client may leave unread before it is closed.
+    /// The maximum number of bytes of replies that a client may leave unread before it is closed.
     pub output_bytes_max: usize,
-    /// Most bytes of incomplete requests, over all clients.
+    /// The maximum number of bytes of incomplete requests, over all clients.
     pub input_bytes_max: usize,
     /// How long a command may take before it gets an error, in milliseconds.
     pub command_timeout_ms: u64,
-    /// How many times as long as usual nodes wait before they consider each other dead, for slow networks. It must be the
-    /// same on all nodes, since leases depend on it: nodes with another value are turned away.
+    /// The factor by which nodes wait longer than usual before they consider each other dead, for slow networks. It must
+    /// be the same on all nodes, since leases depend on it: nodes with another value are refused.
     pub patience: u64,
-    /// Most groups, which are shards of keyspaces, of which a node may hold a replica.
+    /// The maximum number of groups (shards of keyspaces) of which a node may hold a replica.
     pub groups_max: usize,
     /// How long a request may take to arrive, in milliseconds; large ones get more time, at 100 bytes per millisecond.
     pub request_timeout_ms: u64,
@@ -135,7 +135,7 @@ impl Default for Limits {
 pub struct ValueSettings {
     /// The storage engine. It cannot change while there are values.
     pub engine: Engine,
-    /// Every value is read once in so many days, to find out whether the disk has damaged it. 0: never.
+    /// Every value is read once in this many days, to find out whether the disk has damaged it. 0: never.
     pub scrub_days: f64,
 }
 
@@ -153,31 +153,32 @@ impl ValueSettings {
     }
 }
 
-/// TLS for clients and HTTP, at ports beside the plain ones or in their place.
+/// TLS for clients and HTTP, at ports beside the plain ones or instead of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsSettings {
     /// The address to listen on: by default that of the plain ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<IpAddr>,
-    /// Port for Redis clients; 0 means none. The node's `client_port` itself speaks TLS only if it is given here.
+    /// Port for Redis clients; 0 means none. If it equals the node's `client_port`, that port speaks TLS only.
     #[serde(default, skip_serializing_if = "is_default")]
     pub client_port: u16,
-    /// Port for HTTP, likewise.
+    /// Port for HTTP, in the same way.
     #[serde(default, skip_serializing_if = "is_default")]
     pub http_port: u16,
-    /// The file with the node's certificate and those between it and the authority, in PEM; a relative path is relative to
-    /// the folder of the configuration file.
+    /// The file with the node's certificate and the intermediate certificates up to the authority, in PEM; a relative path
+    /// is relative to the folder of the configuration file.
     pub certificate: PathBuf,
     /// The file with the certificate's private key, in PEM.
     pub key: PathBuf,
     /// The file with the certificates of the authorities whose clients are accepted, in PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<PathBuf>,
-    /// Whether clients show certificates.
+    /// Whether clients present certificates.
     #[serde(default, skip_serializing_if = "is_default")]
     pub client_certificates: ClientCertificates,
-    /// Whether a Redis client with a certificate is the user that has its common name, without a password.
+    /// Whether a Redis client's certificate authenticates it, without a password, as the user named by its common
+    /// name.
     #[serde(default, skip_serializing_if = "is_default")]
     pub certificates_name_users: bool,
     /// Whether the nodes speak TLS among themselves.
@@ -185,29 +186,30 @@ pub struct TlsSettings {
     pub peers: PeerTls,
 }
 
-/// Whether the nodes speak TLS among themselves. Where they do, both sides show a certificate.
+/// Whether the nodes speak TLS among themselves. If so, both sides present a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PeerTls {
     /// They do not.
     #[default]
     Off,
-    /// They do with those nodes that do, and not with others: for the time in which a cluster changes over.
+    /// TLS with nodes that speak it, plain connections with others: for the time in which a cluster changes over.
     Wanted,
-    /// They turn others away.
+    /// Nodes without TLS are refused.
     Required,
 }
 
-/// Whether clients are asked for certificates. One that they show must come from a trusted authority.
+/// Whether clients are asked for certificates. A certificate that a client presents must come from a trusted
+/// authority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientCertificates {
-    /// They are not asked.
+    /// Clients are not asked for one.
     #[default]
     Off,
-    /// They may have none.
+    /// Clients may have none.
     Wanted,
-    /// They must have one.
+    /// Clients must have one.
     Required,
 }
 
@@ -272,9 +274,9 @@ impl TlsSettings {
     }
 }
 
-/// Where one node reaches another. Everyone else still gets the map's address.
+/// Where to reach another node. All other nodes and clients still use the map's address.
 ///
-/// Of two nodes, the one with the higher id dials, so this matters for nodes with lower ids.
+/// Of two nodes, the one with the higher id dials, so an entry matters only for nodes with lower ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dial {
@@ -292,7 +294,7 @@ pub struct Dial {
 pub struct Config {
     /// This node's id.
     pub node: NodeId,
-    /// The cluster's name: nodes of another cluster are turned away.
+    /// The cluster's name: nodes of another cluster are refused.
     pub cluster: String,
     /// The secret with which the nodes authenticate to each other.
     pub secret: String,
@@ -308,8 +310,8 @@ pub struct Config {
     /// The password of the user `operator`, who may do everything. Without it there is no such user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_password: Option<String>,
-    /// What the default user may do until `ACL SETUSER` says it. By default everything on loopback, and beyond it all but
-    /// to change the cluster.
+    /// What the default user may do until `ACL SETUSER` changes it. By default everything on loopback, and beyond
+    /// loopback everything except changing the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_user: Option<DefaultUser>,
     /// Who may use `DEBUG`: no client, by default.
@@ -318,7 +320,7 @@ pub struct Config {
     /// Names and addresses accepted in URLs of HTTP requests, besides loopback's and those of the nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub http_hosts: Vec<String>,
-    /// Limits on what clients may take.
+    /// Limits on what clients may use.
     #[serde(default)]
     pub limits: Limits,
     /// How the log is kept.
@@ -327,7 +329,7 @@ pub struct Config {
     /// How large values are kept.
     #[serde(default)]
     pub values: ValueSettings,
-    /// Where traces of sampled commands go; without it there are none.
+    /// Where traces of sampled commands go; without it there are no traces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traces: Option<TraceSettings>,
     /// TLS for clients and HTTP.
@@ -341,18 +343,18 @@ pub struct Config {
     pub dial: Vec<Dial>,
     /// All nodes of the cluster.
     pub nodes: Vec<NodeAddress>,
-    /// The file that this was read from, named in errors.
+    /// The file that this configuration was read from, named in errors.
     #[serde(skip)]
     pub file: PathBuf,
 }
 
-/// What the default user may do until `ACL SETUSER` says it.
+/// What the default user may do until `ACL SETUSER` changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DefaultUser {
     /// Everything.
     All,
-    /// Everything but to change the cluster: its keyspaces, members and users (`+@all -@cluster`).
+    /// Everything except changing the cluster: its keyspaces, members and users (`+@all -@cluster`).
     Data,
 }
 
@@ -434,7 +436,7 @@ impl Config {
     /// Returns this node's own entry.
     ///
     /// # Errors
-    /// There is none.
+    /// No entry has this node's id.
     pub fn own(&self) -> Result<&NodeAddress> {
         self.nodes.iter().find(|entry| entry.id == self.node).with_context(|| {
             format!(
@@ -444,7 +446,7 @@ impl Config {
         })
     }
 
-    /// Whether there is a plain port beside one with TLS. `tls` and `plain` choose the two numbers.
+    /// Whether a plain port exists beside one with TLS. `tls` and `plain` choose the two numbers.
     pub fn has_plain_port(&self, tls: fn(&TlsSettings) -> u16, plain: fn(&NodeAddress) -> u16) -> bool {
         let (Some(settings), Ok(own)) = (&self.tls, self.own()) else { return true };
         settings.bind.is_some_and(|bind| bind != self.bind) || tls(settings) != plain(own)
@@ -597,7 +599,7 @@ impl Config {
 }
 
 impl Limits {
-    /// Returns the limits with a definite bound on memory, and with those that follow from it.
+    /// Returns the limits with a definite bound on memory, and with the limits that follow from it.
     pub(crate) fn within_memory(&self) -> Limits {
         let memory_max = match self.memory_max {
             0 => memory::default_bytes(),
@@ -647,8 +649,8 @@ impl Limits {
     }
 }
 
-/// Formats a reader's error as one line with its place. It includes the key but not the text of the line, which may hold the
-/// secret, since errors end up in logs.
+/// Formats an error of the TOML reader as one line with its place. It includes the key but not the text of the line, which
+/// may hold the secret, since errors end up in logs.
 fn located(text: &str, error: &toml::de::Error) -> anyhow::Error {
     let mut place = String::new();
     if let Some(before) = error.span().and_then(|span| text.get(..span.start)) {
@@ -696,7 +698,7 @@ peer_port = 9000
     }
 
     #[test]
-    fn a_file_says_what_it_says_and_the_rest_has_its_defaults() {
+    fn keys_missing_from_a_file_have_their_defaults() {
         let config = Config::parse(GOOD).unwrap();
         assert_eq!(config.own().unwrap().client_port, 7000);
         assert_eq!(config.limits.connections_max, 5);
@@ -706,7 +708,7 @@ peer_port = 9000
     }
 
     #[test]
-    fn what_is_written_reads_back_and_is_for_its_owner_alone() {
+    fn a_written_file_reads_back_and_only_its_owner_may_read_it() {
         let folder = std::env::temp_dir().join(format!("quorate-config-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join("quorate.toml");
@@ -720,7 +722,7 @@ peer_port = 9000
     }
 
     #[test]
-    fn a_file_that_was_written_can_be_edited_as_documented() {
+    fn a_written_file_can_be_edited_as_documented() {
         let mut config = Config::parse(GOOD).unwrap();
         config.keyspaces.clear();
         let text = config.text().unwrap();
@@ -729,7 +731,7 @@ peer_port = 9000
         let edited = format!("{}\n{documented}", text.replace("# password = \"...\"", "password = \"p\""));
         let read = Config::parse(&edited).unwrap();
         assert_eq!((read.keyspaces.len(), read.password.as_deref()), (1, Some("p")), "{edited}");
-        // With keyspaces or a password that are there already, too.
+        // Also with keyspaces or a password that exist already.
         let again = Config::parse(&read.text().unwrap()).unwrap();
         assert_eq!((again.keyspaces, again.password), (read.keyspaces, read.password));
         let second = format!("{}\n{}", config.text().unwrap(), documented.replace("cache:", "other:"));
@@ -751,7 +753,7 @@ peer_port = 9000
     }
 
     #[test]
-    fn an_address_to_dial_is_of_a_node_that_this_one_dials() {
+    fn an_address_to_dial_must_be_of_a_node_that_this_node_dials() {
         let with = |node: u16, port: u16| {
             let dial = format!("[[dial]]\nnode = {node}\nhost = \"127.0.0.1\"\nport = {port}\n\n[[nodes]]");
             let config = GOOD.replace("[[nodes]]", &dial).replace("id = 1", "id = 2");
@@ -764,7 +766,7 @@ peer_port = 9000
     }
 
     #[test]
-    fn the_engine_of_large_values_is_one_that_this_program_has() {
+    fn the_engine_of_large_values_must_be_in_this_program() {
         let with = |engine: &str| {
             GOOD.replace("[[nodes]]", &format!("[values]\nengine = \"{engine}\"\n\n[[nodes]]"))
         };
@@ -801,7 +803,7 @@ peer_port = 9000
     }
 
     #[test]
-    fn tls_settings_that_cannot_be_are_refused() {
+    fn invalid_tls_settings_are_refused() {
         let with = |lines: &str| {
             let files = "certificate = \"n.crt\"\nkey = \"n.key\"";
             GOOD.replace("[[nodes]]", &format!("[tls]\n{files}\n{lines}\n\n[[nodes]]"))
@@ -844,7 +846,7 @@ peer_port = 9000
     }
 
     #[test]
-    fn nodes_that_cannot_be_are_refused() {
+    fn invalid_nodes_are_refused() {
         assert!(refusal(&GOOD.replace("node = 1\n", "node = 2\n")).contains("no [[nodes]] entry has id = 2"));
         assert!(refusal(&GOOD.replace("http_port = 8000", "http_port = 7000")).contains("are both 7000"));
         assert!(
@@ -860,7 +862,7 @@ peer_port = 9000
     }
 
     #[test]
-    fn limits_and_keyspaces_that_cannot_be_are_refused() {
+    fn invalid_limits_and_keyspaces_are_refused() {
         assert!(
             refusal(&GOOD.replace("connections_max = 5", "connections_max = 0"))
                 .contains("connections_max = 0")

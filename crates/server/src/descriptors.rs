@@ -1,8 +1,8 @@
 //! File descriptors: the system limits them per process, and the log must never lack one.
 //!
 //! The limit is raised as far as the system allows. Part of it is reserved for the files of the log and the values, for
-//! peers and for any connection to the peer port; HTTP has a share, and clients have the rest. The system gives out the
-//! lowest free number, so a socket whose number is in the reserved part is one too many, whatever it counts as.
+//! peers and for any connection to the peer port; HTTP has a share, and clients have the rest. The system assigns the
+//! lowest free number, so a socket whose number is in the reserved part is one too many, of whatever kind it is.
 
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::Limits;
 
-/// Descriptors that are reserved, unless the limit is very low.
+/// Reserved descriptors, unless the limit is very low.
 const KEPT_BACK: u64 = 256;
 
 /// The first number that no client's socket may have.
@@ -18,7 +18,7 @@ const KEPT_BACK: u64 = 256;
 pub(crate) struct SocketBound(RawFd);
 
 impl SocketBound {
-    /// Whether a socket takes a reserved descriptor.
+    /// Whether a socket occupies a reserved descriptor.
     pub(crate) fn is_passed(self, socket: &impl AsRawFd) -> bool {
         socket.as_raw_fd() >= self.0
     }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_have_what_is_not_kept_back() {
+    fn clients_get_the_descriptors_that_are_not_reserved() {
         let divided = |have: u64| {
             let mut limits = Limits::default();
             let bound = divide(&mut limits, have);

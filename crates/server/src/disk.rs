@@ -40,28 +40,27 @@ const REMOVAL_PAUSES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Pause between two pieces when filling a file. It ends early when the log has grown by a quarter of a piece: then the next
-/// segment will be needed soon, and if it is late the present one has to grow, with all the work that this means for a file
-/// system.
+/// segment will be needed soon, and if it is late the current one has to grow, which is expensive for a file system.
 const FILL_PAUSE: Duration = Duration::from_millis(8);
 const FILL_LOOK: Duration = Duration::from_millis(1);
 
 /// The files of one folder. Clones share their open files, so that each thread may have one.
 ///
 /// What is synced at once is written past the page cache where the file system supports it ([`Disk::write_through`]): the
-/// log is not read before the next start, and the cache would take new memory for everything ever written.
+/// log is not read before the next start, and the cache would use memory for everything ever written.
 #[derive(Debug)]
 pub struct FolderDisk {
     folder: Arc<Folder>,
-    /// Bytes written past the page cache must be aligned to a block in memory too; those that are not are copied here.
+    /// Bytes written past the page cache must be aligned to a block in memory too; unaligned ones are copied here.
     aligned: Vec<u8>,
-    /// Slow operations are done in steps, with pauses in which others use the disk, and nothing waits for this one.
+    /// Slow operations are done in steps, with pauses in which others use the disk; nothing waits for them.
     is_patient: bool,
 }
 
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
-    /// The folder, open to be synced.
+    /// The open folder, to sync it.
     folder: File,
     open: Mutex<BTreeMap<String, Arc<File>>>,
     /// Bytes written through clones that are not patient.
@@ -86,7 +85,7 @@ impl FolderDisk {
     pub fn open(path: &Path) -> io::Result<FolderDisk> {
         fs::create_dir_all(path)?;
         let folder = File::open(path)?;
-        // The folder's own name must outlive a crash too.
+        // The folder's own name must survive a crash too.
         if let Some(parent) = path.canonicalize()?.parent() {
             File::open(parent)?.sync_all()?;
         }
@@ -101,7 +100,7 @@ impl FolderDisk {
         self.folder.path.join(file)
     }
 
-    /// The open files. Locked to look a file up, never while one is used.
+    /// The open files. The lock is held only while a file is looked up, never while one is used.
     fn open_files(&self) -> MutexGuard<'_, BTreeMap<String, Arc<File>>> {
         self.folder.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -129,22 +128,22 @@ impl FolderDisk {
         let file = match open_direct(&self.path(name)) {
             Ok(file) => Some(Arc::new(file)),
             Err(error) if is_not_direct(&error) => None,
-            // Any other error may be temporary: too many open files.
+            // Any other error, such as too many open files, may be temporary.
             Err(_) => return None,
         };
         self.direct_files().insert(name.to_owned(), file.clone());
         file
     }
 
-    /// Writes whole blocks past the page cache. Returns false when that is not possible; then nothing is known to be
-    /// written.
+    /// Writes whole blocks past the page cache. Returns false when that is not possible; some of the bytes may have
+    /// been written then.
     fn write_direct(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<bool> {
         let is_whole = offset.is_multiple_of(BLOCK_BYTES as u64) && bytes.len().is_multiple_of(BLOCK_BYTES);
         let Some(file) = is_whole.then(|| self.direct_file(name)).flatten() else { return Ok(false) };
         for (piece, offset) in bytes.chunks(DIRECT_PIECE_BYTES).zip((offset..).step_by(DIRECT_PIECE_BYTES)) {
             match file.write_all_at(in_blocks(&mut self.aligned, piece), offset) {
                 Ok(()) => {}
-                // A file system may open a file so and still require another alignment in memory.
+                // A file system may open a file in this way and still require another alignment in memory.
                 Err(error) if is_not_direct(&error) => {
                     self.direct_files().insert(name.to_owned(), None);
                     return Ok(false);
@@ -155,14 +154,15 @@ impl FolderDisk {
         Ok(true)
     }
 
-    /// The bytes that this process may still write to the disk, and the disk's size. Both 0 if it has none.
+    /// The bytes that this process may still write to the disk, and the disk's size. Both are 0 if the disk has no
+    /// size.
     pub fn room(&self) -> (u64, u64) {
         let Ok(disk) = rustix::fs::statvfs(&self.folder.path) else { return (0, 0) };
         (disk.f_bavail.saturating_mul(disk.f_frsize), disk.f_blocks.saturating_mul(disk.f_frsize))
     }
 
-    /// Checks that the disk has room for `bytes` bytes, before they are allocated: allocating all the room that is left,
-    /// only to find it too little, would leave none to others until then.
+    /// Checks that the disk has room for `bytes` bytes before they are allocated. Otherwise a failing allocation would
+    /// take all the room that is left, and until it failed other writers would have none.
     fn check_room(&self, bytes: u64) -> io::Result<()> {
         let disk = rustix::fs::statvfs(&self.folder.path)?;
         // Some file systems have no size at all, such as those in memory.
@@ -212,7 +212,7 @@ impl FolderDisk {
         Ok(())
     }
 
-    /// Ends all patience: the node is ending.
+    /// Ends all pauses: the node is ending.
     pub fn hurry(&self) {
         self.folder.is_ending.store(true, Ordering::Relaxed);
     }
@@ -307,7 +307,7 @@ fn is_not_direct(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported)
 }
 
-/// Returns the bytes at an address that is a multiple of a block: in place, if they are aligned already.
+/// Returns the bytes at an address that is a multiple of a block; without copying, if they are aligned already.
 fn in_blocks<'a>(buffer: &'a mut Vec<u8>, bytes: &'a [u8]) -> &'a [u8] {
     if bytes.as_ptr().align_offset(BLOCK_BYTES) == 0 {
         return bytes;
@@ -359,8 +359,8 @@ impl Disk for FolderDisk {
             self.note_growth(bytes);
         } else {
             self.write(file, offset, bytes)?;
-            // Writes that nothing waits for must not gather in the cache: the next sync of others would have to write them
-            // all.
+            // Writes that nothing waits for must not accumulate in the cache: the next sync of another file would have to
+            // write them all.
             if self.is_patient {
                 self.sync(file)?;
             }
@@ -495,7 +495,7 @@ impl WorkThreads {
 }
 
 impl Drop for WorkThreads {
-    /// Waits for what was begun: no write may follow the release of the folder's lock.
+    /// Waits for work that has begun: no write may follow the release of the folder's lock.
     fn drop(&mut self) {
         self.lanes = None;
         for thread in self.threads.drain(..) {
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_kept_by_real_files_and_threads() {
+    fn a_log_works_with_real_files_and_threads() {
         let path = empty_folder("log");
         let mut disk = FolderDisk::open(&path).unwrap();
         let (mut log, entries) = start(&mut disk);
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_shown_by_name() {
+    fn errors_name_the_file_and_the_cause() {
         let path = empty_folder("errors");
         let mut disk = FolderDisk::open(&path).unwrap();
         let missing = disk.length("nothing").unwrap_err();
@@ -592,7 +592,7 @@ mod tests {
     fn a_full_disk_is_reported_as_full() {
         let path = empty_folder("full");
         let mut disk = FolderDisk::open(&path).unwrap();
-        // The system's own file that is always full.
+        // A system file that is always full.
         std::os::unix::fs::symlink("/dev/full", path.join("segment")).unwrap();
         let error = disk.write("segment", 0, b"bytes").unwrap_err();
         assert_eq!(error.to_string(), "cannot write segment: the disk is full");
@@ -601,13 +601,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_through_is_read_back_whole_blocks_or_not() {
+    fn direct_writes_read_back_whole_blocks_or_not() {
         let path = empty_folder("through");
         let mut disk = FolderDisk::open(&path).unwrap();
         disk.create("file", 64 << 10).unwrap();
         let mut expected = vec![0; 64 << 10];
         let blocks = BLOCK_BYTES as u64;
-        // Whole blocks, one of them again; parts of blocks, as at the end of a file that has grown.
+        // Whole blocks, one of them twice; parts of blocks, as at the end of a file that has grown.
         for (offset, length, byte) in [
             (0, 3 * BLOCK_BYTES, 1),
             (blocks, BLOCK_BYTES, 2),
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_made_again_holds_nothing_of_what_it_held() {
+    fn a_file_created_again_holds_only_zeros() {
         const BYTES: usize = 3 << 20;
         let path = empty_folder("again");
         let mut disk = FolderDisk::open(&path).unwrap();
@@ -668,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_takes_the_place_of_another_with_all_that_is_in_it() {
+    fn a_renamed_file_replaces_another_with_its_contents() {
         let path = empty_folder("rename");
         let mut disk = FolderDisk::open(&path).unwrap();
         for (file, bytes) in [("old", &b"old"[..]), ("new", b"new!")] {

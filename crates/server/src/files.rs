@@ -4,7 +4,7 @@
 //! - `quorate.home` distinguishes the folder from a copy of it (`home`).
 //! - `storage` is the folder of the node's log.
 //! - `values` is the folder of large values, if there are any.
-//! - `quorate.record` and `quorate.quarantine` record what has ended the process (`notebook`).
+//! - `quorate.record` and `quorate.quarantine` record what has crashed the process (`notebook`).
 //! - `quorate.pid` holds the process id while the server runs; after a crash it is stale until the next start.
 //!
 //! All of it is accessible to the owner alone: files 0600, folders 0700.
@@ -49,7 +49,7 @@ impl DataFolder {
         Ok(folder)
     }
 
-    /// Revokes permissions of others that an older version, or a copy, left on the node's files.
+    /// Removes other users' permissions that an older version, or a copy, left on the node's files.
     fn close_to_others(&self) {
         let closed = || {
             for entry in fs::read_dir(&self.path)? {
@@ -77,7 +77,7 @@ impl DataFolder {
         self.path.join("storage")
     }
 
-    /// The folder of large values that are not in memory. It exists once there are any.
+    /// The folder of large values that are not in memory. It exists only if there have been any.
     pub fn values(&self) -> PathBuf {
         self.path.join("values")
     }
@@ -124,7 +124,8 @@ pub(crate) fn replace_file(folder: &Path, name: &str, contents: &str) -> Result<
     replace().with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Revokes others' permissions on a file, or on a folder with everything in it. The path may be a link to another disk.
+/// Removes other users' permissions on a file, or on a folder with everything in it. The path may be a link to
+/// another disk.
 fn close_all_to_others(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         for entry in fs::read_dir(path)? {
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_has_one_user_at_a_time_and_the_second_learns_which() {
+    fn a_second_process_is_refused_a_folder_and_the_error_names_the_first() {
         let path = empty_folder("lock");
         let folder = DataFolder::open(&path).unwrap();
         let told = format!("{:#}", DataFolder::open(&path).unwrap_err());

@@ -17,7 +17,7 @@ pub fn of_port(port: u16) -> Option<String> {
     }
     let mut processes = fs::read_dir("/proc").ok()?.flatten();
     processes.find_map(|process| {
-        // Other folders are not processes, and one is this process under another name.
+        // Other folders are not of processes, and one (`self`) is this process under another name.
         let id: u32 = process.file_name().to_str()?.parse().ok()?;
         let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
         holds(&process.path(), &names).then(|| format!("process {id} ({})", name.trim()))

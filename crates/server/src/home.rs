@@ -1,12 +1,11 @@
 //! Distinguishes the data folder in which a node has always run from a copy of it.
 //!
 //! A copy that is started beside its original, or instead of it, continues in the node's name: it announces later
-//! incarnations to the other nodes, and from then on the original is refused. The contents of a folder do not help, since
-//! a copy has the same. So the file `quorate.home` holds what is true of itself and of no copy: its inode, and its
-//! creation time. Both stay when a folder is renamed, or moved on its disk. When moving it to another disk, the operator
-//! confirms this with `--adopt`.
+//! incarnations to the other nodes, which then refuse the original. The contents of a folder do not help, since a copy
+//! has the same. So the file `quorate.home` holds its own inode and creation time, which no copy shares. Both stay when a
+//! folder is renamed, or moved on its disk. When moving it to another disk, the operator confirms this with `--adopt`.
 //!
-//! A block-by-block copy of the whole disk is not detected in this way.
+//! A block-by-block copy of the whole disk is not detected.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -21,7 +20,7 @@ use crate::files::DataFolder;
 
 const NAME: &str = "quorate.home";
 
-/// The version of the file's format. Files from before it was named have none, and are read as the first.
+/// The version of the file's format. Files from before the version was written have none, and are read as the first.
 const FORMAT: u32 = 1;
 
 /// What distinguishes a file from its copies.
@@ -57,7 +56,8 @@ impl Mark {
     }
 }
 
-/// Checks that this process may continue as the node in the folder. A new folder is marked; `adopts` marks any.
+/// Checks that this process may continue as the node in the folder. A new folder gets a mark; with `adopts` any
+/// folder gets a new one.
 ///
 /// # Errors
 /// A sentence that says what the folder seems to be, and what to do.
@@ -90,7 +90,7 @@ pub(crate) fn check(folder: &DataFolder, config: &Config, adopts: bool) -> Resul
     mark(&file, &config.data).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// The number behind a name, on a line of its own.
+/// Returns the number after a name, on a line of its own.
 fn number_in(text: &str, name: &str) -> Option<u128> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line?.parse().ok()
@@ -121,7 +121,7 @@ fn home_of(path: &Path) -> io::Result<Home> {
     Ok(if is_here { Home::Here } else { Home::Elsewhere })
 }
 
-/// Creates a file that holds its own mark. A crash leaves the previous file, or none, or the whole new one.
+/// Creates a file that holds its own mark. A crash leaves the previous file, none, or the whole new one.
 fn mark(path: &Path, folder: &Path) -> io::Result<()> {
     let new = path.with_extension("home.new");
     match fs::remove_file(&new) {
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_known_wherever_it_is_moved_and_a_copy_is_not() {
+    fn a_moved_file_is_recognised_and_a_copy_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let [first, moved, copy] = ["first", "moved", "copy"].map(|name| folder.path().join(name));
         assert_eq!(home_of(&first).unwrap(), Home::Nowhere);

@@ -1,4 +1,4 @@
-//! Who may use HTTP: users, who show a password, callers that know the cluster's secret, and no pages of other sites.
+//! Who may use HTTP: users with a password and callers with the cluster's secret, but no pages of other sites.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -30,8 +30,8 @@ impl Access {
         Access { hosts: Hosts::new(config), guard: Mutex::default(), begun: Instant::now() }
     }
 
-    /// Refuses a name that a page of another site has pointed at this node. What everybody may see needs no more, so a link
-    /// on another site may lead to it.
+    /// Refuses a host name that a page of another site has pointed at this node. Public paths need no further check, so a
+    /// link on another site may lead to them.
     pub(super) fn check_host(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         self.hosts.check(headers)
     }
@@ -63,7 +63,7 @@ impl Access {
         Err(Refusal::unauthorized("wrong cluster's secret"))
     }
 
-    /// Returns what a caller shows, unless its address has shown what is wrong too often.
+    /// Returns the credentials of a request, unless its address has sent wrong ones too often.
     pub(super) fn credentials_of(&self, from: IpAddr, headers: &HeaderMap) -> Result<Credentials, Refusal> {
         let Some(given) = headers.get(AUTHORIZATION) else { return Ok(Credentials::Nothing) };
         self.check_address(from)?;
@@ -74,11 +74,10 @@ impl Access {
         })
     }
 
-    /// Refuses an address that has shown what is wrong too often. To be asked before credentials are compared and again
-    /// before the caller learns the outcome: requests at the same time are all under way before the first of them is known
-    /// to be wrong.
+    /// Refuses an address that has sent wrong credentials too often. Call it before the credentials are compared and again
+    /// before the result is sent: of requests at the same time, all are under way before the first is known to be wrong.
     pub(super) fn check_address(&self, from: IpAddr) -> Result<(), Refusal> {
-        // Nothing panics while it is held.
+        // No code panics while the lock is held.
         let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
         if guard.listens_to(from, self.now_us()) {
             return Ok(());
@@ -88,7 +87,7 @@ impl Access {
         Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "TOOMANY", error))
     }
 
-    /// Notes that an address has shown what is wrong. Returns how long its answer is to wait.
+    /// Counts a failure of an address. Returns how long to delay its answer.
     pub(super) fn failed(&self, from: IpAddr) -> Duration {
         let now_us = self.now_us();
         let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +103,8 @@ impl Access {
 }
 
 /// The names under which this node is reached. A page can point its own name at this node's address (DNS rebinding), and
-/// then send requests here that a browser considers same-site; but it cannot change the name that the browser sends.
+/// then send requests here that a browser considers same-site; but it cannot change the host name that the browser
+/// sends.
 struct Hosts {
     names: Vec<String>,
     takes_any: bool,
@@ -119,8 +119,8 @@ impl Hosts {
         Hosts { takes_any: names.iter().any(|name| name == "*"), names }
     }
 
-    /// An IP address cannot be a name that someone else has pointed at this node. Programs that are not browsers may send no
-    /// name.
+    /// A literal IP address is always accepted: it is not a name that someone else has pointed at this node. Programs that
+    /// are not browsers may send no name.
     fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         headers.get_all(HOST).iter().try_for_each(|host| self.check_one(host))
     }
@@ -143,7 +143,7 @@ impl Hosts {
     }
 }
 
-/// Reads what a caller shows. A `Basic` without a name is the default user's.
+/// Reads the header's credentials. `Basic` without a user's name means the default user.
 fn credentials(given: &HeaderValue) -> Option<Credentials> {
     let (scheme, given) = given.to_str().ok()?.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") {
@@ -159,7 +159,7 @@ fn same_origin(headers: &HeaderMap) -> Result<(), Refusal> {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let is_foreign = match text(ORIGIN) {
         Some(origin) => origin.split_once("://").map(|(_, host)| host) != text(HOST),
-        // Requests for images and of forms carry no origin; newer browsers send their relation to this site.
+        // Requests for images and from forms carry no origin; newer browsers send their relation to this site.
         None => matches!(text(FETCH_SITE), Some("cross-site" | "same-site")),
     };
     if is_foreign {
@@ -169,7 +169,8 @@ fn same_origin(headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses a body that is not declared as JSON: what a browser sends for any page without asking first never is.
+/// Refuses a body that is not declared as JSON. A browser never declares that for a page of another site without
+/// asking first.
 pub(super) fn require_json(headers: &HeaderMap) -> Result<(), Refusal> {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = given.split(';').next().unwrap_or_default().trim();
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_sites_are_turned_away() {
+    fn pages_of_other_sites_are_refused() {
         let check = |origin: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(HOST, "127.0.0.1:8000".parse().unwrap());
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_a_page_gave_this_node_is_none_of_its_names() {
+    fn a_host_name_that_is_not_the_nodes_is_refused() {
         let hosts = Hosts { names: vec!["localhost".into(), "node-1.shop".into()], takes_any: false };
         let check = |host: &str| {
             let mut headers = HeaderMap::new();
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_must_be_said_to_be_json() {
+    fn a_body_must_be_declared_as_json() {
         let check = |value: &str| {
             require_json(&[(CONTENT_TYPE, value.parse().unwrap())].into_iter().collect()).is_ok()
         };

@@ -14,13 +14,13 @@ use hyper::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-/// What the browser may load for the page, and do with it.
+/// What the browser may load and run for the page.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; \
      form-action 'none'; frame-ancestors 'none'",
 );
 
-/// A body that comes bit by bit.
+/// A body that is sent event by event.
 #[derive(Debug)]
 pub(super) struct Events(mpsc::Receiver<Bytes>);
 
@@ -42,10 +42,10 @@ pub(super) struct Answer {
     status: StatusCode,
     content_type: &'static str,
     body: Vec<u8>,
-    /// Follows instead of the body.
+    /// Sent instead of the body.
     events: Option<Events>,
     allow: Option<&'static str>,
-    /// It is a file of the page, with what the browser is to refuse in it.
+    /// For a file of the page: what the browser must refuse in it.
     policy: Option<HeaderValue>,
 }
 
@@ -65,14 +65,14 @@ impl Answer {
         Answer { status, content_type: "application/json", body, events: None, allow: None, policy: None }
     }
 
-    /// Creates a response of server-sent events, which ends with them.
+    /// Creates a response of server-sent events. It ends when the channel closes.
     pub(super) fn events(events: mpsc::Receiver<Bytes>) -> Answer {
         let (status, content_type) = (StatusCode::OK, "text/event-stream");
         let events = Some(Events(events));
         Answer { status, content_type, body: Vec::new(), events, allow: None, policy: None }
     }
 
-    /// Whether it goes on as long as the connection.
+    /// Whether the response lasts as long as the connection.
     pub(super) fn goes_on(&self) -> bool {
         self.events.is_some()
     }
@@ -107,7 +107,7 @@ impl Refusal {
         Refusal::new(StatusCode::UNAUTHORIZED, "NOAUTH", error)
     }
 
-    /// The path takes other methods.
+    /// The path does not accept this method.
     pub(super) fn method(allow: &'static str) -> Refusal {
         let error = format!("this path takes {allow}");
         Refusal { allow: Some(allow), ..Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD", error) }
@@ -123,7 +123,7 @@ impl Refusal {
         self.status
     }
 
-    /// Its code and its sentence.
+    /// Its code and its message.
     pub(super) fn words(&self) -> (&str, &str) {
         (&self.code, &self.error)
     }
@@ -133,7 +133,7 @@ impl Refusal {
         let text = String::from_utf8_lossy(text);
         let (code, error) = text.split_once(' ').unwrap_or((&text, &text));
         let status = match code {
-            // The node could do it, but not now, or does not know the outcome.
+            // The node could do it at another time, or does not know the outcome.
             "NOREPLICAS" | "UNKNOWN" | "LOADING" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | "OOM"
             | "NOSPACE" | "QUARANTINED" => StatusCode::SERVICE_UNAVAILABLE,
             "LOCKED" => StatusCode::LOCKED,

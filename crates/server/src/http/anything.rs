@@ -1,5 +1,6 @@
-//! What must hold for any input over HTTP: it gets an HTTP response, no response reports an internal error of the node, and
-//! the node goes on. A test draws inputs at random; the fuzz target, which calls the same body, searches for them.
+//! What must hold for any input over HTTP: every input gets an HTTP response, no response reports an internal error of the
+//! node, and the node keeps running. A test draws inputs at random; the fuzz target, which calls the same body, searches
+//! for them.
 
 #[allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
 #[path = "../../../node/tests/fuzz/bodies.rs"]
@@ -33,7 +34,7 @@ http_port = 8001
 peer_port = 9001
 "#;
 
-/// Most turns that a command may take, at 5 ms each.
+/// The maximum number of turns of a command, at 5 ms each.
 const TURNS: usize = 2000;
 
 /// How often the other tasks run before a client stops sending: by then it has its answers.
@@ -156,7 +157,7 @@ const FIELDS: [&str; 47] = [
     "",
 ];
 
-/// Sends the bytes of a client, or requests that are nearly valid.
+/// Sends a client's bytes: random ones, or requests that are nearly valid.
 pub(crate) fn over_http(data: &[u8]) {
     let mut choices = Choices(data);
     let sent = match choices.byte() % 8 {
@@ -201,7 +202,7 @@ fn requests(choices: &mut Choices<'_>) -> Vec<u8> {
     sent
 }
 
-/// Sends bytes over one connection, and returns what comes back.
+/// Sends bytes over one connection, and returns the response.
 fn exchange(sent: &[u8], host: &mut Host) -> Vec<u8> {
     let config = Config::parse(CONFIG).expect("it is one");
     let poll = Poll::new().expect("the system has one more");
@@ -213,7 +214,7 @@ fn exchange(sent: &[u8], host: &mut Host) -> Vec<u8> {
         let (mut reading, mut writing) = tokio::io::split(client);
         let serving = serve_stream(server, Ipv4Addr::LOCALHOST.into(), routes, StageOf::default());
         let asking = async {
-            // A closed connection takes no more.
+            // A closed connection accepts no more.
             let _ = writing.write_all(sent).await;
             for _ in 0..YIELDS {
                 tokio::task::yield_now().await;
@@ -245,7 +246,7 @@ async fn answer_calls(calls: &mut Bridge, host: &mut Host) {
                         host.told(client).filter(|told| !told.is_empty())
                     });
                     host.node.disconnect(client);
-                    // If there was no answer, the caller learns that the node gave up.
+                    // If there was no answer, dropping the sender shows the caller that the node gave up.
                     let _ = told.map(|told| sender.send(told));
                 }
                 Call::Abandoned => {}
@@ -266,7 +267,7 @@ async fn answer_calls(calls: &mut Bridge, host: &mut Host) {
     }
 }
 
-/// Asserts that `answered` is whole responses, one after the other.
+/// Asserts that `answered` consists of whole responses, one after the other.
 fn assert_http(answered: &[u8], sent: &[u8]) {
     let shown = || format!("{} is answered by {}", sent.escape_ascii(), answered.escape_ascii());
     let mut rest = answered;
@@ -288,7 +289,7 @@ fn assert_http(answered: &[u8], sent: &[u8]) {
             let mut lines = lines.clone();
             lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
         };
-        // HEAD is answered by the head alone.
+        // The answer to HEAD is the head alone.
         let length = header("content-length").map_or(0, |length| length.parse().expect("a number"));
         if length == 0 || rest.is_empty() || rest.starts_with(b"HTTP/1.") {
             continue;
@@ -308,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn anything_over_http_is_answered_by_http() {
+    fn any_input_over_http_gets_an_http_response() {
         let mut state = 7_u64;
         let mut next = || {
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_is_done() {
+    fn valid_requests_succeed() {
         let mut host = Host::start();
         let body = r#"{"key":"k","value":"v"}"#;
         let sent = format!(

@@ -4,10 +4,11 @@
 //! |---|---|
 //! | `GET /changes/{prefix}?from={version}` | events, until the client or the keyspace is gone |
 //!
-//! Each event has the version behind which the stream goes on as its id, which browsers and libraries send back as
-//! `Last-Event-ID` when they connect again. `/changes/` alone is the default keyspace.
+//! The id of each event is the version after which the stream continues. Browsers and libraries send it back as
+//! `Last-Event-ID` when they reconnect. `/changes/` alone is the default keyspace.
 //!
-//! The node is asked for the next changes as fast as the client takes them, and otherwise again after a moment.
+//! The next changes are requested from the node as fast as the client reads them; when there are none, again after a
+//! pause.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,17 +26,17 @@ use super::answer::{Answer, Refusal, only};
 use super::fields::{named, prefix_of};
 use super::routes::{Routes, next, unexpected};
 
-/// How long to wait before the node is asked again that had nothing new.
+/// How long to wait before the next request to a node that had no new changes.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// When nothing has happened for this long a comment is sent, so that whoever is in between sees a live connection.
+/// After this long without events a comment is sent, so that proxies in between see a live connection.
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// How many answers of the node may wait for the client.
+/// The maximum number of the node's answers that wait for the client.
 const WAITING_MAX: usize = 2;
 
 impl Routes {
-    /// Handles requests for the changes of a keyspace. Errors at the beginning are ordinary answers.
+    /// Handles requests for the changes of a keyspace. Errors before the first event are ordinary answers.
     pub(super) async fn changes(
         self: &Arc<Self>,
         encoded: &str,
@@ -57,7 +58,7 @@ impl Routes {
         let reply = self.command(command(&prefix, from.as_deref())).await?;
         let (mut version, records) = taken(&reply)?;
         let begin = match &from {
-            // Where it begins, for a client that did not say that.
+            // The starting position, for a client that did not give one.
             None => event("position", &version, &json!({ "version": version })),
             Some(_) => String::new(),
         };
@@ -88,7 +89,7 @@ impl Routes {
                         Ok((until, records)) => (version, text) = (until, records),
                         Err(_) => return,
                     },
-                    // It may pass: a group without a leader, say.
+                    // This may be temporary: a group without a leader, say.
                     Err(refusal) if refusal.status() == StatusCode::SERVICE_UNAVAILABLE => {}
                     Err(refusal) => {
                         let (code, error) = refusal.words();
@@ -113,7 +114,7 @@ fn event(name: &str, version: &str, data: &Value) -> String {
     format!("id: {version}\nevent: {name}\ndata: {data}\n\n")
 }
 
-/// The version up to which a reply has all changes, and these as events.
+/// Returns the version up to which a reply has all changes, and the changes as events.
 fn taken(reply: &[u8]) -> Result<(String, String), Refusal> {
     let mut reader = Reader::new(reply);
     let text = |reader: &mut Reader<'_>| match next(reader)? {

@@ -1,14 +1,15 @@
-//! Commands of the Redis protocol over HTTP: what the page needs beside `/status`, and what has no path of its own.
+//! Commands of the Redis protocol over HTTP: what the page needs besides `/status`, and commands that have no path of
+//! their own.
 //!
 //! | request | answer |
 //! |---|---|
 //! | `POST /command {"command": [word, ...]}` | `{"reply": ...}`; an error reply is an error |
 //! | `POST /may {"commands": [[word, ...], ...]}` | `{"user", "may": [bool, ...]}`: what the user may do; nothing is done |
 //!
-//! Both need the header `X-Quorate`, whatever is in it, beside all that keeps pages of other sites away: a browser sends no
-//! header of ours for another site without asking this node first, which refuses that.
+//! Both need the header `X-Quorate`, with any value, besides all other checks against pages of other sites: for another
+//! site, a browser sends such a header only after asking this node, which refuses.
 //!
-//! Each command has a session of its own, which ends with its reply. So what belongs to a connection cannot be done.
+//! Each command has a session of its own, which ends with its reply, so commands about a connection are refused.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -26,10 +27,10 @@ use super::answer::{Answer, Refusal};
 use super::fields::{bytes_of, named};
 use super::routes::{Routes, next, unexpected};
 
-/// The header that shows that a program has meant it.
+/// The header that shows that the request is intended, and not sent by a page of another site.
 const MEANT: HeaderName = HeaderName::from_static("x-quorate");
 
-/// The most commands of one question about rights.
+/// The maximum number of commands in one `POST /may`.
 const ASKED_RIGHTS_MAX: usize = 100;
 
 #[derive(Deserialize)]
@@ -78,7 +79,7 @@ impl Routes {
         for command in commands {
             let mut question: ArgumentsBuffer = [&b"ACL"[..], b"DRYRUN", &user].into_iter().collect();
             words(command)?.as_arguments().iter().for_each(|word| question.push(word));
-            // The node itself asks: the user need not have the right to ask.
+            // Runs as the node itself, since the user need not have the right to ask.
             let reply = self.as_node().command(question).await?;
             may.push(matches!(Reply::first(&reply), Reply::Ok));
         }
@@ -111,10 +112,9 @@ fn words(words: Vec<Word>) -> Result<ArgumentsBuffer, Refusal> {
     }
 }
 
-/// Refuses what is no command of clients, and commands that wait, that are about the connection, or that are not answered by one
-/// reply.
+/// Refuses unknown commands, commands that wait, that are about the connection, or that have more than one reply or none.
 fn refuse_connected(arguments: Arguments<'_>) -> Result<(), Refusal> {
-    // The node takes others, too, from parts of the server: those are not for users.
+    // The node also accepts commands from parts of the server that are not for users.
     let found = command::find(arguments).map_err(|error| Refusal::from_node(error.to_string().as_bytes()))?;
     let is_of_connection = match found.spec.handler {
         Handler::Node(command) => matches!(
@@ -147,7 +147,8 @@ fn refuse_connected(arguments: Arguments<'_>) -> Result<(), Refusal> {
     )))
 }
 
-/// Reads a reply as JSON: byte strings as text, or as `{"base64"}` if they are none; maps as lists of pairs.
+/// Reads a reply as JSON: byte strings as text, or as `{"base64"}` if they are not valid text; maps as lists of
+/// pairs.
 fn value(reader: &mut Reader<'_>) -> Result<Value, Refusal> {
     Ok(match next(reader)? {
         Reply::Ok => "OK".into(),
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_connection_or_to_the_server_is_refused() {
+    fn commands_of_a_connection_or_of_the_server_are_refused() {
         let check = |line: &str| {
             let words: ArgumentsBuffer = line.split(' ').map(str::as_bytes).collect();
             refuse_connected(words.as_arguments()).is_ok()

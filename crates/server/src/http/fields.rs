@@ -28,8 +28,8 @@ pub(super) fn database_of(query: Option<&str>) -> Result<Option<u8>, Refusal> {
         .ok_or_else(|| Refusal::bad_request(format!("database={{N}}: a number from 0 to {}", DATABASES - 1)))
 }
 
-/// Returns what the header `traceparent` says: whether the sender traces the request, and within which of its spans
-/// (<https://www.w3.org/TR/trace-context/#traceparent-header>). One that cannot be read says nothing.
+/// Returns what the header `traceparent` contains: whether the sender traces the request, and within which of its
+/// spans (<https://www.w3.org/TR/trace-context/#traceparent-header>). An unreadable header is ignored.
 pub(super) fn tracing_of(headers: &HeaderMap) -> Tracing {
     headers.get("traceparent").and_then(|text| tracing_said(text.to_str().ok()?)).unwrap_or_default()
 }
@@ -43,7 +43,7 @@ fn tracing_said(text: &str) -> Option<Tracing> {
     let mut parts = text.split('-');
     let (version, trace) = (number(parts.next()?, 2)?, number(parts.next()?, 32)?);
     let (span, flags) = (number(parts.next()?, 16)? as u64, number(parts.next()?, 2)?);
-    // Later versions may have more behind these four; 255 is none.
+    // Later versions may have more fields after these four; version 255 is invalid.
     let is_read = version < 255 && (version > 0 || parts.next().is_none()) && trace != 0 && span != 0;
     let tracing = match flags & 1 {
         0 => Tracing::Never,
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_may_say_which_span_its_request_is_a_part_of() {
+    fn a_sender_may_name_the_span_that_its_request_belongs_to() {
         let (trace, span) = (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x00f0_67aa_0ba9_02b7);
         let within = Some(Tracing::Within(SpanContext { trace, span }));
         let said = |text: &str| {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_travels_as_base64() {
+    fn bytes_that_are_not_text_travel_as_base64() {
         assert_eq!(named("value", b"text")["value"], "text");
         assert_eq!(named("value", b"\xff")["value_base64"], "/w==");
         assert_eq!(bytes_of("value", None, Some("/w==".into())).unwrap(), b"\xff");

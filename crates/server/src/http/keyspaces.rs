@@ -7,7 +7,7 @@
 //! | `PATCH /keyspaces/{prefix} {setting: value, ...}` | the keyspace with these settings |
 //! | `DELETE /keyspaces/{prefix}` | `{"prefix","dropped":true}` |
 //!
-//! The answer follows when the control group has decided and this node knows the result. `/keyspaces/` alone is the
+//! The answer is sent when the control group has decided and this node knows the result. `/keyspaces/` alone is the
 //! default keyspace.
 
 use hyper::body::Incoming;

@@ -1,4 +1,4 @@
-//! Locks over HTTP: what `LOCK` and its kin do over RESP, with JSON.
+//! Locks over HTTP: what `LOCK` and its subcommands do over RESP, with JSON.
 //!
 //! | request | answer |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | `POST /sessions/{key}/renew {"session"}` | `{"key","session","renewed"}` |
 //! | `DELETE /sessions/{key}?session=S` | `{"key","session","closed"}` |
 //!
-//! If a client closes its connection while it waits, its wait is withdrawn. In a name or key that ends with `/renew`, write
-//! that slash as `%2F`.
+//! If a client closes its connection while it waits, the wait ends. In a name or key that ends with `/renew`, write that
+//! slash as `%2F`.
 
 use std::time::Duration;
 
@@ -200,7 +200,7 @@ impl Routes {
     }
 }
 
-/// The answer to a request with a token, which is right or not.
+/// The answer to a request with a token: whether the token was right.
 fn answer(name: &[u8], token: u64, what: &str, reply: &[u8]) -> Result<Answer, Refusal> {
     let mut fields = named("name", name);
     fields.insert("token".into(), token.into());

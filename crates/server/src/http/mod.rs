@@ -1,8 +1,8 @@
 //! HTTP beside the worker: connections on an ordinary asynchronous stack, in one thread of its own.
 //!
-//! It shares nothing with the worker but the [`Caller`]'s channel, so a slow or busy HTTP client costs the Redis clients no
-//! time but that of its own commands. Connections are limited in number, in how long a head or a body may take to arrive,
-//! and in how much memory all bodies take together.
+//! It shares only the [`Caller`]'s channel with the worker, so a slow or busy HTTP client costs the Redis clients no time
+//! except for its own commands. Limits apply to the number of connections, to how long a head or a body may take to arrive,
+//! and to the memory of all bodies together.
 
 mod access;
 mod answer;
@@ -49,7 +49,7 @@ use crate::tls::{Certificates, Counters, shake_hands};
 /// How long a request's head may take, and how long a connection may be silent between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A client that takes nothing of its answer for this long is cut off.
+/// A client that reads nothing of its answer for this long is disconnected, in milliseconds.
 const SILENCE_MS_MAX: u32 = 30_000;
 
 /// How long to wait after a failed accept, for example when the system is out of file descriptors.
@@ -98,7 +98,7 @@ impl Http {
                     _ = stopped => {}
                 }
             });
-            // Running calls get no answer any more: the worker has ended.
+            // Running calls get no answer: the worker has ended.
             runtime.shutdown_background();
         };
         let thread = thread::start("http", serve);
@@ -111,17 +111,17 @@ impl Http {
     }
 }
 
-/// What connections over TLS are made with.
+/// What TLS connections are made with.
 #[derive(Clone)]
 pub(crate) struct Sealed {
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) counters: Arc<Counters>,
 }
 
-/// A port that is listened on.
+/// A listening port.
 struct Port {
     listener: TcpListener,
-    /// It speaks TLS.
+    /// Set if the port speaks TLS.
     sealed: Option<Sealed>,
 }
 
@@ -138,7 +138,7 @@ async fn accept(port: Option<Port>, host: &Host) {
     let Some(Port { listener, sealed }) = port else { return std::future::pending().await };
     loop {
         let (socket, address) = match listener.accept().await {
-            // The socket took a reserved descriptor.
+            // The socket occupies a reserved descriptor.
             Ok((socket, _)) if host.sockets.is_passed(&socket) => continue,
             Ok(accepted) => accepted,
             Err(_) => {
@@ -149,7 +149,7 @@ async fn accept(port: Option<Port>, host: &Host) {
         if host.permits.available_permits() == 0 {
             host.connections.borrow_mut().close_one();
         }
-        // The semaphore is never closed, so a permit is given as soon as a connection ends.
+        // The semaphore is never closed, so this returns as soon as a connection ends.
         let Ok(permit) = Arc::clone(&host.permits).acquire_owned().await else { return };
         let stage = StageOf::default();
         let serving = serve(socket, address, sealed.clone(), Arc::clone(&host.routes), stage.clone());
@@ -186,8 +186,8 @@ impl StageOf {
     }
 }
 
-/// The open connections, oldest first. Those without a request must not keep out others, such as one that asks for the
-/// node's health.
+/// The open connections, oldest first. Connections without a request must not keep out others, such as one that asks
+/// for the node's health.
 #[derive(Default)]
 struct Connections {
     open: VecDeque<(AbortHandle, StageOf)>,
@@ -199,8 +199,8 @@ impl Connections {
         self.open.push_back((task, stage));
     }
 
-    /// Closes the oldest connection that has no request in progress, be it half-open or idle between two; if there is none,
-    /// the oldest whose request's body is incomplete.
+    /// Closes the oldest connection that has no request in progress, whether its head is incomplete or it is idle between
+    /// two requests; if there is none, the oldest whose request body is incomplete.
     fn close_one(&mut self) {
         let oldest =
             |of: Stage| self.open.iter().position(|(task, stage)| !task.is_finished() && stage.is(of));
@@ -211,7 +211,7 @@ impl Connections {
     }
 }
 
-/// Serves one connection to its end. An error of the connection concerns nothing else.
+/// Serves one connection to its end. An error affects this connection only.
 async fn serve(
     socket: TcpStream,
     address: SocketAddr,

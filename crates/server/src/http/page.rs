@@ -1,8 +1,8 @@
-//! The page for people, at `/`: files that are in the program. It asks the paths of this node for all that it shows, as the user
-//! whose password was typed into it.
+//! The page for people, at `/`: files in the program. It gets all that it shows from the paths of this node, as the user whose
+//! password was typed into it.
 //!
-//! The files need no password, since there is nothing in them but the page itself. They load nothing from elsewhere, and the
-//! browser is told to refuse whatever else: scripts in the page's text, other sites, frames.
+//! The files need no password, since they hold nothing but the page itself. They load nothing from elsewhere, and the
+//! browser has instructions to refuse everything else: inline scripts, other sites, frames.
 
 use hyper::header::ACCEPT;
 use hyper::{HeaderMap, Method};
@@ -14,7 +14,8 @@ const STYLE: &[u8] = include_bytes!("page/page.css");
 const SCRIPT: &[u8] = include_bytes!("page/page.js");
 const ICON: &[u8] = include_bytes!("page/icon.svg");
 
-/// A file of the page, if the request is for one. `GET /` is one for browsers, which ask for HTML; others get the list of paths.
+/// A file of the page, if the request is for one. `GET /` returns the page to browsers, which ask for HTML; others
+/// get the list of paths.
 pub(super) fn file(path: &str, method: &Method, headers: &HeaderMap) -> Option<Result<Answer, Refusal>> {
     let (kind, body) = match path {
         "/" if wants_html(headers) => ("text/html; charset=utf-8", HTML),
@@ -24,7 +25,7 @@ pub(super) fn file(path: &str, method: &Method, headers: &HeaderMap) -> Option<R
         _ => return None,
     };
     if method == Method::DELETE {
-        return None; // A key may have that name.
+        return None; // A key may have this name.
     }
     Some(only(method, &[Method::GET, Method::HEAD], "GET, DELETE").map(|()| Answer::file(kind, body)))
 }
