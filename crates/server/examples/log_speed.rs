@@ -27,7 +27,7 @@ fn start(path: &Path) -> anyhow::Result<(FolderDisk, Log, u64)> {
 }
 
 /// Opens a log in an empty folder.
-fn anew(path: &Path) -> anyhow::Result<(FolderDisk, Log)> {
+fn empty_log(path: &Path) -> anyhow::Result<(FolderDisk, Log)> {
     if path.exists() {
         fs::remove_dir_all(path)?;
     }
@@ -78,7 +78,7 @@ fn turn(log: &mut Log, threads: &WorkThreads) -> anyhow::Result<()> {
 }
 
 fn appends(path: &Path, batch: usize, with_sync: bool) -> anyhow::Result<()> {
-    let (mut disk, mut log) = anew(path)?;
+    let (mut disk, mut log) = empty_log(path)?;
     let threads = WorkThreads::start(&disk, || {})?;
     let mut times = Vec::new();
     let begun = Instant::now();
@@ -108,7 +108,7 @@ fn appends(path: &Path, batch: usize, with_sync: bool) -> anyhow::Result<()> {
 
 /// Turns go on while syncs run on their thread. Measures how long a turn takes and how long a record waits.
 fn beside_syncs(path: &Path, batch: usize) -> anyhow::Result<()> {
-    let (mut disk, mut log) = anew(path)?;
+    let (mut disk, mut log) = empty_log(path)?;
     let threads = WorkThreads::start(&disk, || {})?;
     let (mut turns, mut waits, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
     let begun = Instant::now();
@@ -145,7 +145,7 @@ fn beside_syncs(path: &Path, batch: usize) -> anyhow::Result<()> {
 }
 
 fn restart(path: &Path) -> anyhow::Result<()> {
-    let (mut disk, mut log) = anew(path)?;
+    let (mut disk, mut log) = empty_log(path)?;
     let threads = WorkThreads::start(&disk, || {})?;
     let mut expected = 0;
     while log.end() < 1 << 30 {

@@ -47,7 +47,7 @@ impl Asker {
 
 /// Why a caller is refused.
 #[derive(Debug)]
-pub(crate) enum NotLetIn {
+pub(crate) enum LogInError {
     /// No user has these credentials.
     NotKnown(NotKnown),
     /// The user may not do that: the error as clients get it.
@@ -65,7 +65,7 @@ pub(crate) enum Call {
         sender: oneshot::Sender<Vec<u8>>,
     },
     /// Checks which user has these credentials, and whether that user may run this command.
-    LogIn(Credentials, Option<ArgumentsBuffer>, oneshot::Sender<Result<Vec<u8>, NotLetIn>>),
+    LogIn(Credentials, Option<ArgumentsBuffer>, oneshot::Sender<Result<Vec<u8>, LogInError>>),
     /// The answer of some call is no longer awaited.
     Abandoned,
     /// Asks for the node's health, as JSON.
@@ -136,10 +136,10 @@ pub(crate) fn log_in(
     credentials: &Credentials,
     wants: Option<&ArgumentsBuffer>,
     node: &node::Node,
-) -> Result<Vec<u8>, NotLetIn> {
-    let user = node.user_of(credentials).map_err(NotLetIn::NotKnown)?;
+) -> Result<Vec<u8>, LogInError> {
+    let user = node.user_of(credentials).map_err(LogInError::NotKnown)?;
     if let Some(wants) = wants {
-        node.may(&user, wants.as_arguments()).map_err(NotLetIn::Denied)?;
+        node.may(&user, wants.as_arguments()).map_err(LogInError::Denied)?;
     }
     Ok(user)
 }

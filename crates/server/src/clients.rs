@@ -39,7 +39,7 @@ pub(crate) fn accept(
                 let _ = socket.write(TOO_MANY_CLIENTS);
             }
             Some((socket, address)) => {
-                let_in(clients, AnySocket::Plain(socket), (address, None), registry, turn);
+                admit(clients, AnySocket::Plain(socket), (address, None), registry, turn);
             }
             None => return Ok(false),
         }
@@ -64,7 +64,7 @@ pub(crate) fn take_arrivals(
                 let tls = Some(TlsClient { certificate_name });
                 let stream = TlsStream::new(TcpStream::from_std(socket), session, Scratch::clone(scratch));
                 let socket = AnySocket::Tls(Box::new(stream));
-                let_in(clients, socket, (address, tls), registry, turn).into_iter().for_each(&mut ready);
+                admit(clients, socket, (address, tls), registry, turn).into_iter().for_each(&mut ready);
             }
             Some(Arrival::Crowded) => {
                 turn.node.close_unauthenticated();
@@ -75,7 +75,7 @@ pub(crate) fn take_arrivals(
     true
 }
 
-fn let_in(
+fn admit(
     clients: &mut Clients<AnySocket>,
     mut client: AnySocket,
     (address, tls): (SocketAddr, Option<TlsClient>),

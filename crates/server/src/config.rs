@@ -740,16 +740,16 @@ peer_port = 9000
 
     #[test]
     fn an_unknown_key_is_refused_with_its_line() {
-        let told = refusal(&GOOD.replace("connections_max", "conections_max"));
-        assert!(told.contains("line 7, key conections_max: unknown field"), "{told}");
+        let error = refusal(&GOOD.replace("connections_max", "conections_max"));
+        assert!(error.contains("line 7, key conections_max: unknown field"), "{error}");
     }
 
     #[test]
     fn a_wrong_kind_of_value_is_refused_without_showing_the_secret() {
-        let told = refusal(&GOOD.replace("node = 1", "node = \"one\""));
-        assert!(told.contains("line 2, key node"), "{told}");
-        let told = refusal(&GOOD.replace("cdef\"", "cdef\" x"));
-        assert!(told.contains("line 4, key secret") && !told.contains("0123"), "{told}");
+        let error = refusal(&GOOD.replace("node = 1", "node = \"one\""));
+        assert!(error.contains("line 2, key node"), "{error}");
+        let error = refusal(&GOOD.replace("cdef\"", "cdef\" x"));
+        assert!(error.contains("line 4, key secret") && !error.contains("0123"), "{error}");
     }
 
     #[test]
@@ -777,10 +777,10 @@ peer_port = 9000
         assert_eq!(Config::parse(&with("rocksdb")).unwrap().values.engine, Engine::Rocksdb);
         #[cfg(not(feature = "rocksdb"))]
         {
-            let told = refusal(&with("rocksdb"));
+            let error = refusal(&with("rocksdb"));
             assert!(
-                told.contains("values: engine = \"rocksdb\" is not in this program: build it with"),
-                "{told}"
+                error.contains("values: engine = \"rocksdb\" is not in this program: build it with"),
+                "{error}"
             );
         }
     }
@@ -854,8 +854,8 @@ peer_port = 9000
         );
         assert!(refusal(&GOOD.replace("0123456789abcdef", "")).contains("secret"));
         for host in ["", "a\\nb", "two words", "[::1]"] {
-            let told = refusal(&GOOD.replace("host = \"127.0.0.1\"", &format!("host = \"{host}\"")));
-            assert!(told.contains("host of node 1") && !told.contains("a\nb"), "{told}");
+            let error = refusal(&GOOD.replace("host = \"127.0.0.1\"", &format!("host = \"{host}\"")));
+            assert!(error.contains("host of node 1") && !error.contains("a\nb"), "{error}");
         }
         let twice = format!("{GOOD}{}", &GOOD[GOOD.find("[[nodes]]").unwrap()..]);
         assert!(refusal(&twice).contains("2 have id = 1"));

@@ -201,8 +201,8 @@ mod tests {
     fn a_second_process_is_refused_a_folder_and_the_error_names_the_first() {
         let path = empty_folder("lock");
         let folder = DataFolder::open(&path).unwrap();
-        let told = format!("{:#}", DataFolder::open(&path).unwrap_err());
-        assert!(told.contains(&format!("in use by process {}", std::process::id())), "{told}");
+        let error = format!("{:#}", DataFolder::open(&path).unwrap_err());
+        assert!(error.contains(&format!("in use by process {}", std::process::id())), "{error}");
         assert_eq!(running_process(&path), Some(std::process::id()));
         folder.close();
         assert!(!path.join("quorate.pid").exists());

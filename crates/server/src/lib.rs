@@ -1,12 +1,12 @@
 //! The real world around one node: sockets, clock, files, signals, HTTP.
 //!
 //! The node itself ([`node::Node`]) is a state machine without input or output, and [`driver`] defines its turn. Here one
-//! thread, the worker, runs these turns, in a world of sockets and files. HTTP runs in a thread of its own and hands its
-//! calls to the worker.
+//! thread, the worker, runs these turns with real sockets and files. HTTP runs in a thread of its own and sends its calls
+//! to the worker.
 //!
 //! Reading order: [`config`] (a node's configuration), [`files`] (its folder), [`run`] (startup), `worker` (the event loop),
-//! `clients` and `peers` (the two kinds of connections), `bridge` and `http` (access over HTTP, and the page for people), [`status`] (how a whole cluster
-//! stands), [`recovery`] (folders of stopped nodes), `metrics` (what is counted).
+//! `clients` and `peers` (the two kinds of connections), `bridge` and `http` (access over HTTP, and the page for people),
+//! [`status`] (the state of a whole cluster), [`recovery`] (folders of stopped nodes), `metrics` (what is counted).
 
 pub mod config;
 mod descriptors;

@@ -1,4 +1,4 @@
-//! The ports of a node, all bound before anything else happens.
+//! The ports of a node, all bound before anything else starts.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,9 +14,9 @@ pub(crate) struct Listeners {
     pub(crate) clients: Option<TcpListener>,
     /// For the other nodes.
     pub(crate) peers: TcpListener,
-    /// For HTTP, likewise. Not mio's kind: it goes to HTTP's own runtime.
+    /// For HTTP, unless its port speaks TLS only. Not mio's type: it is passed to HTTP's own runtime.
     pub(crate) http: Option<std::net::TcpListener>,
-    /// For the Redis protocol and for HTTP over TLS. They go to runtimes, too.
+    /// For the Redis protocol and for HTTP over TLS. They are passed to runtimes too.
     pub(crate) tls_clients: Option<std::net::TcpListener>,
     pub(crate) tls_http: Option<std::net::TcpListener>,
 }

@@ -1,4 +1,4 @@
-//! The log: one line per event, to standard error, in words or in JSON. A quiet server logs its start and its stop.
+//! The log: one line per event, to standard error, as text or JSON. A quiet server logs its start and its stop.
 
 use std::env::VarError;
 use std::ffi::OsStr;
@@ -17,15 +17,15 @@ use tracing_subscriber::{Layer, Registry};
 
 use crate::log_writer::{self, Settled};
 
-/// The environment variable that sets what is logged, such as `info` or `debug`.
+/// The environment variable that sets the levels to log, such as `info` or `debug`.
 const FILTER_VARIABLE: &str = "QUORATE_LOG";
 
-/// The environment variable that sets how it is written.
+/// The environment variable that sets the format.
 const FORMAT_VARIABLE: &str = "QUORATE_LOG_FORMAT";
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// The default of what is logged.
+/// The default filter.
 const USUAL: &str = "info";
 
 /// Writes the lines of a log.
@@ -63,7 +63,7 @@ fn is_json(format: Option<&OsStr>) -> Result<bool> {
     }
 }
 
-/// The writer's own line, of what the log lacks.
+/// The log writer's own line, about lines that were lost.
 fn note_in_words(text: &str) -> String {
     format!("{text}\n")
 }
@@ -85,7 +85,7 @@ fn lines_in_words(writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static) -
     lines.fmt_fields(debug_fn(put_field)).boxed()
 }
 
-/// Writes a part of a line. Names and texts in it may come from anyone, and none of them may end the line.
+/// Writes a part of a line. Names and texts in it may come from anyone, and must not end the line.
 fn put_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
     let text = format!("{value:?}");
     match field.name() {
@@ -129,7 +129,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     #[test]
-    fn what_is_logged_is_a_level_or_parts_with_levels() {
+    fn a_filter_is_a_level_or_parts_with_levels() {
         for (text, expected) in [
             ("debug", "debug"),
             ("WARN", "warn"),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_text_nor_json_is_no_format() {
+    fn a_format_other_than_text_or_json_is_refused() {
         assert!(!is_json(None).unwrap() && !is_json(Some(OsStr::new("text"))).unwrap());
         assert!(is_json(Some(OsStr::new("json"))).unwrap());
         let error = is_json(Some(OsStr::new("JSON "))).unwrap_err().to_string();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_logged_stays_in_its_line() {
+    fn logged_text_stays_in_its_line() {
         let kept = Kept::default();
         let writer = kept.clone();
         let log = tracing_subscriber::registry().with(lines_in_words(move || writer.clone()));

@@ -1,8 +1,8 @@
 //! Log lines on their way to standard error.
 //!
-//! Standard error may be a full disk, a pipe that is not read, or one whose reader has gone. None of that may end the node
-//! or delay it: a thread of its own writes, lines that it cannot write are lost, and their number is logged as soon as
-//! lines can be written again.
+//! Standard error may be a full disk, a pipe that is not read, or a pipe whose reader has exited. None of that may end or
+//! delay the node: a thread of its own writes the lines. Lines that it cannot write are lost, and their number is logged
+//! as soon as lines can be written again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use crate::thread;
 
-/// Most lines that wait to be written. More are lost.
+/// The maximum number of lines that wait to be written. Further lines are lost.
 const WAITING_LINES_MAX: usize = 1024;
 
-/// A bounded log file is started anew when it is longer than this; its old contents are kept beside it, once.
+/// A bounded log file is truncated when it is longer than this; its old contents are kept in one file beside it.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// How long the process waits at its end for lines that are not written yet.
@@ -48,7 +48,7 @@ pub(crate) struct LineWriter {
 impl Write for LineWriter {
     /// Never fails: there is nowhere to report an error.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        // Counted first, so that a waiting thread never sees more done than given.
+        // Counted first, so that a waiting thread never sees more lines done than given.
         self.progress.given.fetch_add(1, Ordering::Relaxed);
         if self.lines.try_send(line.to_vec()).is_err() {
             self.progress.done.fetch_add(1, Ordering::Relaxed);
@@ -77,7 +77,7 @@ impl Drop for Settled {
 }
 
 /// Starts the thread that writes. If standard error is a file that this process should keep short, `file` is its name.
-/// `note` makes a line of what the thread itself has to say.
+/// `note` formats the thread's own messages as log lines.
 ///
 /// # Errors
 /// The thread cannot be started.
@@ -115,10 +115,10 @@ fn write(lines: Receiver<Vec<u8>>, file: Option<PathBuf>, note: fn(&str) -> Stri
     }
 }
 
-/// The file behind standard error, which appends to it.
+/// The file that standard error appends to.
 struct BoundedFile {
     path: PathBuf,
-    /// Its length, as far as known. The file is checked when it may have grown too long.
+    /// Its length, as far as known. The file itself is checked when it may be too long.
     bytes: u64,
 }
 
@@ -130,14 +130,14 @@ impl BoundedFile {
     fn grown(&mut self, bytes: u64) {
         self.bytes += bytes;
         if self.bytes > FILE_BYTES_MAX {
-            self.bytes = begin_anew_if_long(&self.path, FILE_BYTES_MAX).unwrap_or(0);
+            self.bytes = truncate_if_long(&self.path, FILE_BYTES_MAX).unwrap_or(0);
         }
     }
 }
 
-/// Empties a file that is too long, after copying its contents beside it. A process that has the file open to append
-/// continues in it, even with its last words before it dies. Returns the file's length afterwards.
-fn begin_anew_if_long(path: &Path, bytes_max: u64) -> io::Result<u64> {
+/// Empties a file that is too long, after copying its contents to a file beside it. A process that has the file open
+/// for appending continues in it, and so do the last lines of a crash. Returns the file's length afterwards.
+fn truncate_if_long(path: &Path, bytes_max: u64) -> io::Result<u64> {
     let file: File = OpenOptions::new().append(true).open(path)?;
     let bytes = file.metadata()?.len();
     if bytes <= bytes_max {
@@ -146,7 +146,7 @@ fn begin_anew_if_long(path: &Path, bytes_max: u64) -> io::Result<u64> {
     let mut old = path.as_os_str().to_owned();
     old.push(".old");
     if fs::copy(path, &old).is_err() {
-        // Most likely the disk is full. Then neither file is worth its room.
+        // Most likely the disk is full. Then neither file is worth the space.
         let _ = fs::remove_file(&old);
     }
     file.set_len(0)?;
@@ -158,21 +158,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_file_is_begun_anew_and_its_contents_are_kept_once() {
+    fn a_long_file_is_truncated_and_its_contents_are_kept_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("quorate.log");
         let mut appending = OpenOptions::new().create(true).append(true).open(&path).unwrap();
         appending.write_all(b"0123456789").unwrap();
-        assert_eq!(begin_anew_if_long(&path, 10).unwrap(), 10);
+        assert_eq!(truncate_if_long(&path, 10).unwrap(), 10);
         appending.write_all(b"x").unwrap();
-        assert_eq!(begin_anew_if_long(&path, 10).unwrap(), 0);
+        assert_eq!(truncate_if_long(&path, 10).unwrap(), 0);
         appending.write_all(b"next").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"next");
         assert_eq!(fs::read(folder.path().join("quorate.log.old")).unwrap(), b"0123456789x");
     }
 
     #[test]
-    fn lines_that_nobody_takes_are_counted_and_hold_nobody_up() {
+    fn lines_that_cannot_be_written_are_counted_and_delay_no_caller() {
         let (sender, receiver) = sync_channel(1);
         let mut writer = LineWriter { lines: sender, progress: Arc::default() };
         let before = lost_lines();

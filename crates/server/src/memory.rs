@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::param::page_size;
 
-/// The share of the available memory that a node may take. The rest is for the system's buffers of sockets and files, for
+/// The share of the available memory that a node may use. The rest is for the system's buffers of sockets and files, for
 /// fragmentation in the allocator, and for input that arrives before it is measured.
 const SHARE: (u64, u64) = (3, 4);
 

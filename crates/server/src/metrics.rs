@@ -1,4 +1,4 @@
-//! What the worker counts about the real world, as Prometheus text. The node has its own counters.
+//! The worker's counters, as Prometheus text. The node has counters of its own.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::log_writer::lost_lines;
 /// Upper bounds of a histogram's buckets, in microseconds.
 const BUCKETS_US: [u64; 11] = [10, 25, 50, 100, 250, 500, 1_000, 5_000, 25_000, 100_000, 1_000_000];
 
-/// A histogram of durations. Only the worker's thread touches it.
+/// A histogram of durations. Only the worker's thread updates it.
 #[derive(Debug, Default)]
 pub(crate) struct Durations {
     count: u64,
@@ -19,20 +19,20 @@ pub(crate) struct Durations {
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) driver: driver::Counters,
-    /// Connections on the peer port that did not prove to be a peer's.
+    /// Connections on the peer port that were not authenticated as a peer's.
     pub(crate) strangers: u64,
-    /// Connections of peers that were closed because their frames had been tampered with.
+    /// Connections of peers that were closed because a frame had been changed on the way.
     pub(crate) forged_frames: u64,
     pub(crate) http_calls: u64,
-    /// Handshakes of clients that were done.
+    /// Completed TLS handshakes of clients.
     pub(crate) tls_handshakes: u64,
-    /// Handshakes of clients that came to nothing.
+    /// Failed TLS handshakes of clients.
     pub(crate) tls_refused: u64,
-    /// Spans that the collector has taken.
+    /// Spans that the collector has accepted.
     pub(crate) spans_sent: u64,
     /// Spans that were dropped.
     pub(crate) spans_dropped: u64,
-    /// Bytes of requests that are not consumed yet.
+    /// Bytes of incomplete requests.
     pub(crate) input_bytes: usize,
     pub(crate) peer_links: usize,
     /// How many of these are in TLS.

@@ -1,9 +1,9 @@
-//! The node's notebook: what the process is executing at the moment, and what it must know at its next start (see
-//! [`node::Past`]).
+//! The node's notebook: which record the process is executing now, and what the node must know at its next start
+//! (see [`node::Past`]).
 //!
-//! `quorate.record` names the record that is being executed, in case that ends the process without warning. It is written
-//! before and after, and never synced: what a process has written outlives it, and when the machine crashes, the record is
-//! not to blame. `quorate.quarantine` holds the node's own text, and is synced.
+//! `quorate.record` names the record that is being executed, in case it crashes the process. It is written before and
+//! after each one, and never synced: what a process has written survives the process, and if the machine crashes, the
+//! record is not to blame. `quorate.quarantine` holds the node's own text, and is synced.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -19,7 +19,8 @@ use crate::files::{DataFolder, replace_file};
 const RECORD_FILE: &str = "quorate.record";
 const TEXT_FILE: &str = "quorate.quarantine";
 
-/// Length of `quorate.record` in bytes: the mark while a record is executed, its group, its number and its time.
+/// Length of `quorate.record` in bytes: the mark (set while a record is executed), its group, its number and its
+/// time.
 const NOTE_BYTES: usize = 24;
 const MARK: [u8; 4] = *b"runs";
 
@@ -31,7 +32,7 @@ struct FolderNotebook {
 
 impl Watch for FolderNotebook {
     fn begun(&self, group: u16, record: RecordName) {
-        // A failed write only loses the note; that is no reason to end now.
+        // A failed write only loses the note; that is no reason to stop the node.
         let _ = self.record.write_all_at(&note(group, record), 0);
     }
 
@@ -48,7 +49,7 @@ impl Notebook for FolderNotebook {
     }
 }
 
-/// Opens a folder's notebook, and takes out what the last process has left.
+/// Opens a folder's notebook, and takes out the note that the last process left.
 ///
 /// # Errors
 /// The notebook cannot be read or written.
@@ -60,7 +61,7 @@ pub(crate) fn open(folder: &DataFolder) -> Result<Past> {
         let died_of = match options.read_exact_at(&mut bytes, 0) {
             Ok(()) => noted(&bytes),
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                // Its room is allocated now: the disk may be full when it is needed.
+                // Its space is allocated now: the disk may be full when the note is needed.
                 let _ = options.write_all_at(&[0; NOTE_BYTES], 0);
                 None
             }
@@ -73,7 +74,7 @@ pub(crate) fn open(folder: &DataFolder) -> Result<Past> {
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         read => read.with_context(|| format!("cannot read {}", text.display()))?,
     };
-    // The process has one folder, for its whole life.
+    // A process has one folder for as long as it runs.
     let notebook: &'static FolderNotebook =
         Box::leak(Box::new(FolderNotebook { record, folder: folder.path().to_owned() }));
     Ok(Past { notebook, kept, died_of, program: program() })
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_process_was_at_when_it_ended_is_found_once() {
+    fn the_record_executed_at_a_crash_is_found_once() {
         let place = tempfile::tempdir().unwrap();
         let folder = DataFolder::open(place.path()).unwrap();
         let past = open(&folder).unwrap();

@@ -1,6 +1,6 @@
-//! Host names to addresses, off the worker's thread: asking the name service may take seconds.
+//! Host names to addresses, off the worker's thread: a query to the name service may take seconds.
 //!
-//! A name is looked up again for each dial, so that a node may come back under another address.
+//! A name is looked up again for each dial, so that a node may return under another address.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -10,7 +10,7 @@ use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepid
 /// Accepts the next waiting connection; None if none waits.
 ///
 /// # Errors
-/// The system refuses, for example because it is out of file descriptors. A client that has left while
+/// The system refuses, for example because no file descriptor is left. A client that has left while
 /// waiting is no error.
 pub(crate) fn accept(listener: &TcpListener) -> io::Result<Option<(TcpStream, SocketAddr)>> {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};

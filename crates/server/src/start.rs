@@ -39,7 +39,7 @@ use crate::worker::{self, Parts, Worker};
 /// A sentence that says why the node cannot start, or what has stopped it.
 ///
 /// `adopts` makes a copied or moved folder the node's home (`home`). `log_file` is the file that standard error appends to,
-/// if the node should keep it short. `release` releases memory that is free but still held by the process to the system.
+/// if the node should keep it short. `release` returns memory that is free but still held by the process to the system.
 pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release: fn()) -> Result<()> {
     let _settled = log::start(log_file)?;
     let signals = stop_signals()?;
@@ -92,7 +92,7 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
     let wake = {
         let waker = Arc::clone(&waker);
         move || {
-            // It fails only when the poll is gone, and then nothing waits.
+            // It fails only when the poll no longer exists, and then nothing waits.
             let _ = waker.wake();
         }
     };
@@ -199,14 +199,14 @@ fn stop_signals() -> Result<UnixStream> {
     Ok(receiver)
 }
 
-/// Returns what SIGHUP sets from now on, instead of ending the process.
+/// Returns a flag that SIGHUP sets from now on, instead of ending the process.
 fn reload_signal() -> Result<Arc<AtomicBool>> {
     let is_asked = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGHUP, Arc::clone(&is_asked)).context("cannot handle SIGHUP")?;
     Ok(is_asked)
 }
 
-/// What a node is made with.
+/// Returns what a node is created with.
 ///
 /// # Errors
 /// The system gives no random numbers.

@@ -3,8 +3,8 @@
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-/// Starts a thread that the node cannot do without. If it panics, the process is aborted behind the panic's message: else the
-/// worker would wait forever for what the thread was to do, and clients with it.
+/// Starts a thread that the node needs. If it panics, the process is aborted after the panic's message. Otherwise the worker
+/// would wait forever for the thread's work, and clients with it.
 ///
 /// # Errors
 /// The system has no threads left.
@@ -30,7 +30,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt as _;
     use std::process::Command;
 
-    /// Set for the process that is to end.
+    /// Set for the process whose thread panics.
     const VARIABLE: &str = "QUORATE_TEST_THREAD_PANICS";
 
     #[test]
@@ -38,7 +38,7 @@ mod tests {
         if std::env::var_os(VARIABLE).is_some() {
             let thread = super::start("log-sync", || panic!("an invariant of the log"));
             let _ = thread.expect("it starts").join();
-            return; // As if nothing had happened.
+            return; // Reached only if the panic did not end the process.
         }
         let name = "thread::tests::a_thread_that_panics_ends_the_process";
         let mut child = Command::new(std::env::current_exe().expect("a test is a program"));
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_ends_ends_nothing_else() {
+    fn a_thread_that_returns_ends_nothing_else() {
         let (sender, receiver) = std::sync::mpsc::channel();
         let thread = super::start("values-read", move || sender.send(7).expect("it is awaited"));
         thread.expect("it starts").join().expect("it does not panic");

@@ -1,7 +1,7 @@
 //! Sends spans to a collector: OTLP over HTTP, with bodies in JSON
 //! (<https://opentelemetry.io/docs/specs/otlp/#otlphttp>), in a thread of its own.
 //!
-//! The worker hands spans over and never waits. Spans that the collector does not take are dropped and counted.
+//! The worker hands spans over and never waits. Spans that the collector does not accept are dropped and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,20 +27,21 @@ use crate::thread;
 /// The port of OTLP over HTTP.
 const PORT: u16 = 4318;
 
-/// The most batches that wait for the thread.
+/// The maximum number of batches that wait for the thread.
 const BATCHES: usize = 1024;
 
-/// Spans are gathered until there are so many, or for so long.
+/// Spans are collected until there are this many, or for this long.
 const SPANS_AT_ONCE: usize = 512;
 const GATHERED_FOR: Duration = Duration::from_millis(500);
 
 /// How long the collector may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long to wait after a failure before trying again. Spans that end in the meantime wait in the channel, as far as they fit.
+/// How long to wait after a failure before trying again. Spans that end in the meantime wait in the channel, as far
+/// as they fit.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// At the node's end, what is left gets so long.
+/// How long the last spans may take when the node stops.
 const LAST_SPANS: Duration = Duration::from_secs(1);
 
 /// Where traces of sampled commands go.
@@ -67,10 +68,10 @@ struct Collector {
 }
 
 impl TraceSettings {
-    /// Looks whether the settings can be used.
+    /// Checks whether the settings can be used.
     ///
     /// # Errors
-    /// A sentence that says what cannot.
+    /// A sentence that says which setting cannot.
     pub(crate) fn check(&self) -> Result<()> {
         ensure!(
             (0.0..=1.0).contains(&self.sample),
@@ -96,10 +97,10 @@ impl TraceSettings {
     }
 }
 
-/// What became of spans.
+/// Counters of spans.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Spans that the collector has taken.
+    /// Spans that the collector has accepted.
     pub(crate) sent: AtomicU64,
     /// Spans that it has not.
     pub(crate) dropped: AtomicU64,
@@ -113,7 +114,7 @@ pub(crate) struct Exporter {
 }
 
 impl Exporter {
-    /// Starts it, if the configuration asks for traces.
+    /// Starts the thread, if the configuration asks for traces.
     ///
     /// # Errors
     /// The thread or its runtime cannot be created.
@@ -143,7 +144,7 @@ impl Exporter {
         }
     }
 
-    /// Ends it: what has not been sent gets a moment.
+    /// Stops the thread: spans that have not been sent get a moment.
     pub(crate) fn stop(self) {
         drop(self.sender);
         let _ = self.thread.join();
@@ -171,7 +172,7 @@ async fn send_all(
             Err(why) => {
                 connection = None;
                 counters.dropped.fetch_add(count, Ordering::Relaxed);
-                // Once, until it has taken some again.
+                // Logged once, until the collector has accepted spans again.
                 if !std::mem::replace(&mut is_silent, true) {
                     let Collector { host, port, path } = &collector;
                     tracing::warn!(
@@ -187,7 +188,7 @@ async fn send_all(
     }
 }
 
-/// Adds what comes within a moment. Returns whether nothing more will come.
+/// Adds the spans that arrive within a moment. Returns whether no more will come.
 async fn gather(receiver: &mut mpsc::Receiver<Vec<Span>>, spans: &mut Vec<Span>) -> bool {
     let more = async {
         while spans.len() < SPANS_AT_ONCE {
@@ -201,7 +202,7 @@ async fn gather(receiver: &mut mpsc::Receiver<Vec<Span>>, spans: &mut Vec<Span>)
     timeout(GATHERED_FOR, more).await.unwrap_or(false)
 }
 
-/// Sends one body, over the connection that there is or a new one.
+/// Sends one body, over the existing connection or a new one.
 async fn send(
     connection: &mut Option<SendRequest<Full<Bytes>>>,
     collector: &Collector,
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_written_as_the_protocol_has_it() {
+    fn a_span_is_written_in_the_protocols_format() {
         let span = Span {
             context: SpanContext { trace: 0xab, span: 0xcd },
             parent: None,

@@ -13,7 +13,7 @@ pub(crate) const CLIENT_TOKENS: usize = 1 << 16;
 /// What one turn works with.
 pub(crate) type Turn<'a> = driver::Turn<'a, Clock>;
 
-/// A clock that continues while the machine sleeps, where there is one.
+/// A clock that continues while the machine sleeps, if the system has one.
 #[cfg(target_os = "linux")]
 const MONOTONIC: ClockId = ClockId::Boottime;
 #[cfg(not(target_os = "linux"))]

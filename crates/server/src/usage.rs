@@ -1,4 +1,5 @@
-//! What this process uses of the machine, read from the system periodically for `INFO`, and when it is asked for as metrics.
+//! What this process uses of the machine, read from the system periodically for `INFO`, and on each request for
+//! metrics.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,8 +9,8 @@ use node::Usage;
 
 use crate::disk::FolderDisk;
 
-/// Returns the memory and processor time of this process and the room on its disk, with the bytes counted so far. Values that the
-/// system does not provide (there is no /proc outside Linux) stay zero.
+/// Returns the memory and processor time of this process and the room on its disk, with the bytes counted so far. Values that
+/// the system does not provide (there is no /proc outside Linux) stay zero.
 pub(crate) fn measure(counters: &Counters, disk: &FolderDisk) -> Usage {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -30,8 +31,8 @@ pub(crate) fn measure(counters: &Counters, disk: &FolderDisk) -> Usage {
     }
 }
 
-/// Appends what Prometheus's own clients report of any process, as Prometheus text. What the system does not say is left
-/// out.
+/// Appends the metrics that Prometheus's own client libraries report for any process, as Prometheus text. Values that
+/// the system does not provide are left out.
 pub(crate) fn render(out: &mut String) {
     let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
     let mut put = |name: &str, kind: &str, help: &str, value: Option<String>| {
@@ -85,7 +86,8 @@ fn processor_time_us() -> Option<(u64, u64)> {
 /// Returns the fields of this process's line of statistics, from its state on.
 fn statistics() -> Option<Vec<String>> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The process's name may contain anything, spaces and parentheses too: what follows the last closing one is regular.
+    // The process's name may contain anything, even spaces and parentheses: what follows the last closing one is
+    // regular.
     Some(stat.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
 }
 
@@ -112,7 +114,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn the_process_is_described_as_others_are() {
+    fn the_process_has_the_usual_metrics_of_processes() {
         let mut text = String::new();
         render(&mut text);
         let value = |name: &str| -> f64 {

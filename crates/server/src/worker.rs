@@ -1,8 +1,8 @@
 //! The event loop: one thread that drives the node, one turn after the other.
 //!
-//! It waits for events and has the driver take a turn ([`driver::Driver`]), in a world of sockets, files and threads. A node
-//! has one worker. Replicas are not shared between threads, so a group belongs to exactly one worker; as long as a keyspace
-//! is one group, a second worker would only add a hop between threads to most requests.
+//! It waits for events and has the driver take a turn ([`driver::Driver`]), with sockets, files and threads. A node has one
+//! worker. Replicas are not shared between threads, so a group belongs to exactly one worker; as long as a keyspace is one
+//! group, a second worker would only add a hop between threads to most requests.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -37,19 +37,19 @@ const PEER_LISTENER: Token = Token(1);
 const WAKER: Token = Token(2);
 const SIGNALS: Token = Token(3);
 
-/// Most events taken per turn; the rest are left to the next.
+/// The maximum number of events handled per turn; the rest are left to the next.
 const TURN_EVENTS_MAX: usize = 1024;
 
-/// After a failed accept (the system may be out of file descriptors), how long to wait before the next one.
+/// How long to wait after a failed accept (no file descriptor may be left) before the next one.
 const ACCEPT_PAUSE_US: u64 = 100_000;
 
 /// How long sending the last replies may take when the server stops.
 const STOP_US_MAX: u64 = 1_000_000;
 
-/// How much longer its log may take: a segment that is being filled comes first.
+/// How much longer the log may take: a segment that is being filled is finished first.
 const SETTLE_US_MAX: u64 = 3_000_000;
 
-/// How long withdrawing the clients that wait for locks may take when the server stops.
+/// How long it may take to withdraw the clients that wait for locks when the server stops.
 const WITHDRAW_US_MAX: u64 = 300_000;
 
 /// How often to check whether the last sync is done, in case no event reports it.
@@ -114,7 +114,7 @@ pub(crate) struct Parts {
     pub(crate) tls_counters: Arc<tls::Counters>,
     /// What sends spans, if there are any.
     pub(crate) exporter: Option<Exporter>,
-    /// Where connections with TLS decrypt.
+    /// The buffer in which TLS connections decrypt.
     pub(crate) scratch: Scratch,
     /// Becomes readable when the process is asked to stop.
     pub(crate) signals: UnixStream,
@@ -186,8 +186,8 @@ impl Worker {
         })
     }
 
-    /// Takes turns until the process is asked to stop. Returns the folder, to be closed, and what sends spans, to be
-    /// stopped.
+    /// Takes turns until the process is asked to stop. Returns the folder and what sends spans; the caller closes
+    /// and stops them.
     ///
     /// # Errors
     /// The system no longer reports events, or the disk has failed.
@@ -213,7 +213,7 @@ impl Worker {
         self.outside.disk.hurry();
         let stop_by_us = self.now_us() + SETTLE_US_MAX;
         while !self.driver.settle_log(&mut self.outside) && self.now_us() < stop_by_us {
-            // Work that runs beside the loop wakes it.
+            // Work that runs beside the loop ends this wait.
             let _ = self.outside.poll.poll(&mut self.events, Some(STOP_PAUSE));
         }
         match self.driver.node.stopped() {
@@ -281,7 +281,7 @@ impl Outside {
 }
 
 impl Outside {
-    /// Has connections of peers be read of which no event tells.
+    /// Queues connections of peers with input that no event announces.
     fn note_ready(&mut self) {
         while let Some(connection) = self.peers.next_ready() {
             self.happened.push(Event::Peer(connection));
@@ -446,7 +446,7 @@ impl Door {
     }
 }
 
-/// Answers a question that came over HTTP. The asking task may have given up.
+/// Answers a question that came over HTTP. The task that asked may have given up.
 fn answer(
     question: Question,
     (clients, peers, [turns, syncs], http_calls, tls, traces): (

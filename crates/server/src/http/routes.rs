@@ -1,4 +1,4 @@
-//! The requests of HTTP, and their answers.
+//! The HTTP requests and their answers.
 //!
 //! | request | answer |
 //! |---|---|
@@ -17,7 +17,7 @@
 //!
 //! Keys in paths are percent-encoded; slashes need not be, except in the key of a `DELETE` that begins with `keyspaces/`,
 //! `locks/` or `sessions/`: unencoded, that is the path of a keyspace, a lock or a session. Bytes that are not UTF-8 travel
-//! as base64 in a field whose name ends in `_base64` instead.
+//! as base64, in a field whose name ends in `_base64`.
 
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -41,19 +41,19 @@ use super::answer::{Answer, Refusal, only};
 use super::fields::{bytes_of, database_of, key_of, named, prefix_of, tracing_of};
 use super::page;
 use super::{Stage, StageOf};
-use crate::bridge::{Asker, Call, Caller, NotLetIn};
+use crate::bridge::{Asker, Call, Caller, LogInError};
 use crate::config::Config;
 
-/// How much longer HTTP waits for an answer than the node takes to give up.
+/// How much longer HTTP waits for an answer than the node waits before it gives up.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Most bytes of a body besides the value.
+/// The maximum number of bytes of a body besides the value.
 const BODY_BYTES_BEYOND_VALUE: usize = 256 << 10;
 
-/// The unit in which memory for bodies is shared out.
+/// The unit in which memory for bodies is allotted.
 const BODY_UNIT_BYTES: u64 = 4 << 10;
 
-/// Answers requests for somebody.
+/// Answers requests of one caller.
 pub(super) struct Routes {
     shared: Arc<Shared>,
     asker: Asker,
@@ -67,7 +67,7 @@ impl Deref for Routes {
     }
 }
 
-/// Everything that answering needs, whoever asks.
+/// What answering needs, whoever the caller is.
 pub(super) struct Shared {
     caller: Caller,
     access: Access,
@@ -75,7 +75,7 @@ pub(super) struct Shared {
     value_bytes_max: usize,
     answer_timeout: Duration,
     body_timeout: Duration,
-    /// The memory that all bodies being read or worked on may take together, in units.
+    /// The memory that all bodies being read or processed may use together, in units.
     body_units: Semaphore,
     body_units_max: u64,
 }
@@ -140,7 +140,7 @@ impl Routes {
         }
         self.access.check_site(request.headers())?;
         match path.as_str() {
-            // Load balancers ask for this, and have no password.
+            // Load balancers request this, and have no password.
             "/health" if request.method() != Method::DELETE => {
                 only(request.method(), &[Method::GET, Method::HEAD], "GET, DELETE")?;
                 self.health().await
@@ -161,7 +161,8 @@ impl Routes {
         }
     }
 
-    /// Finds out who asks. What is answered without a command of the node is compared with the user's rights here.
+    /// Authenticates the caller. Paths that are answered without a command of the node are checked against the user's
+    /// rights here.
     async fn user(&self, from: IpAddr, path: &str, request: &Request<Incoming>) -> Result<Vec<u8>, Refusal> {
         let reads = request.method() != Method::DELETE;
         let wants: Option<&[&[u8]]> = match path {
@@ -178,12 +179,12 @@ impl Routes {
         }
         match answer {
             Ok(user) => Ok(user),
-            Err(NotLetIn::Denied(error)) => Err(Refusal::from_node(error.as_bytes())),
-            Err(NotLetIn::NotKnown(NotKnown::Nothing)) => Err(Refusal::unauthorized(
+            Err(LogInError::Denied(error)) => Err(Refusal::from_node(error.as_bytes())),
+            Err(LogInError::NotKnown(NotKnown::Nothing)) => Err(Refusal::unauthorized(
                 "this needs Authorization: Basic with a user's name and password, or Bearer with a password",
             )),
-            Err(NotLetIn::NotKnown(NotKnown::Wrong)) => {
-                // The answer waits, and nothing else does.
+            Err(LogInError::NotKnown(NotKnown::Wrong)) => {
+                // Delays only this answer.
                 tokio::time::sleep(self.access.failed(from)).await;
                 Err(Refusal::unauthorized("wrong password, or the user is disabled"))
             }
@@ -216,7 +217,7 @@ impl Routes {
                 only(method, &[Method::GET, Method::HEAD], "GET")?;
                 Ok(index())
             }
-            // Every path but the root is a key to delete, even one that has another meaning.
+            // For DELETE, every path except the root is a key, even one that has another meaning for other methods.
             _ if method == Method::DELETE => {
                 self.delete(key_of(path.strip_prefix('/').unwrap_or_default(), query)?).await
             }
@@ -342,7 +343,7 @@ impl Routes {
         }
     }
 
-    /// Runs a command in a session of its own, which ends with it. If the client goes, so does the session.
+    /// Runs a command in a session of its own, which ends with it, or when the client disconnects.
     pub(super) async fn command_alone(&self, arguments: ArgumentsBuffer) -> Result<Vec<u8>, Refusal> {
         let mut guard = AbandonOnDrop(Some(&self.caller));
         let asker = self.asker.clone();
@@ -354,12 +355,12 @@ impl Routes {
         }
     }
 
-    /// The name of the user who asks.
+    /// The caller's user name.
     pub(super) fn user_name(&self) -> Vec<u8> {
         self.asker.whom.as_ref().map(|whom| whom.0.clone()).unwrap_or_default()
     }
 
-    /// The same, for this node itself, which may do everything.
+    /// The same routes for this node itself, which may do everything.
     pub(super) fn as_node(&self) -> Routes {
         Routes { shared: Arc::clone(&self.shared), asker: Asker::default() }
     }
@@ -370,7 +371,7 @@ impl Routes {
         arguments: ArgumentsBuffer,
         wait: Duration,
     ) -> Result<Vec<u8>, Refusal> {
-        // Dropped with this future, when the connection is gone.
+        // Dropped with this future when the connection ends.
         let mut guard = AbandonOnDrop(Some(&self.caller));
         let asker = self.asker.clone();
         let reply =
@@ -382,7 +383,7 @@ impl Routes {
         }
     }
 
-    /// Hands a call to the worker and waits for its answer.
+    /// Sends a call to the worker and waits for its answer.
     pub(super) async fn ask<T>(&self, call: impl FnOnce(oneshot::Sender<T>) -> Call) -> Result<T, Refusal> {
         self.ask_for(Duration::ZERO, call).await
     }
@@ -414,7 +415,7 @@ impl Routes {
         request: Request<Incoming>,
     ) -> Result<(T, SemaphorePermit<'_>), Refusal> {
         require_json(request.headers())?;
-        // Base64 takes a third more than the value; escapes in JSON may take as much again.
+        // Base64 needs a third more than the value; escapes in JSON may need as much again.
         let bytes_max = self.value_bytes_max * 2 + BODY_BYTES_BEYOND_VALUE;
         let announced = request.body().size_hint().upper().unwrap_or(bytes_max as u64);
         if announced > bytes_max as u64 {
@@ -463,7 +464,7 @@ struct AbandonOnDrop<'c>(Option<&'c Caller>);
 impl Drop for AbandonOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(caller) = self.0 {
-            // If too many calls wait, the wait ends by its own timeout.
+            // If too many calls wait, the abandoned wait ends by its own timeout.
             caller.call(Call::Abandoned);
         }
     }

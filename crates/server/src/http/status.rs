@@ -1,5 +1,5 @@
-//! `GET /status`: how the whole cluster stands, as `quorate status --json` says it. This node asks the others over its links,
-//! so that nobody has to reach each of them.
+//! `GET /status`: the state of the whole cluster, as `quorate status --json` shows it. This node asks the others over its
+//! links, so the client need not reach each of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

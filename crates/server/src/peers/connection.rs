@@ -1,4 +1,4 @@
-//! One connection to or from another node: its socket, and how far its identity is proved.
+//! One connection to or from another node: its socket, and how far it is authenticated.
 
 use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -17,7 +17,7 @@ use crate::tls::names::check_node;
 use crate::tls::{AnySocket, Pending, why_broken};
 
 pub(super) struct Connection {
-    /// `None` while the handshake of TLS is made.
+    /// `None` during the TLS handshake.
     pub(super) socket: Option<AnySocket>,
     pub(super) address: SocketAddr,
     /// The node that this node has dialled; None for an accepted connection.
@@ -27,30 +27,30 @@ pub(super) struct Connection {
     /// Dialled: whether TLS comes first.
     pub(super) wants_tls: bool,
     pub(super) stage: Stage,
-    /// Authenticates its frames, once its identity is proved.
+    /// Authenticates the connection's frames, once its identity is proved.
     pub(super) session: Option<Session>,
-    /// The beginning of a frame.
+    /// The beginning of a frame that has not arrived completely.
     pub(super) input: Vec<u8>,
-    /// How far the node's frames are written.
+    /// How many of the node's frames are written.
     outlet: Outlet,
-    /// The socket may hold more.
+    /// The socket may have more to read.
     pub(super) has_unread: bool,
-    /// The other side has closed: read on until the end of the input.
+    /// The other side has closed: continue to read until the end of the input.
     pub(super) is_hung_up: bool,
-    /// It is the successor of a link that is not read to its end yet.
+    /// It is the successor of a link whose input has not been read to its end yet.
     pub(super) is_held: bool,
-    /// This side has sent its last on it: a successor carries what follows.
+    /// This side has sent its last frame on it; the successor carries what follows.
     pub(super) has_ended_writing: bool,
-    /// The other side has.
+    /// The other side has sent its last frame on it.
     pub(super) has_ended_reading: bool,
-    /// When it must have proved its identity.
+    /// The time by which it must have proved its identity.
     pub(super) deadline_us: u64,
 }
 
 pub(super) enum Stage {
     /// Dialled; the system has not reported yet whether it is connected.
     Connecting,
-    /// The handshake of TLS is being made.
+    /// The TLS handshake is in progress.
     InHandshake(Pending),
     /// The Hello is sent.
     AwaitsChallenge(Dialer),
@@ -74,12 +74,12 @@ pub(super) struct Link {
     pub(super) has_spoken: bool,
 }
 
-/// How far the identity of the other side is known.
+/// What is known of the identity of the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// A peer whose identity is proved, or that was dialled.
     Known,
-    /// Its Hello was made with the cluster's secret, as this node.
+    /// Its Hello was made with the cluster's secret, in the name of this node.
     Claimed(NodeId),
     /// Unknown.
     Stranger,
@@ -90,7 +90,7 @@ pub(super) enum Standing {
 pub(super) enum Fault {
     /// It ended, or broke.
     Broken(io::Error),
-    /// It broke the protocol, or was silent for too long.
+    /// It violated the protocol, or was silent for too long.
     Refused(String),
     /// The peer has proved that the cluster was recovered without this node.
     LeftBehind(String),
@@ -182,12 +182,12 @@ impl Connection {
         }
     }
 
-    /// Whether it is in TLS.
+    /// Whether it uses TLS.
     pub(super) fn is_tls(&self) -> bool {
         matches!(self.socket, Some(AnySocket::Tls(_)))
     }
 
-    /// Whether the system has connected what was dialled. Until then there is nothing to read.
+    /// Whether the system has connected a dialled connection. Until then there is nothing to read.
     pub(super) fn is_connected(&mut self) -> Result<bool, Fault> {
         let Some(socket) = self.socket.as_ref().map(AnySocket::socket) else { return Ok(false) };
         if let Some(error) = socket.take_error()? {
@@ -203,19 +203,19 @@ impl Connection {
         }
     }
 
-    /// Says Hello.
+    /// Sends Hello.
     pub(super) fn greet(&mut self, identity: &Identity) -> Result<(), Fault> {
         let (dialer, hello) = Dialer::on(self.lane, identity.clone(), nonce()?);
         self.stage = Stage::AwaitsChallenge(dialer);
         self.send(&hello)
     }
 
-    /// Whether nothing of an accepted connection has been read.
+    /// Whether nothing has been read of an accepted connection.
     pub(super) fn is_fresh(&self) -> bool {
         self.has_unread && self.input.is_empty() && matches!(self.socket, Some(AnySocket::Plain(_)))
     }
 
-    /// The first byte of an accepted connection, without taking it; `None` if it has not come yet.
+    /// The first byte of an accepted connection, without consuming it; `None` if it has not arrived yet.
     pub(super) fn first_byte(&mut self) -> Result<Option<u8>, Fault> {
         let Some(socket) = self.socket.as_ref().map(AnySocket::socket) else { return Ok(None) };
         let mut first = [0];
@@ -233,7 +233,7 @@ impl Connection {
         }
     }
 
-    /// Checks that the certificate that was shown, if it is in TLS, is that of a node.
+    /// Checks, if the connection uses TLS, that the certificate that the other side presented is this node's.
     pub(super) fn check_certificate(&self, known: &NodeAddress) -> Result<(), Fault> {
         let Some(AnySocket::Tls(stream)) = &self.socket else { return Ok(()) };
         let Some(shown) = stream.shown().first() else {
@@ -242,7 +242,7 @@ impl Connection {
         check_node(shown, known.id, &known.host).map_err(Fault::Refused)
     }
 
-    /// Says that nothing more follows on it.
+    /// Announces that nothing more follows on it.
     pub(super) fn end_writing(&mut self) {
         self.has_ended_writing = true;
         if let Some(socket) = &mut self.socket {
@@ -254,7 +254,7 @@ impl Connection {
         }
     }
 
-    /// Handles one handshake message and answers it. `known` returns what the map has of a node that may connect. Returns the
+    /// Handles one handshake message and answers it. `known` returns the map's entry of a node that may connect. Returns the
     /// peer once its identity is proved.
     pub(super) fn shake_hands(
         &mut self,
@@ -276,7 +276,7 @@ impl Connection {
                     )),
                     error => error.into(),
                 })?;
-                // A copy of a node's folder that was started on other ports is not that node.
+                // A copy of a node's folder, started on other ports, is not that node.
                 let claimed = acceptor.claimed().and_then(&known);
                 if let Some(NodeAddress { id, peer_port: port, .. }) = claimed
                     && acceptor.port() != port
@@ -311,8 +311,8 @@ impl Connection {
         }
     }
 
-    /// Adds the likely reason to a fault, as far as this side can know: a node that is not known there is cut off at its
-    /// Hello.
+    /// Adds the likely reason to a fault, as far as this side can know it: a node that the other side does not know is
+    /// disconnected at its Hello.
     pub(super) fn explained(&self, fault: Fault) -> Fault {
         match (&self.stage, fault) {
             (Stage::AwaitsChallenge(_), Fault::Broken(error))
@@ -332,14 +332,15 @@ impl Connection {
     /// Makes this a proved connection of `peer`.
     pub(super) fn establish(&mut self, peer: NodeId, (since_us, silence_ms_max): (u64, u32)) {
         self.stage = Stage::Up(Link { peer, since_us, has_spoken: false });
-        // Both only make the link better, and a socket that is broken shows when it is used.
+        // Both only improve the link. If the socket is broken, its use shows it.
         if let Some(socket) = self.socket.as_ref().map(AnySocket::socket) {
             let _ = socket.set_nodelay(true);
             let _ = rustix::net::sockopt::set_tcp_user_timeout(socket, silence_ms_max);
         }
     }
 
-    /// Sends a handshake message. It is small and the socket is fresh, so a socket that does not take all of it is broken.
+    /// Sends a handshake message. It is small and the socket is fresh, so a socket that does not accept all of it is
+    /// broken.
     fn send(&mut self, payload: &[u8]) -> Result<(), Fault> {
         let mut bytes = Vec::with_capacity(greeting::HEADER_BYTES + payload.len());
         greeting::append(&mut bytes, |out| out.extend_from_slice(payload));
@@ -358,7 +359,7 @@ impl Connection {
         self.outlet.is_blocked &= !event.is_writable();
     }
 
-    /// What is known of the other side.
+    /// What is known of the other side's identity.
     pub(super) fn standing(&self) -> Standing {
         match &self.stage {
             _ if self.dialled.is_some() => Standing::Known,
@@ -372,7 +373,7 @@ impl Connection {
         }
     }
 
-    /// Seals the waiting frames and writes as much as the socket takes. Returns the number of bytes written.
+    /// Seals the waiting frames and writes as many bytes as the socket accepts. Returns the number of bytes written.
     pub(super) fn write(&mut self, output: &mut Vec<u8>) -> io::Result<usize> {
         let (Some(session), Some(socket)) = (&mut self.session, &mut self.socket) else { return Ok(0) };
         session.sealer.seal(output);

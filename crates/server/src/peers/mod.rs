@@ -3,22 +3,22 @@
 //! There is one link per pair of nodes: the node with the higher id dials the one with the lower, and dials again, after a
 //! growing pause, when the link breaks. Both sides prove that they know the cluster's secret ([`wire::handshake`]) before
 //! anything else is sent. Until then a connection is a stranger: it may send one kibibyte and has three seconds, and if it
-//! fails, only that connection is closed. Afterwards every frame is authenticated ([`wire::seal`]): a frame that is not the
-//! one that the peer sent closes the connection.
+//! fails, only that connection is closed. Afterwards every frame is authenticated ([`wire::seal`]): a frame that was
+//! changed on the way closes the connection.
 //!
-//! However many strangers connect, peers find a place (`places`).
+//! However many strangers connect, peers get a place (`places`).
 //!
-//! Where `tls.peers` says so, TLS comes before all that (`secure`), with certificates of both sides. When that changes while
-//! the link is up, or the certificates do, another connection takes the link's place (`successor`).
+//! If `tls.peers` is on, TLS comes before all that (`secure`), with certificates of both sides. When that setting or the
+//! certificates change while the link is up, another connection takes the link's place (`successor`).
 //!
-//! Beside that **link** there is a second connection for what is short and must not wait (`urgent`).
+//! Besides the **link** there is a second connection for short messages that must not wait (`urgent`).
 //!
-//! A newer link of the same peer replaces the older one: the peer has dialled again because it knows that the old one is
-//! dead, which this side may not have noticed.
+//! A newer link of the same peer replaces the older one: the peer has dialled again because it knows that the old link
+//! is dead, which this side may not have noticed.
 //!
 //! The cluster map, which changes, names the other nodes ([`Peers::follow`]). Before a node has a map, and while the map
-//! does not name a newcomer, the newcomer's handshake is refused with a sentence, and it dials again. A node that has left
-//! the cluster keeps its link for a moment, over which it learns that it has left.
+//! does not contain a new node, the new node's handshake is refused with a reason, and it dials again. A node that has
+//! left the cluster keeps its link for a moment, to learn over it that it has left.
 
 mod connection;
 mod places;
@@ -54,28 +54,28 @@ const PAUSE_US: u64 = 20_000;
 const PAUSE_US_MAX: u64 = 1_000_000;
 
 /// How long a node that was removed from the cluster keeps its link. In that time it renews its lease many times, and
-/// learns that it is no longer in the cluster.
+/// learns that it has been removed.
 const FAREWELL_US: u64 = 1_000_000;
 
-/// A link that has lasted for this long was a good one: its node is dialled again at once.
+/// A link that has lasted this long was a good one: its node is dialled again at once.
 const GOOD_US: u64 = 1_000_000;
 
-/// When the pauses have grown to this, it is logged that the peer cannot be reached.
-const PAUSE_US_TOLD: u64 = 200_000;
+/// When the pause has grown to this, a warning is logged that the peer cannot be reached.
+const PAUSE_US_LOGGED: u64 = 200_000;
 
-/// A peer that acknowledges nothing for this long, at the level of TCP, is cut off. Without this a link that a broken
-/// network has swallowed would stay for minutes after the network is whole again. On a slow network a peer may have no room
-/// for longer than that, so this is multiplied by `patience`.
+/// A peer that acknowledges nothing at the level of TCP for this long is disconnected. Otherwise a link that a broken
+/// network has silently dropped would stay for minutes after the network works again. On a slow network a working peer may
+/// acknowledge nothing for longer than that, so this is multiplied by `patience`.
 const SILENCE_MS_MAX: u32 = 5_000;
 
-/// Most connections accepted on the peer port in one turn. Far fewer than there are places: a connection accepted in this
-/// turn keeps its place for some more turns, in which its Hello arrives.
+/// The maximum number of connections accepted on the peer port in one turn. Far fewer than there are places: a connection
+/// accepted in this turn keeps its place for some more turns, in which its Hello arrives.
 const ACCEPTS_PER_TURN_MAX: usize = 16;
 
 /// Larger buffers are released when they are empty.
 const RETAINED_BYTES_MAX: usize = 1 << 20;
 
-/// Why a connection is closed that was made before this node had a map.
+/// The reason for closing a connection that was made before this node had a map.
 const ANOTHER_LINEAGE: &str =
     "it belongs to another history of this cluster: one of the two was not part of a recovery";
 
@@ -87,21 +87,21 @@ pub(crate) struct Peers {
     dial: Vec<Dial>,
     /// How long a peer may acknowledge nothing.
     silence_ms_max: u32,
-    /// The version of the map from which `peers` are taken.
+    /// The version of the map that `peers` was taken from.
     map_version: Option<u64>,
     peers: Vec<Peer>,
     /// Each connection's token is its index here.
     connections: Vec<Option<Connection>>,
-    /// Connections on the peer port that did not prove to be a peer's.
+    /// Connections on the peer port that were not authenticated as a peer's.
     pub(crate) strangers: u64,
-    /// Connections of peers that were closed because their frames had been tampered with.
+    /// Connections of peers that were closed because a frame had been changed on the way.
     pub(crate) forged_frames: u64,
     resolver: Resolver,
     limiter: Limiter,
     security: Security,
-    /// Connections that have something to be read of which no event tells.
+    /// Connections with input that no event announces.
     ready: Vec<usize>,
-    /// The node belongs to another history of the cluster since connections were last looked at.
+    /// The node's lineage has changed since connections were last checked against it.
     is_of_new_lineage: bool,
 }
 
@@ -109,41 +109,41 @@ struct Peer {
     id: NodeId,
     host: String,
     port: u16,
-    /// What the map has. The node's own configuration may have it dialled elsewhere.
+    /// The map's entry. This node's own configuration may give another address to dial.
     known: NodeAddress,
-    /// Whether this node is the one to dial.
+    /// Whether this node is the one that dials.
     is_dialled: bool,
     /// The authenticated connection.
     link: Option<usize>,
-    /// The second connection, for what is urgent.
+    /// The second connection, for urgent messages.
     urgent: Option<usize>,
     /// When to dial the second connection.
     urgent_at_us: Option<u64>,
-    /// The authenticated connection that takes the link's place.
+    /// The authenticated connection that is taking the link's place.
     successor: Option<usize>,
-    /// When to dial that, or, while there is one, by when it must have done so.
+    /// When to dial the successor or, while it is being dialled or taking over, its deadline.
     successor_at_us: Option<u64>,
-    /// The next dial is without TLS: the last one was not understood.
+    /// The next dial is without TLS, because the peer did not understand the last one.
     is_plain_next: bool,
     /// When to dial, unless a dial is in progress or the link is up.
     dial_at_us: Option<u64>,
     pause_us: u64,
     /// How often it has been dialled.
     dials: usize,
-    /// The address from which it connects, if known: strangers from there have places of their own.
+    /// The address from which it connects, if known: connections from there have places of their own.
     comes_from: Option<IpAddr>,
-    /// The reason for the missing link that was logged last. None while there is a link, and at the start.
-    told: Option<String>,
+    /// The last logged reason for the missing link. None while there is a link, and at the start.
+    logged: Option<String>,
     /// When its link is closed, if it has left the cluster.
     leaves_at_us: Option<u64>,
-    /// It has left the cluster and that time is over. It may have been cut off in that time: if it comes back it is accepted
-    /// for as long again, to learn that it has left.
+    /// It has left the cluster and that time is over. It may have been disconnected during that time: if it connects again
+    /// it is accepted for another such time, to learn that it has left.
     has_left: bool,
     was_up: bool,
 }
 
 impl Peer {
-    /// Creates a peer without a link. If this node is to dial it, it is due at once.
+    /// Creates a peer without a link. If this node dials it, the dial is due at once.
     fn new(own: NodeId, address: &NodeAddress, (host, port): (&str, u16)) -> Peer {
         let id = address.id;
         let is_dialled = own > id;
@@ -163,7 +163,7 @@ impl Peer {
             pause_us: PAUSE_US,
             dials: 0,
             comes_from: ip_of(host),
-            told: None,
+            logged: None,
             leaves_at_us: None,
             has_left: false,
             was_up: false,
@@ -176,7 +176,7 @@ fn ip_of(host: &str) -> Option<IpAddr> {
     host.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
-/// The address at which this node dials another one: its own configuration's, or else the map's.
+/// The address at which this node dials another one: from its own configuration, or else from the map.
 fn reached_at<'a>(dial: &'a [Dial], address: &'a NodeAddress) -> (&'a str, u16) {
     match dial.iter().find(|dial| dial.node == address.id) {
         Some(Dial { host, port, .. }) => (host, *port),
@@ -213,14 +213,14 @@ impl Peers {
         }
     }
 
-    /// Follows the newest map: dials new nodes, takes over changed addresses, and starts the farewell of nodes that have
-    /// left. Cheap when the map has not changed.
+    /// Follows the newest map: dials new nodes, adopts changed addresses, and begins to close the links of nodes that
+    /// have left. Cheap when the map has not changed.
     pub(crate) fn follow(&mut self, node: &Node, now_us: u64) {
         let version = node.map_version();
         if self.map_version.replace(version) == Some(version) {
             return;
         }
-        // A node that had no map has met nodes of any history.
+        // Without a map, a node connects to nodes of any lineage.
         if node.lineage() != self.identity.lineage() {
             self.identity = self.identity.clone().of_lineage(node.lineage());
             self.is_of_new_lineage = true;
@@ -255,7 +255,7 @@ impl Peers {
         }
     }
 
-    /// Closes the connections to nodes that belong to another history of the cluster.
+    /// Closes the connections to nodes of another lineage.
     fn leave_other_lineages(&mut self, turn: &mut Turn<'_>) {
         if !std::mem::take(&mut self.is_of_new_lineage) {
             return;
@@ -268,7 +268,7 @@ impl Peers {
         }
     }
 
-    /// Drops nodes whose farewell is over.
+    /// Drops nodes that have left, when their time is over.
     fn part(&mut self, turn: &mut Turn<'_>) {
         let now_us = turn.now.monotonic_us;
         let is_due = |peer: &Peer| peer.leaves_at_us.is_some_and(|at| at <= now_us);
@@ -293,7 +293,7 @@ impl Peers {
                 );
                 turn.node.peer_link(id, None);
             }
-            // A dial to it that is in progress is no longer wanted.
+            // A dial to it in progress is no longer wanted.
             for slot in &mut self.connections {
                 slot.take_if(|connection| connection.dialled == Some(id));
             }
@@ -310,13 +310,13 @@ impl Peers {
         self.security.certificate_expires_s()
     }
 
-    /// The number of these that are in TLS.
+    /// The number of links that use TLS.
     pub(crate) fn links_with_tls(&self) -> usize {
         let links = self.peers.iter().filter_map(|peer| self.connections[peer.link?].as_ref());
         links.filter(|connection| connection.is_tls()).count()
     }
 
-    /// The next connection that has something to be read of which no event tells.
+    /// The next connection with input that no event announces.
     pub(crate) fn next_ready(&mut self) -> Option<usize> {
         self.ready.pop()
     }
@@ -393,7 +393,7 @@ impl Peers {
     /// Accepts waiting connections on the peer port. Returns true when more may wait.
     ///
     /// # Errors
-    /// The system refuses, for example because it has no more file descriptors: try again later.
+    /// The system refuses, for example because no file descriptor is left: try again later.
     pub(crate) fn accept(
         &mut self,
         listener: &TcpListener,
@@ -441,14 +441,14 @@ impl Peers {
         }
     }
 
-    /// Whether a connection brings what has to be written to the log.
+    /// Whether a connection brings records to be written to the log.
     pub(crate) fn brings_records(&self, index: usize) -> bool {
         let connection = self.connections.get(index).and_then(Option::as_ref);
         connection.is_some_and(|connection| connection.lane != Lane::Urgent && connection.link().is_some())
     }
 
-    /// Takes what a connection has sent, up to a turn's share. Returns true when there may be more. Closes the connection
-    /// on a fault.
+    /// Handles what a connection has sent, up to a turn's share. Returns true when there may be more. Closes the
+    /// connection on a fault.
     pub(crate) fn serve(&mut self, index: usize, registry: &Registry, turn: &mut Turn<'_>) -> bool {
         match self.read(index, registry, turn) {
             Ok(may_have_more) => may_have_more,
@@ -495,7 +495,7 @@ impl Peers {
         Ok(false)
     }
 
-    /// Takes the frames out of what has just been read into the driver's buffer.
+    /// Takes the frames out of the bytes just read into the driver's buffer.
     fn take(&mut self, index: usize, count: usize, turn: &mut Turn<'_>) -> Result<(), Fault> {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
             return Ok(());
@@ -531,7 +531,8 @@ impl Peers {
                 };
                 taken += consumed;
                 let (id, is_first) = (link.peer, !std::mem::replace(&mut link.has_spoken, true));
-                // A peer that sends a frame has seen that the link is proved, and can tell what the next connection is for.
+                // A peer that sends a frame knows that the link is authenticated, so the next connection cannot be
+                // mistaken for another link.
                 if is_first && connection.lane == Lane::Main && connection.dialled.is_some() {
                     let peer = self.peers.iter_mut().find(|peer| peer.id == id);
                     peer.into_iter().for_each(|peer| peer.urgent_at_us = Some(turn.now.monotonic_us));
@@ -590,7 +591,7 @@ impl Peers {
         let peer = &mut self.peers[position];
         peer.link = Some(index);
         peer.dial_at_us = None;
-        peer.told = None;
+        peer.logged = None;
         peer.was_up = true;
         if peer.has_left {
             peer.leaves_at_us = Some(turn.now.monotonic_us + FAREWELL_US);
@@ -620,7 +621,7 @@ impl Peers {
         turn.node.peer_link(id, Some(release));
     }
 
-    /// Writes the node's output for its peers, as far as the sockets take it.
+    /// Writes the node's output for its peers, as far as the sockets accept it.
     pub(crate) fn write(&mut self, turn: &mut Turn<'_>) {
         for position in 0..self.peers.len() {
             let (id, Some(index)) = (self.peers[position].id, self.writes_to(position)) else { continue };
@@ -640,7 +641,7 @@ impl Peers {
         self.write_urgent(turn);
     }
 
-    /// Closes one connection, and dials again if this node is the one to dial.
+    /// Closes one connection, and dials again if this node is the one that dials.
     fn close(&mut self, index: usize, fault: Fault, turn: &mut Turn<'_>) {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else { return };
         let (now_us, address) = (turn.now.monotonic_us, connection.address);
@@ -673,7 +674,7 @@ impl Peers {
                 self.drop_urgent(position);
                 let peer = &mut self.peers[position];
                 peer.link = None;
-                peer.told = Some(fault.to_string());
+                peer.logged = Some(fault.to_string());
                 if link.has_spoken && now_us >= link.since_us + GOOD_US {
                     peer.pause_us = PAUSE_US;
                 }
@@ -691,7 +692,7 @@ impl Peers {
         }
     }
 
-    /// Schedules another dial after a pause, if this node is the one to dial.
+    /// Schedules another dial after a pause, if this node is the one that dials.
     fn dial_later(&mut self, id: NodeId, fault: &Fault, now_us: u64) {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id) else { return };
         if !peer.is_dialled || peer.link.is_some() || peer.has_left {
@@ -701,15 +702,15 @@ impl Peers {
         // is unreachable for a moment.
         let text = fault.to_string();
         let is_news = match fault {
-            Fault::Broken(_) => peer.told.is_none() && peer.pause_us > PAUSE_US_TOLD,
+            Fault::Broken(_) => peer.logged.is_none() && peer.pause_us > PAUSE_US_LOGGED,
             // It was logged, with a limit, when the connection was closed.
             Fault::Forged(_) => false,
-            Fault::Refused(_) | Fault::LeftBehind(_) => peer.told.as_ref() != Some(&text),
+            Fault::Refused(_) | Fault::LeftBehind(_) => peer.logged.as_ref() != Some(&text),
         };
         if is_news {
             let Peer { host, port, .. } = &peer;
             tracing::warn!("no link to node {id} at {host}:{port}: {text}; still trying");
-            peer.told = Some(text);
+            peer.logged = Some(text);
         }
         // Between half the pause and all of it, so that nodes that disconnected together do not reconnect together.
         let jitter = getrandom::u64().unwrap_or(0) % (peer.pause_us / 2);

@@ -1,16 +1,16 @@
 //! Which connections may wait at the peer port before their identity is proved.
 //!
 //! Anyone may connect, as often as the network allows, and a peer must still be accepted at once. So connections are
-//! classified by what is known of them, and each class takes places from its own class only:
+//! classified by what is known of them, and each class has places of its own:
 //!
-//! * A connection whose Hello was made with the cluster's secret is from a peer, or from someone who has recorded one. A
-//!   few per node may wait for their Proof: a node makes two connections.
-//! * A connection that has sent nothing yet, from the address of a node in the map or where one was last seen, has a
-//!   place among those from that address.
+//! * A connection whose Hello was made with the cluster's secret comes from a peer, or from someone who has recorded a
+//! Hello. A few per node may wait for their Proof: a node makes two connections.
+//! * A connection that has sent nothing yet, from the address of a node in the map or from an address where a node was
+//! last seen, has a place among those from that address.
 //! * All others are strangers. A few from one address may wait, and some more in total.
 //!
-//! When there is no place, the one of its class that has waited longest is closed. A peer sends its Hello as soon as it
-//! is connected, so this is seldom a peer, and if it is, it dials again.
+//! When no place of a class is free, the connection of that class that has waited longest is closed. A peer sends its
+//! Hello as soon as it is connected, so this is seldom a peer, and if it is, it dials again.
 
 use std::net::IpAddr;
 
@@ -20,16 +20,16 @@ use super::Peers;
 use super::connection::{Fault, Standing};
 use crate::turn::Turn;
 
-/// Most strangers at the same time from addresses without a peer.
+/// The maximum number of strangers at the same time from addresses without a peer.
 const STRANGERS_MAX: usize = 64;
 
-/// Most of these from one address.
+/// The maximum number of them from one address.
 const STRANGERS_PER_ADDRESS_MAX: usize = 16;
 
-/// Most connections without a Hello from an address of a peer.
+/// The maximum number of connections without a Hello from an address of a peer.
 const NEIGHBOURS_PER_ADDRESS_MAX: usize = 96;
 
-/// Most connections that have said Hello as one node and not proved it yet.
+/// The maximum number of connections that have sent Hello as one node and have not proved it yet.
 const CLAIMS_PER_NODE_MAX: usize = 8;
 
 impl Peers {
@@ -43,7 +43,7 @@ impl Peers {
         self.keep_newest(STRANGERS_MAX, turn, |peers, address| !peers.is_of_a_peer(address));
     }
 
-    /// Makes room for a connection that has said Hello as this node: an older one may have to be closed.
+    /// Makes room for a connection that has sent Hello as this node: an older one may have to be closed.
     pub(super) fn make_room_for_claim(&mut self, node: NodeId, newest: usize, turn: &mut Turn<'_>) {
         let claims = self.connections.iter().enumerate().filter_map(|(index, slot)| {
             let connection = slot.as_ref().filter(|it| it.standing() == Standing::Claimed(node))?;
@@ -61,7 +61,8 @@ impl Peers {
         self.peers.iter().any(|peer| peer.comes_from == Some(address))
     }
 
-    /// Closes the stranger that has waited longest among those whose addresses count, if there are `count_max` of them.
+    /// Closes the stranger that has waited longest among those whose addresses count, if there are `count_max` of
+    /// them.
     fn keep_newest(
         &mut self,
         count_max: usize,

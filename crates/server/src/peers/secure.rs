@@ -1,7 +1,8 @@
-//! TLS of the links: who speaks it, and who is turned away.
+//! TLS of the links: which connections use it, and which are refused.
 //!
-//! With `tls.peers = "wanted"` both kinds of connections are accepted, and TLS is dialled; where that is not understood, the
-//! next dial is plain. So nodes of a cluster change over one after the other. With `"required"` there is no plain one.
+//! With `tls.peers = "wanted"` both kinds of connections are accepted, and nodes dial with TLS; if the peer does not
+//! understand it, the next dial is plain. So the nodes of a cluster can change over one after the other. With `"required"`
+//! there is no plain connection.
 
 use std::io;
 
@@ -17,10 +18,10 @@ use crate::config::PeerTls;
 use crate::tls::{AnySocket, Handshakes, Made, Scratch, TlsStream};
 use crate::turn::{PEER_TOKENS, Turn};
 
-/// The first byte of what begins with a handshake of TLS. A Hello begins with its length, which is another one.
+/// The first byte of a TLS handshake. A Hello begins with its length, whose first byte differs.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// For how long links may stay that could not be made any more: so long they may take to be replaced.
+/// How long links may stay that would now be refused: so they have time to be replaced.
 const UNFIT_US: u64 = 10_000_000;
 
 /// How links are secured.
@@ -29,9 +30,9 @@ pub(crate) struct Security {
     handshakes: Option<Handshakes>,
     scratch: Scratch,
     mode: PeerTls,
-    /// What was in force when this was looked at last.
+    /// The generation of the settings in force when they were last checked.
     generation: u64,
-    /// When links are closed that could not be made any more.
+    /// When to close links that would now be refused.
     pub(super) unfit_until_us: Option<u64>,
 }
 
@@ -52,7 +53,7 @@ impl Security {
         self.mode != PeerTls::Off
     }
 
-    /// Why a link could not be made any more, if so. A certificate that has expired ends none.
+    /// Why a link would now be refused, or `None`. An expired certificate does not end a link.
     fn unfitness(&self, link: &Connection) -> Option<&'static str> {
         match &link.socket {
             Some(AnySocket::Tls(stream)) => {
@@ -65,7 +66,7 @@ impl Security {
         }
     }
 
-    /// Looks whether there is something new. Returns true if links are to be made anew.
+    /// Checks for changed settings or certificates. Returns true if all links must be replaced.
     fn has_changed(&mut self, now_us: u64) -> bool {
         let Some(current) = self.handshakes.as_ref().map(Handshakes::current) else { return false };
         if current.generation == self.generation {
@@ -79,7 +80,7 @@ impl Security {
 }
 
 impl Peers {
-    /// Handles what comes before the Hello. Returns false if there is nothing to be read now.
+    /// Handles the bytes before the Hello. Returns false if there is nothing to read now.
     pub(super) fn begin(&mut self, index: usize, registry: &Registry) -> Result<bool, Fault> {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
             return Ok(false);
@@ -113,7 +114,7 @@ impl Peers {
         }
     }
 
-    /// Begins the handshake of TLS. Returns false: there is nothing to be read now.
+    /// Begins the TLS handshake. Returns false: there is nothing to read now.
     fn secure(&mut self, index: usize, registry: &Registry) -> Result<bool, Fault> {
         let (Some(connection), Some(handshakes)) =
             (self.connections[index].as_mut(), &mut self.security.handshakes)
@@ -124,14 +125,14 @@ impl Peers {
             return Err(Fault::Refused("it begins TLS twice".into()));
         };
         registry.deregister(&mut socket)?;
-        // The answers of a handshake are not to wait for each other.
+        // The messages of a handshake must not be delayed to be sent together.
         let _ = socket.set_nodelay(true);
         connection.has_unread = false;
         connection.stage = Stage::InHandshake(handshakes.begin(socket.into(), connection.dialled.is_some()));
         Ok(false)
     }
 
-    /// Takes connections back whose handshakes have ended.
+    /// Takes back connections whose handshakes have ended.
     pub(super) fn take_secured(&mut self, registry: &Registry, turn: &mut Turn<'_>) {
         while let Some(made) = self.security.handshakes.as_mut().and_then(Handshakes::next) {
             let index = self.connections.iter().position(|slot| {
@@ -139,7 +140,7 @@ impl Peers {
                     |connection| matches!(&connection.stage, Stage::InHandshake(pending) if pending.is(&made)),
                 )
             });
-            // It may have been too slow.
+            // It may have been too slow, and been closed.
             let Some(index) = index else { continue };
             let Made { outcome, .. } = made;
             match outcome {
@@ -181,7 +182,8 @@ impl Peers {
         connection.greet(&self.identity)
     }
 
-    /// Dials a node without TLS that does not understand it, if it need not. Returns false if it must.
+    /// Dials a node that does not understand TLS again without it, if the settings allow that. Returns false if they
+    /// do not.
     fn dials_plainly(&mut self, index: usize, turn: &Turn<'_>) -> bool {
         let dialled = self.connections[index].as_ref().filter(|connection| connection.lane == Lane::Main);
         let dialled: Option<NodeId> = dialled.and_then(|connection| connection.dialled);
@@ -195,7 +197,7 @@ impl Peers {
         true
     }
 
-    /// Follows what is in force now.
+    /// Applies the settings and certificates that are in force now.
     pub(super) fn keep_secure(&mut self, turn: &mut Turn<'_>) {
         let now_us = turn.now.monotonic_us;
         if self.security.has_changed(now_us) {

@@ -1,4 +1,4 @@
-//! A connection that takes the place of a link, so that nothing is lost: when TLS is switched on or off between nodes, or
+//! A connection that takes the place of a link without loss: when TLS is switched on or off between nodes, or
 //! certificates have changed.
 //!
 //! ```text
@@ -11,9 +11,9 @@
 //!    |------------------------------------------------------------->|
 //! ```
 //!
-//! Each side sends on the successor from its own end on, and reads it from the other's end on. So frames stay in their
-//! order, and the node knows nothing of it. The dialer ends second: before the acceptor's end it does not know whether the
-//! acceptor has seen the Proof.
+//! Each side sends on the successor after its own end mark on the link, and reads the successor after the other side's. So
+//! frames stay in order, and the node does not notice the change. The dialer ends second: before the acceptor's end it
+//! does not know whether the acceptor has seen the Proof.
 
 use std::io;
 
@@ -26,17 +26,17 @@ use super::Peers;
 use super::connection::{Connection, Fault, Stage};
 use crate::turn::Turn;
 
-/// When to try again to replace a link that is not as it should be.
+/// The pause before another attempt to replace a link.
 pub(super) const PAUSE_US: u64 = 10_000_000;
 
-/// Links are not all replaced at the same moment, but within this time.
+/// Links are not all replaced at the same moment, but spread over this time.
 const SPREAD_US: u64 = 500_000;
 
-/// How long both sides may take to end what they have begun on a link.
+/// How long both sides may take to finish sending on a link.
 const PATIENCE_US: u64 = 10_000_000;
 
 impl Peers {
-    /// Has all links that this node has dialled be replaced.
+    /// Schedules the replacement of all links that this node has dialled.
     pub(super) fn renew_links(&mut self, now_us: u64) {
         for peer in self.peers.iter_mut().filter(|peer| peer.is_dialled && peer.link.is_some()) {
             let spread = getrandom::u64().unwrap_or(0) % SPREAD_US;
@@ -44,7 +44,7 @@ impl Peers {
         }
     }
 
-    /// Dials a successor of the link if it is time to, and gives up one that takes too long.
+    /// Dials a successor of the link when it is due, and gives up one that takes too long.
     pub(super) fn attend_successor(&mut self, position: usize, registry: &Registry, turn: &mut Turn<'_>) {
         let peer = &mut self.peers[position];
         if peer.successor_at_us.is_none_or(|at| at > turn.now.monotonic_us) {
@@ -65,12 +65,12 @@ impl Peers {
         }
     }
 
-    /// Begins to move to a successor. Without a link it is a link itself.
+    /// Begins to move to a successor. If there is no link, the successor becomes the link at once.
     pub(super) fn establish_successor(&mut self, index: usize, id: NodeId, turn: &mut Turn<'_>) {
         let release =
             |index: usize| self.connections[index].as_ref().and_then(|it| Some(it.session.as_ref()?.release));
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id) else { return };
-        // What is sent on a link is in the release that both sides of it speak.
+        // Frames on a link are in the release that both sides of it speak.
         let is_alike = peer.link.is_some_and(|link| release(link) == release(index));
         if !is_alike || peer.successor.is_some() {
             return self.establish(index, id, turn);
@@ -97,7 +97,7 @@ impl Peers {
         self.connections[index].as_ref().is_some_and(|connection| connection.has_ended_writing)
     }
 
-    /// Ends a link on which all has been sent, if this side may: what follows is sent on the successor.
+    /// Ends a link on which everything is sent, if this side may: what follows is sent on the successor.
     pub(super) fn write_on_successor(&mut self, position: usize) {
         let peer = &self.peers[position];
         let Some(link) = peer.link.and_then(|index| self.connections[index].as_mut()) else { return };
@@ -133,9 +133,9 @@ impl Peers {
         }
         self.connections[index] = None;
         (peer.link, peer.successor, peer.successor_at_us) = (Some(next), None, None);
-        peer.told = None;
+        peer.logged = None;
         if peer.is_dialled {
-            // The second connection is made anew, too.
+            // The second connection is replaced too.
             peer.urgent_at_us = Some(0);
         }
         if let Some(link) = &mut self.connections[next] {
@@ -182,12 +182,12 @@ impl Peers {
         if peer.is_dialled {
             peer.successor_at_us = Some(turn.now.monotonic_us + PAUSE_US);
             let text = fault.to_string();
-            if peer.told.as_ref() != Some(&text) {
+            if peer.logged.as_ref() != Some(&text) {
                 tracing::warn!(
                     "the link to node {} stays as it is, since no new connection takes its place: {text}; still trying",
                     peer.id
                 );
-                peer.told = Some(text);
+                peer.logged = Some(text);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The second connection to a peer, for what is short and must not wait: heartbeats and leases.
+//! The second connection to a peer, for short messages that must not wait: heartbeats and leases.
 //!
 //! Behind a value of a megabyte on a slow network they would wait for seconds, and a leader that is busy sending would be
 //! considered dead. The connection is dialled once the other side has sent a frame on the link, and ends with the link.
@@ -17,7 +17,7 @@ use crate::turn::Turn;
 const URGENT_PAUSE_US: u64 = 250_000;
 
 impl Peers {
-    /// Dials the link's address a second time, for what is urgent.
+    /// Dials the link's address a second time, for urgent messages.
     pub(super) fn dial_urgent(&mut self, position: usize, registry: &Registry, turn: &Turn<'_>) {
         let peer = &mut self.peers[position];
         if peer.urgent_at_us.is_none_or(|at| at > turn.now.monotonic_us) {
@@ -33,8 +33,8 @@ impl Peers {
         }
     }
 
-    /// Establishes a second connection beside the link. Without a link it is of no use: the dialer has not noticed yet
-    /// that its own link is broken, and will dial again.
+    /// Establishes a second connection beside the link. It is refused if there is no link: then the dialer has not
+    /// noticed yet that its own link is broken, and will dial again.
     pub(super) fn establish_urgent(
         &mut self,
         index: usize,
@@ -63,14 +63,14 @@ impl Peers {
         if let Some(index) = peer.urgent.take() {
             self.connections[index] = None;
         }
-        // One that is being dialled belongs to the old link, too.
+        // A dial in progress belongs to the old link too.
         let id = peer.id;
         for slot in &mut self.connections {
             slot.take_if(|connection| connection.lane == Lane::Urgent && connection.dialled == Some(id));
         }
     }
 
-    /// Writes what must not wait.
+    /// Writes urgent messages.
     pub(super) fn write_urgent(&mut self, turn: &mut Turn<'_>) {
         for position in 0..self.peers.len() {
             let (id, Some(index)) = (self.peers[position].id, self.peers[position].urgent) else { continue };

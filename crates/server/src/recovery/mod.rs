@@ -1,5 +1,5 @@
-//! The folders of stopped nodes, for a recovery (`node::recovery`): each is locked, read without changing it, copied, and
-//! written.
+//! The folders of stopped nodes, for a recovery (`node::recovery`): each is locked, read without changes to it, copied,
+//! and written.
 
 mod overlay;
 
@@ -20,10 +20,10 @@ use crate::files::DataFolder;
 use crate::start::node_configuration;
 use crate::turn::Clock;
 
-/// The name of the file of facts beside a copy.
+/// The name of the file beside a copy with the facts that led to the plan.
 const FACTS_FILE: &str = "facts.json";
 
-/// A node that does not run, and cannot be started while this is there.
+/// A node that does not run, and cannot be started while this value exists.
 pub struct StoppedNode {
     config: Config,
     folder: DataFolder,
@@ -33,7 +33,7 @@ impl StoppedNode {
     /// Locks the folder of a node.
     ///
     /// # Errors
-    /// The node runs, or its folder holds nothing.
+    /// The node runs, or its folder holds nothing of a node.
     pub fn lock(config: Config) -> Result<StoppedNode> {
         let storage = config.data.join("storage");
         ensure!(
@@ -64,7 +64,8 @@ impl StoppedNode {
         Ok(folder.survivor().clone())
     }
 
-    /// Copies the folder's log to a new folder beside it, with the facts that led to the plan, and returns where that is.
+    /// Copies the folder's log to a new folder beside it, with the facts that led to the plan, and returns the new
+    /// folder's path.
     ///
     /// # Errors
     /// It cannot be copied, as when the disk has no room for a copy.
@@ -82,7 +83,7 @@ impl StoppedNode {
             for entry in fs::read_dir(self.folder.storage())? {
                 let entry = entry?;
                 let name = entry.file_name();
-                // The reserve holds nothing.
+                // The reserve files hold no data.
                 if entry.file_type()?.is_file() && !name.to_string_lossy().starts_with("reserve-") {
                     let copy = storage.join(&name);
                     fs::copy(entry.path(), &copy)?;
@@ -105,7 +106,7 @@ impl StoppedNode {
         Ok(target)
     }
 
-    /// Writes what a plan decides for this node, which was found as given, and reads it back.
+    /// Writes the plan's decisions for this node, whose folder was found as given, and reads them back.
     ///
     /// # Errors
     /// The folder has changed since, or cannot be written: do it again before the node is started.

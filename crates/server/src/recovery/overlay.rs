@@ -1,4 +1,4 @@
-//! A folder that is read as if it could be written: what is written stays in memory.
+//! A folder that is read as if it could be written: changes stay in memory.
 
 use std::collections::BTreeMap;
 
@@ -114,7 +114,7 @@ mod tests {
     use storage::MemoryDisk;
 
     #[test]
-    fn what_is_written_is_read_again_and_what_is_below_stays() {
+    fn writes_are_read_back_and_the_disk_below_stays_unchanged() {
         let mut below = MemoryDisk::new();
         for name in ["a", "b", "c"] {
             below.create(name, 2).unwrap();

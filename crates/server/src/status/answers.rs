@@ -1,4 +1,4 @@
-//! What the nodes of a cluster have answered, or why they have not.
+//! The answers of a cluster's nodes, or the reasons for missing ones.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -15,7 +15,7 @@ pub struct Answers {
     pub map: Option<ClusterMap>,
     /// The nodes of the map, by number, and those that were reached and are not in it.
     pub nodes: BTreeMap<NodeId, Answer>,
-    /// Addresses that were given and could not be asked, and that are not known to be those of a node above.
+    /// Addresses that were given and could not be reached, and that are not known to be those of a node above.
     pub others: Vec<(String, String)>,
 }
 
@@ -27,14 +27,14 @@ pub struct Answer {
     pub said: Result<Said, String>,
 }
 
-/// What a node has said.
+/// A node's answer.
 #[derive(Clone)]
 pub struct Said {
     /// Its report.
     pub report: Report,
     /// The map that it has.
     pub map: ClusterMap,
-    /// When it was asked.
+    /// When the answer was requested.
     pub at: Instant,
 }
 
@@ -56,7 +56,7 @@ impl Said {
 }
 
 impl Answers {
-    /// Takes what a node at an address has said, or why it has not.
+    /// Adds the answer of the node at an address, or the reason for its absence.
     pub fn take(&mut self, address: String, said: Result<Said, String>) {
         let said = match said {
             Ok(said) => said,
@@ -75,7 +75,8 @@ impl Answers {
         self.nodes.insert(said.report.node, Answer { address, said: Ok(said) });
     }
 
-    /// Finds out which nodes did not answer: those of the map that have not. `places` says where the map's nodes are asked.
+    /// Finds out which nodes of the map did not answer. `places` has the addresses at which the map's nodes are
+    /// asked.
     pub fn name_others(&mut self, places: &BTreeMap<NodeId, String>) {
         let mut silent: BTreeMap<String, String> = self.others.drain(..).collect();
         for (id, address) in places {
@@ -98,7 +99,7 @@ impl Answers {
         self.nodes.get(&id)?.said.as_ref().ok().map(|said| &said.report)
     }
 
-    /// Whether a node takes part in the cluster, as far as anybody says who was reached.
+    /// Whether a node takes part in the cluster, as far as the nodes that answered report it.
     pub fn is_alive(&self, id: NodeId) -> bool {
         match self.report(id) {
             Some(report) => report.admitted,

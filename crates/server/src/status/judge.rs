@@ -1,4 +1,5 @@
-//! What the nodes' answers amount to: who serves what, how many more failures each group survives, and what is at risk.
+//! What follows from the nodes' answers: which nodes serve what, how many more failures each group survives, and what
+//! is at risk.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +11,22 @@ use super::report::{Buckets, Command, Disk, Follower, Report};
 use super::standing::{Control, Facts, Keyspace, Node, Replica, Risk, Severity, Shard, Standing, State};
 use super::words;
 
-/// Memory for data is short from here on, in percent of what data may take.
+/// Memory for data is short above this percentage of the limit for data.
 const MEMORY_PERCENT: u64 = 90;
 
-/// A keyspace with a bound and without eviction is nearly full from here on, in percent.
+/// A keyspace with a bound and without eviction is nearly full above this percentage.
 const KEYSPACE_PERCENT: u64 = 90;
 
-/// A disk is short with less than this many percent free, unless it is so large that this is plenty.
+/// A disk is short with less than this percentage free, unless the disk is so large that the next constant is free.
 const DISK_PERCENT: u64 = 5;
 const DISK_PLENTY_BYTES: u64 = 32 << 30;
-/// A disk is short with less than this, however small it is: the log's reserve and a few of its files.
+/// A disk is short with less than this free, however small the disk is: the log's reserve and a few of its files.
 const DISK_BYTES: u64 = 512 << 20;
 
-/// A follower that is behind for longer is worth a line, in milliseconds.
+/// A follower whose lag is larger is reported, in milliseconds.
 const LAG_MS: u64 = 10_000;
 
-/// Puts the nodes' answers together.
+/// Derives the state of the cluster from the nodes' answers.
 pub fn judge(answers: &Answers) -> Standing {
     let mut risks = Vec::new();
     let reported = answers.reports().next().map(|(_, said)| said.report.cluster.clone());
@@ -142,7 +143,7 @@ fn node(answers: &Answers, id: NodeId) -> Node {
     }
 }
 
-/// How many more of a group's members may fail while a majority is left.
+/// How many more of a group's members may fail while a majority remains.
 fn majority_survives(members: usize, left: usize) -> i64 {
     left as i64 - (members / 2 + 1) as i64
 }
@@ -176,7 +177,7 @@ fn control(answers: &Answers, map: &ClusterMap, risks: &mut Vec<Risk>) -> Contro
     control
 }
 
-/// Which of these are not alive, as a clause; empty if all are.
+/// Which of these nodes are not alive, as a clause; empty if all are.
 fn away(answers: &Answers, members: &[NodeId]) -> String {
     let away: Vec<NodeId> = members.iter().copied().filter(|id| !answers.is_alive(*id)).collect();
     match away.as_slice() {
@@ -270,7 +271,7 @@ fn shard(
 ) -> Shard {
     let seen = |report: &Report| report.replica(&keyspace.prefix, group.shard).cloned();
     let views: Vec<_> = answers.reports().filter_map(|(id, said)| Some((id, seen(&said.report)?))).collect();
-    // Of several that say that they lead, the one with the highest epoch does.
+    // Of several nodes that claim to lead, the one with the highest epoch leads.
     let leading = views.iter().filter(|(_, view)| view.role == "leader").max_by_key(|(_, view)| view.epoch);
     let told = views.iter().filter(|(_, view)| view.ready).map(|(_, view)| view.leader).find(|id| *id != 0);
     let leader = match leading {
@@ -317,8 +318,8 @@ fn shard(
     }
 }
 
-/// How many more failures a group survives, of its members, with `sound` of them left and `in_sync` of those that hold all
-/// that was acknowledged.
+/// How many more failures a group survives, given its number of members, how many of them are `sound`, and how many of the
+/// replicas that hold everything acknowledged are `in_sync`.
 fn survives(
     protocol: Protocol,
     acks: &str,
@@ -332,7 +333,7 @@ fn survives(
     }
     let followers = match acks {
         "majority" => members / 2,
-        // `all` waits for those that are in sync, and those that fail are not any more.
+        // `all` waits for the in-sync replicas, and a failed replica leaves the in-sync set.
         "none" | "all" => 0,
         number => number.parse().unwrap_or(0),
     };
@@ -563,13 +564,13 @@ fn node_risks(answers: &Answers, node: &Node, risks: &mut Vec<Risk>) {
     }
 }
 
-/// Whether a disk is short of room. One whose size is not known is not.
+/// Whether a disk is short of room. A disk of unknown size is not.
 fn is_short(free: u64, size: u64) -> bool {
     let share = (size / 100 * DISK_PERCENT).min(DISK_PLENTY_BYTES);
     size > 0 && free < share.max(DISK_BYTES)
 }
 
-/// What nodes that answered say differently, besides who leads.
+/// What the nodes that answered report differently, besides who leads.
 fn disagreements(answers: &Answers, risks: &mut Vec<Risk>) {
     let told = |what: &str, of: fn(&Said) -> String| {
         let all: Vec<(NodeId, String)> = answers.reports().map(|(id, said)| (id, of(said))).collect();
@@ -637,7 +638,7 @@ mod tests {
         assert_eq!(survives(Consensus, "majority", 3, 2, 2, 0), 0);
         assert_eq!(survives(Consensus, "majority", 3, 1, 1, -1), -1);
         assert_eq!(survives(Abd, "majority", 5, 4, 0, -1), 1);
-        // The last in-sync replica goes on, as long as the control group lets it lead.
+        // The last in-sync replica continues, as long as the control group lets it lead.
         assert_eq!(survives(LeaderFollower, "all", 3, 3, 3, 1), 1);
         assert_eq!(survives(LeaderFollower, "none", 5, 5, 5, 2), 2);
         assert_eq!(survives(LeaderFollower, "2", 3, 3, 3, 1), 0);

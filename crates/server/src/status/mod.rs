@@ -1,9 +1,9 @@
-//! How a whole cluster stands, put together from what its nodes say of themselves: who serves what, how many more failures
-//! each group survives, what is at risk and what to do. `quorate status` and `GET /status` ask the nodes, each in its way, and
-//! show the same.
+//! The state of a whole cluster, assembled from the nodes' reports: which nodes serve what, how many more failures each group
+//! survives, what is at risk and what to do. `quorate status` and `GET /status` ask the nodes, each in its own way, and show
+//! the same.
 //!
-//! Reading order: [`report`] (what a node says of itself), [`answers`] (what was heard of all of them), [`judge()`] (what that
-//! amounts to) in terms of [`standing`] and [`words`].
+//! Reading order: [`report`] (a node's report about itself), [`answers`] (the answers of all nodes), [`judge()`] (what follows
+//! from them) in terms of [`standing`] and [`words`].
 
 pub mod answers;
 mod judge;
@@ -17,5 +17,6 @@ pub use answers::{Answer, Answers, Said, text_of};
 pub use judge::judge;
 pub use standing::{Standing, State};
 
-/// Nodes may disagree for a moment, since they are not asked in the same one. Then they are asked again, after so long.
+/// Nodes may disagree for a moment, since they are not asked at the same instant. Then they are asked again after
+/// this pause.
 pub const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);

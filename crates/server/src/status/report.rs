@@ -1,5 +1,5 @@
-//! What a node says of itself (`CLUSTER REPORT`), as far as it is shown here. Fields that a node does not send, as another
-//! version of it may, are zero or empty.
+//! A node's report about itself (`CLUSTER REPORT`), as far as it is shown here. Fields that a node does not send, because
+//! it runs another version, are zero or empty.
 
 use node::NodeId;
 use serde::{Deserialize, Serialize};
@@ -57,7 +57,7 @@ pub struct Follower {
     pub lag_ms: u64,
 }
 
-/// Memory of a node. A bound of 0 is none.
+/// Memory of a node. A bound of 0 means no bound.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)] // The fields are on docs/reference/status.md.
@@ -71,7 +71,7 @@ pub struct Memory {
     pub full: bool,
 }
 
-/// The disk with a node's folder. Both 0: not known.
+/// The disk with a node's folder. Both are 0 if not known.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)] // The fields are on docs/reference/status.md.
@@ -139,7 +139,8 @@ pub struct Figures {
     pub latency: Buckets,
 }
 
-/// Times in microseconds, each with the number of calls that took so long or, by an eighth at most, less. In ascending order.
+/// Times in microseconds, each with the number of calls that took this time or up to an eighth less. In ascending
+/// order.
 pub type Buckets = Vec<(u64, u64)>;
 
 /// A command of a node's clients, since its start or `CONFIG RESETSTAT`.

@@ -1,20 +1,20 @@
-//! How a cluster stands: what is shown, and what `--json` writes. The names of fields are documented in
-//! docs/reference/status.md, and stay.
+//! The state of a cluster: what is shown, and what `--json` writes. The names of fields are documented
+//! in docs/reference/status.md, and must not change.
 
 use node::NodeId;
 use serde::Serialize;
 
 use super::report::{Buckets, Clock, Command, Counters, Disk, Link, Memory};
 
-/// In how far a cluster serves.
+/// How far a cluster serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// It serves, and goes on after any failure that it was made for.
+    /// It serves, and continues after any failure that it was made for.
     Healthy,
     /// It serves, and something should be done.
     AtRisk,
-    /// Something is not served, or no node can be asked.
+    /// Something is not served, or no node can be reached.
     CannotServe,
 }
 
@@ -37,14 +37,14 @@ pub struct Standing {
     pub state: State,
     pub cluster: String,
     pub map_version: u64,
-    /// The release whose features are in use. 0: not known.
+    /// The release whose features are in use. 0 means not known.
     pub level: u16,
     pub control: Control,
     pub nodes: Vec<Node>,
     pub keyspaces: Vec<Keyspace>,
-    /// What clients have asked of all nodes that answered, by name.
+    /// The commands of the clients of all nodes that answered, by name.
     pub commands: Vec<Command>,
-    /// The gravest first.
+    /// The most severe first.
     pub risks: Vec<Risk>,
 }
 
@@ -52,10 +52,10 @@ pub struct Standing {
 #[derive(Debug, Default, Serialize)]
 #[allow(missing_docs)] // The fields are on docs/reference/status.md.
 pub struct Control {
-    /// 0: none is known.
+    /// 0 means that none is known.
     pub leader: NodeId,
     pub members: Vec<NodeId>,
-    /// How many more members may fail; below 0: too many have.
+    /// How many more members may fail. Below 0: too many have failed.
     pub survives: i64,
 }
 
@@ -65,7 +65,7 @@ pub struct Control {
 pub struct Node {
     pub node: NodeId,
     pub address: String,
-    /// It has answered. If not, all that follows `error` is absent.
+    /// It has answered. If not, all fields after `error` are absent.
     pub reached: bool,
     /// It has answered, or a node that has answered has a link to it.
     pub alive: bool,
@@ -75,7 +75,7 @@ pub struct Node {
     pub facts: Option<Facts>,
 }
 
-/// What a node says of itself.
+/// A node's facts about itself.
 #[derive(Debug, Serialize)]
 #[allow(missing_docs)] // The fields are on docs/reference/status.md.
 pub struct Facts {
@@ -98,30 +98,31 @@ pub struct Facts {
 #[allow(missing_docs)] // The fields are on docs/reference/status.md.
 pub struct Keyspace {
     pub prefix: String,
-    /// What it promises, for people.
+    /// Its promise, for people to read.
     pub promise: String,
     pub replication: String,
     pub acks: String,
     pub durability: String,
     pub reads: String,
-    /// In all shards, each where there are most.
+    /// In all shards; for each shard, the count of the replica that has most.
     pub keys: u64,
     pub memory: u64,
-    /// 0: no bound.
+    /// 0 means no bound.
     pub memory_max: u64,
     pub evicted: u64,
     /// Since the starts of the nodes that answered, in all replicas.
     pub lookups: u64,
-    /// Records of all shards; 0 where the protocol has none.
+    /// Records of all shards; 0 if the protocol has none.
     pub records: u64,
-    /// Writes of which clients do not know whether they took effect, and those that were acknowledged and given up. As
-    /// counted by the replicas there are.
+    /// Writes whose outcome clients do not know, and acknowledged writes that were given up. As counted by the
+    /// replicas that exist.
     pub unknown_writes: u64,
     pub lost_writes: u64,
-    /// Held, and requests that wait for one; in all shards, each where there are most.
+    /// Held locks, and requests that wait for one; in all shards, for each shard the count of the replica that has
+    /// most.
     pub locks: u64,
     pub lock_waiters: u64,
-    /// How long its commands took, from request to reply, of the clients of all nodes that answered.
+    /// How long the keyspace's commands took, from request to reply, for the clients of all nodes that answered.
     pub latency: Buckets,
     pub shards: Vec<Shard>,
 }
@@ -137,9 +138,9 @@ pub struct Shard {
     pub leader: NodeId,
     pub epoch: u64,
     pub in_sync: Vec<NodeId>,
-    /// A node that was asked serves it.
+    /// Whether a node that answered serves it.
     pub serves: bool,
-    /// How many more failures it survives; below 0: too many have happened.
+    /// How many more failures it survives. Below 0: too many have happened.
     pub survives: i64,
     pub replicas: Vec<Replica>,
 }
@@ -149,17 +150,17 @@ pub struct Shard {
 #[allow(missing_docs)] // The fields are on docs/reference/status.md.
 pub struct Replica {
     pub node: NodeId,
-    /// What the node says; `away` if it is not alive, `unasked` if it is and did not answer.
+    /// As the node reports it; `away` if it is not alive, `unasked` if it is alive and did not answer.
     pub role: String,
     pub ready: bool,
     /// It takes part with all that the group has.
     pub sound: bool,
-    /// Behind the leader, as far as the leader says.
+    /// How far it is behind the leader, as the leader reports it.
     pub lag_records: u64,
     pub lag_ms: u64,
 }
 
-/// Something that should be known, or that should be done something about.
+/// Something that an operator should know, or act on.
 #[derive(Debug, Serialize)]
 #[allow(missing_docs)] // The fields are on docs/reference/status.md.
 pub struct Risk {
@@ -173,7 +174,7 @@ pub struct Risk {
 }
 
 impl Risk {
-    /// Whether it may be over in a moment: nodes are not asked in the same one, and a failover takes some.
+    /// Whether it may be over in a moment: nodes are not asked at the same instant, and a failover takes a moment.
     pub fn may_pass(&self) -> bool {
         let passing = [
             "cannot-serve",
@@ -188,7 +189,7 @@ impl Risk {
 }
 
 impl Node {
-    /// How it stands, in a word or two for people.
+    /// Its state, in a word or two for people.
     pub fn state_word(&self) -> &'static str {
         match &self.facts {
             None if self.alive => "not asked",

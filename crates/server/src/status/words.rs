@@ -56,7 +56,7 @@ pub fn list(ids: &[NodeId]) -> String {
     ids.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What a keyspace promises, given how many replicas a shard of it has.
+/// A keyspace's promise, given how many replicas a shard of it has.
 pub fn promise(keyspace: &Keyspace, members: usize) -> String {
     let holders = match (keyspace.replication.as_str(), keyspace.acks.as_str()) {
         ("leader-follower", "none") => "when its leader has it, so a failover may lose it".to_owned(),

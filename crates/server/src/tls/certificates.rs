@@ -1,4 +1,4 @@
-//! The node's certificate and what else new connections are made with, read again when the files change.
+//! The node's certificate and the other material for new connections, read again when the files change.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -26,25 +26,25 @@ use super::names::{check_node, common_name, expires_s, last_day};
 use super::refusals::untrusted;
 use crate::config::{ClientCertificates, Config, PeerTls, TlsSettings};
 
-/// How often the files are looked at.
+/// How often the files are checked for changes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// For so long before a certificate ends, this is logged once a day.
+/// In this time before a certificate expires, a warning is logged once a day.
 const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
 const WARN_EVERY: Duration = Duration::from_secs(24 * 3600);
 
 /// What new connections are made with.
 #[derive(Clone)]
 pub(crate) struct Current {
-    /// Those of clients.
+    /// For connections of clients.
     pub(crate) clients: Arc<ServerConfig>,
-    /// Those between nodes; `None` if they are plain.
+    /// For connections between nodes; `None` if they are plain.
     pub(crate) peers: Option<ForPeers>,
     /// Whether nodes speak TLS among themselves.
     pub(crate) mode: PeerTls,
     /// Until when this node's certificate is valid, in seconds since the Unix epoch.
     pub(crate) expires_s: Option<u64>,
-    /// Counts what was in force before.
+    /// The number of changes so far.
     pub(crate) generation: u64,
 }
 
@@ -57,8 +57,8 @@ pub(crate) struct ForPeers {
 }
 
 impl ForPeers {
-    /// Whether a certificate, with those between it and its authority, comes from an authority that is trusted now. One that
-    /// has expired does.
+    /// Whether a certificate, with its intermediate certificates, comes from an authority that is trusted now. An expired
+    /// certificate counts as trusted.
     pub(crate) fn trusts(&self, chain: &[CertificateDer<'static>]) -> bool {
         let Some((certificate, others)) = chain.split_first() else { return false };
         matches!(self.verifier.is_trusted(certificate, others), Ok(()) | Err(Untrusted::ByTime(_)))
@@ -67,7 +67,7 @@ impl ForPeers {
 
 /// The files, and what was read from them.
 pub(crate) struct Certificates {
-    /// The configuration, whose table `[tls]` is read again when that is asked for.
+    /// The configuration file, whose table `[tls]` is read again on request.
     file: PathBuf,
     own: NodeAddress,
     settings: TlsSettings,
@@ -76,14 +76,14 @@ pub(crate) struct Certificates {
     is_asked: Arc<AtomicBool>,
 }
 
-/// How a file stood when it was looked at: when it was written, its length and its number. `None` if it is not there.
+/// A file's modification time, length and inode when it was last checked. `None` if it does not exist.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
 impl Certificates {
-    /// Reads the files. `is_asked` is set by whoever wants them to be read again.
+    /// Reads the files. Setting `is_asked` requests that they are read again.
     ///
     /// # Errors
-    /// One cannot be read, or has not what it should have.
+    /// A file cannot be read, or lacks what it must contain.
     pub(crate) fn read(
         config: &Config,
         settings: &TlsSettings,
@@ -101,7 +101,7 @@ impl Certificates {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Looks at the files for as long as the node runs. Wakes the worker when there is something new.
+    /// Checks the files for as long as the node runs. Wakes the worker when something has changed.
     pub(crate) async fn watch(&self, waker: &Waker) {
         let mut settings = self.settings.clone();
         let mut known = stamps(&settings);
@@ -122,7 +122,8 @@ impl Certificates {
                 }
             }
             let stamps = stamps(&settings);
-            // A certificate and its key are not replaced at one moment: what is still changing is left for the next look.
+            // A certificate and its key are not replaced at the same moment: files that are still changing are left
+            // for the next check.
             let is_settled = std::mem::replace(&mut seen, stamps) == stamps;
             if is_asked || (is_settled && stamps != known) {
                 known = stamps;
@@ -132,7 +133,7 @@ impl Certificates {
         }
     }
 
-    /// Logs that the certificate ends soon. Returns false if it does not.
+    /// Logs that the certificate expires soon. Returns false if it does not.
     fn warn_of_expiry(&self, settings: &TlsSettings) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let expires = self.current().expires_s.map(Duration::from_secs);
@@ -231,14 +232,15 @@ fn load(settings: &TlsSettings, own: &NodeAddress, generation: u64) -> Result<(C
     Ok((Current { clients, peers: peers_now, mode: *peers, expires_s, generation }, what))
 }
 
-/// Each connection proves anew who it is, so that new certificates and authorities hold for all that follow.
+/// Disables session resumption: each connection authenticates again, so that new certificates and authorities apply
+/// to all later ones.
 fn without_sessions(mut config: ServerConfig) -> ServerConfig {
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config
 }
 
-/// Checks certificates of those who connect.
+/// Returns what checks clients' certificates.
 fn of_clients(
     roots: &Arc<RootCertStore>,
     provider: &Arc<CryptoProvider>,
@@ -252,8 +254,8 @@ fn of_clients(
     Ok(verifier.build()?)
 }
 
-/// Checks that other nodes would accept this node's certificate. An expired one is logged and still used, since clients may
-/// accept it.
+/// Checks that other nodes would accept this node's certificate. An expired certificate is logged and still used, since
+/// clients may accept it.
 fn check_own(chain: &[CertificateDer<'static>], own: &NodeAddress, verifier: &OfNodes) -> Result<()> {
     let (certificate, others) = chain.split_first().context("it has no certificate")?;
     check_node(certificate, own.id, &own.host).map_err(|why| anyhow!("tls.peers: {why}"))?;
@@ -276,7 +278,7 @@ enum Untrusted {
     Never(Error),
 }
 
-/// Checks certificates of nodes that are dialled, but for their names: which node it has to be, only the worker knows.
+/// Checks the certificates of dialled nodes, except for their names: only the worker knows which node it must be.
 #[derive(Debug)]
 struct OfNodes(Arc<WebPkiServerVerifier>);
 
@@ -286,7 +288,7 @@ impl OfNodes {
         Ok(OfNodes(verifier.build()?))
     }
 
-    /// Checks a certificate that is not being shown now.
+    /// Checks a certificate outside a handshake.
     fn is_trusted(
         &self,
         certificate: &CertificateDer<'_>,
@@ -317,7 +319,7 @@ impl ServerCertVerifier for OfNodes {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         match self.0.verify_server_cert(certificate, intermediates, name, ocsp_response, now) {
-            // The name is looked at last: all else is right.
+            // The name is checked last, so everything else is right.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),

@@ -1,5 +1,5 @@
-//! The port for clients with TLS: a thread makes the handshakes, and hands over connections that have done theirs. It makes
-//! those of the links to other nodes, too (`links`), which the worker dials and accepts.
+//! The port for clients with TLS: a thread makes the handshakes, and passes on connections that have completed theirs. It
+//! also makes those of the links to other nodes (`links`), which the worker dials and accepts.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -27,27 +27,27 @@ use crate::thread;
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Most handshakes under way at the port for Redis clients. One more ends the oldest.
+/// The maximum number of handshakes in progress at the port for Redis clients. One more ends the oldest.
 const HANDSHAKES_MAX: usize = 256;
 
 /// How long to wait after a failed accept, for example when the system is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Most connections that wait for the worker.
+/// The maximum number of connections that wait for the worker.
 const ARRIVALS_MAX: usize = 64;
 
-/// What the worker is told.
+/// What the worker receives.
 pub(crate) enum Arrival {
     /// A client whose handshake is done.
     Client {
-        /// Its connection. Nothing has been read from it but what the session knows.
+        /// Its connection. All that has been read from it is in the session.
         socket: std::net::TcpStream,
         /// Its address.
         address: SocketAddr,
         /// Its keys.
         session: Box<Connection>,
     },
-    /// A client came and there was no file descriptor for it.
+    /// A client connected and there was no file descriptor for it.
     Crowded,
 }
 
@@ -57,21 +57,21 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// The next one, if there is one.
+    /// The next arrival, if there is one.
     pub(crate) fn next(&mut self) -> Option<Arrival> {
         self.receiver.try_recv().ok()
     }
 }
 
-/// The thread that makes handshakes and looks after the certificates.
+/// The thread that makes handshakes and watches the certificates.
 pub(crate) struct Door {
     thread: JoinHandle<()>,
     stop: oneshot::Sender<()>,
 }
 
 impl Door {
-    /// Starts it. Without a listener it takes no clients. The worker is woken for each arrival, and when the certificates have
-    /// changed.
+    /// Starts it. Without a listener it accepts no clients. The worker is woken for each arrival, and when the certificates
+    /// have changed.
     ///
     /// # Errors
     /// The thread or its runtime cannot be created.
@@ -131,7 +131,7 @@ struct Host {
 }
 
 impl Host {
-    /// Hands something over, as soon as the worker has room for it. When it has ended, nobody is served.
+    /// Passes an arrival to the worker as soon as the worker has room for it. Drops it if the worker has ended.
     async fn tell(&self, arrival: Arrival) {
         if self.sender.send(arrival).await.is_ok() {
             let _ = self.waker.wake();
@@ -174,7 +174,7 @@ async fn hand_over(socket: TcpStream, address: SocketAddr, host: Host) {
     }
 }
 
-/// Makes the handshake of one connection. Returns `None` when it came to nothing, which is counted and logged then.
+/// Makes the handshake of one connection. Returns `None` if it failed, after counting and logging that.
 pub(crate) async fn shake_hands(
     socket: TcpStream,
     address: SocketAddr,

@@ -1,6 +1,6 @@
 //! Handshakes of links between nodes. The worker dials and accepts, and keeps each connection's place; the thread of `door`
-//! makes the handshake, and gives the socket back. Both sides show a certificate of `tls.authority`. Of which node it is,
-//! the worker checks, since only it knows which node the other side claims to be.
+//! makes the handshake, and gives the socket back. Both sides present a certificate of `tls.authority`. The worker checks
+//! which node's it is, since only the worker knows which node the other side claims to be.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::certificates::{Certificates, Current};
 use super::farewell::{FAREWELL, say_farewell};
 use super::refusals::reason;
 
-/// A handshake that is being made. It ends when this is dropped.
+/// A handshake in progress. It ends when this is dropped.
 pub(crate) struct Pending {
     number: u64,
     _wanted: oneshot::Sender<()>,
@@ -36,11 +36,11 @@ pub(crate) struct Made {
     pub(crate) outcome: Result<(std::net::TcpStream, Box<Connection>), NotMade>,
 }
 
-/// Why a handshake came to nothing.
+/// Why a handshake failed.
 pub(crate) struct NotMade {
     /// In plain words.
     pub(crate) why: String,
-    /// The other side does not speak TLS, as far as can be seen.
+    /// The other side does not seem to speak TLS.
     pub(crate) is_no_tls: bool,
 }
 
@@ -60,16 +60,16 @@ pub(crate) struct Handshakes {
 }
 
 impl Handshakes {
-    /// Begins a handshake on a socket that is connected. As many can be under way as there are places for connections.
+    /// Begins a handshake on a connected socket. As many can be in progress as there are places for connections.
     pub(crate) fn begin(&mut self, socket: std::net::TcpStream, is_dialled: bool) -> Pending {
         self.count += 1;
         let (wanted, is_wanted) = oneshot::channel();
-        // If the thread has ended, so does the node.
+        // If the thread has ended, the node ends too.
         let _ = self.sender.send(Begun { number: self.count, socket, is_dialled, wanted: is_wanted });
         Pending { number: self.count, _wanted: wanted }
     }
 
-    /// The next one that has ended.
+    /// The next handshake that has ended.
     pub(crate) fn next(&mut self) -> Option<Made> {
         self.receiver.try_recv().ok()
     }
@@ -111,7 +111,7 @@ impl Service {
                 let _ = waker.wake();
             });
         }
-        // The worker has ended, and the thread does when it is told to.
+        // The worker has ended, and this thread ends when it is stopped.
         std::future::pending().await
     }
 }
@@ -158,13 +158,13 @@ fn not_made(error: &io::Error) -> NotMade {
                 Error::InvalidMessage(_) | Error::AlertReceived(AlertDescription::HandshakeFailure)
             ),
         },
-        // A node that does not expect TLS hangs up.
+        // A node that does not expect TLS closes the connection.
         None => NotMade { why: format!("it does not answer to TLS ({error})"), is_no_tls: true },
     }
 }
 
-/// Why a connection with TLS broke, if that was for a reason of TLS: the other side refuses this node's certificate when the
-/// handshake is over on this side already.
+/// Why a TLS connection broke, if the reason was TLS: the other side may refuse this node's certificate after the handshake
+/// is complete on this side.
 pub(crate) fn why_broken(error: &io::Error) -> Option<String> {
     error.get_ref()?.downcast_ref::<Error>().map(reason)
 }

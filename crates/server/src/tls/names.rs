@@ -1,4 +1,5 @@
-//! What a certificate says of itself, read from its bytes. Whether it is to be believed is decided elsewhere.
+//! The names and dates in a certificate, read from its bytes. Whether the certificate is trusted is decided
+//! elsewhere.
 
 use node::NodeId;
 use rustls::client::verify_server_name;
@@ -19,11 +20,11 @@ pub fn common_name(certificate: &[u8]) -> Option<String> {
     Some(name.to_owned())
 }
 
-/// Checks that a certificate, which an authority that is trusted has issued, is that of a node. Its common name is `node-N`, as
-/// `quorate certs` makes it; where it has another one, it has to be for the node's host.
+/// Checks that a certificate, issued by a trusted authority, is that of a node. Its common name must be `node-N`, as `quorate
+/// certs` makes it; a certificate with another common name must be for the node's host.
 ///
 /// # Errors
-/// It is not: a clause that says whose it is.
+/// It is another's: a clause that says whose.
 pub(crate) fn check_node(certificate: &CertificateDer<'_>, node: NodeId, host: &str) -> Result<(), String> {
     let name = common_name(certificate).unwrap_or_default();
     if let Some(number) = name.strip_prefix("node-").and_then(|number| number.parse::<NodeId>().ok()) {
@@ -51,7 +52,7 @@ pub fn last_day(certificate: &[u8]) -> Option<String> {
     Some(format!("{}-{}-{}", &digits[..4], &digits[4..6], &digits[6..8]))
 }
 
-/// Until when a certificate is valid, in seconds since the Unix epoch; 0 if that was before it.
+/// When a certificate expires, in seconds since the Unix epoch; 0 if that was before the epoch.
 pub(super) fn expires_s(certificate: &[u8]) -> Option<u64> {
     let digits = expiry(certificate)?;
     let number = |from: usize, to: usize| digits.get(from..to)?.parse::<i64>().ok();
@@ -66,13 +67,13 @@ pub(super) fn expires_s(certificate: &[u8]) -> Option<u64> {
     Some(u64::try_from(days * 86_400 + hour? * 3600 + minute? * 60 + second?).unwrap_or(0))
 }
 
-/// The time at which a certificate ends, as it is written: `YYYYMMDDhhmmss` and more.
+/// The expiry time as the certificate has it: `YYYYMMDDhhmmss` and more.
 fn expiry(certificate: &[u8]) -> Option<String> {
     let mut validity = Fields::of(certificate)?.validity;
     element(&mut validity)?;
     let (kind, time) = element(&mut validity)?;
     let digits = std::str::from_utf8(time).ok()?;
-    // Two digits of a year are those of 1950 to 2049.
+    // Two digits of a year stand for 1950 to 2049.
     let century = match kind {
         UTC_TIME if digits.get(..1)? < "5" => "20",
         UTC_TIME => "19",
@@ -101,7 +102,7 @@ impl<'d> Fields<'d> {
     fn of(mut certificate: &'d [u8]) -> Option<Fields<'d>> {
         let (_, mut signed) = element(&mut certificate)?;
         let (_, mut fields) = element(&mut signed)?;
-        // The serial number is first, or behind the version; then the algorithm and the issuer.
+        // The serial number comes first, or after the version; then the algorithm and the issuer.
         if element(&mut fields)?.0 == VERSION {
             element(&mut fields)?;
         }
@@ -169,7 +170,7 @@ mod tests {
         assert_eq!(readable(&name), "\"Acme, Acme Root\\n\"");
         let nobody = "somebody without a name";
         assert_eq!(readable(&[]), nobody);
-        // Whatever a server sends is read within its bounds.
+        // Any bytes that a server sends are read within their bounds.
         for length in 0..name.len() {
             let _ = readable(&name[..length]);
         }
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_a_nodes_by_its_number_or_else_by_its_host() {
+    fn a_certificate_matches_a_node_by_its_number_or_else_by_its_host() {
         let made = |name: &str, host: &str| {
             let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
             params.distinguished_name.push(DnType::CommonName, name);
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_says_whose_it_is_and_until_when() {
+    fn the_owner_and_expiry_of_a_certificate_are_read() {
         let made = |name: Option<&str>, year: i32| {
             let mut params = CertificateParams::new(Vec::new()).unwrap();
             params.distinguished_name = rcgen::DistinguishedName::new();

@@ -1,4 +1,4 @@
-//! Handshakes that came to nothing: counted, and told in a few lines a minute.
+//! Failed handshakes: counted, and logged in a few lines a minute.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::log;
 
 /// What is counted about TLS, on all threads together.
 pub(crate) struct Counters {
-    /// Handshakes that were done.
+    /// Completed handshakes.
     pub(crate) done: AtomicU64,
     /// Handshakes that were refused, or took too long.
     pub(crate) refused: AtomicU64,
@@ -31,11 +31,11 @@ impl Default for Counters {
     }
 }
 
-/// Why a handshake came to nothing.
+/// Why a handshake failed.
 pub(super) enum Refusal {
     /// It took longer than this.
     Late(Duration),
-    /// It made room for another one.
+    /// It was closed to make room for another one.
     Crowded,
     /// It broke, or the two sides do not agree.
     Failed(io::Error),
@@ -54,8 +54,8 @@ impl Counters {
     }
 }
 
-/// A refusal in plain words. `None` for a connection that was closed before it said anything wrong: whoever asks only whether
-/// the port is open does that.
+/// A refusal in plain words. `None` for a connection that was closed before it sent anything wrong, as a check whether the
+/// port is open does.
 fn words(refusal: &Refusal) -> Option<String> {
     let error = match refusal {
         Refusal::Late(limit) => {

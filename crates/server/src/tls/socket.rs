@@ -8,9 +8,9 @@ use super::stream::TlsStream;
 
 /// The node's end of a connection.
 pub(crate) enum AnySocket {
-    /// What is read and written is what is sent.
+    /// Bytes are sent as they are written.
     Plain(TcpStream),
-    /// It is encrypted.
+    /// Bytes are encrypted.
     Tls(Box<TlsStream>),
 }
 

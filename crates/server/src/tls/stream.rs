@@ -1,7 +1,7 @@
 //! A connection over TLS, of a client or of another node, behind the interface of a plain one.
 //!
-//! The driver reads and writes it like a socket, whose rules it keeps: a read that does not fill the buffer has found all
-//! that there is, and a write that does not take everything has found the socket full.
+//! The driver reads and writes it like a socket, and it keeps a socket's rules: a read that does not fill the buffer has
+//! read all that was available, and a write that is not complete has found the socket full.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
@@ -11,13 +11,13 @@ use mio::net::TcpStream;
 use rustls::Connection;
 use rustls::pki_types::CertificateDer;
 
-/// Most parts of one write.
+/// The maximum number of parts of one write.
 const PARTS: usize = 4;
 
-/// Least bytes asked of the socket in one read: a whole record, even if there is room for less.
+/// The minimum number of bytes requested from the socket in one read: a whole record, even if there is room for less.
 const READ_BYTES_MIN: usize = 16 << 10;
 
-/// A place for what has been read and is not decrypted yet. All connections of a worker share it.
+/// A buffer for bytes that have been read and not decrypted yet. All connections of a worker share it.
 pub(crate) type Scratch = Rc<RefCell<Box<[u8]>>>;
 
 /// Makes a [`Scratch`].
@@ -30,14 +30,14 @@ pub(crate) struct TlsStream {
     pub(crate) socket: TcpStream,
     session: Box<Connection>,
     scratch: Scratch,
-    /// Bytes that are decrypted and not taken yet.
+    /// Bytes that are decrypted and not consumed yet.
     decrypted: usize,
-    /// Bytes that have been read and not decrypted yet: there was no room. Nearly always empty.
+    /// Bytes that have been read and not decrypted yet, for lack of room. Nearly always empty.
     undecrypted: Vec<u8>,
     /// The other side sends no more.
     has_ended: bool,
-    /// Bytes that are encrypted and have not left yet. They have not been reported as written: who writes comes with them
-    /// again.
+    /// Bytes that are encrypted and not sent yet. They have not been reported as written, so the caller passes them again
+    /// with its next write.
     owed: usize,
 }
 
@@ -52,17 +52,17 @@ impl TlsStream {
             has_ended: false,
             owed: 0,
         };
-        // What has come with the end of the handshake. An error comes again with the first read.
+        // Bytes that arrived with the end of the handshake. An error is returned again by the first read.
         let _ = stream.decrypt();
         stream
     }
 
-    /// The certificate that the other side has shown, with those between it and its authority.
+    /// The certificate that the other side presented, with its intermediate certificates.
     pub(crate) fn shown(&self) -> &[CertificateDer<'static>] {
         self.session.peer_certificates().unwrap_or_default()
     }
 
-    /// Says that nothing more follows. What the other side still sends is read.
+    /// Announces that nothing more follows. What the other side still sends is read.
     pub(crate) fn end_writing(&mut self) {
         self.session.send_close_notify();
         // It is sent now, or else when this is dropped.
@@ -78,7 +78,7 @@ impl TlsStream {
                 Ok(())
             }
             Err(error) => {
-                // The other side is told why.
+                // The alert tells the other side why.
                 let _ = self.send();
                 Err(io::Error::new(io::ErrorKind::InvalidData, error))
             }
@@ -101,7 +101,7 @@ impl TlsStream {
         let (mut used, mut filled) = (0, 0);
         while used < bytes.len() && filled < buffer.len() {
             match self.session.read_tls(&mut &bytes[used..])? {
-                // Nothing counts behind the other side's last word.
+                // Bytes after the other side's close_notify do not count.
                 0 => used = bytes.len(),
                 count => used += count,
             }
@@ -149,7 +149,7 @@ impl TlsStream {
             *filled += taken;
             self.undecrypted.extend_from_slice(&scratch[used..count]);
             if count < wanted {
-                // The socket is empty. Its end, which this may hide, has an event of its own.
+                // The socket is empty. If it has also ended, that has an event of its own.
                 break;
             }
         }
@@ -162,7 +162,7 @@ impl Read for TlsStream {
         let mut filled = self.take(buffer)?;
         let more = if filled < buffer.len() { self.read_more(buffer, &mut filled) } else { Ok(()) };
         if self.session.wants_write() {
-            // An answer to the other side's new keys, for example. What does not leave now leaves with the next reply.
+            // An answer to the other side's new keys, for example. What is not sent now is sent with the next reply.
             let _ = self.send();
         }
         match more {
@@ -179,8 +179,8 @@ impl Write for TlsStream {
         self.write_vectored(&[IoSlice::new(bytes)])
     }
 
-    /// What was encrypted cannot be taken back. So bytes are reported as written when they have left: after a write that
-    /// finds the socket full, the next one has to begin with the same bytes, which are not encrypted again.
+    /// Encrypted bytes cannot be taken back. So bytes are reported as written only when they have been sent: after a
+    /// write that finds the socket full, the next one must begin with the same bytes, which are not encrypted again.
     fn write_vectored(&mut self, given: &[IoSlice<'_>]) -> io::Result<usize> {
         assert!(given.len() <= PARTS, "a write has a few parts");
         if !self.send()? {
@@ -218,7 +218,7 @@ impl Write for TlsStream {
 
 impl Drop for TlsStream {
     fn drop(&mut self) {
-        // A courtesy: replies have lengths of their own, so that none is cut short unnoticed.
+        // A courtesy: replies have lengths of their own, so a truncated one is noticed anyway.
         self.session.send_close_notify();
         let _ = self.send();
     }

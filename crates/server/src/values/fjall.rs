@@ -1,7 +1,7 @@
 //! Large values in `fjall`.
 //!
 //! When one of its own threads meets an error, a full disk above all, fjall refuses everything until it is reopened, and
-//! does not say why; and a writer that is too far ahead of these threads is held up, forever if they have ended. So every
+//! does not say why; and it blocks a writer that is too far ahead of these threads, forever if they have ended. So every
 //! write here first waits until they have caught up, checking that they still work.
 
 use std::fs;
@@ -51,8 +51,8 @@ impl Fjall {
     }
 }
 
-/// Removes what a process left behind that died while creating the tree; otherwise the tree could not be created again.
-/// The file `version` is written last, before any value is put; a folder that contains trees is left alone.
+/// Removes what a process left behind that crashed while creating the tree; otherwise the tree could not be created
+/// again. The file `version` is written last, before any value is put; a folder that contains trees is left alone.
 fn remove_half_made(folder: &Path) -> io::Result<()> {
     let is_whole = fs::metadata(folder.join("version")).is_ok_and(|file| file.len() > 0);
     let has_trees = fs::read_dir(folder.join("keyspaces")).is_ok_and(|mut trees| trees.next().is_some());

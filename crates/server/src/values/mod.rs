@@ -1,10 +1,11 @@
 //! Large values on the disk: a store that is a log-structured merge tree, and the threads on which it is used.
 //!
 //! The node's configuration names the tree ([`Engine`]): `fjall`, or RocksDB in a program that was built with it. The
-//! guarantees of such a tree suffice, since the node's log is the truth: what was put outlives the process, and outlives the
-//! machine once it was persisted. What both engines need is done here, once. A tree whose own threads have met an error, a
-//! full disk above all, accepts nothing until it is reopened, so after any error it is reopened before it is used again. And
-//! some room is always left for the tree's own work: values are refused before the disk is full.
+//! guarantees of such a tree suffice, since the node's log is the truth: what was put survives a crash of the process, and
+//! survives a crash of the machine once it was persisted. What both engines need is done here, once. A tree whose own
+//! threads have met an error, a full disk above all, accepts nothing until it is reopened, so after any error it is reopened
+//! before it is used again. And some room is always left for the tree's own work: values are refused before the disk is
+//! full.
 //!
 //! Reading order: `tree` (the interface of a tree), here (the store), `fjall` and `rocksdb`, `threads`.
 
@@ -28,7 +29,7 @@ pub use engine::Engine;
 pub use threads::ValueThreads;
 use tree::{Tree, TreeError};
 
-/// The least room left on the disk for the tree's own work, in bytes, or a part of the disk if that is less.
+/// The minimum room left on the disk for the tree's own work, in bytes, or a part of the disk if that is less.
 const RESERVE_BYTES: u64 = 128 << 20;
 const RESERVE_PART: u64 = 10;
 
@@ -56,7 +57,7 @@ impl TreeValues {
     fn open(&self) -> Result<Box<dyn Tree>, TreeError> {
         let is_new = !self.path.exists();
         let tree = self.engine.open(&self.path)?;
-        // The folder's own name must outlive a crash too.
+        // The folder's own name must survive a crash too.
         if let Some(parent) = self.path.parent().filter(|_| is_new) {
             let synced = File::open(parent).and_then(|folder| folder.sync_all());
             synced.map_err(|error| TreeError::Failed(error.to_string()))?;
@@ -67,7 +68,7 @@ impl TreeValues {
     fn error(&self, verb: Verb, error: TreeError) -> DiskError {
         let cause = match error {
             TreeError::Full => Cause::Full,
-            // A lack of room is the usual reason.
+            // Lack of room is the usual reason.
             TreeError::Stopped(_) if !self.has_room(0) => Cause::Full,
             TreeError::Stopped(why) | TreeError::Failed(why) => Cause::Failed(why),
         };
@@ -99,7 +100,8 @@ impl TreeValues {
             }
         }
         let mut place = self.tree.write().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have opened it in the meantime. It is closed before it is opened: there is only ever one.
+        // Another thread may have opened it in the meantime. The old tree is closed before a new one is opened: there
+        // is only ever one.
         let tree = match place.take().filter(|_| !has_failed) {
             Some(tree) => tree,
             None => self.open().map_err(|error| self.error(Verb::Create, error))?,
@@ -146,7 +148,7 @@ impl ValueStore for TreeValues {
         if !self.is_there() {
             return Ok(());
         }
-        // Not tried again: after a failed sync, one that succeeds proves nothing.
+        // Not tried again: after a failed sync, a sync that succeeds proves nothing.
         let place = self.tree.read().unwrap_or_else(PoisonError::into_inner);
         match place.as_deref() {
             Some(tree) => tree.persist().map_err(|error| self.error(Verb::Sync, error)),

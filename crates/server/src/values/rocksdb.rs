@@ -1,11 +1,11 @@
 //! Large values in RocksDB.
 //!
-//! There are two column families: one has the names alone, the other names and values. A start asks for all names, and
-//! iterating over a column family with values reads each value. Both are changed by one batch, so they always agree, after a
-//! crash too: the write-ahead log is used up to the first place where it is damaged, and before RocksDB sorts one family
+//! There are two column families: one has the names alone, the other names and values. A start reads all names, and
+//! iterating over a column family with values reads each value. Both are changed by one batch, so they always agree, even
+//! after a crash: the write-ahead log is used up to the first place where it is damaged, and before RocksDB sorts one family
 //! into a file, it syncs the part of the log that belongs to the other. What is lost that way when the machine crashes was
-//! not persisted, or the node's start notices its absence. (RocksDB can also flush both together. Version 7.8 miscounts the
-//! references to a column family when that fails, and does not free it.)
+//! not persisted, or the node notices its absence at its start. (RocksDB can also flush both together. Version 7.8 miscounts
+//! the references to a column family when that fails, and does not free it.)
 //!
 //! RocksDB delays a writer that is too far ahead of its threads. Here it is configured to refuse instead, and the write is
 //! retried. When one of its threads meets an error, the next write returns it, and RocksDB works again after it is reopened.
@@ -27,12 +27,12 @@ use super::tree::{CACHE_BYTES, MEMTABLE_BYTES, SEPARATED_BYTES, Tree, TreeError,
 /// The column family with values; the default one has the names.
 const VALUES: &str = "values";
 
-/// The most bytes in its write-ahead log. Beyond this the names are sorted into a file, few as they are: until then the log
-/// of the values beside them cannot be removed.
+/// The maximum number of bytes in its write-ahead log. Beyond this the names are sorted into a file, few as they are: until
+/// then the log of the values beside them cannot be removed.
 const LOGGED_BYTES: u64 = 3 * MEMTABLE_BYTES as u64;
 
-/// Length of a file of values, in bytes. A file is removed when none of its values is needed. When more than this part of
-/// the oldest files is not needed, the rest of them is written again.
+/// Length of a file of values, in bytes. A file is removed when none of its values is needed. When more than
+/// `GARBAGE_PART` of the oldest files is not needed, the rest of them is written again.
 const VALUE_FILE_BYTES: u64 = 64 << 20;
 const GARBAGE_PART: f64 = 0.5;
 
@@ -43,10 +43,10 @@ const TABLE_BYTES: u64 = 8 << 20;
 /// node's log may be on the same disk, and would wait.
 const SYNCED_BYTES: u64 = 1 << 20;
 
-/// The most bytes that an entry of each column family takes in a batch, beside the value.
+/// The maximum number of bytes of an entry of each column family in a batch, besides the value.
 const ENTRY_BYTES: usize = 2 * NAME_BYTES + 32;
 
-/// The most files open at a time.
+/// The maximum number of files open at a time.
 const OPEN_FILES: i32 = 128;
 
 /// RocksDB's own log: the number of files, and the length of each in bytes.

@@ -37,7 +37,7 @@ fn name(number: u32) -> ValueName {
     ValueName(name)
 }
 
-/// Some are sorted with their names, some go to files of their own.
+/// Some are sorted with their names, some are kept in files of their own.
 fn value(number: u32) -> Arc<Vec<u8>> {
     Arc::new(number.to_le_bytes().repeat(150 * (1 + number as usize % 2)))
 }
@@ -64,7 +64,7 @@ fn bytes(folder: &Path) -> u64 {
     entries.map(|entry| length(entry.path())).sum()
 }
 
-fn a_store_is_made_over_one_that_was_not_made_to_its_end(engine: Engine) {
+fn a_store_is_created_over_a_half_created_one(engine: Engine) {
     // They are created in this order.
     let steps: &[&str] = match engine {
         Engine::Fjall => &["lock", "keyspaces/", "0.jnl", "version"],
@@ -85,11 +85,11 @@ fn a_store_is_made_over_one_that_was_not_made_to_its_end(engine: Engine) {
     }
 }
 
-fn values_outlive_the_store_that_put_them(engine: Engine) {
+fn values_survive_the_store_that_put_them(engine: Engine) {
     let folder = Folder::new(engine, "outlive");
     let mut before = store(&folder, engine);
     assert_eq!((before.get(&name(1)).unwrap(), names(&mut before)), (None, vec![]));
-    assert!(!folder.0.exists(), "nothing is made before there is something to keep");
+    assert!(!folder.0.exists(), "nothing is created before there is a value to keep");
     let values: Vec<_> = (0..100).map(|number| (name(number), value(number))).collect();
     before.put(&values).unwrap();
     before.persist().unwrap();
@@ -104,12 +104,12 @@ fn values_outlive_the_store_that_put_them(engine: Engine) {
     assert!(names(&mut after).is_sorted());
     let some = [2, 5, 6].map(name);
     assert_eq!(names_from(&mut after, &name(2), 3), some);
-    assert_eq!(names_from(&mut after, &name(3), 2), some[1..], "names that are gone are passed over");
+    assert_eq!(names_from(&mut after, &name(3), 2), some[1..], "removed names are skipped");
     assert_eq!(names_from(&mut after, &name(99), 7), [name(99)]);
     assert!(names_from(&mut after, &name(100), 7).is_empty());
 }
 
-fn more_than_the_tree_keeps_in_memory_is_put_and_removed(engine: Engine) {
+fn more_values_than_fit_in_memory_are_put_and_removed(engine: Engine) {
     let folder = Folder::new(engine, "more");
     let mut store = store(&folder, engine);
     let large = Arc::new(vec![7; 64 << 10]);
@@ -123,8 +123,8 @@ fn more_than_the_tree_keeps_in_memory_is_put_and_removed(engine: Engine) {
     assert_eq!(store.get(&name(511)).unwrap(), Some(large.to_vec()));
 }
 
-/// 768 MiB are put, and at no time are more than 32 of them needed.
-fn room_of_values_that_are_removed_comes_back(engine: Engine) {
+/// 768 MiB are put, and at no time are more than 32 MiB of them needed.
+fn removed_values_free_their_room(engine: Engine) {
     const VALUES: u32 = 256;
     let folder = Folder::new(engine, "room");
     let mut store = store(&folder, engine);
@@ -151,7 +151,7 @@ fn longest(folder: &Path, end: &str) -> PathBuf {
     ended.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
 }
 
-fn a_crash_that_tears_the_end_costs_what_was_put_last_and_no_more(engine: Engine) {
+fn a_crash_that_tears_the_end_loses_only_the_last_batch(engine: Engine) {
     let folder = Folder::new(engine, "torn");
     let mut before = store(&folder, engine);
     before.put(&[(name(1), value(1)), (name(2), value(2))]).unwrap();
@@ -166,30 +166,30 @@ fn a_crash_that_tears_the_end_costs_what_was_put_last_and_no_more(engine: Engine
     let last = fs::read(&log).unwrap().iter().rposition(|byte| *byte != 0).unwrap();
     fs::OpenOptions::new().write(true).open(log).unwrap().set_len(last as u64).unwrap();
     let mut after = store(&folder, engine);
-    assert_eq!(names(&mut after), [name(1), name(2)], "a batch is there as a whole or not at all");
+    assert_eq!(names(&mut after), [name(1), name(2)], "a batch is kept whole or not at all");
     assert_eq!(after.get(&name(2)).unwrap(), Some(value(2).to_vec()));
     assert_eq!(after.get(&name(3)).unwrap(), None);
 }
 
-/// From then on there is no room for anything that it creates: its threads fail.
-fn a_tree_that_fails_is_opened_anew(engine: Engine) {
+/// The folder is removed: from then on the tree can create nothing in it, and its threads fail.
+fn a_tree_that_fails_is_reopened(engine: Engine) {
     let folder = Folder::new(engine, "anew");
     let mut store = store(&folder, engine);
     store.put(&[(name(0), value(0))]).unwrap();
     fs::remove_dir_all(&folder.0).unwrap();
     let large = Arc::new(vec![7; 1 << 20]);
     let is_new = (1..500).any(|number| {
-        // One call may return the error; what is put later is kept.
+        // One call may return the error; later values are kept.
         let _ = store.put(&[(name(number), Arc::clone(&large))]);
         folder.0.exists()
     });
     assert!(is_new, "its threads have met no error");
     store.put(&[(name(500), value(500))]).unwrap();
     assert_eq!(store.get(&name(500)).unwrap(), Some(value(500).to_vec()));
-    assert_eq!(store.get(&name(0)).unwrap(), None, "what was taken away is not made up");
+    assert_eq!(store.get(&name(0)).unwrap(), None, "lost values stay missing");
 }
 
-fn work_is_done_beside_the_loop(engine: Engine) {
+fn work_runs_beside_the_loop(engine: Engine) {
     let folder = Folder::new(engine, "threads");
     let (wake, woken) = channel();
     let threads = ValueThreads::start(&store(&folder, engine), move || {
@@ -220,13 +220,13 @@ macro_rules! of_each_engine {
 }
 
 of_each_engine! {
-    a_store_is_made_over_one_that_was_not_made_to_its_end
-    values_outlive_the_store_that_put_them
-    more_than_the_tree_keeps_in_memory_is_put_and_removed
-    room_of_values_that_are_removed_comes_back
-    a_crash_that_tears_the_end_costs_what_was_put_last_and_no_more
-    a_tree_that_fails_is_opened_anew
-    work_is_done_beside_the_loop
+    a_store_is_created_over_a_half_created_one
+    values_survive_the_store_that_put_them
+    more_values_than_fit_in_memory_are_put_and_removed
+    removed_values_free_their_room
+    a_crash_that_tears_the_end_loses_only_the_last_batch
+    a_tree_that_fails_is_reopened
+    work_runs_beside_the_loop
 }
 
 #[track_caller]
@@ -245,7 +245,7 @@ fn a_program_without_rocksdb_says_how_to_build_one_with_it() {
 }
 
 #[test]
-fn a_folder_that_rocksdb_has_written_is_not_for_fjall() {
+fn fjall_refuses_a_folder_written_by_rocksdb() {
     let folder = Folder::new(Engine::Rocksdb, "refused");
     #[cfg(feature = "rocksdb")]
     store(&folder, Engine::Rocksdb).put(&[(name(1), value(1))]).unwrap();
@@ -260,7 +260,7 @@ fn a_folder_that_rocksdb_has_written_is_not_for_fjall() {
 
 #[test]
 #[cfg(feature = "rocksdb")]
-fn a_folder_that_fjall_has_written_is_not_for_rocksdb() {
+fn rocksdb_refuses_a_folder_written_by_fjall() {
     let folder = Folder::new(Engine::Fjall, "refused");
     store(&folder, Engine::Fjall).put(&[(name(1), value(1))]).unwrap();
     let why = refusal(&folder, Engine::Rocksdb);
@@ -268,7 +268,7 @@ fn a_folder_that_fjall_has_written_is_not_for_rocksdb() {
     assert_eq!(
         store(&folder, Engine::Fjall).get(&name(1)).unwrap(),
         Some(value(1).to_vec()),
-        "it is as it was"
+        "it is unchanged"
     );
 }
 

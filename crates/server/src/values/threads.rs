@@ -17,7 +17,7 @@ const READERS: usize = 2;
 /// A piece of work and its result.
 type Finished = (ValueWork, ValueResult);
 
-/// Uses the store beside the loop: one thread for changes, in order, and some that read.
+/// Uses the store beside the loop: one thread for changes, in order, and several that read.
 pub struct ValueThreads {
     lanes: Option<[Sender<ValueWork>; 2]>,
     finished: Receiver<Finished>,
@@ -56,7 +56,7 @@ impl ValueThreads {
         Ok(ValueThreads { lanes: Some(lanes), finished, threads })
     }
 
-    /// Hands work over. Returns at once.
+    /// Starts work. Returns at once.
     pub fn begin(&self, work: ValueWork) {
         if let Some([write, read]) = &self.lanes {
             // A lane ends only when this value is dropped.
@@ -71,7 +71,7 @@ impl ValueThreads {
 }
 
 impl Drop for ValueThreads {
-    /// Waits for what was begun: no write may follow the release of the folder's lock.
+    /// Waits for work that has begun: no write may follow the release of the folder's lock.
     fn drop(&mut self) {
         self.lanes = None;
         self.threads.drain(..).for_each(|thread| drop(thread.join()));

@@ -1,4 +1,4 @@
-//! The interface of the store of large values to a log-structured merge tree, whichever it is.
+//! The interface between the store of large values and a log-structured merge tree of any engine.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use storage::ValueName;
 /// How many bytes of recent writes a tree keeps in memory before it sorts them into a file. A few times as many at most.
 pub(super) const MEMTABLE_BYTES: usize = 8 << 20;
 
-/// How many bytes of its files' indexes, which say where values are, it keeps in memory. Values themselves are cached
+/// How many bytes of its files' indexes, which locate values, it keeps in memory. Values themselves are cached
 /// elsewhere.
 pub(super) const CACHE_BYTES: usize = 8 << 20;
 
@@ -18,8 +18,9 @@ pub(super) const SEPARATED_BYTES: u32 = 1024;
 
 /// An open tree. Several threads read from it, and one changes it.
 ///
-/// What was put or removed outlives the process when the call returns, and outlives the machine once it was persisted. A
-/// writer is never held up forever: when the tree's own threads make no progress, the write fails ([`Wait`]).
+/// What was put or removed survives a crash of the process when the call returns, and a crash of the machine once it was
+/// persisted. A writer is never blocked forever: when the tree's own threads make no progress, the write fails
+/// ([`Wait`]).
 pub(super) trait Tree: Send + Sync {
     /// Puts all of these values, or none.
     fn put(&self, values: &[(ValueName, Arc<Vec<u8>>)]) -> Result<(), TreeError>;
@@ -30,7 +31,7 @@ pub(super) trait Tree: Send + Sync {
     /// Removes all of these values, or none.
     fn remove(&self, names: &[ValueName]) -> Result<(), TreeError>;
 
-    /// Returns when everything done before is safe.
+    /// Returns when everything done before is durable.
     fn persist(&self) -> Result<(), TreeError>;
 
     /// Calls `each` with every name from `from` on, in ascending order and without reading the values, until it returns
@@ -43,7 +44,7 @@ pub(super) trait Tree: Send + Sync {
 pub(super) enum TreeError {
     /// There is no room on the disk.
     Full,
-    /// One of its own threads has met an error before, which it does not report.
+    /// One of its own threads has met an error before, which the tree does not report.
     Stopped(String),
     /// Any other error, in its own words.
     Failed(String),
