@@ -1,7 +1,7 @@
-//! `quorate advise`: whole copies or fragments, for a size, a network and a share of reads.
+//! `quorate advise`: recommends whole copies or fragments, for a size, a network and a share of reads.
 //!
 //! The figures come from the cost model of [`coding::cost`], with constants that a run of the study
-//! `coding-crossover` has fitted on a machine if its folder is given.
+//! `coding-crossover` has fitted on a machine, if that run's folder is given.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,10 +18,10 @@ use serde_json::json;
 const EXIT_FAILED: u8 = 1;
 const EXIT_USAGE: u8 = 2;
 
-/// The largest group; nobody replicates a value more often.
+/// The largest group; values are not replicated more often.
 const NODES_MAX: usize = 15;
 
-/// Times that differ by less than this part count as equal: whole copies are simpler.
+/// Times that differ by less than this part count as equal: then whole copies are chosen, as they are simpler.
 const TIE: f64 = 0.05;
 
 const EXAMPLES: &str = "\
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_between_has_a_bandwidth_at_which_both_take_as_long() {
+    fn a_medium_value_has_a_bandwidth_at_which_both_take_equally_long() {
         let (advice, args) = advice("--value 20KB --bandwidth 10mbit --reads 0");
         assert_eq!(advice.best, 2);
         let crossing = advice.json(&args)["choices"][2]["crosses_at_mbit"].as_f64().unwrap();
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_at_the_leader_only_pays_for_fragments_and_a_cache_spares_it() {
+    fn reading_fragments_at_the_leader_costs_more_unless_cached() {
         let (without, _) = advice("--value 600KB --bandwidth 40mbit --reads 1");
         let (with, _) = advice("--value 600KB --bandwidth 40mbit --reads 1 --hits 1");
         assert!(without.choices[1].read_ms[0] > 10.0 * without.choices[0].read_ms[0]);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn senseless_arguments_are_refused() {
         for line in [
             "--value many --bandwidth 1mbit",
             "--value 0 --bandwidth 1mbit",

@@ -91,7 +91,7 @@ fn check_file(args: &CheckArgs, file: &Path) -> Result<u8> {
     );
     let started = Instant::now();
     let mut progress_line = ProgressLine::new(started, history.operations().len());
-    // Here only time limits the search.
+    // The search is limited by time only.
     let verdict = linearizable_within(&history, Limits { steps: u64::MAX }, |progress| {
         progress_line.show(progress);
         started.elapsed() >= args.timeout

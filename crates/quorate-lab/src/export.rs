@@ -101,8 +101,8 @@ fn export(args: &ExportArgs) -> Result<Exported> {
     written.with_context(|| name)
 }
 
-/// Returns the key or lock that was asked for. For a checker that needs one, defaults to the only
-/// one in the history.
+/// Returns the requested key or lock. For a checker that needs one, defaults to the only one in the
+/// history.
 fn subject(args: &ExportArgs, history: &mut History, checker: Checker) -> Result<Option<Subject>> {
     let asked = match (&args.key, &args.lock) {
         (Some(key), _) => Some(Subject::Key(history.key(key.as_bytes()))),

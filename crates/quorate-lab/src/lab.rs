@@ -121,7 +121,7 @@ pub(crate) struct HoldArgs {
     arguments: Vec<OsString>,
 }
 
-/// Runs what the command line asks for.
+/// Runs the command that the command line names.
 pub(crate) fn run(command: LabCommand) -> ExitCode {
     let done = match command {
         LabCommand::List => list(),
@@ -183,7 +183,7 @@ fn sweep(study: &'static dyn Study, args: &RunArgs) -> Result<bool> {
     let default_folder = || format!("lab-results/{}-{}", study.name(), scale.pick("quick", "full")).into();
     let folder: PathBuf = args.dir.clone().unwrap_or_else(default_folder);
     let children = Children::new(Some(program));
-    // From here on a signal leaves no process behind.
+    // From here on a signal leaves no process running.
     stop_on_signals(children.clone())?;
     if args.with_paper_store {
         PaperStore::new().install(&mut |step| eprintln!("{step}"))?;

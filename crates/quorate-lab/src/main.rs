@@ -1,8 +1,8 @@
-//! The lab's command line: measures servers, reproduces studies, simulates clusters and checks histories. `quorate` hands
-//! its commands of these names over to this program.
+//! The lab's command line: measures servers, reproduces studies, simulates clusters and checks histories. `quorate`
+//! passes its commands of these names on to this program.
 //!
-//! This crate parses words and prints lines; the work is done in the other crates. Exit codes: 0 done, 1 failed, 2 wrong
-//! usage.
+//! This crate parses arguments and prints lines; the work is done in the other crates. Exit codes: 0 done, 1 failed, 2
+//! wrong usage.
 
 mod advise;
 mod check;

@@ -67,13 +67,13 @@ pub(crate) struct SimArgs {
     /// There are clients that read all changes of a keyspace
     #[arg(long)]
     changes: bool,
-    /// There are clients that make backups, which are restored into another cluster in the end
+    /// There are clients that make backups, which are restored into another cluster at the end
     #[arg(long)]
     backup: bool,
     /// Nodes have the programs of two releases
     #[arg(long)]
     releases: bool,
-    /// In the end a majority of the control nodes is lost, and the cluster is recovered from the others' folders
+    /// At the end a majority of the control nodes is lost, and the cluster is recovered from the others' folders
     #[arg(long)]
     recovery: bool,
 
@@ -89,7 +89,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "MS")]
     length_ms: Option<u64>,
 
-    /// If the run fails, shrink it to what it needs to fail
+    /// If the run fails, shrink it to what is needed for the failure
     #[arg(long)]
     shrink: bool,
 
@@ -133,7 +133,7 @@ fn part(text: &str) -> Result<Part, String> {
 /// Lines of the story that are printed around a failure.
 const LINES_MAX: usize = 60;
 
-/// Most runs that shrinking may take.
+/// The maximum number of runs for shrinking.
 const SHRINK_RUNS_MAX: u64 = 1000;
 
 pub(crate) fn run(args: &SimArgs) -> ExitCode {
@@ -147,7 +147,7 @@ pub(crate) fn run(args: &SimArgs) -> ExitCode {
 }
 
 fn simulate(args: &SimArgs) -> Result<ExitCode> {
-    // A node that finds an invariant broken panics; the report says so, once, with the run's story.
+    // A node that finds a broken invariant panics; the report prints that, once, with the run's story.
     std::panic::set_hook(Box::new(|_| {}));
     let settings = Settings {
         protocol: args.protocol,
@@ -226,7 +226,7 @@ impl Search {
             let (runs, hours) = (self.totals.runs, self.hours());
             let checked = self.totals.checked();
             eprint!("\r{runs} runs, {hours:.2} simulated hours, {checked} operations checked ");
-            // If progress cannot be shown, that is no failure.
+            // A failure to show progress is ignored.
             let _ = std::io::stderr().flush();
         }
     }
@@ -241,7 +241,7 @@ impl Search {
         self.totals.runs >= self.runs_max || self.until.is_some_and(|until| self.started.elapsed() >= until)
     }
 
-    /// Says why the search proves nothing, if no client got a reply that a promise is about.
+    /// Returns why the search proves nothing, if no client got a reply that a promise is about.
     fn found_nothing(&self) -> Option<String> {
         let done: u64 = self.totals.seen.values().map(|seen| seen.done).sum();
         let (runs, operations) = (self.totals.runs, self.totals.operations());
@@ -332,7 +332,7 @@ fn totals_json(search: &Search) -> serde_json::Value {
     })
 }
 
-/// Reports one run: the one that was asked for, or the one that failed.
+/// Reports one run: the requested one, or the one that failed.
 fn finish(args: &SimArgs, settings: &Settings, search: &Search, mut report: Report) -> Result<ExitCode> {
     let (mut settings, seed) = (settings.clone(), report.seed);
     if report.failure.is_some() {

@@ -1,7 +1,7 @@
 //! `quorate join`: creates a new node of a running cluster.
 //!
 //! The configuration file of any of its nodes holds what all nodes share: name, secret, password, limits. The cluster
-//! itself knows its members. Both go into the new node's file; then the node is added to the cluster (`CLUSTER ADD`),
+//! itself knows its members. The new node's file gets both; then the node is added to the cluster (`CLUSTER ADD`),
 //! and can be started. The secret is only ever copied from file to file, never sent over a connection or put on a
 //! command line.
 
@@ -61,8 +61,8 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<IpAddr>,
 
-    /// The folder of the authority (quorate certs), where the cluster has TLS: the new node gets a certificate, and TLS as the
-    /// file's node has it [default: the folder of that node's certificate, if the authority's key is there]
+    /// The folder of the authority (quorate certs), if the cluster has TLS: the new node gets a certificate, and the TLS
+    /// settings of the file's node [default: the folder of that node's certificate, if the authority's key is there]
     #[arg(long, value_name = "DIR")]
     certs: Option<PathBuf>,
 
@@ -82,8 +82,8 @@ pub(crate) struct JoinArgs {
 /// Writes the new node's configuration and adds it to the cluster.
 ///
 /// # Errors
-/// A sentence that says why not. Then no configuration file is left, and the node is not added, unless the answer of
-/// the cluster was lost.
+/// A sentence that says why it failed. Then no configuration file is left, and the node is not added, unless the
+/// answer of the cluster was lost.
 pub(crate) fn run(args: &JoinArgs) -> Result<()> {
     server::files::make_for_owner_alone();
     let like = Config::read(&args.like)?;
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &JoinArgs) -> Result<()> {
     let certificate = Certificate::find(args, &like, &own)?;
     let mut config = configuration(&like, &map, &own, args.bind.unwrap_or(like.bind));
     config.tls = certificate.as_ref().map(|certificate| certificate.settings.clone());
-    // Read as the node will read it, so that what it would refuse is refused now.
+    // Parsed as the node will parse it, to find errors now.
     Config::parse(&config.text()?).context("the new node could not start")?;
 
     std::fs::create_dir_all(&args.dir)
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &JoinArgs) -> Result<()> {
         other => other.map(drop),
     };
     if let Err(error) = added {
-        // If there was no answer, the node may have been added all the same: the same command then adds it again.
+        // If there was no answer, the node may have been added nevertheless: the same command then adds it again.
         let _ = std::fs::remove_file(&file);
         return Err(error).with_context(|| format!("{asked}: node {id} was not added"));
     }
@@ -183,7 +183,7 @@ fn address(args: &JoinArgs, like: &Config, map: &ClusterMap) -> Result<NodeAddre
     }
 }
 
-/// The new node's certificate, in the folder of the authority, and its settings for TLS.
+/// The new node's certificate, in the folder of the authority, and the node's TLS settings.
 struct Certificate {
     folder: PathBuf,
     files: [String; 3],
@@ -191,7 +191,8 @@ struct Certificate {
 }
 
 impl Certificate {
-    /// Issues it, unless it has been issued already. `None` if the cluster has no TLS, or the authority's key is not here.
+    /// Issues the certificate, unless it exists already. `None` if the cluster has no TLS, or the authority's key is
+    /// not here.
     fn find(args: &JoinArgs, like: &Config, own: &NodeAddress) -> Result<Option<Certificate>> {
         let Some(tls) = &like.tls else {
             ensure!(args.certs.is_none(), "--certs: {} has no TLS", like.file.display());
@@ -217,7 +218,7 @@ impl Certificate {
         };
         let settings = TlsSettings {
             bind: tls.bind.filter(|_| args.bind.is_none()),
-            // As far from the plain ones as on the other nodes: clients of Redis Cluster count on that.
+            // The same distance from the plain ports as on the other nodes: clients of Redis Cluster rely on that.
             client_port: near(tls.client_port, own.client_port, model.client_port)?,
             http_port: near(tls.http_port, own.http_port, model.http_port)?,
             certificate: certificate.clone().into(),
@@ -232,7 +233,7 @@ impl Certificate {
     fn put_into(&self, target: &Path) -> Result<()> {
         for name in &self.files {
             let (from, to) = (self.folder.join(name), target.join(name));
-            // The mode is copied, too.
+            // This also copies the mode.
             std::fs::copy(&from, &to)
                 .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
         }

@@ -1,10 +1,10 @@
-//! Quorate's command line: runs a node, runs a cluster on this machine, makes certificates and new nodes, tells how a
-//! cluster stands, manages keyspaces, nodes, users and locks, moves keys from Redis's files and into them, and makes
-//! backups. Measuring, simulating and checking are in a program of their own, `quorate-lab`, to
-//! which the commands of these names are handed over.
+//! Quorate's command line: runs a node, runs a cluster on this machine, makes certificates and new nodes, shows the
+//! state of a cluster, manages keyspaces, nodes, users and locks, reads and writes Redis's files, and makes backups.
+//! Measuring, simulating and checking are in a program of their own, `quorate-lab`, to which the commands of these
+//! names are passed on.
 //!
-//! This crate parses words and prints lines; the work is done in the other crates. Exit codes: 0 done, 1 failed, 2 wrong
-//! usage; those of `status` and `top` say how the cluster stands.
+//! This crate parses arguments and prints lines; the work is done in the other crates. Exit codes: 0 done, 1 failed, 2
+//! wrong usage; those of `status` and `top` depend on the state of the cluster.
 
 mod certs;
 mod cluster;
@@ -47,7 +47,7 @@ Examples:
   quorate advise --value 500KB --bandwidth 10mbit   whole copies or fragments?
   quorate sim --minutes 10                       look for faults in a simulated world";
 
-/// What `--version` says. It is asked for once at most.
+/// The text of `--version`. It is needed once at most, so it may leak.
 fn version() -> &'static str {
     format!("{} ({})", wire::release::BUILD, wire::release::RELEASES).leak()
 }
@@ -66,11 +66,11 @@ enum Command {
     Cluster(cluster::ClusterArgs),
     /// Run one node
     Server(ServerArgs),
-    /// Make certificates for TLS: the cluster's own authority, and what it issues
+    /// Make certificates for TLS: the cluster's own authority, and certificates that it issues
     Certs(certs::CertsArgs),
     /// Create a new node for a running cluster
     Join(join::JoinArgs),
-    /// Tell how a cluster stands, what is at risk, and what to do about it
+    /// Show the state of a cluster, what is at risk, and what to do about it
     Status(status::StatusArgs),
     /// Watch what a cluster's nodes and keyspaces do
     Top(status::TopArgs),
@@ -82,7 +82,7 @@ enum Command {
     User(manage::UserArgs),
     /// List, describe and release locks
     Lock(manage::LockArgs),
-    /// Records that have crashed nodes: list them, leave one out, or try again
+    /// Records that have crashed nodes: list them, skip one, or try again
     Quarantine(manage::QuarantineArgs),
     /// Read files of Redis into a running cluster
     Import(exchange::ImportArgs),
@@ -90,11 +90,11 @@ enum Command {
     Export(exchange::ExportArgs),
     /// Make a backup of a running cluster
     Backup(exchange::BackupArgs),
-    /// Put a backup into a running cluster
+    /// Restore a backup into a running cluster
     Restore(exchange::RestoreArgs),
-    /// Go on with the folders that are left when a majority of the control nodes is lost
+    /// Continue with the folders that are left when a majority of the control nodes is lost
     Recover(recover::RecoverArgs),
-    /// Write what makes a shell complete these commands
+    /// Write a shell's completion of these commands
     Completions(manual::CompletionsArgs),
     /// Write manual pages
     Man(manual::ManualArgs),
@@ -152,7 +152,7 @@ fn main() -> ExitCode {
     let command_line = CommandLine::parse();
     let of_status = |name, told: Result<ExitCode>| match told {
         Ok(code) => code,
-        // 1 would say that the cluster serves.
+        // 1 would mean that the cluster serves.
         Err(error) => failed(name, &error, ExitCode::from(2)),
     };
     let (name, done) = match command_line.command {

@@ -1,5 +1,5 @@
-//! Completion for shells, and manual pages: both made from what the command line is parsed with, so they are never out of
-//! date.
+//! Completion for shells, and manual pages: both generated from the definition of the command line, so they are never out
+//! of date.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ Examples:
   quorate man /usr/local/share/man/man1
   quorate man . && man ./quorate-status.1";
 
-/// Write what makes a shell complete quorate's commands and flags.
+/// Write a shell's completion of quorate's commands and flags.
 #[derive(Args)]
 #[command(after_help = COMPLETIONS_EXAMPLES)]
 pub(crate) struct CompletionsArgs {

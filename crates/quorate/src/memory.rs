@@ -1,10 +1,10 @@
-//! Options of a node's allocator, so that it does not take fresh memory from the system in the middle of a turn, or only a
-//! little at a time.
+//! Options of a node's allocator, so that it never, or only in small steps, requests fresh memory from the system in the
+//! middle of a turn.
 //!
-//! By default it asks for pages of 2 MiB, each of which the system clears when it is first touched. That takes a fraction
-//! of a millisecond, but 7 ms on a virtual machine whose host has to find the memory first, while small commands
-//! wait: beside values of 64 MiB three fresh nodes had 167 and 194 turns of more than 5 ms in 16 s, and with pages of
-//! 4 KiB 1 and 11. So a node's memory consists of small pages, like Redis's.
+//! By default it requests pages of 2 MiB, each of which the system clears when it is first touched. That takes a fraction
+//! of a millisecond, but 7 ms on a virtual machine whose host must find the memory first, while small commands wait:
+//! beside values of 64 MiB three fresh nodes had 167 and 194 turns of more than 5 ms in 16 s, and with pages of 4 KiB 1
+//! and 11. So a node's memory consists of small pages, like Redis's.
 //!
 //! By default the allocator also returns free memory to the system after a second, and the next large value would get fresh
 //! pages again. So a node keeps its memory for a minute.
@@ -17,7 +17,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 /// The allocator's options, and a node's values for them: how many milliseconds free memory is kept; and whether large
-/// pages are allowed: they are not asked for, and refused if the system gives them unasked.
+/// pages are allowed: they are not requested, and refused if the system provides them anyway.
 const OPTIONS: [(&str, &str); 2] = [("MIMALLOC_PURGE_DELAY", "60000"), ("MIMALLOC_ALLOW_THP", "0")];
 
 /// Sets the allocator's options for a node, except those that the environment sets already. Call this before anything else:
@@ -33,11 +33,11 @@ pub(crate) fn use_as_a_node() {
     if let Some(name) = arguments.next() {
         command.arg0(name);
     }
-    // This returns only on failure. The node runs all the same.
+    // This returns only on failure. The node runs nevertheless.
     let _ = command.args(arguments).envs(unset).exec();
 }
 
-/// Releases free memory that the allocator keeps for later to the system.
+/// Returns free memory that the allocator keeps for later use to the system.
 #[allow(unsafe_code)]
 pub(crate) fn release() {
     // SAFETY: it may be called at any time, by any thread.

@@ -23,7 +23,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The file of the authority's certificate in its folder.
 pub(crate) const AUTHORITY_FILE: &str = "authority.crt";
-/// The file of its key.
+/// The file of the authority's key.
 pub(crate) const AUTHORITY_KEY_FILE: &str = "authority.key";
 
 /// An authority and the folder that has its files.
@@ -32,7 +32,7 @@ pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// Whose certificate it is.
+/// The owner of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// A node's, with the names and addresses by which clients reach it.
@@ -62,7 +62,7 @@ impl Owner {
 }
 
 impl Authority {
-    /// Takes the authority of a folder, or makes one if there is none. Also returns whether it was made.
+    /// Opens the authority of a folder, or makes one if there is none. Also returns whether it was made.
     ///
     /// # Errors
     /// Its files cannot be read or written, or were made by another program.
@@ -115,10 +115,10 @@ impl Authority {
         Ok(Authority { folder: folder.to_owned(), issuer: Issuer::new(authority_params(&name), key) })
     }
 
-    /// Issues a certificate that is valid for so many days, and writes it and its key. Returns the last day.
+    /// Issues a certificate that is valid for this many days, and writes it and its key. Returns the last day.
     ///
     /// # Errors
-    /// A file exists already or cannot be written, or a name is none that a certificate can have.
+    /// A file exists already or cannot be written, or a name is not one that a certificate can have.
     pub(crate) fn issue(&self, owner: &Owner, days: u32) -> Result<String> {
         let [certificate_file, key_file] = owner.files().map(|name| self.folder.join(name));
         let mut params = CertificateParams::default();

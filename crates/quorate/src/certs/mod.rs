@@ -1,6 +1,7 @@
-//! `quorate certs`: a cluster's own authority, and certificates of nodes and clients that it issues.
+//! `quorate certs`: a cluster's own authority, and the certificates that it issues to nodes and clients.
 //!
-//! The folder is the authority: its key is there, and whoever has it can issue more. Nothing in it is ever overwritten.
+//! The folder is the authority: it holds the key, and anyone with the key can issue certificates. Nothing in it is
+//! ever overwritten.
 
 mod authority;
 
@@ -32,12 +33,12 @@ pub(crate) struct CertsArgs {
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 
-    /// A node's certificate, for the names and addresses by which clients reach it, with commas between; repeat it for
-    /// several. The first is node 1's, and so on, unless a number is given
+    /// A node's certificate, for the names and addresses by which clients reach it, separated by commas; repeat it for
+    /// several nodes. The first is for node 1, and so on, unless a number is given
     #[arg(long = "node", value_name = "[ID=]HOSTS", value_parser = parse_node)]
     nodes: Vec<(Option<u16>, Vec<String>)>,
 
-    /// A client's certificate, with its name; repeat it for several
+    /// A client's certificate, with the client's name; repeat it for several
     #[arg(long = "client", value_name = "NAME", value_parser = parse_client)]
     clients: Vec<String>,
 
@@ -60,7 +61,7 @@ fn parse_node(text: &str) -> Result<(Option<u16>, Vec<String>)> {
     Ok((id, hosts))
 }
 
-/// A client's name is part of the names of its files.
+/// Reads a client's name, which is part of the names of its files.
 fn parse_client(name: &str) -> Result<String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
     ensure!(
@@ -71,10 +72,10 @@ fn parse_client(name: &str) -> Result<String> {
     Ok(name.to_owned())
 }
 
-/// Makes the certificates and says what to do with them.
+/// Makes the certificates and prints what to do with them.
 ///
 /// # Errors
-/// A sentence that says why not: a file exists already, for example. Then nothing has been issued.
+/// A sentence that says why it failed: a file exists already, for example. Then nothing has been issued.
 pub(crate) fn run(args: &CertsArgs) -> Result<()> {
     let owners = owners(args)?;
     for file in owners.iter().flat_map(Owner::files) {

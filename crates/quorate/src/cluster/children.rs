@@ -15,7 +15,7 @@ use super::nodes::Node;
 /// How long nodes may take to stop before they are killed.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
-/// How often to check whether they have.
+/// How often to check whether they have stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 pub(super) struct Children {
@@ -67,7 +67,7 @@ impl Children {
         ended
     }
 
-    /// How a node that has ended did so.
+    /// How a node's process ended.
     pub(super) fn fate(&self, id: u16) -> String {
         let status = self.nodes.iter().find(|node| node.id == id).and_then(|node| node.status);
         match status.map(|status| (status.code(), status.signal())) {
@@ -77,8 +77,8 @@ impl Children {
         }
     }
 
-    /// Asks every node to stop and waits until all have. Kills nodes that take too long, and all of them on a
-    /// second request to stop.
+    /// Asks every node to stop and waits until all have stopped. Kills nodes that take too long, and all of
+    /// them on a second request to stop.
     pub(super) fn stop(&mut self, signals: &mut Signals) {
         for node in self.nodes.iter().filter(|node| node.status.is_none()) {
             ask_to_stop(node.child.id());
@@ -101,7 +101,7 @@ impl Children {
     }
 }
 
-/// Stops nodes that are not children of this process.
+/// Stops nodes of this cluster that are not children of this process.
 pub(super) fn stop_strays(running: impl Fn() -> Vec<u32>) {
     let strays = running();
     strays.iter().for_each(|process| ask_to_stop(*process));
@@ -113,7 +113,7 @@ pub(super) fn stop_strays(running: impl Fn() -> Vec<u32>) {
 
 fn ask_to_stop(process: u32) {
     if let Some(process) = Pid::from_raw(process as i32) {
-        // It may have ended. A suspended process handles no signal until it continues.
+        // The process may have ended. A suspended process handles no signal until it continues.
         let _ = kill_process(process, Signal::TERM);
         let _ = kill_process(process, Signal::CONT);
     }

@@ -1,5 +1,5 @@
-//! A cluster's folder: locked by one launcher at a time, with a marker that holds the settings with which the
-//! cluster was made.
+//! A cluster's folder: locked by one launcher at a time, with a marker file that holds the settings with
+//! which the cluster was made.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -33,7 +33,7 @@ impl Folder {
         Ok(Folder { path: path.to_owned(), _lock: lock })
     }
 
-    /// Returns the settings with which its cluster was made, if there is one.
+    /// Returns the settings with which the folder's cluster was made, if there is one.
     ///
     /// # Errors
     /// The marker cannot be read.
@@ -54,7 +54,7 @@ impl Folder {
     /// Checks that no node has run here: new configurations would give it a new identity.
     ///
     /// # Errors
-    /// A node has.
+    /// A node has run here.
     pub(super) fn check_new(&self, settings: &Settings) -> Result<()> {
         let mut lived = settings.ids().map(|id| folder_of(&self.path, id));
         if let Some(lived) = lived.find(|folder| folder.join("storage").exists()) {
@@ -81,7 +81,7 @@ impl Folder {
             peer_port: node.ports.peer,
         };
         let addresses: Vec<NodeAddress> = nodes.iter().map(address).collect();
-        // They share this machine's memory.
+        // The nodes share this machine's memory.
         let authority = match settings.has_tls() {
             true => Some(Authority::open(&certificates_of(&self.path))?.0),
             false => None,
@@ -117,7 +117,7 @@ impl Folder {
             };
             config.write(&node.configuration())?;
         }
-        // Written last, and as a whole: a cluster whose folder has no marker was never started.
+        // Written last and atomically: a cluster whose folder has no marker was never started.
         let temporary = self.path.join("cluster.toml.new");
         let text = toml::to_string(settings).context("the settings cannot be written as TOML")?;
         fs::write(&temporary, text)
@@ -125,7 +125,8 @@ impl Folder {
             .with_context(|| format!("cannot write {}", self.marker().display()))
     }
 
-    /// Makes a node's certificate, and returns its settings for it. One that an attempt before this one has left is taken.
+    /// Makes a node's certificate, and returns the node's TLS settings. A certificate left by an earlier attempt is
+    /// used.
     fn certify(&self, authority: &Authority, id: u16, tls: &Tls) -> Result<TlsSettings> {
         let owner = Owner::Node { id, hosts: vec![HOST.to_string()] };
         let folder = certificates_of(&self.path);

@@ -3,10 +3,10 @@
 //! The folder defines the cluster: its marker `cluster.toml` holds the settings that it was made with, and `node-I` (I
 //! from 1) is each node's own folder with its configuration, log and process id. Starting again in the same folder
 //! starts the same cluster, including nodes that have joined in it: each with its own file, and with the keyspaces of
-//! the cluster map. Settings need not be repeated; any that differ are refused.
+//! the cluster map. Settings need not be repeated; settings that differ are refused.
 //!
-//! This process only watches. It restarts nothing: a node that ends stays down, for people and tests that want to see
-//! what the others do, until it is started again with `quorate server`.
+//! This process only watches. It restarts nothing: a node that ends stays down, for people and tests that want to
+//! observe the other nodes, until it is started again with `quorate server`.
 
 mod children;
 mod folder;
@@ -31,13 +31,13 @@ use self::settings::Settings;
 use self::shell::quoted;
 use crate::output::say;
 
-/// Most nodes that are started on one machine.
+/// The maximum number of nodes that are started on one machine.
 const NODES_MAX: i64 = 9;
 
 /// When to first report why nodes do not serve commands yet.
 const TELL_AFTER: Duration = Duration::from_secs(10);
 
-/// How often to report it from then on.
+/// How often to report it after that.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// How often to check whether they do.
@@ -101,7 +101,7 @@ pub(crate) struct ClusterArgs {
 /// A sentence that says why it cannot start.
 pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
     server::files::make_for_owner_alone();
-    // From here on signals are queued, so that no node is left behind.
+    // From here on signals are queued, so that no node is left running.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])?;
     let folder = Folder::open(&args.dir)?;
     let made = folder.made()?;
@@ -170,12 +170,13 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
     say_what_is_lost(&nodes);
     say("stopping");
     children.stop(&mut signals);
-    // Nodes that were started again by other processes are this cluster's nodes, though not this process's children.
+    // Nodes that were restarted by other processes belong to this cluster, though they are not this process's
+    // children.
     children::stop_strays(|| folder.running());
     Ok(())
 }
 
-/// Waits until every running node serves commands. Returns false when this process is asked to stop before.
+/// Waits until every running node serves commands. Returns false if this process is asked to stop before that.
 ///
 /// A node that takes long, for example because it reads a long log, is waited for, and its state is reported
 /// periodically. In a cluster that was started before, a node that ends does not keep the others from serving.
@@ -229,7 +230,8 @@ fn say_ended(children: &Children, nodes: &[Node], id: u16) {
     ));
 }
 
-/// Says which keyspaces keep no records. They are empty after all nodes were stopped, and the next start says so, too.
+/// Prints which keyspaces keep no records. They are empty after all nodes were stopped, and the next start reports
+/// that too.
 fn say_what_begins_empty(nodes: &[Node], is_made: bool) {
     let held = promises::in_memory_only(nodes);
     let names = |is_named: fn(u64) -> bool| {
@@ -258,7 +260,7 @@ fn say_what_is_lost(nodes: &[Node]) {
     }
 }
 
-/// Makes the system ask this process to stop when its parent ends. Returns false when the parent has ended already.
+/// Makes the system ask this process to stop when its parent ends. Returns false if the parent has ended already.
 ///
 /// # Errors
 /// The system refuses.

@@ -35,7 +35,7 @@ pub(super) struct Node {
     pub(super) ports: Ports,
     /// The clients' password.
     pub(super) password: Option<String>,
-    /// What it has of TLS.
+    /// Its TLS settings.
     pub(super) tls: Option<Tls>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Tls {
     pub(super) bind: IpAddr,
     /// The file with the authority's certificate, if it is known.
     pub(super) authority: Option<PathBuf>,
-    /// Clients must show a certificate.
+    /// Clients must present a certificate.
     pub(super) wants_certificates: bool,
 }
 
@@ -57,7 +57,7 @@ impl Tls {
         [("tls-client", self.client), ("tls-http", self.http)].into_iter().filter(|(_, port)| *port != 0)
     }
 
-    /// Its ports, for a line about its node.
+    /// Its ports, as a part of the line about its node.
     pub(super) fn told(&self, node: &Node) -> String {
         let told = self.named().map(|(name, port)| {
             let name = if name == "tls-client" { "redis" } else { "http" };
@@ -68,7 +68,7 @@ impl Tls {
 }
 
 impl Node {
-    /// The address at which a client on this machine reaches it.
+    /// The address at which a client on this machine reaches the node.
     pub(super) fn host(&self) -> IpAddr {
         self.host_of(self.bind)
     }
@@ -94,19 +94,20 @@ impl Node {
         self.folder.join("quorate.log")
     }
 
-    /// The last line of its log: most likely the reason why it ended.
+    /// The last line of its log: most likely the reason why the node ended.
     pub(super) fn last_line(&self) -> String {
         let text = fs::read(self.log()).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("its log is empty").to_owned()
     }
 
-    /// The `redis-cli` command to talk to it. The password is prompted for, and never on the command line.
+    /// The `redis-cli` command to connect to it. redis-cli prompts for the password, which is never on the command
+    /// line.
     pub(super) fn redis_cli(&self) -> String {
         self.command("redis-cli", self.host(), self.ports.client)
     }
 
-    /// The same over TLS, if it has a port for that.
+    /// The same over TLS, if the node has a port for that.
     pub(super) fn redis_cli_tls(&self) -> Option<String> {
         let tls = self.tls.as_ref().filter(|tls| tls.client != 0)?;
         let mut begin = String::from("redis-cli --tls");
@@ -189,7 +190,7 @@ fn read_node(folder: PathBuf, id: u16) -> Result<Node> {
 /// Checks that every port is free, before anything is started.
 ///
 /// # Errors
-/// One is in use: a sentence that names the port, its node and, if known, the process that holds it.
+/// A port is in use: a sentence that names the port, its node and, if known, the process that holds it.
 pub(super) fn check_ports(nodes: &[Node]) -> Result<()> {
     for Node { id, folder, .. } in nodes {
         if let Some(process) = running_process(folder) {

@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 /// Longest line of an answer to a command, in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 10;
 
-/// Longest answer over HTTP, in bytes. A node with many shards sends much.
+/// Longest answer over HTTP, in bytes. A node with many shards sends a long one.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
 /// Returns None if the node serves commands, and otherwise what it answered instead.
@@ -43,7 +43,7 @@ pub(super) fn metrics(node: &Node) -> Option<String> {
     http_get(node, "/metrics").ok().filter(|(status, _)| *status == 200).map(|(_, text)| text)
 }
 
-/// Says which keyspaces are not ready, and why, as far as the answer includes it.
+/// Returns which keyspaces are not ready, and why, as far as the answer includes it.
 fn why(body: &str) -> String {
     let health: Value = serde_json::from_str(body).unwrap_or_default();
     let keyspaces = health["keyspaces"].as_array().into_iter().flatten();
@@ -65,7 +65,7 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Returns the node's answer to a PING, or to the password if that is refused.
+/// Returns the node's answer to a PING, or to AUTH if the password is refused.
 fn ping(node: &Node) -> io::Result<String> {
     let mut stream = BufReader::new(connect(node.at(node.ports.client))?);
     let mut ask = |words: &[&str]| -> io::Result<String> {

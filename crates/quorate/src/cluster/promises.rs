@@ -1,5 +1,5 @@
-//! What the keyspaces of a cluster promise now, according to its nodes: the cluster map counts, not how the cluster was
-//! made.
+//! The current promises of a cluster's keyspaces, according to its nodes: the cluster map counts, not the settings with
+//! which the cluster was made.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(super) fn in_memory_only(nodes: &[Node]) -> Vec<(String, u64)> {
     if names.is_empty() {
         return Vec::new();
     }
-    // Replicas of one shard hold the same keys, apart from writes in progress: the largest counts.
+    // Replicas of one shard hold the same keys, apart from writes in progress: the largest count is used.
     let mut counted: BTreeMap<String, u64> = BTreeMap::new();
     for metrics in nodes.iter().filter_map(probe::metrics) {
         for line in metrics.lines().filter_map(|line| line.strip_prefix("quorate_keyspace_keys{")) {

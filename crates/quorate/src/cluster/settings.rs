@@ -1,4 +1,4 @@
-//! The settings with which a cluster is made: from the command line at first, and from its folder's marker ever after.
+//! The settings with which a cluster is made: from the command line at first, and later from its folder's marker.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -86,7 +86,7 @@ impl Settings {
         self.tls_client_port.is_some()
     }
 
-    /// The ids of the nodes with which it was made.
+    /// The ids of the nodes that it was made with.
     pub(super) fn ids(&self) -> std::ops::RangeInclusive<u16> {
         1..=self.nodes
     }
@@ -109,7 +109,7 @@ impl Settings {
         self.ids().map(node).collect()
     }
 
-    /// Compares the settings with which the cluster was made with those on the command line now. Settings that are not
+    /// Compares the settings with which the cluster was made with those on the command line. Settings that are not
     /// given are not compared.
     ///
     /// # Errors
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keyspace_becomes_the_words_that_make_it_again() {
+    fn a_keyspace_is_written_as_the_words_that_make_it() {
         let text = "prefix=cache: replication=leader-follower acks=1 shards=4";
         let keyspace = Keyspace::parse(text).unwrap();
         let again = words(&keyspace).unwrap();

@@ -1,4 +1,4 @@
-//! Words of commands that are shown, for a shell.
+//! Quotes words of printed commands for a shell.
 
 /// Quotes a word for a shell.
 pub(super) fn quoted(word: &str) -> String {

@@ -1,4 +1,4 @@
-//! A connection as a Redis client, with many requests under way.
+//! A connection as a Redis client, with many requests in progress.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use wire::resp::client::{Reply, put_request};
 use super::stream::Stream;
 use super::tls::Tls;
 
-/// Longest line that is no reply, in bytes.
+/// The length of the longest line that is not a reply, in bytes.
 const LINE_BYTES: u64 = 1 << 16;
 
-/// The server serves nobody without a password, and there was none.
+/// The server requires a password, and none was given.
 #[derive(Debug)]
 pub(crate) struct WantsPassword;
 
@@ -31,7 +31,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects to a server that may be silent for no longer than `within`, and authenticates with these words behind AUTH
+    /// Connects to a server that may be silent for no longer than `within`, and authenticates with these arguments of AUTH
     /// if there are any: a password, or a user and a password.
     pub(crate) fn connect(
         address: &str,
@@ -68,7 +68,7 @@ impl Client {
         self.reply()
     }
 
-    /// Sends requests that were put together. Their replies are to be read by [`Client::reply`].
+    /// Sends requests that the caller has encoded. Read their replies with [`Client::reply`].
     pub(crate) fn send(&mut self, requests: &[u8]) -> Result<()> {
         self.stream.get_mut().write_all(requests).context("the connection is lost")
     }
@@ -78,7 +78,7 @@ impl Client {
         Reply::read(&mut self.stream).context("the connection is lost")
     }
 
-    /// Reads a line that is no reply, after empty ones, by which a server shows that it lives.
+    /// Reads a line that is not a reply, skipping the empty lines by which a server shows that it is alive.
     pub(crate) fn line(&mut self) -> Result<String> {
         loop {
             let mut line = Vec::new();
@@ -91,7 +91,7 @@ impl Client {
         }
     }
 
-    /// Gives back the connection, and what was read of it already.
+    /// Returns the connection, and the bytes that were read from it already.
     pub(crate) fn into_parts(self) -> (Vec<u8>, Stream) {
         (self.stream.buffer().to_vec(), self.stream.into_inner())
     }

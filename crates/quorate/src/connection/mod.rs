@@ -1,6 +1,7 @@
 //! Connections to a cluster, plain or over TLS: the arguments that all commands share, and the one place that opens them.
 //!
-//! Reading order: this file (whom to ask, as whom, and how), [`client`] (a connection) over [`stream`] and [`tls`].
+//! Reading order: this file (which nodes, as which user, and how), [`client`] (a connection) over [`stream`] and
+//! [`tls`].
 
 mod client;
 mod stream;
@@ -29,10 +30,11 @@ use wire::release::RELEASES;
 /// A node may wait for a new leader before it answers.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
-/// Whom to ask, as whom, and how.
+/// Which nodes to connect to, as which user, and how.
 #[derive(Args)]
 pub(crate) struct Connect {
-    /// The address of a node, for Redis clients; repeat it for several. The others are found [default: 127.0.0.1:7000]
+    /// The address of a node's port for Redis clients; repeat it for several. The other nodes are found [default:
+    /// 127.0.0.1:7000]
     #[arg(long, global = true, value_name = "HOST:PORT", value_delimiter = ',')]
     addr: Vec<String>,
 
@@ -44,19 +46,20 @@ pub(crate) struct Connect {
     #[arg(long, global = true, value_name = "FILE")]
     password_file: Option<PathBuf>,
 
-    /// A node's configuration: its address, its password, and what TLS needs, where they are not given
+    /// A node's configuration file: its address, password and TLS settings are used where they are not given
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Speak TLS; the address is that of a port with TLS. An option below, or a configuration with TLS, says so, too
+    /// Use TLS; the address is that of a TLS port. Any option below, or a configuration with TLS, implies it
     #[arg(long, global = true)]
     tls: bool,
 
-    /// With TLS: the certificates of the authorities to trust, in PEM [default: the configuration's, or this machine's]
+    /// With TLS: the certificates of the authorities to trust, in PEM [default: the configuration's, or this
+    /// machine's]
     #[arg(long, global = true, value_name = "FILE")]
     cacert: Option<PathBuf>,
 
-    /// With TLS, where nodes want one: this client's certificate, in PEM
+    /// With TLS, if nodes require one: this client's certificate, in PEM
     #[arg(long, global = true, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
 
@@ -65,20 +68,20 @@ pub(crate) struct Connect {
     key: Option<PathBuf>,
 }
 
-/// As whom to log in where only a node's configuration says it.
+/// The user to log in as, if only a node's configuration gives one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// The default user, who may look.
+    /// The default user, which may read.
     Looks,
-    /// The user `operator`, if there is one, who may change the cluster.
+    /// The user `operator`, if it exists, which may change the cluster.
     Changes,
 }
 
 impl Connect {
-    /// What was asked for, with the files read.
+    /// Returns the settings that were asked for, with the files read.
     ///
     /// # Errors
-    /// A file cannot be read, or an address is none.
+    /// A file cannot be read, or an address is invalid.
     pub(crate) fn resolve(&self, role: Role) -> Result<Cluster> {
         let config = self.config.as_deref().map(Config::read).transpose()?;
         let mut addresses = self.addr.clone();
@@ -114,16 +117,17 @@ impl Connect {
     }
 }
 
-/// Whom to trust and what to show, where that was not given, as a node's configuration says.
+/// Adds the trust settings of a node's configuration where they were not given.
 fn completed(given: Trust, config: Option<&Config>) -> Trust {
     let Some(tls) = config.and_then(|config| config.tls.as_ref()) else { return given };
-    // Nodes are clients of each other, so a node's certificate is one of a client, too.
+    // Nodes are clients of each other, so a node's certificate is also a client's.
     let shown = (tls.client_certificates != ClientCertificates::Off)
         .then(|| (tls.certificate.clone(), tls.key.clone()));
     Trust { authority: given.authority.or_else(|| tls.authority.clone()), own: given.own.or(shown), ..given }
 }
 
-/// Where a node takes Redis clients, and whether that is over TLS: it is if the node has a port for that.
+/// Returns the address of a node's port for Redis clients, and whether it uses TLS: it does if the node has a TLS
+/// port.
 ///
 /// # Errors
 /// TLS is wanted, and the node has no port for that.
@@ -131,7 +135,7 @@ fn address_of(config: &Config, wants_tls: bool) -> Result<(String, bool)> {
     let own = config.own()?;
     let file = config.file.display();
     match config.tls.as_ref().filter(|tls| tls.client_port != 0) {
-        // Its certificate is for the name by which others reach it, unless it can be reached from this machine alone.
+        // Its certificate is for the name by which other machines reach it, unless only this machine can reach it.
         Some(tls) => {
             let bind = tls.bind.unwrap_or(config.bind).to_canonical();
             let host = if bind.is_loopback() { bind.to_string() } else { own.host.clone() };
@@ -142,7 +146,7 @@ fn address_of(config: &Config, wants_tls: bool) -> Result<(String, bool)> {
     }
 }
 
-/// The words behind AUTH by which a node's configuration lets in.
+/// The arguments of AUTH with which a node's configuration authenticates.
 fn credentials_of(config: &Config, role: Role) -> Vec<String> {
     match config.operator_password.as_ref().filter(|_| role == Role::Changes) {
         Some(password) => vec!["operator".to_owned(), password.clone()],
@@ -150,7 +154,7 @@ fn credentials_of(config: &Config, role: Role) -> Vec<String> {
     }
 }
 
-/// The words behind AUTH for the password in a file, if there is one.
+/// The arguments of AUTH for the password in a file, if there is one.
 fn credentials(password_file: Option<&Path>) -> Result<Vec<String>> {
     let Some(file) = password_file else { return Ok(Vec::new()) };
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -160,7 +164,7 @@ fn credentials(password_file: Option<&Path>) -> Result<Vec<String>> {
 /// A cluster, and how to connect to its nodes.
 #[derive(Clone)]
 pub(crate) struct Cluster {
-    /// Where to ask first.
+    /// The addresses to try first.
     pub(crate) addresses: Vec<String>,
     credentials: Vec<String>,
     tls: Option<Tls>,
@@ -170,7 +174,7 @@ impl Cluster {
     /// The cluster that a node's configuration names, with the addresses of all nodes in it.
     ///
     /// # Errors
-    /// A file of TLS cannot be read.
+    /// A file for TLS cannot be read.
     pub(crate) fn of(config: &Config) -> Result<Cluster> {
         let own = config.own()?;
         let settings = config.tls.as_ref().filter(|tls| tls.client_port != 0);
@@ -187,7 +191,7 @@ impl Cluster {
     /// Connects to one of its nodes, which may be silent for no longer than `within`.
     ///
     /// # Errors
-    /// It cannot be reached, is not trusted, or does not let this client in.
+    /// It cannot be reached, is not trusted, or refuses this client.
     pub(crate) fn connect(&self, address: &str, within: Duration) -> Result<Client> {
         match Client::connect(address, &self.credentials, self.tls.as_ref(), within) {
             Err(error) if error.is::<WantsPassword>() => bail!(
@@ -197,10 +201,10 @@ impl Cluster {
         }
     }
 
-    /// Connects to the first of the addresses that takes a connection. Also returns that address.
+    /// Connects to the first address that accepts a connection. Also returns that address.
     ///
     /// # Errors
-    /// None does: why not, for each.
+    /// No address does: a sentence with the reason for each.
     pub(crate) fn open(&self, within: Duration) -> Result<(String, Client)> {
         let mut failed = Vec::new();
         for address in &self.addresses {
@@ -212,11 +216,11 @@ impl Cluster {
         bail!("no node can be asked: {}", failed.join("; "))
     }
 
-    /// Where this client reaches the nodes of a map. The map has their plain ports. Their ports for TLS are those that the
-    /// node behind `client` tells clients of Redis Cluster, too.
+    /// Where this client reaches the nodes of a map. The map has their plain ports. For TLS, the ports are those that the
+    /// node behind `client` reports in CLUSTER NODES.
     ///
     /// # Errors
-    /// The node does not say it.
+    /// The node does not report them.
     pub(crate) fn places(&self, client: &mut Client, map: &ClusterMap) -> Result<BTreeMap<NodeId, String>> {
         let ports = match self.tls {
             Some(_) => ports(client)?,
@@ -229,7 +233,7 @@ impl Cluster {
         Ok(map.nodes.values().map(|node| place(&node.address)).collect())
     }
 
-    /// The same addresses, and behind them those of the other nodes of a map.
+    /// The same addresses, followed by those of the other nodes of a map.
     ///
     /// # Errors
     /// See [`Cluster::places`].
@@ -259,7 +263,7 @@ pub(crate) fn map_of(client: &mut Client) -> Result<ClusterMap> {
     Ok(map)
 }
 
-/// The ports at which a client that is connected as this one reaches each node.
+/// The ports at which a client connected like this one reaches each node.
 fn ports(client: &mut Client) -> Result<BTreeMap<NodeId, u16>> {
     let told = match client.ask(&[b"CLUSTER", b"NODES"])? {
         Reply::Error(error) => bail!("it does not say where the other nodes are: {error}"),
@@ -293,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_says_where_and_how() {
+    fn a_configuration_gives_the_address_and_tls_settings() {
         let tls = |more: &str| config(&format!("[tls]\ncertificate = \"c\"\nkey = \"k\"\n{more}"));
         let plain = config("");
         assert_eq!(address_of(&plain, false).unwrap(), ("db1.example:7000".to_owned(), false));

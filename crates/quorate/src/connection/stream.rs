@@ -1,4 +1,4 @@
-//! A connection to a server, plain or in TLS.
+//! A connection to a server, plain or over TLS.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs as _};
@@ -11,7 +11,8 @@ use rustls::ClientConnection;
 use super::tls::Tls;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// For how long a server may be silent in the handshake of TLS. One that does not speak it may wait for more.
+/// How long a server may be silent in the TLS handshake. A server that does not speak TLS may be waiting for more
+/// input.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 
 /// A connection. One clone of it may be read while another one is written.
@@ -46,23 +47,23 @@ impl Stream {
         Ok(Stream { socket, session })
     }
 
-    /// For how long a read may last.
+    /// Sets how long a read may last.
     pub(crate) fn set_read_timeout(&self, within: Duration) -> io::Result<()> {
         self.socket.set_read_timeout(Some(within))
     }
 
-    /// The same connection once more.
+    /// Another handle of the same connection.
     pub(crate) fn try_clone(&self) -> io::Result<Stream> {
         Ok(Stream { socket: self.socket.try_clone()?, session: self.session.clone() })
     }
 
-    /// Ends the connection, for its clones, too.
+    /// Closes the connection, also for its clones.
     pub(crate) fn shutdown(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 
-/// Sends what the session has to send.
+/// Sends the bytes that the session has to send.
 fn flush(session: &mut ClientConnection, socket: &mut TcpStream) -> io::Result<()> {
     while session.wants_write() {
         match session.write_tls(socket) {
@@ -80,11 +81,11 @@ impl Read for Stream {
         loop {
             match session().reader().read(into) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Servers end connections without saying so in TLS. What is cut off there shows by its form.
+                // Servers close connections without a close_notify. Truncated replies are found by their form.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 read => return read,
             }
-            // This waits: the session stays free for who writes.
+            // This waits without locking the session, so a writer can use it.
             self.socket.peek(&mut [0])?;
             let mut session = session();
             session.read_tls(&mut self.socket)?;

@@ -1,4 +1,4 @@
-//! TLS to a cluster, or to the server that keys come from: whom to trust, and errors in plain words.
+//! TLS to a cluster, or to the server that keys are imported from: whom to trust, and errors in plain words.
 
 use std::fmt;
 use std::io;
@@ -17,20 +17,21 @@ use rustls::{
 use server::tls::names::readable;
 use server::tls::{authorities_in, certificates_in};
 
-/// Whom to trust, and what to show.
+/// Which authorities to trust, and which certificate to present.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Trust {
-    /// The file with the certificates of the authorities to trust; those that this machine trusts if there is none.
+    /// The file with the certificates of the authorities to trust; without it, the authorities that this machine
+    /// trusts.
     pub(crate) authority: Option<PathBuf>,
     /// The files of this client's certificate and its key.
     pub(crate) own: Option<(PathBuf, PathBuf)>,
-    /// The name that certificates must have; the server's host otherwise.
+    /// The name that certificates must have, if not the server's host.
     pub(crate) name: Option<String>,
     /// A certificate may have any name.
     pub(crate) takes_any_name: bool,
 }
 
-/// What to do about an error: it names options.
+/// What to do about an error, in terms of the command's options.
 #[derive(Debug)]
 pub(crate) struct Hints {
     authority: &'static str,
@@ -45,7 +46,7 @@ pub(crate) static FOR_CLUSTERS: Hints = Hints {
     name: "ask it by a name that its certificate has, or make it another one (quorate certs)",
 };
 
-/// The options for a server that keys come from.
+/// The options for a server that keys are imported from.
 pub(crate) static FOR_OLD_SERVERS: Hints = Hints {
     authority: "--tls-ca",
     own: "--tls-cert and --tls-key",
@@ -56,16 +57,16 @@ pub(crate) static FOR_OLD_SERVERS: Hints = Hints {
 #[derive(Clone, Debug)]
 pub(crate) struct Tls {
     config: Arc<ClientConfig>,
-    /// The name that certificates must have; the server's host otherwise.
+    /// The name that certificates must have, if not the server's host.
     name: Option<ServerName<'static>>,
     hints: &'static Hints,
 }
 
 impl Tls {
-    /// Reads the files that are named.
+    /// Reads the named files.
     ///
     /// # Errors
-    /// One cannot be read, or has not what it should have.
+    /// A file cannot be read, or lacks what it must contain.
     pub(crate) fn new(trust: &Trust, hints: &'static Hints) -> Result<Tls> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let (roots, trusted) = match &trust.authority {
@@ -97,10 +98,10 @@ impl Tls {
         Ok(Tls { config: Arc::new(config), name, hints })
     }
 
-    /// A session with the server at HOST:PORT, before anything was sent.
+    /// A new session with the server at HOST:PORT.
     ///
     /// # Errors
-    /// The host is no name that a certificate can have.
+    /// The host is not a name that a certificate can have.
     pub(super) fn session(&self, address: &str) -> Result<ClientConnection> {
         let name = match &self.name {
             Some(name) => name.clone(),
@@ -116,17 +117,17 @@ fn server_name(host: &str) -> Result<ServerName<'static>> {
         .with_context(|| format!("\"{host}\" is no name that a certificate can have"))
 }
 
-/// Checks certificates as everybody does, and says in plain words why one is not taken.
+/// Checks certificates in the usual way, and explains in plain words why one is refused.
 #[derive(Debug)]
 struct Verifier {
     inner: Arc<WebPkiServerVerifier>,
-    /// Who is trusted.
+    /// The trusted authorities, in words.
     trusted: String,
     takes_any_name: bool,
     hints: &'static Hints,
 }
 
-/// Why a certificate is not taken.
+/// Why a certificate is refused.
 #[derive(Debug)]
 struct Untrusted(String);
 
@@ -149,7 +150,7 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<ServerCertVerified, Error> {
         let checked = self.inner.verify_server_cert(certificate, intermediates, name, ocsp_response, now);
         match checked {
-            // The name is looked at last: all else is right.
+            // The name is checked last, so everything else is right.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if self.takes_any_name => Ok(ServerCertVerified::assertion()),
@@ -247,7 +248,7 @@ fn bare(presented: &str) -> &str {
 }
 
 impl Tls {
-    /// Why a handshake has failed.
+    /// Explains why a handshake failed.
     pub(super) fn refusal(&self, error: &io::Error) -> String {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
             Some(error) => self.words(error),
@@ -260,7 +261,7 @@ impl Tls {
         }
     }
 
-    /// An error of TLS in plain words.
+    /// A TLS error in plain words.
     pub(super) fn words(&self, error: &Error) -> String {
         use AlertDescription as Alert;
         match error {

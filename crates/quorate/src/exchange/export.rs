@@ -1,4 +1,4 @@
-//! `quorate export`: the keys of a running cluster go into a file that Redis and Valkey load.
+//! `quorate export`: writes the keys of a running cluster to a file that Redis and Valkey load.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
@@ -21,7 +21,7 @@ Examples:
 
 Keys are read one after the other while clients write: the file is not the state of one moment unless they pause.";
 
-/// Keys that a step of the scan looks at.
+/// Keys that a step of the scan visits.
 const STEP: &[u8] = b"100";
 
 /// Write the keys of a running cluster to a file that Redis and Valkey load
@@ -43,7 +43,7 @@ pub(crate) struct ExportArgs {
 /// Exports all keys.
 ///
 /// # Errors
-/// A sentence that says why not all keys were written. The file is there if only some keys are missing.
+/// A sentence that says why not all keys were written. If only some keys are missing, the file exists.
 pub(super) fn run(args: &ExportArgs) -> Result<()> {
     let (to, cannot) = (&args.to, || format!("cannot write {}", args.to.display()));
     ensure!(args.force || !to.exists(), "{} exists: give --force to replace it", to.display());
@@ -98,7 +98,7 @@ fn write(client: &mut Client, file: File) -> Result<(u64, Refusals)> {
                     writer.key(key, deadline_ms, tag, value)?;
                     count += 1;
                 }
-                // It has been removed since.
+                // The key has been removed since.
                 (_, Reply::Null) => {}
                 (Reply::Error(error), _) | (_, Reply::Error(error)) => refusals.add(&error, key),
                 other => return Err(anyhow!("the cluster answers with {other:?}")),

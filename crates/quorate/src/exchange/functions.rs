@@ -1,6 +1,6 @@
-//! Libraries of functions of Redis, as commands that may be repeated.
+//! Commands about libraries of Redis functions, in a form that may be repeated.
 
-/// The command that loads a library, and replaces one of its name.
+/// The command that loads a library, and replaces one of the same name.
 pub(super) fn load(text: &[u8]) -> Vec<Vec<u8>> {
     [&b"FUNCTION"[..], b"LOAD", b"REPLACE", text].map(<[u8]>::to_vec).into()
 }
@@ -12,8 +12,8 @@ pub(super) fn name(text: &[u8]) -> &[u8] {
     option.unwrap_or(line)
 }
 
-/// A server's command about functions, in a form that does the same when it is executed a second time: what a server has executed
-/// was no conflict there.
+/// A server's command about functions, in a form that has the same effect when it is executed again. Options against conflicts
+/// are not needed: on the server there was no conflict.
 pub(super) fn repeatable(words: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let is = |at: usize, word: &str| words.get(at).is_some_and(|it| it.eq_ignore_ascii_case(word.as_bytes()));
     match words {
@@ -25,7 +25,7 @@ pub(super) fn repeatable(words: &[Vec<u8>]) -> Vec<Vec<u8>> {
     }
 }
 
-/// Whether an error says that a library to be deleted is not there: then it was deleted before.
+/// Whether an error says that a library to be deleted does not exist: then it was deleted before.
 pub(super) fn is_gone(words: &[Vec<u8>], error: &str) -> bool {
     words.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"DELETE"))
         && error.ends_with("Library not found")

@@ -1,4 +1,4 @@
-//! `quorate import`: the keys of a file of Redis, or of a folder of its append-only files, go into a running cluster.
+//! `quorate import`: reads the keys of a Redis file, or of a folder of append-only files, into a running cluster.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -31,11 +31,11 @@ Of files, keys that exist stay as they are unless --replace says otherwise. A va
 steps: until the last one, clients see a part of it. An import of files that was interrupted is repeated with --replace; one of a
 running server goes on where it was when the same command is given again.";
 
-/// Requests, and bytes of them, that are under way at once.
+/// The maximum number of requests, and of their bytes, that are in progress at once.
 const WINDOW: usize = 1000;
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// How often a request is repeated that found no leader, and after what time.
+/// How often a request that found no leader is repeated, and after what pause.
 const TRIES: usize = 40;
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -51,7 +51,7 @@ pub(crate) struct ImportArgs {
     #[command(flatten)]
     connect: Connect,
 
-    /// Only read: say what is there, and what would not be taken
+    /// Only read: show what is there, and what would be refused
     #[arg(long)]
     dry_run: bool,
 
@@ -59,8 +59,8 @@ pub(crate) struct ImportArgs {
     #[arg(long)]
     replace: bool,
 
-    /// Take the keys of a database other than 0, with this in front of their names, or, if it is `@1` to `@15`, into the
-    /// cluster's database of that number; as often as needed
+    /// Import the keys of a database other than 0, with this in front of their names, or, if it is `@1` to `@15`, into
+    /// the cluster's database of that number; repeat it as needed
     #[arg(long = "database", value_name = "NUMBER=PREFIX", value_parser = database)]
     databases: Vec<(u64, String)>,
 
@@ -84,35 +84,35 @@ struct Pending {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Purpose {
-    /// The whole of a value: it may be repeated.
+    /// A whole value: the request may be repeated.
     Whole(Kind),
     /// One command of several for a value.
     Piece,
     /// A library of functions.
     Library,
-    /// A command of an append-only file.
+    /// A command from an append-only file.
     Logged,
 }
 
-/// What a request is refused with while there is no leader.
+/// Whether an error means that there is no leader at the moment.
 fn is_temporary(error: &str) -> bool {
     let code = error.split(' ').next().unwrap_or_default();
     ["TRYAGAIN", "CLUSTERDOWN", "LOADING", "UNKNOWN", "NOQUORUM", "OVERLOADED"].contains(&code)
 }
 
 pub(super) struct Importer {
-    /// None where nothing is to be changed.
+    /// None if nothing may be changed.
     client: Option<Client>,
     /// The database that the connection has selected.
     database: u8,
     rules: Rules,
     replaces: bool,
-    /// Length of all that is read, and of what was read before this file.
+    /// The length of all files, and of those before this file.
     file_bytes: u64,
     before_bytes: u64,
     requests: Vec<u8>,
     pending: Vec<Pending>,
-    /// Why the value of which pieces are sent cannot be taken.
+    /// Why the value whose pieces are being sent is refused.
     failed: Option<String>,
     taken: BTreeMap<Kind, u64>,
     libraries: u64,
@@ -125,7 +125,7 @@ pub(super) struct Importer {
 /// Imports files.
 ///
 /// # Errors
-/// A sentence that says why not all keys were taken.
+/// A sentence that says why not all keys were imported.
 pub(super) fn run(args: &ImportArgs) -> Result<()> {
     let from = &args.from;
     let given = args.databases.iter().map(|(number, prefix)| (*number, Destination::named(prefix)));
@@ -150,7 +150,7 @@ pub(super) fn run(args: &ImportArgs) -> Result<()> {
     let outcome = files.iter().try_for_each(|file| {
         importer.read(file).with_context(|| format!("{} was read up to there", file.display()))
     });
-    // What was read before a fault is taken.
+    // Keys read before a fault are imported.
     let outcome = outcome.and(importer.flush());
     importer.report(if args.dry_run { "there are" } else { "taken:" });
     let concluded = importer.refusals.conclude("taken");
@@ -185,39 +185,39 @@ impl Importer {
         }
     }
 
-    /// Hears that so many bytes have been read before the next file, of so many in all.
+    /// Sets how many bytes were read before the next file, and the bytes of all files.
     pub(super) fn begin_file(&mut self, before_bytes: u64, all_bytes: u64) {
         (self.before_bytes, self.file_bytes) = (before_bytes, all_bytes);
     }
 
-    /// What of a file is taken.
+    /// The rules for what is imported from a file.
     pub(super) fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// What of the next file is taken.
+    /// Sets the destination for the next file.
     pub(super) fn set_destination(&mut self, destination: Destination) {
         self.rules.destinations = BTreeMap::from([(0, destination)]);
     }
 
-    /// The connection, after all that was sent has its replies.
+    /// The connection, after all requests have their replies.
     ///
     /// # Errors
-    /// It is lost.
+    /// The connection is lost.
     pub(super) fn settled(&mut self) -> Result<Option<&mut Client>> {
         self.flush()?;
         Ok(self.client.as_mut())
     }
 
-    /// How many keys were taken.
+    /// How many keys were imported.
     pub(super) fn count(&self) -> u64 {
         self.taken.values().sum()
     }
 
-    /// Prints what was not taken.
+    /// Prints what was refused.
     ///
     /// # Errors
-    /// There is something.
+    /// Something was refused.
     pub(super) fn conclude(&self, what: &str) -> Result<()> {
         self.refusals.conclude(what)
     }
@@ -284,7 +284,7 @@ impl Importer {
         Ok(())
     }
 
-    /// Executes a command about functions, of an append-only file, behind all others.
+    /// Executes a command about functions from an append-only file, after all others.
     fn function_command(&mut self, words: &[Vec<u8>], shown: &[u8]) -> Result<()> {
         self.flush()?;
         self.commands += 1;
@@ -327,7 +327,7 @@ impl Importer {
         if is_full { self.flush() } else { Ok(()) }
     }
 
-    /// Sends what has been put together, and takes the replies.
+    /// Sends the encoded requests, and reads the replies.
     fn flush(&mut self) -> Result<()> {
         let Some(client) = &mut self.client else { return Ok(()) };
         let mut left = std::mem::take(&mut self.pending);

@@ -1,7 +1,8 @@
-//! `quorate import` and `quorate export`: keys come from files of Redis, and go into them. `quorate backup` and `quorate restore`:
-//! all of a cluster goes into files, and into another cluster.
+//! `quorate import` and `quorate export`: keys are read from Redis's files, and written to them. `quorate backup` and `quorate
+//! restore`: a whole cluster is written to files, and restored into another cluster.
 //!
-//! What is no matter of connections and files, such as how a value is read and which commands store it, is in [`contents`].
+//! Code that concerns neither connections nor files, such as how a value is read and which commands store it, is in
+//! [`contents`].
 //!
 //! Reading order: [`mod@import`] (which files, and the report), [`log`] (append-only files), [`live`] (a running server),
 //! [`mod@export`], [`mod@backup`].
@@ -25,15 +26,15 @@ use node::DATABASES;
 
 use crate::connection::{Client, Reply};
 
-/// Reads files of Redis into a running cluster.
+/// Reads Redis's files into a running cluster.
 ///
 /// # Errors
-/// A sentence that says why not all keys were taken.
+/// A sentence that says why not all keys were imported.
 pub(crate) fn import(args: &ImportArgs) -> Result<()> {
     import::run(args)
 }
 
-/// Writes the keys of a running cluster to a file of Redis.
+/// Writes the keys of a running cluster to a Redis file.
 ///
 /// # Errors
 /// A sentence that says why not all keys were written.
@@ -41,7 +42,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<()> {
     export::run(args)
 }
 
-/// Makes backups of a running cluster, or checks or lists those that there are.
+/// Makes backups of a running cluster, or verifies or lists the existing ones.
 ///
 /// # Errors
 /// A sentence that says what was not done.
@@ -49,7 +50,7 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<()> {
     backup::run(args)
 }
 
-/// Puts a backup into a running cluster.
+/// Restores a backup into a running cluster.
 ///
 /// # Errors
 /// A sentence that says what was not restored.
@@ -57,10 +58,10 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<()> {
     backup::restore(args)
 }
 
-/// Has a connection select a database of the cluster.
+/// Makes a connection select a database of the cluster.
 ///
 /// # Errors
-/// There is none, or the connection is lost.
+/// The database does not exist, or the connection is lost.
 fn select(client: &mut Client, database: u8) -> Result<()> {
     match client.ask(&[b"SELECT", database.to_string().as_bytes()])? {
         Reply::Error(error) => bail!("{error}"),
@@ -71,8 +72,8 @@ fn select(client: &mut Client, database: u8) -> Result<()> {
 /// The databases of a cluster. Afterwards database 0 is selected.
 ///
 /// # Errors
-/// The connection is lost, or `SELECT` is refused for another reason than that there is no such database: what is not seen
-/// must not be taken for nothing.
+/// The connection is lost, or `SELECT` is refused for another reason than that the database does not exist: a database
+/// that cannot be seen must not count as empty.
 fn databases(client: &mut Client) -> Result<Vec<u8>> {
     let mut found = Vec::new();
     for database in (0..DATABASES).rev() {
@@ -85,7 +86,7 @@ fn databases(client: &mut Client) -> Result<Vec<u8>> {
     Ok(found)
 }
 
-/// The longest string that a cluster takes, in bytes.
+/// The longest string that a cluster accepts, in bytes.
 fn string_bytes_max(client: &mut Client) -> Result<usize> {
     let Reply::Array(words) = client.ask(&[b"CONFIG", b"GET", b"proto-max-bulk-len"])? else {
         return Ok(usize::MAX);
@@ -126,12 +127,12 @@ impl Progress {
         Progress { began: now, shown: now, is_terminal: std::io::stderr().is_terminal() }
     }
 
-    /// Says how far it is, unless it did so a moment ago. `share` is the part that is done, from 0 to 1.
+    /// Shows the progress, unless it did so a moment ago. `share` is the part that is done, from 0 to 1.
     fn show(&mut self, keys: u64, share: Option<f64>) {
         self.show_count(keys as f64, "keys", share);
     }
 
-    /// The same where bytes are counted.
+    /// The same for bytes.
     fn show_bytes(&mut self, bytes: u64, share: Option<f64>) {
         self.show_count((bytes as f64 / 1e5).round() / 10.0, "MB", share);
     }
@@ -160,7 +161,7 @@ impl Progress {
     }
 }
 
-/// What was not taken, by reason, with a few examples of each.
+/// Refused keys and commands, by reason, with a few examples of each.
 #[derive(Default)]
 struct Refusals(std::collections::BTreeMap<String, (u64, Vec<String>)>);
 
@@ -179,7 +180,7 @@ impl Refusals {
     /// Prints them.
     ///
     /// # Errors
-    /// There are some.
+    /// Something was refused.
     fn conclude(&self, what: &str) -> Result<()> {
         let count: u64 = self.0.values().map(|(count, _)| count).sum();
         for (reason, (count, examples)) in &self.0 {

@@ -30,7 +30,7 @@ pub(crate) struct KeyspaceArgs {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// List the keyspaces, with what each promises
+    /// List the keyspaces, with each one's promise
     List,
     /// Show every setting of a keyspace
     Get {
@@ -41,7 +41,7 @@ enum Verb {
     Create {
         /// The prefix of its keys
         prefix: String,
-        /// Settings; those that are not given are as usual
+        /// Settings; those that are not given have their defaults
         #[arg(value_name = "SETTING=VALUE")]
         settings: Vec<String>,
     },
@@ -57,11 +57,11 @@ enum Verb {
     Drop {
         /// The prefix of its keys
         prefix: String,
-        /// Do it: there is no way back
+        /// Confirm: the keys cannot be restored
         #[arg(long)]
         yes: bool,
     },
-    /// Tell what a keyspace of abd or blocking has lost that stands still, and go on without it
+    /// Show what an unavailable keyspace of abd or blocking has lost, and continue without it
     Recover {
         /// The prefix of its keys
         prefix: String,

@@ -28,22 +28,22 @@ pub(crate) struct LockArgs {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// List the locks that are held, with their owners and who waits
+    /// List the locks that are held, with their owners and waiting clients
     List {
-        /// The most locks to ask each node for
+        /// The maximum number of locks to request from each node
         #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
         count: u64,
     },
-    /// Tell who holds a lock, for how long, and how many wait
+    /// Show the holder of a lock, for how long, and how many clients wait
     Get {
         /// The lock's name
         name: String,
     },
-    /// Give a lock to the next that waits, in the place of its owner
+    /// Release a lock in place of its owner, so that the next waiting client gets it
     Release {
         /// The lock's name
         name: String,
-        /// The token that it is held with, as `get` tells it: a lock that has another owner by now stays
+        /// The token that it is held with, as `get` shows it: a lock that has another owner by now stays held
         #[arg(long, value_name = "TOKEN")]
         token: u64,
     },
@@ -75,7 +75,8 @@ pub(super) fn run(args: &LockArgs) -> Result<()> {
     }
 }
 
-/// Asks all nodes, through one: each has the locks of its replicas. The leader's word counts, as followers are behind.
+/// Asks all nodes, through one: each has the locks of its replicas. The leader's entry counts, as followers are
+/// behind.
 fn list(manage: &Manage, count: u64) -> Result<()> {
     let standing = manage.standing()?;
     let leader_of = |keyspace: &str, shard: &Value| {
@@ -110,7 +111,7 @@ fn list(manage: &Manage, count: u64) -> Result<()> {
     manage.rows(&["lock", "owner", "token", "held for", "waiting"], rows.collect(), &json)
 }
 
-/// A lock of `LOCK.LIST`, with what `LOCK.INFO` would say of it beside the rest.
+/// A lock of `LOCK.LIST`, with the fields of `LOCK.INFO` on the same level as the rest.
 fn fields_of(lock: Reply) -> Value {
     let mut fields = Map::new();
     let Reply::Array(mut list) = lock else { return Value::Object(fields) };
@@ -122,7 +123,7 @@ fn fields_of(lock: Reply) -> Value {
         fields.extend(pairs(inner).into_iter().map(|(name, value)| (name.replace('-', "_"), value)));
     }
     fields.extend(pairs(Reply::Array(list)));
-    // Only the leader measures it, when it is asked for this lock.
+    // Only the leader measures it, and only when asked for this lock.
     fields.remove("left_ms");
     Value::Object(fields)
 }

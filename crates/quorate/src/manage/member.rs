@@ -28,13 +28,13 @@ pub(crate) struct NodeArgs {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// List the nodes, and how each stands
+    /// List the nodes, with the state of each
     List,
-    /// Let a node in, which gets its replicas when it has started
+    /// Add a node, which gets its replicas when it has started
     Add {
         /// Its number
         id: u16,
-        /// Where others reach it
+        /// The address at which others reach it
         host: String,
         /// Its port for Redis clients
         client_port: u16,
@@ -47,11 +47,11 @@ enum Verb {
     Remove {
         /// Its number
         id: u16,
-        /// Even where fewer replicas are left than there should be
+        /// Even if that leaves fewer replicas than there should be
         #[arg(long)]
         force: bool,
     },
-    /// Let a dead node come back with an empty folder
+    /// Let a dead node return with an empty folder
     Replace {
         /// Its number
         id: u16,

@@ -1,7 +1,7 @@
-//! `quorate keyspace`, `node`, `user`, `lock` and `quarantine`: what operators change and look up, as commands with flags, tables
+//! `quorate keyspace`, `node`, `user`, `lock` and `quarantine`: operators' changes and queries, as commands with flags, tables
 //! and JSON. Each is a command of the Redis protocol, which the errors of nodes name.
 //!
-//! Reading order: this file (whom to ask, and how answers are shown), then one file for each subject.
+//! Reading order: this file (which node to ask, and how answers are shown), then one file for each subject.
 
 mod keyspace;
 mod lock;
@@ -69,7 +69,7 @@ pub(crate) fn quarantine(args: &QuarantineArgs) -> Result<()> {
     quarantine::run(args)
 }
 
-/// Whom to ask, and how to show it.
+/// Which node to ask, and how to show the answer.
 #[derive(Args)]
 struct Manage {
     #[command(flatten)]
@@ -81,17 +81,17 @@ struct Manage {
 }
 
 impl Manage {
-    /// Connects to the first of the nodes that takes a connection.
+    /// Connects to the first node that accepts a connection.
     fn open(&self) -> Result<Node> {
         Ok(Node(self.connect.resolve(Role::Changes)?.open(ANSWER_WITHIN)?.1))
     }
 
-    /// How the whole cluster stands.
+    /// The state of the whole cluster.
     fn standing(&self) -> Result<Standing> {
         let cluster = self.connect.resolve(Role::Changes)?;
         let standing = stand(&cluster);
         if standing.map_version == 0 {
-            // Says why, if no node answers.
+            // Returns the reason as an error, if no node answers.
             cluster.open(ANSWER_WITHIN)?;
             let why = standing.risks.first().map(|risk| risk.what.clone()).unwrap_or_default();
             bail!("{why}");
@@ -99,7 +99,7 @@ impl Manage {
         Ok(standing)
     }
 
-    /// Shows that something was done: a line, or an object with these fields.
+    /// Reports that something was done: a line, or an object with these fields.
     fn done(&self, line: &str, fields: &[(&str, Value)]) -> Result<()> {
         if !self.json {
             return say(line);
@@ -109,14 +109,14 @@ impl Manage {
         self.write_json(&Value::Object(fields))
     }
 
-    /// Shows rows below their heads, or the JSON that has the same.
+    /// Shows rows below their headings, or the same as JSON.
     fn rows(&self, heads: &[&str], rows: Vec<Vec<String>>, json: &Value) -> Result<()> {
         if self.json {
             return self.write_json(json);
         }
         let mut all = vec![heads.iter().map(|head| (*head).to_owned()).collect::<Vec<_>>()];
         all.extend(rows);
-        // The first column is on the right of its width, for numbers; names are on the left.
+        // The first column is right-aligned, for numbers; names are left-aligned.
         all.iter_mut().for_each(|row| row.insert(0, String::new()));
         let text = table(&all, |_, _, text| text.to_owned());
         write(
@@ -132,11 +132,11 @@ impl Manage {
     }
 }
 
-/// A node that is asked.
+/// A connection to a node.
 struct Node(Client);
 
 impl Node {
-    /// Gives a command.
+    /// Runs a command.
     ///
     /// # Errors
     /// The node's error, or the connection's.
@@ -148,7 +148,7 @@ impl Node {
         }
     }
 
-    /// Gives a command that is answered by a list of names and values in turn.
+    /// Runs a command that is answered by a list of alternating names and values.
     fn pairs(&mut self, words: &[&str]) -> Result<Vec<(String, Value)>> {
         Ok(pairs(self.ask(words)?))
     }
@@ -174,7 +174,7 @@ fn pairs(reply: Reply) -> Vec<(String, Value)> {
     pairs
 }
 
-/// A value as it is read in a table.
+/// A value as text in a table.
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -188,7 +188,7 @@ fn say(line: &str) -> Result<()> {
 }
 
 fn write(text: &str) -> Result<()> {
-    // Who closes the pipe has seen enough.
+    // A closed pipe is not an error: its reader needs no more.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(())
 }

@@ -13,7 +13,7 @@ Examples:
   quorate quarantine skip 7 1045
   quorate quarantine retry 7";
 
-/// Records that have crashed nodes: list them, leave one out, or try again.
+/// Records that have crashed nodes: list them, skip one, or try again.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct QuarantineArgs {
@@ -28,14 +28,14 @@ pub(crate) struct QuarantineArgs {
 enum Verb {
     /// List them, with the nodes that have stopped before each
     List,
-    /// Leave a record out on all replicas
+    /// Skip a record on all replicas
     Skip {
         /// The group's number
         group: u16,
         /// The record's number
         offset: u64,
     },
-    /// Have all stopped replicas of a group try again
+    /// Make all stopped replicas of a group try again
     Retry {
         /// The group's number
         group: u16,

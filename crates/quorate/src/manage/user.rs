@@ -55,22 +55,22 @@ enum Verb {
         #[arg(value_name = "RULE", allow_hyphen_values = true)]
         rules: Vec<String>,
     },
-    /// Remove a user, and close the connections that are the user's
+    /// Remove a user, and close the user's connections
     Drop {
         /// The user's name
         name: String,
     },
 }
 
-/// The user's password. One in a file or a new one, never on the command line, which others can read.
+/// The user's password. It is in a file or drawn, and never on the command line, which other users can read.
 #[derive(Args)]
 #[group(multiple = false)]
 struct Password {
-    /// A file with the user's password, which replaces all that there are
+    /// A file with the user's password, which replaces all existing ones
     #[arg(long, value_name = "FILE")]
     set_password: Option<PathBuf>,
 
-    /// Draw a password, which replaces all that there are, and print it this once
+    /// Draw a password, which replaces all existing ones, and print it this once
     #[arg(long)]
     draw_password: bool,
 }
@@ -160,7 +160,8 @@ fn told(manage: &Manage, name: &str, done: &str, drawn: Option<String>) -> Resul
     manage.done(&line, &fields)
 }
 
-/// A line of `ACL LIST`. Hashes of passwords are counted and not shown: whoever reads over a shoulder could try words.
+/// A line of `ACL LIST`. Hashes of passwords are counted and not shown: with a hash, passwords could be guessed
+/// offline.
 struct Listed {
     name: String,
     is_on: bool,

@@ -1,8 +1,8 @@
-//! `quorate recover`: what is left when a majority of the control nodes is lost, and going on with that.
+//! `quorate recover`: shows what is left when a majority of the control nodes is lost, and continues with that.
 //!
-//! Offline, on the folders of stopped nodes. Without `--accept-loss` it only tells. What is decided is in
-//! `node::recovery`, which says why it is safe; here it is asked for, told, and carried out in this order: read all folders,
-//! plan, copy all, write all. Machines that cannot see each other's folders exchange what was found in them as files.
+//! It works offline, on the folders of stopped nodes. Without `--accept-loss` it only reports. The decisions and why they
+//! are safe are in `node::recovery`; here they are requested, printed, and carried out in this order: read all folders,
+//! plan, copy all, write all. Machines that cannot access each other's folders exchange what was found in them as files.
 
 mod text;
 
@@ -31,7 +31,7 @@ then, with the files of all, on each of them again:
 Give all folders that are left, also those of nodes that are no control nodes: what is left out counts as lost, and can never
 come back. First try to start what is down: as long as a majority of the control nodes can be started, nothing is lost.";
 
-/// Go on with the folders that are left when a majority of the control nodes is lost
+/// Continue with the folders that are left when a majority of the control nodes is lost
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RecoverArgs {
@@ -43,16 +43,16 @@ pub(crate) struct RecoverArgs {
     #[arg(long, value_name = "FILE")]
     config: Vec<PathBuf>,
 
-    /// What --save has written on another machine, of nodes there that are left. May be given several times
+    /// A file that --save has written on another machine, about the remaining nodes there. May be given several times
     #[arg(long, value_name = "FILE")]
     with: Vec<PathBuf>,
 
-    /// Write what is found in these folders to a file for other machines, and do nothing else. It has the hashes of the
-    /// users' passwords
+    /// Write what is found in these folders to a file for other machines, and do nothing else. The file contains the
+    /// hashes of the users' passwords
     #[arg(long, value_name = "FILE", conflicts_with_all = ["accept_loss", "with"])]
     save: Option<PathBuf>,
 
-    /// Do it: give up what is lost, and go on with what is left
+    /// Confirm: give up what is lost, and continue with what is left
     #[arg(long)]
     accept_loss: bool,
 
@@ -61,10 +61,11 @@ pub(crate) struct RecoverArgs {
     json: bool,
 }
 
-/// Tells what is left, and goes on with it if that is wanted.
+/// Reports what is left, and continues with it if that was requested.
 ///
 /// # Errors
-/// A sentence that says which folder cannot be used, or what else is wrong. Then nothing was changed, unless it says so.
+/// A sentence that says which folder cannot be used, or what else is wrong. Then nothing was changed, unless the
+/// sentence says otherwise.
 pub(crate) fn run(args: &RecoverArgs) -> Result<()> {
     server::files::make_for_owner_alone();
     let nodes = lock(args)?;
@@ -102,7 +103,7 @@ pub(crate) fn run(args: &RecoverArgs) -> Result<()> {
     tell(args, &nodes, &survivors, &plan, &copies)
 }
 
-/// Locks the folders, so that no node is started meanwhile.
+/// Locks the folders, so that no node is started in the meantime.
 fn lock(args: &RecoverArgs) -> Result<Vec<StoppedNode>> {
     let in_folder = |folder: &PathBuf| -> Result<PathBuf> {
         let file = folder.join("quorate.toml");

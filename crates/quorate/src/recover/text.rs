@@ -1,4 +1,4 @@
-//! What a recovery tells: for people, and as JSON.
+//! The report of a recovery: for people, and as JSON.
 
 use std::path::{Path, PathBuf};
 
@@ -59,7 +59,7 @@ fn name(report: &GroupReport) -> String {
     format!("'{keyspace}' shard {}", report.shard)
 }
 
-/// What becomes of a group.
+/// The outcome for a group.
 fn line(report: &GroupReport) -> String {
     let GroupReport { members, left, fate, loss, survives, .. } = report;
     let left = match left.is_empty() {

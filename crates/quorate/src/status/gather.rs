@@ -13,13 +13,13 @@ use crate::connection::{Cluster, Reply};
 /// How long a node may be silent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// What a node has said, and where this client reaches the nodes that it knows.
+/// A node's answer, and where this client reaches the nodes in its map.
 struct Heard {
     said: Said,
     places: BTreeMap<NodeId, String>,
 }
 
-/// Asks the nodes at the cluster's addresses, and then all others of which these know.
+/// Asks the nodes at the cluster's addresses, and then all others that these know.
 pub(super) fn gather(cluster: &Cluster) -> Answers {
     let (mut answers, places) = ask_first(cluster);
     let unknown = |(id, place): &(&NodeId, &String)| {
@@ -33,7 +33,7 @@ pub(super) fn gather(cluster: &Cluster) -> Answers {
     answers
 }
 
-/// Asks the nodes at the cluster's addresses, and no others.
+/// Asks the nodes at the cluster's addresses only.
 pub(super) fn gather_only(cluster: &Cluster) -> Answers {
     ask_first(cluster).0
 }

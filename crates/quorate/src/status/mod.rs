@@ -1,7 +1,7 @@
-//! `quorate status` and `quorate top`: how a cluster stands, for people who are woken up, and for programs.
+//! `quorate status` and `quorate top`: the state of a cluster, for operators in a hurry, and for programs.
 //!
-//! What the answers of nodes amount to is decided in [`server::status`], which serves it over HTTP, too. Reading order:
-//! [`mod@gather`] (asking all of them), [`text`] (how it is shown), [`mod@top`] (the same again and again, with rates).
+//! The nodes' answers are judged in [`server::status`], which also serves the result over HTTP. Reading order:
+//! [`mod@gather`] (asking all of them), [`text`] (how it is shown), [`mod@top`] (the same repeatedly, with rates).
 
 mod gather;
 mod text;
@@ -34,26 +34,26 @@ Examples:
 
 Exit code: 0 healthy, 1 at risk, 2 something is not served, or no node can be asked.";
 
-/// Tell how a cluster stands, what is at risk, and what to do about it.
+/// Show the state of a cluster, what is at risk, and what to do about it.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     connect: Connect,
 
-    /// Write JSON, whose fields are documented and stay
+    /// Write JSON, whose fields are documented and stable
     #[arg(long)]
     json: bool,
 
-    /// Ask only the node at that address whether it serves: one line, and exit code 0 or 2
+    /// Only ask the node at that address whether it serves: one line, and exit code 0 or 2
     #[arg(long, conflicts_with = "json")]
     here: bool,
 }
 
-/// Tells how a cluster stands. The exit code says in how far it serves.
+/// Shows the state of a cluster. The exit code tells how far it serves.
 ///
 /// # Errors
-/// A sentence that says why nobody can be asked.
+/// A sentence that says why no node can be asked.
 pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
     let cluster = args.connect.resolve(Role::Looks)?;
     if args.here {
@@ -64,12 +64,12 @@ pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
         true => serde_json::to_string_pretty(&standing)? + "\n",
         false => text::render(&standing, Paint::of_standard_output()),
     };
-    // Who closes the pipe has seen enough: the exit code says the rest.
+    // A closed pipe is not an error: the exit code has the rest.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(exit_code(&standing))
 }
 
-/// Finds out how a cluster stands. What may be over in a moment is looked at a second time.
+/// Determines the state of a cluster. If the state may be over in a moment, asks a second time.
 pub(crate) fn stand(cluster: &Cluster) -> Standing {
     let standing = judge(&gather(cluster));
     if !standing.risks.iter().any(Risk::may_pass) {
@@ -82,7 +82,7 @@ pub(crate) fn stand(cluster: &Cluster) -> Standing {
 /// Runs until it is asked to stop.
 ///
 /// # Errors
-/// A sentence that says why nobody can be asked.
+/// A sentence that says why no node can be asked.
 pub(crate) fn top(args: &TopArgs) -> Result<ExitCode> {
     top::run(args)
 }
@@ -95,7 +95,7 @@ fn exit_code(standing: &Standing) -> ExitCode {
     }
 }
 
-/// Says whether the nodes that were asked serve everything.
+/// Prints whether the nodes that were asked serve everything.
 fn here(answers: &Answers) -> ExitCode {
     let mut serves = true;
     for (address, why) in &answers.others {

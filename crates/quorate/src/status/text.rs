@@ -1,4 +1,4 @@
-//! How a cluster stands, as text for people.
+//! The state of a cluster, as text for people.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -52,7 +52,7 @@ impl Paint {
     }
 }
 
-/// How many risks of one kind are shown, with the same thing to do. A keyspace may have hundreds of shards.
+/// How many risks of one kind with the same action are shown. A keyspace may have hundreds of shards.
 const ALIKE: usize = 4;
 
 /// Writes everything.
@@ -186,7 +186,7 @@ fn survives(shard: &Shard) -> String {
     }
 }
 
-/// Which replicas lack what.
+/// Which replicas are behind or missing, and how far.
 fn lag(shard: &Shard) -> String {
     let lacks = shard.replicas.iter().filter_map(|replica| {
         let node = replica.node;
@@ -200,11 +200,11 @@ fn lag(shard: &Shard) -> String {
     if lacks.is_empty() { "no lag".to_owned() } else { lacks.join(", ") }
 }
 
-/// Lays out rows in columns, the first of which is on the right of its width. `paint` gets row, column and padded text.
+/// Lays out rows in columns, of which the first is right-aligned. `paint` gets row, column and padded text.
 pub(crate) fn table(rows: &[Vec<String>], paint: impl Fn(usize, usize, &str) -> String) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
-        // What stands last in its row needs no room for columns behind it.
+        // The last cell of a row does not widen its column.
         let wide = rows.iter().filter(|row| row.len() > column + 1);
         wide.map(|row| row[column].chars().count()).max().unwrap_or(0)
     };

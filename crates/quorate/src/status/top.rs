@@ -1,4 +1,4 @@
-//! `quorate top`: how a cluster stands, again and again, with what its nodes do per second.
+//! `quorate top`: the state of a cluster, again and again, with the rates of its nodes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -39,16 +39,16 @@ pub(crate) struct TopArgs {
     #[command(flatten)]
     connect: Connect,
 
-    /// Seconds from one look to the next
+    /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
 
-    /// End after so many looks [default: none, it goes on]
+    /// End after this many updates [default: never]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 }
 
-/// What was seen, and when.
+/// The state at one time.
 struct Look {
     standing: Standing,
     /// When each node was asked.
@@ -80,7 +80,7 @@ pub(super) fn run(args: &TopArgs) -> Result<ExitCode> {
             true => screen_text(&look, before.as_ref(), paint),
             false => lines(&look, before.as_ref()),
         };
-        // Who closes the pipe has seen enough.
+        // A closed pipe ends this: its reader needs no more.
         let is_written = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()).is_ok();
         let code = exit_code(&look.standing);
         before = Some(look);
@@ -92,12 +92,12 @@ pub(super) fn run(args: &TopArgs) -> Result<ExitCode> {
     }
 }
 
-/// Waits until a time. Returns true if it is to end before.
+/// Waits until a time. Returns true if it should end before that.
 fn waits(ends: &Receiver<()>, until: Instant) -> bool {
     match ends.recv_timeout(until.saturating_duration_since(Instant::now())) {
         Ok(()) => true,
         Err(RecvTimeoutError::Timeout) => false,
-        // Nobody can ask any more, and so nobody does.
+        // Nothing can request the end any more, so this only waits.
         Err(RecvTimeoutError::Disconnected) => {
             thread::sleep(until.saturating_duration_since(Instant::now()));
             false
@@ -105,7 +105,7 @@ fn waits(ends: &Receiver<()>, until: Instant) -> bool {
     }
 }
 
-/// Returns what gets a message when it is time to end: by a signal, or by `q`.
+/// Returns a channel that gets a message when it is time to end: by a signal, or by `q`.
 fn ends() -> Result<Receiver<()>> {
     let (sender, receiver) = mpsc::channel();
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
@@ -130,7 +130,7 @@ fn ends() -> Result<Receiver<()>> {
     Ok(receiver)
 }
 
-/// The terminal, with a screen of its own, and without waiting for the end of a line. As it was, when this is dropped.
+/// The terminal in its alternate screen, read without waiting for the end of a line. Restored when this is dropped.
 struct Screen(Option<Termios>);
 
 impl Screen {
@@ -157,7 +157,7 @@ impl Drop for Screen {
     }
 }
 
-/// What a node did per second.
+/// A node's rates per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct NodeRates {
     operations: f64,
@@ -165,11 +165,11 @@ struct NodeRates {
     bytes_in: f64,
     bytes_out: f64,
     peer_bytes: f64,
-    /// From request to outcome, on average, of commands that have ended in between.
+    /// From request to outcome, on average, of commands that ended between the two samples.
     latency_ms: Option<f64>,
 }
 
-/// The rates between two counts of one process; none if it was started in between.
+/// The rates between two samples of one process; none if it was restarted in between.
 fn rates(before: &Counters, now: &Counters, seconds: f64) -> Option<NodeRates> {
     let is_same = before.commands <= now.commands && before.client_bytes_in <= now.client_bytes_in;
     let rate = |before: u64, now: u64| now.saturating_sub(before) as f64 / seconds;
@@ -195,7 +195,7 @@ fn node_rates(look: &Look, before: Option<&Look>, node: &Node) -> Option<NodeRat
     rates(&known.facts.as_ref()?.counters, &node.facts.as_ref()?.counters, seconds)
 }
 
-/// Writes and lookups per second; none where a replica was made anew in between.
+/// Writes and lookups per second; none if a replica was made again in between.
 fn keyspace_rates(look: &Look, before: Option<&Look>, keyspace: &Keyspace) -> Option<(f64, f64)> {
     let before = before?;
     let seconds = look.begun.duration_since(before.begun).as_secs_f64();
@@ -293,7 +293,7 @@ fn leaders(keyspace: &Keyspace) -> String {
     words::list(&leaders)
 }
 
-/// The same as lines for programs that read them one by one: names and values in turn.
+/// The same as lines for programs that read them one by one: alternating names and values.
 fn lines(look: &Look, before: Option<&Look>) -> String {
     let standing = &look.standing;
     let mut out = String::new();
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_per_second_and_not_of_two_processes() {
+    fn rates_are_per_second_and_of_one_process() {
         let before = Counters { commands: 100, calls: 90, calls_us: 1000, ..Counters::default() };
         let now = Counters {
             commands: 300,

@@ -1,4 +1,4 @@
-//! The backups in a place: which there are, what they need, and what nobody needs any more.
+//! The backups in a place: which exist, what they need, and which files are no longer needed.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write as _};
@@ -11,7 +11,7 @@ use super::manifest::{FILE, Manifest};
 use super::moment;
 use super::store::{self, Store};
 
-/// What earlier versions had at the end of a backup's folder until it was whole.
+/// Earlier versions added this to the name of a backup's folder until the backup was whole.
 const PART: &str = ".part";
 
 /// A place for the backups of one cluster.
@@ -20,28 +20,28 @@ pub(super) struct Backups {
 }
 
 impl Backups {
-    /// Opens a place. Whether there is something shows when it is read.
+    /// Opens a place. Whether anything exists there shows when it is read.
     ///
     /// # Errors
-    /// It is none.
+    /// It is not a place for backups.
     pub(super) fn open(place: &Path) -> Result<Backups> {
         Ok(Backups { store: store::open(place)? })
     }
 
-    /// What people call a file, or the place for an empty path.
+    /// The name of a file for people, or of the place if the path is empty.
     pub(super) fn name_of(&self, path: &str) -> String {
         self.store.name_of(path)
     }
 
-    /// Keeps other backups from writing here, until this is dropped.
+    /// Keeps other backups from writing here, until this value is dropped.
     ///
     /// # Errors
-    /// Another one writes here.
+    /// Another backup writes here.
     pub(super) fn lock(&self) -> Result<()> {
         self.store.lock()
     }
 
-    /// Nothing will be written until the next [`Backups::lock`].
+    /// Reports that nothing will be written until the next [`Backups::lock`].
     pub(super) fn rest(&self) {
         self.store.rest();
     }
@@ -56,17 +56,17 @@ impl Backups {
         names.map(|name| self.get(name)).collect()
     }
 
-    /// The same, and there is one at least.
+    /// All backups, the oldest first; at least one.
     ///
     /// # Errors
-    /// There is none, or what [`Backups::all`] says.
+    /// There is none, or the errors of [`Backups::all`].
     pub(super) fn some(&self) -> Result<Vec<Manifest>> {
         let backups = self.all()?;
         ensure!(!backups.is_empty(), "there is no backup in {}", self.name_of(""));
         Ok(backups)
     }
 
-    /// The backup of this name.
+    /// The backup with this name.
     ///
     /// # Errors
     /// There is none, or its manifest cannot be read.
@@ -81,7 +81,7 @@ impl Backups {
         Ok(manifest)
     }
 
-    /// Begins to read a file of a backup.
+    /// Opens a file of a backup for reading.
     ///
     /// # Errors
     /// It cannot be read, or has another length.
@@ -96,10 +96,10 @@ impl Backups {
         Ok(Reader::new(from, expected.clone()))
     }
 
-    /// Begins a new file.
+    /// Creates a new file.
     ///
     /// # Errors
-    /// It cannot be written, or is there.
+    /// It cannot be written, or exists already.
     pub(super) fn create(&self, path: &str) -> Result<Writer> {
         Ok(Writer::new(self.name_of(path), self.store.create(path)?))
     }
@@ -112,19 +112,19 @@ impl Backups {
         self.store.remove(path)
     }
 
-    /// Adds a backup whose files are there. When this returns, all of it is stored for good.
+    /// Adds a backup whose files are written. When this returns, all of it is durable.
     ///
     /// # Errors
-    /// It cannot be written, or another one has written here meanwhile.
+    /// It cannot be written, or another backup has written here meanwhile.
     pub(super) fn add(&self, manifest: &mut Manifest) -> Result<()> {
-        // Who took over the place has removed the files that are not in a manifest yet.
+        // Another backup that took over the place has removed the files that are in no manifest yet.
         self.store.lock()?;
         manifest.checksum = manifest.sum()?;
         let path = format!("{}/{FILE}", manifest.name);
         let mut file = self.create(&path)?;
         file.write_all(&manifest.encode()?)?;
         file.end()?;
-        // Where a lock can be lost, it may have been just before the manifest was there.
+        // If a lock can be lost, it may have been lost just before the manifest was written.
         if let Err(error) = self.store.lock() {
             let _ = self.store.remove(&path);
             return Err(error);
@@ -132,7 +132,7 @@ impl Backups {
         Ok(())
     }
 
-    /// Removes what backups have left that were interrupted. Returns those that are whole, the oldest first.
+    /// Removes what interrupted backups have left. Returns the whole backups, the oldest first.
     ///
     /// # Errors
     /// The place cannot be read or written.
@@ -142,14 +142,15 @@ impl Backups {
         Ok(backups)
     }
 
-    /// Removes all backups but the newest `keep`, and the files that none of those needs. Returns how many were removed.
+    /// Removes all backups but the newest `keep`, and the files that none of those needs. Returns how many were
+    /// removed.
     ///
     /// # Errors
     /// The place cannot be read or written.
     pub(super) fn prune(&self, keep: usize) -> Result<usize> {
         let backups = self.all()?;
         let (old, kept) = backups.split_at(backups.len().saturating_sub(keep));
-        // Without its manifest it is no backup any more, whatever happens to the rest.
+        // Without its manifest it is not a backup any more, whatever happens to the rest.
         for manifest in old {
             self.store.remove(&format!("{}/{FILE}", manifest.name))?;
         }
@@ -157,7 +158,7 @@ impl Backups {
         Ok(old.len())
     }
 
-    /// Removes all files in folders of backups that are none of these backups', nor needed by one of them.
+    /// Removes all files in folders of backups that neither belong to these backups nor are needed by one of them.
     fn remove_all_but(&self, kept: &[Manifest]) -> Result<()> {
         let needed: BTreeSet<&str> = kept.iter().flat_map(Manifest::files).map(|(path, _)| path).collect();
         for path in self.store.list()? {
@@ -177,7 +178,7 @@ fn name_of_manifest(path: &str) -> Option<&str> {
     (file == FILE && is_name(name) && !name.ends_with(PART)).then_some(name)
 }
 
-/// Whether a folder has the name of a backup: nothing else in there is anybody's to remove.
+/// Whether a folder has the name of a backup. Nothing else in the place may be removed.
 fn is_name(name: &str) -> bool {
     let name = name.strip_suffix(PART).unwrap_or(name);
     let digits = name.bytes().filter(u8::is_ascii_digit).count();
@@ -191,7 +192,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn what_newer_backups_need_of_older_ones_stays() {
+    fn files_of_old_backups_stay_while_newer_ones_need_them() {
         let folder = tempfile::tempdir().unwrap();
         let backups = Backups::open(folder.path()).unwrap();
         backups.lock().unwrap();
@@ -207,7 +208,7 @@ mod tests {
             shard.changes.clear();
             backups.add(&mut manifest).unwrap();
         }
-        // What is not a backup's, what an interrupted one has left, and what one of an earlier version has left.
+        // A folder that is not a backup's, one that an interrupted backup has left, and one of an earlier version.
         fs::create_dir(folder.path().join("mine.part")).unwrap();
         fs::create_dir(folder.path().join(moment::name(5000))).unwrap();
         fs::write(folder.path().join(moment::name(5000)).join("1.rdb.part"), "x").unwrap();

@@ -1,14 +1,14 @@
-//! Which backup of each keyspace shows a moment.
+//! Chooses the backup of each keyspace that shows a moment.
 
 use anyhow::{Context as _, Result, bail};
 
 use super::manifest::{Keyspace, Manifest};
 use super::moment;
 
-/// What is to be restored.
+/// What to restore.
 #[derive(Debug)]
 pub(super) struct Plan<'m> {
-    /// The backup whose users and functions are taken.
+    /// The backup that users and functions are taken from.
     pub(super) base: &'m Manifest,
     pub(super) keyspaces: Vec<Chosen<'m>>,
 }
@@ -17,9 +17,9 @@ pub(super) struct Plan<'m> {
 #[derive(Debug)]
 pub(super) struct Chosen<'m> {
     pub(super) keyspace: &'m Keyspace,
-    /// Changes that were made later than this are left out, in milliseconds since the Unix epoch.
+    /// Changes later than this are left out, in milliseconds since the Unix epoch.
     pub(super) until_ms: u64,
-    /// What it will show.
+    /// The state that it will show, in words.
     pub(super) shows: String,
 }
 
@@ -38,12 +38,12 @@ fn copied_ms(keyspace: &Keyspace) -> u64 {
     keyspace.shards.iter().map(|shard| shard.time_ms).max().unwrap_or_default()
 }
 
-/// Up to when changes of all shards are there.
+/// The time up to which changes of all shards are present.
 fn reached_ms(keyspace: &Keyspace) -> u64 {
     keyspace.shards.iter().map(|shard| shard.reached_ms()).min().unwrap_or_default()
 }
 
-/// All that the newest of these backups has.
+/// Everything in the newest of these backups.
 ///
 /// # Errors
 /// There is none.
@@ -61,8 +61,8 @@ pub(super) fn newest(backups: &[Manifest]) -> Result<Plan<'_>> {
     Ok(Plan { base, keyspaces: chosen.collect() })
 }
 
-/// What shows a moment: of a keyspace that keeps its changes, the copy before it with the changes up to it; of another one, the
-/// newest copy before it.
+/// What shows a moment: for a keyspace that keeps its changes, the copy before the moment with the changes up to it; for any
+/// other, the newest copy before it.
 ///
 /// # Errors
 /// A sentence that says which moments can be shown.
@@ -113,7 +113,8 @@ mod tests {
     use super::super::manifest::tests::example;
     use super::*;
 
-    /// A backup that was begun at a time, of keyspaces of which each was copied, and has changes up to a time if that is later.
+    /// A backup that was begun at a time, of keyspaces that were each copied at a time and have changes up to another
+    /// time, if that is later.
     fn backup(begun_ms: u64, keyspaces: &[(&str, bool, u64, u64)]) -> Manifest {
         let mut manifest = Manifest { begun_ms, name: moment::name(begun_ms), ..example() };
         let shard = manifest.keyspaces.remove(0).shards.remove(0);
@@ -134,7 +135,7 @@ mod tests {
         let backups = [
             backup(1000, &[("", true, 1000, 1000), ("cache:", false, 1010, 1010)]),
             backup(2000, &[("", true, 1000, 2000), ("cache:", false, 2010, 2010)]),
-            // Copied anew, since what had changed was not kept.
+            // Copied again, since the changes were not kept.
             backup(
                 3000,
                 &[("", true, 3000, 3000), ("cache:", false, 3010, 3010), ("new:", true, 3020, 3020)],

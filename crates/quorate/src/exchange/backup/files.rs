@@ -1,6 +1,7 @@
-//! Files of a backup: written with checksums, and read against them.
+//! Files of a backup: written with checksums, and checked against them when read.
 //!
-//! The checksums are SHA-256, one for each block of [`BLOCK_BYTES`]: so a damaged file is refused with the place.
+//! The checksums are SHA-256, one for each block of [`BLOCK_BYTES`], so that the error for a damaged file names the
+//! place.
 
 use std::io::{self, Read, Write};
 
@@ -10,10 +11,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::store::NewFile;
 
-/// Bytes that have one checksum.
+/// The bytes of one checksummed block.
 pub(super) const BLOCK_BYTES: u64 = 16 << 20;
 
-/// What a file must be.
+/// The expected contents of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Sums {
@@ -32,7 +33,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Takes bytes, and makes the checksum of each block.
+/// Takes bytes, and computes the checksum of each block.
 #[derive(Default)]
 struct Summing {
     block: Sha256,
@@ -40,7 +41,7 @@ struct Summing {
 }
 
 impl Summing {
-    /// Takes bytes; gives `ended` the number of each block that they end, and its checksum.
+    /// Takes bytes; calls `ended` with the number and the checksum of each block that they complete.
     fn take<E>(
         &mut self,
         mut bytes: &[u8],
@@ -67,7 +68,7 @@ impl Summing {
         Ok(())
     }
 
-    /// Ends the last block, if it is not whole.
+    /// Ends the last block, if it is incomplete.
     fn end<E>(&mut self, mut ended: impl FnMut(usize, &str) -> Result<(), E>) -> Result<(), E> {
         match self.sums.bytes.is_multiple_of(BLOCK_BYTES) {
             true => Ok(()),
@@ -78,7 +79,7 @@ impl Summing {
 
 /// A new file that is being written.
 pub(super) struct Writer {
-    /// What errors call it.
+    /// Its name in errors.
     name: String,
     file: Box<dyn NewFile>,
     summing: Summing,
@@ -89,10 +90,10 @@ impl Writer {
         Writer { name, file, summing: Summing::default() }
     }
 
-    /// Has all of it stored.
+    /// Makes the whole file durable.
     ///
     /// # Errors
-    /// It is not.
+    /// It cannot be written.
     pub(super) fn end(mut self) -> Result<Sums> {
         self.summing.end(|_, _| Ok::<(), io::Error>(()))?;
         self.file.end().with_context(|| format!("cannot write {}", self.name))?;
@@ -114,7 +115,8 @@ impl Write for Writer {
     }
 }
 
-/// Reads bytes and refuses them where they are not what they were: an error of the kind `InvalidData`, which names the place.
+/// Reads bytes and refuses them where they differ from what was written: an error of the kind `InvalidData`, which
+/// names the place.
 pub(super) struct Reader<R> {
     from: R,
     expected: Sums,
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn every_changed_byte_is_found_with_its_place() {
+    fn a_change_of_any_byte_is_found_with_its_place() {
         let block = BLOCK_BYTES as usize;
         for length in [0, 1, block, block + 1, 2 * block] {
             let bytes: Vec<u8> = (0..length).map(|at| (at * 7 + at / 251) as u8).collect();

@@ -1,8 +1,8 @@
 //! What a backup consists of.
 //!
-//! Each backup has a folder of its own with the time at which it was begun as its name, and in it a file [`FILE`] that lists
-//! all files that the backup needs: its own, and those of earlier backups that it goes on from. That file is written last: so
-//! a backup that was interrupted is none.
+//! Each backup has a folder of its own, named after the time at which it was begun. In it a file [`FILE`] lists all files
+//! that the backup needs: its own, and those of earlier backups that it continues. That file is written last, so an
+//! interrupted backup is not a backup.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ pub(super) struct Manifest {
     pub(super) program: String,
     /// The name of its folder.
     pub(super) name: String,
-    /// Whose backup it is.
+    /// The cluster that it is a backup of.
     pub(super) cluster: Cluster,
     /// When it was begun and ended, by the clock of the machine that made it, in milliseconds since the Unix epoch.
     pub(super) begun_ms: u64,
@@ -40,7 +40,7 @@ pub(super) struct Manifest {
     pub(super) checksum: String,
 }
 
-/// Which cluster it was.
+/// Identifies a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Cluster {
@@ -59,18 +59,18 @@ pub(super) struct Keyspace {
     pub(super) shards: Vec<Shard>,
 }
 
-/// A shard of a keyspace; or all of a keyspace whose keys were read one by one.
+/// A shard of a keyspace; or a whole keyspace whose keys were read one by one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Shard {
-    /// The number of its group; 0: its keys were read one by one, each at a moment of its own.
+    /// The number of its group. 0: its keys were read one by one, each at a different moment.
     pub(super) group: u16,
     /// The version up to which the file of keys has all changes.
     pub(super) version: u64,
-    /// The cluster's time then, or when the last key was read, in milliseconds since the Unix epoch.
+    /// The cluster's time at that version, or when the last key was read, in milliseconds since the Unix epoch.
     pub(super) time_ms: u64,
     pub(super) keys: KeyFile,
-    /// What has changed behind that, in order.
+    /// The changes after that version, in order.
     pub(super) changes: Vec<ChangeFile>,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Shard {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeyFile {
-    /// Where it is in the folder of backups.
+    /// Its path in the folder of backups.
     pub(super) path: String,
     pub(super) sums: Sums,
     /// How many keys of each type there are.
@@ -91,10 +91,10 @@ pub(super) struct KeyFile {
 pub(super) struct ChangeFile {
     pub(super) path: String,
     pub(super) sums: Sums,
-    /// It has all changes behind this version, and up to that one.
+    /// It has all changes after version `from`, up to `until`.
     pub(super) from: u64,
     pub(super) until: u64,
-    /// A time of the cluster, in milliseconds since the Unix epoch: what was acknowledged by then is there.
+    /// A time of the cluster, in milliseconds since the Unix epoch: it has all writes acknowledged by then.
     pub(super) until_ms: u64,
     pub(super) records: u64,
 }
@@ -105,12 +105,12 @@ impl Shard {
         self.group == 0
     }
 
-    /// The version up to which all changes are there.
+    /// The version up to which all changes are present.
     pub(super) fn reached(&self) -> u64 {
         self.changes.last().map_or(self.version, |changes| changes.until)
     }
 
-    /// The time up to which all changes are there.
+    /// The time up to which all changes are present.
     pub(super) fn reached_ms(&self) -> u64 {
         self.changes.last().map_or(self.time_ms, |changes| changes.until_ms)
     }
@@ -151,7 +151,7 @@ impl Manifest {
     /// Reads a manifest from the bytes of its file.
     ///
     /// # Errors
-    /// It is damaged, or of a version that is not known.
+    /// It is damaged, or of an unknown version.
     pub(super) fn decode(bytes: &[u8]) -> Result<Manifest> {
         #[derive(Deserialize)]
         struct Version {
@@ -167,7 +167,7 @@ impl Manifest {
         let manifest: Manifest = serde_json::from_slice(bytes).context("it is damaged")?;
         ensure!(manifest.sum()? == manifest.checksum, "it is damaged: its checksum is another one");
         for (path, _) in manifest.files() {
-            // What stands in the file decides what is opened.
+            // The paths in the file decide which files are opened.
             let parts: Vec<&str> = path.split('/').collect();
             let is_inside =
                 parts.len() == 2 && parts.iter().all(|part| !part.is_empty() && !part.starts_with('.'));
@@ -206,7 +206,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_manifest_is_read_as_it_was_written_or_not_at_all() {
+    fn a_changed_manifest_is_refused() {
         let manifest = example();
         let bytes = manifest.encode().unwrap();
         assert_eq!(Manifest::decode(&bytes).unwrap(), manifest);
@@ -222,7 +222,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_manifest_names_no_file_elsewhere() {
+    fn a_manifest_that_names_a_file_elsewhere_is_refused() {
         for path in ["../1.rdb", "a/../../1.rdb", "/etc/passwd", "1.rdb", "a//1.rdb"] {
             let mut manifest = example();
             manifest.keyspaces[0].shards[0].keys.path = path.into();

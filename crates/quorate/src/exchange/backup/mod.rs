@@ -1,7 +1,7 @@
-//! `quorate backup` and `quorate restore`: all of a cluster as files, and back into another cluster.
+//! `quorate backup` and `quorate restore`: a whole cluster as files, and back into another cluster.
 //!
-//! Reading order: [`store`] (where files are), [`manifest`] (what a backup consists of), [`backups`] (which there are),
-//! [`files`] (checksums), [`take`] (makes a backup), [`choose`] (which files show a moment), [`mod@restore`], [`moment`] (times as text).
+//! Reading order: [`store`] (where files are), [`manifest`] (what a backup consists of), [`backups`] (which exist), [`files`]
+//! (checksums), [`take`] (makes a backup), [`choose`] (which files show a moment), [`mod@restore`], [`moment`] (times as text).
 
 mod backups;
 mod choose;
@@ -57,11 +57,11 @@ pub(crate) struct BackupArgs {
     #[arg(long)]
     full: bool,
 
-    /// Make a backup now, and then again and again after this time: 15m, 1h, 1d
+    /// Make a backup now, and again after each of these intervals: 15m, 1h, 1d
     #[arg(long, value_name = "TIME", value_parser = moment::parse_duration)]
     every: Option<Duration>,
 
-    /// After a backup, remove all but the newest so many, and the files that none of those needs
+    /// After a backup, remove all but this many of the newest, and the files that none of those needs
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
     keep: Option<u16>,
 }
@@ -69,7 +69,7 @@ pub(crate) struct BackupArgs {
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 struct What {
-    /// Where to add a backup: a folder, which is created if it is not there, or s3://BUCKET/PREFIX
+    /// Where to add a backup: a folder, which is created if it does not exist, or s3://BUCKET/PREFIX
     #[arg(long, value_name = "PLACE")]
     to: Option<PathBuf>,
 
@@ -82,10 +82,10 @@ struct What {
     list: Option<PathBuf>,
 }
 
-/// Makes a backup, or looks at those that there are.
+/// Makes a backup, or verifies or lists the existing ones.
 ///
 /// # Errors
-/// A sentence that says why not. There is no backup then.
+/// A sentence that says why it failed. Then no backup was made.
 pub(super) fn run(args: &BackupArgs) -> Result<()> {
     match &args.what {
         What { to: Some(to), .. } => make(to, args),
@@ -96,7 +96,7 @@ pub(super) fn run(args: &BackupArgs) -> Result<()> {
 }
 
 fn make(to: &Path, args: &BackupArgs) -> Result<()> {
-    // Values, and hashes of passwords.
+    // The files contain values, and hashes of passwords.
     server::files::make_for_owner_alone();
     let backups = Backups::open(to)?;
     backups.lock()?;
@@ -104,7 +104,7 @@ fn make(to: &Path, args: &BackupArgs) -> Result<()> {
     loop {
         let begun = Instant::now();
         if let Err(error) = make_one(&backups, args) {
-            // The next one may do better. Whoever watches looks at the newest backup's age.
+            // The next one may succeed. Monitoring checks the age of the newest backup.
             let _ = writeln!(std::io::stderr(), "{}: no backup: {error:#}", moment::text(moment::now_ms()));
         }
         backups.rest();
@@ -142,7 +142,7 @@ fn verify(path: &Path) -> Result<()> {
     let place = Backups::open(path)?;
     let backups = place.some()?;
     let (mut progress, mut bytes) = (Progress::begin(), 0);
-    // What was found of each file: later backups need the same ones.
+    // The result for each file: later backups need the same files.
     let mut found: BTreeMap<&str, Option<String>> = BTreeMap::new();
     let mut damaged = 0;
     for backup in &backups {

@@ -15,15 +15,15 @@ pub(super) fn text(ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
-/// The same without what a file's name should not have. Later times have greater names.
+/// The same without the characters that file names should not have. Later times have greater names.
 pub(super) fn name(ms: u64) -> String {
     text(ms).replace(['-', ':'], "")
 }
 
-/// Reads what [`text`] writes; the part of a second may be missing.
+/// Reads what [`text`] writes; the fraction of a second may be missing.
 ///
 /// # Errors
-/// It is no time.
+/// It is not a time.
 pub(super) fn parse(text: &str) -> Result<u64, String> {
     let wrong =
         || format!("{text} is no time: write it as 2026-11-26T22:00:00Z or 2026-11-26T22:00:00.123Z, in UTC");
@@ -44,7 +44,7 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
         return Err(wrong());
     }
     let days = days(year, month, day);
-    // The 31st of a month that has 30 days.
+    // Such as the 31st of a month that has 30 days.
     if self::date(days) != (year, month, day) {
         return Err(wrong());
     }
@@ -64,7 +64,7 @@ pub(super) fn parse_http(text: &str) -> Option<u64> {
 /// Reads `90s`, `15m`, `1h`, `7d`.
 ///
 /// # Errors
-/// It is no duration of a second or more.
+/// It is not a duration of a second or more.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text} is no duration: write 90s, 15m, 1h or 7d");
     let unit = match text.chars().last() {
@@ -79,7 +79,7 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(wrong)
 }
 
-// Years begin in March in both, so that a leap day is the last day of a year.
+// Both functions let years begin in March, so that a leap day is the last day of a year.
 
 fn date(days: u64) -> (u64, u64, u64) {
     let day = days + 719_468;
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_read_as_it_is_written() {
+    fn a_written_time_reads_back() {
         for ms in [0, 951_782_399_999, 951_782_400_000, 1_735_689_599_001, 1_764_194_400_123] {
             assert_eq!(parse(&text(ms)), Ok(ms));
         }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_of_http_is_a_time() {
+    fn an_http_date_is_read() {
         assert_eq!(parse_http("Tue, 29 Feb 2000 00:00:01 GMT"), Some(951_782_401_000));
         assert_eq!(parse_http("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777_000));
         for wrong in

@@ -1,4 +1,4 @@
-//! Puts a backup into a running cluster, which keeps its own identity: its nodes, its secret, its members.
+//! Restores a backup into a running cluster, which keeps its own identity: its nodes, its secret, its members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -41,13 +41,13 @@ The cluster is a new one, with its own secret: quorate cluster, or quorate serve
 are made with the settings that they had; those that are there keep theirs. A restore that was interrupted is begun again,
 with --empty-first.";
 
-/// About so many keys are compared, unless all are.
+/// About this many keys are compared, unless all are.
 const SAMPLE: u64 = 10_000;
 
-/// Keys that are compared together.
+/// How many keys are compared together.
 const COMPARED: usize = 50;
 
-/// Put a backup into a running cluster
+/// Restore a backup into a running cluster
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {
@@ -58,7 +58,7 @@ pub(crate) struct RestoreArgs {
     #[command(flatten)]
     connect: Connect,
 
-    /// The moment to go back to, in UTC, as 2026-11-26T21:59:00Z [default: the newest backup]
+    /// The moment to restore, in UTC, as 2026-11-26T21:59:00Z [default: the newest backup]
     #[arg(long, value_name = "TIME", value_parser = moment::parse, conflicts_with = "backup")]
     until: Option<u64>,
 
@@ -66,7 +66,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "NAME")]
     backup: Option<String>,
 
-    /// Only read the files, and say what would be restored
+    /// Only read the files, and show what would be restored
     #[arg(long)]
     dry_run: bool,
 
@@ -74,11 +74,11 @@ pub(crate) struct RestoreArgs {
     #[arg(long)]
     empty_first: bool,
 
-    /// Restore into the very cluster that the backup is of
+    /// Restore into the cluster that the backup was made of
     #[arg(long)]
     same_cluster: bool,
 
-    /// How many keys are compared in the end
+    /// How many keys are compared at the end
     #[arg(long, value_enum, default_value = "sample")]
     compare: Compare,
 }
@@ -110,7 +110,7 @@ pub(in super::super) fn run(args: &RestoreArgs) -> Result<()> {
         let name = chosen.keyspace.name();
         say(&format!("keyspace '{name}': {}, {keys} keys and up to {records} changes", chosen.shows));
     }
-    // A damaged file is found before anything has changed.
+    // A damaged file is found before anything is changed.
     check_files(&place, &plan)?;
     if args.dry_run {
         return Ok(());
@@ -132,13 +132,13 @@ fn check_files(place: &Backups, plan: &Plan<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A restore under way.
+/// A restore in progress.
 struct Restoring<'r> {
     place: &'r Backups,
     plan: &'r Plan<'r>,
     compare: Compare,
     map: ClusterMap,
-    /// A connection of its own, for all that is no key.
+    /// A separate connection for everything except keys.
     client: Client,
     sampler: Sampler,
     all_bytes: u64,
@@ -146,7 +146,7 @@ struct Restoring<'r> {
 }
 
 impl<'r> Restoring<'r> {
-    /// Makes sure that the cluster may be restored into.
+    /// Checks that the backup may be restored into this cluster.
     fn begin(args: &RestoreArgs, place: &'r Backups, plan: &'r Plan<'r>) -> Result<Restoring<'r>> {
         let cluster = args.connect.resolve(Role::Changes)?;
         let (address, mut client) = cluster.open(ANSWER_WITHIN)?;
@@ -185,7 +185,7 @@ impl<'r> Restoring<'r> {
         for chosen in &plan.keyspaces {
             self.make(chosen.keyspace)?;
         }
-        // With the keyspaces that were made.
+        // Includes the keyspaces that were just made.
         self.map = map_of(&mut self.client)?;
         self.restore_functions()?;
         for chosen in &plan.keyspaces {
@@ -208,7 +208,7 @@ impl<'r> Restoring<'r> {
         restored.and(users).and(compared)
     }
 
-    /// Makes a keyspace with the settings that it had, unless it is there.
+    /// Makes a keyspace with the settings that it had, unless it exists.
     fn make(&mut self, keyspace: &Keyspace) -> Result<()> {
         let name = keyspace.name();
         let now = match self.client.ask(&[b"KEYSPACE", b"GET", keyspace.prefix.as_bytes()])? {
@@ -221,7 +221,7 @@ impl<'r> Restoring<'r> {
             let words: Vec<String> = words.map(|(name, value)| format!("{name}={value}")).collect();
             let mut request: Vec<&[u8]> = vec![b"KEYSPACE", b"CREATE", keyspace.prefix.as_bytes()];
             request.extend(words.iter().map(String::as_bytes));
-            // A new cluster is at the lowest level for a moment, which has no databases.
+            // A new cluster is at the lowest level for a moment, and that level has no databases.
             const TRIES: usize = 50;
             let mut reply = self.client.ask(&request)?;
             for _ in 0..TRIES {
@@ -238,7 +238,7 @@ impl<'r> Restoring<'r> {
                 )
             });
         };
-        // The default keyspace is always there.
+        // The default keyspace always exists.
         for (setting, value) in &keyspace.settings {
             let before = now.get(setting);
             if before == Some(value) || !self.has_meaning(setting, value) {
@@ -256,7 +256,7 @@ impl<'r> Restoring<'r> {
         Ok(())
     }
 
-    /// Whether a setting means the same here: a number of a node may be that of none.
+    /// Whether a setting has the same meaning here: a setting may name a node that does not exist here.
     fn has_meaning(&self, name: &str, value: &str) -> bool {
         name != "leader" || value.parse().is_ok_and(|node| node == 0 || self.map.nodes.contains_key(&node))
     }
@@ -271,7 +271,7 @@ impl<'r> Restoring<'r> {
             .context("the functions cannot be restored")
     }
 
-    /// Restores all users but the default one, by whose rights this may be done.
+    /// Restores all users except the default one, whose rights this restore needs.
     fn restore_users(&mut self) -> Result<()> {
         let Reply::Array(now) = self.client.ask(&[b"ACL", b"LIST"])? else {
             bail!("ACL LIST answers with no list")
@@ -312,7 +312,7 @@ impl<'r> Restoring<'r> {
             return read(keys, &rules, &mut self.sampler).with_context(name);
         }
         let mut state = State::default();
-        // Nothing has expired, however long ago that was.
+        // The state is read as of then, so no key counts as expired, however long ago that was.
         let all = Rules { expired_ms: 0, string_bytes_max: usize::MAX, ..rules.clone() };
         read(keys, &all, &mut state).with_context(name)?;
         'files: for file in &shard.changes {
@@ -320,7 +320,8 @@ impl<'r> Restoring<'r> {
             let open = place.read(&file.path, &file.sums)?;
             let mut reader = changes::Reader::new(open, file.sums.bytes, file.from).with_context(name)?;
             while let Some(record) = reader.record().with_context(name)? {
-                // Times may go back a little; versions never do. So the moment is before the first record that is later.
+                // Times may go back a little; versions never do. So the moment is before the first record with a
+                // later time.
                 if record.time_ms > chosen.until_ms {
                     break 'files;
                 }
@@ -330,7 +331,7 @@ impl<'r> Restoring<'r> {
         read(state.into_file(), &rules, &mut self.sampler)
     }
 
-    /// Compares keys with what was sent.
+    /// Compares keys of the cluster with what was sent.
     fn compare(&mut self) -> Result<()> {
         let (mut different, mut expired, mut compared) = (Vec::new(), 0, 0);
         let mut progress = Progress::begin();
@@ -408,7 +409,7 @@ fn empty(client: &mut Client, map: &ClusterMap) -> Result<()> {
     for database in databases(client)? {
         select(client, database)?;
         match with_registers.contains(&database) {
-            // Registers cannot all be removed at once.
+            // Keyspaces of registers cannot be emptied at once.
             true => remove_one_by_one(client)?,
             false => done(client.ask(&[b"FLUSHDB"])?)?,
         }
@@ -461,7 +462,7 @@ fn done(reply: Reply) -> Result<()> {
     }
 }
 
-/// A string as a payload.
+/// A string as a DUMP payload.
 fn payload_of(text: &[u8]) -> Vec<u8> {
     let mut payload = vec![tag::STRING];
     put_text(text, &mut payload);
@@ -477,16 +478,16 @@ struct Sample {
     digest: u64,
 }
 
-/// Sends keys to the cluster, and remembers some.
+/// Sends keys to the cluster, and remembers some to compare.
 struct Sampler {
     importer: Importer,
     /// The database that keys go to.
     database: u8,
-    /// One of so many is remembered.
+    /// One key of this many is remembered.
     step: u64,
     seen: u64,
     samples: Vec<Sample>,
-    /// Those that would have been, and are too large.
+    /// Keys that would have been remembered, but are too large.
     left_out: u64,
 }
 

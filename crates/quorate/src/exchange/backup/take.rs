@@ -1,8 +1,8 @@
 //! Makes a backup: reads each shard of each keyspace of a running cluster, and writes files that are then read back.
 //!
-//! A shard's leader sends a copy of it as it is at one version (`KEYSPACE COPY`). The next backup adds what has changed
-//! behind that version (`KEYSPACE CHANGES`), if the keyspace keeps its changes for long enough; else it makes a new copy.
-//! Where there is no such copy, since keys are registers or values are not in memory, keys are read one by one.
+//! A shard's leader sends a copy of it at one version (`KEYSPACE COPY`). The next backup adds the changes after that
+//! version (`KEYSPACE CHANGES`), if the keyspace keeps its changes for long enough; otherwise it makes a new copy. If no
+//! such copy is possible, because keys are registers or values are not in memory, keys are read one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -26,23 +26,23 @@ use super::moment;
 use crate::connection::{self, ANSWER_WITHIN, Client, Connect, Reply, Role, map_of, put_request};
 use crate::output::say;
 
-/// How long nodes may have no leader, or lag.
+/// How long a shard may have no leader, or a node lag.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Bytes of changes that are asked for at a time.
+/// Bytes of changes that are requested at a time.
 const CHANGES_BYTES: &[u8] = b"1048576";
 
-/// Keys that a step of a scan looks at.
+/// Keys that a step of a scan visits.
 const STEP: &[u8] = b"200";
 
-/// Beyond this, changes that take more bytes than the copy that they follow make a new copy worth its time.
+/// If changes take more bytes than this, and more than the copy that they follow, a new copy is worth its time.
 const CHANGES_BYTES_ANYWAY: u64 = 64 << 20;
 
 /// Length of the mark at the end of a copy.
 const MARK_BYTES: usize = 40;
 
-/// What a backup was, in a sentence.
+/// A summary of a backup.
 pub(super) struct Made {
     pub(super) name: String,
     pub(super) copied: usize,
@@ -52,10 +52,11 @@ pub(super) struct Made {
     pub(super) bytes: u64,
 }
 
-/// Makes a backup that goes on from an earlier one, if there is one and that is possible.
+/// Makes a backup that continues an earlier one, if there is one and that is possible.
 ///
 /// # Errors
-/// A sentence that says why there is none. The place is as it was, but for files that the next backup removes.
+/// A sentence that says why there is no backup. The place is unchanged, except for files that the next backup
+/// removes.
 pub(super) fn take(backups: &Backups, connect: &Connect, before: Option<Manifest>) -> Result<Made> {
     let begun_ms = moment::now_ms();
     let mut source = Source::find(connect)?;
@@ -107,7 +108,8 @@ fn cluster_of(map: &ClusterMap, report: &[u8]) -> Result<Cluster> {
     Ok(Cluster { name: cluster, storages: storages(map) })
 }
 
-/// What tells a cluster from any other one, a copy of its keys included: the number of each node's storage.
+/// What distinguishes a cluster from any other one, even from one with a copy of its keys: the number of each node's
+/// storage.
 pub(super) fn storages(map: &ClusterMap) -> BTreeSet<String> {
     let started = map.nodes.values().map(|node| node.start.identity).filter(|identity| *identity != 0);
     started.map(|identity| format!("{identity:016x}")).collect()
@@ -120,9 +122,9 @@ struct Source {
     map: ClusterMap,
 }
 
-/// Why there is no copy of a shard.
+/// Why a shard cannot be copied.
 enum NoCopy {
-    /// Its keys have to be read one by one.
+    /// Its keys must be read one by one.
     Walk(String),
     Error(anyhow::Error),
 }
@@ -160,7 +162,7 @@ impl Source {
         Ok(seconds.parse::<u64>()? * 1000 + micros.parse::<u64>()? / 1000)
     }
 
-    /// A connection on which the leader of a shard sends a copy, and what it says of that.
+    /// A connection on which the leader of a shard sends a copy, and the copy's header.
     fn copy(&self, prefix: &str, shard: usize) -> Result<(Client, Begun), NoCopy> {
         let until = Instant::now() + PATIENCE;
         let mut last = anyhow!("no node was asked");
@@ -200,7 +202,7 @@ impl Source {
     }
 }
 
-/// What is said of a copy in front of it.
+/// The header of a copy.
 struct Begun {
     group: u16,
     version: u64,
@@ -223,7 +225,7 @@ impl Begun {
     }
 }
 
-/// A backup under way.
+/// A backup in progress.
 struct Taking<'b> {
     backups: &'b Backups,
     name: String,
@@ -279,7 +281,7 @@ impl Taking<'_> {
         Ok(keyspace)
     }
 
-    /// Whether changes can be added to what an earlier backup has.
+    /// Whether changes can be added to an earlier backup's files.
     fn may_continue(&self, keyspace: &Keyspace, before: &Keyspace, entry: &KeyspaceEntry) -> bool {
         let are_the_same = before.shards.iter().map(|shard| shard.group).eq(entry.groups.iter().copied());
         let bytes: u64 = before.shards.iter().map(|shard| shard.keys.sums.bytes).sum();
@@ -306,14 +308,14 @@ impl Taking<'_> {
         Ok(KeyFile { path, sums, types })
     }
 
-    /// Writes what a leader sends.
+    /// Writes the copy that a leader sends.
     fn copied(&mut self, client: Client, begun: &Begun) -> Result<Shard> {
         let path = self.path(&format!("{}.rdb", begun.group));
         let mut writer = self.backups.create(&path)?;
         let (mut held, mut stream) = client.into_parts();
         let mut buffer = vec![0; 256 << 10];
         let mut bytes = 0;
-        // Nothing follows the mark, so it is what was received last.
+        // Nothing follows the mark, so the mark is at the end of the received bytes.
         while !held.ends_with(&begun.mark) {
             let count = stream.read(&mut buffer).context("the connection is lost")?;
             ensure!(count > 0, "the node has ended the connection: its log says why");
@@ -340,7 +342,7 @@ impl Taking<'_> {
     }
 
     fn walked_through(&mut self, source: &mut Source, keyspace: &str, prefix: &str) -> Result<Shard> {
-        // Prefixes divide database 0 only.
+        // Only in database 0 do prefixes divide the keys.
         let divides = |it: &&String| it.len() > prefix.len() && database_named(it.as_bytes()) == 0;
         let longer: Vec<String> = match database_named(keyspace.as_bytes()) {
             0 => source.map.keyspaces.keys().filter(divides).cloned().collect(),
@@ -352,7 +354,7 @@ impl Taking<'_> {
         };
         let pattern = [&escaped(prefix.as_bytes())[..], b"*"].concat();
         let has_registers = source.map.keyspaces[keyspace].keyspace.replication.has_registers();
-        // Group numbers begin at 1, so this is no other file's name.
+        // Group numbers begin at 1, so no other file has this name.
         let path = self.path(&format!("0-{}.rdb", self.made.copied));
         let mut writer = self.backups.create(&path)?;
         let (mut cursor, mut bytes) = (b"0".to_vec(), b"REDIS0012\xfe\x00".to_vec());
@@ -397,7 +399,7 @@ impl Taking<'_> {
                 break;
             }
         }
-        // The end, without a checksum.
+        // The end of the file, without a checksum.
         writer.write_all(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0])?;
         let keys = self.end_keys(path, writer)?;
         self.made.bytes -= keys.sums.bytes;
@@ -405,14 +407,14 @@ impl Taking<'_> {
     }
 }
 
-/// What was read of a key.
+/// The result of reading a key.
 enum Read {
     Gone,
-    /// Its deadline, the number of its type, and its value as files of Redis have it.
+    /// Its deadline, the number of its type, and its value in the format of Redis's files.
     Value(Option<u64>, u8, Vec<u8>),
 }
 
-/// Reads values with their deadlines, which are asked for before and after the value. `None`: they differ.
+/// Reads values with their deadlines, which are read before and after the value. `None`: the two deadlines differ.
 fn read_keys(client: &mut Client, keys: &[Vec<u8>], has_registers: bool) -> Result<Vec<Option<Read>>> {
     let mut requests = Vec::new();
     for key in keys {
@@ -450,7 +452,7 @@ fn read_keys(client: &mut Client, keys: &[Vec<u8>], has_registers: bool) -> Resu
     Ok(read)
 }
 
-/// A pattern that matches these bytes.
+/// A pattern that matches exactly these bytes.
 fn escaped(bytes: &[u8]) -> Vec<u8> {
     bytes
         .iter()
@@ -461,7 +463,7 @@ fn escaped(bytes: &[u8]) -> Vec<u8> {
         .collect()
 }
 
-/// Reads a file of keys, against its checksums. Returns how many there are of each type.
+/// Reads a file of keys, checking its checksums. Returns how many keys of each type it has.
 ///
 /// # Errors
 /// It cannot be read, or is damaged: the error names the place.
@@ -487,7 +489,7 @@ pub(super) fn check_keys(backups: &Backups, path: &str, sums: &Sums) -> Result<B
 
 /// Why changes cannot be added.
 enum Broken {
-    /// They are not kept any more.
+    /// The node does not keep them any more.
     Behind,
     Other(anyhow::Error),
 }
@@ -499,7 +501,7 @@ impl From<anyhow::Error> for Broken {
 }
 
 impl Taking<'_> {
-    /// Adds all changes behind those that an earlier backup has, up to what the leaders have applied now.
+    /// Adds all changes after those of an earlier backup, up to what the leaders have applied now.
     fn changes(&mut self, source: &mut Source, prefix: &str, before: &[Shard]) -> Result<Vec<Shard>, Broken> {
         let until_ms = source.time_ms()?;
         let mut at: Versions = before.iter().map(|shard| (shard.group, shard.reached())).collect();
@@ -561,7 +563,7 @@ impl Taking<'_> {
         for ((shard, file), at) in shards.iter_mut().zip(files).zip(&at) {
             let from = shard.reached();
             let path = self.changes_of(shard.group);
-            // A shard that has not changed has a file without records: its time has gone on.
+            // A shard that has not changed has a file without records, which records a later time.
             let (writer, records) = match file {
                 Some(open) => open,
                 None => {
@@ -581,19 +583,19 @@ impl Taking<'_> {
     }
 }
 
-/// What a node has of a keyspace.
+/// A node's state of a keyspace.
 struct Holding {
     /// The shards that it leads.
     leads: BTreeSet<usize>,
-    /// What it has applied.
+    /// The versions that it has applied.
     applied: Versions,
 }
 
 impl Source {
-    /// Up to which versions changes have to be read, so that nothing is missing that was acknowledged before.
+    /// The versions up to which changes must be read, so that no write acknowledged before is missing.
     ///
     /// # Errors
-    /// A shard has no leader that can be asked.
+    /// The leader of a shard cannot be reached.
     fn goals(&self, prefix: &str, at: &Versions) -> Result<Versions> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -615,7 +617,8 @@ impl Source {
         }
     }
 
-    /// Asks a node first what it leads and then what it has applied: so what it had acknowledged as a leader is in that.
+    /// Asks a node first which shards it leads and then what it has applied: so the versions include what it had
+    /// acknowledged as a leader.
     fn holding(&self, address: &str, prefix: &str) -> Result<Holding> {
         let mut client = self.cluster.connect(address, ANSWER_WITHIN)?;
         let mut ask = |words: &[&[u8]]| match client.ask(words)? {
@@ -635,7 +638,7 @@ impl Source {
 }
 
 /// For each group the greatest version that a node has applied, or `at`; or the first shard whose leader is not among the
-/// nodes: the others may lack what it has acknowledged.
+/// nodes: the other nodes may lack what it has acknowledged.
 fn goals(at: &Versions, holdings: &[Holding]) -> Result<Versions, usize> {
     let mut goals = at.clone();
     for (shard, (group, goal)) in goals.iter_mut().enumerate() {
@@ -649,7 +652,7 @@ fn goals(at: &Versions, holdings: &[Holding]) -> Result<Versions, usize> {
     Ok(goals)
 }
 
-/// Reads a file of changes, against its checksums and what is said of it.
+/// Reads a file of changes, checking its checksums and the manifest's facts about it.
 ///
 /// # Errors
 /// It cannot be read, or is damaged: the error names the place.
@@ -670,7 +673,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_read_up_to_what_the_leader_of_each_shard_has() {
+    fn changes_are_read_up_to_the_version_of_each_shards_leader() {
         let at = vec![(4, 10), (7, 20)];
         let node = |leads: &[usize], applied: [u64; 2]| Holding {
             leads: leads.iter().copied().collect(),

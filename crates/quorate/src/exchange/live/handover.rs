@@ -1,4 +1,4 @@
-//! The end of an import: deadlines are put right, and both sides are compared.
+//! The end of an import: deadlines are corrected, and both sides are compared.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use super::rewrite::PUT_OFF_MS;
 use super::routes::Routes;
 use crate::connection::{Client, Reply, put_request};
 
-/// Keys of a step.
+/// Keys of a step of the scan.
 const STEP: &[u8] = b"1000";
 
-/// Keys whose deadlines are put right together.
+/// Keys whose deadlines are corrected together.
 const DEADLINES: &[u8] = b"5000";
 
 /// Keys that are compared together: values may be large.
 const COMPARED: usize = 50;
 
-/// By how much the time to live of a key may differ: it is asked for on one side after the other.
+/// How much the time to live of a key may differ: the two sides are asked one after the other.
 const TIME_MS: i64 = 5000;
 
-/// A connection over which requests are asked again until they are answered. They must not mind that.
+/// A connection over which requests are repeated until they are answered. They must be safe to repeat.
 pub(super) struct Asking {
     target: Arc<Target>,
     database: u8,
@@ -37,7 +37,7 @@ impl Asking {
         Asking { target: target.clone(), database: 0, client: None }
     }
 
-    /// From now on a database of the cluster is asked.
+    /// From now on requests go to this database of the cluster.
     pub(super) fn select(&mut self, database: u8) {
         if database != self.database {
             (self.database, self.client) = (database, None);
@@ -97,10 +97,10 @@ impl Asking {
         (0..count).map(|_| client.reply()).collect()
     }
 
-    /// Asks one request.
+    /// Sends one request.
     ///
     /// # Errors
-    /// The cluster has not answered for a minute, or with an error.
+    /// The cluster has not answered for a minute, or has answered with an error.
     pub(super) fn one(&mut self, words: &[&[u8]]) -> Result<Reply> {
         match self.ask(&[words.to_vec()])?.pop() {
             Some(Reply::Error(error)) => bail!("{}: {error}", words[0].escape_ascii()),
@@ -156,11 +156,11 @@ pub(super) fn put_deadlines_right(asking: &mut Asking) -> Result<u64> {
     }
 }
 
-/// What a comparison has found.
+/// The result of a comparison.
 #[derive(Default)]
 pub(super) struct Compared {
     pub(super) keys: u64,
-    /// Of these only the length was compared.
+    /// Keys of which only the length was compared.
     pub(super) by_length: u64,
     pub(super) differences: Refusals,
     pub(super) different: u64,
@@ -169,7 +169,7 @@ pub(super) struct Compared {
 /// Compares keys of a database of a server with those at their destination in the cluster: about `most` of them.
 ///
 /// # Errors
-/// One of both does not answer.
+/// One of the two does not answer.
 pub(super) fn compare(
     asking: &mut Asking,
     address: &Address,
@@ -204,7 +204,7 @@ pub(super) fn compare(
             for ((key, theirs), ours) in keys.iter().zip(&theirs).zip(ours.chunks(2)) {
                 let name = destination.name(key);
                 let found = match (&theirs.0, &ours[0]) {
-                    // It has expired meanwhile.
+                    // It has expired in the meantime.
                     (Reply::Null, _) => continue,
                     (_, Reply::Null) if is_about_to_expire(&theirs.1) => continue,
                     (Reply::Bulk(_), Reply::Null) => Some("it is missing in the cluster"),
@@ -267,7 +267,7 @@ fn length(mut ask: impl FnMut(&[&[u8]]) -> Result<Reply>, key: &[u8]) -> Result<
 /// How many keys there are.
 ///
 /// # Errors
-/// No number is the answer.
+/// The answer is not a number.
 pub(super) fn key_count(reply: &Reply) -> Result<u64> {
     match reply {
         Reply::Integer(count) => Ok(*count as u64),

@@ -1,9 +1,9 @@
 //! Requests that take effect exactly once, whatever happens to connections, leaders and this program.
 //!
-//! Requests are sent in transactions. Each of them also writes the lane's *position*, a key that it watches, so
-//! requests and position take effect together, and only if nothing has written the position since. If an outcome is
-//! not known, the position says what it was. A transaction that is still on its way somewhere can do no harm later: either it
-//! has taken effect, or the position has been written meanwhile.
+//! Requests are sent in transactions. Each transaction also writes the lane's *position*, a key that it watches, so requests
+//! and position take effect together, and only if nothing has written the position since. If an outcome is not known, the
+//! position shows what it was. A transaction that is delayed somewhere can do no harm later: either it has taken effect, or
+//! the position has been written in the meantime.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +17,10 @@ use crate::connection::{ANSWER_WITHIN, Client, Cluster, Reply, put_request};
 
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The cluster that keys go to.
+/// The cluster that keys are imported into.
 pub(super) struct Target {
     pub(super) cluster: Cluster,
-    /// Whether nothing more is to be sent.
+    /// Whether to send nothing more.
     pub(super) is_over: AtomicBool,
 }
 
@@ -28,7 +28,7 @@ impl Target {
     /// Connects to the first node that serves, for a database.
     ///
     /// # Errors
-    /// None does, or there is no such database.
+    /// No node serves, or the database does not exist.
     pub(super) fn connect(&self, database: u8) -> Result<Client> {
         let mut client = self.cluster.open(ANSWER_WITHIN)?.1;
         if database != 0 {
@@ -42,13 +42,13 @@ impl Target {
     }
 }
 
-/// What a request is refused with while there is no leader, or when its outcome is not known.
+/// Whether an error means that there is no leader, or that the outcome is not known.
 pub(super) fn is_temporary(error: &str) -> bool {
     let code = error.split(' ').next().unwrap_or_default();
     ["TRYAGAIN", "CLUSTERDOWN", "LOADING", "UNKNOWN", "NOREPLICAS", "BUSY"].contains(&code)
 }
 
-/// Whether the cluster refuses whatever it is asked, for lack of room or of a permission.
+/// Whether the cluster refuses any request, for lack of room or of a permission.
 fn is_of_the_cluster(error: &str) -> bool {
     ["OOM", "NOSPACE", "NOAUTH", "NOPERM"].contains(&error.split(' ').next().unwrap_or_default())
 }
@@ -100,10 +100,10 @@ impl Batch {
     }
 }
 
-/// A request that the cluster has refused, and why.
+/// A request that the cluster refused, and why.
 pub(super) type Refused = (Vec<u8>, String);
 
-/// One transaction after the other, for one group.
+/// Sends one transaction after the other to one group.
 pub(super) struct Lane {
     target: Arc<Target>,
     client: Option<Client>,
@@ -117,11 +117,11 @@ pub(super) struct Lane {
 
 struct Sent {
     batch: Batch,
-    /// The position with it.
+    /// The position that it writes.
     value: Vec<u8>,
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 enum Outcome {
     Done(Vec<Refused>),
     /// These requests cannot be queued.
@@ -147,7 +147,7 @@ impl Lane {
             lane.value = found.unwrap_or_default();
             lane.sent = Some(Sent { batch: Batch::default(), value: value.clone() });
             lane.write();
-            // Somebody else's transaction may have been first: look again.
+            // A transaction of another program may have been first: read the position again.
             match lane.answer() {
                 Outcome::Refused(error) => bail!("the cluster refuses to keep a position: {error}"),
                 _ => lane.sent = None,
@@ -157,11 +157,12 @@ impl Lane {
         Ok(lane)
     }
 
-    /// Sends a transaction after the one before has taken effect. Returns what that one could not do.
+    /// Sends a transaction after the one before has taken effect. Returns the requests of the earlier one that were
+    /// refused.
     ///
     /// # Errors
-    /// [`StartAgain`] if the position is gone, or somebody else has written it; a sentence if the cluster refuses for
-    /// good.
+    /// [`StartAgain`] if the position is lost, or another program has written it; a sentence if the cluster refuses
+    /// permanently.
     pub(super) fn submit(&mut self, batch: Batch, value: Vec<u8>) -> Result<Vec<Refused>> {
         let refused = self.settle()?;
         self.sent = Some(Sent { batch, value });
@@ -173,7 +174,7 @@ impl Lane {
         Ok(refused)
     }
 
-    /// Waits until what was sent has taken effect. Returns what it could not do.
+    /// Waits until the last transaction has taken effect. Returns its requests that were refused.
     ///
     /// # Errors
     /// See [`Lane::submit`].
@@ -201,7 +202,7 @@ impl Lane {
                         self.submit(Batch::default(), value)?;
                         continue;
                     }
-                    // Together they are too much.
+                    // Together they are too large.
                     for at in 0..batch.len() {
                         let mut one = Batch::default();
                         one.add_encoded(batch.request(at));
@@ -271,7 +272,7 @@ impl Lane {
         }
     }
 
-    /// Sends the transaction. If that fails, so does reading the answer.
+    /// Sends the transaction. If that fails, reading the answer fails too.
     fn write(&mut self) {
         let (Some(sent), Some(client)) = (&self.sent, &mut self.client) else { return };
         let mut requests = Vec::with_capacity(sent.batch.bytes() + 256);
@@ -279,7 +280,7 @@ impl Lane {
         requests.extend_from_slice(&sent.batch.bytes);
         put_request(&[b"SET", &self.key, &sent.value], &mut requests);
         put_request(&[b"EXEC"], &mut requests);
-        // For the next one.
+        // For the next transaction.
         put_request(&[b"WATCH", &self.key], &mut requests);
         put_request(&[b"GET", &self.key], &mut requests);
         if client.send(&requests).is_err() {
@@ -309,7 +310,7 @@ impl Lane {
     }
 }
 
-/// Reads the answers to a transaction. Returns, too, whether the position is watched and as it should be.
+/// Reads the answers to a transaction. Also returns whether the position is watched and has the expected value.
 fn answer_of(client: &mut Client, batch: &Batch, value: &[u8]) -> Result<(Outcome, bool)> {
     let begun = client.reply()?;
     let mut unfit = Vec::new();
@@ -332,9 +333,9 @@ fn answer_of(client: &mut Client, batch: &Batch, value: &[u8]) -> Result<(Outcom
             Outcome::Done(errors.collect())
         }
         Reply::Error(error) if is_temporary(&error) => Outcome::Unknown,
-        // The transaction is over as it is when a request cannot be queued for now.
+        // If a request cannot be queued at the moment, the transaction has no effect.
         Reply::Error(_) if unfit.iter().any(|(_, error)| is_temporary(error)) => Outcome::Unknown,
-        // No fault of the requests: they must not be left out.
+        // Not the requests' fault: they must not be left out.
         Reply::Error(_) if unfit.iter().any(|(_, error)| is_of_the_cluster(error)) => {
             let error = unfit.into_iter().map(|(_, error)| error).find(|error| is_of_the_cluster(error));
             Outcome::Refused(error.unwrap_or_default())

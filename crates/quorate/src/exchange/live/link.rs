@@ -1,4 +1,4 @@
-//! A connection to a server of Redis as its replica.
+//! A connection to a Redis server as its replica.
 
 use std::io::{Read as _, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,18 +10,18 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::spool::Spool;
 use crate::connection::{ANSWER_WITHIN, Client, Stream, Tls, put_request};
 
-/// How often the server hears from its replica. It cuts off one that is silent for a minute.
+/// How often the replica acknowledges. The server disconnects one that is silent for a minute.
 const ACKNOWLEDGE_EVERY: Duration = Duration::from_secs(1);
 
-/// For how long a server may be silent. It sends something every ten seconds.
+/// How long a server may be silent. It sends something every ten seconds.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Clone, Debug)]
 pub(super) struct Address {
     /// HOST:PORT.
     pub(super) server: String,
-    /// The words behind AUTH, if there are any.
+    /// The arguments of AUTH, if there are any.
     pub(super) credentials: Vec<String>,
     pub(super) tls: Option<Tls>,
 }
@@ -36,7 +36,7 @@ impl Address {
     }
 }
 
-/// How the end of a snapshot shows.
+/// How the end of a snapshot is recognised.
 pub(super) enum SnapshotEnd {
     Length(u64),
     Mark([u8; MARK_BYTES]),
@@ -46,9 +46,9 @@ const MARK_BYTES: usize = 40;
 
 /// What the server sends.
 pub(super) enum Sends {
-    /// A snapshot, and the commands behind it.
+    /// A snapshot, followed by commands.
     Snapshot(SnapshotEnd),
-    /// The commands behind the position that was asked for.
+    /// The commands after the requested position.
     Commands,
 }
 
@@ -56,7 +56,7 @@ pub(super) enum Sends {
 pub(super) struct Link {
     pub(super) spool: Arc<Spool>,
     pub(super) sends: Sends,
-    /// The name of the server's history, and the position in it from which on commands come.
+    /// The name of the server's history, and the position in it at which the commands begin.
     pub(super) history: String,
     pub(super) offset: u64,
     stream: Stream,
@@ -65,9 +65,9 @@ pub(super) struct Link {
 
 struct Shared {
     writer: Mutex<Stream>,
-    /// Up to where commands have taken effect.
+    /// The position up to which commands have taken effect.
     applied: AtomicU64,
-    /// Whether the snapshot has arrived as a whole. Only then the server takes acknowledgements.
+    /// Whether the snapshot has arrived completely. Only then does the server accept acknowledgements.
     has_arrived: AtomicBool,
 }
 
@@ -85,7 +85,7 @@ impl Shared {
 }
 
 impl Link {
-    /// Connects as a replica. With a position it asks for the commands behind it, and gets a snapshot if the server does
+    /// Connects as a replica. With a position it requests the commands after it, and gets a snapshot if the server does
     /// not have them any more.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl Link {
     pub(super) fn open(address: &Address, position: Option<(&str, u64)>, spool: Spool) -> Result<Link> {
         let server = &address.server;
         let mut client = address.connect()?;
-        // It stands in the server's list of replicas; nobody connects to it.
+        // The server lists this port for its replica; no client connects to it.
         client.ask(&[b"REPLCONF", b"listening-port", b"1"])?;
         client.ask(&[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"])?;
         let (history, from) = match position {
@@ -147,7 +147,7 @@ impl Link {
         std::thread::spawn(move || {
             let outcome = receive(stream, first, &spool, |bytes| {
                 if arrival.is_whole_with(bytes) && !shared.has_arrived.swap(true, Ordering::AcqRel) {
-                    // A server without a file of the snapshot sends commands only when it has heard this.
+                    // A server that sends a snapshot without a file sends commands only after this acknowledgement.
                     let _ = shared.write();
                 }
             });
@@ -162,14 +162,14 @@ impl Link {
         Ok(())
     }
 
-    /// Commands up to this position have taken effect.
+    /// Records that commands up to this position have taken effect.
     pub(super) fn applied(&self, offset: u64) {
         self.shared.applied.store(offset, Ordering::Release);
     }
 
-    /// Says to the server at once how far commands have taken effect.
+    /// Sends the server at once the position up to which commands have taken effect.
     pub(super) fn acknowledge(&self) {
-        // If it cannot be written, reading ends too.
+        // If it cannot be written, reading fails too.
         let _ = self.shared.write();
     }
 }
@@ -181,7 +181,7 @@ impl Drop for Link {
     }
 }
 
-/// Reads until that ends, and returns why.
+/// Reads until that fails, and returns why.
 fn receive(mut stream: Stream, first: Vec<u8>, spool: &Spool, mut note: impl FnMut(&[u8])) -> String {
     let mut bytes = vec![0; 256 << 10];
     let mut push = |bytes: &[u8]| {
@@ -220,7 +220,7 @@ impl Arrival {
                 *length = length.saturating_sub(bytes.len() as u64);
                 *length == 0
             }
-            // The server sends nothing behind the mark until it has heard of its arrival.
+            // The server sends nothing after the mark until the replica has acknowledged it.
             Arrival::Mark { mark, last } => {
                 last.extend_from_slice(&bytes[bytes.len().saturating_sub(MARK_BYTES)..]);
                 last.drain(..last.len().saturating_sub(MARK_BYTES));

@@ -1,8 +1,8 @@
-//! `quorate import redis://…`: the keys of a running server come while it serves.
+//! `quorate import redis://…`: imports the keys of a running server while it serves.
 //!
-//! The import is a replica of the server. Its position in the server's stream of commands is kept in the cluster, together
-//! with what the commands did, so an interruption loses and repeats nothing; if the server does not have the commands since
-//! then any more, the cluster is emptied and the snapshot taken anew.
+//! The import is a replica of the server. Its position in the server's stream of commands is kept in the cluster, and
+//! written together with the effects of the commands, so an interruption loses and repeats nothing. If the server no longer
+//! has the commands after that position, the cluster is emptied and the snapshot taken again.
 //!
 //! Reading order: [`link`] (a server's replica) over [`spool`] (bytes that wait), [`lane`] (transactions that take effect
 //! exactly once), [`routes`] (which group has a key), [`rewrite`] (commands, and why deadlines are put off), [`worker`]
@@ -53,16 +53,16 @@ pub(crate) struct LiveArgs {
     #[arg(long)]
     empty_first: bool,
 
-    /// Of a running server: which keys to compare in the end
+    /// Of a running server: which keys to compare at the end
     #[arg(long, value_enum, default_value = "sample")]
     compare: Compare,
 
-    /// Of a running server: where to keep what it sends faster than the cluster stores it; the system's folder for
-    /// temporary files otherwise
+    /// Of a running server: where to keep the data that it sends faster than the cluster stores it [default: the
+    /// system's folder for temporary files]
     #[arg(long, value_name = "FOLDER")]
     spool: Option<PathBuf>,
 
-    /// Of a running server: the most of that, in MiB
+    /// Of a running server: the maximum size of that data, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     spool_max: u64,
 
@@ -73,12 +73,12 @@ pub(crate) struct LiveArgs {
 /// Options for TLS with a running server.
 #[derive(Args, Default)]
 struct TlsArgs {
-    /// Of a server with TLS: a file with the certificates of the authorities to trust, in PEM; those that this machine trusts
-    /// otherwise
+    /// Of a server with TLS: a file with the certificates of the authorities to trust, in PEM [default: those that this
+    /// machine trusts]
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
 
-    /// Of a server with TLS that wants one: a file with this client's certificate, in PEM
+    /// Of a server with TLS that requires one: a file with this client's certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
@@ -86,12 +86,12 @@ struct TlsArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Of a server with TLS: the name that its certificate must have, and those of all shards; its host otherwise
+    /// Of a server with TLS: the name that its certificate, and those of all shards, must have [default: its host]
     #[arg(long, value_name = "NAME", conflicts_with = "tls_any_name")]
     tls_server_name: Option<String>,
 
-    /// Of a server with TLS: accept a certificate whatever name it has, as replicas of Redis do. It must come from an
-    /// authority that is trusted
+    /// Of a server with TLS: accept a certificate with any name, as replicas of Redis do. It must come from a trusted
+    /// authority
     #[arg(long)]
     tls_any_name: bool,
 }
@@ -113,13 +113,13 @@ impl TlsArgs {
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Until {
-    /// When all that the server has executed has arrived: its clients must have stopped writing
+    /// When everything that the server has executed has arrived: its clients must have stopped writing
     CaughtUp,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 pub(super) enum Compare {
-    /// About ten thousand (of each server and database), and how many there are
+    /// About ten thousand (of each server and database), and the number of keys
     Sample,
     /// All
     Whole,
@@ -127,17 +127,17 @@ pub(super) enum Compare {
     None,
 }
 
-/// Why a whole snapshot has to be taken, into an empty cluster.
+/// Why a whole snapshot must be taken, into an empty cluster.
 #[derive(Debug)]
 struct StartAgain(String);
 
-/// What a server's name begins with, in front of `://`. With an `s` at its end it speaks TLS.
+/// The schemes of a server's URL, before `://`. With an `s` at the end the server speaks TLS.
 const SCHEMES: [&str; 4] = ["redis", "rediss", "valkey", "valkeys"];
 
-/// The server that a text names, if it does.
+/// The server that a text names, if it names one.
 ///
 /// # Errors
-/// It names one in a way that is not understood.
+/// It names a server in an unknown form.
 fn server(text: &str, tls: &TlsArgs) -> Result<Option<Address>> {
     const FORM: &str = "write redis://[user:password@]HOST:PORT, or rediss:// for TLS";
     let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| SCHEMES.contains(scheme)) else {
@@ -187,7 +187,7 @@ pub(super) fn is_server(text: &str) -> bool {
 /// Imports the keys of a running server.
 ///
 /// # Errors
-/// A sentence that says why it ended, or that not all keys are the same.
+/// A sentence that says why it ended, or which keys differ.
 pub(super) fn run(
     from: &str,
     args: &LiveArgs,
@@ -232,14 +232,14 @@ pub(super) fn run(
                 None => return Err(error),
             },
         }
-        // What is in the cluster now has come from this import.
+        // Everything in the cluster now has come from this import.
         (may_empty, may_go_on) = (true, false);
         std::thread::sleep(Duration::from_secs(1));
     };
     hand_over(&import, &origins, args.compare)
 }
 
-/// The servers that have the keys: of a cluster all that lead.
+/// The servers that have the keys: all leaders, if it is a cluster.
 fn servers(address: &Address) -> Result<Vec<Address>> {
     let mut client = address.connect()?;
     let Reply::Array(ranges) = client.ask(&[b"CLUSTER", b"SLOTS"])? else { return Ok(vec![address.clone()]) };
@@ -271,17 +271,17 @@ fn servers(address: &Address) -> Result<Vec<Address>> {
     let servers: Vec<Address> =
         servers.into_iter().map(|(_, server)| Address { server, ..address.clone() }).collect();
     if address.tls.is_some() {
-        // One that is not trusted shows before anything has changed.
+        // An untrusted server is found before anything is changed.
         servers.iter().try_for_each(|server| server.connect().map(drop))?;
     }
     Ok(servers)
 }
 
-/// Finds the positions of an earlier run. If there are none for each server and group, it makes sure that the cluster is
+/// Finds the positions of an earlier run. If they are missing for a server or group, makes sure that the cluster is
 /// empty.
 ///
 /// # Errors
-/// It is not, and may not be emptied.
+/// The cluster is not empty, and may not be emptied.
 fn prepare(
     import: &Import,
     origins: &[Origin],
@@ -344,7 +344,7 @@ impl Wish {
     }
 }
 
-/// How far a server is, as it says itself.
+/// A server's position, as the server reports it.
 struct Watched {
     client: Option<Client>,
     offset: Option<u64>,
@@ -369,7 +369,7 @@ impl Watched {
         let name = if is_replica { "slave_repl_offset:" } else { "master_repl_offset:" };
         let field = |name: &str| text.lines().find_map(|line| line.trim().strip_prefix(name));
         if let Some(history) = field("master_replid:") {
-            // A server that was restarted counts from somewhere else. That its commands do not come any more shows later.
+            // A restarted server counts from another position. That its commands no longer arrive is found later.
             ensure!(origin.is_in(history), "it is in another history");
         }
         let offset = field(name);
@@ -377,7 +377,7 @@ impl Watched {
     }
 }
 
-/// Takes snapshots and follows all servers until the end is wished for.
+/// Takes snapshots and follows all servers until the import should end.
 fn follow(import: &Import, origins: &[Origin], found: Vec<Option<Vec<Position>>>, wish: &Wish) -> Result<()> {
     import.target.is_over.store(false, Ordering::Release);
     std::thread::scope(|scope| {
@@ -392,7 +392,7 @@ fn follow(import: &Import, origins: &[Origin], found: Vec<Option<Vec<Position>>>
         let (mut is_ending, mut looked) = (false, Instant::now());
         while !workers.iter().all(|worker| worker.is_finished()) {
             std::thread::sleep(LOOK_EVERY);
-            // One that has ended too early has an error: the others end, too.
+            // A worker that has ended too early has an error: end the others too.
             if !is_ending && workers.iter().any(|worker| worker.is_finished()) {
                 import.target.is_over.store(true, Ordering::Release);
             }
@@ -426,7 +426,7 @@ fn follow(import: &Import, origins: &[Origin], found: Vec<Option<Vec<Position>>>
         let mut outcome: Result<()> = Ok(());
         for worker in workers {
             let ended = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            // The first one that ended has ended the others.
+            // The first worker that ended has ended the others.
             outcome = match (outcome, ended) {
                 (Err(first), Err(other)) if other.downcast_ref::<StartAgain>().is_some() => {
                     Err(if first.downcast_ref::<StartAgain>().is_some() { first } else { other })
@@ -439,7 +439,7 @@ fn follow(import: &Import, origins: &[Origin], found: Vec<Option<Vec<Position>>>
     })
 }
 
-/// How many bytes of commands have not taken effect, of all servers.
+/// How many bytes of commands have not taken effect, of all servers. `None` if a server does not answer.
 fn lag(watched: &[Watched], origins: &[Origin]) -> Option<u64> {
     let pairs = watched.iter().zip(origins);
     pairs.map(|(it, origin)| Some(it.offset?.saturating_sub(origin.applied.load(Ordering::Acquire)))).sum()
@@ -474,7 +474,7 @@ impl Shown {
                 Some(Until::CaughtUp) => "it ends when all has arrived",
                 None => "stop the writers, and press Enter when the lag is 0",
             };
-            // An import that goes on where it was has loaded none.
+            // An import that continues where it was has loaded none.
             let loaded = match keys {
                 0 => String::new(),
                 keys => format!("the snapshot is loaded, {keys} keys; "),
@@ -588,7 +588,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_named_in_several_ways() {
+    fn servers_are_named_by_several_forms_of_url() {
         let named = |text: &str| {
             let found = server(text, &TlsArgs::default());
             found.map(|it| it.map(|it| (it.server, it.credentials.join(" "))))

@@ -1,9 +1,9 @@
-//! Commands of a server's stream as the cluster takes them.
+//! Commands of a server's stream, rewritten for the cluster.
 //!
-//! **Deadlines are put off until the end of the import.** A server removes what has expired by commands of its own, and a
-//! replica waits for them: it may be behind. If a key expired here while its server has long prolonged it, the command that
-//! prolongs it would find nothing, and the key would be lost. So all deadlines are stored [`PUT_OFF_MS`] later, and put
-//! right when no more commands come.
+//! **Deadlines are put off until the end of the import.** A server removes expired keys by commands of its own, and a
+//! replica waits for these: it may be behind. If a key expired here after its server had prolonged it, the command that
+//! prolongs it would find nothing, and the key would be lost. So all deadlines are stored [`PUT_OFF_MS`] later, and
+//! corrected when no more commands come.
 
 use anyhow::Result;
 
@@ -23,7 +23,7 @@ fn number(word: &[u8]) -> Option<i64> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 
-/// A time as a deadline that is put off. Before Redis 7 times count from now.
+/// Converts a time to a deadline that is put off. Before Redis 7, times count from now.
 fn deadline(word: &[u8], unit_ms: i64, now_ms: u64, is_from_now: bool) -> Option<Vec<u8>> {
     let given = number(word)?.checked_mul(unit_ms)?;
     let absolute = if is_from_now { given.checked_add(now_ms as i64)? } else { given };
@@ -81,7 +81,7 @@ pub(super) fn deadlines(words: &mut Vec<Vec<u8>>, now_ms: u64) -> bool {
     false
 }
 
-/// What a command is for an import.
+/// What a command means for an import.
 #[derive(Debug, PartialEq)]
 pub(super) enum Meaning {
     /// It is not about keys.
@@ -89,19 +89,19 @@ pub(super) enum Meaning {
     Select(u64),
     Multi,
     Exec,
-    /// The server asks how far its replica is.
+    /// The server requests its replica's position.
     HowFar,
     /// A message of PUBLISH.
     Message,
     /// It concerns functions.
     Functions,
-    /// It changes whole databases, or keys of two of them.
+    /// It changes whole databases, or keys in two databases.
     Databases,
     /// It changes keys of its database.
     Keys,
 }
 
-/// What a command is for an import.
+/// Classifies a command.
 pub(super) fn meaning(words: &[Vec<u8>]) -> Meaning {
     let Some(name) = words.first() else { return Meaning::Nothing };
     match &name.to_ascii_uppercase()[..] {
@@ -123,7 +123,7 @@ pub(super) fn meaning(words: &[Vec<u8>]) -> Meaning {
     }
 }
 
-/// Whether a command does the same to each of its keys, apart from the others: then it can be taken apart.
+/// Whether a command does the same to each of its keys independently: then it can be divided.
 pub(super) fn is_separable(name: &[u8]) -> Option<usize> {
     match &name.to_ascii_uppercase()[..] {
         b"DEL" | b"UNLINK" => Some(1),
@@ -135,7 +135,7 @@ pub(super) fn is_separable(name: &[u8]) -> Option<usize> {
 /// Where the keys of a command are among its words.
 ///
 /// # Errors
-/// Why that is not known.
+/// The reason why they are not known.
 pub(super) fn key_positions(words: &[Vec<u8>]) -> Result<Vec<usize>> {
     let mut request = wire::resp::ArgumentsBuffer::new();
     words.iter().for_each(|word| request.push(word));

@@ -10,7 +10,7 @@ use node::{Protocol, database_named};
 
 /// Groups and nodes of a cluster.
 pub(super) struct Routes {
-    /// By descending length of the prefix, so that the first that fits is a key's own.
+    /// By descending length of the prefix, so that the first match is the key's keyspace.
     keyspaces: Vec<Keyspace>,
     /// How many groups there are.
     pub(super) groups: usize,
@@ -84,7 +84,7 @@ impl Routes {
         }
     }
 
-    /// A key of a group whose name says what it is for.
+    /// A key in a group, whose name says what it is for.
     pub(super) fn key_in(&self, group: usize, name: &str) -> Result<Vec<u8>> {
         const TRIES: usize = 1 << 20;
         let Keyspace { database, prefix, .. } =

@@ -1,7 +1,7 @@
-//! Bytes of a server that were read and not used yet: first in memory, then in a file of bounded length.
+//! Bytes of a server that were read and not consumed yet: first in memory, then in a file of bounded length.
 //!
-//! A server that replicates keeps what its replica does not read in memory, and cuts off a replica for which that becomes too
-//! much. So its bytes are read as fast as they come, however slow the cluster is. Beyond the bound reading stops.
+//! A replicating server keeps what its replica does not read in memory, and disconnects a replica for which that grows too
+//! large. So its bytes are read as fast as they arrive, however slow the cluster is. Beyond the bound, reading stops.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,7 +21,7 @@ const MEMORY_BYTES: usize = 64 << 20;
 
 enum Chunk {
     Memory(Vec<u8>),
-    /// It stands in this part of the file.
+    /// It is in this part of the file.
     File {
         part: u64,
         bytes: usize,
@@ -31,7 +31,7 @@ enum Chunk {
 struct State {
     chunks: VecDeque<Chunk>,
     memory_bytes: usize,
-    /// Parts of the file that are not in use, and how many there have been.
+    /// Parts of the file that are not in use, and how many parts exist.
     free: Vec<u64>,
     parts: u64,
     pushed: u64,
@@ -39,7 +39,7 @@ struct State {
     ended: Option<String>,
 }
 
-/// The bytes between the thread that reads a server's and the one that uses them.
+/// The bytes between the thread that reads from a server and the one that consumes them.
 pub(super) struct Spool {
     file: File,
     parts_max: u64,
@@ -48,10 +48,11 @@ pub(super) struct Spool {
 }
 
 impl Spool {
-    /// Makes an empty one, whose file is in `folder` and takes at most `bytes_max` bytes there. The file has no name.
+    /// Makes an empty spool, whose file is in `folder` and takes at most `bytes_max` bytes there. The file has no
+    /// name.
     ///
     /// # Errors
-    /// There can be no file in the folder.
+    /// No file can be created in the folder.
     pub(super) fn new(folder: &Path, bytes_max: u64) -> Result<Spool> {
         let cannot = || format!("no file can be made in {}", folder.display());
         let path = folder.join(format!("quorate-import-{}-{:p}", std::process::id(), &bytes_max));
@@ -129,7 +130,7 @@ impl Spool {
         Ok(())
     }
 
-    /// No more bytes come, for this reason. Those that are there can still be taken.
+    /// Ends the spool, for this reason. The bytes in it can still be read.
     pub(super) fn end(&self, why: &str) {
         self.lock().ended.get_or_insert_with(|| why.to_owned());
         self.changed.notify_all();
@@ -144,7 +145,7 @@ impl Spool {
         self.lock().pushed
     }
 
-    /// Waits until more than this many bytes were added, no more will be, or `most` is over.
+    /// Waits until more than this many bytes were added, the spool has ended, or `most` has passed.
     pub(super) fn wait(&self, bytes: u64, most: Duration) {
         let is_waiting = |state: &mut State| state.pushed <= bytes && state.ended.is_none();
         drop(self.changed.wait_timeout_while(self.lock(), most, is_waiting));
@@ -176,7 +177,7 @@ impl Spool {
     }
 }
 
-/// Reads a spool. Nobody else takes of it.
+/// Reads a spool. It must be the only reader.
 pub(super) struct SpoolReader<'s> {
     spool: &'s Spool,
     chunk: Vec<u8>,
@@ -212,9 +213,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_through_memory_and_file_comes_out_in_its_order() {
+    fn bytes_leave_memory_and_file_in_their_order() {
         let folder = tempfile::tempdir().unwrap();
-        // Fewer bytes than pass: pushing has to wait.
+        // Less room than bytes: pushing has to wait.
         let spool = Spool::new(folder.path(), 8 << 20).unwrap();
         let bytes = |at: u64| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
         const ALL: u64 = 200 << 20;
@@ -229,7 +230,7 @@ mod tests {
                 }
                 spool.end("over");
             });
-            // It fills to its bound first.
+            // It fills up to its bound first.
             spool.wait(70 << 20, Duration::from_secs(20));
             let (mut reader, mut at, mut out) = (SpoolReader::new(&spool), 0, vec![0; 70_001]);
             loop {

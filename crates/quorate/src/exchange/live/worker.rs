@@ -1,4 +1,4 @@
-//! What becomes of one server's keys: its snapshot, then its stream of commands.
+//! Imports one server's keys: its snapshot, then its stream of commands.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,21 +23,21 @@ use super::routes::Routes;
 use super::spool::{Spool, SpoolReader};
 use crate::connection::Reply;
 
-/// Transactions of a snapshot that are under way at once, in each group.
+/// Transactions of a snapshot that are in progress at once, in each group.
 pub(super) const LANES: usize = 4;
 
 /// Requests, keys of MSET, and bytes of a transaction.
 const REQUESTS: usize = 1000;
 const BYTES: usize = 256 << 10;
 
-/// The same for a transaction of the server, which is not divided below that.
+/// The same for a transaction of the server, which is not divided unless it is larger.
 const TOGETHER_REQUESTS: usize = 9000;
 const TOGETHER_BYTES: usize = 16 << 20;
 
-/// Longest key and value that are stored together with others by one MSET.
+/// The length of the longest key and value that are stored together with others by one MSET.
 const SMALL_BYTES: usize = 1 << 10;
 
-/// How often groups for which no commands come have their position written.
+/// How often the positions of groups without commands are written.
 const IDLE_EVERY: Duration = Duration::from_secs(3);
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -56,7 +56,7 @@ pub(super) struct Import {
     pub(super) report: Mutex<Report>,
 }
 
-/// What was taken, and what was not.
+/// What was imported, and what was not.
 #[derive(Default)]
 pub(super) struct Report {
     pub(super) kinds: BTreeMap<Kind, u64>,
@@ -97,7 +97,7 @@ impl Import {
     }
 }
 
-/// A server that keys come from, and how far it is.
+/// A server that keys are imported from, and its progress.
 pub(super) struct Origin {
     pub(super) address: Address,
     /// Its number among those of the import.
@@ -107,9 +107,9 @@ pub(super) struct Origin {
     /// Bytes of the snapshot that were read.
     pub(super) read: AtomicU64,
     pub(super) is_following: AtomicBool,
-    /// The name of the server's history in which the offsets below are positions.
+    /// The name of the server's history, to which the offsets below belong.
     pub(super) history: Mutex<String>,
-    /// Up to where commands have taken effect, and where to stop.
+    /// The position up to which commands have taken effect, and the position at which to stop.
     pub(super) applied: AtomicU64,
     pub(super) stop_at: AtomicU64,
 }
@@ -140,7 +140,7 @@ impl Origin {
     }
 }
 
-/// Up to where a server's commands have taken effect in a group.
+/// The position up to which a server's commands have taken effect in a group.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Position {
     pub(super) history: String,
@@ -151,7 +151,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// Reads what [`Position::text`] has written; `None` if the group has a part of a snapshot or of a transaction.
+    /// Reads the output of [`Position::text`]; `None` if the group has a part of a snapshot or of a transaction.
     pub(super) fn parse(text: &[u8]) -> Option<Position> {
         let words: Vec<&str> = std::str::from_utf8(text).ok()?.split(' ').collect();
         let [_, "at", history, offset, database, deadlines] = words[..] else { return None };
@@ -170,10 +170,10 @@ impl Position {
 }
 
 /// Takes the snapshot and follows the stream until [`Origin::stop_at`]. With `found`, the positions of an earlier run in each
-/// group, it goes on from there.
+/// group, it continues from there.
 ///
 /// # Errors
-/// [`StartAgain`] if a whole snapshot has to be taken, into an empty cluster; a sentence if that would not help.
+/// [`StartAgain`] if a whole snapshot must be taken, into an empty cluster; a sentence if that would not help.
 pub(super) fn work(import: &Import, origin: &Origin, found: Option<Vec<Position>>) -> Result<()> {
     let mut lanes = Vec::new();
     if let Some(found) = &found {
@@ -226,12 +226,12 @@ pub(super) fn work(import: &Import, origin: &Origin, found: Option<Vec<Position>
     }
 }
 
-/// Whether the connection to the server was lost, in whatever was read of it.
+/// Whether the error means that the connection to the server was lost.
 fn is_lost(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Fault::Read(_))) || error.downcast_ref::<std::io::Error>().is_some()
 }
 
-/// Connects, as often as it takes.
+/// Connects, retrying until it succeeds or the import ends.
 fn connect(import: &Import, origin: &Origin, from: Option<&Position>) -> Result<Link> {
     const SAY_EVERY: u32 = 20;
     for again in 0.. {
@@ -252,14 +252,14 @@ fn connect(import: &Import, origin: &Origin, from: Option<&Position>) -> Result<
     bail!("it was ended")
 }
 
-/// Where the keys of a snapshot go in a group.
+/// A snapshot's keys on their way to one group.
 struct Loading {
     lanes: Vec<Lane>,
     next: usize,
-    /// Transactions that were sent.
+    /// The number of transactions sent.
     sent: u64,
     batch: Batch,
-    /// Keys and values of the MSET that is put together.
+    /// Keys and values of the MSET that is being built.
     pairs: Vec<u8>,
     pairs_count: usize,
 }
@@ -324,7 +324,7 @@ impl Loader<'_> {
             || loading.pairs.len() + loading.batch.bytes() >= BYTES
     }
 
-    /// Sends what was put together, in a certain lane or in the next one.
+    /// Sends the batch, in a given lane or in the next one.
     fn send(&mut self, group: usize, lane: Option<usize>) -> Result<()> {
         let loading = &mut self.groups[group];
         let mut batch = std::mem::take(&mut loading.batch);
@@ -366,7 +366,7 @@ impl Loader<'_> {
         Some(later)
     }
 
-    /// Waits for all transactions, and writes the position from which commands follow.
+    /// Waits for all transactions, and writes the position at which the commands begin.
     fn end(mut self, link: &Link) -> Result<(Vec<Lane>, Vec<Position>)> {
         let position = Position {
             history: link.history.clone(),
@@ -443,7 +443,7 @@ impl Sink for Loader<'_> {
             return Ok(());
         }
         self.groups[group].batch.add_encoded(request);
-        // One after the other.
+        // Pieces must stay in order.
         if self.is_full(group) { self.send(group, Some(0)) } else { Ok(()) }
     }
 
@@ -480,13 +480,13 @@ struct Follower<'w> {
     link: &'w Link,
     lanes: &'w mut Vec<Lane>,
     positions: &'w mut Vec<Position>,
-    /// What is put together, for each group.
+    /// The batch that is being built, for each group.
     batches: Vec<Batch>,
     database: u64,
-    /// Behind the last command, and where it was when transactions were last sent.
+    /// The offset after the last command, and the offset when transactions were last sent.
     offset: u64,
     flushed: u64,
-    /// Whether the next command is not in the same transaction of the server as the one before.
+    /// Whether the next command begins a new transaction of the server.
     is_divided: bool,
     idle_since: Instant,
 }
@@ -530,7 +530,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Sends what was put together, after what was sent before has taken effect.
+    /// Sends the batches, after those sent before have taken effect.
     fn flush(&mut self) -> Result<()> {
         let flushed = self.flushed;
         self.settle_to(flushed)?;
@@ -541,7 +541,7 @@ impl Follower<'_> {
         for (group, lane) in self.lanes.iter_mut().enumerate() {
             let position = &mut self.positions[group];
             let batch = std::mem::take(&mut self.batches[group]);
-            // The offset of a command that was skipped may be behind the position.
+            // The offset of a skipped command may be after the position.
             if batch.len() == 0 && !(is_late && position.offset < self.offset) {
                 continue;
             }
@@ -559,7 +559,7 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// Waits until all that was sent has taken effect.
+    /// Waits until everything sent has taken effect.
     fn settle(&mut self) -> Result<()> {
         let flushed = self.flushed;
         self.settle_to(flushed)
@@ -587,7 +587,7 @@ impl Follower<'_> {
             }
             Meaning::Message => self.import.report().messages += 1,
             Meaning::Functions => {
-                // Behind what came before it.
+                // After everything before it.
                 self.flush()?;
                 self.settle()?;
                 self.import.function_command(functions::repeatable(&words), &shown(&words))?;
@@ -680,7 +680,7 @@ impl Follower<'_> {
     }
 
     fn add(&mut self, group: usize, words: &[Vec<u8>]) {
-        // It has taken effect before the connection, or this program, was interrupted.
+        // It took effect before the connection, or this program, was interrupted.
         if self.offset <= self.positions[group].offset {
             return;
         }

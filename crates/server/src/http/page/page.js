@@ -1,12 +1,12 @@
-// The page of a node: asks this node for the state of the cluster again and again, as the user who has logged in, and shows it.
-// No text of the cluster ever becomes markup: everything is put together from elements and text nodes.
+// The page of a node. It repeatedly asks this node for the state of the cluster, as the user who has logged in, and shows it.
+// No text of the cluster ever becomes markup: everything is built from elements and text nodes.
 
 "use strict";
 
 const EVERY_MS = 2000;
-/** Rates and times are those of at most so long. */
+/** Rates and times cover at most this window. */
 const WINDOW_MS = 60_000;
-/** How many looks a line shows. */
+/** How many samples a line shows. */
 const POINTS = 40;
 const SESSION = "quorate.authorization";
 
@@ -33,7 +33,7 @@ function svg(name, attributes, ...children) {
   return element;
 }
 
-/** Replaces what an element holds. Whoever has the focus in it keeps it, and so does a selection of text. */
+/** Replaces an element's children. The focus stays where it was, and while text is selected nothing is replaced. */
 function show(id, ...children) {
   const place = $(id);
   const selection = getSelection();
@@ -45,7 +45,7 @@ function show(id, ...children) {
   }
 }
 
-/** Opens and closes by itself, and stays as it is when it is drawn again. */
+/** A section that opens and closes, and keeps its state when it is drawn again. */
 const opened = new Set();
 function fold(key, title, ...children) {
   const details = h("details", { open: opened.has(key) }, h("summary", { "data-key": `fold ${key}` }, title), ...children);
@@ -75,7 +75,7 @@ const plural = (count, what) => `${number(count)} ${what}${count === 1 ? "" : "s
 const number = (value) => Math.round(value).toLocaleString("en");
 const rate = (value) => (value === null ? "–" : `${value >= 10 || value === 0 ? number(value) : value.toFixed(1)}/s`);
 const nameOf = (prefix) => (prefix === "" ? "default" : prefix);
-/** The number of the database that a keyspace holds; 0 for a keyspace that is a part of database 0. */
+/** The number of the database that a keyspace holds; 0 for a keyspace in database 0. */
 const databaseOf = (prefix) => Number(prefix.match(/^@([1-9]|1[0-5])$/)?.[1] ?? 0);
 
 function bytes(value) {
@@ -93,7 +93,7 @@ function duration(seconds) {
   return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
 }
 
-/** Microseconds as they are read. */
+/** Formats microseconds for people. */
 function time(us) {
   if (us === null || us === undefined) return "–";
   if (us < 1) return "<1 µs";
@@ -110,7 +110,7 @@ function moment(unixMs) {
   return h("time", { datetime: at.toISOString(), title: at.toISOString() }, text);
 }
 
-/** Bytes of the cluster as text: what is no text comes as base64. */
+/** Bytes of the cluster as text; bytes that are not valid text arrive as base64. */
 function shown(word) {
   if (word === null || word === undefined) return "(none)";
   if (typeof word !== "object") return String(word);
@@ -120,11 +120,11 @@ function shown(word) {
     : `\\x${letter.charCodeAt(0).toString(16).padStart(2, "0")}`)).join("");
 }
 
-/** The same as a word of a command. */
+/** The same bytes as a word of a command. */
 const word = (value) => (typeof value === "object" ? { word_base64: value.base64 } : value);
 const object = (pairs) => Object.fromEntries(pairs.map(([key, value]) => [shown(key), value]));
 
-// Asking.
+// Requests.
 
 class Refused extends Error {
   constructor(status, code, text) {
@@ -159,12 +159,12 @@ async function ask(path, method = "GET", body = undefined) {
   throw new Refused(response.status, answer.code, answer.error);
 }
 
-/** Gives a command of the Redis protocol. */
+/** Runs a command of the Redis protocol. */
 const run = (...words) => runIn(0, ...words);
 const runIn = async (database, ...words) => (await ask(database === 0 ? "/command" : `/command?database=${database}`, "POST", { command: words })).reply;
 const mayEach = async (commands) => (await ask("/may", "POST", { commands }));
 
-/** Asks every node that is up a command, and returns the answers of those that have given one, with their numbers. */
+/** Runs a command on every node that is up, and returns the answers of those that gave one, with their numbers. */
 async function runEverywhere(...words) {
   const nodes = (state.standing?.nodes ?? []).filter((node) => node.reached).map((node) => node.node);
   const answers = await Promise.all(nodes.map(async (node) => {
@@ -178,13 +178,13 @@ async function runEverywhere(...words) {
   return answers.filter(([, , error]) => !error);
 }
 
-// What is known.
+// State.
 
 const state = {
   standing: null,
-  /** Earlier looks of the last minute, the oldest first: `{at, standing}`. */
+  /** Samples of the last minute, the oldest first: `{at, standing}`. */
   looks: [],
-  /** Operations per second of each keyspace, for the lines. */
+  /** Operations per second of each keyspace, for the line charts. */
   history: new Map(),
   may: {},
   user: "",
@@ -199,7 +199,7 @@ const RIGHTS = {
   drop: ["KEYSPACE", "DROP", "x:"],
 };
 
-/** The difference of two lists of `[microseconds, count]`: what was counted in between. `null` if one begins anew. */
+/** The difference of two lists of `[microseconds, count]`: what was counted in between. `null` if the counts were reset. */
 function between(before, now) {
   const old = new Map(before);
   const counts = now.map(([us, count]) => [us, count - (old.get(us) ?? 0)]);
@@ -209,7 +209,7 @@ function between(before, now) {
 
 const sum = (buckets) => buckets.reduce((total, [, count]) => total + count, 0);
 
-/** The time that `percent` of these do not exceed. */
+/** The time that `percent` of these calls do not exceed. */
 function percentile(buckets, percent) {
   const wanted = Math.ceil((sum(buckets) * percent) / 100);
   let seen = 0;
@@ -220,7 +220,7 @@ function percentile(buckets, percent) {
   return null;
 }
 
-/** Rates and times of something that two looks have: `{perSecond, p50, p99}`; nulls if there is only one, or it begins anew. */
+/** Rates and times between two samples: `{perSecond, p50, p99}`; nulls if there is only one, or the counts were reset. */
 function pace(pick, looks = state.looks) {
   const unknown = { perSecond: null, p50: null, p99: null, seconds: 0 };
   if (looks.length < 2) return unknown;
@@ -237,14 +237,14 @@ const keyspaceOf = (prefix) => (standing) => standing.keyspaces.find((keyspace) 
 const commandOf = (name) => (standing) => standing.commands.find((command) => command.name === name) ?? { name, latency: [], calls: 0, failed: 0, rejected: 0 };
 const nodeOf = (id) => (standing) => standing.nodes.find((node) => node.node === id);
 
-/** By how much a count has grown a second; `null` if that is not known. */
+/** The growth of a count per second; `null` if that is not known. */
 function perSecond(pick, field) {
   const { looks } = state;
   if (looks.length < 2) return null;
   const last = looks[looks.length - 1];
   const now = pick(last.standing);
   if (!now || field(now) === undefined) return null;
-  // Not from before the process was started again.
+  // Samples from before a restart of the process do not count.
   const first = looks.find((look) => {
     const then = pick(look.standing);
     return then && field(then) !== undefined && field(then) <= field(now);
@@ -326,7 +326,7 @@ async function begin() {
   look();
 }
 
-/** Looks at the cluster, and then again and again. */
+/** Fetches the state of the cluster, again and again. */
 async function look() {
   stop();
   try {
@@ -338,7 +338,7 @@ async function look() {
   } catch (error) {
     if (error.status === 401) return askToLogIn(error);
     if (error.code === "NOPERM") {
-      // What was seen before is not this user's any more.
+      // The earlier samples belong to another user.
       state.cannotSee = error.message;
       state.standing = null;
       state.looks = [];
@@ -410,7 +410,7 @@ function refusal(error) {
   return h("p", { class: "notice bad", role: "alert" }, text);
 }
 
-/** What stands where there is nothing to show yet; `null` if there is. */
+/** A placeholder while there is nothing to show; `null` if there is something. */
 function lacking() {
   if (state.standing) return null;
   if (state.cannotSee) return empty(`The user ${state.user} may not see the state of the cluster: ${state.cannotSee}. An operator can allow it: ACL SETUSER … +cluster|map +cluster|report +cluster|ask.`);
@@ -431,7 +431,7 @@ const SHAPES = {
 
 const shape = (kind, className = "shape") => svg("svg", { viewBox: "0 0 24 24", class: className, "aria-hidden": "true" }, ...SHAPES[kind]());
 
-/** What the banner says. It is read out when it changes, and not at each look. */
+/** The banner's text. Screen readers read it when it changes, and not at each sample. */
 let announced = "";
 
 function drawOverview() {
@@ -496,7 +496,7 @@ function replicaMark(keyspace, shard, replica) {
   return mark("sound", replica.role === "replica" ? "replica" : "follows");
 }
 
-/** More shards than this are folded away. */
+/** Further shards are folded away. */
 const SHARDS = 6;
 
 function groupRow(keyspace, shard, nodes) {
@@ -559,10 +559,10 @@ function drawNodes() {
   }));
 }
 
-/** Yellow and red from where `quorate status` calls it short, or nearly so. */
+/** Yellow and red from the limits at which `quorate status` reports it short, or nearly so. */
 const gauge = (value, max, low, high, label) => h("meter", { min: 0, max, value, low: max * low, high: max * high, optimum: 0, "aria-label": label });
 
-/** The newest at the right. */
+/** The newest value is at the right. */
 function spark(points) {
   if (!points || points.length < 4) return "";
   const most = Math.max(...points, 1);
@@ -607,7 +607,7 @@ function groupNames(move) {
   return h("span", { class: "mono" }, names.join("; "));
 }
 
-/** When the leaderships were asked for: less often than the rest, since they come with all lines of the logs. */
+/** When the leaderships were last requested: less often than the rest, since they arrive with all lines of the logs. */
 let leadershipsAt = -Infinity;
 const LEADERSHIPS_MS = 6000;
 
@@ -622,7 +622,8 @@ async function drawLeaderships() {
   }
   const all = events.flatMap(([, text]) => JSON.parse(text).leaderships).sort((one, other) => other.unix_ms - one.unix_ms);
   if (all.length === 0) return show("leaderships", empty("No node has taken over a group since it has started."));
-  // A node that dies leaves all of its groups at once: one row for all that go the same way within seconds.
+  // A node that crashes leaves all of its groups at once: one row for all groups that move in the same way within
+  // seconds.
   const moves = [];
   for (const it of all) {
     const same = moves.find((move) => move[0].from === it.from && move[0].to === it.to && move.at(-1).unix_ms - it.unix_ms < 5000);
@@ -678,7 +679,7 @@ function keyspaceCard(keyspace) {
       table("", ["Shard", "Leader", "Nodes", "Lag of followers", "Survives"], shards)));
 }
 
-/** A dialog with fields; `act` gets their values, and throws what went wrong. */
+/** A dialog with fields; `act` gets their values, and throws an error if it fails. */
 function dialog({ title, body, go, isDanger = false, act }) {
   $("dialog-title").textContent = title;
   $("dialog-body").replaceChildren(...body.flat().filter(Boolean));
@@ -724,7 +725,7 @@ const DURABILITIES = [["", "as is usual"], ["fsync", "fsync: on the disk before 
 const READS = [["", "as is usual"], ["latest", "latest: see every acknowledged write"], ["any", "any: at any replica, perhaps older"]];
 const EVICTIONS = ["", "none", "lru", "lfu", "random", "ttl", "volatile-lru", "volatile-lfu", "volatile-random"].map((name) => [name, name || "as is usual"]);
 
-/** The settings that were given, as the node takes them. */
+/** The settings that were filled in, as the node accepts them. */
 function given(form, names) {
   const settings = {};
   for (const name of names) {
@@ -841,7 +842,7 @@ async function drawLocks() {
       entry.lock = object(entry.lock ?? []);
       const leader = keyspaceOf(entry.keyspace)(state.standing)?.shards.find((shard) => shard.shard === entry.shard)?.leader;
       const key = JSON.stringify([entry.keyspace, entry.name]);
-      // The leader's word counts; what only followers have is a moment old.
+      // The leader's entry counts; entries that only followers have are slightly out of date.
       if (node === leader || !locks.has(key)) locks.set(key, entry);
     }
   }
@@ -899,12 +900,12 @@ async function drawEvents() {
 // Keys.
 
 const scan = { cursor: "0", pattern: "*", type: "", database: 0, seen: new Set(), key: null };
-/** Gives a command on the keys that are shown. */
+/** Runs a command in the database whose keys are shown. */
 const runThere = (...words) => runIn(scan.database, ...words);
-/** So many steps of a scan are made for a press of a button, as long as nothing is found. */
+/** At most this many steps of a scan are made per press of the button while nothing is found. */
 const STEPS = 20;
 
-/** Lets people choose among the databases that there are. */
+/** Fills the list of databases with those that exist. */
 function drawDatabases() {
   const numbers = [0, ...new Set((state.standing?.keyspaces ?? []).map(({ prefix }) => databaseOf(prefix)).filter((it) => it > 0))].sort((one, other) => one - other);
   const chosen = $("database").value || "0";
@@ -917,7 +918,7 @@ function browse(prefix) {
   const database = databaseOf(prefix);
   drawDatabases();
   $("database").value = String(database);
-  // What stands for something else in a pattern is meant as it is.
+  // Characters with a meaning in patterns are escaped.
   $("pattern").value = database > 0 ? "*" : `${prefix.replace(/[*?[\]\\^]/g, "\\$&")}*`;
   location.hash = "#keys";
   find();
@@ -1064,7 +1065,7 @@ function deleteKey(key, button) {
   });
 }
 
-// The beginning.
+// Start.
 
 $("login-form").addEventListener("submit", logIn);
 $("leave").addEventListener("click", logOut);

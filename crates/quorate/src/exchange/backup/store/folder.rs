@@ -13,7 +13,7 @@ use super::{NewFile, Store};
 /// Bytes that are read and written together.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// A folder with files in folders.
+/// A folder that holds folders of files.
 pub(super) struct Folder {
     path: PathBuf,
     /// Held while something is written.
@@ -34,7 +34,7 @@ impl Store for Folder {
         }
     }
 
-    /// The system ends the lock with the process, and not before: so one that is held stays held.
+    /// The system ends the lock only with the process, so a held lock cannot be lost.
     fn lock(&self) -> Result<()> {
         if self.lock.get().is_some() {
             return Ok(());
@@ -110,7 +110,7 @@ impl Store for Folder {
             fs::remove_file(&file).with_context(cannot)?;
             sync(&folder).with_context(cannot)?;
         }
-        // It is left while there is another file.
+        // The folder stays while it has another file.
         match fs::remove_dir(&folder) {
             Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => Err(error).with_context(cannot),
             _ => Ok(()),
@@ -128,12 +128,12 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Has the names in a folder on the disk.
+/// Makes the names in a folder durable.
 fn sync(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// A file that has another name until it is whole.
+/// A file that has a temporary name until it is whole.
 struct Growing {
     /// `None` at the end.
     file: Option<BufWriter<File>>,
@@ -158,12 +158,12 @@ impl Write for Growing {
 }
 
 impl NewFile for Growing {
-    /// It is forgotten by the page cache as far as that can be asked for: so who reads it back reads what the disk has.
+    /// The page cache is asked to drop the file, so that reading it back reads the disk.
     fn end(mut self: Box<Self>) -> Result<()> {
         let open = self.open()?;
         open.flush()?;
         open.get_ref().sync_all()?;
-        // Only advice.
+        // Only advice; the system may ignore it.
         let _ = fadvise(open.get_ref(), 0, None, Advice::DontNeed);
         fs::rename(&self.unfinished, &self.path)?;
         self.file = None;
@@ -175,7 +175,7 @@ impl NewFile for Growing {
 impl Drop for Growing {
     fn drop(&mut self) {
         if self.file.take().is_some() {
-            // If it stays, the next backup removes it.
+            // If it cannot be removed now, the next backup removes it.
             let _ = fs::remove_file(&self.unfinished);
         }
     }
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_seen_when_it_is_whole() {
+    fn a_file_is_visible_only_when_it_is_whole() {
         let folder = tempfile::tempdir().unwrap();
         let store = Folder::new(&folder.path().join("new"));
         assert!(store.list().unwrap_err().to_string().contains("is no folder"));

@@ -1,7 +1,8 @@
-//! Where backups are. All that makes and reads backups knows [`Store`], and not what is behind it.
+//! Where backups are stored. The code that makes and reads backups knows only [`Store`].
 //!
-//! A file has the path `FOLDER/FILE`: there is one level of folders. It is written once, seen when it is whole, and never
-//! changed afterwards. [`mod@folder`] keeps files in a folder of this machine, [`s3`] in a bucket of an object store.
+//! A file has the path `FOLDER/FILE`: there is one level of folders. It is written once, visible when it is whole, and
+//! never changed afterwards. [`mod@folder`] keeps files in a folder of this machine, [`s3`] in a bucket of an object
+//! store.
 
 mod folder;
 mod s3;
@@ -13,18 +14,20 @@ use anyhow::{Result, bail};
 
 /// A place for files.
 ///
-/// Errors name the place or the file, and what to do; those of a file that is being read or written are without its name.
+/// Errors name the place or the file, and what to do; errors while reading or writing a file do not include its name.
 pub(super) trait Store {
-    /// What people call a file; the place itself, for an empty path.
+    /// The name of a file for people; of the place itself, for an empty path.
     fn name_of(&self, path: &str) -> String;
 
-    /// Keeps other backups from writing here until this is dropped. If it does so already, makes sure that it still does.
+    /// Keeps other backups from writing here until this is dropped. If the lock is held already, checks that it still
+    /// is.
     ///
     /// # Errors
-    /// Another one writes here; or did meanwhile, and may have removed what is not named by a manifest.
+    /// Another backup writes here; or one did meanwhile, and may have removed files that no manifest names.
     fn lock(&self) -> Result<()>;
 
-    /// Nothing will be written until the next [`Store::lock`]: a lock that costs something may be given back.
+    /// Reports that nothing will be written until the next [`Store::lock`]: a lock that costs something may be
+    /// released.
     fn rest(&self);
 
     /// The paths of all files in folders, sorted. A folder without files is `FOLDER/`.
@@ -33,19 +36,19 @@ pub(super) trait Store {
     /// They cannot be listed.
     fn list(&self) -> Result<Vec<String>>;
 
-    /// Begins to read a file. Returns its length, too.
+    /// Opens a file for reading. Also returns its length.
     ///
     /// # Errors
-    /// It is not there, or cannot be read.
+    /// It does not exist, or cannot be read.
     fn read(&self, path: &str) -> Result<(u64, Box<dyn Read>)>;
 
-    /// Begins a new file. Nobody sees it before [`NewFile::end`].
+    /// Creates a new file. It is not visible before [`NewFile::end`].
     ///
     /// # Errors
-    /// It cannot be written, or is there.
+    /// It cannot be written, or exists already.
     fn create(&self, path: &str) -> Result<Box<dyn NewFile>>;
 
-    /// Removes a file, and its folder with the last one.
+    /// Removes a file, and its folder if it was the last one.
     ///
     /// # Errors
     /// It cannot be removed.
@@ -54,17 +57,17 @@ pub(super) trait Store {
 
 /// A file that is being written.
 pub(super) trait NewFile: Write {
-    /// Has all of it stored for good. Who reads it from now on reads what is stored, as far as that can be asked for.
+    /// Makes the whole file durable. Later reads get the stored bytes, as far as that can be requested.
     ///
     /// # Errors
-    /// It is not stored, and nobody will see it.
+    /// It is not stored, and will not be visible.
     fn end(self: Box<Self>) -> Result<()>;
 }
 
 /// Opens a place: `s3://BUCKET/PREFIX`, or a folder.
 ///
 /// # Errors
-/// It is neither, or the environment says too little about an object store.
+/// It is neither, or the environment lacks settings for an object store.
 pub(super) fn open(place: &Path) -> Result<Box<dyn Store>> {
     let text = place.to_string_lossy();
     match text.split_once("://") {

@@ -1,4 +1,4 @@
-//! Which bucket, at which address, with which keys: from `s3://BUCKET/PREFIX` and the environment, whose variables are those of
+//! The bucket, its address and the keys for it: from `s3://BUCKET/PREFIX` and the environment, whose variables are those of
 //! other programs for S3.
 
 use std::path::PathBuf;
@@ -7,14 +7,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rusty_s3::{Bucket, Credentials, UrlStyle};
 use url::Url;
 
-/// The region where none is said. Stores that are not Amazon's mostly do not care.
+/// The region if none is given. Most stores other than Amazon's ignore it.
 const REGION: &str = "us-east-1";
 
 /// A place in an object store, and how to get there.
 pub(super) struct Address {
     pub(super) bucket: Bucket,
     pub(super) credentials: Credentials,
-    /// What the names of all objects begin with: empty, or with a slash at its end.
+    /// The prefix of the names of all objects: empty, or with a slash at its end.
     pub(super) prefix: String,
     /// The store's host and port, for messages.
     pub(super) host: String,
@@ -23,7 +23,7 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// What `BUCKET/PREFIX` is in this environment.
+    /// Finds the address of `BUCKET/PREFIX` in this environment.
     ///
     /// # Errors
     /// A sentence that says what is missing.
@@ -60,7 +60,7 @@ impl Address {
             Some(url) => (url, UrlStyle::Path),
             None => {
                 let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
-                // A certificate for all buckets does not hold for names with dots.
+                // A wildcard certificate for all buckets does not match names with dots.
                 let style = if name.contains('.') { UrlStyle::Path } else { UrlStyle::VirtualHost };
                 (format!("https://s3.{region}.{domain}"), style)
             }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_what_the_environment_says() {
+    fn an_address_comes_from_the_environment() {
         let url = |place: &str, environment: &[(&str, &str)]| {
             let address = find(place, environment).unwrap();
             address.bucket.object_url(&format!("{}x", address.prefix)).to_string()
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn errors_name_what_is_missing() {
         for (place, environment, why) in [
             ("", &[][..], "names no bucket"),
             ("b/../c", &[], "choose another one"),

@@ -1,9 +1,10 @@
 //! Keeps two backups from writing to one place: an object named `lock`, which its holder writes again every few seconds.
 //!
-//! Who holds it may be cut off or stand still, and then somebody else may take it: so a backup looks whether it still has it
-//! before its manifest is there, and after. The object is written on conditions (it must not be there, or be what it was), so
-//! of several that want it one gets it. How old it is says the store, so clocks of machines do not matter. Some stores know no
-//! conditions; that is found out and said, and what is left then is that one sees the other.
+//! A holder may be cut off or stopped, and then another backup may take the lock. So a backup checks that it still holds the
+//! lock before its manifest is written, and after. The object is written on conditions (it must not exist, or must be
+//! unchanged), so if several backups try to take the lock, one gets it. The store reports how old the object is, so machines'
+//! clocks do not matter. Some stores do not support conditions; that is detected and printed, and what remains then is that
+//! one backup sees the other's lock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -19,13 +20,13 @@ use super::super::super::moment;
 use super::remote::{Answer, Failure, Remote};
 use crate::output::say;
 
-/// The name of the object.
+/// The name of the lock's object.
 const NAME: &str = "lock";
 
 /// How often it is written.
 const RENEWED_EACH: Duration = Duration::from_secs(15);
 
-/// One that was not written for so long belongs to nobody.
+/// A lock that was not written for this long is no longer held.
 const LASTS: Duration = Duration::from_secs(60);
 
 /// The lock, held.
@@ -38,16 +39,16 @@ pub(super) struct Lease {
 
 struct Held {
     remote: Arc<Remote>,
-    /// What the object holds, which nobody else writes.
+    /// The object's contents, which no other process writes.
     content: String,
-    /// Whether the store keeps conditions.
+    /// Whether the store supports conditions.
     is_checked: bool,
     is_lost: AtomicBool,
-    /// The version of the object that this process has written.
+    /// The version of the object that this process wrote last.
     etag: Mutex<Option<String>>,
 }
 
-/// The object as it is.
+/// The object as the store has it.
 struct Found {
     content: String,
     etag: Option<String>,
@@ -59,7 +60,7 @@ impl Lease {
     /// Takes the lock.
     ///
     /// # Errors
-    /// Somebody else has it, or the store cannot be asked.
+    /// Another backup holds it, or the store cannot be reached.
     pub(super) fn take(remote: &Arc<Remote>) -> Result<Lease> {
         let content = content()?;
         let about = |failure| remote.about(NAME, failure);
@@ -86,14 +87,14 @@ impl Lease {
             },
         };
         let (etag, is_checked) = match written {
-            // Does the store keep conditions? This one does not hold: the object is there.
+            // Does the store support conditions? This one is false: the object exists.
             Ok(etag) => match write(remote, &content, Some((IF_NONE_MATCH, "*"))) {
                 Ok(etag) => (etag, false),
                 Err(failure) if failure.is_condition() => (etag, true),
                 Err(failure) if is_unknown(&failure) => (etag, false),
                 Err(failure) => return Err(about(failure)),
             },
-            // It was faster; or an earlier try came through, and its answer did not.
+            // Another backup was faster; or an earlier try succeeded, and its answer was lost.
             Err(failure) if failure.is_condition() => match find(remote).map_err(about)? {
                 Some(found) if found.content == content => (found.etag, true),
                 found => return Err(taken_by_another(found.as_ref())),
@@ -115,7 +116,8 @@ impl Lease {
         let renewed = Arc::clone(&held);
         let thread = std::thread::spawn(move || {
             while stopped.recv_timeout(RENEWED_EACH) == Err(RecvTimeoutError::Timeout) {
-                // If it is lost, the backup finds that out before its manifest is written. Other failures may pass.
+                // If it is lost, the backup finds that out before its manifest is written. Other failures may be
+                // temporary.
                 let _ = renewed.renew();
                 if renewed.is_lost.load(Ordering::Relaxed) {
                     return;
@@ -125,15 +127,15 @@ impl Lease {
         Ok(Lease { held, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Whether the store keeps conditions.
+    /// Whether the store supports conditions.
     pub(super) fn is_checked(&self) -> bool {
         self.held.is_checked
     }
 
-    /// Makes sure that it is still held, and holds it for longer.
+    /// Checks that the lock is still held, and renews it.
     ///
     /// # Errors
-    /// Somebody else has it, or the store cannot be asked.
+    /// Another backup holds it, or the store cannot be reached.
     pub(super) fn renew(&self) -> Result<()> {
         let (held, name) = (&self.held, self.held.remote.name_of(""));
         held.renew().map_err(|failure| match held.is_lost.load(Ordering::Relaxed) {
@@ -154,7 +156,7 @@ impl Drop for Lease {
             let _ = thread.join();
         }
         let Held { remote, content, .. } = &*self.held;
-        // If it stays, it ends by itself.
+        // If the object stays, it expires by itself.
         if find(remote).is_ok_and(|found| found.is_some_and(|found| found.content == *content)) {
             let key = remote.key(NAME);
             let action = DeleteObject::new(&remote.address.bucket, Some(&remote.address.credentials), &key);
@@ -170,7 +172,7 @@ impl Held {
         let has_condition = condition.is_some();
         let written = match has_condition {
             true => write(&self.remote, &self.content, condition),
-            // Without conditions it must not be written over somebody else's.
+            // Without conditions, check that the lock is not another backup's before writing.
             false => match find(&self.remote)? {
                 Some(found) if found.content != self.content => {
                     self.is_lost.store(true, Ordering::Relaxed);
@@ -182,7 +184,7 @@ impl Held {
         match written {
             Ok(now) => *etag = now,
             Err(failure) if failure.is_condition() || failure.is_missing() => {
-                // An earlier try may have come through, and its answer not.
+                // An earlier try may have succeeded, and its answer been lost.
                 match find(&self.remote)? {
                     Some(found) if found.content == self.content => *etag = found.etag,
                     _ => {
@@ -197,7 +199,7 @@ impl Held {
     }
 }
 
-/// Who holds the lock, in words that no other process has.
+/// Identifies the holder of the lock, in words that no other process writes.
 fn content() -> Result<String> {
     let mut drawn = [0; 8];
     getrandom::fill(&mut drawn)?;
@@ -207,7 +209,7 @@ fn content() -> Result<String> {
     Ok(format!("process {process} of machine {machine}, begun at {now}, number {drawn}"))
 }
 
-/// Whether a store refuses a condition since it knows none.
+/// Whether a store refuses a request because it does not support the condition.
 fn is_unknown(failure: &Failure) -> bool {
     failure.status() == 501
         || (failure.status() == 400 && ["NotImplemented", "InvalidArgument"].contains(&failure.code()))
@@ -224,12 +226,12 @@ fn find(remote: &Remote) -> Result<Option<Found>, Failure> {
     let time = |name: HeaderName| moment::parse_http(answer.headers.get(name)?.to_str().ok()?);
     let age = time(DATE).zip(time(LAST_MODIFIED));
     let age = age.map(|(now, written)| Duration::from_millis(now.saturating_sub(written)));
-    // It comes from elsewhere, and is shown.
+    // It comes from elsewhere, and is printed.
     let content = answer.text().chars().filter(|letter| !letter.is_control()).take(300).collect();
     Ok(Some(Found { content, etag: etag_of(&answer), age }))
 }
 
-/// Writes the object, on a condition. Returns its version.
+/// Writes the object, on a condition. Returns its new version.
 fn write(
     remote: &Remote,
     content: &str,

@@ -1,8 +1,8 @@
 //! Files as objects in a bucket: `PREFIX/FOLDER/FILE`.
 //!
-//! An object is there when all of it is, so what a folder does by renaming happens by itself. What a folder has and a bucket has
-//! not is a lock that ends with the process that holds it: see [`lease`]. Reading order: [`address`] (which bucket), [`remote`]
-//! (requests), [`object`] (reading), [`upload`] (writing), [`lease`].
+//! An object exists only when all of it is stored, so a bucket needs no renaming as a folder does. What a bucket lacks is a
+//! lock that ends with its process: see [`lease`]. Reading order: [`address`] (which bucket), [`remote`] (requests), [`object`]
+//! (reading), [`upload`] (writing), [`lease`].
 
 mod address;
 mod lease;
@@ -33,10 +33,10 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// What `BUCKET/PREFIX` is. Nothing is sent yet.
+    /// The part of a bucket that `BUCKET/PREFIX` names. Nothing is sent yet.
     ///
     /// # Errors
-    /// It names no bucket, or the environment says too little.
+    /// It names no bucket, or the environment lacks settings.
     pub(super) fn open(place: &str) -> Result<Bucket> {
         Bucket::at(Address::find(place, |name| std::env::var(name).ok())?)
     }
@@ -47,7 +47,7 @@ impl Bucket {
 }
 
 impl Remote {
-    /// What people call an object.
+    /// The name of an object for people.
     fn name_of(&self, path: &str) -> String {
         let (bucket, prefix) = (self.address.bucket.name(), &self.address.prefix);
         format!("s3://{bucket}/{prefix}{path}").trim_end_matches('/').to_owned()
@@ -73,7 +73,7 @@ impl Store for Bucket {
             None => *lease = Some(Lease::take(&self.remote)?),
             Some(held) => {
                 if let Err(error) = held.renew() {
-                    // It has to be taken anew.
+                    // It must be taken again from the start.
                     *lease = None;
                     return Err(error);
                 }
@@ -102,7 +102,8 @@ impl Store for Bucket {
             })?;
             let keys = page.contents.into_iter().map(|object| object.key);
             let ours = keys.filter_map(|key| Some(key.strip_prefix(&address.prefix)?.to_owned()));
-            // There is one level of folders. A folder that a person made may be an object with a slash at its end.
+            // There is one level of folders. A folder that a person made may be an object whose name ends with a
+            // slash.
             paths.extend(ours.filter(|path| path.matches('/').count() == 1));
             next = page.next_continuation_token;
             if next.is_none() {
@@ -129,7 +130,7 @@ impl Store for Bucket {
         let action = DeleteObject::new(&address.bucket, Some(&address.credentials), &key);
         match self.remote.ask(&action, &[], &[]) {
             Ok(_) => Ok(()),
-            // Some stores say so; and a first try may have removed it.
+            // Some stores report that; and an earlier try may have removed it.
             Err(failure) if failure.is_missing() => Ok(()),
             Err(failure) => Err(self.remote.about(path, failure)),
         }

@@ -1,4 +1,4 @@
-//! Reads an object. Where the connection breaks, it goes on from there.
+//! Reads an object. If the connection breaks, reading continues from that place.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use super::remote::{Failure, Remote};
 pub(super) struct Object {
     remote: Arc<Remote>,
     key: String,
-    /// The content that was begun with: another one must not be gone on with.
+    /// The version of the object when reading began: another version must not be continued with.
     etag: Option<String>,
     at: u64,
     length: u64,
-    /// `None`: the connection was lost.
+    /// `None` if the connection was lost.
     body: Option<BodyReader<'static>>,
 }
 
 impl Object {
-    /// Begins to read.
+    /// Opens an object for reading.
     ///
     /// # Errors
-    /// There is none, or it cannot be read.
+    /// The object does not exist, or cannot be read.
     pub(super) fn open(remote: &Arc<Remote>, key: String) -> Result<Object, Failure> {
         let (headers, body) = remote.patiently(|| ask(remote, &key, &[]))?;
         let length = text(&headers, &CONTENT_LENGTH).and_then(|length| length.parse().ok());
@@ -39,7 +39,7 @@ impl Object {
         self.length
     }
 
-    /// The body from where it was lost.
+    /// The body from the place where it was lost.
     fn again(&self) -> Result<BodyReader<'static>, Failure> {
         let range = format!("bytes={}-", self.at);
         let mut headers = vec![(RANGE, range.as_str())];
@@ -94,14 +94,14 @@ fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
 }
 
 impl Remote {
-    /// The store answers, and not as it should.
+    /// The failure of a store whose answer is not as it should be.
     pub(super) fn confused(&self, why: &str) -> Failure {
         Failure::Lost { host: self.address.host.clone(), why: why.to_owned(), may_pass: false }
     }
 }
 
 impl Failure {
-    /// Whether the store has a condition for a request that does not hold.
+    /// Whether a condition of the request does not hold.
     pub(super) fn is_condition(&self) -> bool {
         self.status() == 412
     }

@@ -1,4 +1,4 @@
-//! Requests to an object store: sent again while that may help, and refusals in words that say what to do.
+//! Requests to an object store: repeated while that may help. Errors say what to do.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,22 +17,22 @@ use ureq::{Agent, Body};
 
 use super::address::Address;
 
-/// For so long a request may be looked at by the store. That is also how far clocks may differ.
+/// How long a signed request is valid. That is also how far clocks may differ.
 const SIGNED_FOR: Duration = Duration::from_secs(3600);
 
-/// For so long the network may take no byte and bring none.
+/// How long the network may neither send nor receive a byte.
 const SILENCE: Duration = Duration::from_secs(60);
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
-/// How often something is tried: while the store has never done anything, and later, when much may be lost.
+/// How often a request is tried: as long as the store has never answered well, and later, when much may be lost.
 const FIRST_TRIES: u32 = 3;
 const TRIES: u32 = 10;
 
-/// The pause after the first try. Each one is twice as long as the one before, up to the longest.
+/// The pause after the first try. Each pause is twice as long as the one before, up to the longest.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Bytes of an answer that is read as a whole: more than of an object that is written as a whole.
+/// The maximum number of bytes of an answer that is read as a whole: more than any object that is written as a whole.
 const ANSWER_BYTES: u64 = 64 << 20;
 
 /// An object store.
@@ -54,34 +54,34 @@ impl Answer {
     }
 }
 
-/// Why something was not done.
+/// Why a request failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The store refuses it.
+    /// The store refused it.
     Refused(Box<Refusal>),
-    /// There was no answer, or none that is understood.
+    /// There was no answer, or one that is not understood.
     Lost { host: String, why: String, may_pass: bool },
 }
 
-/// What the store said.
+/// The store's answer.
 #[derive(Debug, Default)]
 pub(super) struct Refusal {
     host: String,
     bucket: String,
     pub(super) status: u16,
-    /// The store's code, as `NoSuchBucket`; empty if it said none.
+    /// The store's code, such as `NoSuchBucket`; empty if it gave none.
     pub(super) code: String,
     message: String,
-    /// The region that the bucket is in, if the store says that.
+    /// The region that the bucket is in, if the store reports it.
     region: Option<String>,
     tries: u32,
 }
 
 impl Remote {
-    /// Connects to nothing yet.
+    /// Does not connect yet.
     ///
     /// # Errors
-    /// This machine trusts nobody.
+    /// This machine trusts no authority.
     pub(super) fn new(address: Address) -> Result<Remote> {
         let certificates = match &address.authorities {
             Some(file) => certificates_in(file)?,
@@ -100,7 +100,7 @@ impl Remote {
         let config = Agent::config_builder()
             .tls_config(tls)
             .http_status_as_error(false)
-            // The signature is for one address.
+            // The signature is valid for one address only.
             .max_redirects(0)
             .max_redirects_will_error(false)
             .user_agent(concat!("quorate/", env!("CARGO_PKG_VERSION")))
@@ -117,10 +117,10 @@ impl Remote {
         format!("{}{path}", self.address.prefix)
     }
 
-    /// Asks for something, again and again while that may help, and reads the answer.
+    /// Sends a request, again and again while that may help, and reads the answer.
     ///
     /// # Errors
-    /// What the store said, or why it cannot be asked.
+    /// The store's refusal, or why the store cannot be reached.
     pub(super) fn ask<'a, A: S3Action<'a>>(
         &self,
         action: &A,
@@ -133,7 +133,8 @@ impl Remote {
             let read = body.into_reader().take(ANSWER_BYTES).read_to_end(&mut bytes);
             read.map_err(|error| self.lost(&error.into()))?;
             let answer = Answer { headers, bytes };
-            // An upload of parts is put together while the store answers: so it may fail after it has said that all is well.
+            // The store answers an upload of parts while it assembles the object, so it may fail after it has sent
+            // status 200.
             match matches!(A::METHOD, Method::Post) && answer.text().contains("<Error>") {
                 true => Err(self.refused(200, &answer.headers, &answer.text())),
                 false => Ok(answer),
@@ -141,17 +142,17 @@ impl Remote {
         })
     }
 
-    /// Asks for something once, and leaves the body to be read.
+    /// Sends a request once, and leaves the body to be read.
     ///
     /// # Errors
-    /// What the store said, or why it cannot be asked.
+    /// The store's refusal, or why the store cannot be reached.
     pub(super) fn ask_once<'a, A: S3Action<'a>>(
         &self,
         action: &A,
         headers: &[(HeaderName, &str)],
         body: &[u8],
     ) -> Result<(HeaderMap, Body), Failure> {
-        // The signature has the time in it.
+        // The signature includes the time.
         let url = action.sign(SIGNED_FOR);
         let has_body = matches!(A::METHOD, Method::Post | Method::Put);
         let mut request = Request::builder().method(A::METHOD.to_str()).uri(url.as_str());
@@ -168,16 +169,16 @@ impl Remote {
             return Ok((head.headers, body));
         }
         let mut text = Vec::new();
-        // What it is about decides what is done, and that is in the text.
+        // The reaction depends on the error's code, which is in the text.
         let read = body.into_reader().take(ANSWER_BYTES).read_to_end(&mut text);
         read.map_err(|error| self.lost(&error.into()))?;
         Err(self.refused(head.status.as_u16(), &head.headers, &String::from_utf8_lossy(&text)))
     }
 
-    /// Does something again while that may help.
+    /// Repeats an operation while that may help.
     ///
     /// # Errors
-    /// Why it failed the last time.
+    /// The error of the last try.
     pub(super) fn patiently<T>(&self, mut once: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
         let mut tries = 1;
         loop {
@@ -194,7 +195,7 @@ impl Remote {
         }
     }
 
-    /// What an answer says that is no success.
+    /// The failure that an unsuccessful answer describes.
     fn refused(&self, status: u16, headers: &HeaderMap, text: &str) -> Failure {
         let header = headers.get("x-amz-bucket-region").and_then(|region| region.to_str().ok());
         Failure::Refused(Box::new(Refusal {
@@ -208,10 +209,10 @@ impl Remote {
         }))
     }
 
-    /// What an error of the connection means. The address of a request is not repeated: its signature is in it.
+    /// The failure of a connection error. The request's address is not printed: it contains the signature.
     pub(super) fn lost(&self, error: &ureq::Error) -> Failure {
         let (why, may_pass) = match error {
-            // A certificate, mostly.
+            // Mostly a certificate.
             ureq::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => (tls_fault(error), false),
             ureq::Error::Rustls(error) => (tls_fault(error), false),
             ureq::Error::Tls(error) => (tls_fault(error), false),
@@ -234,16 +235,16 @@ fn tls_fault(error: impl fmt::Display) -> String {
     )
 }
 
-/// The pause after so many tries, of which each process takes a part of its own: so not all come back together.
+/// The pause after this many tries. Each process takes a random part of it, so they do not all retry at once.
 fn pause_after(tries: u32) -> Duration {
     let pause = PAUSE.saturating_mul(1 << (tries - 1).min(16)).min(LONGEST_PAUSE);
     let mut byte = [0];
-    // Without randomness it is the longest.
+    // Without randomness, the longest pause.
     let share = if getrandom::fill(&mut byte).is_ok() { f64::from(byte[0]) / 255.0 } else { 1.0 };
     pause.mul_f64(0.5 + share / 2.0)
 }
 
-/// What stands in the first element of this name. Errors are shown and never decide what is read or written.
+/// The text of the first element with this name. It is used for errors and never decides what is read or written.
 fn element(text: &str, name: &str) -> Option<String> {
     let (_, behind) = text.split_once(&format!("<{name}>"))?;
     let (content, _) = behind.split_once(&format!("</{name}>"))?;
@@ -268,12 +269,13 @@ impl Failure {
         }
     }
 
-    /// Whether the object is not there. A 404 may be about something else: the bucket, the keys, or no store at all.
+    /// Whether the object does not exist. A 404 may also be about the bucket or the keys, or not come from a store at
+    /// all.
     pub(super) fn is_missing(&self) -> bool {
         self.code() == "NoSuchKey"
     }
 
-    /// Whether it may be done when it is tried again.
+    /// Whether another try may succeed.
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Failure::Lost { may_pass, .. } => *may_pass,
@@ -293,7 +295,7 @@ impl Failure {
         }
     }
 
-    /// Says how often it was tried.
+    /// Adds the number of tries.
     fn after(mut self, count: u32) -> Failure {
         match &mut self {
             Failure::Refused(refusal) => refusal.tries = count,
@@ -358,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_and_have_an_end() {
+    fn pauses_grow_up_to_a_limit() {
         for tries in 1..100 {
             let pause = pause_after(tries);
             let whole = PAUSE.saturating_mul(1 << (tries - 1).min(10)).min(LONGEST_PAUSE);
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_store_says_is_found() {
+    fn the_stores_error_code_and_message_are_read() {
         let text = "<?xml?><Error><Code>SlowDown</Code><Message> Please. </Message><Region></Region></Error>";
         assert_eq!(element(text, "Code").as_deref(), Some("SlowDown"));
         assert_eq!(element(text, "Message").as_deref(), Some("Please."));

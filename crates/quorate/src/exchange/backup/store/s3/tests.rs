@@ -1,5 +1,5 @@
-//! A small object store in this process, which fails now and then: so what is sent to a real one is tested where there is none.
-//! Real ones are tested with the program, in `tests/clients/s3.rs`.
+//! A small object store in this process, which fails now and then, so that requests are tested where no real store exists. Real
+//! ones are tested with the program, in `tests/clients/s3.rs`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -12,14 +12,14 @@ use super::{Address, Bucket};
 /// A store.
 #[derive(Default)]
 struct Objects {
-    /// Each with its version.
+    /// Each object with its version.
     objects: BTreeMap<String, (Vec<u8>, u64)>,
     parts: BTreeMap<u64, Vec<u8>>,
     version: u64,
     requests: u64,
-    /// One of so many requests is refused, and one loses its connection after it was carried out; 0: none.
+    /// One of this many requests is refused, and one loses its connection after it was carried out. 0: none.
     fails_each: u64,
-    /// It keeps no conditions.
+    /// It does not support conditions.
     is_simple: bool,
     /// How long ago all objects were written, in seconds.
     age: u64,
@@ -213,7 +213,7 @@ fn read(store: &dyn Store, path: &str) -> Vec<u8> {
 }
 
 #[test]
-fn files_are_objects_and_a_store_that_fails_is_asked_again() {
+fn files_are_objects_and_failed_requests_are_repeated() {
     for fails_each in [0, 5] {
         let (objects, bucket) = start(Objects { fails_each, ..Objects::default() });
         bucket.lock().unwrap();
@@ -226,7 +226,7 @@ fn files_are_objects_and_a_store_that_fails_is_asked_again() {
         let mut unfinished = bucket.create("c/3").unwrap();
         large.chunks(1 << 20).for_each(|some| unfinished.write_all(some).unwrap());
         drop(unfinished);
-        // What is in no folder, or deeper, is not ours.
+        // Objects outside folders, or deeper ones, are not ours.
         objects.lock().unwrap().put("of/shop/x/y/z", Vec::new());
         objects.lock().unwrap().put("of/shopping/1", Vec::new());
         assert_eq!(bucket.list().unwrap(), ["a/1", "a/2", "b/large", "c/1"]);
@@ -245,7 +245,7 @@ fn files_are_objects_and_a_store_that_fails_is_asked_again() {
 }
 
 #[test]
-fn the_lock_is_one_backups_until_nobody_hears_of_it() {
+fn the_lock_belongs_to_one_backup_until_it_expires() {
     for is_simple in [false, true] {
         let (objects, one) = start(Objects { is_simple, ..Objects::default() });
         let two = bucket(port_of(&one));
@@ -257,12 +257,12 @@ fn the_lock_is_one_backups_until_nobody_hears_of_it() {
         objects.lock().unwrap().age = 0;
         let why = one.lock().unwrap_err().to_string();
         assert!(why.contains("has begun meanwhile"), "{why}");
-        // It is told once, and then it is a backup as any other.
+        // It gets that error once, and then it is a backup like any other.
         assert!(one.lock().unwrap_err().to_string().contains("is under way"));
         two.rest();
         one.lock().unwrap();
         one.lock().unwrap();
-        // Conditions are used where the store keeps them.
+        // Conditions are used if the store supports them.
         write(one.create("a/1").unwrap(), b"1");
         write(one.create("a/1").unwrap(), b"1");
         let mut other = one.create("a/1").unwrap();

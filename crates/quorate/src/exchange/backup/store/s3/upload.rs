@@ -1,4 +1,4 @@
-//! Writes an object: in one request if it is small, and in parts if not. Until the last request it is not there.
+//! Writes an object: in one request if it is small, otherwise in parts. It does not exist until the last request.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use ureq::http::header::{CONTENT_LENGTH, ETAG, IF_NONE_MATCH};
 use super::super::NewFile;
 use super::remote::{Failure, Remote};
 
-/// Bytes of a part, which are held in memory. Some stores want all parts but the last one to have the same length.
+/// Bytes of a part, which are held in memory. Some stores require all parts except the last to have the same length.
 const PART_BYTES: usize = 32 << 20;
 
-/// The most parts that an object may have.
+/// The maximum number of parts of an object.
 const PARTS_MAX: usize = 10_000;
 
 /// An object that is being written.
 pub(super) struct Upload {
     remote: Arc<Remote>,
     key: String,
-    /// The store was seen to refuse an object where there is one, if it is asked to.
+    /// Whether the store was seen to refuse, on that condition, to overwrite an object.
     is_checked: bool,
-    /// What was not sent yet.
+    /// Bytes that were not sent yet.
     held: Vec<u8>,
-    /// The upload of parts, and what the store calls each of them.
+    /// The upload of parts, and the store's tag of each part.
     id: Option<String>,
     parts: Vec<String>,
     bytes: u64,
@@ -38,7 +38,7 @@ impl Upload {
         Upload { remote, key, is_checked, held: Vec::new(), id: None, parts: Vec::new(), bytes: 0 }
     }
 
-    /// Sends what is held as a part.
+    /// Sends the held bytes as a part.
     fn send_part(&mut self) -> Result<(), Failure> {
         let remote = &self.remote;
         let (bucket, keys) = (&remote.address.bucket, Some(&remote.address.credentials));
@@ -68,14 +68,14 @@ impl Upload {
         Ok(())
     }
 
-    /// Writes an object of one request.
+    /// Writes an object in one request.
     fn put(&self) -> Result<(), Failure> {
         let Upload { remote, key, held, .. } = self;
         let (bucket, keys) = (&remote.address.bucket, Some(&remote.address.credentials));
         let condition = [(IF_NONE_MATCH, "*")];
         let condition = if self.is_checked { &condition[..] } else { &[] };
         match remote.ask(&PutObject::new(bucket, keys, key), condition, held) {
-            // An earlier try may have come through, and its answer not.
+            // An earlier try may have succeeded, and its answer been lost.
             Err(failure) if failure.is_condition() => {
                 let there = remote.ask(&GetObject::new(bucket, keys, key), &[], &[])?;
                 if there.bytes == *held { Ok(()) } else { Err(failure) }
@@ -84,7 +84,7 @@ impl Upload {
         }
     }
 
-    /// Makes the parts an object.
+    /// Assembles the object from its parts.
     fn complete(&mut self, id: &str) -> Result<(), Failure> {
         if !self.held.is_empty() {
             self.send_part()?;
@@ -95,7 +95,7 @@ impl Upload {
         let done = remote.ask(&action(), &[], action().body().as_bytes());
         match done {
             Err(failure) if failure.code() == "NoSuchUpload" => {
-                // As above.
+                // An earlier try may have succeeded here too.
                 let there = remote.ask(&HeadObject::new(bucket, keys, key), &[], &[]);
                 let length = |headers: &ureq::http::HeaderMap| {
                     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse::<u64>().ok()
@@ -141,7 +141,7 @@ impl NewFile for Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
-            // Parts that stay are seen by nobody and cost money. There is no more to be done about it here.
+            // Parts that stay are invisible and cost money. Nothing more can be done about it here.
             let (bucket, keys) = (&self.remote.address.bucket, Some(&self.remote.address.credentials));
             let _ = self.remote.ask_once(&AbortMultipartUpload::new(bucket, keys, &self.key, &id), &[], &[]);
         }
