@@ -169,7 +169,7 @@ impl Advice {
             let write_ms = both(&|at| write_seconds(args.value, parts, at, &links, &work))?;
             let read_ms = both(&|at| {
                 let missed = read_seconds(args.value, parts, at, &links, &work)?;
-                // A cache hit costs the question but no transfer; whole copies are in no cache.
+                // A cache hit costs the question but no transfer; whole copies are not cached.
                 let hit = read_seconds(0, 1, at, &links, &work)? + work.handle * args.value as f64;
                 Some(if parts == 1 { missed } else { args.hits * hit + (1.0 - args.hits) * missed })
             })?;

@@ -106,7 +106,7 @@ fn several_files_are_checked_each_by_itself() {
 }
 
 #[test]
-fn what_was_not_decided_in_time_is_unknown_and_not_ok() {
+fn a_check_that_times_out_is_unknown_and_not_ok() {
     let (code, out, _) = check(&["-", "--timeout", "0"], SET);
     assert_eq!(code, 1);
     assert!(out.starts_with("unknown: key 'a' could not be decided"), "{out}");
@@ -115,7 +115,7 @@ fn what_was_not_decided_in_time_is_unknown_and_not_ok() {
 }
 
 #[test]
-fn what_cannot_be_read_or_makes_no_sense_is_2() {
+fn unreadable_or_senseless_input_has_exit_code_2() {
     let (code, _, error) = check(&["-"], &format!("{SET}{{\"client\":1}}\n"));
     assert_eq!(
         (code, error.as_str()),
@@ -146,11 +146,11 @@ fn a_check_of_nothing_is_an_error_and_never_ok() {
         assert_eq!((code, out.as_str()), (2, ""), "{arguments:?} {error}");
         assert!(error.contains("it holds no operation, so there is nothing to check"), "{error}");
     }
-    // One full file beside it does not hide it.
+    // A file with operations beside it does not hide that.
     let (code, out, _) = check(&[&empty, &full], "");
     assert!(code == 2 && out.contains(": ok: 3 operations"), "{code} {out}");
 
-    // Neither what was refused nor what is unknown says anything.
+    // Neither refused nor unknown operations prove anything.
     let nothing = SET.replace(r#""outcome":"ok""#, r#""outcome":"failed""#);
     let unknown = SET.replace(r#""outcome":"ok""#, r#""outcome":"unknown""#);
     for history in [&nothing, &unknown] {
@@ -199,7 +199,7 @@ fn a_history_is_exported_to_a_file_or_to_standard_output() {
 }
 
 #[test]
-fn what_another_checker_has_no_words_for_is_2_and_leaves_no_file() {
+fn histories_that_another_checker_cannot_express_have_exit_code_2_and_leave_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = path(folder.path(), "out");
     let two = format!("{SET}{}", FRESH.replace("\"a\"", "\"b\""));

@@ -1,4 +1,5 @@
-//! Studies as people run them: what they start ends with them, however they end, and what was measured is kept.
+//! Studies as people run them: the processes that they start end with them, however they end, and what was measured
+//! is kept.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The lab's program. The server that it measures lies beside it where the whole workspace was built.
+/// The lab's program. The server that it measures is in the same folder if the whole workspace was built.
 fn quorate_lab() -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_quorate-lab"));
     let server = program.with_file_name("quorate");
@@ -32,7 +33,7 @@ fn signal(process: u32, signal: Signal) {
     kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
 }
 
-/// A process's exit code; -1 where a signal ended it.
+/// A process's exit code; -1 if a signal ended it.
 fn wait(child: &mut Child) -> i32 {
     let mut status = None;
     until("the process ends", || {
@@ -69,7 +70,7 @@ fn rows(folder: &Path) -> usize {
 }
 
 #[test]
-fn a_lab_that_is_stopped_leaves_no_process_and_goes_on_later() {
+fn a_stopped_lab_leaves_no_process_and_can_continue_later() {
     let folder = tempfile::tempdir().unwrap();
     let mut first = run(folder.path());
     until("a point is measured", || rows(folder.path()) > 0);
@@ -99,7 +100,7 @@ fn nodes_end_when_the_lab_is_killed() {
     until("they end", || nodes_of(folder.path()).is_empty());
 }
 
-/// The study as far as its second point: values of 1 MB over shaped links between five nodes.
+/// Runs the study up to its second point: values of 1 MB over shaped links between five nodes.
 #[test]
 fn bytes_between_nodes_are_counted_where_links_are_shaped() {
     let folder = tempfile::tempdir().unwrap();
@@ -114,14 +115,14 @@ fn bytes_between_nodes_are_counted_where_links_are_shaped() {
     let value = |name: &str| row[head.iter().position(|column| *column == name).unwrap()];
     assert_eq!((value("arm"), value("part"), value("bytes")), ("Replication", "write", "1000000"));
     assert_eq!(value("failure"), "0");
-    // Four copies travel; heartbeats and acknowledgements are little beside them.
+    // Four copies are sent; heartbeats and acknowledgements are small compared with them.
     let sent: f64 = value("wire_per_value").parse().unwrap();
     assert!((3.9..4.5).contains(&sent), "{sent}");
     until("all nodes have ended", || nodes_of(folder.path()).is_empty());
 }
 
 #[test]
-fn a_study_that_is_not_there_is_wrong_usage_and_the_others_are_named() {
+fn an_unknown_study_is_wrong_usage_and_the_others_are_named() {
     let output = Command::new(env!("CARGO_BIN_EXE_quorate-lab")).args(["run", "nonsense"]).output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -129,7 +130,7 @@ fn a_study_that_is_not_there_is_wrong_usage_and_the_others_are_named() {
 }
 
 #[test]
-fn a_lab_without_a_server_beside_it_says_how_to_build_one() {
+fn a_lab_without_a_server_explains_how_to_build_one() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("quorate-lab");
     fs::copy(env!("CARGO_BIN_EXE_quorate-lab"), &program).unwrap();

@@ -11,7 +11,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("it prints text")
 }
 
-/// The figure that depends on how fast this machine is.
+/// The output without the figure that depends on this machine's speed.
 fn without_speed(text: &str) -> String {
     let lines =
         text.lines().map(|line| match (line.find(" ("), line.find(" simulated seconds per second)")) {
@@ -32,7 +32,7 @@ fn a_seed_is_replayed_byte_for_byte() {
 }
 
 #[test]
-fn a_search_reports_what_it_has_seen() {
+fn a_search_reports_its_totals() {
     let output = sim(&["--runs", "5", "--seed", "1", "--json"]);
     assert!(output.status.success(), "{}", text(&output));
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
@@ -44,13 +44,13 @@ fn a_search_reports_what_it_has_seen() {
 }
 
 #[test]
-fn what_cannot_be_is_wrong_usage() {
+fn impossible_arguments_are_wrong_usage() {
     let refusals: [(&[&str], &str); 7] = [
         (&[], "required"),
         (&["--seed", "1", "--protocol", "gossip"], "unknown protocol"),
         (&["--seed", "1", "--without", "rain"], "neither a fault's number"),
         (&["--minutes", "-1"], "minutes"),
-        // A search of nothing finds nothing, and must not say ok.
+        // A search of no runs finds nothing, and must not print ok.
         (&["--minutes", "0"], "more than 0"),
         (&["--runs", "0"], "0 is not in 1.."),
         (&["--seed", "1", "--clients", "0"], "at least 1"),

@@ -30,7 +30,7 @@ fn help_is_printed_with_examples() {
 }
 
 #[test]
-fn wrong_usage_is_2() {
+fn wrong_usage_has_exit_code_2() {
     for command in [
         &[][..],
         &["study"],

@@ -1,4 +1,4 @@
-//! The dependencies: only with licences and from sources that `deny.toml` names, and with code in other languages only
+//! The dependencies: only with licences and from sources that `deny.toml` names, and code in other languages only
 //! where it is known to be needed.
 
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -9,8 +9,8 @@ use std::process::Command;
 use serde_json::Value;
 use spdx::{Expression, LicenseReq, ParseMode};
 
-/// Crates that contain or look for code in C, and why they are here. `wasm-bindgen-shared` links nothing: it only ensures
-/// that there is one version.
+/// Crates that contain C code or search for it, and why they are here. `wasm-bindgen-shared` links nothing: it only
+/// ensures that there is one version.
 const NATIVE: [&str; 11] = [
     "aegis",               // seals frames between nodes
     "alloca",              // benchmarks only
@@ -79,7 +79,7 @@ fn licences_and_sources_are_those_that_are_allowed() {
     let (mut outside, mut ours) = (0, 0);
     for package in &packages {
         match package["source"].as_str() {
-            // Ours: the licence that the file LICENSE has. What stands in `vendor` keeps its own.
+            // Ours has the licence in the file LICENSE. Crates in `vendor` keep their own.
             None => {
                 ours += 1;
                 let is_vendored = package["manifest_path"].as_str().unwrap().contains("/vendor/");
@@ -99,9 +99,9 @@ fn licences_and_sources_are_those_that_are_allowed() {
     assert!(wrong.is_empty(), "deny.toml does not allow:\n{}", wrong.join("\n"));
 }
 
-/// Who gets the sources gets the licences of all that is in them.
+/// The sources come with the licences of everything in them.
 #[test]
-fn the_licence_and_the_notices_are_here() {
+fn the_licence_and_the_notices_are_present() {
     let read = |name: &str| std::fs::read_to_string(root().join(name)).unwrap();
     let licence = read("LICENSE");
     assert!(licence.contains("Apache License") && licence.contains("Grant of Patent License"));

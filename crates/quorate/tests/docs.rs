@@ -184,8 +184,8 @@ fn literals(source: &str) -> Vec<&str> {
 
 #[test]
 fn every_error_code_is_on_the_page() {
-    /// Texts that begin as codes do but never reach a client as codes: the coordinator of a coded value handles the
-    /// first two, and the last three begin arguments.
+    /// Texts that look like codes but never reach a client as codes: the coordinator of a coded value handles the
+    /// first two, and the last three are beginnings of arguments.
     const NO_CODES: [&str; 5] = ["ABANDONED", "RECONFIGURED", "LIST", "JSON", "GROUP"];
     let root = root();
     let page = fs::read_to_string(root.join("docs/reference/errors.md")).expect("the page");
@@ -238,7 +238,8 @@ fn every_metric_is_on_the_page() {
             if literal.contains('_') && literal.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
             {
                 count += 1;
-                // A complete name of a metric is a prefix of several; any other name must match as a whole.
+                // A complete name of a metric may be a prefix of several others; any other name must match as a
+                // whole.
                 let is_beginning = literal.starts_with("quorate_");
                 let goes_on =
                     |rest: &str| rest.starts_with(|letter: char| letter == '_' || letter.is_alphanumeric());

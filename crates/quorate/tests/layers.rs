@@ -79,8 +79,8 @@ fn the_core_has_no_operating_system() {
     }
 }
 
-/// The modules of each crate, from the top down: a module imports from rows below its own only. Modules that are in the
-/// row together do not know each other. A folder is one module here.
+/// The modules of each crate, from the top down: a module imports from rows below its own only. Modules in the same row
+/// do not import each other. A folder is one module here.
 const MODULES: [(&str, &[&[&str]]); 13] = [
     ("rdb", &[&["file", "payload"], &["write"], &["value"], &["source"], &["crc", "lzf", "packed"]]),
     (
@@ -267,8 +267,8 @@ fn sources(path: &Path, found: &mut Vec<std::path::PathBuf>) {
     }
 }
 
-/// The paths that a source names, from `crate`, `super` or `self` on, with those in braces one by one; not in comments, nor in
-/// its unit tests.
+/// The paths that a source names, beginning with `crate`, `super` or `self`, with those in braces one by one; without comments
+/// and unit tests.
 fn paths(text: &str) -> Vec<Vec<String>> {
     let text = text.split("#[cfg(test)]\nmod tests {").next().expect("at least one part");
     let code: String =
@@ -278,7 +278,7 @@ fn paths(text: &str) -> Vec<Vec<String>> {
     for root in ["crate::", "super::", "self::"] {
         for (place, _) in code.match_indices(root) {
             let before = code[..place].chars().next_back();
-            // It is not the end of another name, nor the second `super` of a path.
+            // Not the end of another name, nor the second `super` of a path.
             if before.is_none_or(|before| !is_of_name(before) && before != ':') {
                 expand(&mut code[place..].chars().peekable(), Vec::new(), &mut found);
             }
@@ -300,7 +300,7 @@ fn expand(rest: &mut Peekable<Chars<'_>>, mut path: Vec<String>, found: &mut Vec
                     Some('}') | None => break,
                     _ => expand(rest, path.clone(), found),
                 }
-                // What stands behind a name, as in `name as other`.
+                // The rest of a name with an alias, as in `name as other`.
                 while rest.next_if(|it| !matches!(it, ',' | '}')).is_some() {}
                 rest.next_if_eq(&',');
             }
@@ -383,7 +383,7 @@ fn modules(folder: &Path, place: &Place, found: &mut BTreeMap<Place, String>) {
     }
 }
 
-/// The module that a path names, seen from another one, as far as it is a file.
+/// The module that a path names, relative to another module, as far as it is a file.
 fn module_named(from: &Place, path: &[String], modules: &BTreeMap<Place, String>) -> Option<Place> {
     let mut place = from.clone();
     for name in path {
@@ -403,9 +403,9 @@ fn module_named(from: &Place, path: &[String], modules: &BTreeMap<Place, String>
     Some(place)
 }
 
-/// A circle of modules that lie side by side, if there is one.
+/// A circle among the modules of one folder, if there is one.
 fn circle(imports: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
-    // A module that imports none of those left is in no circle.
+    // A module that imports none of the remaining ones is in no circle.
     let mut left: BTreeSet<&String> = imports.keys().collect();
     while let Some(free) =
         left.iter().copied().find(|name| imports[*name].iter().all(|it| !left.contains(it)))
@@ -415,10 +415,10 @@ fn circle(imports: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     (!left.is_empty()).then(|| left.into_iter().cloned().collect())
 }
 
-/// In no folder do modules import each other in a circle. What a folder's own file and its modules share is no circle: it
-/// is their door.
+/// In no folder do modules import each other in a circle. Imports between a folder's own file and its modules do not
+/// count: that file is their interface.
 #[test]
-fn modules_side_by_side_import_in_no_circle() {
+fn modules_of_one_folder_do_not_import_each_other_in_a_circle() {
     let mut looked_at = 0;
     for krate in ROWS.iter().copied().flatten() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(krate).join("src");

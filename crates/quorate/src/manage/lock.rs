@@ -115,7 +115,7 @@ fn list(manage: &Manage, count: u64) -> Result<()> {
 fn fields_of(lock: Reply) -> Value {
     let mut fields = Map::new();
     let Reply::Array(mut list) = lock else { return Value::Object(fields) };
-    // The state of the lock is a list in the list.
+    // The state of the lock is a list within the list.
     let place = list.iter().position(|item| *item == Reply::Bulk(b"lock".to_vec()));
     if let Some(place) = place.filter(|place| place + 1 < list.len()) {
         let inner = list.remove(place + 1);

@@ -154,7 +154,7 @@ impl Node {
     }
 }
 
-/// A reply as JSON. What is no text is shown as far as it is.
+/// A reply as JSON. Bytes that are not valid text are replaced.
 fn json(reply: Reply) -> Value {
     match reply {
         Reply::Status(text) | Reply::Error(text) => text.into(),

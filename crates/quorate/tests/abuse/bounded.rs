@@ -32,7 +32,7 @@ struct Cage {
 }
 
 impl Cage {
-    /// Returns `None` where this machine does not let a test make one.
+    /// Returns `None` if this machine does not let a test make one.
     fn new(bytes: u64) -> Option<Cage> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("quorate-abuse-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -61,7 +61,7 @@ impl Drop for Cage {
 
 struct Node {
     child: Child,
-    /// After the process, so that the control group is empty when it is dropped.
+    /// Declared after the process, so that the control group is empty when it is dropped.
     _cage: Option<Cage>,
 }
 
@@ -177,7 +177,7 @@ impl Cluster {
         self.nodes[usize::from(id) - 1].child.id()
     }
 
-    /// Returns the most memory that a node has ever had resident; 0 where the system does not report it.
+    /// Returns the most memory that a node has ever had resident; 0 if the system does not report it.
     pub(crate) fn peak_bytes(&self, id: u16) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process(id))).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -209,7 +209,7 @@ impl Cluster {
     }
 
     /// Asserts that the cluster has survived an attack: [`Cluster::assert_alive`], and every node serves requests
-    /// that take no additional memory.
+    /// that need no additional memory.
     #[track_caller]
     pub(crate) fn assert_serves(&mut self) {
         self.assert_alive();

@@ -1,4 +1,4 @@
-//! Random commands with random arguments, sent to all nodes at once; afterwards all nodes hold the same.
+//! Random commands with random arguments, sent to all nodes at once; afterwards all nodes hold the same data.
 
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ prefix = "lock:"
 replication = "blocking"
 "#;
 
-/// Commands that end a connection, change its state, wait, or are for operators; and those that leave nothing to
-/// compare.
+/// Commands that end a connection, change its state, wait, or are for operators; and commands that leave nothing
+/// to compare.
 const LEFT_OUT: [&str; 37] = [
     "acl",
     "blmove",
@@ -73,7 +73,7 @@ const LEFT_OUT: [&str; 37] = [
     "unwatch",
 ];
 
-/// Times end soon, or long after the test.
+/// Times of expiry are soon, or long after the test.
 const ARGUMENTS: [&str; 34] = [
     "0",
     "1",
@@ -152,7 +152,7 @@ fn known(cluster: &Cluster) -> Vec<Known> {
         .collect()
 }
 
-/// Sends `count` commands. Any reply is right, as long as there is one.
+/// Sends `count` commands. Any reply will do, as long as there is one.
 fn send(cluster: &Cluster, names: &[Known], seed: u64, count: usize) -> usize {
     let (mut random, keys) = (Random::new(seed), keys());
     let mut connection = connect(cluster, seed as u16 % 3 + 1);
@@ -218,7 +218,7 @@ fn random_commands_leave_all_nodes_alike() {
         clients.into_iter().map(|client| client.join().unwrap()).sum()
     });
     assert!(done > 1000, "only {done} commands made sense");
-    // Keys with a lifetime of a second or less are gone by then.
+    // Keys with a lifetime of a second or less have expired by then.
     std::thread::sleep(Duration::from_millis(1200));
     let mut connections: Vec<Connection> = (1..=3).map(|id| connect(&cluster, id)).collect();
     let mut all = Vec::new();

@@ -9,7 +9,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::bounded::{Cluster, rounds};
 use crate::support::{request, until};
 
-/// Idle connections on all ports of a node take all the descriptors that they may, and the log still creates files.
+/// Idle connections on all ports of a node take all the descriptors that they may, and the log can still create
+/// files.
 #[test]
 fn connections_never_take_the_descriptors_of_the_log() {
     let count = rounds(512, 4096);

@@ -14,7 +14,7 @@ use crate::random::Random;
 use crate::recorder::Recorder;
 use crate::support::{free_ports, request, signal};
 
-/// All of them keep acknowledged writes when all processes die.
+/// All of them keep acknowledged writes when all processes are killed.
 const KEYSPACES: &str = r#"
 [[keyspace]]
 prefix = "all:"

@@ -1,5 +1,5 @@
-//! Meaningless bytes at all three ports: noise, requests with errors in them, frames of strangers, and connections
-//! that lead to nothing.
+//! Meaningless bytes at all three ports: noise, requests with errors in them, frames of strangers, and abandoned
+//! connections.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -111,7 +111,7 @@ fn attack(ports: &[u16], seed: u64, count: usize) {
     for _ in 0..count {
         let port = *random.pick(ports);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        // A node may turn away a client that connects too often.
+        // A node may refuse a client that connects too often.
         let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(5)) else { continue };
         let _ = stream.set_write_timeout(Some(Duration::from_secs(1)));
         let _ = stream.write_all(&garbage(&mut random));

@@ -1,4 +1,5 @@
-//! Large hashes: a change takes hardly longer than one of a small hash, and other clients are served between many.
+//! Large hashes: a change takes hardly longer than a change of a small hash, and other clients are served between
+//! many changes.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ fn changes_of_a_large_hash_do_not_delay_others() {
             words.push(vec![b'v'; 80]);
         }
         let fields = request(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
-        // On a busy machine the leader may change between two of them, which a client sees as an error.
+        // On a busy machine the leader may change between two batches, which a client sees as an error.
         until("fields are set", || {
             client.send(&fields);
             !client.line().starts_with('-')
@@ -44,7 +45,7 @@ fn changes_of_a_large_hash_do_not_delay_others() {
         worst = worst.max(begun.elapsed());
         count += usize::from(answer == "+OK");
     }
-    // The attackers are served, too.
+    // The attackers are served too.
     for stream in &mut attackers {
         assert!(stream.read(&mut [0; 4]).unwrap() > 0);
     }

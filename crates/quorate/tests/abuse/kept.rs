@@ -1,4 +1,4 @@
-//! Writes that were acknowledged before an attack and must be there after it.
+//! Writes that were acknowledged before an attack and must be readable after it.
 
 use crate::bounded::Cluster;
 

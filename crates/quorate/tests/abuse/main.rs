@@ -1,5 +1,6 @@
-//! No client or stranger that may connect can end a cluster. Real processes with bounded memory are attacked;
-//! afterwards every node is still the process that was started, has stayed within its bound, and serves.
+//! No client or stranger that can connect can stop a cluster. Real processes with bounded memory are
+//! attacked; afterwards every node is still the process that was started, has stayed within its bound, and
+//! serves.
 //!
 //! Each file is a family of attacks. Each test has its own cluster, ports and folder, and ends within seconds.
 //! `cargo test -p quorate --test abuse` runs the short form; the long form repeats each attack with more clients and
@@ -9,9 +10,9 @@
 //! QUORATE_ABUSE=long cargo test --release -p quorate --test abuse
 //! ```
 //!
-//! Where the machine lets a test make control groups (as root, with version 1 or 2), each node runs in a separate
-//! one, and the kernel ends a node that takes more. Elsewhere the peak of a process's resident memory is compared
-//! with the bound.
+//! If the machine lets a test make control groups (as root, with version 1 or 2), each node runs in one of its
+//! own, and the kernel kills a node that uses more memory. Otherwise the peak of a process's resident memory is
+//! compared with the bound.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

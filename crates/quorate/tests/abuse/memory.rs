@@ -1,4 +1,5 @@
-//! Memory: whatever clients store, hold or request, a node refuses or closes connections before the kernel ends it.
+//! Memory: whatever clients store, hold or request, a node refuses requests or closes connections before the kernel
+//! kills it.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -13,7 +14,8 @@ const BOUNDED: &str = "[limits]\nmemory_max = 314572800\n";
 /// The reply to a command that would make the data larger.
 const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
 
-/// A connection that gives up when the node reads nothing for a while: the node may have closed it, or want no more.
+/// A connection that gives up when the node reads nothing for a while: the node may have closed it, or accept no
+/// more.
 fn attacker(cluster: &Cluster, number: usize) -> TcpStream {
     let stream = connect(cluster.client_port(number as u16 % 3 + 1));
     stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -46,7 +48,7 @@ fn flood(
                         refused += lines.filter(|line| line.starts_with(b"-OOM")).count();
                         kept.drain(..end);
                     }
-                    // This times out only once everything was sent and answered, or if the node hangs.
+                    // This times out only when everything was sent and answered, or if the node hangs.
                     Err(_) => return refused,
                 }
             }
@@ -65,7 +67,8 @@ fn flood(
     })
 }
 
-/// Writes more than fits, in values of any size. Afterwards reads and deletions still work, and deletions make room.
+/// Writes more than fits, in values of different sizes. Afterwards reads and deletions still work, and deletions make
+/// room.
 #[test]
 fn plain_sets_end_with_oom_and_deletions_make_room() {
     let mut cluster = Cluster::start(3, BOUNDED);
@@ -81,7 +84,7 @@ fn plain_sets_end_with_oom_and_deletions_make_room() {
     let mut client = cluster.client(1);
     assert_eq!(client.ask("GET key:100000:0:0"), "$100000");
     client.bytes(100_002);
-    // Requests in flight during the flood took a part of the memory, which data may take now.
+    // Requests in flight during the flood used a part of the memory, which data may use now.
     let mut filler = 0;
     until("it is full", || {
         filler += 1;
@@ -99,7 +102,7 @@ fn plain_sets_end_with_oom_and_deletions_make_room() {
     cluster.assert_serves();
 }
 
-/// A few bytes that request much more.
+/// Commands of a few bytes with huge results.
 #[test]
 fn short_commands_with_large_results_are_refused_in_time() {
     let mut cluster = Cluster::start(3, BOUNDED);
@@ -163,7 +166,7 @@ fn clients_that_do_not_read_their_replies_are_closed() {
     let ask = request(&all.iter().map(Vec::as_slice).collect::<Vec<_>>());
     let closed = || (1..=3).map(|id| cluster.metric(id, "quorate_memory_clients_closed_total")).sum::<u64>();
     let mut streams = Vec::new();
-    // On a busy machine the leader may change, and a client gets a short error: it then asks again.
+    // On a busy machine the leader may change, and a client gets a short error: it then requests again.
     until("the largest are closed", || {
         streams.clear();
         for number in 0..rounds(60, 600) {
@@ -178,7 +181,7 @@ fn clients_that_do_not_read_their_replies_are_closed() {
         closed() > 0
     });
     println!("{} clients were closed", closed());
-    // A client that reads is served all the time.
+    // A client that reads is served throughout.
     let begun = Instant::now();
     assert_eq!(client.ask("GET k7"), "$90000");
     println!("a reader waited for {:?}", begun.elapsed());
@@ -199,7 +202,7 @@ fn listeners_that_do_not_read_are_closed() {
     flood(&cluster, 3, rounds(30, 200), |_, _| request(&[b"PUBLISH", b"news", &news]));
     cluster.assert_serves();
     drop(listeners);
-    // Names take memory, too.
+    // Names use memory too.
     let name = "c".repeat(1000);
     let mut listeners = Vec::new();
     for number in 0..rounds(20, 200) {
@@ -262,7 +265,8 @@ fn memory_of_sessions_is_bounded_together() {
     cluster.assert_serves();
 }
 
-/// A few hundred bytes that requested 450 MB used to end a node, and in a script every replica, at every start.
+/// Requests of a few hundred bytes with replies of 450 MB used to crash a node, and in a script every replica, at
+/// every start.
 #[test]
 fn replies_that_repeat_a_value_too_often_are_refused() {
     let mut cluster = Cluster::start(3, BOUNDED);
@@ -298,7 +302,7 @@ fn replies_that_repeat_a_value_too_often_are_refused() {
     cluster.assert_takes_writes();
 }
 
-/// A parsed pattern used to take 32 times its length, uncounted: eleven clients ended a node of 400 MiB.
+/// A parsed pattern used to take 32 times its length, uncounted: eleven clients crashed a node of 400 MiB.
 #[test]
 fn patterns_are_bounded_together() {
     let mut cluster = Cluster::start(3, BOUNDED);
@@ -336,7 +340,7 @@ fn patterns_are_bounded_together() {
     });
 }
 
-/// Requests on their way to a frozen leader, for which they wait.
+/// Requests on their way to a frozen leader, which wait for it.
 #[test]
 fn requests_under_way_are_bounded_together() {
     let mut cluster = Cluster::start(3, BOUNDED);

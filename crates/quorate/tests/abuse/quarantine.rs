@@ -12,7 +12,7 @@ use crate::support::{Client, http, request, try_http, until};
 
 const NODES: u16 = 3;
 
-/// How long nodes are restarted until all of them have stopped at the record.
+/// How long nodes are restarted until all of them have stopped before the record.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the record's keyspace, with two others that must not be affected.
@@ -30,7 +30,7 @@ fn send(cluster: &Cluster, words: &[&[u8]]) {
     std::thread::sleep(Duration::from_millis(200));
 }
 
-/// Returns a reply's first line, and the text that follows if it is one.
+/// Returns a reply's first line, and the text that follows if it is a bulk string.
 fn ask(client: &mut Client, command: &str) -> String {
     let first = client.ask(command);
     match first.strip_prefix('$') {
@@ -43,7 +43,7 @@ fn ask(client: &mut Client, command: &str) -> String {
     }
 }
 
-/// Returns the answer of a node, if it runs. It may end at any moment.
+/// Returns the answer of a node, if it runs. It may crash at any moment.
 fn list(cluster: &Cluster, id: u16) -> Option<String> {
     try_http(cluster.http_port(id), "GET /health HTTP/1.1", "")?;
     let mut stream = TcpStream::connect(("127.0.0.1", cluster.client_port(id))).ok()?;
@@ -103,7 +103,7 @@ fn all_answer(cluster: &Cluster, command: &str, expected: &str) {
     }
 }
 
-/// Goes through the whole life of a record that crashes all nodes. `words` are its command.
+/// Goes through all stages of a record that crashes all nodes. `words` are its command.
 fn goes_through(of_the_record: &str, words: &[&[u8]], retries: bool) {
     let mut cluster = Cluster::start(NODES, &keyspaces(of_the_record));
     let mut client = cluster.client(1);
@@ -114,7 +114,7 @@ fn goes_through(of_the_record: &str, words: &[&[u8]], retries: bool) {
     }
     send(&cluster, words);
     let (group, offset, starts) = supervise(&mut cluster);
-    // Each node dies twice at most, and there are a few starts between which nothing was decided.
+    // Each node crashes twice at most, and there are a few restarts between which nothing was decided.
     assert!(starts <= 12, "{starts} starts");
 
     for id in 1..=NODES {

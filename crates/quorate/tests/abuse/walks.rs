@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use crate::bounded::{Cluster, rounds};
 use crate::support::{connect, request};
 
-/// The number of other clients' writes that must be served during an attack. When a node was frozen, one took ten
-/// seconds.
+/// The number of other clients' writes that must be served during an attack. When a node was frozen, one write
+/// took ten seconds.
 const BESIDE: usize = 30;
 
-/// All of them, on a machine that is busy otherwise, too: a frozen node would take minutes.
+/// How long all of them may take, on a busy machine too: with a frozen node they would take minutes.
 const BESIDE_TAKES: Duration = Duration::from_secs(40);
 
 /// Sends each of these requests repeatedly over a few connections to every node, reads nothing, and asserts that
@@ -39,7 +39,7 @@ fn assert_others_are_served(cluster: &Cluster, attacks: &[Vec<u8>]) {
     }
     took.sort_unstable();
     println!("beside the attack a SET took {:?}, the slowest {:?}", took[BESIDE / 2], took[BESIDE - 1]);
-    // The attackers are served, too.
+    // The attackers are served too.
     for (number, stream) in &mut attackers {
         assert!(stream.read(&mut [0; 4]).unwrap() > 0, "attack {number}");
     }
@@ -68,8 +68,8 @@ fn reads_of_all_keys_do_not_delay_others() {
     cluster.assert_serves();
 }
 
-/// Ten thousand in one step used to hold a node for minutes, and with a write among them each of its replicas, at
-/// every start.
+/// A transaction of ten thousand used to freeze a node for minutes, and with a write among them each of its
+/// replicas, at every start.
 #[test]
 fn a_transaction_of_reads_of_all_keys_is_refused() {
     let mut cluster = Cluster::start(3, "");
@@ -96,7 +96,7 @@ fn a_transaction_of_reads_of_all_keys_is_refused() {
     cluster.assert_serves();
 }
 
-/// A publication matches every pattern with the channel's name: four seconds for one message, and there is a pipeline
+/// A published message is matched with every pattern: that took four seconds for one message, and here is a pipeline
 /// of them.
 #[test]
 fn messages_to_many_patterns_do_not_delay_others() {

@@ -1,4 +1,4 @@
-//! Backups of real clusters, put into other real clusters.
+//! Backups of real clusters, restored into other real clusters.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn address(cluster: &Cluster) -> String {
     format!("127.0.0.1:{}", cluster.client_port(1))
 }
 
-/// Makes a backup, and returns what was said.
+/// Makes a backup, and returns its output.
 fn back_up(cluster: &Cluster, folder: &Path, more: &[&str]) -> String {
     let arguments = ["backup", "--to", folder.to_str().unwrap(), "--addr", &address(cluster)];
     let (code, said) = quorate(&[&arguments[..], more].concat());
@@ -31,7 +31,7 @@ fn restore(folder: &Path, cluster: &Cluster, more: &[&str]) -> (i32, String) {
     quorate(&[&arguments[..], more].concat())
 }
 
-/// Restores a backup of which all has to come over.
+/// Restores a backup that must be restored completely.
 fn restored(folder: &Path, nodes: u16, more: &[&str]) -> (Cluster, String) {
     let cluster = Cluster::start(nodes, &[]);
     let (code, said) = restore(folder, &cluster, &[more, &["--compare", "whole"]].concat());
@@ -60,7 +60,7 @@ fn time(client: &mut Connection) -> String {
     format!("{}.{:03}Z", String::from_utf8(output.unwrap().stdout).unwrap().trim(), ms % 1000)
 }
 
-/// Some time passes, by the clock of the cluster: more than its nodes differ by.
+/// Waits for some time by the clock of the cluster: more than the difference between its nodes' clocks.
 fn moment_later(client: &mut Connection) {
     let mut ms = || {
         let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(client).unwrap();
@@ -79,7 +79,7 @@ fn files(folder: &Path, end: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_cluster_comes_back_with_all_that_it_had() {
+fn a_restored_cluster_has_everything_that_was_backed_up() {
     let keyspaces = [
         "prefix= changes_bytes=64mb",
         "prefix=many: shards=4 changes_bytes=64mb",
@@ -114,7 +114,7 @@ fn a_cluster_comes_back_with_all_that_it_had() {
         said.contains("8 shards copied") && said.contains("keyspace 'reg:': keys are read one by one"),
         "{said}"
     );
-    // What has changed since is added; where changes are not kept, it is another copy.
+    // Changes since then are added; a keyspace that does not keep its changes is copied again.
     for _ in 0..500 {
         let _ = step(&mut client, &mut draw);
     }
@@ -129,7 +129,7 @@ fn a_cluster_comes_back_with_all_that_it_had() {
 
     let (other, said) = restored(folder, 3, &[]);
     assert!(said.contains("1 users restored") && said.contains("keys compared"), "{said}");
-    // What is about to expire has to be gone.
+    // Keys with a deadline that is close must have expired.
     std::thread::sleep(Duration::from_millis(500));
     let (mut ours, mut theirs) = (cluster.client(2), other.client(1));
     for keyspace in ["", "many:", "cache:", "reg:", "disk:"] {
@@ -163,7 +163,7 @@ fn a_cluster_comes_back_with_all_that_it_had() {
     assert!(ask(&mut theirs, "GET t1").starts_with("-NOPERM"));
 }
 
-/// A restore that was interrupted is begun again, into whatever it had put there: also keys of registers, which no command removes
+/// An interrupted restore is repeated, over everything that it had restored: also keys of registers, which no command removes
 /// all at once, and keys of other databases.
 #[test]
 fn a_cluster_with_registers_is_emptied_before_a_restore() {
@@ -191,7 +191,7 @@ fn a_cluster_with_registers_is_emptied_before_a_restore() {
 }
 
 #[test]
-fn a_cluster_goes_back_to_a_moment() {
+fn a_cluster_is_restored_to_a_moment() {
     let cluster = Cluster::start(3, &[KEEPS]);
     let mut client = cluster.client(2);
     let folder = tempfile::tempdir().unwrap();
@@ -204,7 +204,8 @@ fn a_cluster_goes_back_to_a_moment() {
         run(&mut client, &[b"INCR", b"n"]);
         run(&mut client, &[b"RPUSH", b"l", number.to_string().as_bytes()]);
         match number {
-            // A key of which a deadline has passed when it is restored, and that was made to stay meanwhile.
+            // A key whose first deadline has passed when it is restored, and whose deadline was removed in the
+            // meantime.
             1 => drop(run(&mut client, &[b"SET", b"stays", b"v", b"PX", b"3000"])),
             2 => drop(run(&mut client, &[b"PERSIST", b"stays"])),
             3 => drop(back_up(&cluster, folder, &[])),
@@ -225,17 +226,18 @@ fn a_cluster_goes_back_to_a_moment() {
         let stays = told(&run(&mut theirs, &[b"GET", b"stays"]));
         assert!((1..4).contains(&place) == (stays == "\"v\"") || place == 0, "{place}: {stays}");
     }
-    // Moments of which no backup knows.
+    // Moments that no backup covers.
     let (code, said) = restore(folder, &other, &["--until", "2999-01-01T00:00:00Z", "--empty-first"]);
     assert!(code == 1 && said.contains("choose a time up to"), "{said}");
     let (code, said) = restore(folder, &other, &["--until", "1999-01-01T00:00:00Z", "--empty-first"]);
     assert!(code == 1 && said.contains("the oldest backup was begun later"), "{said}");
-    // One of the backups, as it is named.
+    // One of the backups, by its name.
     let (code, said) = restore(folder, &other, &["--backup", &names(folder)[1], "--empty-first"]);
     assert_eq!((code, told(&run(&mut theirs, &[b"GET", b"n"]))), (0, "\"3\"".into()), "{said}");
 }
 
-/// Two counters that a transaction raises together are equal in every backup, whoever leads and dies.
+/// Two counters that a transaction increments together are equal in every backup, whichever nodes lead and are
+/// killed.
 #[test]
 fn backups_under_load_while_leaders_are_killed_show_one_point_of_history() {
     let mut cluster = Cluster::start(3, &[KEEPS]);
@@ -313,7 +315,7 @@ fn backups_under_load_while_leaders_are_killed_show_one_point_of_history() {
 }
 
 #[test]
-fn what_changed_too_long_ago_is_copied_again() {
+fn changes_that_are_no_longer_kept_are_copied_again() {
     let cluster = Cluster::start(1, &["prefix= changes_bytes=10kb"]);
     let mut client = cluster.client(1);
     let folder = tempfile::tempdir().unwrap();
@@ -368,7 +370,7 @@ fn a_damaged_backup_is_refused_with_the_place_before_anything_is_changed() {
         }
         fs::write(file, bytes).unwrap();
     }
-    // The manifest has a checksum, too.
+    // The manifest has a checksum too.
     let file = folder.join(&names(folder)[1]).join("manifest.json");
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replacen("\"records\": 1", "\"records\": 2", 1)).unwrap();
@@ -381,14 +383,14 @@ fn a_damaged_backup_is_refused_with_the_place_before_anything_is_changed() {
 }
 
 #[test]
-fn what_would_mix_things_up_is_refused() {
+fn restores_and_backups_that_would_mix_data_are_refused() {
     let cluster = Cluster::start(1, &[KEEPS]);
     run(&mut cluster.client(1), &[b"SET", b"k", b"v"]);
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let (code, said) = restore(folder, &cluster, &[]);
     assert!(code == 1 && said.contains("there is no backup in"), "{said}");
-    // One that was interrupted is none, and the next one removes it.
+    // An interrupted backup is not a backup, and the next one removes it.
     let part = folder.join("20200101T000000.000Z.part");
     fs::create_dir(&part).unwrap();
     fs::write(part.join("1.rdb"), "REDIS").unwrap();
@@ -404,7 +406,7 @@ fn what_would_mix_things_up_is_refused() {
     let (code, said) = restore(folder, &other, &["--dry-run"]);
     assert!(code == 0 && said.contains("1 keys and up to 0 changes"), "{said}");
     assert_eq!(keys_of(&mut other.client(1)), [b"mine".to_vec()]);
-    // A backup of another cluster goes on from none of these.
+    // A backup of another cluster continues none of these.
     let said = back_up(&other, folder, &[]);
     assert!(said.contains("1 shards copied"), "{said}");
     let (code, said) = quorate(&["backup", "--to", "gs://bucket/shop"]);
@@ -412,7 +414,7 @@ fn what_would_mix_things_up_is_refused() {
 }
 
 #[test]
-fn a_scheduled_backup_keeps_as_many_as_it_was_told_to() {
+fn a_scheduled_backup_keeps_the_given_number() {
     let cluster = Cluster::start(1, &[KEEPS]);
     let mut client = cluster.client(1);
     run(&mut client, &[b"SET", b"k", b"v"]);
@@ -443,7 +445,7 @@ fn a_scheduled_backup_keeps_as_many_as_it_was_told_to() {
     scheduled.kill().unwrap();
     scheduled.wait().unwrap();
     assert!(names(folder).len() <= 3, "{:?}", names(folder));
-    // What the newest ones go on from is still there.
+    // Files that the newest backups need are still there.
     assert!(names(folder)[0] > *seen.first().unwrap());
     run(&mut client, &[b"SET", b"k", b"w"]);
     let said = back_up(&cluster, folder, &["--keep", "1"]);

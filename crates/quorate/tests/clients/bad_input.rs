@@ -10,7 +10,7 @@ use crate::support::{Cluster, ask, connect, until};
 /// Returns everything until the server closes.
 fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
-    // A reset closes the connection, too.
+    // A reset closes the connection too.
     let _ = stream.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -93,14 +93,14 @@ fn invalid_input_gets_an_error_and_the_connection_is_closed() {
     // Requests before the broken one are executed.
     let told = answer_to(&cluster, b"PING\r\n*1\r\n$-1\r\nPING\r\n");
     assert_eq!(told, "+PONG\r\n-ERR Protocol error: invalid bulk length\r\n");
-    // A negative number of arguments is no request at all, as in Redis.
+    // A negative number of arguments is not a request at all, as in Redis.
     let told = answer_to(&cluster, b"*-1\r\n*0\r\n\r\nPING\r\nQUIT\r\n");
     assert_eq!(told, "+PONG\r\n+OK\r\n");
     assert!(is_served(&mut cluster.client(1)));
 }
 
 #[test]
-fn clients_that_disconnect_within_a_request_are_forgotten() {
+fn clients_that_disconnect_within_a_request_are_dropped() {
     let cluster = Cluster::start(1, &[]);
     for number in 0..200 {
         let mut stream = cluster.raw(1);
@@ -140,7 +140,7 @@ fn noise(count: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_stranger_at_the_peer_port_is_turned_away() {
+fn a_stranger_at_the_peer_port_is_refused() {
     let cluster = Cluster::start(3, &["prefix= replication=leader-follower acks=all"]);
     let mut connection = cluster.client(2);
     let mut wrong_secret = Vec::new();
@@ -157,7 +157,7 @@ fn a_stranger_at_the_peer_port_is_turned_away() {
             assert!(is_served(&mut connection));
         }
     }
-    // Random bytes at the other ports are harmless, too.
+    // Random bytes at the other ports are harmless too.
     for id in 1..=3 {
         for port in [cluster.client_port(id), cluster.http_port(id)] {
             let mut stream = connect(port);

@@ -10,10 +10,10 @@ use crate::live::step;
 use crate::scripts::Redis;
 use crate::support::{Cluster, PATIENCE, ask, free_ports, told, until};
 
-/// The words of a change: keys with their events, and the words of the effects. What is no text is left out.
+/// A change: its keys with their events, and the words of the effects. Bytes that are not valid text are left out.
 type Change = (String, Vec<String>);
 
-/// Reads an answer or a push, whose words it returns, without what it consists of.
+/// Reads a reply or a push and returns its words, without their types and lengths.
 fn read(stream: &mut BufReader<TcpStream>) -> std::io::Result<Vec<String>> {
     let mut line = String::new();
     if stream.read_line(&mut line)? == 0 {
@@ -39,7 +39,7 @@ fn read(stream: &mut BufReader<TcpStream>) -> std::io::Result<Vec<String>> {
     }
 }
 
-/// Adds what a node sends behind a version, until the last change or the end of the connection.
+/// Adds the changes that a node sends after a version, until the last change or the end of the connection.
 fn watch(port: u16, from: &str, changes: &mut Vec<Change>) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -91,7 +91,7 @@ fn listen(port: u16, from: &str, changes: &mut Vec<Change>) -> std::io::Result<(
     Err(std::io::ErrorKind::UnexpectedEof.into())
 }
 
-/// Reads changes to the last one, at one node after the other.
+/// Reads changes up to the last one, at one node after the other.
 fn read_all(
     mut ports: Vec<u16>,
     read: impl Fn(u16, &str, &mut Vec<Change>) -> std::io::Result<()>,
@@ -108,7 +108,7 @@ fn read_all(
 }
 
 #[test]
-fn consumers_have_every_change_although_the_leader_is_killed() {
+fn consumers_get_every_change_although_the_leader_is_killed() {
     let mut cluster = Cluster::start(3, &["prefix= changes_bytes=64mb"]);
     let leader = cluster.leader();
     // They begin at the leader.
@@ -150,7 +150,7 @@ fn consumers_have_every_change_although_the_leader_is_killed() {
     assert_eq!(watched.len(), heard.len());
 }
 
-/// A server that follows a node, is fed under load, loses its connection, and is equal in the end.
+/// A server that follows a node, receives changes under load, loses its connection, and is equal at the end.
 fn follows(program: &str, keyspace: &str) {
     let cluster = Cluster::start(3, &[keyspace]);
     fill(&mut cluster.client(1), &mut Draw(21));
@@ -196,7 +196,7 @@ fn follows(program: &str, keyspace: &str) {
     let Some(server) = server else { return };
     let (mut ours, mut theirs) = (cluster.client(1), client_of(server.1));
     run(&mut ours, &[b"SET", b"last", b"v"]);
-    // What is about to expire has to be gone.
+    // Keys with a deadline that is close must have expired.
     std::thread::sleep(Duration::from_millis(600));
     until("it has the last one", || told(&run(&mut theirs, &[b"GET", b"last"])) == "\"v\"");
     let keys = keys_of(&mut ours);
@@ -213,7 +213,7 @@ fn redis_follows_a_cluster() {
 
 #[test]
 fn valkey_follows_a_cluster_with_shards() {
-    // Not every Debian has a package of it, so it is not required anywhere.
+    // Not every Debian has a package of it, so it is never required.
     match std::process::Command::new("valkey-server").arg("--version").output() {
         Ok(_) => follows("valkey-server", "prefix= changes_bytes=64mb shards=3"),
         Err(_) => println!("skipped: valkey-server is not installed"),
@@ -269,7 +269,7 @@ fn a_replica_follows_all_keyspaces_that_keep_changes_each_into_its_database() {
     has(1, "d", "\"1-d\"");
     assert!(said().contains("Successful partial resynchronization"), "{}", said());
 
-    // Another database, and one that has another's place, are copied.
+    // Another database, and one that was exchanged with another, are copied.
     assert_eq!(ask(&mut ours, "KEYSPACE CREATE @2 changes_bytes=16mb"), "OK");
     until("there is database 2", || ask(&mut ours, "SELECT 2") == "OK");
     set(&mut ours, 2, "a");
@@ -283,7 +283,7 @@ fn a_replica_follows_all_keyspaces_that_keep_changes_each_into_its_database() {
 }
 
 #[test]
-fn a_replica_is_refused_what_cannot_be_followed() {
+fn a_replica_gets_an_error_for_keyspaces_that_cannot_be_followed() {
     let cluster = Cluster::start(1, &[]);
     let mut client = cluster.client(1);
     assert_eq!(ask(&mut client, "REPLCONF listening-port 7777"), "OK");

@@ -8,8 +8,8 @@ use redis::{Commands, Connection};
 
 use crate::support::{Cluster, ask};
 
-/// Requests in order, with their replies: those of redis-server 7.0.15 where it has the command, else those of Redis 8. `*` is a reply that
-/// depends on time or chance, or has another form in RESP3.
+/// Requests in order, with their replies: those of redis-server 7.0.15 if it has the command, otherwise those of Redis 8. `*`
+/// is a reply that depends on time or chance, or has another form in RESP3.
 const CONVERSATION: &[(&str, &str)] = &[
     ("FLUSHALL", "OK"),
     ("SET k v", "OK"),

@@ -1,4 +1,4 @@
-//! Databases: of clients that select them, and on the way from Redis, to a backup, and back to Redis.
+//! Databases: clients select them, and they go from Redis to a cluster, to a backup, and back to Redis.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ fn select(client: &mut Connection, database: u8) {
 }
 
 #[test]
-fn a_client_finds_what_it_has_moved_though_it_does_not_wait() {
+fn a_pipelined_move_between_databases_is_visible_to_the_next_command() {
     let cluster = Cluster::start(3, &KEYSPACES);
     for node in 1..=3 {
         let mut client = cluster.client(node);
@@ -60,10 +60,10 @@ fn a_client_finds_what_it_has_moved_though_it_does_not_wait() {
     assert_eq!(ask(&mut other, "KEYS *"), "[\"mine\"]");
 }
 
-/// Clients at all nodes count in two databases while these are exchanged again and again. No count is lost or made twice, and
-/// nobody is refused but by the error that says that nothing was done.
+/// Clients at all nodes count in two databases while these are exchanged repeatedly. No increment is lost or counted twice,
+/// and the only error that clients get is the one that says that nothing was done.
 #[test]
-fn databases_are_exchanged_under_the_clients_that_use_them() {
+fn databases_are_exchanged_while_clients_use_them() {
     const EXCHANGES: usize = 20;
     let cluster = Cluster::start(3, &KEYSPACES);
     for database in [1, 3] {
@@ -130,7 +130,7 @@ fn compare_databases(one: &mut Connection, other: &mut Connection, databases: &[
 }
 
 #[test]
-fn databases_of_redis_come_over_into_backups_and_back() {
+fn databases_go_from_redis_through_backups_and_back() {
     let folder = tempfile::tempdir().unwrap();
     let Some(redis) = in_folder(folder.path(), &["--appendonly", "yes"]) else { return };
     let (mut theirs, mut draw) = (client_of(redis.1), Draw(7));
@@ -170,7 +170,7 @@ fn databases_of_redis_come_over_into_backups_and_back() {
         other
     };
     compare_databases(&mut theirs, &mut from_file(&dump).client(1), &databases);
-    // What Redis itself reads from its log: it lacks how many entries a group has read.
+    // Redis reads its own log for the comparison: the log lacks how many entries a group has read.
     drop(redis);
     let redis = in_folder(folder.path(), &["--appendonly", "yes"]).unwrap();
     let mut theirs = client_of(redis.1);
@@ -209,7 +209,7 @@ fn databases_of_redis_come_over_into_backups_and_back() {
     let (code, said) = quorate(&arguments);
     let count: usize = databases.iter().map(|(_, keys)| keys.len()).sum();
     let found = said.split("the cluster has ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
-    // A node knows of the registers that it holds.
+    // A node counts only the registers that it holds.
     assert!(code != 0 && found.is_some_and(|found| (count..=count + 3).contains(&found)), "{said}");
 
     select(&mut again, 5);

@@ -1,4 +1,4 @@
-//! Values in Redis's serialization format: from a real Redis here and back, and files of keys both ways.
+//! Values in Redis's serialization format, from a real Redis to a cluster and back, and files of keys both ways.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -91,7 +91,7 @@ fn make(client: &mut Connection, key: &[u8], kind: u64, draw: &mut Draw) {
                 run(client, &words);
             }
         }
-        // Something is pending of which the entry is gone.
+        // An entry is pending that was removed from the stream.
         run(client, &[b"XTRIM", key, b"MAXLEN", count.saturating_sub(2).to_string().as_bytes()]);
     }
 }
@@ -146,7 +146,7 @@ fn readings(client: &mut Connection, key: &[u8]) -> String {
                 };
                 for entry in pending {
                     let Value::Array(entry) = entry else { panic!("no entry") };
-                    // Not for how long it has been pending.
+                    // Without the time for which it has been pending.
                     parts.push(format!("{} {} {}", told(&entry[0]), told(&entry[1]), told(&entry[3])));
                 }
             }
@@ -241,7 +241,7 @@ pub(crate) fn in_folder(folder: &Path, more: &[&str]) -> Option<Redis> {
 }
 
 #[test]
-fn files_of_keys_come_from_redis_and_go_back() {
+fn files_of_keys_go_from_redis_and_back() {
     let folder = tempfile::tempdir().unwrap();
     let Some(redis) = in_folder(folder.path(), &[]) else { return };
     let (mut theirs, mut draw) = (client_of(redis.1), Draw(7));
@@ -291,7 +291,7 @@ fn files_of_keys_come_from_redis_and_go_back() {
     until("the file is read", || has_loaded(&mut again));
     compare(&mut theirs, &mut again, &keys);
 
-    // A byte in the middle is another one.
+    // Changes a byte in the middle.
     let mut bytes = std::fs::read(file).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0xff;
@@ -306,7 +306,7 @@ pub(crate) fn has_loaded(client: &mut Connection) -> bool {
 }
 
 #[test]
-fn append_only_files_come_from_redis() {
+fn append_only_files_of_redis_are_imported() {
     let folder = tempfile::tempdir().unwrap();
     let Some(redis) = in_folder(folder.path(), &["--appendonly", "yes"]) else { return };
     let (mut theirs, mut draw) = (client_of(redis.1), Draw(9));
@@ -321,7 +321,7 @@ fn append_only_files_come_from_redis() {
     }
     run(&mut theirs, &[b"DEL", b"k1"]);
     let keys = keys_of(&mut theirs);
-    // What Redis itself reads from its files: they lack how many entries a group has read.
+    // Redis reads its own files for the comparison: they lack how many entries a group has read.
     drop(redis);
     let Some(redis) = in_folder(folder.path(), &["--appendonly", "yes"]) else { return };
     let mut theirs = client_of(redis.1);

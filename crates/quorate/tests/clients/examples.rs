@@ -1,4 +1,4 @@
-//! The programs in `examples/`, as they stand there, against a cluster whose leaders die one after another.
+//! The programs in `examples/`, unchanged, with a cluster whose leaders are killed one after another.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -15,7 +15,7 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
 }
 
-/// Runs what prepares a program that is never required: most machines lack the language, or are offline.
+/// Runs the preparation of a program that is never required: most machines lack the language, or are offline.
 fn prepares(name: &str, command: &mut Command) -> bool {
     match command.stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => true,
@@ -88,7 +88,7 @@ fn the_examples_work_while_leaders_die() {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let runs = programs.iter().enumerate().map(|(place, (language, words))| {
-            // Each begins at another node.
+            // Each starts with another node.
             let mut nodes = nodes.clone();
             nodes.rotate_left(place % 3);
             scope.spawn(move || (0..RUNS).map(|_| (*language, run(words, &nodes))).collect::<Vec<_>>())

@@ -119,7 +119,8 @@ fn leader(cluster: &Cluster, prefix: &str, but: u16) -> u16 {
     leader.unwrap()
 }
 
-/// Runs the applications at a surviving node while the leader of a keyspace is hurt and another node takes over.
+/// Runs the applications at a surviving node while the leader of a keyspace is killed or paused and another node
+/// takes over.
 fn ride(
     cluster: &mut Cluster,
     programs: &[Program],

@@ -48,7 +48,7 @@ fn wait_for_more(what: &str, written: &dyn Fn() -> u64, more: u64) {
     until(what, || written() >= before + more);
 }
 
-/// Asserts that all nodes hold the same, which is what the writer has written.
+/// Asserts that all nodes hold the same data: what the writer has written.
 fn assert_all_there(cluster: &Cluster, written: u64) {
     assert_eq!(assert_all_equal(cluster, 3) as u64, written.min(WRITER_KEYS));
     let mut connection = cluster.client(2);
@@ -107,7 +107,7 @@ fn a_follower_that_missed_more_than_the_backlog_gets_a_snapshot() {
     until("node 3 is silent", || cluster.follower_state(3) == "silent");
     assert_eq!(ask(&mut connection, "DEL gone"), "1");
     let mut pipeline = pipe();
-    // More than the sockets between the nodes hold: the follower finds in them the records that it has not missed.
+    // More than the sockets between the nodes hold: otherwise the follower would find the missed records there.
     let value = "v".repeat(20_000);
     (0..1000).for_each(|number| _ = pipeline.set_ex(format!("k{number}"), &value, 1000).ignore());
     pipeline.query::<()>(&mut connection).unwrap();
@@ -117,7 +117,7 @@ fn a_follower_that_missed_more_than_the_backlog_gets_a_snapshot() {
     assert!(cluster.counters("full_resyncs_total") > full);
 }
 
-/// What a writer knows of its keys: the last number sent, and the last one acknowledged.
+/// What a writer knows about a key: the last number sent, and the last one acknowledged.
 #[derive(Default)]
 struct Known {
     sent: BTreeMap<String, u64>,
@@ -176,7 +176,7 @@ fn a_killed_leader_restarts_with_every_acknowledged_write() {
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         known
     });
-    // A follower answers reads, too: it must have everything before it is asked.
+    // A follower answers reads too: it must have everything before it is asked.
     let keys = assert_all_equal(&cluster, 3);
     assert!(keys >= 30, "{keys}");
     let mut connection = cluster.client(2);

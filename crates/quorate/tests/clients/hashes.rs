@@ -136,7 +136,7 @@ fn hashes_work_in_ordered_keyspaces_and_are_refused_elsewhere() {
             assert_eq!(ask(node, &format!("HGETALL {prefix}lock{turn}")), "[\"me\", \"2\"]");
         }
     }
-    // Larger than values that are cut into fragments: a hash is never cut.
+    // Longer than values that are stored as fragments: a hash is never split.
     let long = "x".repeat(200_000);
     assert_eq!(ask(&mut nodes[0], &format!("HSET c:large field {long}")), "1");
     assert_eq!(ask(&mut nodes[1], "HSTRLEN c:large field"), "200000");

@@ -1,4 +1,4 @@
-//! HTTP at a node that does not lead: what an HTTP client gets from the cluster.
+//! HTTP at a node that does not lead.
 
 use serde_json::json;
 

@@ -1,9 +1,9 @@
-//! Job queues and brokers of other projects, unchanged, on a cluster with the default keyspace: what each is for, and
-//! RQ, Celery and BullMQ while leaders are killed.
+//! Job queues and brokers of other projects, unchanged, on a cluster with the default keyspace: the normal use of
+//! each, and RQ, Celery and BullMQ while leaders are killed.
 //!
-//! A run under failures writes down which jobs were added and which have run, in files outside of the store, and is
-//! judged by what the queue itself promises. `QUORATE_QUEUE_JOBS` and `QUORATE_QUEUE_KILLS` make it longer. Libraries
-//! for Node are found by `NODE_PATH`.
+//! A run under failures records which jobs were added and which have run, in files outside of the store, and is
+//! judged by the promises of the queue itself. `QUORATE_QUEUE_JOBS` and `QUORATE_QUEUE_KILLS` make it longer.
+//! Libraries for Node are found by `NODE_PATH`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ fn program(cluster: &Cluster, words: &[&str]) -> Command {
     command
 }
 
-/// Uses a library for what it is for: jobs are added at one node, worked at another, and looked at from the third.
+/// Uses a library in the normal way: jobs are added at one node, processed at another, and read at the third.
 fn use_library(words: &[&str]) {
     let cluster = Cluster::start(3, &[]);
     let mut command = program(&cluster, words);
@@ -88,7 +88,7 @@ struct Programs {
     name: &'static str,
     /// Adds jobs: a first number and how many.
     add: Vec<String>,
-    /// Works them until it is killed.
+    /// Processes jobs until it is killed.
     work: Vec<String>,
     /// Prints where jobs are, as JSON.
     left: Vec<String>,
@@ -100,11 +100,11 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// What became of the jobs of a run.
+/// The jobs of a run.
 struct Ran {
     /// How often each ran.
     times: BTreeMap<u64, u64>,
-    /// The jobs whose addition had an uncertain outcome at first, and was tried again.
+    /// The jobs whose addition had an unknown outcome at first, and was tried again.
     unsure: Vec<u64>,
     left: Value,
     work_log: Vec<String>,
@@ -128,7 +128,7 @@ struct Run<'a> {
     jobs: u64,
     /// One for each node.
     workers: RefCell<Vec<Group>>,
-    /// How many workers were started once more.
+    /// The number of restarted workers.
     restarts: Cell<u64>,
 }
 
@@ -169,7 +169,7 @@ impl Run<'_> {
         self.start(self.command(&self.programs.work, id), "work.log")
     }
 
-    /// Starts workers again that have ended, as a supervisor does: some libraries end where a connection is lost.
+    /// Restarts workers that have ended, as a supervisor does: some libraries exit when a connection is lost.
     fn supervise(&self) {
         for (id, worker) in (1..).zip(self.workers.borrow_mut().iter_mut()) {
             if worker.0.try_wait().unwrap().is_some() {
@@ -179,7 +179,8 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until a condition holds, as long as jobs run. Prints the programs' last words if they do not.
+    /// Waits until a condition holds, as long as jobs run. Prints the last lines of the programs' output if they do
+    /// not.
     fn while_jobs_run(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let (mut ran, mut by) = (0, Instant::now() + PATIENCE);
         while !holds() {
@@ -199,7 +200,8 @@ impl Run<'_> {
         }
     }
 
-    /// What the queue says is left. On a busy machine a group may have no leader for a moment, and then the program fails.
+    /// What the queue reports as left. On a busy machine a group may have no leader for a moment, and then the
+    /// program fails.
     fn left(&self, id: u16) -> Value {
         const TRIES: u32 = 20;
         for attempt in 1.. {
@@ -221,7 +223,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text}")))
 }
 
-/// Adds and works jobs through all three nodes, while one leader after the other is killed and started again.
+/// Adds and processes jobs through all three nodes, while one leader after the other is killed and restarted.
 fn run_while_leaders_die(programs: &Programs) -> Ran {
     let (jobs, kills) = (number("QUORATE_QUEUE_JOBS", 300), number("QUORATE_QUEUE_KILLS", 3));
     let folder = tempfile::tempdir().unwrap();
@@ -276,9 +278,9 @@ fn run_while_leaders_die(programs: &Programs) -> Ran {
     Ran { times, unsure, left, work_log: run.lines("work.log") }
 }
 
-/// RQ takes a job out of its queue before it runs it, and never runs it again by itself: one whose worker or connection is
-/// gone in between fails, and is found among the failed jobs. See "Reliability" and `IntermediateQueue` in its
-/// documentation: a job that was taken and not begun is failed by maintenance after a minute.
+/// RQ takes a job out of its queue before it runs it, and never runs it again by itself: a job whose worker or connection
+/// is lost in between fails, and is found among the failed jobs. See "Reliability" and `IntermediateQueue` in its
+/// documentation: a job that was taken and not started is failed by maintenance after a minute.
 #[test]
 fn rq_loses_no_job_while_leaders_die() {
     let Some(python) = python_with("rq", "rq") else { return };
@@ -307,10 +309,10 @@ fn rq_loses_no_job_while_leaders_die() {
     }
 }
 
-/// Celery with `task_acks_late`: a message is acknowledged when its task has run, and delivered again when that did not
-/// happen for the visibility timeout ("Caveats" of its page on Redis). So each task runs at least once, but for one gap: a
-/// worker takes a message by BRPOP, and only then notes it as unacknowledged. A message whose BRPOP was not answered
-/// because the connection broke is lost (<https://github.com/celery/kombu/pull/1733>): at most one each time.
+/// Celery with `task_acks_late`: a message is acknowledged when its task has run, and delivered again if it was not
+/// acknowledged within the visibility timeout ("Caveats" of its page on Redis). So each task runs at least once, except
+/// for one gap: a worker takes a message by BRPOP, and only then notes it as unacknowledged. A message whose BRPOP was not
+/// answered because the connection broke is lost (<https://github.com/celery/kombu/pull/1733>): at most one each time.
 #[test]
 fn celery_loses_no_job_while_leaders_die() {
     let Some(python) = python_with("celery", "celery") else { return };
@@ -331,7 +333,7 @@ fn celery_loses_no_job_while_leaders_die() {
 }
 
 /// BullMQ runs a job again when the worker that has it does not renew its lock ("Stalled jobs" of its guide): at least
-/// once, and never more often than it was begun, which the job counts.
+/// once, and never more often than it was started, which the job counts.
 #[test]
 fn bullmq_loses_no_job_while_leaders_die() {
     if !has_node_module("bullmq") {

@@ -1,4 +1,4 @@
-//! `quorate import redis://…`: a running Redis moves in while an application writes to it.
+//! `quorate import redis://…`: a running Redis is imported while an application writes to it.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -27,7 +27,7 @@ impl Import {
         Import(piped.spawn().unwrap())
     }
 
-    /// Presses Enter, and waits until it ends. Returns whether all went well, and what it said.
+    /// Presses Enter, and waits until it ends. Returns whether it succeeded, and its output.
     pub(crate) fn end(mut self) -> (bool, String) {
         // It has ended by itself already if there is an error.
         let _ = self.0.stdin.take().unwrap().write_all(b"\n");
@@ -65,7 +65,7 @@ pub(crate) fn step(client: &mut Connection, draw: &mut Draw) -> redis::RedisResu
         0 => ask(&format!("INCR {number}")),
         1 => ask(&format!("RPUSH {list} a b")),
         2 => ask(&format!("LMOVE {list} {other} LEFT RIGHT")),
-        // Deadlines that pass, and are put off, while the import is behind.
+        // Deadlines that pass while the import is behind, and are put off.
         3 => ask(&format!("SET {text} v PX 400")),
         4 => ask(&format!("PEXPIRE {text} 100000")),
         5 => ask(&format!("APPEND {text} x")),
@@ -88,7 +88,7 @@ fn position(cluster: &Cluster) -> String {
 }
 
 #[test]
-fn a_running_redis_comes_over_whatever_is_killed() {
+fn a_running_redis_is_imported_whatever_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let own = [
         "--dir",
@@ -125,7 +125,7 @@ fn a_running_redis_comes_over_whatever_is_killed() {
                 let Some(connection) = &mut client else { continue };
                 match step(connection, &mut draw) {
                     Err(error) if error.is_io_error() || error.is_connection_dropped() => client = None,
-                    // Some commands meet a key that is not there.
+                    // Some commands find no key.
                     _ => drop(written.fetch_add(1, Ordering::Relaxed)),
                 }
             }
@@ -158,7 +158,7 @@ fn a_running_redis_comes_over_whatever_is_killed() {
     });
     assert!(went_well, "{said}");
     assert!(said.contains("going on with an import that was interrupted\n"), "{said}");
-    // Of another life of the source there is no stream to go on with.
+    // A restarted source has another history, which cannot be continued.
     assert_eq!(said.matches("starting again with a snapshot").count(), 1, "{said}");
     assert!(said.contains(" 0 differ"), "{said}");
     let (mut theirs, mut ours) = (client_of(port), cluster.client(1));
@@ -173,7 +173,7 @@ fn a_running_redis_comes_over_whatever_is_killed() {
 }
 
 #[test]
-fn the_shards_of_a_redis_cluster_come_together_into_several_keyspaces() {
+fn the_shards_of_a_redis_cluster_are_imported_into_several_keyspaces() {
     let own = [
         "--save",
         "",
@@ -188,7 +188,7 @@ fn the_shards_of_a_redis_cluster_come_together_into_several_keyspaces() {
     for number in 0..3 {
         let file = folder.path().join(number.to_string());
         let port = free_ports(1);
-        // Clusters of Redis use a port that is 10,000 higher, too.
+        // Nodes of a Redis cluster also use a port that is 10,000 higher.
         let bus = free_ports(1).to_string();
         let more = [&own[..], &[file.to_str().unwrap(), "--cluster-port", &bus]].concat();
         let Some(server) = Redis::start_at(port, &more) else { return };
@@ -216,7 +216,7 @@ fn the_shards_of_a_redis_cluster_come_together_into_several_keyspaces() {
     }
     let cluster = Cluster::start(3, &["prefix=a: shards=2", "prefix=b: replication=leader-follower"]);
     let import = Import::start(servers[1].0.1, &cluster, &[]);
-    // What comes as commands, several keys in one of them.
+    // These keys arrive as commands, several keys in one of them.
     std::thread::sleep(Duration::from_millis(500));
     for key in &keys {
         run(&mut clients[owner(key)], &[b"INCRBY", key.as_bytes(), b"2"]);

@@ -65,7 +65,7 @@ def redis_py():
     assert client.get(key) == b"somebody else's"
     client.delete(key)
     raises(LockError, lock.release)
-    # It waits until the other one lets go.
+    # It waits until the other one releases the lock.
     assert lock.acquire()
     taken = threading.Event()
     waiting = threading.Thread(target=lambda: other.acquire() and taken.set())
@@ -73,7 +73,7 @@ def redis_py():
     lock.release()
     waiting.join()
     assert taken.is_set()
-    # Threads must not share a token that a thread of its own keeps.
+    # Each thread keeps a token of its own, which the others must not use.
     client.delete(key)
     counted = name("lock")
     counts_exactly(client, lambda own: own.lock(counted, timeout=60, sleep=0.002))
@@ -111,7 +111,7 @@ def pottery():
     from pottery import Redlock
 
     client = redis.Redis(**LOCALHOST)
-    # Pottery puts a word of its own before the name, so its keys are in the default keyspace.
+    # Pottery puts a prefix of its own before the name, so its keys are in the default keyspace.
     key = name("lock")
     lock = Redlock(key=key, masters={client}, auto_release_time=60)
     other = Redlock(key=key, masters={client}, auto_release_time=60)

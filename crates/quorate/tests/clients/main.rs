@@ -1,4 +1,4 @@
-//! Real clients against real processes: what Redis's own clients and tools, HTTP clients and strangers get from a
+//! Real clients with real processes: what Redis's own clients and tools, HTTP clients and strangers get from a
 //! cluster, also while its nodes are killed, paused and restarted.
 //!
 //! Every test has its own cluster, waits for conditions and never for a length of time, and leaves no process behind.

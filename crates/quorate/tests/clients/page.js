@@ -1,5 +1,5 @@
-// Uses the page as people do, in a real browser. One phase of the test a run: `node page.js PHASE HTTP_PORT`.
-// Prints `ok` when everything was as it should be.
+// Uses the page as people do, in a real browser. Each run executes one phase of the test: `node page.js PHASE
+// HTTP_PORT`. Prints `ok` if everything was right.
 
 "use strict";
 
@@ -19,7 +19,7 @@ async function visit(browser, options = {}) {
   const page = await context.newPage();
   page.on("pageerror", (error) => complaints.push(error.stack));
   page.on("console", (message) => {
-    // A refusal of the node is one of ours, and shown on the page.
+    // A refusal by the node is expected here, and shown on the page.
     const isRefusal = message.text().includes("Failed to load resource");
     if (message.type() === "error" && !isRefusal) complaints.push(message.text());
   });
@@ -79,7 +79,7 @@ const phases = {
     await page.click("#dialog-go");
     await until(page, () => !document.querySelector('[data-key="drop made:"]'));
 
-    // Keys of all types, and one whose name would be markup, and one that is no text.
+    // Keys of all types, one whose name would be markup, and one whose name is not valid text.
     const markup = "k:<img src=x onerror=document.title='hurt'>";
     await run(page, "SET", markup, "<b>value</b>");
     await run(page, "HSET", "k:hash", "field", "of the hash");
@@ -122,7 +122,7 @@ const phases = {
     await says(page, "found", "keys");
     assert.equal(await page.locator("#key-list button", { hasText: "there" }).count(), 0);
 
-    // Locks, with owner and who waits (the test has taken them), and slow commands.
+    // Locks, with owner and waiting clients (the test holds them), and slow commands.
     await turnTo(page, "locks");
     for (const text of ["job", "ann", "bob"]) await says(page, "locks", text);
     await page.click('#locks button:has-text("Look")');
@@ -186,7 +186,7 @@ const phases = {
       return [
         await attempt({ "Content-Type": "application/json", "X-Quorate": "1" }, "cors"),
         await attempt({ "Content-Type": "text/plain" }, "cors"),
-        // It leaves the browser, and its answer is not shown.
+        // The browser sends the request, and does not show its answer.
         await attempt({ "Content-Type": "text/plain" }, "no-cors"),
         await fetch(`${base}status`).then(() => "read", () => "refused"),
       ];
@@ -249,7 +249,7 @@ const phases = {
 
 (async () => {
   const executablePath = process.env.QUORATE_CHROMIUM ?? "/usr/bin/chromium";
-  // Tests run as root in containers, where the browser's own sandbox is not to be had.
+  // Tests run as root in containers, where the browser's own sandbox is not available.
   const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
   try {
     await phases[phase](browser);

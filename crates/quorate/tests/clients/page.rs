@@ -1,5 +1,5 @@
-//! The page for people, in a real browser: Chromium without a window, driven by Playwright (`page.js`). Chromium is
-//! `/usr/bin/chromium`, or where `QUORATE_CHROMIUM` says; the module for Node is found by `NODE_PATH`.
+//! The page for people, in a real browser: headless Chromium, driven by Playwright (`page.js`). Chromium is
+//! `/usr/bin/chromium`, or the path in `QUORATE_CHROMIUM`; the module for Node is found by `NODE_PATH`.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -22,7 +22,7 @@ fn start(phase: &str, port: u16) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Uses the page of a node. A browser takes its time on a busy machine, and each wait in `page.js` has an end.
+/// Uses the page of a node. A browser is slow on a busy machine, so each wait in `page.js` has a timeout.
 fn look(phase: &str, cluster: &Cluster, id: u16) {
     let output = start(phase, cluster.http_port(id)).wait_with_output().unwrap();
     let (told, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -46,7 +46,7 @@ fn people_see_and_change_a_cluster_in_a_browser() {
     waiting.set_read_timeout(None).unwrap();
     let waits = std::thread::spawn(move || {
         let mut lock = redis::cmd("LOCK");
-        // Its node ends in this test, or the test does.
+        // Its node is killed in this test, or the test ends.
         let _ = lock.arg(&["job", "bob", "PX", "1000", "WAIT", "3600000"]).query::<u64>(&mut waiting);
     });
     until("somebody waits for the lock", || ask(&mut client, "LOCK.INFO job").contains("\"waiters\", 1"));

@@ -8,10 +8,10 @@ use crate::support::{Cluster, ask, until};
 const KINDS: [&str; 2] =
     ["prefix= replication=consensus", "prefix= replication=leader-follower acks=majority"];
 
-/// Clients of both nodes that survive take elements, while the leader dies. Each element that was pushed comes to one of
-/// them, in the order in which they were pushed.
+/// Clients of both surviving nodes take elements while the leader is killed. Each pushed element goes to one of them, in
+/// the order of the pushes.
 #[test]
-fn elements_that_are_pushed_while_the_leader_dies_come_to_one_client_each() {
+fn each_element_pushed_while_the_leader_dies_goes_to_one_client() {
     for kind in KINDS {
         let mut cluster = Cluster::start(3, &[kind]);
         let leader = cluster.leader();
@@ -69,9 +69,9 @@ fn elements_that_are_pushed_while_the_leader_dies_come_to_one_client_each() {
     }
 }
 
-/// A client that is killed waits no longer: what is pushed then is for the next one.
+/// A killed client no longer waits: elements pushed afterwards are for the next one.
 #[test]
-fn a_client_that_is_gone_takes_nothing() {
+fn a_disconnected_client_takes_no_elements() {
     let cluster = Cluster::start(3, &KINDS[..1]);
     let until_waiting = |count: u64| {
         until("they wait", || cluster.counter(cluster.leader(), "queue_waiters") == count);

@@ -19,7 +19,7 @@ def topology(client):
     assert len(client.get_nodes()) == 3, client.get_nodes()
     slots = client.nodes_manager.slots_cache
     assert len(slots) == 16384
-    # A node leads some shards and follows in others. The client keeps one role for each node, and goes by the slots.
+    # A node leads some shards and follows in others. The client records one role for each node, and uses the slots.
     assert len({nodes[0].name for nodes in slots.values()}) == 3
     assert client.cluster_keyslot("foo") == 12182 == client.keyslot("foo")
     assert client.cluster_info(target_nodes=RedisCluster.RANDOM)["cluster_state"] == "ok"
@@ -63,7 +63,7 @@ def failover(client):
                 assert time.monotonic() < by, error
                 time.sleep(0.02)
                 client.nodes_manager.initialize()
-            # One that was set and not acknowledged is read as such the next time.
+            # A write that took effect and was not acknowledged is read as such the next time.
             try:
                 if client.get(key) == b"after":
                     break

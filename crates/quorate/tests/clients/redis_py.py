@@ -12,7 +12,7 @@ AUTHORITY = sys.argv[2] if len(sys.argv) > 2 else None
 PLAIN = {"host": "127.0.0.1", "port": PORT, "socket_timeout": 20}
 LOCALHOST = {**PLAIN, "ssl": True, "ssl_ca_certs": AUTHORITY} if AUTHORITY else PLAIN
 POOL = {**PLAIN, "connection_class": redis.SSLConnection, "ssl_ca_certs": AUTHORITY} if AUTHORITY else PLAIN
-# Connections that are refused are not tried again and again.
+# Refused connections are not retried repeatedly.
 AT_ONCE = {**LOCALHOST, "retry": redis.retry.Retry(redis.backoff.NoBackoff(), 0)}
 
 

@@ -1,4 +1,5 @@
-//! Backups of real clusters in a real object store, versitygw, which keeps each object as a file: so it can be damaged here.
+//! Backups of real clusters in a real object store, versitygw, which keeps each object as a file, so that a test can
+//! damage it.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -28,7 +29,7 @@ struct Store {
 }
 
 impl Store {
-    /// Starts one, if it is installed.
+    /// Starts a store, if the program is installed.
     fn start() -> Option<Store> {
         Store::start_with(&[])
     }
@@ -90,7 +91,7 @@ impl Store {
         self.folder.path().join("objects/backups/of/shop")
     }
 
-    /// The objects whose names end so, sorted.
+    /// The objects whose names end with `end`, sorted.
     fn objects(&self, end: &str) -> Vec<PathBuf> {
         let Ok(folders) = fs::read_dir(self.place()) else { return Vec::new() };
         let folders = folders.map(|it| it.unwrap().path()).filter(|path| path.is_dir());
@@ -120,7 +121,7 @@ fn outcome(command: &mut Command) -> (i32, String) {
     (output.status.code().unwrap(), text)
 }
 
-/// Values that no compression makes smaller: more of them than fit into one part of an object.
+/// Values that compression does not shorten, and more of them than fit into one part of an object.
 fn fill_much(cluster: &Cluster) {
     let mut client = cluster.client(1);
     let mut state = 7_u64;
@@ -201,7 +202,8 @@ fn a_cluster_under_writes_goes_into_an_object_store_and_back() {
     assert!(code == 1 && said.contains("is not there"), "{said}");
     fs::write(object, bytes).unwrap();
 
-    // What an interrupted one has left goes, and so do old ones, but not what newer ones need.
+    // Files that an interrupted backup has left are removed, and so are old backups, except for files that newer ones
+    // need.
     let kept = store.objects("/1.rdb")[0].clone();
     let interrupted = store.place().join("20200101T000000.000Z");
     fs::create_dir(&interrupted).unwrap();
@@ -236,7 +238,7 @@ enum Fate {
     Passes,
     /// Is answered with 503.
     IsRefused,
-    /// Loses its connection: before it is at the store; or, if an object is read, in the middle of that.
+    /// Loses its connection: before it reaches the store or, if an object is read, in the middle of the answer.
     IsLost,
     /// Stays where it is, for now.
     Waits,
@@ -244,7 +246,7 @@ enum Fate {
 
 type Decide = dyn Fn(u64, &str) -> Fate + Send + Sync;
 
-/// What stands between the program and the store. It decides about each request by its number and its head.
+/// Forwards requests between the program and the store. It decides about each request by its number and its head.
 struct Network {
     port: u16,
     is_over: Arc<AtomicBool>,
@@ -276,7 +278,7 @@ impl Drop for Network {
     }
 }
 
-/// Passes one request on, or does not. The store ends each connection after its answer.
+/// Passes a request on, or not. The store ends each connection after its answer.
 fn pass(
     mut client: TcpStream,
     store: u16,
@@ -320,7 +322,7 @@ fn pass(
 }
 
 #[test]
-fn a_store_that_fails_now_and_then_is_asked_again() {
+fn requests_that_a_store_fails_are_repeated() {
     let Some(store) = Store::start() else { return };
     let cluster = Cluster::start(1, &[KEEPS]);
     let mut client = cluster.client(1);
@@ -353,14 +355,14 @@ fn a_store_that_fails_now_and_then_is_asked_again() {
     assert_eq!(keys_of(&mut theirs), keys);
     compare(&mut client, &mut theirs, &keys);
 
-    // One that is down is given up, and its last words are said.
+    // A store that is down is given up, and its last error is shown.
     let down = Network::before(store.port, |_, _| Fate::IsRefused);
     let (code, said) = outcome(&mut store.command(down.port, &["backup", "--list", PLACE]));
     assert!(code == 1 && said.contains("503 SlowDown Please wait (tried 3 times)"), "{said}");
 }
 
 #[test]
-fn what_the_store_refuses_is_said_with_what_to_do() {
+fn refusals_of_the_store_are_reported_with_what_to_do() {
     let Some(store) = Store::start() else { return };
     let cluster = Cluster::start(1, &[KEEPS]);
     let words = |place: &'static str, cluster: &Cluster| {
@@ -404,7 +406,7 @@ fn what_the_store_refuses_is_said_with_what_to_do() {
 }
 
 #[test]
-fn a_store_is_asked_over_tls() {
+fn a_store_is_used_over_tls() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let mut certs = Command::new(env!("CARGO_BIN_EXE_quorate"));
@@ -434,12 +436,12 @@ fn one_backup_at_a_time_writes_into_a_place() {
     let mut client = cluster.client(1);
     run(&mut client, &[b"SET", b"k", b"v"]);
     let lock = store.place().join("lock");
-    // As if its holder had not been heard of for long.
+    // As if its holder had not renewed it for a long time.
     let age = || {
         let file = File::options().write(true).open(&lock).unwrap();
         file.set_modified(SystemTime::now() - Duration::from_secs(120)).unwrap();
     };
-    // A backup whose manifest does not reach the store, nor that it still lives.
+    // A backup whose manifest does not reach the store, nor do the renewals of its lock.
     let is_open = Arc::new(AtomicBool::new(false));
     let (opened, waits) = (Arc::clone(&is_open), Arc::new(AtomicBool::new(false)));
     let waiting = Arc::clone(&waits);
@@ -466,7 +468,8 @@ fn one_backup_at_a_time_writes_into_a_place() {
     assert!(code == 1 && said.contains("another backup into") && said.contains("process"), "{said}");
     assert_eq!(store.objects("manifest.json").len(), 0);
 
-    // One that nobody has heard of for long loses the place. Its manifest comes too late: its files are gone.
+    // A backup that has not renewed the lock for a long time loses the place. Its manifest comes too late: its files
+    // are removed.
     age();
     store.back_up(&cluster, &[]);
     is_open.store(true, Ordering::Relaxed);
@@ -475,7 +478,7 @@ fn one_backup_at_a_time_writes_into_a_place() {
     assert!(!slow.status.success() && said.contains("has begun meanwhile"), "{said}");
     assert_eq!(store.objects("manifest.json").len(), 1);
 
-    // Who is killed leaves the lock, for a while.
+    // A killed backup leaves the lock, for a while.
     let mut killed = begin();
     killed.kill().unwrap();
     killed.wait().unwrap();
@@ -494,7 +497,7 @@ fn one_backup_at_a_time_writes_into_a_place() {
     scheduled.kill().unwrap();
     scheduled.wait().unwrap();
     run(&mut client, &[b"SET", b"k", b"w"]);
-    // What it had sent may still come in.
+    // Requests that it had sent may still arrive.
     until("the place is free", || {
         if lock.exists() {
             age();

@@ -17,7 +17,7 @@ redis.register_function('put', function(keys, arguments)
     return {#keys, #arguments, arguments[2].x}
 end)";
 
-/// Requests to which Redis and Quorate give the same reply. Errors say which script and which line.
+/// Requests to which Redis and Quorate give the same reply. Errors name the script and the line.
 const ALIKE: &[&[&str]] = &[
     &["EVAL", "return 1.9", "0"],
     &["EVAL", "return -1.9", "0"],
@@ -368,7 +368,7 @@ fn scripts_answer_as_in_redis() {
     assert!(differ.is_empty(), "{}", differ.join("\n"));
 }
 
-/// What a script sets in `cjson` stays in Redis for all that follow.
+/// In Redis, what a script sets in `cjson` stays set for all later scripts.
 const USUAL_SETTINGS: &str = "cjson.encode_sparse_array(false, 2, 10) cjson.encode_max_depth(1000) \
                               cjson.decode_max_depth(1000) cjson.encode_number_precision(14) \
                               cjson.encode_keep_buffer(true) cjson.encode_invalid_numbers(false) \
@@ -504,7 +504,7 @@ fn writes_of_scripts_survive_a_kill_of_every_node() {
     cluster.wait_until_equal();
 }
 
-/// What was acknowledged at one node holds at every other one at once.
+/// A function acknowledged at one node can be called at every other one at once.
 #[test]
 fn functions_are_the_same_on_all_nodes_and_survive_restarts() {
     let mut cluster = Cluster::start(4, &["prefix=s: shards=2"]);

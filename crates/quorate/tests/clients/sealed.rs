@@ -1,4 +1,4 @@
-//! `quorate import rediss://…`: the same over TLS.
+//! `quorate import rediss://…`: imports over TLS.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::live::Import;
 use crate::scripts::Redis;
 use crate::support::{Cluster, free_ports, told, until};
 
-/// An authority, and the files of what it issues.
+/// An authority, and the files of the certificates that it issues.
 struct Authority {
     folder: PathBuf,
     name: &'static str,
@@ -32,7 +32,7 @@ impl Authority {
         self.folder.join(format!("{}.pem", self.name)).to_str().unwrap().to_owned()
     }
 
-    /// Issues a certificate. Returns the files with it and its key.
+    /// Issues a certificate. Returns the certificate's and the key's file.
     fn issue(&self, names: Vec<SanType>) -> [String; 2] {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, "a server");
@@ -48,7 +48,7 @@ impl Authority {
     }
 }
 
-/// Starts a server that speaks TLS, too, at the port that is returned.
+/// Starts a server that also speaks TLS, at the returned port.
 fn start(authority: &Authority, [certificate, key]: &[String; 2], more: &[&str]) -> Option<(Redis, u16)> {
     let sealed = free_ports(1);
     let port = sealed.to_string();
@@ -63,7 +63,7 @@ fn local() -> Vec<SanType> {
 }
 
 #[test]
-fn a_server_with_tls_comes_over_and_nobody_else() {
+fn a_server_with_tls_is_imported_only_if_it_is_trusted() {
     let folder = tempfile::tempdir().unwrap();
     let (authority, other) = (Authority::new(folder.path(), "ours"), Authority::new(folder.path(), "others"));
     let files = authority.issue(local());
@@ -95,7 +95,7 @@ fn a_server_with_tls_comes_over_and_nobody_else() {
     refused(&from(redis.1), &["--tls-ca", &trusted], "is this its port for TLS?");
     refused(&from(sealed), &["--tls-ca", "missing.pem"], "missing.pem has no certificates in PEM");
     refused(&from(sealed), &["--tls-ca", &files[1]], "has no certificates in PEM");
-    // Whoever is refused has changed nothing.
+    // Refused imports have changed nothing.
     assert_eq!(told(&run(&mut ours, &[b"KEYS", b"*"])), "[\"ours\"]");
 
     let import = Import::start_from(
@@ -114,7 +114,7 @@ fn a_server_with_tls_comes_over_and_nobody_else() {
 }
 
 #[test]
-fn a_server_with_tls_that_wants_certificates_of_its_clients_gets_one() {
+fn a_server_that_requires_client_certificates_gets_one() {
     let folder = tempfile::tempdir().unwrap();
     let (authority, other) = (Authority::new(folder.path(), "ours"), Authority::new(folder.path(), "others"));
     let name = SanType::DnsName("redis.example".try_into().unwrap());
@@ -151,7 +151,7 @@ fn a_server_with_tls_that_wants_certificates_of_its_clients_gets_one() {
 }
 
 #[test]
-fn the_shards_of_a_redis_cluster_are_asked_over_tls() {
+fn the_shards_of_a_redis_cluster_are_imported_over_tls() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "ours");
     let files = authority.issue(local());

@@ -1,4 +1,5 @@
-//! A cluster of real processes: started on free ports, hurt on request, and stopped at the end of the test.
+//! A cluster of real processes: started on free ports, killed or paused on request, and stopped at the end of the
+//! test.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,7 +17,7 @@ use tempfile::TempDir;
 /// The longest wait. A test that waits longer fails instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
-/// The longest life of a cluster. Its nodes are then killed, so that a client that waits for a reply fails.
+/// The longest lifetime of a cluster. Its nodes are then killed, so that a client that waits for a reply fails.
 const LONGEST_LIFE: Duration = Duration::from_secs(30 * 60);
 
 /// How long to wait for a node that may be paused.
@@ -370,10 +371,10 @@ fn launch(
     None
 }
 
-/// Kills a cluster's nodes when it has lived too long.
+/// Kills a cluster's nodes when it has run too long.
 ///
-/// The clients' sockets have no timeout of their own: a read with one ends with EINTR when this process is frozen and
-/// goes on, as the whole of a test machine may be, and the `redis` crate then discards the reply.
+/// The clients' sockets have no timeout of their own: a read with a timeout ends with EINTR when this process is
+/// frozen and resumed, as a whole test machine may be, and the `redis` crate then discards the reply.
 fn watch(folder: PathBuf, nodes: u16) -> Sender<()> {
     let (alive, ended) = mpsc::channel();
     std::thread::spawn(move || {
@@ -407,8 +408,8 @@ fn is_running(process: u32) -> bool {
     })
 }
 
-/// Returns the first of `count` consecutive free ports. They are below the range from which the system gives ports to
-/// clients, so that no client's port is in the way of a restarting node.
+/// Returns the first of `count` consecutive free ports. They are below the range from which the system assigns ports
+/// to clients, so that no client's port is in the way of a restarting node.
 pub(crate) fn free_ports(count: u16) -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
@@ -464,7 +465,7 @@ pub(crate) fn ask(connection: &mut Connection, line: &str) -> String {
     }
 }
 
-/// Returns an error reply as the server has sent it.
+/// Returns an error reply as the server sent it.
 pub(crate) fn error_text(error: &redis::RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), detail) => format!("-{code} {}", detail.unwrap_or_default()),

@@ -39,7 +39,7 @@ fn has_tool(name: &str) -> bool {
     is_installed(&format!("{name} (package redis-tools)"), Command::new(name).arg("--version"))
 }
 
-/// Waits patiently for a tool to end, and returns its output.
+/// Waits for a tool to end, for at most [`PATIENCE`], and returns its output.
 pub(crate) fn finish(mut child: Child, name: &str) -> Output {
     let by = Instant::now() + PATIENCE;
     // The output is read while the tool runs, as it may be long.

@@ -1,4 +1,4 @@
-//! Users: the same on all nodes, at once and after failures, and held to their rights wherever they come from.
+//! Users: the same on all nodes, at once and after failures, and restricted to their rights by every path.
 
 use redis::{Connection, Value};
 
@@ -42,13 +42,13 @@ fn users_are_the_same_on_all_nodes_at_once_and_after_failures() {
     assert!(!listed.contains("pw") && listed.contains("user app on"), "{listed}");
     assert_eq!(ask(&mut late, "ACL LIST"), listed);
 
-    // A change that is acknowledged holds on every node, for open connections, too.
+    // An acknowledged change applies on every node, for open connections too.
     assert_eq!(ask(&mut late, "ACL SETUSER app -get"), "OK");
     assert!(ask(&mut app, "GET app:1").starts_with("-NOPERM this user has no permissions to run the 'get'"));
     assert_eq!(ask(&mut operator, "ACL SETUSER app +get"), "OK");
     assert_eq!(ask(&mut app, "GET app:1"), "\"v\"");
 
-    // The users survive the leader, and a restart of everybody.
+    // The users survive the leader, and a restart of all nodes.
     let leader = cluster.leader();
     cluster.kill(leader);
     let other = leader % 3 + 1;
@@ -66,7 +66,7 @@ fn users_are_the_same_on_all_nodes_at_once_and_after_failures() {
         assert_eq!(ask(&mut log_in(&cluster, id, "second", "x"), "PING"), "PONG");
     }
 
-    // Who is removed is gone.
+    // A removed user can no longer log in.
     let mut app = log_in(&cluster, 2, "app", "pw");
     assert_eq!(ask(&mut cluster.client(1), "ACL DELUSER app nosuch"), "1");
     assert!(redis::cmd("PING").query::<Value>(&mut app).is_err(), "its connection is closed");
@@ -97,7 +97,7 @@ fn a_user_is_held_to_its_rights_in_transactions_scripts_and_channels() {
     assert_eq!(ask(&mut operator, "EXISTS c:a"), "0");
     assert_eq!(ask(&mut operator, "ACL SETUSER u +set"), "OK");
 
-    // A script runs on other nodes than this one, which know its caller's rights from its record.
+    // A script runs on other nodes than this one, which take its caller's rights from its record.
     let call = |verb: &str, key: &str| format!("return redis.call('{verb}', '{key}', '1')");
     assert_eq!(eval(&mut user, &call("set", "c:a"), &["c:a"]), "OK");
     for (script, keys, reason) in [
@@ -145,7 +145,7 @@ fn a_user_is_held_to_its_rights_in_transactions_scripts_and_channels() {
     assert_eq!(ask(&mut user, "LOCK c:x me PX 1000"), NO_KEY);
     assert!(ask(&mut user, "LOCK c:a me PX 1000").parse::<u64>().is_ok(), "a token");
 
-    // A subscriber that may not hear a channel any more is closed.
+    // A subscriber that may no longer listen to a channel is closed.
     let mut listener = log_in(&cluster, 2, "u", "pw");
     assert!(redis::cmd("SUBSCRIBE").arg("c1").query::<Value>(&mut listener).is_ok());
     assert_eq!(ask(&mut operator, "ACL SETUSER u resetchannels"), "OK");

@@ -84,7 +84,7 @@ fn the_longest_value_is_stored_while_others_are_served() {
     }
 }
 
-/// When dropped, also by a panic, tells other threads to end.
+/// When dropped, even by a panic, makes other threads end.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {

@@ -115,7 +115,7 @@ fn writes_continue_without_a_node_which_rebuilds_its_fragments_when_it_is_back()
     wait_until_rebuilt(&started, 4, 2);
     recorder.wait_for(200);
 
-    // What was written without it was cut in two: now its fragments replace those of others.
+    // Values written without it were split in two: now its fragments replace those of others.
     started.kill_all(&[1, 2]);
     assert_read(&started, 4, &["before", "meanwhile", "too"]);
     recorder.wait_for(200);
@@ -131,7 +131,7 @@ fn nothing_acknowledged_is_lost_when_all_nodes_are_killed_at_once() {
         recorder.wait_for(200);
         set(&started, 5, &[round]);
         started.kill_all(&NODES);
-        // Two of them stay away at first: any three have every value.
+        // Two of them stay down at first: any three have every value.
         restarted.extend([1, 3, 5].map(|node| started.spawn(node)));
         until("three are ready", || [1, 3, 5].into_iter().all(|node| started.is_ready(node)));
         assert_read(&started, 3, &[round]);
@@ -153,11 +153,11 @@ fn a_node_that_lost_its_disk_is_replaced_and_rebuilds_its_fragments() {
     fs::remove_dir_all(started.cluster.node(5).join("storage")).unwrap();
     let _again = started.spawn(5);
     until("it is refused", || started.log(5).contains("other storage than it had"));
-    // Refused as long as it may still be alive.
+    // Refused while it may still be alive.
     until("it may be replaced", || started.ask(1, "CLUSTER REPLACE 5") == "+OK");
     until("it is ready", || started.is_ready(5));
     wait_until_rebuilt(&started, 5, keys.len() as u64);
-    // With two others away, reads need the newcomer's fragments.
+    // With two others down, reads need the new node's fragments.
     started.kill_all(&[1, 2]);
     assert_read(&started, 5, &keys);
     assert_read(&started, 3, &keys);

@@ -36,7 +36,7 @@ impl Bare {
         self.start_by(node, command);
     }
 
-    /// Starts a node with a command that does more than that.
+    /// Starts a node with a command that also does other things.
     pub(crate) fn start_by(&mut self, node: u16, mut command: Command) {
         let log = fs::File::create(self.node(node).join("quorate.log")).unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);

@@ -1,4 +1,4 @@
-//! All nodes die at once: what was acknowledged under `os` and `fsync` is in their logs.
+//! All nodes are killed at once: writes acknowledged under `os` and `fsync` are in their logs.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::assert_linearizable;
 use super::started::{Restarted, Started};
 use super::support::until;
 
-/// Keyspaces that survive the death of all processes. The default one is of consensus, with `fsync`.
+/// Keyspaces that survive a kill of all processes. The default one is of consensus, with `fsync`.
 const KEYSPACES: [&str; 3] = [
     "prefix=os: durability=os",
     "prefix=all: replication=leader-follower acks=all durability=fsync",

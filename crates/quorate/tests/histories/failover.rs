@@ -1,4 +1,4 @@
-//! Leaders that die or are paused: another node takes over, and nothing that was acknowledged is lost.
+//! Leaders are killed or paused: another node takes over, and no acknowledged write is lost.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::recorder::{Recorder, longest_silence};
 use super::started::Started;
 use super::support::{signal, until};
 
-/// Keyspaces that survive the death of their leader. The default one is of consensus.
+/// Keyspaces that survive the loss of their leader. The default one is of consensus.
 const KEYSPACES: [&str; 2] = [
     "prefix=all: replication=leader-follower acks=all",
     "prefix=most: replication=leader-follower acks=majority",
@@ -24,7 +24,7 @@ fn record(started: &Started, prefix: &str, round: usize) -> Recorder {
     started.record(6, &keys.each_ref().map(String::as_str))
 }
 
-/// Kills the leader while clients write. Returns how long no write was acknowledged.
+/// Kills the leader while clients write. Returns for how long no write was acknowledged.
 fn leader_is_killed(started: &Started, prefix: &str, round: usize) -> (u16, Duration) {
     let leader = started.leader(prefix);
     let recorder = record(started, prefix, round);
@@ -59,7 +59,7 @@ fn a_killed_leader_under_acks_majority_is_replaced() {
     writes_go_on_without_the_leader("most:");
 }
 
-/// Three seconds are ten leases: the others have long continued when the leader comes back and finds itself deposed.
+/// Three seconds are ten leases: the others have long continued when the leader resumes and finds itself deposed.
 fn a_leader_stands_still(prefix: &str) {
     let started = Started::new(3, &KEYSPACES);
     let leader = started.leader(prefix);

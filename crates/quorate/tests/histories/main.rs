@@ -63,7 +63,7 @@ fn any_two_of_five_can_be_killed() {
 }
 
 #[test]
-fn a_paused_node_stops_no_other_and_comes_back_without_harm() {
+fn a_paused_node_stops_no_other_and_resumes_without_harm() {
     for prefix in ["sess:", "lock:"] {
         let started = started(5);
         let keys = ["a", "b", "c"].map(|key| format!("{prefix}{key}"));

@@ -1,4 +1,4 @@
-//! Links that work in one direction only: a node hears the others and is not heard, or vice versa.
+//! Links that work in one direction only: a node receives and its own messages are lost, or vice versa.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -27,7 +27,7 @@ const KEYS: [&str; 6] = ["a", "b", "all:a", "all:b", "most:a", "most:b"];
 fn one_way_only(cut: impl Fn(&Relay, Gate)) {
     let relay = Relay::start(1).unwrap();
     let fronts = free_ports(2);
-    // Nodes 2 and 3 dial node 1, each over a separate way. Node 1 dials no other node.
+    // Nodes 2 and 3 dial node 1, each through a relay port of its own. Node 1 dials no other node.
     let dial = |node: u16| {
         format!("[[dial]]\nnode = 1\nhost = \"127.0.0.1\"\nport = {}\n\n[[nodes]]", fronts + node - 2)
     };
@@ -59,11 +59,11 @@ fn one_way_only(cut: impl Fn(&Relay, Gate)) {
 }
 
 #[test]
-fn a_leader_that_no_node_hears_is_replaced() {
+fn a_leader_whose_messages_reach_no_node_is_replaced() {
     one_way_only(|relay, gate| [2, 3].iter().for_each(|other| relay.set_gate(1, *other, gate).unwrap()));
 }
 
 #[test]
-fn a_leader_that_hears_no_node_is_replaced() {
+fn a_leader_that_receives_no_messages_is_replaced() {
     one_way_only(|relay, gate| [2, 3].iter().for_each(|other| relay.set_gate(*other, 1, gate).unwrap()));
 }

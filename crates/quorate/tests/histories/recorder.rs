@@ -65,7 +65,7 @@ pub(crate) fn longest_silence(history: &History, from: u64) -> Duration {
 
 impl Recorder {
     /// Starts clients, each on the node with its number, that read, write and delete a few keys. A client whose node
-    /// is gone moves to the next node.
+    /// is down moves to the next node.
     pub(crate) fn start(ports: &[u16], clients: u64, keys: &[&str]) -> Recorder {
         Recorder::start_with(ports, clients, keys, 0)
     }

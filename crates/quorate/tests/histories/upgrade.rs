@@ -1,4 +1,4 @@
-//! Upgrades without a stop: nodes of the last release and of this one in one cluster, under load, back and forth.
+//! Upgrades without downtime: nodes of the last release and of this one in one cluster, under load, back and forth.
 //!
 //! `QUORATE_LAST_RELEASE` is the path of the last release's program; `.ci/run` builds it. Without it these tests are
 //! skipped, by name, unless `QUORATE_REQUIRE_LAST_RELEASE` is set.
@@ -65,7 +65,7 @@ impl Cluster {
         }
     }
 
-    /// Ends a node, in order or not, and starts it with this program or the last release's.
+    /// Stops a node, in an orderly way or by `kill -9`, and starts it with this program or the last release's.
     fn exchange(&mut self, node: u16, is_old: bool, in_order: bool) {
         if in_order {
             let process = self.bare.process(node);
@@ -100,7 +100,8 @@ fn a_cluster_is_upgraded_node_by_node_under_load() {
     let ports = [1, 2, 3].map(|node| cluster.bare.client_port(node));
     let recorder = Recorder::start(&ports, 12, &["a", "b", "follow:a", "follow:b", "reg:a", "reg:b"]);
     recorder.wait_for(300);
-    // (node, whether it gets the old program, whether it ends in order): forward, one back, forward, the last one.
+    // (node, whether it gets the old program, whether it is stopped in an orderly way): forward, one back, forward,
+    // the last one.
     let steps = [(2, false, true), (1, false, false), (1, true, true), (1, false, true)];
     for (node, is_old, in_order) in steps {
         cluster.exchange(node, is_old, in_order);
@@ -128,7 +129,7 @@ fn a_cluster_is_upgraded_node_by_node_under_load() {
     if old_level == u64::from(RELEASES.newest) {
         return; // Nothing has changed since the last release that a level would be needed for.
     }
-    // No way back: the folder is refused by the last release's program.
+    // There is no way back: the last release's program refuses the folder.
     cluster.bare.kill(2);
     cluster.start(2, true);
     let process = cluster.bare.process(2);
@@ -168,7 +169,7 @@ const KEPT_TABLES: &str = "[storage]\nsegment_bytes = 65536\ncheckpoint_bytes = 
                            acks = \"none\"\n\
                            [[keyspace]]\nprefix = \"reg:\"\nreplication = \"abd\"\ndurability = \"fsync\"\n";
 
-/// What is written into it.
+/// Commands that fill it.
 const KEPT: [&str; 12] = [
     "SET plain value",
     "SET expires later PXAT 4102444800000",
@@ -184,7 +185,7 @@ const KEPT: [&str; 12] = [
     "SET reg:plain value",
 ];
 
-/// What is read of it.
+/// Reads of it, with their expected replies.
 const FOUND: [(&str, &[&str]); 13] = [
     ("GET plain", &["$5", "value"]),
     ("PEXPIRETIME expires", &[":4102444800000"]),
@@ -233,7 +234,7 @@ fn a_folder_of_each_release_is_read() {
         let folder = tempfile::tempdir().unwrap();
         archived(folder.path(), &["-xzf", archive.to_str().unwrap()]);
         let base = super::support::free_ports(3);
-        // It was copied, and its original does not run.
+        // The folder was copied, and its original does not run.
         let mut node =
             super::started::Restarted(kept_node(folder.path(), base).arg("--adopt").spawn().unwrap());
         let is_ready =
@@ -261,7 +262,7 @@ fn the_folder_of_this_release_is_written() {
         || super::support::try_http(base + 1, "GET /health HTTP/1.1", "").is_some_and(|it| it.0 == 200);
     until("it serves", is_ready);
     let mut client = Client::connect(base);
-    // Enough for a snapshot, with what follows behind it.
+    // Enough for a snapshot, with records after it.
     let filler = "x".repeat(1000);
     for number in 0..200 {
         assert_eq!(lines(&mut client, &format!("SET filler-{} {filler}", number % 3), 1), ["+OK"]);

@@ -1,4 +1,4 @@
-//! What clients see while nothing fails.
+//! Clients while nothing fails.
 
 use super::{LATE, Waiting, ask, cluster, connect, token, until_waiting, waiters};
 use crate::support::{http, until};
@@ -32,7 +32,7 @@ fn closing_a_waiting_connection_passes_the_lock_on() {
     for node in 1..=3 {
         let mut ann = connect(&started, 1);
         let held = token(&mut ann, "LOCK l ann PX 60000");
-        // What is sent after the request stays unread, and hides the end of the stream.
+        // Bytes sent after the request stay unread, and hide the end of the stream.
         let mut gone = started.cluster.client(node);
         gone.stream.write_all(b"LOCK l gone PX 60000 WAIT 60000\r\nSET behind v\r\n").unwrap();
         until_waiting(&mut ann, "l", 1);

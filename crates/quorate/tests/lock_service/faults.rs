@@ -1,4 +1,4 @@
-//! What happens to locks when processes are killed.
+//! Locks while processes are killed.
 
 use super::{LATE, Waiting, ask, cluster, connect, insist, token, until_waiting};
 use rustix::process::Signal;

@@ -1,4 +1,4 @@
-//! Locks on clusters of real processes, over HTTP and through a Redis client that knows nothing about them: which
+//! Locks on clusters of real processes, over HTTP and through a Redis client without support for them: which
 //! client is granted a lock when connections close, when processes are killed, and when all of them are restarted.
 
 #![allow(clippy::unwrap_used, missing_docs)]

@@ -107,7 +107,7 @@ fn a_renamed_folder_starts_as_before_and_a_moved_one_when_it_is_adopted() {
     bare.wait_until_ready(&[3]);
 }
 
-/// Even one that an operator adopts by mistake sends nothing to the others.
+/// Even a copy that an operator adopts by mistake sends nothing to the others.
 #[test]
 fn a_copy_on_other_ports_is_refused_by_the_others() {
     let mut bare = cluster();
@@ -126,9 +126,9 @@ fn a_copy_on_other_ports_is_refused_by_the_others() {
     assert_ne!(try_http(base + 1, "GET /health HTTP/1.1", "").map(|(status, _)| status), Some(200));
 }
 
-/// An operator adopts a copy in place of the original, and starts the original all the same.
+/// An operator adopts a copy in place of the original, and still starts the original.
 #[test]
-fn a_node_whose_copy_was_admitted_is_healed_by_cluster_replace() {
+fn a_node_whose_copy_was_admitted_is_repaired_by_cluster_replace() {
     for node in [3, 1] {
         let mut bare = cluster();
         bare.kill(node);

@@ -42,7 +42,7 @@ pub(super) fn with_a_small_disk(
     command
 }
 
-/// Starts the node on the folder that has become small.
+/// Starts the node on the small disk.
 pub(super) const SERVES: &str = "exec \"$2\" server --config \"$3\"";
 
 /// The folder of the log.
@@ -211,7 +211,7 @@ fn when_all_disks_are_full_reads_and_deletions_continue_and_flushall_makes_room(
 }
 
 #[test]
-fn when_all_disks_are_full_registers_are_read_and_deleted_and_that_makes_room() {
+fn when_all_disks_are_full_registers_can_be_read_and_deleted_which_makes_room() {
     reads_and_deletions_go_on(&format!("{KEPT}{REGISTERS}"), &["abd:"], |client, kept| {
         for (prefix, number) in kept {
             assert!([":0", ":1"].contains(&client.ask(&format!("DEL {prefix}key{number}")).as_str()));

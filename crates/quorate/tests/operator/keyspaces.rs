@@ -1,4 +1,4 @@
-//! Keyspaces over HTTP, and what health and metrics say about the cluster.
+//! Keyspaces over HTTP, and the health and metrics of the cluster.
 
 use serde_json::{Value, json};
 

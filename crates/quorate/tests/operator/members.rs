@@ -55,14 +55,14 @@ fn is_gone(started: &Started, node: u16) -> bool {
     !nodes.contains(&format!(":{port}@"))
 }
 
-/// Asks a node to remove another one. If an answer was lost on the way and the request is repeated, the reply says
-/// so.
+/// Asks a node to remove another one. If the first answer was lost, the repeated request gets an error that says
+/// that the node is gone.
 fn remove(started: &Started, asked: u16, node: u16) {
     let told = started.ask(asked, &format!("CLUSTER REMOVE {node}"));
     assert!(told == "+OK" || told.contains("an earlier try may have succeeded"), "{told}");
 }
 
-/// Checks that a removed node says so and ends in an orderly way.
+/// Checks that a removed node reports that and stops in an orderly way.
 fn ends_by_itself(started: &Started, id: u16, mut node: Restarted) {
     assert_eq!(wait(&mut node.0), 0, "{}", started.log(id));
     let log = started.log(id);
@@ -119,7 +119,7 @@ fn a_wiped_node_is_replaced(keyspace: &str) {
     assert!(!started.is_ready(4), "it has forgotten what it promised");
     assert!(started.health(4).to_string().contains("CLUSTER REPLACE"), "it says what to do");
 
-    // Refused as long as it may still be alive.
+    // Refused while it may still be alive.
     until("it may be replaced", || started.ask(1, "CLUSTER REPLACE 4") == "+OK");
     until("node 4 holds everything again", || holds_everything(&started, 4) && started.is_ready(4));
     recorder.wait_for(200);
@@ -138,7 +138,7 @@ fn a_node_of_a_consensus_cluster_that_lost_its_storage_is_replaced() {
 
 /// One of the first three nodes, which hold the map itself.
 #[test]
-fn a_control_node_is_removed_and_the_newcomer_takes_its_place() {
+fn a_control_node_is_removed_and_the_new_node_takes_its_place() {
     let started = cluster(CONSENSUS);
     let recorder = record(&started);
     let _fourth = fourth(&started);
@@ -146,14 +146,14 @@ fn a_control_node_is_removed_and_the_newcomer_takes_its_place() {
     remove(&started, 1, 3);
     until("node 3 is gone", || is_gone(&started, 3));
     recorder.wait_for(200);
-    // Of the three that held the map, one is left: there is no majority without the newcomer.
+    // Of the three that held the map, one is left: there is no majority without the new node.
     started.kill(2);
     recorder.wait_for(200);
     assert_linearizable(&recorder.stop());
 }
 
 #[test]
-fn a_node_is_turned_away_until_it_is_added() {
+fn a_node_is_refused_until_it_is_added() {
     let started = cluster(FOLLOWED);
     let (done, told) = join(&started, &["--id", "4"]);
     assert!(done, "{told}");
@@ -169,7 +169,7 @@ fn a_node_is_turned_away_until_it_is_added() {
 }
 
 #[test]
-fn join_says_what_is_wrong_and_leaves_nothing_behind() {
+fn join_reports_what_is_wrong_and_leaves_nothing_behind() {
     let mut started = cluster(FOLLOWED);
     let (done, told) = join(&started, &["--id", "2"]);
     assert!(!done && told.contains("there already is a node 2"), "{told}");
@@ -208,7 +208,7 @@ fn a_removed_node_joins_again_and_counts() {
     let node = started.spawn(4);
     until("node 4 holds everything", || holds_everything(&started, 4) && started.is_ready(4));
 
-    // A node that is paused while it is removed learns of it when it resumes.
+    // A node that is paused while it is removed finds out when it resumes.
     signal(node.0.id(), Signal::STOP);
     until("it is not missed", || started.ask(1, "SET k v") == "+OK");
     until("it may go", || started.ask(1, "CLUSTER REMOVE 4") == "+OK");
@@ -217,7 +217,7 @@ fn a_removed_node_joins_again_and_counts() {
     signal(node.0.id(), Signal::CONT);
     ends_by_itself(&started, 4, node);
 
-    // A node that has been added again is admitted as it is, or ends if it first hears that it was removed.
+    // A node that was added again is admitted unchanged, or stops if it first learns that it was removed.
     add(&started, 4, port);
     let mut node = started.spawn(4);
     until("node 4 holds everything", || holds_everything(&started, 4) && started.is_ready(4));
@@ -262,7 +262,7 @@ fn a_node_is_removed_by_force_and_joins_again() {
     until("node 3 holds everything", || holds_everything(&started, 3) && started.is_ready(3));
     started.kill(2);
     until("one may be missing", || started.ask(1, "SET k w") == "+OK");
-    // As far as the others know, node 2 may be alive until its lease is over.
+    // For the other nodes, node 2 may be alive until its lease is over.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let told = started.ask(1, "CLUSTER REMOVE 3 FORCE");
     assert!(told.contains("cannot be removed now"), "{told}");

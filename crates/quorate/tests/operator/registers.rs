@@ -43,7 +43,7 @@ fn writes_wait_for_no_lease_and_a_lost_majority_is_reported_until_it_is_given_up
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(2), "{took:?}");
 
-    // Both at once: what only they held is lost.
+    // Both at once: data that only these two held is lost.
     nodes.clear();
     nodes.extend([2, 3].map(|node| started.spawn(node)));
     for node in [1, 2, 3] {

@@ -1,6 +1,6 @@
-//! Values on the disk (`storage = "disk"`): more of them than fit into the cache, and what is left of them when
-//! processes die, after a node was away, and when there is no room. Also with RocksDB, in a build that has it:
-//! `cargo test -p quorate --features rocksdb --test operator values`.
+//! Values on the disk (`storage = "disk"`): more of them than fit into the cache, and what remains of them when
+//! processes are killed, after a node was down, and when there is no room. Also with RocksDB, in a build that
+//! has it: `cargo test -p quorate --features rocksdb --test operator values`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -119,7 +119,7 @@ fn a_node_that_was_away_gets_what_it_lacks(kind: Kind) {
     assert_all_there(&mut Client::connect(bare.client_port(3)), 0..COUNT);
 }
 
-/// The fragments of all values are ten times the cache, too.
+/// The fragments of all values are ten times the cache too.
 fn fragments_are_on_the_disk(engine: &'static str) {
     const COUNT: usize = 1200;
     let coded = tables(("consensus", engine)).replace(
@@ -149,7 +149,8 @@ fn fragments_are_on_the_disk(engine: &'static str) {
     assert_all_there(&mut Client::connect(bare.client_port(3)), 0..COUNT);
 }
 
-/// The files below a folder in which an engine keeps values apart from their names: both call them blobs.
+/// The files below a folder in which an engine keeps values separately from their names: both engines call them
+/// blobs.
 fn blobs(folder: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let of = |path: PathBuf| if path.is_dir() { blobs(&path) } else { vec![path] };
@@ -157,8 +158,8 @@ fn blobs(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// When a disk returns other bytes than were written, every read still succeeds, and the node repairs its copies: those that
-/// are read or, where it scrubs, all of them.
-fn what_the_disk_has_damaged_comes_from_another_replica(kind: Kind, scrub_days: f64) {
+/// are read or, if it scrubs, all of them.
+fn damaged_values_are_repaired_from_another_replica(kind: Kind, scrub_days: f64) {
     const COUNT: usize = 2400;
     let any = match kind.0 {
         "leader-follower" => {
@@ -173,7 +174,7 @@ fn what_the_disk_has_damaged_comes_from_another_replica(kind: Kind, scrub_days: 
     (0..COUNT).for_each(|number| set(&mut client, number));
     until("node 3 has them all", || info(&bare, 3, "values_on_disk") == COUNT as u64);
     bare.kill(3);
-    // A byte of nearly every value that has left the engine's memory.
+    // One byte of nearly every value that has left the engine's memory.
     let blobs = blobs(&bare.node(3).join("values"));
     let mut changed = 0;
     for blob in &blobs {
@@ -285,14 +286,14 @@ macro_rules! with_engine {
             }
 
             #[test]
-            fn leader_follower_gets_what_a_disk_has_damaged_from_another_replica() {
+            fn leader_follower_repairs_damaged_values_from_another_replica() {
                 let kind = ("leader-follower", ENGINE);
-                super::what_the_disk_has_damaged_comes_from_another_replica(kind, 0.0);
+                super::damaged_values_are_repaired_from_another_replica(kind, 0.0);
             }
 
             #[test]
-            fn consensus_finds_what_a_disk_has_damaged_though_nobody_reads_it() {
-                super::what_the_disk_has_damaged_comes_from_another_replica(("consensus", ENGINE), 0.00005);
+            fn consensus_finds_damaged_values_that_no_client_reads() {
+                super::damaged_values_are_repaired_from_another_replica(("consensus", ENGINE), 0.00005);
             }
 
             #[test]
@@ -314,7 +315,7 @@ with_engine!(rocksdb);
 
 #[test]
 #[cfg(feature = "rocksdb")]
-fn a_node_whose_values_another_engine_has_written_does_not_start() {
+fn a_node_with_values_of_another_engine_does_not_start() {
     let mut bare = Bare::new(&tables(("consensus", "rocksdb")), |config, _| config);
     (1..=3).for_each(|node| bare.start(node));
     bare.wait_until_ready(&[1, 2, 3]);

@@ -1,4 +1,4 @@
-//! The client port: bytes may arrive in any pieces, and a client must not harm others.
+//! The client port: bytes may arrive in pieces of any size, and a client must not harm others.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -60,7 +60,7 @@ fn a_large_value_is_written_and_read_while_others_are_served() {
     assert_eq!(large.ask("PING"), "+PONG");
 }
 
-/// A turn reads only so much from clients, so some have to wait until the next.
+/// A turn reads a limited amount from clients, so some must wait for the next.
 #[test]
 fn clients_that_always_send_more_delay_no_other() {
     let server = Server::start("", "");
@@ -88,8 +88,8 @@ fn clients_that_always_send_more_delay_no_other() {
     });
 }
 
-/// A turn reads several clients before it carries out what the first one asks for. While the process is stopped, all of them
-/// send, so that the next turn finds them together.
+/// A turn reads several clients before it executes the first one's requests. While the process is stopped, all of them send,
+/// so that the next turn finds them together.
 #[test]
 fn clients_that_are_read_together_each_get_their_own_replies_in_order() {
     const ROUNDS: usize = 5;
@@ -117,7 +117,7 @@ fn clients_that_are_read_together_each_get_their_own_replies_in_order() {
             }
         }
         signal(server.process(), Signal::CONT);
-        // What was left open ends now, the last client first.
+        // The unfinished requests are completed now, the last client's first.
         for (number, client) in clients.iter_mut().enumerate().rev() {
             match number % KINDS {
                 1 => client.send("ves\r\n"),

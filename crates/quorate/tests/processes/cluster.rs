@@ -58,8 +58,8 @@ fn the_same_folder_starts_the_same_cluster_again_with_all_its_data() {
     }
 }
 
-/// The log's `manifest` says up to where it is durable (docs/design/storage.md): a stopped node knows everything that
-/// it wrote.
+/// The log's `manifest` records up to where the log is durable (docs/design/storage.md): a stopped node knows
+/// everything that it wrote.
 #[test]
 fn stopped_nodes_have_recorded_that_their_logs_are_durable() {
     let folder = tempfile::tempdir().unwrap();
@@ -156,8 +156,8 @@ fn a_folder_of_another_cluster_is_refused_and_the_difference_named() {
     assert!(told.contains("--keyspace cache: is not there"), "{told}");
 }
 
-/// Returns a node's reply to a write. On a busy machine another node may become the leader in between: a refused request,
-/// which was not executed, is repeated.
+/// Returns a node's reply to a write. On a busy machine the leader may change in between: a refused request, which was
+/// not executed, is repeated.
 fn taken(cluster: &Cluster, id: u16, request: &[u8]) -> String {
     let mut told = String::new();
     until("the write is not refused", || {

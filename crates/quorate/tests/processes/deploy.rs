@@ -1,4 +1,5 @@
-//! What is in `deploy` fits the program: alarms and dashboard ask for metrics that a node has, and configurations can be read.
+//! The files in `deploy` fit the program: alarms and dashboard use metrics that a node has, and configurations can be
+//! read.
 
 mod chart;
 
@@ -41,15 +42,15 @@ fn expressions<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
 }
 
 #[test]
-fn what_alarms_and_dashboard_ask_for_is_there() {
+fn all_metrics_in_alarms_and_dashboard_exist() {
     let keyspace = "[[keyspace]]\nprefix = \"cache:\"\nreplication = \"leader-follower\"\nacks = \"none\"\n";
     let server = Server::start("", keyspace);
-    // The times of a command are there once it was given.
+    // The times of a command appear when the command was run.
     server.client().ask("PING");
     let mut there = BTreeSet::new();
     until("both keyspaces have metrics", || {
         let text = server.http("GET /metrics HTTP/1.1", "").1;
-        // Series that this node has none of, such as those of followers, are announced all the same.
+        // Series that this node does not have, such as those of followers, are declared nevertheless.
         let announced = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
         let samples = text.lines().filter(|line| !line.starts_with('#'));
         let samples = samples.filter_map(|line| line.split(['{', ' ']).next());
@@ -80,7 +81,7 @@ fn what_alarms_and_dashboard_ask_for_is_there() {
     assert!(missing.is_empty(), "no node has {missing:#?}");
 }
 
-/// Who is paged finds the alarm in the runbook, and the runbook has no alarm that there is not.
+/// Every alarm is described in the runbook, and the runbook has no alarm that does not exist.
 #[test]
 fn each_alarm_is_in_the_runbook() {
     let rules = fs::read_to_string(deploy("prometheus/alerts.yml")).unwrap();
@@ -96,11 +97,11 @@ fn each_alarm_is_in_the_runbook() {
     }
 }
 
-/// What Prometheus's clients report of any process, and what tells nodes apart.
+/// The usual metrics of Prometheus's client libraries, and what distinguishes nodes.
 #[test]
 fn a_node_describes_its_process_and_itself() {
     let server = Server::start("", "");
-    // The disk is looked at once a second.
+    // The disk is measured once a second.
     until("the disk has a size", || server.metric("quorate_disk_bytes") > 0);
     for name in [
         "process_cpu_seconds_total",
@@ -124,7 +125,7 @@ fn a_node_describes_its_process_and_itself() {
     assert!(text.lines().any(|written| written == line), "{line} is not in\n{text}");
 }
 
-/// The configurations that stand in the Compose file are those of one cluster, and each can be read.
+/// The configurations in the Compose file are those of one cluster, and each can be read.
 #[test]
 fn the_nodes_of_the_compose_file_can_start() {
     let text = fs::read_to_string(deploy("docker/compose.yaml")).unwrap();
@@ -133,7 +134,7 @@ fn the_nodes_of_the_compose_file_can_start() {
         let block: Vec<&str> =
             part.lines().take_while(|line| line.is_empty() || line.starts_with("      ")).collect();
         let block = block.join("\n");
-        // What Compose puts there, or refuses.
+        // What Compose substitutes, or refuses.
         let mut given = String::new();
         let mut rest = block.as_str();
         while let Some((before, variable)) = rest.split_once("${") {
@@ -151,7 +152,7 @@ fn the_nodes_of_the_compose_file_can_start() {
         assert_eq!((&config.nodes, &config.cluster), (&found[0].nodes, &found[0].cluster));
         // Otherwise no node could be replaced.
         assert!(config.operator_password.is_some());
-        // The image's volume is there.
+        // The image's volume is mounted there.
         assert_eq!(config.data, Path::new("/data"));
     }
 }

@@ -28,7 +28,7 @@ fn values_are_put_read_and_deleted() {
 }
 
 #[test]
-fn a_value_with_a_lifetime_says_when_it_ends() {
+fn a_value_with_a_lifetime_is_returned_with_its_end() {
     let server = Server::start("", "");
     let (status, _) = server.json("POST /put HTTP/1.1", r#"{"key": "k", "value": "v", "ttl_ms": 60000}"#);
     assert_eq!(status, 200);
@@ -79,7 +79,7 @@ fn a_request_may_name_the_database_of_its_keys() {
         let (status, told) = server.json(&format!("GET /get/k?{query} HTTP/1.1"), "");
         assert!(status == 400 && told["error"].as_str().unwrap().contains(why), "{told}");
     }
-    // Who may not select a database does not reach it in this way.
+    // A user who may not select a database cannot reach it in this way either.
     assert_eq!(client.ask("ACL SETUSER ann on >secret ~* +@all -select"), "+OK");
     let ann = "Authorization: Basic YW5uOnNlY3JldA==";
     assert_eq!(server.json(&format!("GET /get/k HTTP/1.1\r\n{ann}"), "").0, 404);
@@ -140,7 +140,7 @@ fn records_are_replicated_with_the_secret_and_only_if_newer() {
 }
 
 #[test]
-fn a_password_guards_everything_but_health() {
+fn a_password_protects_everything_except_health() {
     let server = Server::start("password = \"open sesame\"", "");
     assert_eq!(server.http("GET /health HTTP/1.1", "").0, 200);
     for head in [
@@ -154,7 +154,7 @@ fn a_password_guards_everything_but_health() {
         assert_eq!((status, &told["code"]), (401, &json!("NOAUTH")), "{head}");
         assert_eq!(server.http(&format!("{head}\r\nAuthorization: Bearer open"), "").0, 401);
     }
-    // The name in front of the password is the default user's, or left out.
+    // The user name before the password is the default user's, or left out.
     for right in ["Bearer open sesame", "Basic ZGVmYXVsdDpvcGVuIHNlc2FtZQ==", "Basic Om9wZW4gc2VzYW1l"] {
         assert_eq!(server.http(&format!("GET / HTTP/1.1\r\nAuthorization: {right}"), "").0, 200);
     }
@@ -190,7 +190,7 @@ fn histograms_count_commands_and_commits() {
     assert_eq!(server.metric("quorate_command_seconds_bucket{command=\"set\",le=\"+Inf\"}"), 3);
     assert!(server.metric("quorate_command_seconds_bucket{command=\"set\",le=\"0.001024\"}") <= 3);
     assert_eq!(server.metric("quorate_keyspace_command_seconds_count{keyspace=\"default\"}"), 4);
-    // One after the other: each of these writes is measured, and no read.
+    // One after the other: each of these writes is measured, but no read.
     assert_eq!(server.metric("quorate_keyspace_commit_seconds_count{keyspace=\"default\"}"), 3);
     assert!(server.metric("quorate_keyspace_apply_seconds_count{keyspace=\"default\"}") >= 3);
     // It is ready, so it has a lease.

@@ -1,4 +1,5 @@
-//! TLS between nodes: what is seen on the way, who is refused, and how a running cluster changes over.
+//! TLS between nodes: what can be seen on the network, which nodes are refused, and how a running cluster changes
+//! over.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -61,11 +62,11 @@ fn forward(mut from: TcpStream, mut to: TcpStream, kept: &Mutex<Vec<u8>>) {
         }
         kept.lock().unwrap().extend_from_slice(&buffer[..count]);
     }
-    // One way may end before the other.
+    // One direction may end before the other.
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// A cluster of three, whose links can be looked at.
+/// A cluster of three, whose links can be observed.
 struct Nodes {
     certs: Certs,
     base: u16,
@@ -149,7 +150,7 @@ impl Nodes {
         until(what, || self.server(id).log().contains(what));
     }
 
-    /// How many links of a node are up, and how many of these are in TLS.
+    /// How many links of a node are up, and how many of these use TLS.
     fn links(&self, id: u16) -> (u64, u64) {
         let server = self.server(id);
         (server.metric("quorate_peer_links"), server.metric("quorate_peer_links_tls"))
@@ -160,11 +161,11 @@ impl Nodes {
     }
 }
 
-/// What a Hello begins with, and what it names: the cluster.
+/// The beginning of a Hello, and the name in it: the cluster's.
 const HELLO: &[u8] = b"quorate\n";
 
 #[test]
-fn links_in_tls_show_nothing_at_all() {
+fn links_in_tls_reveal_nothing() {
     let nodes = Nodes::start("required");
     nodes.await_links((2, 2));
     let value = vec![b'v'; 300_000];
@@ -178,7 +179,7 @@ fn links_in_tls_show_nothing_at_all() {
     }
     let seen: usize = nodes.wires.iter().map(|wire| wire.seen.lock().unwrap().len()).sum();
     assert!(seen > 300_000, "the value has gone over these wires");
-    // Without TLS the greeting can be read.
+    // Without TLS the Hello can be read.
     let plain = Nodes::start("off");
     plain.await_links((2, 0));
     assert!(plain.wires.iter().all(|wire| wire.has(HELLO)));
@@ -200,7 +201,7 @@ fn a_running_cluster_changes_over_without_an_error() {
                 let mut client = nodes.client(id);
                 let mut count = 0_u64;
                 while !is_over.load(Ordering::Relaxed) {
-                    // Many at once, so that something is always on its way.
+                    // Many at once, so that something is always in flight.
                     let batch: Vec<u8> = (0..20)
                         .flat_map(|at| {
                             let (key, value) = (format!("key:{number}"), format!("{}", count + at));
@@ -224,7 +225,7 @@ fn a_running_cluster_changes_over_without_an_error() {
         }
         let guard = EndsLoad(&is_over);
         settle();
-        // In any order: a node that dials with TLS links plainly with one that does not know of it yet.
+        // In any order: a node that dials with TLS uses a plain link with a node whose TLS is still off.
         for id in [3, 1, 2] {
             nodes.switch(id, "wanted");
             settle();
@@ -237,7 +238,7 @@ fn a_running_cluster_changes_over_without_an_error() {
         }
         nodes.await_links((2, 2));
         settle();
-        // Certificates are replaced under load, too.
+        // Certificates are replaced under load too.
         let shown = Sealed::connect(nodes.base + 3 * NODES + 1, &nodes.certs, None);
         drop(shown);
         for id in 1..=NODES {
@@ -287,7 +288,7 @@ impl Drop for EndsLoad<'_> {
 }
 
 #[test]
-fn who_does_not_speak_tls_is_turned_away_where_it_is_required() {
+fn peers_without_tls_are_refused_where_it_is_required() {
     let nodes = Nodes::start("required");
     let server = nodes.server(1);
     let mut stranger = connect(server.peer_port);
@@ -331,7 +332,7 @@ fn a_certificate_must_be_that_of_the_node() {
     );
     claims(&nodes.certs, None);
     nodes.awaits_line(1, "turned away: it shows no certificate");
-    // A node notices at its start that it has another one's.
+    // A node finds at its start that its certificate is another node's.
     let folder = tempfile::tempdir().unwrap();
     for name in ["authority.crt", "node-3.crt", "node-3.key"] {
         fs::copy(nodes.certs.file(name), folder.path().join(name.replace("node-3", "node-2"))).unwrap();
@@ -377,7 +378,7 @@ fn a_foreign_and_an_expired_certificate_are_refused_until_they_are_replaced() {
     );
     nodes.awaits_line(2, "it does not accept this node's certificate (UnknownCA)");
     assert_eq!(nodes.links(1), (0, 0));
-    // New ones are taken without a restart.
+    // New certificates are used without a restart.
     for (folder, id) in [(&second, 2), (&third, 3)] {
         for kind in ["crt", "key"] {
             let name = format!("node-{id}.{kind}");
@@ -386,7 +387,7 @@ fn a_foreign_and_an_expired_certificate_are_refused_until_they_are_replaced() {
     }
     nodes.await_links((2, 2));
     until("the cluster serves", || nodes.client(1).ask("SET key value") == "+OK");
-    // Who does not trust an authority any more ends the links of those that come from it, and no others.
+    // A node that no longer trusts an authority ends the links with certificates from it, and no others.
     for name in ["node-1.crt", "node-1.key", "authority.crt"] {
         fs::copy(others.file(name), nodes.certs.file(name)).unwrap();
     }
@@ -421,7 +422,7 @@ fn a_flood_of_handshakes_keeps_no_node_out() {
                 let mut open = Vec::new();
                 while !is_over.load(Ordering::Relaxed) {
                     let Ok(mut stranger) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { continue };
-                    // A record that stays incomplete.
+                    // An incomplete record.
                     let _ = stranger.write_all(&[0x16, 3, 1, 2, 0, 1]);
                     open.push(stranger);
                     if open.len() > 100 {
@@ -435,7 +436,7 @@ fn a_flood_of_handshakes_keeps_no_node_out() {
         let config = fs::read_to_string(nodes.server(3).folder().join("quorate.toml")).unwrap();
         nodes.servers[2].stop();
         nodes.servers.pop();
-        // It has a new folder: all that it wants is its links.
+        // It has a new folder: all that matters here is its links.
         nodes.servers.push(Server::start_node(3, NODES, nodes.base, &config));
         let began = Instant::now();
         until("node 3 gets in", || nodes.links(1).0 == 2);

@@ -35,7 +35,7 @@ fn files_and_folders_are_for_their_owner_alone_and_those_of_older_versions_becom
     let base = free_ports(3);
     let (mut cluster, _) = Cluster::start(&folder, base, 1);
     assert_eq!(cluster.client(1).ask("SET k v"), "+OK");
-    // While it runs, with its process id.
+    // While the node runs, with its process id.
     assert_closed(&folder);
     assert_eq!(cluster.stop(Signal::TERM), 0);
 

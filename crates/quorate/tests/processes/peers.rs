@@ -111,7 +111,7 @@ fn a_peer_without_the_secret_is_refused() {
 }
 
 #[test]
-fn a_stranger_that_says_nothing_is_closed_after_a_while() {
+fn a_silent_stranger_is_closed_after_a_while() {
     let server = node_with_a_missing_peer();
     let mut silent = connect(server.peer_port);
     let mut half = connect(server.peer_port);
@@ -122,7 +122,7 @@ fn a_stranger_that_says_nothing_is_closed_after_a_while() {
 }
 
 #[test]
-fn too_many_strangers_are_turned_away_and_clients_served() {
+fn too_many_strangers_are_refused_and_clients_served() {
     let server = node_with_a_missing_peer();
     let crowd: Vec<TcpStream> = (0..200).map(|_| connect(server.peer_port)).collect();
     until("some are turned away", || server.metric("quorate_strangers_total") >= 100);
@@ -223,9 +223,9 @@ fn cluster_of_two() -> String {
 }
 
 /// Two nodes get 1 MB each over an interface with 10 Mbit/s: that takes 1.6 s, during which heartbeats continue. With
-/// three times the usual timeouts, a leader that is not heard is deposed after half a second. If heartbeats waited
-/// behind values, that would happen each time; a machine occasionally stalls for that long, so one of three attempts
-/// must succeed.
+/// three times the usual timeouts, a leader whose heartbeats do not arrive is deposed after half a second. If
+/// heartbeats waited behind values, that would happen each time; a machine occasionally stalls for that long, so one
+/// of three attempts must succeed.
 #[test]
 fn a_large_value_on_a_slow_network_does_not_depose_its_leader() {
     let folder = tempfile::tempdir().unwrap();
@@ -277,7 +277,7 @@ impl Flood {
         let flood = |says: &'static [u8]| {
             let (is_over, connected) = (Arc::clone(&is_over), Arc::clone(&connected));
             std::thread::spawn(move || {
-                // Some stay, so that places are occupied.
+                // Some stay open, so that places are occupied.
                 let mut stay = VecDeque::new();
                 while !is_over.load(Ordering::Relaxed) {
                     let Ok(mut stranger) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { continue };
@@ -326,7 +326,7 @@ fn a_peer_connects_within_a_second_while_strangers_flood_its_port() {
     assert!(server.log().lines().count() < 40, "{}", server.log());
 }
 
-/// Whether a peer that dials once completes the handshake and hears from the node.
+/// Whether a peer that dials once completes the handshake and receives a frame from the node.
 fn is_linked(server: &Server, cluster: &str) -> bool {
     let mut stream = connect(server.peer_port);
     let (dialer, hello) = Dialer::new(second(server, cluster), [7; 16]);

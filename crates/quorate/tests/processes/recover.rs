@@ -1,4 +1,4 @@
-//! `quorate recover`: a majority of the control nodes is lost, and the cluster goes on with what is left.
+//! `quorate recover`: a majority of the control nodes is lost, and the cluster continues with what is left.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpStream};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::support::{Client, Cluster, free_ports, is_running, quorate, signal, try_http, until};
 
-/// A node that was started by itself. It ends with the test.
+/// A node that was started separately. It ends with the test.
 struct Node {
     child: Child,
     log: PathBuf,
@@ -40,7 +40,7 @@ impl Drop for Node {
     }
 }
 
-/// Runs a command to its end. Returns its exit code, and what it wrote.
+/// Runs a command to its end. Returns its exit code, and its output.
 fn run(words: &[&str]) -> (i32, String) {
     let output = quorate().args(words).output().unwrap();
     let mut text = String::from_utf8(output.stdout).unwrap();
@@ -78,7 +78,8 @@ fn until_replied(port: u16, request: &str, reply: &str) {
     });
 }
 
-/// Writes a key and waits until so many other replicas have it: a majority may be those that are about to be lost.
+/// Writes a key and waits until this many other replicas have it: a majority may consist of nodes that are about to
+/// be lost.
 #[track_caller]
 fn write_everywhere(port: u16, key: &str, others: u16) {
     let mut last = String::new();
@@ -100,7 +101,7 @@ fn kill(mut cluster: Cluster, nodes: u16) {
 }
 
 #[test]
-fn five_nodes_lose_three_and_the_other_two_go_on() {
+fn five_nodes_lose_three_and_the_other_two_continue() {
     let folder = tempfile::tempdir().unwrap();
     let base = free_ports(21);
     let keyspaces = [
@@ -164,7 +165,7 @@ fn five_nodes_lose_three_and_the_other_two_go_on() {
     let (at_four, at_five) = (json(4, 5), json(5, 4));
     assert_eq!(at_four["recovery"], at_five["recovery"], "both machines make the same plan");
     assert_eq!((&at_four["lost"], &at_four["needed"]), (&serde_json::json!([1, 2, 3]), &Value::Bool(true)));
-    // With a majority of the control nodes there is no need.
+    // With a majority of the control nodes a recovery is not needed.
     refused(
         &[
             "recover",
@@ -183,7 +184,7 @@ fn five_nodes_lose_three_and_the_other_two_go_on() {
     let copy = nodes[4].join("quorate.before-recovery-1");
     assert!(told.contains(&format!("Its log as it was: {}", copy.display())), "{told}");
     assert!(copy.join("storage/manifest").exists() && copy.join("facts.json").exists());
-    // An interrupted recovery is not begun anew with one half.
+    // An interrupted recovery cannot be repeated with one half of the folders.
     refused(
         &["recover", "--config", &configs[4], "--config", &configs[5]],
         "different histories of the cluster",
@@ -205,11 +206,11 @@ fn five_nodes_lose_three_and_the_other_two_go_on() {
         until_replied(base + 3, &format!("GET {key}"), "after");
     }
 
-    // The lost ones may have granted the lock again and again.
+    // The lost nodes may have granted the lock repeatedly.
     let token_after = token(base + 3, "bob");
     assert!(token_after > token_before + (1 << 40), "{token_before}, and then {token_after}");
 
-    // The lost nodes come back with their old folders, and are a majority of the old control group. They learn that they were
+    // The lost nodes return with their old folders, and are a majority of the old control group. They learn that they were
     // left behind, serve nothing, and do no harm.
     let old: Vec<Node> = (1..=3).map(|id| Node::start(&nodes[id])).collect();
     for (place, node) in old.iter().enumerate() {
@@ -234,7 +235,7 @@ fn five_nodes_lose_three_and_the_other_two_go_on() {
     until_replied(base + 5, "SET k from-six", "+OK");
     until_replied(base + 3, "GET k", "from-six");
 
-    // What had no majority of registers is given up by dropping it; then the lost nodes can be removed.
+    // Registers without a majority are given up by dropping their keyspace; then the lost nodes can be removed.
     let address = format!("127.0.0.1:{}", base + 3);
     done(&["keyspace", "--addr", &address, "drop", "reg:", "--yes"]);
     for id in ["1", "2", "3"] {
@@ -265,7 +266,7 @@ fn five_nodes_lose_three_and_the_other_two_go_on() {
 }
 
 #[test]
-fn three_nodes_lose_two_and_one_goes_on_until_the_others_are_replaced() {
+fn three_nodes_lose_two_and_one_continues_until_the_others_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let base = free_ports(9);
     let (cluster, _) = Cluster::start(folder.path(), base, 3);
@@ -289,7 +290,7 @@ fn three_nodes_lose_two_and_one_goes_on_until_the_others_are_replaced() {
     until_replied(base + 2, "GET k", "before");
     until_replied(base + 2, "SET k after", "+OK");
 
-    // The machines of the lost nodes come back, with empty folders.
+    // The machines of the lost nodes return, with empty folders.
     let _others: Vec<Node> = [1, 2].into_iter().map(|id| Node::start(&nodes[id])).collect();
     let address = format!("127.0.0.1:{}", base + 2);
     for id in ["1", "2"] {

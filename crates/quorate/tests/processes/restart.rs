@@ -62,7 +62,7 @@ fn a_cluster_with_a_password_becomes_ready_and_so_do_its_joined_nodes() {
 }
 
 #[test]
-fn a_cluster_is_where_its_files_say() {
+fn a_cluster_is_reached_where_its_files_say() {
     let folder = tempfile::tempdir().unwrap();
     let base = free_ports(3);
     let (mut cluster, _) = Cluster::start(folder.path(), base, 1);
@@ -90,7 +90,7 @@ fn a_folder_is_started_by_its_name_and_differences_are_answered_with_commands() 
     assert_eq!(lines.len(), 2);
     cluster.stop(Signal::TERM);
 
-    // Repeated settings do no harm, whatever else is left out.
+    // Repeated settings do no harm, whichever others are left out.
     let mut command = quorate();
     command.arg("cluster").arg("--dir").arg(&folder).args(["--keyspace", cache, "--nodes", "1"]);
     let (mut cluster, _) = Cluster::start_by(command, &folder, base, 2);

@@ -1,4 +1,4 @@
-//! `quorate status` and `quorate top`: what they say, and with which exit code, about clusters that are well and that are not.
+//! `quorate status` and `quorate top`: their output and exit codes, for healthy clusters and others.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::support::{Cluster, Server, configuration, free_ports, is_running, quorate, signal, until, wait};
 
-/// Runs `quorate status`, or another subcommand, to its end. Returns its exit code, and what it wrote.
+/// Runs `quorate status`, or another subcommand, to its end. Returns its exit code, and its output.
 fn run(arguments: &[&str]) -> (i32, String) {
     let output = quorate().args(arguments).output().unwrap();
     let mut text = String::from_utf8(output.stdout).unwrap();
@@ -17,7 +17,7 @@ fn run(arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), text)
 }
 
-/// Runs it until it says so: a cluster takes a moment to notice what has happened.
+/// Runs it until it prints these sentences: a cluster takes a moment to notice what has happened.
 fn until_it_says(arguments: &[&str], code: i32, sentences: &[&str]) -> String {
     let mut told = (0, String::new());
     let what = format!("{arguments:?} ends with {code} and says {sentences:?}");
@@ -97,7 +97,7 @@ fn a_cluster_is_healthy_then_at_risk_and_then_does_not_serve() {
 
     signal(cluster.process(2), Signal::KILL);
     until_it_says(&status, 2, &["cannot serve", "does not serve: too few of its replicas are left"]);
-    // Asked through a node that is down, it says no more than that.
+    // Asked through a node that is down, it reports only that.
     let told = until_it_says(&["status", "--addr", &second], 2, &["no node could be asked"]);
     assert!(told.contains(&format!("{second} cannot be asked: cannot connect to {second}")), "{told}");
     // Any node that answers is enough.
@@ -110,7 +110,7 @@ fn a_cluster_is_healthy_then_at_risk_and_then_does_not_serve() {
 }
 
 #[test]
-fn a_node_tells_nobody_without_its_password() {
+fn status_needs_the_password_of_a_node() {
     let server = Server::start("password = \"correct horse\"", "");
     let address = at(server.client_port);
     let folder = tempfile::tempdir().unwrap();
@@ -147,7 +147,7 @@ fn one_node_is_asked_whether_it_serves() {
     assert!(code == 2 && told.starts_with("node 1 does not serve: keyspace 'default': "), "{told}");
     let (code, told) = run(&["status", "--addr", &at(base + 3), "--here"]);
     assert!(code == 2 && told.contains("cannot be asked: cannot connect to"), "{told}");
-    // Nothing has begun, and that is said, too.
+    // The cluster has not begun, and status reports that too.
     let (code, told) = run(&["status", "--addr", &address]);
     assert!(code == 2 && told.contains("the cluster has not begun"), "{told}");
     let (code, told) = run(&["status", "--addr", "somewhere"]);
@@ -177,7 +177,7 @@ fn nodes_of_two_clusters_are_not_taken_for_one() {
 }
 
 #[test]
-fn what_nodes_do_is_watched() {
+fn top_shows_the_rates_of_nodes() {
     let server = Server::start("", "");
     let address = at(server.client_port);
     let mut top = quorate()
@@ -187,7 +187,7 @@ fn what_nodes_do_is_watched() {
         .unwrap();
     let mut lines = BufReader::new(top.stdout.take().unwrap());
     let mut client = server.client();
-    // The first look has no rates; a later one has those of what is done in between.
+    // The first update has no rates; a later one has the rates since the one before.
     let mut seen = Vec::new();
     until("rates are shown", || {
         assert_eq!(client.ask("SET key value"), "+OK");

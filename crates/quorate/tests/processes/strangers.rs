@@ -127,7 +127,7 @@ fn guesses_of_a_password_are_slowed_down_counted_and_logged() {
     let server = Server::start("password = \"the right one\"\n", "");
     let port = server.client_port;
     let auth = |word: &str| request(&[b"AUTH", word.as_bytes()]);
-    // One connection: its answers come late, and the later the more it guesses.
+    // One connection: its replies are delayed, and more so the more it guesses.
     let mut client = Client::connect(port);
     let begun = Instant::now();
     for _ in 0..20 {
@@ -135,7 +135,7 @@ fn guesses_of_a_password_are_slowed_down_counted_and_logged() {
         assert!(client.line().starts_with("-WRONGPASS"));
     }
     assert!(begun.elapsed() >= Duration::from_millis(300), "{:?}", begun.elapsed());
-    // Many connections: beyond a number their guesses are not compared with the password.
+    // Many connections: beyond a limit their guesses are not compared with the password.
     let mut clients: Vec<Client> = (0..300).map(|_| Client::connect(port)).collect();
     let begun = Instant::now();
     clients.iter_mut().for_each(|client| client.send(auth("wrong")));
@@ -155,7 +155,7 @@ fn guesses_of_a_password_are_slowed_down_counted_and_logged() {
     until("it is logged", || server.log().contains("failed to authenticate"));
     let log = server.log();
     assert!((1..=6).contains(&log.matches("failed to authenticate").count()), "{log}");
-    // Over HTTP too, although all these requests are under way before the first is known to be wrong.
+    // The same over HTTP, although all these requests are under way before the first is known to be wrong.
     let head = "GET /get/k HTTP/1.1\r\nAuthorization: Bearer wrong";
     let begun = Instant::now();
     let statuses: Vec<u16> = std::thread::scope(|scope| {
@@ -170,7 +170,7 @@ fn guesses_of_a_password_are_slowed_down_counted_and_logged() {
 }
 
 #[test]
-fn beyond_loopback_the_default_user_does_not_change_the_cluster_and_what_is_changed_is_logged() {
+fn beyond_loopback_the_default_user_cannot_change_the_cluster_and_changes_are_logged() {
     let server =
         Server::start("bind = \"0.0.0.0\"\npassword = \"for all\"\noperator_password = \"for few\"\n", "");
     let mut client = Client::connect(server.client_port);
@@ -214,7 +214,7 @@ fn beyond_loopback_the_default_user_does_not_change_the_cluster_and_what_is_chan
 }
 
 #[test]
-fn debug_is_off_unless_the_configuration_says_so() {
+fn debug_is_off_unless_the_configuration_enables_it() {
     let server = Server::start("", "");
     for asked in ["DEBUG SLEEP 1e9", "DEBUG SLEEP 0"] {
         let answer = server.client().ask(asked);

@@ -25,7 +25,8 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Returns the first of `count` consecutive free ports, below the range from which the system gives ports to clients.
+/// Returns the first of `count` consecutive free ports, below the range from which the system assigns ports to
+/// clients.
 pub(crate) fn free_ports(count: u16) -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
@@ -337,7 +338,7 @@ impl Cluster {
         (cluster, lines)
     }
 
-    /// Starts a cluster that may not get ready.
+    /// Starts a cluster that may never become ready.
     pub(crate) fn spawn(mut command: Command, folder: &Path, base: u16, stride: u16) -> Cluster {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());

@@ -20,11 +20,11 @@ use super::support::{
     until,
 };
 
-/// A folder with an authority, by `quorate certs`.
+/// A folder with an authority, made by `quorate certs`.
 pub(crate) struct Certs(tempfile::TempDir);
 
 impl Certs {
-    /// Makes an authority and issues what is asked for.
+    /// Makes an authority and issues the requested certificates.
     pub(crate) fn new(arguments: &[&str]) -> Certs {
         let certs = Certs(tempfile::tempdir().unwrap());
         let (went_well, said) = certs.issue(arguments);
@@ -76,7 +76,7 @@ impl Node {
         Node { server, tls_port, https_port }
     }
 
-    /// Connects a client that trusts an authority and shows this certificate, if any.
+    /// Connects a client that trusts an authority and presents this certificate, if any.
     fn connect(&self, certs: &Certs, own: Option<&str>) -> Sealed {
         Sealed::connect(self.tls_port, certs, own)
     }
@@ -141,7 +141,7 @@ impl Sealed {
         self.line()
     }
 
-    /// The certificate that the node has shown.
+    /// The certificate that the node presented.
     fn shown(&self) -> Vec<u8> {
         self.stream.get_ref().conn.peer_certificates().unwrap()[0].to_vec()
     }
@@ -171,7 +171,7 @@ fn requests_of_all_sizes_go_over_tls_beside_the_plain_port() {
     for number in 0..20_000 {
         assert_eq!((writer.line(), writer.line()), ("$7".into(), format!("{number:07}")));
     }
-    // The plain port has the same data, and stays as it was.
+    // The plain port has the same data, and is unchanged.
     let mut plain = node.server.client();
     assert_eq!(plain.ask("STRLEN large"), ":9000000");
     assert_eq!(plain.ask("CONFIG GET tls-port"), "*2");
@@ -188,7 +188,7 @@ fn requests_of_all_sizes_go_over_tls_beside_the_plain_port() {
 }
 
 #[test]
-fn a_client_that_reads_late_gets_everything_and_holds_up_nobody() {
+fn a_client_that_reads_late_gets_everything_and_delays_no_other() {
     let certs = one_node();
     let node = Node::start(certs.0.path(), "");
     let mut client = node.connect(&certs, None);
@@ -220,14 +220,14 @@ fn http_is_served_over_tls() {
     let mut rest = String::new();
     client.stream.read_to_string(&mut rest).unwrap();
     assert!(rest.contains("\"keyspaces\""), "{rest}");
-    // What is no TLS gets nothing.
+    // A connection without TLS gets nothing.
     let mut plain = Client::connect(node.https_port);
     plain.send("GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
     assert!(!String::from_utf8_lossy(&plain.rest()).contains("HTTP"));
 }
 
 #[test]
-fn what_is_no_tls_is_closed_alone_and_told() {
+fn only_the_connection_without_tls_is_closed_and_it_is_logged() {
     let certs = one_node();
     let node = Node::start(certs.0.path(), "");
     let mut client = node.connect(&certs, None);
@@ -246,14 +246,14 @@ fn what_is_no_tls_is_closed_alone_and_told() {
     }
     node.awaits_line("got no connection over TLS: what it sends is no TLS");
     until("they are counted", || node.server.metric("quorate_tls_refused_total") >= 3);
-    // However many there are, the log has a few lines.
+    // However many there are, the log has only a few lines about them.
     for _ in 0..50 {
         let mut stranger = Client::connect(node.tls_port);
         stranger.send("PING\r\n");
         stranger.rest();
     }
     assert!(node.server.log().matches("got no connection over TLS").count() <= 5);
-    // A connection that ends what it began in the middle of a record.
+    // A TLS connection that ends in the middle of a record.
     let mut client = node.connect(&certs, None);
     assert_eq!(client.ask("PING"), "+PONG");
     let socket = &mut client.stream.get_mut().sock;
@@ -263,7 +263,7 @@ fn what_is_no_tls_is_closed_alone_and_told() {
 }
 
 #[test]
-fn handshakes_that_never_end_keep_nobody_out_and_are_closed() {
+fn handshakes_that_never_end_block_no_client_and_are_closed() {
     let certs = one_node();
     let node = Node::start(certs.0.path(), "");
     let mut strangers: Vec<TcpStream> = (0..300).map(|_| connect(node.tls_port)).collect();
@@ -271,7 +271,7 @@ fn handshakes_that_never_end_keep_nobody_out_and_are_closed() {
     strangers.iter_mut().for_each(|stream| _ = stream.write_all(&[0x16, 3, 1, 2, 0, 1]));
     let mut client = node.connect(&certs, None);
     assert_eq!(client.ask("PING"), "+PONG");
-    // More than fit at a time: the oldest made room.
+    // More than fit at a time: the oldest were closed to make room.
     let mut buffer = [0; 16];
     assert_eq!(strangers[0].read(&mut buffer).unwrap_or(0), 0);
     node.awaits_line("too many handshakes were under way");
@@ -282,11 +282,11 @@ fn handshakes_that_never_end_keep_nobody_out_and_are_closed() {
 }
 
 #[test]
-fn clients_show_certificates_where_they_are_asked() {
+fn clients_present_certificates_where_they_are_asked() {
     let (certs, others) = (Certs::new(&["--node", "127.0.0.1", "--client", "alice"]), one_node());
     assert!(others.issue(&["--client", "mallory"]).0);
     let cross = |node: &Node| {
-        // Trusts the node, and shows what another authority has issued.
+        // This client trusts the node, and presents a certificate of another authority.
         fs::copy(others.file("client-mallory.crt"), certs.file("client-mallory.crt")).unwrap();
         fs::copy(others.file("client-mallory.key"), certs.file("client-mallory.key")).unwrap();
         let mut client = node.connect(&certs, Some("client-mallory"));
@@ -357,7 +357,8 @@ fn certificates_are_replaced_under_traffic() {
         assert_eq!(new.ask("PING"), "+PONG");
         new.shown()
     };
-    // First the certificate, and its key somewhat later, as people do it: what does not fit together is not taken.
+    // First the certificate, and its key somewhat later, as people do it: files that do not belong together are not
+    // used.
     let renew = || {
         for name in ["node-1.crt", "node-1.key"] {
             fs::remove_file(certs.file(name)).unwrap();
@@ -458,7 +459,7 @@ fn copy_of(folder: &Path) -> tempfile::TempDir {
 }
 
 #[test]
-fn a_cluster_starts_with_tls_and_says_how_to_reach_it() {
+fn a_cluster_starts_with_tls_and_prints_how_to_reach_it() {
     let folder = tempfile::tempdir().unwrap();
     let base = free_ports(10);
     let mut command = cluster_command(folder.path(), base, 2);
@@ -484,7 +485,7 @@ fn a_cluster_starts_with_tls_and_says_how_to_reach_it() {
             assert_eq!(said.trim(), "world", "{}", String::from_utf8_lossy(&output.stderr));
         }
     }
-    // Clients of Redis Cluster are sent to the ports that speak TLS, and plain ones to the others.
+    // Clients of Redis Cluster are sent to the TLS ports, and plain ones to the plain ports.
     let mut client = Sealed::connect(base + 7, &Certs(copy_of(&certs)), None);
     let nodes = client.ask("CLUSTER NODES");
     let length = nodes.strip_prefix('$').unwrap().parse::<usize>().unwrap();
@@ -495,7 +496,7 @@ fn a_cluster_starts_with_tls_and_says_how_to_reach_it() {
     plain.line();
     assert!(plain.line().contains(&format!("127.0.0.1:{base}@")));
     cluster.stop(Signal::TERM);
-    // And once more, as it is.
+    // And once more, unchanged.
     let (mut cluster, lines) = Cluster::start_again(folder.path(), base, 2);
     assert!(lines[0].contains(&format!("redis over TLS 127.0.0.1:{}", base + 6)), "{lines:?}");
     cluster.stop(Signal::TERM);

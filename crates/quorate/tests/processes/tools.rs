@@ -1,4 +1,4 @@
-//! The program's own tools, over TLS, at a cluster that speaks nothing else.
+//! The program's own tools, over TLS, with a cluster that speaks nothing else.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ impl Sealed {
         self.servers[id - 1].folder().join("quorate.toml").display().to_string()
     }
 
-    /// Runs a tool. Returns its exit code, and what it wrote.
+    /// Runs a tool. Returns its exit code, and its output.
     fn run(&self, words: &[&str]) -> (i32, String) {
         let output = quorate().args(words).output().unwrap();
         let text = [output.stdout, output.stderr].concat();
@@ -92,7 +92,7 @@ fn all_tools_reach_a_cluster_that_speaks_tls_only() {
     let file = |name: &str| -> PathBuf { folder.path().join(name) };
     let (config, authority) = (cluster.config(1), text(&cluster.certs.file("authority.crt")));
     let address = format!("127.0.0.1:{}", cluster.base + 3);
-    // By a node's configuration, and by address and authority.
+    // With a node's configuration, and with address and authority.
     let by_address = ["--addr", &address, "--cacert", &authority];
     for how in [&["--config", &config][..], &by_address] {
         let with = |words: &[&str]| cluster.done(&[words, how].concat());
@@ -108,7 +108,7 @@ fn all_tools_reach_a_cluster_that_speaks_tls_only() {
         with(&["quarantine", "list"]);
     }
     let with = |words: &[&str]| cluster.done(&[words, &by_address[..]].concat());
-    // Keys come in, go out, are kept, and come back.
+    // Keys are imported, exported, backed up, and restored.
     fs::write(
         file("keys.aof"),
         "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n*3\r\n$3\r\nSET\r\n$1\r\nb\r\n$1\r\n2\r\n",
@@ -121,7 +121,7 @@ fn all_tools_reach_a_cluster_that_speaks_tls_only() {
     let told = with(&["restore", "--from", &backups, "--same-cluster", "--empty-first"]);
     assert!(told.contains('2'), "{told}");
 
-    // What goes wrong is said, and what to do.
+    // Errors are reported, with what to do.
     cluster.refused(&["node", "list", "--addr", &address], "no node can be asked");
     cluster.refused(
         &["node", "list", "--tls", "--addr", &address],
@@ -141,7 +141,7 @@ fn a_node_joins_a_cluster_that_speaks_tls_only() {
     let certs = text(certs.parent().unwrap());
     let (like, dir) = (cluster.config(1), text(&target));
     let base = cluster.base;
-    // Its ports are the next ones behind those of node 3.
+    // Its ports follow those of node 3.
     let ports = [base + 9, base + 10, base + 11].map(|port| port.to_string());
     let words = ["--client-port", &ports[0], "--http-port", &ports[1], "--peer-port", &ports[2]];
     let told =
@@ -155,18 +155,18 @@ fn a_node_joins_a_cluster_that_speaks_tls_only() {
         told.lines().any(|line| line.trim_start().starts_with('4') && line.contains(" up "))
     };
     until("node 4 is up", is_up);
-    // It is reached as the others are.
+    // It is reached like the others.
     let (code, told) = cluster.run(&["status", "--config", &text(&target.join("quorate.toml"))]);
     assert!(code < 2 && told.contains(&format!("127.0.0.1:{}", base + 9)), "{told}");
 }
 
 #[test]
-fn a_client_shows_its_certificate_and_says_its_password() {
+fn a_client_presents_its_certificate_and_its_password() {
     let cluster = Sealed::start(
         "password = \"secret-one\"\noperator_password = \"secret-two\"",
         "client_certificates = \"required\"",
     );
-    // The node's file has all of it.
+    // The node's file contains all of it.
     cluster.done(&["keyspace", "list", "--config", &cluster.config(2)]);
     let address = format!("127.0.0.1:{}", cluster.base);
     let [authority, cert, key] =

@@ -1,4 +1,5 @@
-//! Traces: what a collector gets of commands that several nodes carry out, and what happens without one.
+//! Traces: the spans that a collector gets for commands that several nodes carry out, and commands without a
+//! collector.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -10,7 +11,7 @@ use super::support::{Client, Server, configuration, free_ports, until};
 
 const NODES: u16 = 3;
 
-/// A collector that takes spans as OTLP over HTTP has them.
+/// A collector that accepts spans as OTLP over HTTP.
 struct Collector {
     port: u16,
     taken: Arc<Mutex<Vec<Taken>>>,
@@ -65,7 +66,7 @@ impl Collector {
         taken.iter().filter(|it| it.text("name") == name).cloned().collect()
     }
 
-    /// The span of which a part is a part.
+    /// The parent of a span.
     fn parent(&self, part: &Taken) -> Option<Taken> {
         let taken = self.taken.lock().unwrap();
         let parent = taken.iter().find(|it| it.text("spanId") == part.text("parentSpanId")).cloned()?;
@@ -74,7 +75,7 @@ impl Collector {
     }
 }
 
-/// Takes one request off a connection, and answers it. `None`: there are no more.
+/// Reads one request from a connection, and answers it. `None`: there are no more.
 fn take_request(mut stream: &TcpStream, kept: &Mutex<Vec<Taken>>) -> Option<()> {
     let mut reader = BufReader::new(stream);
     let mut head = Vec::new();
@@ -207,7 +208,8 @@ fn a_collector_with_tls_is_refused_at_the_start() {
     assert!(error.contains("does not begin with http://"), "{error}");
 }
 
-/// Whoever asks over HTTP may say which span the request is a part of (`traceparent`). That decides, whatever the share.
+/// An HTTP client may name the span that its request belongs to (`traceparent`). That decides whether it is traced,
+/// whatever the configured share.
 #[test]
 fn a_request_over_http_is_part_of_the_trace_that_it_names() {
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -218,7 +220,7 @@ fn a_request_over_http_is_part_of_the_trace_that_it_names() {
         let body = format!("{{\"key\": \"{key}\", \"value\": \"v\"}}");
         assert_eq!(node.http(&head, &body).0, 200);
     };
-    // It is not traced, though the node traces all that nobody has decided about.
+    // It is not traced, though the node traces all requests without a decision.
     put(&nodes[1], "p:1", "00");
     for node in &nodes {
         put(node, "p:2", "01");

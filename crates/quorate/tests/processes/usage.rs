@@ -51,7 +51,7 @@ fn shells_complete_every_command_and_each_has_a_page() {
         for word in COMMANDS.iter().chain(["password-file", "config"].iter()) {
             assert!(out.contains(word), "{shell} does not complete {word}");
         }
-        // The shell itself finds nothing wrong, where there is one.
+        // The shell itself finds no error, if it is installed.
         let mut child = match Command::new(shell).arg("-n").arg("/dev/stdin").stdin(Stdio::piped()).spawn() {
             Ok(child) => child,
             Err(_) => continue,
@@ -76,7 +76,7 @@ fn shells_complete_every_command_and_each_has_a_page() {
 }
 
 #[test]
-fn wrong_usage_is_2() {
+fn wrong_usage_has_exit_code_2() {
     for command in [
         &[][..],
         &["serve"],
@@ -194,7 +194,8 @@ fn commands_of_the_lab_are_handed_over_to_its_program() {
     }
 }
 
-/// The environment configures its allocator before the process begins, so the node has started itself once more.
+/// The environment configures the node's allocator before the process begins, so the node has replaced itself with
+/// its own program once.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_node_uses_small_pages_keeps_them_for_a_minute_and_remains_the_process_that_was_started() {

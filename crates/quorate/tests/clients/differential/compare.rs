@@ -5,20 +5,21 @@ use super::reply::Reply;
 /// How the replies of a command may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alike {
-    /// Not at all, but for the digits of numbers: see [`same`].
+    /// Not at all, except for the digits of numbers: see [`same`].
     Exactly,
-    /// The elements may come in any order: those of sets, and of SCAN and its kin.
+    /// The elements may come in any order: those of sets, and of SCAN and similar commands.
     Unordered,
     /// The pairs of elements may come in any order: fields of hashes.
     Pairs,
-    /// Numbers may differ by so much: what is left of a time.
+    /// Numbers may differ by this much: remaining times.
     Within(i64),
-    /// The second command of a step draws at random: as many elements, each of which the first command has returned.
+    /// The second command of a step draws at random: the same number of elements, each of which the first command has
+    /// returned.
     Draw,
 }
 
-/// Arguments are checked before keys are looked at, and in Redis partly after. So where a key is missing or of another
-/// type, these errors stand for Redis's answer about that.
+/// Arguments are checked before keys are looked up; in Redis partly after. So if a key is missing or of another type,
+/// these errors count as equal to Redis's reply about that.
 const CHECKED_FIRST: [&str; 21] = [
     "-ERR syntax error",
     "-ERR value is not an integer or out of range",
@@ -43,7 +44,7 @@ const CHECKED_FIRST: [&str; 21] = [
     "-ERR If you want both the length and indexes",
 ];
 
-/// What Redis says of keys where it has not looked at all arguments, or not in the same order.
+/// Redis's errors about keys, which it may return before it has checked all arguments, or in another order.
 const FOUND_LATER: [&str; 6] = [
     "-WRONGTYPE",
     "-ERR no such key",
@@ -53,7 +54,7 @@ const FOUND_LATER: [&str; 6] = [
     "-ERR The specified keys must contain string values",
 ];
 
-/// Whether an error of ours is one that is found earlier than Redis finds it.
+/// Whether our error is one that Redis would find later.
 fn is_earlier(theirs: &Reply, ours: &Reply) -> bool {
     let is_missing = match theirs {
         Reply::Elements(_, elements) => elements.iter().all(is_nothing),
@@ -78,7 +79,7 @@ fn begins(reply: &Reply, texts: &[&str]) -> bool {
     matches!(reply, Reply::Line(line) if texts.iter().any(|text| line.starts_with(text.as_bytes())))
 }
 
-/// Commands on all keys are not for scripts.
+/// Commands on all keys are not allowed in scripts.
 const NOT_IN_SCRIPTS: &str = "-ERR This Redis command is not allowed from script: ";
 
 /// Whether a reply says that a script has used a key that it had not declared, which Redis checks in clusters only. From
@@ -106,7 +107,7 @@ fn same(alike: Alike, theirs: &Reply, ours: &Reply) -> bool {
             kind == own_kind
                 && theirs.len() == ours.len()
                 && match (alike, [theirs, ours].iter().any(|elements| has_aggregates(elements))) {
-                    // Those of a transaction, and what SCAN returns behind the next cursor, have arrays in them.
+                    // The replies of a transaction, and of SCAN after the next cursor, contain arrays.
                     (Alike::Unordered, false) => all_same(&sorted(theirs, 1), &sorted(ours, 1)),
                     (Alike::Pairs, false) => all_same(&sorted(theirs, 2), &sorted(ours, 2)),
                     _ => theirs.iter().zip(ours).all(|(theirs, ours)| same(alike, theirs, ours)),
@@ -116,7 +117,7 @@ fn same(alike: Alike, theirs: &Reply, ours: &Reply) -> bool {
         (theirs, ours) if is_earlier(theirs, ours) || begins(ours, &[NOT_IN_SCRIPTS]) => true,
         (Reply::Line(theirs), Reply::Line(ours)) => match (theirs[0], ours[0], alike) {
             (b':', b':', Alike::Within(most)) => match (integer(&theirs[1..]), integer(&ours[1..])) {
-                // A negative number says that there is no time.
+                // A negative number means that there is no time.
                 (Some(theirs @ 0..), Some(ours @ 0..)) => theirs.abs_diff(ours) <= most.unsigned_abs(),
                 _ => false,
             },
@@ -128,7 +129,7 @@ fn same(alike: Alike, theirs: &Reply, ours: &Reply) -> bool {
     }
 }
 
-/// Numbers are written with fewer digits than in Redis 7.0: as in 7.2. And a score has no sign if it is 0.
+/// Numbers are written with fewer digits than in Redis 7.0: as in 7.2. And a score of 0 has no sign.
 fn same_number(theirs: &[u8], ours: &[u8]) -> bool {
     let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<f64>().ok();
     let is_written_otherwise = theirs.len() > 16 || theirs == b"-0";

@@ -1,12 +1,12 @@
 //! Random programs of commands, sent to a node and to redis-server: both must give the same replies.
 //!
-//! A program is a sequence of steps on keys that do not exist at first. Its commands are made from the templates in
-//! `templates.rs`, with a love of edge cases, alone, in transactions and in scripts. The differences that are allowed are
-//! those that `compare.rs` names: the variants of [`Alike`], the digits of numbers, keys that a script has not declared. A program with another difference is shortened before it is
-//! shown.
+//! A program is a sequence of steps, which starts without keys. Its commands are made from the templates in `templates.rs`,
+//! with many edge cases, alone, in transactions and in scripts. The allowed differences are those that `compare.rs` names: the
+//! variants of [`Alike`], the digits of numbers, keys that a script has not declared. A program with another difference is
+//! shortened before it is shown.
 //!
-//! Seeds: a run of the tests takes some seconds and the same programs each time. To look for longer, with a seed from the
-//! clock: `QUORATE_DIFFERENTIAL_MINUTES=60 cargo test -p quorate --test clients differential -- --nocapture`.
+//! Seeds: a run of the tests takes some seconds and uses the same programs each time. To search for longer, with a seed
+//! from the clock: `QUORATE_DIFFERENTIAL_MINUTES=60 cargo test -p quorate --test clients differential -- --nocapture`.
 //! `QUORATE_DIFFERENTIAL_SEED` chooses another seed, and `QUORATE_DIFFERENTIAL_PROGRAM` one program of it.
 
 mod compare;
@@ -74,7 +74,7 @@ struct Pair {
     quorate: Connection,
 }
 
-/// Where two servers differ.
+/// The first difference between two servers.
 struct Difference {
     step: usize,
     command: Words,
@@ -85,7 +85,7 @@ struct Difference {
 const STEPS: usize = 40;
 
 impl Pair {
-    /// Runs a program on no keys. Returns the first difference.
+    /// Runs a program, starting without keys. Returns the first difference.
     fn run(&mut self, steps: &[Step], resp: &[u8]) -> Option<Difference> {
         let mut requests: Vec<Words> =
             vec![vec![b"HELLO".to_vec(), resp.to_vec()], vec![b"FLUSHALL".to_vec()]];
@@ -95,7 +95,7 @@ impl Pair {
         self.quorate.send(&requests);
         let theirs = self.redis.replies(requests.len());
         let ours = self.quorate.replies(requests.len());
-        // The answer to HELLO names the server.
+        // The reply to HELLO names the server, so it is not compared.
         let mut at = 2;
         for (number, (step, sent)) in steps.iter().zip(&sent).enumerate() {
             let end = at + sent.len();
@@ -116,7 +116,7 @@ impl Pair {
         None
     }
 
-    /// Shortens a program that shows a difference: removes steps as long as one remains.
+    /// Shortens a program that shows a difference: removes steps as long as a difference remains.
     fn shorten(&mut self, mut steps: Vec<Step>, resp: &[u8], first: Difference) -> (Vec<Step>, Difference) {
         let mut found = first;
         steps.truncate(found.step + 1);
@@ -241,7 +241,7 @@ fn random_programs_get_the_replies_of_redis() {
 
     const SHOWN_MAX: usize = 30;
     let begin = Instant::now();
-    // By the name of the command that was answered differently.
+    // By the name of the command whose replies differ.
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     let mut count = only.unwrap_or(0);
     while count < programs && begin.elapsed() < time && found.len() < SHOWN_MAX {

@@ -1,4 +1,4 @@
-//! Replies as they come, of either version of the protocol.
+//! Parsed replies, of either version of the protocol.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -25,7 +25,7 @@ impl Reply {
     }
 }
 
-/// Writes bytes as redis-cli reads them.
+/// Formats bytes as redis-cli reads them.
 pub(super) fn printable(bytes: &[u8]) -> String {
     let is_plain = !bytes.is_empty() && bytes.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'"');
     match is_plain {

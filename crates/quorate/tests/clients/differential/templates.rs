@@ -1,9 +1,9 @@
 //! The commands, and how their arguments are made.
 //!
-//! A template has words. In capitals: themselves. `k:` with a letter: a key that usually holds that kind of value.
-//! Other words in small letters name kinds of arguments (see [`argument`]). `[a|b c]`: one of these, or nothing; options
-//! that follow each other come in any order, and now and then twice. `{a b}`: one to four times. `(a|b)`: one of these.
-//! `;` ends a command of a step.
+//! A template has words. A word in capitals stands for itself. `k:` with a letter: a key that usually holds that kind of
+//! value. Other words in small letters name kinds of arguments (see [`argument`]). `[a|b c]`: one of these, or nothing;
+//! successive options come in any order, and occasionally twice. `{a b}`: one to four times. `(a|b)`: one of these. `;`
+//! ends a command of a step.
 
 use super::compare::Alike;
 use super::{Random, Words};
@@ -88,7 +88,7 @@ pub(super) const TEMPLATES: &[Template] = &[
     with(Unordered, "SCAN 0 COUNT 100000 [MATCH (*|l*|?1)] [TYPE (string|list|set|zset|hash|none)]"),
     with(Draw, "KEYS * ; RANDOMKEY"),
     // Numbers are left out: Redis finds an error in them if the last one that it has read was too large. And it compares
-    // texts up to a zero byte.
+    // texts up to a zero byte only.
     exactly("DEL l1 ; RPUSH l1 {member} ; SORT l1 ALPHA [ASC|DESC] [LIMIT index index]"),
     exactly("DEL l1 ; RPUSH l1 {member} ; SORT_RO l1 ALPHA [ASC|DESC] [LIMIT index index]"),
     exactly("DEL l1 ; RPUSH l1 {member} ; SORT l1 ALPHA DESC STORE k:l"),
@@ -132,7 +132,7 @@ pub(super) const TEMPLATES: &[Template] = &[
     exactly("LREM k:l index member"),
     exactly("LTRIM k:l index index"),
     exactly("LMOVE k:l k:l (LEFT|RIGHT) (LEFT|RIGHT)"),
-    // On keys that mostly have elements. Those that wait have tests of their own.
+    // On keys that mostly have elements. Commands that wait have tests of their own.
     exactly("RPUSH l1 value ; BLPOP k:l l1 patience"),
     exactly("RPUSH l2 value ; BRPOP k:l l2 patience"),
     exactly("RPUSH l1 value ; BLMOVE l1 k:l (LEFT|RIGHT) (LEFT|RIGHT) patience"),
@@ -195,7 +195,7 @@ pub(super) const TEMPLATES: &[Template] = &[
     exactly("ZINTERCARD numbered:z [LIMIT count]"),
     exactly("ZDIFF numbered:z [WITHSCORES]"),
     exactly("ZDIFFSTORE k:z numbered:z"),
-    // What a range of members is if scores differ, Redis does not say: `k:x` has one score.
+    // Redis does not define ranges of members if scores differ: `k:x` has one score.
     exactly("ZADD k:x {0 member}"),
     exactly("ZLEXCOUNT k:x lex lex"),
     exactly("ZRANGEBYLEX k:x lex lex [LIMIT index index]"),
@@ -239,7 +239,7 @@ pub(super) const TEMPLATES: &[Template] = &[
     ),
     exactly("GEORADIUSBYMEMBER k:g member size unit [STORE k:g|STOREDIST k:g]"),
     exactly("GEORADIUSBYMEMBER_RO k:g member size unit (ASC|DESC) [COUNT few] [WITHDIST]"),
-    // One of several faults is named, and Redis names another one.
+    // If there are several errors, one is named, and Redis names another one.
     exactly("GEOADD g1 angle angle member"),
     exactly("GEOPOS (l1|t1|s1) member"),
     exactly("GEODIST (l1|t1|s1) a b"),
@@ -247,8 +247,8 @@ pub(super) const TEMPLATES: &[Template] = &[
     exactly("GEORADIUS g1 longitude latitude size x"),
     exactly("GEORADIUS g1 angle angle size unit"),
     exactly("GEOSEARCH g1 FROMLONLAT longitude latitude BYBOX size wrongsize unit"),
-    // Streams, with ids that do not come from clocks. What `~` leaves depends on how Redis keeps entries, and so do parts
-    // of XINFO STREAM.
+    // Streams, with ids that do not come from clocks. What `~` leaves depends on how Redis stores entries, and so do
+    // parts of XINFO STREAM.
     exactly("XADD k:q [NOMKSTREAM] [MAXLEN count|MAXLEN = count|MINID entry] entry {member value}"),
     exactly("XADD k:q entry {member value}"),
     exactly("XADD k:q entry member value"),
@@ -300,7 +300,7 @@ pub(super) const TEMPLATES: &[Template] = &[
     exactly("FUNCTION LOAD REPLACE library ; FCALL_RO function 2 k:a k:t value number"),
     exactly("FUNCTION FLUSH ; FUNCTION LOAD library ; FUNCTION LIST ; FUNCTION STATS"),
     exactly("FUNCTION DELETE libraryname ; FCALL function count k:a k:t"),
-    // So many elements that Redis keeps them in another way.
+    // So many elements that Redis stores them in another encoding.
     exactly("EVAL manyitems 1 k:l"),
     exactly("EVAL manyfields 1 k:h"),
     exactly("EVAL manymembers 1 k:s"),
@@ -347,12 +347,12 @@ pub(super) const NOT_COMPARED: &[&str] = &[
     "swapdb",
     "time",
     "wait",
-    // `dump.rs` has them go both ways with random values: the bytes that they take are no text.
+    // `dump.rs` sends them both ways with random values: their bytes are not text.
     "dump",
     "restore",
     // Sent before each program.
     "flushall",
-    // Channels have tests of their own, since what they send is no answer.
+    // Channels have tests of their own, since their messages are not replies.
     "psubscribe",
     "publish",
     "pubsub",
@@ -362,7 +362,7 @@ pub(super) const NOT_COMPARED: &[&str] = &[
     "subscribe",
     "sunsubscribe",
     "unsubscribe",
-    // Sent in every program, as the frame of other commands.
+    // Sent in every program, around other commands.
     "unwatch",
     "multi",
     "watch",
@@ -468,13 +468,13 @@ fn argument(random: &mut Random, kind: &str) -> String {
             "",
             "1.5",
         ],
-        // Redis 7.0 negates the least one, which has no opposite.
+        // Redis 7.0 negates the smallest integer, which has no opposite.
         "rank" => &["1", "2", "3", "-1", "-2", "-3", "0", "100", "9223372036854775807", "x", ""],
         "count" => &["0", "1", "2", "3", "5", "100", "-1", "9223372036854775807", "x", ""],
         "place" => &["0", "1", "2", "3", "-1", "-2", "-7", "100", "-100", "9223372036854775807"],
-        // A great negative number would ask for as many elements.
+        // A large negative number would request as many elements.
         "draws" => &["0", "1", "2", "3", "100", "-1", "-2", "-5", "x", ""],
-        // Redis would allocate what is between.
+        // Redis would allocate the bytes in between.
         "offset" => &["0", "1", "2", "5", "10", "100", "-1", "536870912", "9223372036854775807", "x"],
         "bit" => &["0", "1", "7", "8", "9", "15", "100", "-1", "4294967296", "#1", "x"],
         "field" => &["u8", "i8", "u1", "i64", "u63", "u64", "i65", "i5", "x", "u0"],
@@ -482,7 +482,8 @@ fn argument(random: &mut Random, kind: &str) -> String {
             &["100", "1000", "100000", "0", "-1", "9223372036854775807", "9223372036854775", "x", "1.5", ""]
         }
         "millis" => &["100000", "1000000", "0", "-1", "9223372036854775807", "x", ""],
-        // A key that is set with a time of the past stays for KEYS, SCAN and DBSIZE of Redis, until somebody asks for it.
+        // A key that is set with a time in the past stays visible to KEYS, SCAN and DBSIZE of Redis until a client
+        // requests it.
         "date" => &["9999999999", "8888888888", "0", "-1", "9223372036854775807", "x"],
         "datems" => &["9999999999000", "8888888888000", "0", "-1", "9223372036854775807", "x"],
         "past" => &[
@@ -535,14 +536,14 @@ fn argument(random: &mut Random, kind: &str) -> String {
             "(18446744073709551615-18446744073709551615",
         ],
         "manycounted" => &["for i = 1, 2000 do redis.call('pfadd', KEYS[1], i) end"],
-        // At 180 degrees, and at the most northern latitude, searches do not find the same places yet.
+        // At 180 degrees, and at the northernmost latitude, searches do not find the same places yet.
         "longitude" => &["13.361389", "15.087269", "0", "-120", "2.5", "13.4", "180", "-180"],
         "latitude" => &["38.115556", "37.502669", "0", "-60", "2.5", "38", "85.05112878", "-85.05112878"],
         "size" => &["100", "200", "0", "1000", "20000", "1e6", "0.5"],
         "angle" => &["180.1", "86", "x", "", "nan", "38"],
         "wrongsize" => &["-1", "x", "", "nan"],
         "unit" => &["km", "m", "mi", "ft", "KM"],
-        // Those that wait return at most 1,000 elements.
+        // Commands that wait return at most 1,000 elements.
         "few" => &["1", "2", "3", "100", "0", "-1", "x"],
         "patience" => &["0.01", "0.01", "0.01", "-1", "x", ""],
         "group" => &["g1", "g1", "g1", "g2", ""],
@@ -565,13 +566,13 @@ fn argument(random: &mut Random, kind: &str) -> String {
     random.of(choices).to_owned()
 }
 
-/// Commands whose words stay in their places. What another cursor returns follows from the order of members, which
-/// differs; ZINCRBY takes options of ZADD for its score; Redis has more databases
-/// than one to copy to; some take times in milliseconds; and BITPOS names another one of several wrong arguments.
+/// Commands whose words stay in their places. The result of another cursor follows from the order of members,
+/// which differs; ZINCRBY accepts options of ZADD as its score; Redis has more databases than one to copy to; some
+/// accept times in milliseconds; and BITPOS names another one of several wrong arguments.
 const NOT_SPOILED: [&str; 10] =
     ["SCAN", "HSCAN", "SSCAN", "ZSCAN", "ZINCRBY", "COPY", "XCLAIM", "XAUTOCLAIM", "XPENDING", "BITPOS"];
 
-/// What may stand in the place of any word. No number among them asks for much.
+/// What may replace any word. No number among them requests much.
 const ODD: [&str; 22] = [
     "",
     "x",

@@ -1,10 +1,11 @@
-// BullMQ while nodes are killed: `add PORT FIRST COUNT`, `work PORT` until it is killed, `left PORT` says where jobs are.
+// BullMQ while nodes are killed: `add PORT FIRST COUNT`, `work PORT` until it is killed, `left PORT` prints where
+// jobs are.
 "use strict";
 const { appendFileSync, statSync } = require("node:fs");
 const { setTimeout: pause } = require("node:timers/promises");
 const { Queue, Worker } = require("bullmq");
 
-// The ledger: lines of one length, as in `ledger.py`.
+// The ledger: lines of equal length, as in `ledger.py`.
 const { ADDED, RAN } = process.env;
 const digits = (number) => String(number).padStart(6, "0");
 
@@ -12,7 +13,7 @@ const [what, port, ...numbers] = process.argv.slice(2);
 const connection = { host: "127.0.0.1", port: Number(port) };
 
 async function add(first, count) {
-  // A command that waits for a connection fails instead of being kept, so that what is uncertain is seen.
+  // A command that waits for a connection fails instead of being queued, so that an uncertain outcome is visible.
   const queue = new Queue("jobs", { connection: { ...connection, maxRetriesPerRequest: 0 } });
   queue.on("error", () => {});
   for (let number = first; number < first + count; number++) {
@@ -40,12 +41,12 @@ function work() {
     connection: {
       ...connection,
       maxRetriesPerRequest: null,
-      // An uncertain outcome is as if the connection had broken: connect and send it again. BullMQ expects the one and
-      // not the other, and would count a job as failed that has run.
+      // Handles an uncertain outcome as if the connection had broken: connects and sends the command again. BullMQ
+      // expects a broken connection but not this error, and would count a job as failed that has run.
       reconnectOnError: (error) => (error.message.startsWith("UNKNOWN") ? 2 : false),
     },
     concurrency: 4,
-    // A job whose lock ends is run again; the usual values are 30 seconds, and once.
+    // A job whose lock expires is run again; the usual values are 30 seconds, and once.
     lockDuration: 3000,
     stalledInterval: 3000,
     maxStalledCount: 100,

@@ -12,8 +12,8 @@ from celery import Celery
 PORT = os.environ.get("PORT") or sys.argv[2]
 app = Celery("celery_run", broker=f"redis://127.0.0.1:{PORT}/0")
 app.conf.update(
-    # A message is acknowledged when its task has run; one that was not for the visibility timeout is delivered again. The
-    # workers usually look for such messages every 100 seconds.
+    # A message is acknowledged when its task has run; one that is not acknowledged within the visibility timeout is
+    # delivered again. The workers usually check for such messages every 100 seconds.
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     broker_transport_options={
@@ -22,7 +22,7 @@ app.conf.update(
         "unacked_restore_throttle": 1,
     },
     worker_prefetch_multiplier=1,
-    # A connection that breaks, and a command whose outcome is not known, are reasons to connect again.
+    # After a broken connection, or a command with an unknown outcome, it connects again.
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
     broker_channel_error_retry=True,

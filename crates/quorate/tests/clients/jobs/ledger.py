@@ -8,7 +8,7 @@ ADDED, RAN = os.environ["ADDED"], os.environ["RAN"]
 
 
 def note(file, text):
-    # One write to a file that is open for appending is one line, whichever other processes write.
+    # One write to a file that is open for appending is one line, even if other processes write too.
     with open(file, "ab", buffering=0) as opened:
         opened.write(f"{text}\n".encode())
 

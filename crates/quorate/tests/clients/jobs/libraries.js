@@ -1,7 +1,7 @@
-// What job queues and brokers for Node are for, each in a few seconds.
+// The normal use of job queues and brokers for Node, each in a few seconds.
 //
-// `PORTS='1 2 3' node libraries.js LIBRARY`: jobs are added at the node at the first port, worked at the second, and
-// their results read at the third.
+// `PORTS='1 2 3' node libraries.js LIBRARY`: jobs are added at the node at the first port, processed at the second,
+// and their results read at the third.
 "use strict";
 const assert = require("node:assert/strict");
 const { setTimeout: pause } = require("node:timers/promises");
@@ -21,7 +21,7 @@ async function bullmq() {
   const events = new QueueEvents("work", { connection: at(2) });
   await Promise.all([queue.waitUntilReady(), events.waitUntilReady()]);
   const order = [];
-  // Before there is a worker: it takes the most urgent first.
+  // Before a worker exists: it takes the most urgent job first.
   const [slow, urgent] = [
     await queue.add("add", { a: 1, b: 1 }, { priority: 9 }),
     await queue.add("add", { a: 2, b: 2 }, { priority: 1 }),
@@ -207,7 +207,7 @@ async function socketIo() {
   assert.deepEqual(await servers[0].timeout(5000).emitWithAck("ask"), [1, 1]);
   servers[0].socketsLeave("room");
   await until(async () => (await servers[1].in("room").fetchSockets()).length === 0, "they leave");
-  // A client whose connection broke gets what it has missed, from the other server.
+  // A client whose connection broke gets the messages that it missed, from the other server.
   const [left, right] = sockets;
   const missed = heard(left, "missed");
   servers[1].emit("before");

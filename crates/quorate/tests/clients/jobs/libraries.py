@@ -1,6 +1,6 @@
-"""What job queues and brokers for Python are for, each in a few seconds.
+"""The normal use of job queues and brokers for Python, each in a few seconds.
 
-`PORTS='1 2 3' python libraries.py LIBRARY`: jobs are added at the node at the first port, worked at the second, and
+`PORTS='1 2 3' python libraries.py LIBRARY`: jobs are added at the node at the first port, processed at the second, and
 their results read at the third.
 """
 
@@ -248,7 +248,7 @@ def arq():
         while int(await pools[2].get("arq-cron") or 0) < 2:
             await asyncio.sleep(0.1)
         equal(await pools[2].exists("arq:queue:health-check"), 1)
-        # It cancels a cron job that is under way.
+        # It cancels a running cron job.
         with contextlib.suppress(asyncio.CancelledError):
             await worker.close()
         working.cancel()

@@ -37,7 +37,7 @@ def add(connection, first, count):
 
 
 def work(connection):
-    # As a supervisor does: RQ's worker ends at an error that it does not know.
+    # Like a supervisor: RQ's worker exits at an error that it does not know.
     while True:
         try:
             Worker(["jobs"], connection=connection, worker_ttl=30).work(logging_level="WARNING")
@@ -61,6 +61,6 @@ def left(connection):
 if __name__ == "__main__":
     import rq_run  # Its functions are imported from a module of this name.
 
-    # redis-py sends a command again when its connection breaks, which may add a job twice: not here.
+    # redis-py repeats a command when its connection breaks, which may add a job twice: not here.
     connection = redis.Redis(port=int(sys.argv[2]), retry=Retry(NoBackoff(), 0))
     getattr(rq_run, sys.argv[1])(connection, *map(int, sys.argv[3:]))

@@ -1,5 +1,5 @@
-//! The chart, as Helm renders it and as a Kubernetes would read it; and what of it can run without one: nodes with the files that it
-//! gives them, the command of a probe, and the one of a backup.
+//! The chart, as Helm renders it and as Kubernetes would read it; and the parts that can run without Kubernetes: nodes with the
+//! files that it gives them, the command of a probe, and the command of a backup.
 //!
 //! Without Helm and Go these are skipped with a line that says so; with `QUORATE_REQUIRE_CLIENTS` in the environment they fail.
 
@@ -22,7 +22,7 @@ use super::deploy;
 /// Settings without which nothing is rendered.
 const NEEDED: [&str; 2] = ["auth.password=its password", "auth.secret=0123456789abcdef"];
 
-/// All that can be switched on.
+/// Everything that can be switched on.
 const EVERYTHING: [&str; 12] = [
     "tls.enabled=true",
     "tls.existingSecret=certs",
@@ -38,7 +38,7 @@ const EVERYTHING: [&str; 12] = [
     "persistence.storageClass=fast",
 ];
 
-/// Helm, and the program that reads what it renders.
+/// Helm, and the program that reads the rendered chart.
 struct Helm {
     reader: &'static Path,
 }
@@ -50,7 +50,7 @@ impl Helm {
     /// Finds both, if they are installed.
     fn find() -> Option<Helm> {
         static READER: OnceLock<PathBuf> = OnceLock::new();
-        // Its module names Helm's version, too, so that both are built from the same packages.
+        // Its module also names Helm's version, so that both are built from the same packages.
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/processes/deploy/manifests");
         let helm = format!("helm (in {folder}: go install tool)");
         if !is_installed(&helm, "helm") || !is_installed("go (package golang-go)", "go") {
@@ -89,7 +89,7 @@ impl Helm {
         Ok(Objects(serde_json::from_slice(&output.stdout).unwrap()))
     }
 
-    /// Renders it with what is needed and these settings.
+    /// Renders it with the required settings and these.
     #[track_caller]
     fn rendered(&self, settings: &[&str]) -> Objects {
         self.render(&[&NEEDED[..], settings].concat()).unwrap()
@@ -183,14 +183,15 @@ fn the_chart_makes_three_nodes_of_which_one_may_be_away() {
 
     let nodes = &chart.get("StatefulSet", "shop-quorate")["spec"];
     assert_eq!(nodes["replicas"], 3);
-    // The names by which the nodes know each other are those of this service, which has them before they are ready.
+    // The names by which the nodes know each other are those of this service, which has them before the nodes are
+    // ready.
     assert_eq!(nodes["serviceName"], "shop-quorate-nodes");
     let service = &chart.get("Service", "shop-quorate-nodes")["spec"];
     assert_eq!((&service["clusterIP"], &service["publishNotReadyAddresses"]), (&json!("None"), &json!(true)));
     let budget = &chart.get("PodDisruptionBudget", "shop-quorate")["spec"];
     assert_eq!(budget["maxUnavailable"], 1);
 
-    // Services, budget and set are about the same pods.
+    // Services, disruption budget and stateful set select the same pods.
     let labels = chart.pods()["metadata"]["labels"].as_object().unwrap();
     let clients = &chart.get("Service", "shop-quorate")["spec"];
     let chosen = [&nodes["selector"]["matchLabels"], &budget["selector"]["matchLabels"]];
@@ -198,7 +199,7 @@ fn the_chart_makes_three_nodes_of_which_one_may_be_away() {
         let selector = selector.as_object().unwrap();
         assert!(!selector.is_empty() && selector.iter().all(|(name, value)| labels[name] == *value));
     }
-    // And a port is one that a pod has.
+    // And each port exists in the pods.
     let ports = chart.pods()["spec"]["containers"][0]["ports"].as_array().unwrap();
     for port in service["ports"].as_array().unwrap().iter().chain(clients["ports"].as_array().unwrap()) {
         let there = ports.iter().find(|there| there["name"] == port["targetPort"]).unwrap();
@@ -207,7 +208,7 @@ fn the_chart_makes_three_nodes_of_which_one_may_be_away() {
 }
 
 #[test]
-fn pods_may_do_nothing_but_run_and_write_to_their_volumes() {
+fn pods_may_only_run_and_write_to_their_volumes() {
     let Some(helm) = Helm::find() else { return };
     let chart = helm.rendered(&EVERYTHING);
     for pod in [chart.pods(), chart.backups()] {
@@ -259,7 +260,7 @@ fn a_pod_has_its_own_configuration_and_its_own_disk() {
 }
 
 #[test]
-fn each_configuration_is_one_that_the_program_takes() {
+fn the_program_accepts_each_configuration() {
     let Some(helm) = Helm::find() else { return };
     let tls = ["tls.enabled=true", "tls.existingSecret=certs", "tls.clientCertificates=wanted"];
     let strange = [r#"auth.password="quoted" <and> \\ \, ümlaut"#, "replicas=5", "cluster=the-main-one"];
@@ -293,7 +294,7 @@ fn each_configuration_is_one_that_the_program_takes() {
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_refused_before_anything_is_installed() {
+fn missing_or_wrong_settings_are_refused_before_installation() {
     let Some(helm) = Helm::find() else { return };
     let cases: [(&[&str], &str); 13] = [
         (&["auth.password="], "auth.password is needed"),
@@ -336,7 +337,7 @@ fn a_node_is_ready_while_it_serves_and_lives_while_it_listens() {
             assert_eq!(container[probe]["tcpSocket"], json!({ "port": "http" }));
         }
     }
-    // What asks for /health has no certificate.
+    // The probe of /health has no certificate.
     let settings = [&tls[..], &["tls.clientCertificates=required"]].concat();
     let container = &helm.rendered(&settings).pods()["spec"]["containers"][0].clone();
     let probe = &container["readinessProbe"];
@@ -366,7 +367,7 @@ fn with_tls_no_port_is_plain_and_certificates_come_from_a_secret() {
         assert!(!config.has_plain_port(|tls| tls.client_port, |own| own.client_port));
         assert!(!config.has_plain_port(|tls| tls.http_port, |own| own.http_port));
 
-        // Prometheus trusts the same authority, and shows a certificate where it has to.
+        // Prometheus trusts the same authority, and presents a certificate if required.
         let endpoint = &chart.get("ServiceMonitor", "shop-quorate")["spec"]["endpoints"][0];
         assert_eq!(endpoint["scheme"], "https");
         let asked = &endpoint["tlsConfig"];
@@ -376,7 +377,7 @@ fn with_tls_no_port_is_plain_and_certificates_come_from_a_secret() {
             .then(|| json!({ "name": "certs", "key": names[1] }));
         assert_eq!(asked.get("keySecret"), shows.as_ref());
     }
-    // As YAML reads a bare `off`.
+    // As YAML reads an unquoted `off`.
     for peers in ["tls.peers=off", "tls.peers=false"] {
         let chart = helm.rendered(&["tls.enabled=true", "tls.existingSecret=certs", peers]);
         let config = server::Config::parse(&chart.files()["shop-quorate-1"]).unwrap();
@@ -385,7 +386,7 @@ fn with_tls_no_port_is_plain_and_certificates_come_from_a_secret() {
 }
 
 #[test]
-fn backups_are_made_at_set_times_by_pods_that_are_no_nodes() {
+fn scheduled_backups_run_in_pods_that_are_not_nodes() {
     let Some(helm) = Helm::find() else { return };
     let chart = helm.rendered(&EVERYTHING);
     let job = &chart.get("CronJob", "shop-quorate-backup")["spec"];
@@ -394,12 +395,12 @@ fn backups_are_made_at_set_times_by_pods_that_are_no_nodes() {
     assert_eq!(pod["spec"]["restartPolicy"], "Never");
     let container = &pod["spec"]["containers"][0];
     assert_eq!(container["image"], chart.pods()["spec"]["containers"][0]["image"]);
-    // Where services and budget look for nodes it is not found.
+    // Services and disruption budget do not select it as a node.
     let selector = &chart.get("Service", "shop-quorate")["spec"]["selector"];
     let chosen = selector.as_object().unwrap();
     assert!(chosen.iter().any(|(name, value)| pod["metadata"]["labels"][name] != *value));
 
-    // Into an object store: keys from a Secret, the rest as it is given, and an authority of one's own.
+    // Into an object store: keys from a Secret, the rest as given, and an authority of one's own.
     assert_eq!(container["envFrom"], json!([{ "secretRef": { "name": "keys" } }]));
     assert_eq!(
         container["env"],
@@ -411,7 +412,7 @@ fn backups_are_made_at_set_times_by_pods_that_are_no_nodes() {
     let mounted = mounts(pod);
     let places: Vec<_> = mounted.keys().copied().collect();
     assert_eq!(places, ["/etc/quorate", "/etc/quorate-store", "/etc/quorate-tls"]);
-    // It sees the password, and not the secret that the nodes share.
+    // It gets the password, but not the secret that the nodes share.
     assert_eq!(
         mounted["/etc/quorate"]["secret"]["items"],
         json!([{ "key": "password", "path": "password" }])
@@ -427,8 +428,8 @@ fn backups_are_made_at_set_times_by_pods_that_are_no_nodes() {
     }
 }
 
-/// Nodes with the files that the chart gives them. Each has an address of its own on this machine, so that all have the same ports,
-/// as pods have.
+/// Nodes with the files that the chart gives them. Each has an address of its own on this machine, so that all have the same
+/// ports, as pods have.
 struct Pods {
     folder: tempfile::TempDir,
     children: Vec<Child>,
@@ -439,7 +440,7 @@ impl Pods {
         format!("127.0.0.{id}")
     }
 
-    /// Starts the nodes. `adapt` changes what else cannot be here as it is there.
+    /// Starts the nodes. `adapt` changes other settings that cannot be the same here.
     fn start(chart: &Objects, certs: &Certs, adapt: impl Fn(usize, String) -> String) -> Pods {
         let folder = tempfile::tempdir().unwrap();
         let mut pods = Pods { folder, children: Vec::new() };
@@ -481,14 +482,15 @@ impl Drop for Pods {
     }
 }
 
-/// Settings for ports that are free here. Returns also the one for clients, behind which are those of HTTP and of nodes.
+/// Settings for ports that are free here. Also returns the port for clients, which is followed by those for HTTP and
+/// nodes.
 fn ports() -> (u16, [String; 3]) {
     let base = free_ports(3);
     let settings = [("client", base), ("http", base + 1), ("peer", base + 2)];
     (base, settings.map(|(name, port)| format!("ports.{name}={port}")))
 }
 
-/// Runs a command of the program. Returns its exit code, and what it wrote.
+/// Runs a command of the program. Returns its exit code, and its output.
 fn run(words: &[String]) -> (i32, String) {
     let output = quorate().args(words).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
@@ -511,7 +513,7 @@ fn nodes_with_certificates_of_their_own_serve_and_are_backed_up_by_the_charts_co
     ];
     let ports = ports.each_ref().map(String::as_str);
     let chart = helm.rendered(&[&settings[..], &ports].concat());
-    // There is no cluster here that would know the pods' names.
+    // No cluster here resolves the pods' names.
     let addressed = |text: &str| {
         (1..=3).fold(text.to_owned(), |text, id| {
             let name = format!("shop-quorate-{}.shop-quorate-nodes.store.svc.cluster.local", id - 1);
@@ -549,9 +551,9 @@ fn nodes_with_certificates_of_their_own_serve_and_are_backed_up_by_the_charts_co
     assert!(code == 0 && said.contains(": whole"), "{said}");
 }
 
-/// A certificate as an issuer in a Kubernetes makes it for all pods: by a name with a star.
+/// A certificate as an issuer in Kubernetes makes it for all pods: with a wildcard name.
 #[test]
-fn one_certificate_for_all_nodes_does_as_well() {
+fn one_wildcard_certificate_for_all_nodes_works_too() {
     let Some(helm) = Helm::find() else { return };
     let certs = Certs::new(&["--client", "someone"]);
     let hosts =
@@ -568,7 +570,7 @@ fn one_certificate_for_all_nodes_does_as_well() {
     let (base, ports) = ports();
     let ports = ports.each_ref().map(String::as_str);
     let chart = helm.rendered(&[&["tls.enabled=true", "tls.existingSecret=certs"], &ports[..]].concat());
-    // The names stay, for the certificate is checked against them. Nodes are told where these are.
+    // The names stay, since the certificate is checked against them. The nodes get the addresses for them.
     let _pods = Pods::start(&chart, &certs, |id, text| {
         // Of two nodes the one with the higher number dials.
         let others = (1..id).map(|other| {
@@ -578,7 +580,7 @@ fn one_certificate_for_all_nodes_does_as_well() {
         text + &others.collect::<String>()
     });
 
-    // As the probe asks, with a name that is only an address.
+    // The same request as the probe's, with an address as the host name.
     until("the node is ready", || {
         if TcpStream::connect((Ipv4Addr::LOCALHOST, base + 1)).is_err() {
             return false;

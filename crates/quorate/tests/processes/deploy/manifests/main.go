@@ -1,5 +1,5 @@
-// Reads rendered manifests as the API server of a Kubernetes does: a field that the kind does not have is refused, and so is one
-// that stands twice, or whose value is of another type. Prints the objects as an array of JSON.
+// Reads rendered manifests as the API server of Kubernetes does: refuses a field that the kind does not have, a field that
+// occurs twice, and a value of another type. Prints the objects as an array of JSON.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	strict "sigs.k8s.io/yaml"
 )
 
-// Kinds that a Kubernetes has only with a program of others: their fields are not known here.
+// Kinds that Kubernetes has only with other programs: their fields are not known here.
 var extensions = map[string]bool{"monitoring.coreos.com/v1 ServiceMonitor": true}
 
 func main() {
@@ -49,7 +49,7 @@ func read(manifests io.Reader) ([]json.RawMessage, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", source, err)
 		}
-		// A template of which nothing is rendered leaves comments.
+		// A template that renders nothing leaves comments.
 		if string(object) == "null" {
 			continue
 		}

@@ -52,7 +52,7 @@ struct Held {
 struct Found {
     content: String,
     etag: Option<String>,
-    /// How long ago it was written, if the store says that.
+    /// How long ago it was written, if the store reports that.
     age: Option<Duration>,
 }
 
