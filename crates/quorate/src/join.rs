@@ -202,7 +202,7 @@ impl Certificate {
         let Some(folder) = args.certs.as_deref().or(beside).map(Path::to_owned) else { return Ok(None) };
         ensure!(
             folder.join(AUTHORITY_FILE).exists(),
-            "--certs: {} has no {AUTHORITY_FILE}: it is no folder of `quorate certs`",
+            "--certs: {} has no {AUTHORITY_FILE}: it is not a folder of `quorate certs`",
             folder.display()
         );
         let owner = Owner::Node { id: own.id, hosts: vec![own.host.clone()] };

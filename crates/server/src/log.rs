@@ -59,7 +59,7 @@ fn is_json(format: Option<&OsStr>) -> Result<bool> {
     match format.map(|format| format.to_string_lossy()).as_deref() {
         None | Some("text") => Ok(false),
         Some("json") => Ok(true),
-        Some(other) => bail!("{FORMAT_VARIABLE}={other}: it is text or json"),
+        Some(other) => bail!("{FORMAT_VARIABLE}={other}: it must be text or json"),
     }
 }
 
@@ -186,7 +186,7 @@ mod tests {
         assert!(!is_json(None).unwrap() && !is_json(Some(OsStr::new("text"))).unwrap());
         assert!(is_json(Some(OsStr::new("json"))).unwrap());
         let error = is_json(Some(OsStr::new("JSON "))).unwrap_err().to_string();
-        assert_eq!(error, "QUORATE_LOG_FORMAT=JSON : it is text or json");
+        assert_eq!(error, "QUORATE_LOG_FORMAT=JSON : it must be text or json");
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         );
     }
     if let Some(tls) = config.tls.as_ref().filter(|tls| tls.is_key_exposed()) {
-        tracing::warn!("{} holds the key for TLS, and everybody may read it: chmod 600", tls.key.display());
+        tracing::warn!("{} holds the key for TLS, and all users may read it: chmod 600", tls.key.display());
     }
     let mut limits = config.limits.within_memory();
     let sockets = descriptors::share(&mut limits);

@@ -84,7 +84,7 @@ impl TraceSettings {
     fn collector(&self) -> Result<Collector> {
         let endpoint = &self.endpoint;
         let uri: Uri =
-            endpoint.parse().with_context(|| format!("traces: endpoint: {endpoint} is no address"))?;
+            endpoint.parse().with_context(|| format!("traces: endpoint: {endpoint} is not an address"))?;
         ensure!(
             uri.scheme_str() == Some("http"),
             "traces: endpoint: {endpoint} does not begin with http://. Spans are sent without TLS: to a collector beside the \
@@ -319,7 +319,7 @@ mod tests {
         for (endpoint, why) in [
             ("https://otel:4318", "does not begin with http://"),
             ("otel:4318", "does not begin with http://"),
-            ("", "no address"),
+            ("", "is not an address"),
         ] {
             let error = format!("{:#}", settings(endpoint).check().unwrap_err());
             assert!(error.contains(why), "{error}");

@@ -73,7 +73,7 @@ impl Authority {
             (false, false) => Ok((Authority::make(folder)?, true)),
             (has_certificate, _) => {
                 let (there, missing) = if has_certificate { (certificate, key) } else { (key, certificate) };
-                bail!("{} is there, but {} is not: use another folder", there.display(), missing.display())
+                bail!("{} exists, but {} does not: use another folder", there.display(), missing.display())
             }
         }
     }

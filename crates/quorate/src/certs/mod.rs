@@ -123,7 +123,7 @@ pub(crate) fn run(args: &CertsArgs) -> Result<()> {
 }
 
 fn owners(args: &CertsArgs) -> Result<Vec<Owner>> {
-    ensure!(!args.nodes.is_empty() || !args.clients.is_empty(), "whose? Give --node or --client");
+    ensure!(!args.nodes.is_empty() || !args.clients.is_empty(), "give --node or --client");
     let nodes = args
         .nodes
         .iter()

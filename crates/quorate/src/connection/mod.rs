@@ -105,7 +105,7 @@ impl Connect {
         }
         for address in &addresses {
             let is_address = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-            ensure!(is_address, "{address} is no address: write HOST:PORT");
+            ensure!(is_address, "{address} is not an address: write HOST:PORT");
         }
         let given = Trust {
             authority: self.cacert.clone(),
@@ -213,7 +213,7 @@ impl Cluster {
                 Err(error) => failed.push(format!("{error:#}")),
             }
         }
-        bail!("no node can be asked: {}", failed.join("; "))
+        bail!("no node can be reached: {}", failed.join("; "))
     }
 
     /// Where this client reaches the nodes of a map. The map has their plain ports. For TLS, the ports are those that the
@@ -251,7 +251,7 @@ impl Cluster {
 /// It does not answer, or has none yet.
 pub(crate) fn map_of(client: &mut Client) -> Result<ClusterMap> {
     let text = match client.ask(&[b"CLUSTER", b"MAP"])? {
-        Reply::Error(error) => bail!("the cluster does not say what it is made of: {error}"),
+        Reply::Error(error) => bail!("the cluster does not return its map: {error}"),
         reply => reply.bytes().context("the cluster's map is not understood")?,
     };
     let map = ClusterMap::decode(&text, RELEASES).map_err(anyhow::Error::msg);
@@ -267,7 +267,7 @@ pub(crate) fn map_of(client: &mut Client) -> Result<ClusterMap> {
 fn ports(client: &mut Client) -> Result<BTreeMap<NodeId, u16>> {
     let told = match client.ask(&[b"CLUSTER", b"NODES"])? {
         Reply::Error(error) => bail!("it does not say where the other nodes are: {error}"),
-        reply => reply.bytes().context("CLUSTER NODES is answered with what is no text")?,
+        reply => reply.bytes().context("the answer to CLUSTER NODES is not text")?,
     };
     // `0123456789abcdef000000000000000000000002 10.0.0.2:7443@9000 …`: a node's name ends with its number.
     let port_in = |line: &str| {

@@ -191,7 +191,7 @@ impl Verifier {
         match error {
             CertificateError::UnknownIssuer => {
                 let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else {
-                    return "its certificate comes from nobody who is trusted".to_owned();
+                    return "its certificate does not come from a trusted authority".to_owned();
                 };
                 let issuer = match readable(certificate.issuer()) {
                     own if own == readable(certificate.subject()) => format!("itself ({own})"),
@@ -234,9 +234,9 @@ impl Verifier {
                      servers: issue one of version 3, with subjectAltName"
                         .to_owned()
                 }
-                _ => format!("its certificate is not taken: {why}"),
+                _ => format!("its certificate is not accepted: {why}"),
             },
-            other => format!("its certificate is not taken: {other}"),
+            other => format!("its certificate is not accepted: {other}"),
         }
     }
 }
@@ -266,7 +266,9 @@ impl Tls {
         use AlertDescription as Alert;
         match error {
             Error::InvalidCertificate(CertificateError::Other(OtherError(why))) => why.to_string(),
-            Error::InvalidMessage(_) => "what it sends is no TLS: its port for TLS is another one".to_owned(),
+            Error::InvalidMessage(_) => {
+                "what it sends is not TLS: its TLS port is a different one".to_owned()
+            }
             Error::AlertReceived(Alert::CertificateRequired) => {
                 format!("it wants a certificate of this client: give one by {}", self.hints.own)
             }

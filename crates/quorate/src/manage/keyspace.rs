@@ -89,7 +89,7 @@ pub(super) fn run(args: &KeyspaceArgs) -> Result<()> {
             let keys = words::number(found.keys);
             ensure!(
                 *yes,
-                "this removes keyspace '{}' with its {keys} keys for good; say it again with --yes",
+                "this removes keyspace '{}' with its {keys} keys for good; repeat it with --yes",
                 found.name()
             );
             manage.open()?.ask(&["KEYSPACE", "DROP", prefix])?;
@@ -107,7 +107,7 @@ pub(super) fn run(args: &KeyspaceArgs) -> Result<()> {
                     lines.into_iter().try_for_each(|line| say(&text(&super::json(line))))
                 }
                 reply => manage.done(
-                    &format!("keyspace '{}' goes on with what is left", name(prefix)),
+                    &format!("keyspace '{}' continues with what is left", name(prefix)),
                     &[("prefix", json!(prefix)), ("reply", super::json(reply))],
                 ),
             }

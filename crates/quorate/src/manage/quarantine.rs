@@ -60,7 +60,7 @@ pub(super) fn run(args: &QuarantineArgs) -> Result<()> {
                 &group.to_string(),
                 &offset.to_string(),
             ])?;
-            let line = format!("record {offset} of group {group} is left out on all replicas");
+            let line = format!("record {offset} of group {group} is skipped on all replicas");
             manage
                 .done(&line, &[("group", json!(group)), ("offset", json!(offset)), ("skipped", json!(true))])
         }

@@ -113,7 +113,7 @@ pub(super) fn run(args: &UserArgs) -> Result<()> {
                 || rules.iter().any(|rule| rule.starts_with(['>', '#']) || rule == "nopass");
             ensure!(
                 says_how,
-                "how does '{name}' log in? Say --draw-password, --set-password FILE, or the rule nopass"
+                "how does '{name}' log in? Give --draw-password, --set-password FILE, or the rule nopass"
             );
             set(&mut node, name, [vec!["on".to_owned()], first, rules.clone()].concat())?;
             told(manage, name, "created", drawn)
@@ -143,7 +143,7 @@ fn exists(node: &mut Node, name: &str) -> Result<bool> {
 
 fn set(node: &mut Node, name: &str, rules: Vec<String>) -> Result<()> {
     if let Some(flag) = rules.iter().find(|rule| rule.starts_with("--")) {
-        bail!("{flag} is no rule: flags stand in front of the rules");
+        bail!("{flag} is not a rule: flags go before the rules");
     }
     let words: Vec<&str> =
         ["ACL", "SETUSER", name].into_iter().chain(rules.iter().map(String::as_str)).collect();

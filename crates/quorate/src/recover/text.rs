@@ -49,7 +49,7 @@ pub(super) fn lines(
     lines.push(format!("Keyspaces, as of map {version}:"));
     lines.extend(data.into_iter().map(|report| format!("  {} {}", name(report), line(report))));
     for (node, copy) in nodes.iter().zip(copies) {
-        lines.push(format!("Node {} is written. Its log as it was: {}", node.node(), copy.display()));
+        lines.push(format!("Node {} is written. Its previous log: {}", node.node(), copy.display()));
     }
     lines
 }
@@ -80,7 +80,7 @@ fn line(report: &GroupReport) -> String {
 pub(super) fn steps(is_done: bool, nodes: &[StoppedNode], plan: &Plan) -> Vec<String> {
     let mut steps = Vec::new();
     if plan.is_needless() {
-        steps.push("enough of every group is left: start these nodes, and recover nothing".to_owned());
+        steps.push("enough of every group is left: start these nodes, and do not recover".to_owned());
         return steps;
     }
     let has_control = plan.groups.iter().any(|report| report.group == CONTROL_GROUP && report.survives);
@@ -95,7 +95,7 @@ pub(super) fn steps(is_done: bool, nodes: &[StoppedNode], plan: &Plan) -> Vec<St
         steps.push(
             "start every node that can be started; a folder that is left out counts as lost".to_owned(),
         );
-        steps.push("see to it that the lost nodes cannot start, and clients do not reach them".to_owned());
+        steps.push("make sure that the lost nodes cannot start, and clients do not reach them".to_owned());
         steps.push("the same command with --accept-loss, on every machine that has a folder left".to_owned());
     }
     let start = |node: &StoppedNode| format!("quorate server --config {}", shown(node.config_file()));

@@ -65,7 +65,7 @@ fn ask(address: &str, cluster: &Cluster) -> Result<Heard> {
     let mut client = cluster.connect(address, ANSWER_WITHIN)?;
     let mut text = |words: &[&[u8]]| match client.ask(words)? {
         Reply::Error(error) => bail!("{error}"),
-        reply => reply.bytes().context("it answers with what is no text"),
+        reply => reply.bytes().context("its answer is not text"),
     };
     let (map, report) = (text(&[b"CLUSTER", b"MAP"])?, text(&[b"CLUSTER", b"REPORT"])?);
     let said = Said::read(&map, &report, at).map_err(anyhow::Error::msg)?;

@@ -32,7 +32,7 @@ Examples:
   quorate status --config /etc/quorate.toml --here   is this node fit for clients? (a health check)
   quorate status --json | jq .risks
 
-Exit code: 0 healthy, 1 at risk, 2 something is not served, or no node can be asked.";
+Exit code: 0 healthy, 1 at risk, 2 something is not served, or no node can be reached.";
 
 /// Show the state of a cluster, what is at risk, and what to do about it.
 #[derive(Args)]
@@ -53,7 +53,7 @@ pub(crate) struct StatusArgs {
 /// Shows the state of a cluster. The exit code tells how far it serves.
 ///
 /// # Errors
-/// A sentence that says why no node can be asked.
+/// A sentence that says why no node can be reached.
 pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
     let cluster = args.connect.resolve(Role::Looks)?;
     if args.here {
@@ -82,7 +82,7 @@ pub(crate) fn stand(cluster: &Cluster) -> Standing {
 /// Runs until it is asked to stop.
 ///
 /// # Errors
-/// A sentence that says why no node can be asked.
+/// A sentence that says why no node can be reached.
 pub(crate) fn top(args: &TopArgs) -> Result<ExitCode> {
     top::run(args)
 }
@@ -100,7 +100,7 @@ fn here(answers: &Answers) -> ExitCode {
     let mut serves = true;
     for (address, why) in &answers.others {
         serves = false;
-        crate::output::say(&format!("{address} cannot be asked: {why}"));
+        crate::output::say(&format!("{address} cannot be queried: {why}"));
     }
     for (id, said) in answers.reports() {
         serves &= said.report.ready;

@@ -157,7 +157,7 @@ fn a_running_redis_is_imported_whatever_is_killed() {
         second.end()
     });
     assert!(went_well, "{said}");
-    assert!(said.contains("going on with an import that was interrupted\n"), "{said}");
+    assert!(said.contains("continuing an interrupted import\n"), "{said}");
     // A restarted source has another history, which cannot be continued.
     assert_eq!(said.matches("starting again with a snapshot").count(), 1, "{said}");
     assert!(said.contains(" 0 differ"), "{said}");

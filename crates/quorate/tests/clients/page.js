@@ -243,7 +243,7 @@ const phases = {
     await says(page, "banner", "nodes up");
     console.log("seen");
     await says(page, "trouble", "This node does not answer");
-    await says(page, "trouble", "What is shown is from before");
+    await says(page, "trouble", "The data shown is old");
   },
 };
 

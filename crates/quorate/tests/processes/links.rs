@@ -331,7 +331,7 @@ fn a_certificate_must_be_that_of_the_node() {
         "its certificate, of \"alice\", is neither that of node-2 nor for the host 127.0.0.1",
     );
     claims(&nodes.certs, None);
-    nodes.awaits_line(1, "turned away: it shows no certificate");
+    nodes.awaits_line(1, "turned away: it presents no certificate");
     // A node finds at its start that its certificate is another node's.
     let folder = tempfile::tempdir().unwrap();
     for name in ["authority.crt", "node-3.crt", "node-3.key"] {
@@ -370,11 +370,11 @@ fn a_foreign_and_an_expired_certificate_are_refused_until_they_are_replaced() {
         .awaits_line(1, "at the peer port was turned away: its certificate does not come from tls.authority");
     nodes.awaits_line(
         1,
-        "at the peer port was turned away: its certificate is not taken: certificate expired",
+        "at the peer port was turned away: its certificate is not accepted: certificate expired",
     );
     nodes.awaits_line(
         3,
-        "other nodes take no new link of this one: its certificate is not taken: certificate expired",
+        "other nodes accept no new link from this one: its certificate is not accepted: certificate expired",
     );
     nodes.awaits_line(2, "it does not accept this node's certificate (UnknownCA)");
     assert_eq!(nodes.links(1), (0, 0));

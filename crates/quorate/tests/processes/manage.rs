@@ -56,7 +56,7 @@ fn operators_manage_a_cluster_from_the_command_line() {
     let listed = done(base, "keyspace list");
     assert!(listed.contains("default") && listed.contains("cart:") && listed.contains("promise"), "{listed}");
     assert_eq!(json(base, "keyspace list").as_array().unwrap().len(), 2);
-    refused(base, "keyspace drop cart:", "say it again with --yes");
+    refused(base, "keyspace drop cart:", "repeat it with --yes");
     refused(base, "keyspace drop nosuch: --yes", "there is no keyspace 'nosuch:'");
     assert_eq!(json(base, "keyspace drop cart: --yes")["dropped"], true);
     assert_eq!(json(base, "keyspace list").as_array().unwrap().len(), 1);
@@ -102,5 +102,5 @@ fn operators_manage_a_cluster_from_the_command_line() {
     assert_eq!(json(base, "lock list"), Value::Array(Vec::new()));
 
     assert_eq!(json(base, "quarantine list"), Value::Array(Vec::new()));
-    refused(free_ports(1), "user list", "no node can be asked");
+    refused(free_ports(1), "user list", "no node can be reached");
 }

@@ -182,7 +182,7 @@ fn five_nodes_lose_three_and_the_other_two_continue() {
 
     let told = done(&["recover", "--accept-loss", "--config", &configs[4], "--with", &facts[5]]);
     let copy = nodes[4].join("quorate.before-recovery-1");
-    assert!(told.contains(&format!("Its log as it was: {}", copy.display())), "{told}");
+    assert!(told.contains(&format!("Its previous log: {}", copy.display())), "{told}");
     assert!(copy.join("storage/manifest").exists() && copy.join("facts.json").exists());
     // An interrupted recovery cannot be repeated with one half of the folders.
     refused(

@@ -98,8 +98,8 @@ fn a_cluster_is_healthy_then_at_risk_and_then_does_not_serve() {
     signal(cluster.process(2), Signal::KILL);
     until_it_says(&status, 2, &["cannot serve", "does not serve: too few of its replicas are left"]);
     // Asked through a node that is down, it reports only that.
-    let told = until_it_says(&["status", "--addr", &second], 2, &["no node could be asked"]);
-    assert!(told.contains(&format!("{second} cannot be asked: cannot connect to {second}")), "{told}");
+    let told = until_it_says(&["status", "--addr", &second], 2, &["no node could be queried"]);
+    assert!(told.contains(&format!("{second} cannot be queried: cannot connect to {second}")), "{told}");
     // Any node that answers is enough.
     let both = format!("{second},{first}");
     until_it_says(
@@ -128,7 +128,7 @@ fn status_needs_the_password_of_a_node() {
     let told = until_it_says(
         &["status", "--addr", &address, "--password-file", &file("correct horse\n")],
         0,
-        &["healthy", "survives no failure, as it was made: 1 replica"],
+        &["healthy", "survives no failure, as configured: 1 replica"],
     );
     assert!(told.contains("when its only replica has it"), "{told}");
     // A node's own file has address and password.
@@ -146,12 +146,12 @@ fn one_node_is_asked_whether_it_serves() {
     let (code, told) = run(&["status", "--addr", &address, "--here"]);
     assert!(code == 2 && told.starts_with("node 1 does not serve: keyspace 'default': "), "{told}");
     let (code, told) = run(&["status", "--addr", &at(base + 3), "--here"]);
-    assert!(code == 2 && told.contains("cannot be asked: cannot connect to"), "{told}");
+    assert!(code == 2 && told.contains("cannot be queried: cannot connect to"), "{told}");
     // The cluster has not begun, and status reports that too.
     let (code, told) = run(&["status", "--addr", &address]);
     assert!(code == 2 && told.contains("the cluster has not begun"), "{told}");
     let (code, told) = run(&["status", "--addr", "somewhere"]);
-    assert!(code == 2 && told.contains("somewhere is no address: write HOST:PORT"), "{told}");
+    assert!(code == 2 && told.contains("somewhere is not an address: write HOST:PORT"), "{told}");
     let (code, told) = run(&["status", "--password-file", "/nowhere/at/all"]);
     assert!(code == 2 && told.contains("cannot read /nowhere/at/all"), "{told}");
 }
@@ -223,5 +223,5 @@ fn top_shows_the_rates_of_nodes() {
     drop(server);
     assert!(!is_running(process));
     let (code, told) = run(&["top", "--addr", &address, "--count", "1"]);
-    assert!(code == 2 && told.contains("risk unreachable no node could be asked"), "{told}");
+    assert!(code == 2 && told.contains("risk unreachable no node could be queried"), "{told}");
 }

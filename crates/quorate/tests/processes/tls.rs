@@ -244,7 +244,7 @@ fn only_the_connection_without_tls_is_closed_and_it_is_logged() {
         assert!(answer.len() < 20 && !answer.starts_with(b"+"), "{answer:?}");
         assert_eq!(client.ask("PING"), "+PONG");
     }
-    node.awaits_line("got no connection over TLS: what it sends is no TLS");
+    node.awaits_line("got no connection over TLS: what it sends is not TLS");
     until("they are counted", || node.server.metric("quorate_tls_refused_total") >= 3);
     // However many there are, the log has only a few lines about them.
     for _ in 0..50 {
@@ -299,7 +299,7 @@ fn clients_present_certificates_where_they_are_asked() {
     let told = without.stream.get_mut().write_all(b"PING\r\n").map_err(|error| error.to_string());
     let told = told.and_then(|()| without.try_line()).unwrap_err();
     assert!(told.contains("CertificateRequired"), "{told}");
-    required.awaits_line("it shows no certificate, and client_certificates = \"required\"");
+    required.awaits_line("it presents no certificate, and client_certificates = \"required\"");
     assert!(cross(&required).is_err());
     required.awaits_line("its certificate does not come from tls.authority");
 
@@ -441,7 +441,7 @@ fn certificates_are_made_and_never_overwritten() {
     for (arguments, why) in [
         (&["--node", "5=a b"][..], "a b"),
         (&["--client", "../x"], "a client's name has"),
-        (&[], "whose? Give --node or --client"),
+        (&[], "give --node or --client"),
         (&["--node", "4=x", "--node", "4=y"], "node-4.crt would be made twice"),
     ] {
         let (went_well, said) = certs.issue(arguments);

@@ -122,7 +122,7 @@ fn all_tools_reach_a_cluster_that_speaks_tls_only() {
     assert!(told.contains('2'), "{told}");
 
     // Errors are reported, with what to do.
-    cluster.refused(&["node", "list", "--addr", &address], "no node can be asked");
+    cluster.refused(&["node", "list", "--addr", &address], "no node can be reached");
     cluster.refused(
         &["node", "list", "--tls", "--addr", &address],
         "give the certificate of that authority by --cacert",

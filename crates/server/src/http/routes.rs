@@ -479,10 +479,10 @@ fn index() -> Answer {
         "POST /keyspaces": "{\"prefix\", setting: value, ...} makes a keyspace",
         "PATCH /keyspaces/{prefix}": "{setting: value, ...} changes settings of a keyspace",
         "DELETE /keyspaces/{prefix}": "drops a keyspace and all its keys",
-        "GET /changes/{prefix}?from=": "every change of a keyspace behind a version, as server-sent events",
+        "GET /changes/{prefix}?from=": "every change of a keyspace after a version, as server-sent events",
         "GET /status": "the state of the whole cluster, and what to do",
-        "POST /command": "{\"command\": [word, ...]} gives a command of the Redis protocol",
-        "POST /may": "{\"commands\": [[word, ...], ...]} tells which of these the user may give",
+        "POST /command": "{\"command\": [word, ...]} runs a command of the Redis protocol",
+        "POST /may": "{\"commands\": [[word, ...], ...]} returns which of these the user may run",
         "GET /health": "the state of this node; 503 until it is ready",
         "GET /metrics": "counters for Prometheus",
         "POST /locks/{name}": "{\"owner\", \"ttl_ms\" or \"session\", \"wait_ms\"?} acquires a lock and its \

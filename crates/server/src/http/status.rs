@@ -47,7 +47,7 @@ impl Routes {
         let address = addresses.get(&own.report.node).cloned();
         answers.take(address.unwrap_or_else(|| "this node".to_owned()), Ok(own));
         for (address, said) in asked {
-            let said = said.await.unwrap_or_else(|_| Err("this node stops".to_owned()));
+            let said = said.await.unwrap_or_else(|_| Err("this node is stopping".to_owned()));
             answers.take(address, said);
         }
         answers.name_others(&addresses);

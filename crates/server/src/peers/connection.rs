@@ -237,7 +237,7 @@ impl Connection {
     pub(super) fn check_certificate(&self, known: &NodeAddress) -> Result<(), Fault> {
         let Some(AnySocket::Tls(stream)) = &self.socket else { return Ok(()) };
         let Some(shown) = stream.shown().first() else {
-            return Err(Fault::Refused("it has shown no certificate".into()));
+            return Err(Fault::Refused("it has presented no certificate".into()));
         };
         check_node(shown, known.id, &known.host).map_err(Fault::Refused)
     }

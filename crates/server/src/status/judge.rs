@@ -46,8 +46,8 @@ pub fn judge(answers: &Answers) -> Standing {
             severity: Severity::AtRisk,
             kind: "address",
             about: address.clone(),
-            what: format!("{address} cannot be asked: {why}"),
-            action: "look whether the address is right, whether the node runs, and what its log says".into(),
+            what: format!("{address} cannot be queried: {why}"),
+            action: "check whether the address is right, whether the node runs, and what its log says".into(),
         });
     }
     for node in &standing.nodes {
@@ -65,8 +65,8 @@ pub fn judge(answers: &Answers) -> Standing {
             severity: Severity::CannotServe,
             kind: "unreachable",
             about: "cluster".into(),
-            what: "no node could be asked".into(),
-            action: "give addresses of other nodes with --addr; look whether the nodes run".into(),
+            what: "no node could be queried".into(),
+            action: "give addresses of other nodes with --addr; check whether the nodes run".into(),
         }),
         None => risks.push(Risk {
             severity: Severity::CannotServe,
@@ -400,8 +400,8 @@ fn shard_risks(
             put(
                 Severity::Note,
                 "no-redundancy",
-                format!("{name} survives no failure, as it was made: {}", words::count(members, "replica")),
-                "for one that does, have three nodes, and acks that a follower less can give".into(),
+                format!("{name} survives no failure, as configured: {}", words::count(members, "replica")),
+                "to survive one, use three nodes, and acks that one follower fewer can give".into(),
             );
         }
     } else if !unready.is_empty() {
@@ -463,7 +463,7 @@ fn node_risks(answers: &Answers, node: &Node, risks: &mut Vec<Risk>) {
                 Severity::AtRisk,
                 "unreachable-from-here",
                 format!(
-                    "node {id} ({address}) cannot be asked from here: {error}; other nodes have a link to it"
+                    "node {id} ({address}) cannot be queried from here: {error}; other nodes have a link to it"
                 ),
                 "look at the network between here and it, at its password and its number of clients".into(),
             ),
@@ -586,7 +586,7 @@ fn disagreements(answers: &Answers, risks: &mut Vec<Risk>) {
             kind: "versions-differ",
             about: "cluster".into(),
             what: format!("nodes run different versions: {versions}"),
-            action: "end the upgrade".into(),
+            action: "finish the upgrade".into(),
         });
     }
     if let Some(map) = &answers.map
@@ -610,7 +610,7 @@ fn disagreements(answers: &Answers, risks: &mut Vec<Risk>) {
             action: match below.is_empty() {
                 _ if map.is_level_held => "an operator holds it: CLUSTER LEVEL RISE lets it rise, and then there is no way back".into(),
                 true => "normal for a moment: the control leader raises it".into(),
-                false => "end the upgrade, or remove nodes that do not come back; until then every node can go back to the \
+                false => "finish the upgrade, or remove nodes that do not come back; until then every node can go back to the \
                           program that it had"
                     .into(),
             },

@@ -68,8 +68,8 @@ pub fn promise(keyspace: &Keyspace, members: usize) -> String {
     };
     let place = match keyspace.durability.as_str() {
         "fsync" => "on the disk",
-        "os" => "in the system's buffers: not past a power failure",
-        _ => "in memory: not past a stop of all nodes",
+        "os" => "in the system's buffers: lost in a power failure",
+        _ => "in memory: lost when all nodes stop",
     };
     let reads = match keyspace.reads.as_str() {
         "any" => "reads at any replica, perhaps of an older value",

@@ -262,7 +262,7 @@ fn check_own(chain: &[CertificateDer<'static>], own: &NodeAddress, verifier: &Of
     match verifier.is_trusted(certificate, others) {
         Ok(()) => Ok(()),
         Err(Untrusted::ByTime(error)) => {
-            tracing::warn!("other nodes take no new link of this one: {}", untrusted(&error));
+            tracing::warn!("other nodes accept no new link from this one: {}", untrusted(&error));
             Ok(())
         }
         Err(Untrusted::Never(Error::InvalidCertificate(error))) => bail!("tls.peers: {}", untrusted(&error)),

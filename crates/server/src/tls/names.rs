@@ -89,7 +89,7 @@ pub fn readable(name: &[u8]) -> String {
     let wanted = parts(name).filter(|(kind, _)| *kind == COMMON_NAME || *kind == ORGANIZATION);
     let texts: Vec<String> =
         wanted.map(|(_, text)| String::from_utf8_lossy(text).escape_debug().to_string()).collect();
-    if texts.is_empty() { "somebody without a name".to_owned() } else { format!("\"{}\"", texts.join(", ")) }
+    if texts.is_empty() { "an owner without a name".to_owned() } else { format!("\"{}\"", texts.join(", ")) }
 }
 
 /// Some fields of a certificate, in DER.
@@ -168,7 +168,7 @@ mod tests {
         };
         let name = [part(6, "DE"), part(10, "Acme"), part(3, "Acme Root\n")].concat();
         assert_eq!(readable(&name), "\"Acme, Acme Root\\n\"");
-        let nobody = "somebody without a name";
+        let nobody = "an owner without a name";
         assert_eq!(readable(&[]), nobody);
         // Any bytes that a server sends are read within their bounds.
         for length in 0..name.len() {

@@ -59,17 +59,17 @@ impl Counters {
 fn words(refusal: &Refusal) -> Option<String> {
     let error = match refusal {
         Refusal::Late(limit) => {
-            return Some(format!("its handshake was not done after {} s", limit.as_secs()));
+            return Some(format!("its handshake was not complete after {} s", limit.as_secs()));
         }
         Refusal::Crowded => {
-            return Some("too many handshakes were under way, and its had begun first".to_owned());
+            return Some("too many handshakes were under way, and its handshake was the oldest".to_owned());
         }
         Refusal::Failed(error) => error,
     };
     Some(match error.get_ref()?.downcast_ref::<Error>()? {
-        Error::InvalidMessage(_) => "what it sends is no TLS; the plain port is another one".to_owned(),
+        Error::InvalidMessage(_) => "what it sends is not TLS; the plain port is a different one".to_owned(),
         Error::NoCertificatesPresented => {
-            "it shows no certificate, and client_certificates = \"required\"".to_owned()
+            "it presents no certificate, and client_certificates = \"required\"".to_owned()
         }
         error => reason(error),
     })
@@ -79,8 +79,8 @@ fn words(refusal: &Refusal) -> Option<String> {
 pub(super) fn reason(error: &Error) -> String {
     use AlertDescription as Alert;
     match error {
-        Error::InvalidMessage(_) => "what it sends is no TLS".to_owned(),
-        Error::NoCertificatesPresented => "it shows no certificate".to_owned(),
+        Error::InvalidMessage(_) => "what it sends is not TLS".to_owned(),
+        Error::NoCertificatesPresented => "it presents no certificate".to_owned(),
         Error::InvalidCertificate(error) => untrusted(error),
         Error::AlertReceived(
             alert @ (Alert::BadCertificate
@@ -105,6 +105,6 @@ pub(super) fn reason(error: &Error) -> String {
 pub(super) fn untrusted(error: &CertificateError) -> String {
     match error {
         CertificateError::UnknownIssuer => "its certificate does not come from tls.authority".to_owned(),
-        error => format!("its certificate is not taken: {error}"),
+        error => format!("its certificate is not accepted: {error}"),
     }
 }

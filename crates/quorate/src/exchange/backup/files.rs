@@ -153,7 +153,7 @@ impl<R: Read> Read for Reader<R> {
             let until = expected.bytes.min(from + BLOCK_BYTES);
             Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("damaged between byte {from} and byte {until}: the checksum is another one"),
+                format!("damaged between byte {from} and byte {until}: the checksum differs"),
             ))
         };
         self.summing.take(&into[..count], check)?;

@@ -165,7 +165,7 @@ impl Manifest {
             if format > FORMAT { "a later release" } else { "the release that wrote it" }
         );
         let manifest: Manifest = serde_json::from_slice(bytes).context("it is damaged")?;
-        ensure!(manifest.sum()? == manifest.checksum, "it is damaged: its checksum is another one");
+        ensure!(manifest.sum()? == manifest.checksum, "it is damaged: its checksum differs");
         for (path, _) in manifest.files() {
             // The paths in the file decide which files are opened.
             let parts: Vec<&str> = path.split('/').collect();

@@ -36,7 +36,7 @@ Examples:
   quorate backup --to /backup/shop --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   quorate backup --to s3://backups/shop                     into an object store; its keys are in the environment
   quorate backup --to /backup/shop --every 1h --keep 48     until it is stopped
-  quorate backup --list /backup/shop                        which there are, and to which times they restore
+  quorate backup --list /backup/shop                        the existing backups, and the times that they restore
   quorate backup --verify /backup/shop                      reads all files, against their checksums
   quorate restore --from /backup/shop --addr 10.0.1.1:7000  into another cluster
 

@@ -25,8 +25,9 @@ pub(super) fn name(ms: u64) -> String {
 /// # Errors
 /// It is not a time.
 pub(super) fn parse(text: &str) -> Result<u64, String> {
-    let wrong =
-        || format!("{text} is no time: write it as 2026-11-26T22:00:00Z or 2026-11-26T22:00:00.123Z, in UTC");
+    let wrong = || {
+        format!("{text} is not a time: write it as 2026-11-26T22:00:00Z or 2026-11-26T22:00:00.123Z, in UTC")
+    };
     let (date, time) = text.strip_suffix('Z').and_then(|text| text.split_once('T')).ok_or_else(wrong)?;
     let (clock, part) = time.split_once('.').unwrap_or((time, "0"));
     let numbers = |text: &str, between: char| -> Option<[u64; 3]> {
@@ -66,7 +67,7 @@ pub(super) fn parse_http(text: &str) -> Option<u64> {
 /// # Errors
 /// It is not a duration of a second or more.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text} is no duration: write 90s, 15m, 1h or 7d");
+    let wrong = || format!("{text} is not a duration: write 90s, 15m, 1h or 7d");
     let unit = match text.chars().last() {
         Some('s') => 1,
         Some('m') => 60,

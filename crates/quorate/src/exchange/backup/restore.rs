@@ -128,7 +128,7 @@ fn check_files(place: &Backups, plan: &Plan<'_>) -> Result<()> {
         progress.show_bytes(bytes, Some(bytes as f64 / all.max(1) as f64));
     }
     let seconds = progress.end().as_secs_f64();
-    say(&format!("{:.1} MB read, and as they were written, in {seconds:.1} s", bytes as f64 / 1e6));
+    say(&format!("{:.1} MB read, and undamaged, in {seconds:.1} s", bytes as f64 / 1e6));
     Ok(())
 }
 
@@ -154,7 +154,7 @@ impl<'r> Restoring<'r> {
         let is_same = !storages(&map).is_disjoint(&plan.base.cluster.storages);
         ensure!(
             !is_same || args.same_cluster,
-            "the cluster at {address} is the one that the backup is of: make a new one, or say --same-cluster"
+            "the cluster at {address} is the one that the backup is of: make a new one, or give --same-cluster"
         );
         let count = key_count(&mut client)?;
         if count > 0 {
@@ -192,7 +192,7 @@ impl<'r> Restoring<'r> {
             for shard in &chosen.keyspace.shards {
                 let restored = self.restore(chosen, shard);
                 restored.with_context(|| format!("keyspace '{}'", chosen.keyspace.name())).context(
-                    "not all was restored: when that is mended, give the same command again with --empty-first",
+                    "not everything was restored: when that is fixed, run the same command again with --empty-first",
                 )?;
                 self.before_bytes += shard.keys.sums.bytes;
             }
@@ -376,7 +376,7 @@ impl<'r> Restoring<'r> {
         let sent = self.sampler.importer.count();
         ensure!(
             count <= sent,
-            "the cluster has {count} keys, and {sent} were restored: somebody else writes to it"
+            "the cluster has {count} keys, and {sent} were restored: another client writes to it"
         );
         if let Some(first) = different.first() {
             bail!("{} keys are not what was restored, such as \"{first}\"", different.len());
@@ -451,7 +451,7 @@ fn read(from: impl Read, rules: &Rules, sink: &mut impl Sink) -> Result<()> {
 fn settings_of(words: Vec<Reply>) -> Result<BTreeMap<String, String>> {
     let text = |reply: Reply| reply.bytes().map(|text| String::from_utf8_lossy(&text).into_owned());
     let words: Option<Vec<String>> = words.into_iter().map(text).collect();
-    let words = words.context("KEYSPACE GET answers with what is no text")?;
+    let words = words.context("the answer to KEYSPACE GET is not text")?;
     Ok(words.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
 }
 

@@ -146,13 +146,13 @@ impl Source {
     }
 
     fn text(&mut self, words: &[&[u8]]) -> Result<Vec<u8>> {
-        self.ask(words)?.bytes().context("the cluster answers with what is no text")
+        self.ask(words)?.bytes().context("the cluster's answer is not text")
     }
 
     fn texts(&mut self, words: &[&[u8]]) -> Result<Vec<String>> {
         let Reply::Array(items) = self.ask(words)? else { bail!("the cluster answers with what is no list") };
         let text = |item: Reply| item.bytes().map(|text| String::from_utf8_lossy(&text).into_owned());
-        items.into_iter().map(text).collect::<Option<_>>().context("the cluster answers with what is no text")
+        items.into_iter().map(text).collect::<Option<_>>().context("the cluster's answer is not text")
     }
 
     /// The cluster's time, in milliseconds since the Unix epoch.
@@ -195,7 +195,7 @@ impl Source {
                 }
             }
             if Instant::now() > until {
-                return Err(NoCopy::Error(last.context(format!("nobody leads shard {shard}"))));
+                return Err(NoCopy::Error(last.context(format!("no node leads shard {shard}"))));
             }
             std::thread::sleep(PAUSE);
         }
@@ -610,7 +610,7 @@ impl Source {
             match goals(at, &holdings) {
                 Ok(goals) => return Ok(goals),
                 Err(shard) if Instant::now() > until => {
-                    return Err(last.context(format!("the leader of shard {shard} cannot be asked")));
+                    return Err(last.context(format!("the leader of shard {shard} cannot be reached")));
                 }
                 Err(_) => std::thread::sleep(PAUSE),
             }

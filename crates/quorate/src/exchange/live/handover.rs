@@ -208,14 +208,14 @@ pub(super) fn compare(
                     (Reply::Null, _) => continue,
                     (_, Reply::Null) if is_about_to_expire(&theirs.1) => continue,
                     (Reply::Bulk(_), Reply::Null) => Some("it is missing in the cluster"),
-                    (Reply::Bulk(theirs), Reply::Bulk(ours)) => (theirs != ours
-                        && digest(theirs) != digest(ours))
-                    .then_some("its value is another one"),
+                    (Reply::Bulk(theirs), Reply::Bulk(ours)) => {
+                        (theirs != ours && digest(theirs) != digest(ours)).then_some("its value differs")
+                    }
                     _ => {
                         compared.by_length += 1;
                         let theirs = length(|words| source.ask(words), key)?;
                         let ours = length(|words| asking.one(words), &name)?;
-                        (theirs != ours).then_some("its type or length is another one")
+                        (theirs != ours).then_some("its type or length differs")
                     }
                 };
                 let found = found.or_else(|| {

@@ -38,7 +38,7 @@ impl Target {
     }
 
     fn check(&self) -> Result<()> {
-        if self.is_over.load(Ordering::Acquire) { bail!("it was ended") } else { Ok(()) }
+        if self.is_over.load(Ordering::Acquire) { bail!("the import was ended") } else { Ok(()) }
     }
 }
 
@@ -195,7 +195,7 @@ impl Lane {
                     if !["ERR", "CROSSSLOT"].contains(&error.split(' ').next().unwrap_or_default())
                         || batch.len() == 0
                     {
-                        bail!("the cluster refuses what it should store: {error}");
+                        bail!("the cluster refuses to store data: {error}");
                     }
                     if batch.len() == 1 {
                         refused.push((batch.name(0), error));

@@ -306,7 +306,7 @@ fn prepare(
     if found.iter().all(Option::is_some) && may_go_on {
         let has_deadlines = found.iter().flatten().flatten().any(|position| position.has_deadlines);
         import.has_deadlines.store(has_deadlines, Ordering::Release);
-        say("going on with an import that was interrupted");
+        say("continuing an interrupted import");
         return Ok(found);
     }
     let count = asking.key_count(&import.routes)?;
@@ -471,7 +471,7 @@ impl Shown {
             self.was_following = true;
             self.end();
             let next = match wish.until {
-                Some(Until::CaughtUp) => "it ends when all has arrived",
+                Some(Until::CaughtUp) => "it ends when everything has arrived",
                 None => "stop the writers, and press Enter when the lag is 0",
             };
             // An import that continues where it was has loaded none.

@@ -249,7 +249,7 @@ fn connect(import: &Import, origin: &Origin, from: Option<&Position>) -> Result<
         }
         std::thread::sleep(Duration::from_millis(500));
     }
-    bail!("it was ended")
+    bail!("the import was ended")
 }
 
 /// A snapshot's keys on their way to one group.
@@ -469,7 +469,7 @@ impl Sink for Loader<'_> {
 
     fn reached(&mut self, bytes: u64) -> Result<()> {
         self.origin.read.store(bytes, Ordering::Relaxed);
-        if self.import.is_over() { bail!("it was ended") } else { Ok(()) }
+        if self.import.is_over() { bail!("the import was ended") } else { Ok(()) }
     }
 }
 
@@ -504,7 +504,7 @@ impl Follower<'_> {
                 return self.settle();
             }
             if self.import.is_over() {
-                bail!("it was ended");
+                bail!("the import was ended");
             }
             let used = begun + source.at();
             if spool.pushed() <= used {

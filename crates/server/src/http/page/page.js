@@ -153,7 +153,7 @@ async function ask(path, method = "GET", body = undefined) {
   try {
     answer = await response.json();
   } catch {
-    throw new Refused(response.status, "SILENT", `this node answers with what is no JSON (HTTP ${response.status})`);
+    throw new Refused(response.status, "SILENT", `this node's answer is not JSON (HTTP ${response.status})`);
   }
   if (response.ok) return answer;
   throw new Refused(response.status, answer.code, answer.error);
@@ -353,7 +353,7 @@ function troubled(error) {
   document.body.classList.add("stale");
   $("trouble").hidden = false;
   $("trouble").textContent = `${capital(error.message)}, since ${state.failing.toLocaleTimeString("en-GB")}. `
-    + `${state.standing ? "What is shown is from before. " : ""}Trying again; the other nodes have the same page on their own addresses.`;
+    + `${state.standing ? "The data shown is old. " : ""}Trying again; the other nodes have the same page on their own addresses.`;
 }
 
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
@@ -414,7 +414,7 @@ function refusal(error) {
 function lacking() {
   if (state.standing) return null;
   if (state.cannotSee) return empty(`The user ${state.user} may not see the state of the cluster: ${state.cannotSee}. An operator can allow it: ACL SETUSER … +cluster|map +cluster|report +cluster|ask.`);
-  return empty(state.failing ? "Nothing is known yet." : "Asking the nodes …");
+  return empty(state.failing ? "No data yet." : "Asking the nodes …");
 }
 
 // Overview.
@@ -525,7 +525,7 @@ function drawMap() {
   const rows = keyspaces.flatMap((keyspace) => keyspace.shards.slice(0, SHARDS).map((shard) => groupRow(keyspace, shard, nodes)));
   const rest = keyspaces.filter((keyspace) => keyspace.shards.length > SHARDS);
   show("map", table("", columns, [controlRow, ...rows], "groups"),
-    h("p", { class: "legend small muted" }, mark("leads", "leads"), mark("sound", "holds everything"), mark("late", "behind"), mark("lost", "takes no part")),
+    h("p", { class: "legend small muted" }, mark("leads", "leads"), mark("sound", "holds everything"), mark("late", "behind"), mark("lost", "does not take part")),
     rest.map((keyspace) => fold(`map ${keyspace.prefix}`, `${keyspace.shards.length - SHARDS} more shards of ${nameOf(keyspace.prefix)}`,
       table("", columns, keyspace.shards.slice(SHARDS).map((shard) => groupRow(keyspace, shard, nodes)), "groups"))));
 }
@@ -633,7 +633,7 @@ async function drawLeaderships() {
   const rows = moves.slice(0, MOVES).map((move) => {
     const [{ from, to }] = move;
     const silent = Math.max(...move.map((it) => it.silent_ms ?? 0));
-    const how = from === 0 ? "the first leader that this node knows of" : silent < 150 ? "handed on: nobody had been silent"
+    const how = from === 0 ? "the first leader that this node knows of" : silent < 150 ? "handed over: no node had been silent"
       : `node ${from} had been silent for ${time(silent * 1000)}`;
     const keyspaces = [...new Set(move.map((it) => it.prefix))].map((prefix) => keyspaceOf(prefix)(state.standing)).filter(Boolean);
     const total = (field) => number(keyspaces.reduce((count, keyspace) => count + keyspace[field], 0));
@@ -720,10 +720,10 @@ const PROTOCOLS = [
   ["", "consensus, unless the default is another"], ["consensus", "consensus: no acknowledged write is lost, reads see every one"],
   ["leader-follower", "leader-follower: you choose how many followers wait"], ["abd", "abd: registers without a leader"], ["blocking", "blocking: registers with locks"],
 ];
-const ACKS = [["", "as is usual"], ["majority"], ["all"], ["none", "none: fastest; a failover may lose writes"], ["1"], ["2"]];
-const DURABILITIES = [["", "as is usual"], ["fsync", "fsync: on the disk before the answer"], ["os", "os: in the system's buffers"], ["none", "none: in memory only"]];
-const READS = [["", "as is usual"], ["latest", "latest: see every acknowledged write"], ["any", "any: at any replica, perhaps older"]];
-const EVICTIONS = ["", "none", "lru", "lfu", "random", "ttl", "volatile-lru", "volatile-lfu", "volatile-random"].map((name) => [name, name || "as is usual"]);
+const ACKS = [["", "default"], ["majority"], ["all"], ["none", "none: fastest; a failover may lose writes"], ["1"], ["2"]];
+const DURABILITIES = [["", "default"], ["fsync", "fsync: on the disk before the answer"], ["os", "os: in the system's buffers"], ["none", "none: in memory only"]];
+const READS = [["", "default"], ["latest", "latest: see every acknowledged write"], ["any", "any: at any replica, perhaps older"]];
+const EVICTIONS = ["", "none", "lru", "lfu", "random", "ttl", "volatile-lru", "volatile-lfu", "volatile-random"].map((name) => [name, name || "default"]);
 
 /** The settings that were filled in, as the node accepts them. */
 function given(form, names) {
@@ -739,7 +739,7 @@ function newKeyspace() {
   dialog({
     title: "New keyspace", go: "Create",
     body: [
-      field("prefix", "Prefix of its keys", input("", { required: true, placeholder: "cart:", class: "mono" }), "All keys that begin so belong to it from then on."),
+      field("prefix", "Prefix of its keys", input("", { required: true, placeholder: "cart:", class: "mono" }), "All keys with this prefix belong to it from then on."),
       field("replication", "Replication", choice(PROTOCOLS, "")),
       h("div", { class: "fields" },
         field("acks", "Acknowledged when held by", choice(ACKS, ""), "leader-follower only"),
@@ -1033,7 +1033,7 @@ function editKey(key, value, again) {
     title: `Edit ${shown(key)}`, go: "Store", body: [field("value", "Value", text, "Its expiry stays. Refused if the value has changed meanwhile.")],
     act: async () => {
       const stored = await runThere("SET", word(key), text.value, "IFEQ", value, "KEEPTTL");
-      if (stored === null) throw new Refused(0, "CHANGED", "somebody else has changed it meanwhile; close this and open the key again");
+      if (stored === null) throw new Refused(0, "CHANGED", "another client has changed it in the meantime; close this and open the key again");
       done(`${shown(key)} was stored.`);
       again();
     },

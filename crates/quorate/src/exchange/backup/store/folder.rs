@@ -59,7 +59,7 @@ impl Store for Folder {
     fn rest(&self) {}
 
     fn list(&self) -> Result<Vec<String>> {
-        ensure!(self.path.is_dir(), "{} is no folder", self.path.display());
+        ensure!(self.path.is_dir(), "{} is not a folder", self.path.display());
         let mut paths = Vec::new();
         for folder in names(&self.path)? {
             let path = self.path.join(&folder);
@@ -189,7 +189,7 @@ mod tests {
     fn a_file_is_visible_only_when_it_is_whole() {
         let folder = tempfile::tempdir().unwrap();
         let store = Folder::new(&folder.path().join("new"));
-        assert!(store.list().unwrap_err().to_string().contains("is no folder"));
+        assert!(store.list().unwrap_err().to_string().contains("is not a folder"));
         store.lock().unwrap();
         store.lock().unwrap();
         let why = Folder::new(&folder.path().join("new")).lock().unwrap_err().to_string();

@@ -66,7 +66,7 @@ impl Address {
             }
         };
         let Ok(url) = Url::parse(&endpoint) else {
-            bail!("AWS_ENDPOINT_URL is {endpoint}, and that is no address: write https://HOST:PORT")
+            bail!("AWS_ENDPOINT_URL is {endpoint}, and that is not an address: write https://HOST:PORT")
         };
         let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
         let host = format!("{}{port}", url.host_str().unwrap_or_default());
@@ -117,7 +117,7 @@ mod tests {
             ("b/../c", &[], "choose another one"),
             ("b//c", &[], "choose another one"),
             ("b/c", &[("AWS_SECRET_ACCESS_KEY", "")], "the environment has no AWS_SECRET_ACCESS_KEY"),
-            ("b/c", &[("AWS_ENDPOINT_URL", "nowhere")], "that is no address"),
+            ("b/c", &[("AWS_ENDPOINT_URL", "nowhere")], "that is not an address"),
             ("b/c", &[("AWS_ENDPOINT_URL", "ftp://host")], "there can be no bucket b at ftp://host"),
         ] {
             let said = find(place, environment).err().unwrap();
