@@ -84,7 +84,7 @@ fn operators_manage_a_cluster_from_the_command_line() {
     fs::write(&password, drawn["password"].as_str().unwrap()).unwrap();
     let as_shop = format!("--user shop --password-file {}", password.display());
     refused(base, &format!("keyspace create {as_shop} no:"), "NOPERM");
-    refused(base, "user alter shop +@all --json", "flags stand in front of the rules");
+    refused(base, "user alter shop +@all --json", "flags go before the rules");
     done(base, "user drop shop");
     refused(base, "user drop shop", "there is no user 'shop'");
     refused(base, "user alter shop +@all", "there is no user 'shop'");
