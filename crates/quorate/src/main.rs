@@ -187,12 +187,13 @@ fn main() -> ExitCode {
 }
 
 fn failed(name: &str, error: &anyhow::Error, code: ExitCode) -> ExitCode {
-    // If standard error is not read, the exit code says enough.
+    // If standard error is not read, the exit code suffices.
     let _ = writeln!(std::io::stderr(), "quorate {name}: {error:#}");
     code
 }
 
-/// Becomes the lab's program, the one beside this one or else the one on the `PATH`. Returns only when there is none.
+/// Replaces this process with the lab's program: the one in the same folder, or else the one on the `PATH`. Returns only if
+/// there is none.
 fn hand_over(command: Option<&str>, rest: &HandedOver) -> Result<()> {
     const PROGRAM: &str = "quorate-lab";
     let beside = std::env::current_exe()?.with_file_name(PROGRAM);

@@ -71,7 +71,7 @@ impl TraceSettings {
     /// Checks whether the settings can be used.
     ///
     /// # Errors
-    /// A sentence that says which setting cannot.
+    /// A sentence that says which setting cannot be used.
     pub(crate) fn check(&self) -> Result<()> {
         ensure!(
             (0.0..=1.0).contains(&self.sample),

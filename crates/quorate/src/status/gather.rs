@@ -14,7 +14,7 @@ use crate::connection::{Cluster, Reply};
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// A node's answer, and where this client reaches the nodes in its map.
-struct Heard {
+struct NodeAnswer {
     said: Said,
     places: BTreeMap<NodeId, String>,
 }
@@ -41,7 +41,7 @@ pub(super) fn gather_only(cluster: &Cluster) -> Answers {
 fn ask_first(cluster: &Cluster) -> (Answers, BTreeMap<NodeId, String>) {
     let (mut answers, mut known) = (Answers::default(), (0, BTreeMap::new()));
     for (address, heard) in ask_all(&cluster.addresses, cluster) {
-        if let Ok(Heard { said, places }) = &heard
+        if let Ok(NodeAnswer { said, places }) = &heard
             && said.map.version > known.0
         {
             known = (said.map.version, places.clone());
@@ -51,7 +51,7 @@ fn ask_first(cluster: &Cluster) -> (Answers, BTreeMap<NodeId, String>) {
     (answers, known.1)
 }
 
-fn ask_all(addresses: &[String], cluster: &Cluster) -> Vec<(String, Result<Heard, String>)> {
+fn ask_all(addresses: &[String], cluster: &Cluster) -> Vec<(String, Result<NodeAnswer, String>)> {
     let asked = |address: &String| ask(address, cluster).map_err(|error| format!("{error:#}"));
     thread::scope(|scope| {
         let threads: Vec<_> = addresses.iter().map(|address| scope.spawn(move || asked(address))).collect();
@@ -60,7 +60,7 @@ fn ask_all(addresses: &[String], cluster: &Cluster) -> Vec<(String, Result<Heard
     })
 }
 
-fn ask(address: &str, cluster: &Cluster) -> Result<Heard> {
+fn ask(address: &str, cluster: &Cluster) -> Result<NodeAnswer> {
     let at = Instant::now();
     let mut client = cluster.connect(address, ANSWER_WITHIN)?;
     let mut text = |words: &[&[u8]]| match client.ask(words)? {
@@ -70,5 +70,5 @@ fn ask(address: &str, cluster: &Cluster) -> Result<Heard> {
     let (map, report) = (text(&[b"CLUSTER", b"MAP"])?, text(&[b"CLUSTER", b"REPORT"])?);
     let said = Said::read(&map, &report, at).map_err(anyhow::Error::msg)?;
     let places = cluster.places(&mut client, &said.map)?;
-    Ok(Heard { said, places })
+    Ok(NodeAnswer { said, places })
 }

@@ -260,7 +260,7 @@ fn a_replica_follows_all_keyspaces_that_keep_changes_each_into_its_database() {
     has(0, "quiet:a", "nil");
     has(0, "quiet:b", "nil");
 
-    // It goes on after a lost connection, in the database that the next change is in.
+    // It continues after a lost connection, in the database that the next change is in.
     let mut other = client_of(server.1);
     run(&mut other, &[b"CLIENT", b"KILL", b"TYPE", b"master"]);
     set(&mut ours, 0, "s:d");

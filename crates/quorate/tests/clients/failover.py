@@ -1,5 +1,5 @@
-"""An application over redis-py with the library's usual settings, at the node at the port given, in two keyspaces, until its
-input ends. Prints how it went, as JSON."""
+"""An application that uses redis-py with the library's usual settings at the node with the given port, in two keyspaces,
+until its input ends. Prints a report as JSON."""
 
 import json
 import sys

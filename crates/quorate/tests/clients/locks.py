@@ -1,6 +1,6 @@
-"""What lock libraries for Python, unchanged, get from the node at the port given, for keys with a prefix.
+"""Checks unmodified lock libraries for Python at the node with the given port, for keys with a prefix.
 
-Ends with 0 when all is as with Redis.
+Exits with 0 if everything is as with Redis.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""What redis-py's RedisCluster, unchanged, gets from a cluster of sharded keys. Arguments: a client port, and the process
-of another node, which is killed on the way; over TLS, if a file with the certificate of an authority is given, too. Ends
-with 0 when all is as with Redis Cluster."""
+"""Checks redis-py's unmodified RedisCluster with a cluster of sharded keys. Arguments: a client port, and the process of
+another node, which is killed in between; over TLS, if a file with the certificate of an authority is also given. Exits
+with 0 if everything is as with Redis Cluster."""
 
 import os
 import signal

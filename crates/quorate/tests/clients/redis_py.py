@@ -1,5 +1,5 @@
-"""What redis-py, unchanged, gets from the node at the port given; over TLS, if a file with the certificate of an authority
-is given, too. Ends with 0 when all is as with Redis."""
+"""Checks unmodified redis-py at the node with the given port; over TLS, if a file with the certificate of an authority is
+also given. Exits with 0 if everything is as with Redis."""
 
 import sys
 import threading

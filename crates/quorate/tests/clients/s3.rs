@@ -385,7 +385,7 @@ fn refusals_of_the_store_are_reported_with_what_to_do() {
     refused(
         &|command| _ = command.env("AWS_ACCESS_KEY_ID", "another-key"),
         PLACE,
-        // Amazon's says 403 InvalidAccessKeyId.
+        // Amazon's store answers 403 InvalidAccessKeyId.
         &["404 XAdminUserNotFound No user exists with the provided access key ID"],
     );
     refused(&|_| (), "s3://nothing/of/shop", &["404 NoSuchBucket", "make the bucket nothing"]);

@@ -253,7 +253,7 @@ fn reads_and_deletions_go_on(
         }
     };
     all_is_there(&bare, 7);
-    // A node that dies restarts without any room.
+    // A killed node restarts without any room.
     bare.kill(2);
     bare.start(2);
     bare.wait_until_ready(&[1, 2, 3]);

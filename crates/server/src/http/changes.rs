@@ -2,7 +2,7 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `GET /changes/{prefix}?from={version}` | events, until the client or the keyspace is gone |
+//! | `GET /changes/{prefix}?from={version}` | events, until the client disconnects or the keyspace is dropped |
 //!
 //! The id of each event is the version after which the stream continues. Browsers and libraries send it back as
 //! `Last-Event-ID` when they reconnect. `/changes/` alone is the default keyspace.

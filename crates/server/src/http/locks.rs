@@ -1,4 +1,4 @@
-//! Locks over HTTP: what `LOCK` and its subcommands do over RESP, with JSON.
+//! Locks over HTTP: what `LOCK` and related commands do over RESP, with JSON.
 //!
 //! | request | answer |
 //! |---|---|

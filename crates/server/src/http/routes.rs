@@ -67,7 +67,7 @@ impl Deref for Routes {
     }
 }
 
-/// What answering needs, whoever the caller is.
+/// What all answers need, for any caller.
 pub(super) struct Shared {
     caller: Caller,
     access: Access,

@@ -531,8 +531,7 @@ impl Peers {
                 };
                 taken += consumed;
                 let (id, is_first) = (link.peer, !std::mem::replace(&mut link.has_spoken, true));
-                // A peer that sends a frame knows that the link is authenticated, so the next connection cannot be
-                // mistaken for another link.
+                // A peer that sends a frame has accepted the link, so it knows what the next connection is for.
                 if is_first && connection.lane == Lane::Main && connection.dialled.is_some() {
                     let peer = self.peers.iter_mut().find(|peer| peer.id == id);
                     peer.into_iter().for_each(|peer| peer.urgent_at_us = Some(turn.now.monotonic_us));

@@ -1,4 +1,4 @@
-"""RQ while nodes are killed: `add PORT FIRST COUNT`, `work PORT` until it is killed, `left PORT` says where jobs are."""
+"""RQ while nodes are killed: `add PORT FIRST COUNT`, `work PORT` until it is killed, `left PORT` prints where jobs are."""
 
 import json
 import sys

@@ -104,7 +104,7 @@ impl Lease {
         };
         if !is_checked {
             say(&format!(
-                "the store at {} does not support If-None-Match: make sure that no two backups into {} are begun at the same time",
+                "the store at {} does not support If-None-Match: make sure that no two backups into {} begin at the same time",
                 remote.address.host,
                 remote.name_of("")
             ));
