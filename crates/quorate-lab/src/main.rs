@@ -19,7 +19,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const EXAMPLES: &str = "\
 Examples:
-  quorate-lab list                               which studies there are
+  quorate-lab list                               the available studies
   quorate-lab run leader-follower --quick --verify
   quorate-lab run leader-follower --full --dir results/today
   quorate-lab compare results/yesterday results/today

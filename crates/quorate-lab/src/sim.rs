@@ -15,7 +15,7 @@ use sim::{Class, Part, Protocol, Report, Settings, Totals};
 const EXAMPLES: &str = "\
 Examples:
   quorate sim --minutes 10                          search for faults in all protocols
-  quorate sim --minutes 1 --protocol abd            in one
+  quorate sim --minutes 1 --protocol abd            in one protocol
   quorate sim --seed 7                              replay a run
   quorate sim --seed 7 --shrink                     remove what it does not need to fail
   quorate sim --seed 7 --without 3,5,loss --trace   replay what is left, line by line

@@ -36,11 +36,11 @@ Examples:
   redis-cli -p 7000 set hello world              talk to the first of them
   quorate server --config data/node-1/quorate.toml   restart one node
   quorate join --like data/node-1/quorate.toml --dir data/node-4   create a fourth
-  quorate status --addr 127.0.0.1:7000           how does the cluster stand?
+  quorate status --addr 127.0.0.1:7000           the state of the cluster
   quorate keyspace create cart: acks=majority    make a keyspace
   quorate certs --dir certs --node 10.0.0.1      certificates for TLS
-  quorate import dump.rdb --addr 127.0.0.1:7000   take the keys of a Redis
-  quorate backup --to /backup --addr 127.0.0.1:7000   all of it as files; quorate restore puts them into another cluster
+  quorate import dump.rdb --addr 127.0.0.1:7000   import the keys of a Redis
+  quorate backup --to /backup --addr 127.0.0.1:7000   everything as files; quorate restore reads them into another cluster
   quorate bench --addr 127.0.0.1:7000            measure it
   quorate lab run leader-follower --quick        reproduce a study
   quorate check history.jsonl                    is this history linearizable?

@@ -21,11 +21,11 @@ const EXAMPLES: &str = "\
 Examples:
   quorate certs --dir certs --node 10.0.0.1,db1.example --node 10.0.0.2 --node 10.0.0.3
   quorate certs --dir certs --node 4=10.0.0.4            one more, by the same authority
-  quorate certs --dir certs --client alice               a client's, where nodes ask clients for one
+  quorate certs --dir certs --client alice               a client's, if nodes ask clients for one
 
 The authority's key stays in the folder: copy to each node only its own two files and authority.crt.";
 
-/// Make certificates for TLS: a cluster's own authority, and what it issues.
+/// Make certificates for TLS: a cluster's own authority, and certificates that it issues.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CertsArgs {

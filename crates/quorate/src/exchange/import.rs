@@ -21,15 +21,15 @@ use contents::{commands, requests};
 
 const EXAMPLES: &str = "\
 Examples:
-  quorate import dump.rdb --dry-run                  what is in it, and what would not be taken
+  quorate import dump.rdb --dry-run                  what is in it, and what would be refused
   quorate import dump.rdb --addr 10.0.0.7:7000
   quorate import dump.rdb --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   quorate import appendonlydir --database 1=sessions:
   quorate import redis://10.0.0.3:6379 --addr 10.0.0.7:7000
 
-Of files, keys that exist stay as they are unless --replace says otherwise. A value of more than a megabyte is stored in several
-steps: until the last one, clients see a part of it. An import of files that was interrupted is repeated with --replace; one of a
-running server goes on where it was when the same command is given again.";
+From files, existing keys are replaced only with --replace. A value of more than a megabyte is stored in several
+steps: until the last one, clients see a part of it. To repeat an interrupted import of files, add --replace; an import
+of a running server continues where it was when the same command is run again.";
 
 /// The maximum number of requests, and of their bytes, that are in progress at once.
 const WINDOW: usize = 1000;

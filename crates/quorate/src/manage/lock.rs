@@ -13,7 +13,7 @@ Examples:
   quorate lock list --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   quorate lock list
   quorate lock get job:7
-  quorate lock release job:7 --token 1045        the lock of an owner that is gone";
+  quorate lock release job:7 --token 1045        the lock of an owner that has crashed";
 
 /// List, describe and release locks.
 #[derive(Args)]

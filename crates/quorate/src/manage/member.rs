@@ -11,9 +11,9 @@ const EXAMPLES: &str = "\
 Examples:
   quorate node list --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   quorate node list
-  quorate node add 4 10.0.0.4 7000 8000 9000     quorate join writes its file, too
+  quorate node add 4 10.0.0.4 7000 8000 9000     quorate join also writes its file
   quorate node remove 4
-  quorate node replace 3                         its disk is lost; it is back with an empty folder";
+  quorate node replace 3                         its disk is lost; it returns with an empty folder";
 
 /// Add, remove, replace and list nodes.
 #[derive(Args)]

@@ -20,16 +20,16 @@ use crate::output::say;
 const EXAMPLES: &str = "\
 Examples:
   quorate recover --dir data/node-3 --dir data/node-4                   what is left, and what is lost; changes nothing
-  quorate recover --dir data/node-3 --dir data/node-4 --accept-loss     go on with that
+  quorate recover --dir data/node-3 --dir data/node-4 --accept-loss     continue with that
 
-Where each folder is on a machine of its own, on each of them, with its node stopped:
+If each folder is on a machine of its own, on each machine, with its node stopped:
   quorate recover --config /etc/quorate/quorate.toml --save node-3.json
-then, with the files of all, on each of them again:
+then, with the files of all machines, on each of them again:
   quorate recover --config /etc/quorate/quorate.toml --with node-4.json --with node-5.json
   quorate recover --config /etc/quorate/quorate.toml --with node-4.json --with node-5.json --accept-loss
 
-Give all folders that are left, also those of nodes that are no control nodes: what is left out counts as lost, and can never
-come back. First try to start what is down: as long as a majority of the control nodes can be started, nothing is lost.";
+Give all folders that are left, also those of nodes that are not control nodes: a folder that is left out counts as lost, and
+can never return. First try to start what is down: as long as a majority of the control nodes can be started, nothing is lost.";
 
 /// Continue with the folders that are left when a majority of the control nodes is lost
 #[derive(Args)]

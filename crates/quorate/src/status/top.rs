@@ -30,7 +30,7 @@ Examples:
   quorate top --addr a.example:7443 --cacert authority.crt   over TLS
   quorate top --count 10 | tee top.txt               ten times, as plain lines
 
-Exit code: as that of `quorate status`, by what was seen last.";
+Exit code: as that of `quorate status`, for the last update.";
 
 /// Watch what a cluster's nodes and keyspaces do.
 #[derive(Args)]

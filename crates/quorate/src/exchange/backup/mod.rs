@@ -37,7 +37,7 @@ Examples:
   quorate backup --to s3://backups/shop                     into an object store; its keys are in the environment
   quorate backup --to /backup/shop --every 1h --keep 48     until it is stopped
   quorate backup --list /backup/shop                        the existing backups, and the times that they restore
-  quorate backup --verify /backup/shop                      reads all files, against their checksums
+  quorate backup --verify /backup/shop                      reads all files, and checks their checksums
   quorate restore --from /backup/shop --addr 10.0.1.1:7000  into another cluster
 
 The first backup is a copy of all keys, each shard as it is at one moment. Later ones add what has changed, in keyspaces that

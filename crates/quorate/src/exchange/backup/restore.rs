@@ -37,9 +37,8 @@ Examples:
   quorate restore --from /backup/shop --addr 10.0.1.1:7443 --cacert authority.crt   over TLS
   quorate restore --from /backup/shop --addr 10.0.1.1:7000 --until 2026-11-26T21:59:00Z
 
-The cluster is a new one, with its own secret: quorate cluster, or quorate server on each node. Keyspaces that are not there
-are made with the settings that they had; those that are there keep theirs. A restore that was interrupted is begun again,
-with --empty-first.";
+The cluster is a new one, with its own secret: quorate cluster, or quorate server on each node. Missing keyspaces
+are made with the settings that they had; existing ones keep theirs. To repeat an interrupted restore, add --empty-first.";
 
 /// About this many keys are compared, unless all are.
 const SAMPLE: u64 = 10_000;
