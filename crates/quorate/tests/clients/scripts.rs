@@ -312,7 +312,7 @@ impl Drop for Redis {
 
 /// Queues and brokers compute the names of keys in their scripts.
 #[test]
-fn a_script_uses_keys_of_its_keyspace_that_it_has_not_named() {
+fn a_script_may_use_undeclared_keys_of_its_keyspace() {
     let cluster = Cluster::start(3, &["prefix=c:", "prefix=s: shards=2"]);
     let script = |body: &str, keys: &str| {
         let mut command = redis::cmd("EVAL");

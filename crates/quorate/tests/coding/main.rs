@@ -99,7 +99,7 @@ fn wait_until_rebuilt(started: &Started, node: u16, least: u64) {
 }
 
 #[test]
-fn writes_continue_without_a_node_which_rebuilds_its_fragments_when_it_is_back() {
+fn writes_continue_without_a_node_which_rebuilds_its_fragments_when_it_returns() {
     let started = cluster();
     let recorder = record(&started);
     recorder.wait_for(200);

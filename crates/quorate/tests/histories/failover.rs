@@ -37,7 +37,7 @@ fn leader_is_killed(started: &Started, prefix: &str, round: usize) -> (u16, Dura
     (leader, longest_silence(&history, killed_at))
 }
 
-fn writes_go_on_without_the_leader(prefix: &str) {
+fn writes_continue_without_the_leader(prefix: &str) {
     let started = Started::new(3, &KEYSPACES);
     let (_, silence) = leader_is_killed(&started, prefix, 0);
     println!("keyspace '{prefix}': no write was acknowledged for {} ms", silence.as_millis());
@@ -46,17 +46,17 @@ fn writes_go_on_without_the_leader(prefix: &str) {
 
 #[test]
 fn a_killed_leader_of_a_consensus_keyspace_is_replaced() {
-    writes_go_on_without_the_leader("");
+    writes_continue_without_the_leader("");
 }
 
 #[test]
 fn a_killed_leader_under_acks_all_is_replaced_from_the_in_sync_set() {
-    writes_go_on_without_the_leader("all:");
+    writes_continue_without_the_leader("all:");
 }
 
 #[test]
 fn a_killed_leader_under_acks_majority_is_replaced() {
-    writes_go_on_without_the_leader("most:");
+    writes_continue_without_the_leader("most:");
 }
 
 /// Three seconds are ten leases: the others have long continued when the leader resumes and finds itself deposed.

@@ -205,14 +205,14 @@ fn lines_about_room(bare: &Bare, node: u16) -> usize {
 
 #[test]
 fn when_all_disks_are_full_reads_and_deletions_continue_and_flushall_makes_room() {
-    reads_and_deletions_go_on(KEPT, &["", "all:"], |client, _| {
+    reads_and_deletions_continue(KEPT, &["", "all:"], |client, _| {
         assert_eq!(client.ask("FLUSHALL"), "+OK");
     });
 }
 
 #[test]
 fn when_all_disks_are_full_registers_can_be_read_and_deleted_which_makes_room() {
-    reads_and_deletions_go_on(&format!("{KEPT}{REGISTERS}"), &["abd:"], |client, kept| {
+    reads_and_deletions_continue(&format!("{KEPT}{REGISTERS}"), &["abd:"], |client, kept| {
         for (prefix, number) in kept {
             assert!([":0", ":1"].contains(&client.ask(&format!("DEL {prefix}key{number}")).as_str()));
         }
@@ -220,7 +220,7 @@ fn when_all_disks_are_full_registers_can_be_read_and_deleted_which_makes_room() 
 }
 
 /// All disks are full; `frees` deletes everything.
-fn reads_and_deletions_go_on(
+fn reads_and_deletions_continue(
     tables: &str,
     prefixes: &[&'static str],
     frees: impl Fn(&mut Client, &[(&str, usize)]),

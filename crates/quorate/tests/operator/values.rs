@@ -76,7 +76,7 @@ fn info(bare: &Bare, node: u16, field: &str) -> u64 {
     line.unwrap_or_else(|| panic!("{field} is missing in {text}")).parse().unwrap()
 }
 
-fn ten_times_the_cache_outlives_the_death_of_all_processes(kind: Kind) {
+fn ten_times_the_cache_survives_a_kill_of_all_processes(kind: Kind) {
     const COUNT: usize = 1200;
     let mut bare = Bare::new(&tables(kind), |config, _| config);
     (1..=3).for_each(|node| bare.start(node));
@@ -102,7 +102,7 @@ fn ten_times_the_cache_outlives_the_death_of_all_processes(kind: Kind) {
     });
 }
 
-fn a_node_that_was_away_gets_what_it_lacks(kind: Kind) {
+fn a_returning_node_gets_what_it_lacks(kind: Kind) {
     const COUNT: usize = 600;
     let mut bare = Bare::new(&tables(kind), |config, _| config);
     (1..=3).for_each(|node| bare.start(node));
@@ -221,7 +221,7 @@ fn damaged_values_are_repaired_from_another_replica(kind: Kind, scrub_days: f64)
 /// The folder of the values.
 const VALUES: (&str, u32) = ("values", 24);
 
-fn a_node_without_room_says_so_and_goes_on_when_there_is_room(kind: Kind) {
+fn a_node_without_room_reports_it_and_continues(kind: Kind) {
     let mut bare = Bare::new(&tables(kind), |config, _| config);
     let silent = |command: &mut Command| {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -267,17 +267,17 @@ macro_rules! with_engine {
 
             #[test]
             fn consensus_keeps_ten_times_the_cache() {
-                super::ten_times_the_cache_outlives_the_death_of_all_processes(("consensus", ENGINE));
+                super::ten_times_the_cache_survives_a_kill_of_all_processes(("consensus", ENGINE));
             }
 
             #[test]
             fn leader_follower_keeps_ten_times_the_cache() {
-                super::ten_times_the_cache_outlives_the_death_of_all_processes(("leader-follower", ENGINE));
+                super::ten_times_the_cache_survives_a_kill_of_all_processes(("leader-follower", ENGINE));
             }
 
             #[test]
-            fn consensus_fills_a_node_that_was_away() {
-                super::a_node_that_was_away_gets_what_it_lacks(("consensus", ENGINE));
+            fn consensus_brings_a_returning_node_up_to_date() {
+                super::a_returning_node_gets_what_it_lacks(("consensus", ENGINE));
             }
 
             #[test]
@@ -297,13 +297,13 @@ macro_rules! with_engine {
             }
 
             #[test]
-            fn leader_follower_fills_a_node_that_was_away() {
-                super::a_node_that_was_away_gets_what_it_lacks(("leader-follower", ENGINE));
+            fn leader_follower_brings_a_returning_node_up_to_date() {
+                super::a_returning_node_gets_what_it_lacks(("leader-follower", ENGINE));
             }
 
             #[test]
             fn a_node_without_room_for_values_reports_it_and_continues_when_there_is_room() {
-                super::a_node_without_room_says_so_and_goes_on_when_there_is_room(("consensus", ENGINE));
+                super::a_node_without_room_reports_it_and_continues(("consensus", ENGINE));
             }
         }
     };

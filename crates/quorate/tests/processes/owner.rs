@@ -29,7 +29,7 @@ fn assert_closed(folder: &Path) {
 }
 
 #[test]
-fn files_and_folders_are_for_their_owner_alone_and_those_of_older_versions_become_so() {
+fn only_the_owner_can_read_files_and_folders_also_those_of_older_versions() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("made");
     let base = free_ports(3);
@@ -55,7 +55,7 @@ fn files_and_folders_are_for_their_owner_alone_and_those_of_older_versions_becom
 }
 
 #[test]
-fn files_of_large_values_are_for_their_owner_alone() {
+fn only_the_owner_can_read_files_of_large_values() {
     let storage = "[storage]\nsegment_bytes = 1048576\ncheckpoint_bytes = 1048576\ncache_bytes = 1048576\n";
     let keyspace = "[[keyspace]]\nprefix = \"\"\nreplication = \"consensus\"\nstorage = \"disk\"\n";
     let mut server = Server::start("", &format!("{storage}{keyspace}"));

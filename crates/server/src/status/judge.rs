@@ -632,7 +632,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_that_are_left_to_survive() {
+    fn the_number_of_survivable_failures_is_counted() {
         use Protocol::{Abd, Consensus, LeaderFollower};
         assert_eq!(survives(Consensus, "majority", 3, 3, 3, 1), 1);
         assert_eq!(survives(Consensus, "majority", 3, 2, 2, 0), 0);
