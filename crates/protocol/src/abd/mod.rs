@@ -248,7 +248,7 @@ impl Replica {
             Sender::Current => false,
             Sender::Earlier => true,
             Sender::Impossible => {
-                return self.registers.reject(from, "it names lives that cannot be", effects);
+                return self.registers.reject(from, "it names impossible incarnations", effects);
             }
         };
         if is_stale && !self.registers.planted.has(Fault::StaleAcknowledgement) {

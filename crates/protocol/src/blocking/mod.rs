@@ -314,7 +314,7 @@ impl Replica {
             }
             Sender::Earlier => return false,
             Sender::Impossible => {
-                registers.reject(from, "it names lives that cannot be", effects);
+                registers.reject(from, "it names impossible incarnations", effects);
                 return false;
             }
         }

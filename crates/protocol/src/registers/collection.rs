@@ -1,29 +1,30 @@
 //! The collection of tombstones: a deleted key is forgotten completely once that is safe.
 //!
-//! A tombstone keeps older writes of its key out. So it may go only when no older write, write-back or repair can still be
-//! on its way, and messages may take any time. The members therefore agree on it, in four steps that the first member
-//! leads; all members confirm each step, in the incarnations in which they began.
+//! A tombstone keeps older writes of its key out. So it may be removed only when no older write, write-back or repair can
+//! still be on its way, and messages may take any time. The members therefore agree on the removal in four steps, led by
+//! the first member. All members confirm each step, each in the incarnation in which it was when the collection began.
 //!
-//! 1. **Hold**: every member holds these tombstones, or reports that it holds something newer; those are left out. Every
-//!    member reports its generation. From now on no member chooses a counter that is not greater than theirs (the floor).
+//! 1. **Hold**: every member holds these tombstones, or reports that it does not hold one; those are left out. Every
+//!    member reports its generation. From now on every member chooses only counters greater than the tombstones' (the
+//!    floor).
 //! 2. **Advance** to a generation greater than all of those, and confirm when no operation of an earlier one is open.
 //! 3. **Refuse** every value that is stamped with an earlier generation.
 //! 4. **Forget** the tombstones.
 //!
-//! Why it is safe. A value stamped with the new generation belongs to an operation that began when its coordinator held the
-//! tombstones, since step 2 follows step 1 at every member: it carries nothing older. A repair carries what is held when it
-//! is sent, and an answer to a query of the new generation was given after step 1. Every member refuses older values from
-//! step 3 on, and by step 2 they belong to no open operation. When some members have forgotten a tombstone and others have
-//! not, the floor makes every new write of the key greater than it.
+//! Why it is safe. A value stamped with the new generation belongs to an operation that began when its coordinator held
+//! the tombstones, since step 2 follows step 1 at every member, so the operation carries nothing older. A repair carries
+//! what is held when it is sent, and an answer to a query of the new generation was given after step 1. Every member
+//! refuses values of older generations from step 3 on, and by step 2 they belong to no open operation. When some members
+//! have forgotten a tombstone and others have not, the floor makes every new write of the key greater than it.
 //!
-//! A member that restarts during a collection has forgotten what it confirmed. It learns the generation, the least admitted
-//! generation and the floor from those that refill it. If one of these had confirmed a step before, it learns that;
-//! otherwise all of them confirm it afterwards, and then report that there is a newer incarnation, and the collection is
-//! abandoned. (The same argument as for acknowledgements, see [`registers`](super).)
+//! A member that restarts during a collection has forgotten what it confirmed. It learns the generation, the least
+//! admitted generation and the floor from its refill sources. If one of these had confirmed a step before, the member
+//! learns that; otherwise all of them confirm the step afterwards, and report the newer incarnation with it, and the
+//! collection is abandoned. (The argument is the same as for acknowledgements, see [`registers`](super).)
 //!
-//! With records each step is durable at a member before its confirmation leaves, and at the leading member before it asks
-//! for the next one. That a tombstone is forgotten, or an expired key buried, is not recorded: after a crash it is there
-//! again, and is collected, or buried, once more.
+//! With records each step is durable at a member before its confirmation leaves, and at the leading member before it
+//! requests the next step. The removal of a tombstone, or of an expired key (which is *buried*: a tombstone replaces it),
+//! is not recorded: after a crash the tombstone or key is present again, and is collected or buried once more.
 
 use super::generations::Generations;
 use super::members::MemberSet;
@@ -47,7 +48,7 @@ pub(super) struct Round {
     /// The generation to advance to; during Hold, the greatest that was reported.
     generation: u64,
     tombstones: Vec<(Vec<u8>, Tag)>,
-    /// The tombstones, encoded for sending.
+    /// The tombstones, encoded for the messages.
     encoded: Vec<u8>,
     pub(super) confirmed: MemberSet,
     /// The incarnations in which every step has to be confirmed.
@@ -59,7 +60,7 @@ pub(super) struct Round {
 /// The leading member's state of its collections.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
-    /// Each once, however often the walk has passed it.
+    /// Each tombstone occurs once, however often the walk has passed it.
     pub(super) candidates: BTreeMap<Vec<u8>, Tag>,
     pub(super) candidate_bytes: usize,
     pub(super) round: Option<Round>,
@@ -67,7 +68,7 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// Numbers start with one that no earlier incarnation has used.
+    /// Collections get numbers that no earlier incarnation has used.
     pub(super) fn new(nonce: u64) -> Collector {
         Collector { number: nonce, ..Collector::default() }
     }
@@ -144,8 +145,8 @@ impl Collector {
             if held.len() != round.tombstones.len() {
                 return registers.reject(from, "a confirmation of other tombstones", effects);
             }
-            // Tombstones that some member does not hold are marked rather than removed, so that the others' answers still
-            // match.
+            // A tombstone that a member does not hold is marked rather than removed, so that the positions in the others'
+            // answers still match.
             for (tombstone, held) in round.tombstones.iter_mut().zip(held) {
                 if *held == 0 {
                     tombstone.1 = Tag::NONE;
@@ -157,7 +158,7 @@ impl Collector {
         self.go_on(registers, now, effects);
     }
 
-    /// Takes as many steps as are confirmed.
+    /// Takes the next steps, as far as they are confirmed.
     fn go_on(&mut self, registers: &mut Registers, now: Now, effects: &mut Effects) {
         loop {
             let Some(round) = &mut self.round else { return };
@@ -209,7 +210,8 @@ impl Collector {
                         && round.tombstones.iter().all(|it| it.1.counter() <= floor);
                     let is_looked_at = registers.planted.has_invariants();
                     assert!(is_safe || !is_looked_at, "a tombstone is forgotten while older writes may come");
-                    // Needs no confirmation: a member that misses it keeps a tombstone, which is collected another time.
+                    // Forget needs no confirmation: a member that misses it keeps a tombstone, which is collected another
+                    // time.
                     round.ask(registers, now, effects);
                     forget(registers, Tags::built(&round.encoded));
                     let tombstones = round.tombstones.len() as u64;
@@ -232,7 +234,7 @@ impl Round {
         }
     }
 
-    /// Asks the members that have not confirmed the present step.
+    /// Sends the present step to the members that have not confirmed it.
     fn ask(&mut self, registers: &Registers, now: Now, effects: &mut Effects) {
         self.asked_us = now.monotonic_us;
         let tombstones = match self.step {
@@ -241,7 +243,7 @@ impl Round {
         };
         let (round, step, generation) = (self.number, self.step, self.generation);
         let collect = Body::Collect { round, step, generation, tombstones };
-        // The leading member takes each step too, and must have it durable before the next one begins.
+        // The leading member takes each step too, and must make it durable before the next one begins.
         registers.send_vouching(registers.group.others().without(self.confirmed), collect, effects);
     }
 }
@@ -254,7 +256,7 @@ pub(super) fn take_step(
     effects: &mut Effects,
 ) {
     if !registers.journal.has_room() {
-        return; // It is asked again, or the collection is abandoned.
+        return; // The leading member repeats the step, or abandons the collection.
     }
     let mut held = Vec::new();
     match step {
@@ -268,7 +270,7 @@ pub(super) fn take_step(
             registers.generations.advance(generation);
             registers.note_bounds();
             if !registers.generations.none_open_before(generation) {
-                return; // It is asked again.
+                return; // The leading member repeats the step.
             }
         }
         Step::Refuse => {
@@ -281,7 +283,8 @@ pub(super) fn take_step(
     registers.send_vouching(MemberSet::only(from), collected, effects);
 }
 
-/// True when the tombstone is held now: not something newer, nor a value that will be buried under its tag.
+/// True when the tombstone itself is held now: not something newer, nor an expired value that will be buried under its
+/// tag.
 fn hold(registers: &mut Registers, key: &[u8], tag: Tag) -> bool {
     let tombstone = kv::Register { version: tag.version(), ..kv::Register::UNWRITTEN };
     registers.put(key, tombstone) || registers.table.register(key) == tombstone

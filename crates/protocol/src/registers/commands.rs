@@ -1,4 +1,4 @@
-//! The operations of registers: a key is read or written as a whole, each on its own.
+//! The operations of registers: each key is read or written as a whole, independently of other keys.
 //!
 //! A register has no read-modify-write: another write may fall between a coordinator's read and its write, and
 //! nothing orders the two. Commands that need one are refused, with an explanation (Herlihy 1991: registers cannot
@@ -18,9 +18,10 @@ pub enum Keys<'a> {
 /// What a coordinator has to do for a command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan<'a> {
-    /// It concerns the table as a whole: answered from this replica's own table, without any promise about others.
+    /// It concerns the table as a whole: it is answered from this replica's own table, with no promise about other
+    /// replicas.
     Local,
-    /// The keys are read, each on its own.
+    /// The keys are read, each independently.
     Read(Question, Keys<'a>),
     /// The key is written.
     Set {
@@ -31,13 +32,13 @@ pub enum Plan<'a> {
         /// The value.
         value: &'a [u8],
     },
-    /// The keys are deleted, each on its own.
+    /// The keys are deleted, each independently.
     Delete(List<'a>),
-    /// Registers cannot execute the command: the error says why, and which protocol can.
+    /// Registers cannot execute the command: the error gives the reason, and names a protocol that can.
     Refused(String),
 }
 
-/// What a request asks about its keys.
+/// What a request wants to know about its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
     /// The value (`GET`).
@@ -50,11 +51,11 @@ pub enum Question {
     Written,
     /// How many of the deleted keys existed (`DEL`).
     Deleted,
-    /// Something else about one key, which the table answers.
+    /// Another detail of one key, which the table answers.
     Detail(Detail),
 }
 
-/// What else a read can ask about one key.
+/// The other details of one key that a read can request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Named and explained as in kv::Command.
 pub enum Detail {
@@ -69,7 +70,7 @@ pub enum Detail {
 }
 
 impl Detail {
-    /// Returns the command that asks for it.
+    /// Returns the command that requests this detail.
     pub fn command<'a>(&self, key: &'a [u8]) -> Command<'a> {
         match *self {
             Detail::Fetch => Command::Fetch { key },
@@ -85,7 +86,7 @@ impl Detail {
 }
 
 impl<'a> Plan<'a> {
-    /// Returns the plan for a command at a coordinator whose clock says `now`. A refusal names `protocol`.
+    /// Returns the plan for a command at a coordinator whose clock shows `now`. A refusal names `protocol`.
     #[inline]
     pub fn of(command: &Command<'a>, now: UnixMs, protocol: &str) -> Plan<'a> {
         match *command {
@@ -133,7 +134,7 @@ fn deadline(expiry: Expiry, now: UnixMs) -> UnixMs {
     if at <= now { Register::UNWRITTEN.deadline } else { at.min(Register::NEVER - 1) }
 }
 
-/// Returns why registers cannot execute a command, and what can.
+/// Returns why registers cannot execute a command, and which protocol can.
 fn refusal(command: &Command<'_>, protocol: &str) -> String {
     let (name, reason) = needs(command);
     format!(

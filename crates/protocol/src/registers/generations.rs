@@ -1,9 +1,9 @@
-//! Generations: how the group knows that no message of an earlier time can matter any more.
+//! Generations: how the group knows that messages of an earlier time no longer matter.
 //!
-//! Every operation belongs to the generation that its coordinator was in when it began, and every value sent for it
-//! carries that number. When no member has an operation of an earlier generation open, any message of one that is
-//! still under way is useless, and the members may agree to refuse it. See [`collection`](super::collection) for the
-//! purpose.
+//! Every operation belongs to the generation that its coordinator was in when the operation began, and every value sent
+//! for it carries that number. When no member has an operation of an earlier generation open, any message of such an
+//! operation that is still under way is useless, and the members may agree to refuse it. See
+//! [`collection`](super::collection) for the purpose.
 
 /// A member's generation, and the operations that it has open in each.
 #[derive(Clone, Debug, Default)]
@@ -34,8 +34,8 @@ impl Generations {
         stamp >= self.minimum
     }
 
-    /// Every counter of a new tag is greater than this: no tag may be less than that of a forgotten tombstone,
-    /// because some member may not have forgotten it yet.
+    /// Every counter of a new tag is greater than this: no new tag may be less than that of a forgotten tombstone,
+    /// because another member may still hold the tombstone.
     #[inline]
     pub fn floor(&self) -> u64 {
         self.floor

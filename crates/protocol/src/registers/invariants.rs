@@ -1,9 +1,9 @@
-//! Invariants that protocols of registers share: what "Why acknowledgements survive restarts" in the parent module and "Why
-//! it is safe" in docs/design/protocols/abd.md rest on, as far as one replica can see it.
+//! Invariants that the register protocols share: the conditions on which "Why acknowledgements survive restarts" in the
+//! parent module and "Why it is safe" in docs/design/protocols/abd.md rest, as far as a single replica can check them.
 //!
 //! All of them are for tests and simulations, between two steps ([`check_invariants`](crate::Replica::check_invariants)).
-//! What costs next to nothing is asserted where it could be broken. Each function is named after the sentence that it
-//! checks.
+//! Conditions that cost almost nothing to check are asserted where they could be broken. Each function is named after the
+//! statement that it checks.
 
 use super::collection::Collector;
 use super::generations::Generations;
@@ -19,14 +19,14 @@ use super::{Registers, Timing, Upkeep};
 use crate::effects::Now;
 use std::collections::BTreeMap;
 
-/// Checks that take as long as many steps are made only periodically.
+/// True when it is time for the checks that take as long as many steps.
 fn is_time_for_all(now: Now) -> bool {
     const EVERY_MS: u64 = 16;
     (now.monotonic_us / 1000).is_multiple_of(EVERY_MS)
 }
 
 impl Registers {
-    /// Checks what it holds, with `operations` under way, and periodically every key.
+    /// Checks the registers, with `operations` under way, and periodically every key.
     ///
     /// # Panics
     /// When an invariant is broken.
@@ -63,7 +63,7 @@ impl Registers {
     }
 
     /// No two writes share a tag: members differ, the incarnations of a member differ, and no replica holds a write of an
-    /// incarnation that it has not heard of. O(keys).
+    /// incarnation that it does not know. O(keys).
     fn a_tag_is_its_writers_own(&self) {
         self.table.walk_registers(0, usize::MAX, |key, register| {
             let tag = Tag::of_version(register.version);
@@ -78,8 +78,8 @@ impl Registers {
     }
 }
 
-/// Refused values are older than operations that begin now, and each open operation is of a generation up to the present
-/// one.
+/// Only values older than operations that begin now are refused, and no open operation is of a generation later than the
+/// present one.
 fn generations_only_grow(generations: &Generations, operations: usize) {
     let (current, minimum) = (generations.current(), generations.minimum());
     assert!(minimum <= current, "generation {minimum} is refused, and {current} is the present one");
@@ -93,7 +93,7 @@ fn generations_only_grow(generations: &Generations, operations: usize) {
     assert_eq!(counted, operations as u64, "operations of all generations");
 }
 
-/// Whatever a coordinator counts is recorded before it is sent. O(registers that are not durable).
+/// Everything that a coordinator counts is recorded before it is sent. O(registers that are not durable).
 fn what_leaves_is_recorded(journal: &Journal) {
     let last = journal.last();
     assert!(
@@ -173,7 +173,7 @@ fn collections_are_led_by_the_first(collector: &Collector, registers: &Registers
     assert!(round.confirmed != others || round.step == Step::Advance, "a step is confirmed and not taken");
 }
 
-/// An answer counts if it is to a walk since the last change.
+/// An answer counts if it belongs to a walk since the last change.
 fn walks_are_counted(sweep: &Sweep, registers: &Registers) {
     assert!(sweep.unchanged_since <= sweep.walk, "a walk that has not begun");
     assert!(sweep.changes <= registers.changes, "a change that has not come");

@@ -1,9 +1,9 @@
-//! The replica's records: which ones it has emitted in this incarnation, and what they make durable.
+//! The replica's records: which ones it has emitted in this incarnation, and which of its state they make durable.
 //!
-//! Whatever a coordinator counts must outlive a crash: that a replica holds a register (said by an acknowledgement, or by
-//! an answer that names the tag), that it has taken a step of a collection, that it knows of another member's new
-//! incarnation. So a message that says one of these waits for its record; all others leave at once. A replica that keeps
-//! no records emits none, and no message waits.
+//! Everything that a coordinator counts must survive a crash: that a replica holds a register (an acknowledgement states
+//! this, or an answer with the tag), that it has taken a step of a collection, that it knows of another member's new
+//! incarnation. So a message that states one of these waits for its record; all others leave at once. A replica that
+//! keeps no records emits none, and no message waits.
 
 use super::lives::{KnownLives, Lives};
 use super::message::Bounds;
@@ -15,18 +15,18 @@ use std::collections::{BTreeMap, VecDeque};
 /// A turn's changes are split into records of about this size.
 const RECORD_BYTES: usize = 1 << 20;
 
-/// Keeps count of records.
+/// Counts this incarnation's records, and knows which of them are durable.
 #[derive(Debug)]
 pub struct Journal {
     is_kept: bool,
     /// This turn's changes, and where all but the last of their records end.
     gathered: Vec<u8>,
     ends: Vec<usize>,
-    /// The records that have left in this incarnation.
+    /// The number of records emitted in this incarnation.
     pub(super) emitted: u64,
     /// The last durable record.
     durable: u64,
-    /// The record that makes all registers held when it was made durable: a snapshot's end.
+    /// The record that makes durable all registers that were held when it was made: the end of a snapshot.
     pub(super) all: u64,
     /// The last record of each register that may not be durable yet, by the digest of its key. Two keys with the same
     /// digest wait for each other, which does no harm.
@@ -36,7 +36,7 @@ pub struct Journal {
     /// The record that must be durable before any message leaves.
     life: u64,
     bounds: Bounds,
-    /// False while the disk takes no more than it must.
+    /// False while the disk takes only what it must.
     has_room: bool,
 }
 
@@ -74,7 +74,7 @@ impl Journal {
         self.is_kept
     }
 
-    /// Adds a change to this turn's records and returns the number of its record; 0 when none are kept.
+    /// Adds a change to this turn's records and returns the number of its record; 0 when no records are kept.
     pub(super) fn record(&mut self, change: &Change<'_>) -> u64 {
         if !self.is_kept {
             return 0;
@@ -107,7 +107,7 @@ impl Journal {
         self.life = self.record(&Change::Lives { starts, lives: KnownLives::of(&lives.known_bytes()) });
     }
 
-    /// Records how far the group has come in the collection of tombstones.
+    /// Records the group's progress in the collection of tombstones.
     pub(super) fn record_bounds(&mut self, bounds: Bounds) {
         if self.is_kept && self.bounds != bounds {
             self.bounds = bounds;
@@ -122,8 +122,8 @@ impl Journal {
         self.life = self.all;
     }
 
-    /// Returns the record that must be durable before a message may say that the replica holds what it does of a key. 0:
-    /// it is durable.
+    /// Returns the record that must be durable before a message may report the replica's present register of a key. 0: it
+    /// is durable.
     #[inline]
     pub(super) fn register(&self, key: &[u8]) -> u64 {
         if self.registers.is_empty() && self.all <= self.durable {
@@ -133,8 +133,8 @@ impl Journal {
         if record <= self.durable { 0 } else { record }
     }
 
-    /// Returns the record that must be durable before any message leaves: every message says which incarnations its
-    /// sender knows of, its own among them.
+    /// Returns the record that must be durable before any message leaves: every message carries the incarnations that its
+    /// sender knows, its own among them.
     #[inline]
     pub fn life(&self) -> u64 {
         self.life
@@ -146,7 +146,7 @@ impl Journal {
         self.emitted + self.ends.len() as u64 + begun
     }
 
-    /// Ends the turn: its records leave.
+    /// Ends the turn: emits its records.
     #[inline]
     pub fn flush(&mut self, effects: &mut Effects) {
         if self.gathered.is_empty() {

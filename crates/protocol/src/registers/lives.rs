@@ -1,8 +1,8 @@
-//! The incarnation of each member, as far as this one knows. (The code calls an incarnation a life.)
+//! The newest incarnation of each member, as far as this replica knows. (The code calls an incarnation a life.)
 //!
-//! A member that restarts has forgotten what it acknowledged. So an answer counts only as long as its sender has
-//! not begun another incarnation, and every message says which incarnations its sender knows of. A coordinator
-//! that learns of a newer incarnation drops what the earlier one said ([`Lives::take_renewed`]).
+//! A member that restarts has forgotten what it acknowledged. So an answer counts only as long as its sender has not
+//! begun another incarnation, and every message carries the incarnations that its sender knows. A coordinator that learns
+//! of a newer incarnation drops the answers of the earlier one ([`Lives::take_renewed`]).
 
 use super::members::{Group, MEMBERS_MAX, MemberSet};
 use super::tag::Incarnation;
@@ -33,7 +33,7 @@ pub enum Sender {
 }
 
 impl Lives {
-    /// Returns the state in which nothing is known of the others.
+    /// Returns the state in which no other member's incarnation is known.
     pub fn new(group: &Group, incarnation: Incarnation, nonce: u64) -> Lives {
         let mut lives = Lives {
             own: group.own(),
@@ -46,7 +46,7 @@ impl Lives {
         lives
     }
 
-    /// Takes over what an earlier incarnation of this member knew of the others.
+    /// Restores what an earlier incarnation of this member knew of the others.
     pub(super) fn restore(&mut self, known: &[Life]) {
         for (member, life) in known.iter().enumerate().take(self.known.len()) {
             if member != self.own {
@@ -68,7 +68,7 @@ impl Lives {
         self.known.get(self.own).copied().unwrap_or_default()
     }
 
-    /// The newest incarnation known of a member; 0 when nothing was heard of it.
+    /// The newest incarnation known of a member; 0 when none is known.
     #[inline]
     pub fn of(&self, member: usize) -> Incarnation {
         self.known[member]
@@ -80,7 +80,7 @@ impl Lives {
     }
 
     /// Takes a member's report that it begins this incarnation, identified by `nonce`. Returns false when another
-    /// one that is at least as late is known: the member must take a later number.
+    /// incarnation with the same or a later number is known: the member must take a later number.
     pub fn admit(&mut self, member: usize, incarnation: Incarnation, nonce: u64) -> bool {
         self.learn(member, incarnation);
         if self.known[member] > incarnation || ![0, nonce].contains(&self.nonces[member]) {
@@ -101,7 +101,7 @@ impl Lives {
         }
     }
 
-    /// Learns from the incarnations in a message, and returns whether the message counts.
+    /// Learns the incarnations in a message, and returns how the message relates to its sender's newest incarnation.
     #[inline]
     pub fn hear(&mut self, from: usize, told: LivesView<'_>) -> Sender {
         if told.len() != self.known.len() || told.of(self.own) > self.own() {
@@ -110,14 +110,15 @@ impl Lives {
         if told.of(from) < self.known[from] {
             return Sender::Earlier;
         }
-        // The others never know a later incarnation of ours than we do, so there is nothing to learn of it.
+        // The others never know a later incarnation of this replica than it does itself, so there is nothing to learn
+        // about its own.
         for member in 0..self.known.len() {
             self.learn(member, told.of(member));
         }
         Sender::Current
     }
 
-    /// Returns the members of which a newer incarnation became known since the last call.
+    /// Returns the members whose newer incarnations became known since the last call.
     #[inline]
     pub fn take_renewed(&mut self) -> MemberSet {
         std::mem::take(&mut self.renewed)
@@ -160,7 +161,7 @@ impl<'a> LivesView<'a> {
     pub fn decode(reader: &mut Reader<'a>) -> Result<LivesView<'a>, Malformed> {
         let count = reader.u8()? as usize;
         if count > MEMBERS_MAX {
-            return Err(Malformed("more lives than a group can have members"));
+            return Err(Malformed("more incarnations than a group can have members"));
         }
         Ok(LivesView(reader.take(2 * count)?))
     }
@@ -222,7 +223,7 @@ impl<'a> KnownLives<'a> {
     pub fn decode(reader: &mut Reader<'a>) -> Result<KnownLives<'a>, Malformed> {
         let count = usize::from(reader.u8()?);
         if count > MEMBERS_MAX {
-            return Err(Malformed("more lives than a group can have members"));
+            return Err(Malformed("more incarnations than a group can have members"));
         }
         Ok(KnownLives(reader.take(Self::LIFE_BYTES * count)?))
     }

@@ -1,8 +1,8 @@
-//! The members of the group, and sets of them.
+//! The members of the group, and sets of members.
 
 use crate::effects::{Configuration, NodeId};
 
-/// Most members of a group: a tag has no room for more.
+/// The maximum number of members in a group: a tag has no room for more.
 pub const MEMBERS_MAX: usize = 15;
 
 /// A set of members, by index.
@@ -78,8 +78,8 @@ impl MemberSet {
     }
 }
 
-/// The members of a group as one of them sees it. A member is identified by its index in the list of all; tags
-/// contain it, so the list never changes during the life of the group.
+/// The members of a group as one of them sees it. A member is identified by its index in the list of all; tags contain
+/// that index, so the list never changes while the group exists.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
     members: Vec<NodeId>,
@@ -151,8 +151,8 @@ impl Group {
         self.members.len() / 2 + 1
     }
 
-    /// The number of other members that is sure to share one with every majority: a member without memory refills
-    /// from that many.
+    /// The number of other members that is certain to include one of every majority: a member without memory refills from
+    /// that many.
     pub fn refill_sources(&self) -> usize {
         self.members.len() + 1 - self.majority()
     }
@@ -181,12 +181,10 @@ mod tests {
             let configuration = Configuration { members, ..Configuration::default() };
             let group = Group::new(1, &configuration).unwrap();
             assert!(2 * group.majority() > count);
-            // A majority that counted the newcomer, but without it, and its sources share one of the other
-            // members:
+            // The other members of a majority that counted the newcomer share one with the newcomer's sources:
             let others = count - 1;
             assert!(group.majority() - 1 + group.refill_sources() > others);
-            // Two newcomers' sources share one, counting the first newcomer among those that may inform the
-            // second:
+            // Two newcomers' sources share a member, counting the first newcomer among those that may inform the second:
             assert!(count == 1 || 2 * group.refill_sources() > others);
         }
     }

@@ -1,5 +1,5 @@
-//! The messages between replicas of registers besides those of operations: incarnations, refilling, repair and
-//! the collection of tombstones.
+//! The messages between replicas of registers other than those of operations: incarnations, refilling, repair and the
+//! collection of tombstones.
 
 use super::lives::{Lives, LivesView};
 use super::tag::{COUNTER_MAX, Tag};
@@ -7,10 +7,10 @@ use kv::codec::{Malformed, Reader, Writer};
 use kv::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX_CEILING};
 use kv::{Register, UnixMs, Version};
 
-/// First bytes from here on belong to these messages; a protocol's own are below.
+/// Kinds (first bytes) from here on belong to these messages; a protocol's own kinds are below.
 pub const FIRST_KIND: u8 = 32;
 
-/// A message with the incarnations that its sender knows of.
+/// A message, with the incarnations that its sender knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     /// The incarnations, including the sender's own.
@@ -19,13 +19,13 @@ pub struct Message<'a> {
     pub body: Body<'a>,
 }
 
-/// What a replica without its memory says of its earlier incarnations.
+/// What a replica without its memory reports of its earlier incarnations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Past {
     /// They may have acknowledged what it has forgotten.
     #[default]
     Forgotten,
-    /// There were none, as far as it knows; with records: none has ever vouched for anything.
+    /// There were none, as far as the replica knows; with records: none has ever vouched for anything.
     None,
     /// An operator has given up what they acknowledged: others need not wait for it.
     GivenUp,
@@ -44,7 +44,7 @@ pub enum Step {
     Forget,
 }
 
-/// What a replica knows besides its entries, and passes to a newcomer with them.
+/// What a replica knows besides its entries, and sends to a newcomer with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// The generation of operations that begin now.
@@ -60,7 +60,7 @@ pub struct Bounds {
 /// The content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// A replica that has started, to all: I begin this incarnation and have forgotten everything.
+    /// A replica that has started, to all: I begin this incarnation and am without my memory.
     Hello {
         /// Identifies the incarnation: no other one has the same.
         nonce: u64,
@@ -69,7 +69,7 @@ pub enum Body<'a> {
         /// What was before this incarnation.
         past: Past,
     },
-    /// The answer: this is my state.
+    /// The answer to a hello: this is my state.
     Standing {
         /// The asker's incarnation.
         nonce: u64,
@@ -77,7 +77,7 @@ pub enum Body<'a> {
         round: u32,
         /// Identifies the answering replica's incarnation.
         own_nonce: u64,
-        /// False: it is refilling itself.
+        /// False: the answering replica is refilling itself.
         ready: bool,
         /// What was before its incarnation, if it is refilling itself.
         past: Past,
@@ -118,7 +118,7 @@ pub enum Body<'a> {
         walk: u64,
         /// The part's number, from 0.
         part: u32,
-        /// It is the last part: the receiver must answer [`Body::Same`] if nothing differed in any.
+        /// This is the last part: the receiver must answer [`Body::Same`] if nothing differed in any part.
         asks: bool,
         /// The keys.
         tags: Tags<'a>,
@@ -179,13 +179,13 @@ const COLLECT: u8 = FIRST_KIND + 7;
 const COLLECTED: u8 = FIRST_KIND + 8;
 const SAME: u8 = FIRST_KIND + 9;
 
-/// Generations never come near it: each collection of tombstones begins one.
+/// Generations never come near this number: only collections of tombstones begin new ones, one each.
 const GENERATION_MAX: u64 = 1 << 62;
 
 fn take_generation(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     let generation = reader.u64()?;
     if generation > GENERATION_MAX {
-        Err(Malformed("a generation that nobody reaches"))
+        Err(Malformed("a generation that is never reached"))
     } else {
         Ok(generation)
     }

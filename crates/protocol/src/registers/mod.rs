@@ -1,52 +1,55 @@
-//! What the protocols of registers share: each key is a register of its own, ordered by the tags of its writes, and held by
-//! majorities without a leader.
+//! What the register protocols share. Each key is an independent register: the tags of its writes order them, and
+//! majorities hold it, without a leader.
 //!
-//! Reading order: [`tag`] (what orders writes), [`members`] and [`lives`] (the members and their incarnations), [`commands`]
-//! and [`requests`] (what clients can ask, and their requests under way), then the upkeep: [`rejoin`] and [`transfers`] (how a
-//! replica that lost its memory comes back), [`repair`], [`generations`] and [`collection`] (how replicas become equal, and
-//! how tombstones are removed), and last [`journal`], [`record`] and [`restoring`] (what outlives a crash).
+//! Reading order: [`tag`] (what orders writes), [`members`] and [`lives`] (the members and their incarnations),
+//! [`commands`] and [`requests`] (what clients can request, and requests under way), then the upkeep: [`rejoin`] and
+//! [`transfers`] (how a replica that lost its memory rejoins), [`repair`], [`generations`] and [`collection`] (how
+//! replicas converge, and how tombstones are removed), and last [`journal`], [`record`] and [`restoring`] (what survives
+//! a crash).
 //!
 //! # Why acknowledgements survive restarts
 //!
-//! A replica that keeps no records, or whose records do not count, has forgotten after a restart what it acknowledged. With
-//! majority m of N, a newcomer gets the tables of R = N - m + 1 others before it answers anything. Call a write *decided*
-//! when a coordinator has counted acknowledgements of a majority Q, none from an incarnation that it knew to be over.
+//! After a restart, a replica that keeps no records, or whose records do not count, has forgotten what it acknowledged.
+//! With majority m of N, such a newcomer gets the tables of R = N - m + 1 others before it answers anything. Call a write
+//! *decided* when a coordinator has counted acknowledgements from a majority Q, none of them from an incarnation that the
+//! coordinator knew to be over.
 //!
-//! **Every member of Q, in each of its later incarnations that is refilled, holds the write or a newer one.** Let Y be such
-//! a member, counted in incarnation y and refilled in incarnation y' > y. Of the other N - 1 members, m - 1 are in Q and R
-//! are Y's sources: the two sets share one, P, counted in some incarnation p.
+//! **Every member of Q, in each of its later incarnations that is refilled, holds the write or a newer one.** Let Y be
+//! such a member, counted in incarnation y and refilled in incarnation y' > y. Of the other N - 1 members, m - 1 are in Q
+//! and R are Y's sources. The two sets share a member P, counted in some incarnation p.
 //!
-//! * *P served Y in incarnation p, and had stored the write before its snapshot.* Then the snapshot holds it.
-//! * *P served Y in incarnation p, and stored the write afterwards.* Then it knew of y', because a source notes an
-//!   incarnation before it takes a snapshot for it. So its acknowledgement said y', and the coordinator did not count Y's
-//!   incarnation y. A contradiction.
-//! * *P served Y in a later incarnation than p.* It was refilled before that, so it held the write, by induction over the
+//! * *P served Y in incarnation p, and had stored the write before its snapshot.* Then the snapshot holds the write.
+//! * *P served Y in incarnation p, and stored the write afterwards.* Then P knew of y', because a source notes an
+//!   incarnation before it takes a snapshot for it. So P's acknowledgement carried y', and the coordinator did not count
+//!   Y's incarnation y: a contradiction.
+//! * *P served Y in a later incarnation than p.* P was refilled before that, so it held the write, by induction over the
 //!   times at which refills end.
 //! * *P served Y in an earlier incarnation than p.* Then P lost its memory, and y' with it. But a source of Y that is
-//!   refilled later learns of y' again: its own R sources and the R members other than it that know y' (Y's sources, and Y)
-//!   share one. Either that one reports y' to it, or that one had served it before serving Y; in this case it reported to Y
-//!   that the source's incarnation was over, and Y did not count that snapshot ([`rejoin`] drops it). So P knew of y' when it
-//!   acknowledged, as in the second case.
+//!   refilled later learns of y' again: its own R sources, and the R members other than itself that know y' (Y's sources,
+//!   and Y), share a member S. Either S reports y' to that source, or S had served the source before it served Y. In the
+//!   latter case S reported to Y that the source's incarnation was over, and Y did not count that source's snapshot
+//!   ([`rejoin`] drops it). So P knew of y' when it acknowledged, as in the second case.
 //!
-//! The same holds for whatever else a coordinator counts: that a replica *holds* a value, as in a read, is an
-//! acknowledgement too. And a read's majority shares a member with Q that answers after the write was decided, in an
-//! incarnation in which it holds the write. So a read in one round is covered.
+//! The same holds for everything else that a coordinator counts: an answer to a read, which states that a replica *holds*
+//! a value, is an acknowledgement too. And a read's majority shares a member with Q that answers after the write was
+//! decided, in an incarnation in which it holds the write. So a read in one round is covered.
 //!
-//! **With records** a replica has forgotten nothing that any coordinator counts on, since that was durable before it was
-//! sent ([`journal`]). For the argument its incarnations are one: P's *earlier incarnation* in the last case is one in which
-//! it lost its records. That P knows of y' is recorded before P serves Y, so a restart does not undo it. Also, Y may accept
-//! in place of a snapshot that a member has never vouched for anything: then the member has not been counted for any write yet,
-//! and if it is later, its acknowledgement says y', as in the second case.
+//! **With records** a replica forgets nothing that any coordinator counts on, since that was durable before it was sent
+//! ([`journal`]). For the argument, all incarnations with the same records are one: P's *earlier incarnation* in the last
+//! case is one before P lost its records. That P knows of y' is recorded before P serves Y, so a restart does not undo
+//! it. Also, in place of a snapshot, Y may accept a member's statement that it has never vouched for anything. Then no
+//! write has counted that member yet, and if one does later, the member's acknowledgement carries y', as in the second
+//! case.
 //!
 //! **With members that were given up** (`Past::GivenUp`): an operator has declared that what they acknowledged in earlier
-//! incarnations need not be found again. A newcomer that counts one of them in place of a snapshot has those of all others that
-//! have their memory, so members refilled in this way hold everything that is left, and every majority has one of them. The
-//! newcomer has reported its incarnation to that member, as it does to its sources, so later acknowledgements are covered as
-//! in the second case.
+//! incarnations need not be recovered. A newcomer that counts such a member in place of a snapshot has the snapshots of
+//! all others that have their memory. So members refilled in this way hold everything that is left, and every majority
+//! contains one of them. The newcomer has reported its incarnation to the member that was given up, as it does to its
+//! sources, so later acknowledgements are covered as in the second case.
 //!
-//! This requires that the node counts its starts, and never begins an incarnation with the number of an earlier one. A lost
-//! count is noticed by members that still know the old one ([`lives::Lives::admit`]); for a node that was replaced the
-//! control group knows it ([`Replacement`]).
+//! This requires that the node counts its starts, and never begins an incarnation with the number of an earlier one. If a
+//! node loses its count, members that still know its old number notice ([`lives::Lives::admit`]); for a node that was
+//! replaced, the control group knows the number ([`Replacement`]).
 
 pub mod collection;
 pub mod commands;
@@ -89,7 +92,7 @@ pub use upkeep::Upkeep;
 /// Time limits of the upkeep, and how much it does at once. Times in milliseconds, sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// A question without an answer is repeated after this time.
+    /// A request without an answer is repeated after this time.
     pub retry_ms: u64,
     /// A replica that was never started before waits this long for others to report that it was.
     pub begin_grace_ms: u64,
@@ -107,7 +110,7 @@ pub struct Timing {
     pub chunk_bytes: usize,
     /// Chunks sent and not acknowledged.
     pub chunk_window: usize,
-    /// A member that was not heard for this long is silent.
+    /// A member from which nothing was received for this long is silent.
     pub silence_ms: u64,
 }
 
@@ -140,13 +143,14 @@ impl Default for Timing {
 pub struct Counters {
     /// How often this replica was refilled.
     pub refills: u64,
-    /// Keys that it got by repair.
+    /// Keys that this replica received by repair.
     pub repaired_keys: u64,
-    /// Tombstones forgotten in collections that it led.
+    /// Tombstones forgotten in collections that this replica led.
     pub collected_tombstones: u64,
 }
 
-/// The number of a report that a member has its memory: no question of the same incarnation has a greater one.
+/// The question number of a report that a member has its memory: no question of the same incarnation has a greater
+/// number.
 const HAS_MEMORY: u32 = u32::MAX;
 
 /// The state of a group in which a majority has lost its memory.
@@ -166,26 +170,26 @@ pub struct Registers {
     pub table: Table,
     /// The incarnation of each member.
     pub lives: Lives,
-    /// How far the group has come in the collection of tombstones.
+    /// The group's progress in the collection of tombstones.
     pub generations: Generations,
     /// The members whose link is not known to be down, including this one.
     pub links: MemberSet,
-    /// When each member was last heard.
+    /// When a message was last received from each member.
     pub heard_us: Vec<u64>,
-    /// The members heard since their link came up.
+    /// The members from which a message was received since their link came up.
     heard: MemberSet,
     /// The peers that the node reaches.
     rest: Rest,
     /// How often what this replica holds or knows has changed.
     changes: u64,
-    /// The members that have reported to be without their memory, and have sent nothing since that requires it.
+    /// The members that have reported that they are without their memory, and have sent nothing since that requires it.
     without_memory: MemberSet,
     /// Those of them that may have acknowledged what no other member holds.
     lost: MemberSet,
-    /// For each member its newest incarnation that reported on its memory, and the number of its newest question then:
-    /// [`HAS_MEMORY`] from its recovery on. An older report comes late.
+    /// For each member its newest incarnation that reported on its memory, and the number of its newest question at that
+    /// time: [`HAS_MEMORY`] from its recovery on. A report with lower numbers is late, and ignored.
     reports: Vec<(Incarnation, u32)>,
-    /// Why the group is stopped until an operator acts, if it is: a majority has lost its memory.
+    /// Why the group is stopped until an operator acts (a majority has lost its memory); `None` if it is not stopped.
     standstill: Option<Standstill>,
     /// The counters.
     pub counters: Counters,
@@ -246,7 +250,7 @@ impl Registers {
         Ok(())
     }
 
-    /// Takes a register, unless the key has that write already or a later one. True when it was taken.
+    /// Stores a register, unless the key has that write already or a later one. True when it was stored.
     #[inline]
     pub fn put(&mut self, key: &[u8], register: Register<'_>) -> bool {
         let is_taken = self.table.put_register(key, register);
@@ -257,8 +261,8 @@ impl Registers {
         is_taken
     }
 
-    /// Sets whether there is room for records. While there is none, nothing is taken from other members: what they send is
-    /// ignored as if it had been lost on its way, which may happen to any message, and a sweep brings it later.
+    /// Sets whether there is room for records. While there is none, registers sent by other members are ignored, as if
+    /// the messages had been lost on the way, which is always possible. A later sweep brings them again.
     pub fn set_room(&mut self, has_room: bool) {
         self.journal.set_room(has_room);
     }
@@ -269,8 +273,8 @@ impl Registers {
         self.journal.has_room() || self.table.register(key).version >= register.version
     }
 
-    /// Returns the record that must be durable before a coordinator may count that this replica holds what it does of a key.
-    /// 0: it is durable.
+    /// Returns the record that must be durable before a coordinator may count this replica as holding its present
+    /// register of a key. 0: it is durable.
     #[inline]
     pub fn held_after(&self, key: &[u8]) -> u64 {
         match self.journal.register(key) {
@@ -282,7 +286,7 @@ impl Registers {
         }
     }
 
-    /// Learns from the incarnations in a message, and returns whether the message counts.
+    /// Learns the incarnations in a message, and returns how the message relates to its sender's newest incarnation.
     #[inline]
     pub fn hear(&mut self, from: usize, told: LivesView<'_>) -> Sender {
         let sender = self.lives.hear(from, told);
@@ -334,7 +338,7 @@ impl Registers {
         effects.trace.push(Trace::Rejected { peer: self.group.node(from), why });
     }
 
-    /// Notes that a member was heard.
+    /// Notes that a message was received from a member.
     #[inline]
     pub fn heard(&mut self, member: usize, now: Now) {
         self.heard_us[member] = now.monotonic_us;
@@ -357,12 +361,13 @@ impl Registers {
         self.changes += u64::from(self.rest.set_reached(peer, is_reached));
     }
 
-    /// Whether a member's node can be reached, and its replica has been heard since.
+    /// Whether a member's node can be reached, and a message of its replica has been received since.
     fn is_reached(&self, member: usize) -> bool {
         self.heard.contains(member) && self.rest.reaches(self.group.node(member))
     }
 
-    /// Returns for how many milliseconds a member was not heard: 0 while its node can be reached, as it may be quiescent.
+    /// Returns the milliseconds since the last message from a member: 0 while its node can be reached, as the group may
+    /// be quiescent.
     pub(crate) fn silent_ms(&self, member: usize, now: Now) -> u64 {
         if self.is_reached(member) { 0 } else { now.ms_since(self.heard_us[member]) }
     }
@@ -376,7 +381,7 @@ impl Registers {
             && self.journal.has_room()
     }
 
-    /// Notes that a member sent what requires its memory.
+    /// Notes that a member sent a message that requires its memory.
     #[inline]
     pub fn has_memory(&mut self, member: usize) {
         self.reports[member] = (self.lives.of(member), HAS_MEMORY);
@@ -391,8 +396,8 @@ impl Registers {
         }
     }
 
-    /// Notes that a member's present incarnation reported to be without its memory when it asked the question of this
-    /// number, and whether that may be a loss. Ignores reports that come late: an incarnation that has its memory keeps it.
+    /// Notes that a member's present incarnation reported, with its question of this number, that it is without its
+    /// memory, and whether that may be a loss. Ignores late reports: an incarnation that has its memory keeps it.
     fn has_no_memory(&mut self, member: usize, round: u32, may_be_lost: bool) {
         let report = (self.lives.of(member), round);
         if report < self.reports[member] {
@@ -411,19 +416,19 @@ impl Registers {
         (self.without_memory, self.lost, self.standstill) = (MemberSet::EMPTY, MemberSet::EMPTY, None);
     }
 
-    /// Returns why no majority will ever answer before an operator acts, for people; `None` if one may.
+    /// Returns why no majority can answer before an operator acts, for people; `None` if one may.
     #[inline]
     pub fn standstill(&self) -> Option<&str> {
         self.standstill.as_ref().map(|standstill| standstill.why.as_str())
     }
 
-    /// Returns the error for a request that will never have a majority: it changed nothing.
+    /// Returns the error for a request that cannot get a majority: it changed nothing.
     pub(crate) fn refusal(&self) -> Option<String> {
         Some(format!("CLUSTERDOWN NOQUORUM {}; nothing was changed", self.standstill()?))
     }
 
-    /// Returns why a replica that has its memory cannot serve requests, for people; empty when it can: a majority that has
-    /// its memory was heard recently.
+    /// Returns why a replica that has its memory cannot serve requests, for people; empty when it can: messages arrived
+    /// recently from a majority that has its memory.
     pub fn lacks(&self, timing: &Timing, now: Now) -> String {
         if let Some(why) = self.standstill() {
             return why.into();
@@ -444,7 +449,7 @@ impl Registers {
         why + "; start the nodes that are not there"
     }
 
-    /// Returns the other members that were not heard for a while.
+    /// Returns the other members that have been silent for a while.
     pub(crate) fn silent(&self, timing: &Timing, now: Now) -> MemberSet {
         let mut silent = self.group.others();
         for member in self.group.others().iter().filter(|member| self.is_heard(*member, timing, now)) {
@@ -453,7 +458,7 @@ impl Registers {
         silent
     }
 
-    /// True when a member was heard recently.
+    /// True when a message from a member arrived recently.
     pub fn is_heard(&self, member: usize, timing: &Timing, now: Now) -> bool {
         self.links.contains(member)
             && self.heard_us[member] > 0
@@ -498,7 +503,7 @@ impl Registers {
     }
 }
 
-/// Returns a nonce that no other seed has: never 0 (the finaliser of splitmix64, which is one to one).
+/// Returns a nonce that is different for each seed, and never 0 (the finaliser of splitmix64, which is one to one).
 fn name_of(seed: u64) -> u64 {
     let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

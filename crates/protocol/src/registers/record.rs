@@ -1,8 +1,8 @@
 //! Records: what must survive a crash of a replica of registers.
 //!
-//! Replayed in order, the records of a replica's incarnations rebuild what it holds. A checkpoint is written in records
-//! too, so a replica is restored in one way only. A register that occurs twice, or after a newer one, changes nothing:
-//! tags order them here as everywhere.
+//! Replayed in order, the records of a replica's incarnations rebuild what it holds. A checkpoint consists of records
+//! too, so there is only one way of restoring a replica. A register that occurs twice, or after a newer one, changes
+//! nothing: tags order registers here too.
 
 use super::lives::KnownLives;
 use super::message::{Bounds, take_key, take_register};
@@ -15,9 +15,9 @@ use kv::codec::{Malformed, Reader, Writer};
 pub enum Change<'a> {
     /// The replica's memory begins here, empty: what was recorded before does not count.
     Born {
-        /// How often the node had been started by then, that time included.
+        /// How often the node had been started by that time, the last start included.
         starts: u64,
-        /// No earlier memory of this member has ever vouched for anything.
+        /// Whether no earlier memory of this member has ever vouched for anything.
         first: bool,
     },
     /// The incarnations of all members, as far as they are known.
@@ -27,7 +27,7 @@ pub enum Change<'a> {
         /// The incarnations.
         lives: KnownLives<'a>,
     },
-    /// A register that it took.
+    /// A register that the replica stored.
     Register {
         /// Its key.
         key: &'a [u8],
@@ -38,9 +38,9 @@ pub enum Change<'a> {
     SnapshotChunk(&'a [u8]),
     /// All registers are dropped: what snapshots brought does not count.
     Cleared,
-    /// How far the group has come in the collection of tombstones.
+    /// The group's progress in the collection of tombstones.
     Bounds(Bounds),
-    /// From here on the replica vouches for everything that it ever acknowledged: it answers.
+    /// From here on the replica vouches for everything that it ever acknowledged, and answers requests.
     Vouches,
 }
 

@@ -1,13 +1,15 @@
-//! A replica that has started: it has forgotten what it acknowledged, and first gets it from the others.
+//! A replica that has started without its memory: it has forgotten what it acknowledged, and first gets that from the
+//! others.
 //!
-//! It says hello with the number of its new incarnation. A member that admits it knows from then on that answers of its
-//! earlier incarnations no longer count, and says so with every message. Then it gets the tables of enough others to
-//! share a member with the rest of any majority that had counted it. [`registers`](super) explains why that is enough.
+//! It sends a hello with the number of its new incarnation. A member that admits it knows from then on that answers of
+//! its earlier incarnations no longer count, and reports the new one in every message. Then the newcomer gets the tables
+//! of enough others to share a member with the rest of any majority that had counted it. [`registers`](super) explains
+//! why that is enough.
 //!
 //! If no member holds anything, there is nothing to get and the group begins. That is so when all members were empty at
-//! one moment, or when a majority was at one moment and none of these was ever started before: then no majority can ever
-//! have acknowledged anything. "At one moment" means: all had said it before a question was sent, and all said it again in
-//! answer to that question.
+//! one moment, or when a majority was empty at one moment and none of its members was ever started before: then no
+//! majority can ever have acknowledged anything. "At one moment" means: all had reported it before a question was sent,
+//! and all reported it again in answer to that question.
 
 use super::lives::Sender;
 use super::members::MemberSet;
@@ -19,28 +21,28 @@ use crate::effects::{Effects, Now, Trace};
 use crate::transfer::{Arrival, Incoming};
 use kv::codec::Writer;
 
-/// What was heard of another member.
+/// The last report of another member.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heard {
-    /// Identifies its incarnation; 0: nothing was heard.
+    /// Identifies its incarnation; 0: it has not reported.
     nonce: u64,
     ready: bool,
     past: Past,
     admitted: bool,
-    /// Our newest question when it first reported its present state.
+    /// This replica's newest question when the member first reported its present state.
     since_round: u32,
-    /// Our newest question to which it gave the same answer.
+    /// This replica's newest question to which the member gave the same answer.
     last_round: u32,
 }
 
-/// What another member has sent of its table.
+/// How much of its table another member has sent.
 #[derive(Clone, Copy, Debug, Default)]
 enum Source {
     #[default]
     None,
     /// A snapshot is arriving.
     Coming { transfer: u64, chunks: Incoming },
-    /// All of it is here, taken in this incarnation of the member.
+    /// The whole snapshot has arrived; the member took it in this incarnation.
     Whole(Incarnation),
 }
 
@@ -48,7 +50,7 @@ enum Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Waiting,
-    /// It holds everything that it ever acknowledged again.
+    /// It again holds everything that it ever acknowledged.
     Refilled,
     /// No member holds anything: the group begins, with the members that were empty.
     Begins(MemberSet),
@@ -66,7 +68,7 @@ pub(super) struct Rejoin {
     heard: Vec<Heard>,
     sources: Vec<Source>,
     transfers: u64,
-    /// Its incarnation numbers have run out.
+    /// This member's incarnation numbers have run out.
     exhausted: bool,
     /// The incarnations that began the group, as one of them reported.
     pub(super) began: Vec<u8>,
@@ -104,8 +106,8 @@ impl Rejoin {
         true
     }
 
-    /// Returns the members that have lost their memory, as far as others have theirs: while those that lost it are a
-    /// majority, no member can recover what it has forgotten. Empty when no member holds anything, and the group may
+    /// Returns the members that have lost their memory, if at least one other member has its memory. While they are a
+    /// majority, no member can recover what it has forgotten. Empty when no member holds anything: then the group may
     /// begin.
     pub(super) fn lost(&self, registers: &Registers) -> MemberSet {
         let mut lost = MemberSet::EMPTY;
@@ -124,7 +126,7 @@ impl Rejoin {
         lost
     }
 
-    /// The others that have reported to have their memory.
+    /// The other members that have reported that they have their memory.
     pub(super) fn ready(&self) -> MemberSet {
         let mut ready = MemberSet::EMPTY;
         for (member, _) in self.heard.iter().enumerate().filter(|(_, heard)| heard.ready) {
@@ -133,12 +135,12 @@ impl Rejoin {
         ready
     }
 
-    /// Notes that its incarnation numbers have run out: it never becomes ready.
+    /// Notes that this member's incarnation numbers have run out: it never becomes ready.
     pub(super) fn exhaust(&mut self) {
         self.exhausted = true;
     }
 
-    /// Says hello to all others, or to some of them.
+    /// Sends a hello to all other members, or to some of them.
     pub(super) fn ask(&self, registers: &Registers, to: MemberSet, effects: &mut Effects) {
         if !self.exhausted {
             registers.send(
@@ -163,7 +165,7 @@ impl Rejoin {
             let Source::Coming { transfer, chunks } = self.sources[member] else { continue };
             let quiet_ms = chunks.stuck_ms(now);
             if quiet_ms >= timing.stall_ms || !registers.links.contains(member) {
-                // Another source is asked. This one may be asked again once it reports that it is there.
+                // Another source is used. This one may be used again once it reports.
                 self.sources[member] = Source::None;
                 self.heard[member].ready = false;
             } else if quiet_ms >= timing.retry_ms {
@@ -184,7 +186,7 @@ impl Rejoin {
         registers.send(MemberSet::only(member), fetch, effects);
     }
 
-    /// Takes a message of another member. Messages that are not for a newcomer are ignored: it holds nothing yet.
+    /// Takes a message of another member. Ignores messages that are not for a newcomer, which holds nothing yet.
     pub(super) fn message(
         &mut self,
         registers: &mut Registers,
@@ -215,7 +217,7 @@ impl Rejoin {
             Sender::Current => {}
             Sender::Earlier => return Progress::Waiting,
             Sender::Impossible => {
-                registers.reject(from, "it names lives that cannot be", effects);
+                registers.reject(from, "it names impossible incarnations", effects);
                 return Progress::Waiting;
             }
         }
@@ -226,7 +228,7 @@ impl Rejoin {
                     registers.has_memory(from);
                 }
                 let heard = &mut self.heard[from];
-                // An incarnation that has its memory keeps it, and what was given up stays so.
+                // An incarnation that has its memory keeps it, and a member that was given up stays so.
                 let is_late = heard.nonce == own_nonce && (heard.ready || round < heard.last_round);
                 if !ready && is_late {
                     return Progress::Waiting;
@@ -238,9 +240,9 @@ impl Rejoin {
                 let last_round = heard.last_round.max(round);
                 *heard = Heard { nonce: own_nonce, ready, past, admitted, last_round, ..*heard };
                 if !ready && matches!(self.sources[from], Source::Coming { .. }) {
-                    self.sources[from] = Source::None; // It has nothing to send.
+                    self.sources[from] = Source::None; // That member has nothing to send.
                 }
-                // It began with us among the empty members, so we begin too.
+                // The group began with this replica among the empty members, so it begins too.
                 let own = 8 * registers.group.own();
                 if ready && anew.get(own..own + 8) == Some(&self.nonce.to_le_bytes()) {
                     self.began = anew.to_vec();
@@ -279,7 +281,8 @@ impl Rejoin {
         self.go_on(registers, timing, now, effects)
     }
 
-    /// Another incarnation of this member had the same number, or a later one, so it takes a later one still.
+    /// Another incarnation of this member had the same number or a later one, so this incarnation takes a number later
+    /// than both.
     fn begin_later_life(
         &mut self,
         registers: &mut Registers,
@@ -313,7 +316,7 @@ impl Rejoin {
         let (mut sources, mut given_up) = (0, 0);
         for member in group.others().iter() {
             match self.sources[member] {
-                // It has lost its memory since: the snapshot may lack what it stored in its new incarnation.
+                // The source has lost its memory since: the snapshot may lack what it stored in its new incarnation.
                 Source::Whole(life) if registers.lives.of(member) != life => {
                     self.sources[member] = Source::None;
                     self.heard[member].ready = false;
@@ -324,7 +327,7 @@ impl Rejoin {
                 Source::None | Source::Coming { .. } => {}
             }
         }
-        // If members were given up, nothing that the rest hold may be missed, so all of them are asked.
+        // If members were given up, nothing that the rest hold may be missed, so all of them must answer.
         let needed = if given_up > 0 { group.others().len() } else { group.refill_sources() };
         if sources >= group.refill_sources() || sources + given_up >= group.others().len() {
             return Progress::Refilled;
@@ -342,7 +345,7 @@ impl Rejoin {
                 sources += 1;
             }
         }
-        // All have reported their state for the first time, and are asked at once whether it is still the same.
+        // All have reported their state for the first time: ask at once whether it is still the same.
         let others = group.others();
         let fresh = |member: &usize| {
             let heard = self.heard[*member];
@@ -354,9 +357,9 @@ impl Rejoin {
         Progress::Waiting
     }
 
-    /// True for a member that keeps records and never vouched for anything: there is nothing to get from it, and what it
-    /// acknowledges from now on says that it knows of this incarnation. Without records a member cannot be sure that it
-    /// has nothing to remember: a lost disk leaves no trace.
+    /// True for a member that keeps records and never vouched for anything: there is nothing to get from it, and its
+    /// acknowledgements from now on carry this incarnation. Without records a member cannot be sure that it has nothing
+    /// to remember: a lost disk leaves no trace.
     fn has_nothing(&self, registers: &Registers, member: usize) -> bool {
         let heard = self.heard[member];
         registers.journal.is_kept()
@@ -366,8 +369,8 @@ impl Rejoin {
             && heard.admitted
     }
 
-    /// True for a member that has not recovered its memory, and need not: an operator has given it up. What it
-    /// acknowledges from now on says that it knows of this incarnation.
+    /// True for a member that has not recovered its memory, and need not: an operator has given it up. Its
+    /// acknowledgements from now on carry this incarnation.
     fn is_given_up(&self, member: usize) -> bool {
         let heard = self.heard[member];
         heard.nonce != 0 && heard.past == Past::GivenUp && !heard.ready && heard.admitted
@@ -397,8 +400,8 @@ impl Rejoin {
         if empty == group.all() {
             return Some(empty);
         }
-        // A lost disk makes a replica believe that it was never started. So members that know better get some time to say
-        // so.
+        // A lost disk makes a replica believe that it was never started. So members that know otherwise get some time to
+        // report it.
         let waited = now.ms_since(self.began_us) >= timing.begin_grace_ms;
         let anybody_ready = self.heard.iter().any(|heard| heard.ready);
         (self.past == Past::None && waited && !anybody_ready && never_started.len() >= group.majority())
@@ -425,7 +428,7 @@ impl Rejoin {
         self.asked_us + timing.retry_ms * 1000
     }
 
-    /// Snapshots are taken from others that have their memory, and requested once each.
+    /// Checks that snapshots come from other members that have their memory, and that each is requested once.
     pub(super) fn check_invariants(&self, registers: &Registers) {
         let own = registers.group.own();
         assert!(matches!(self.sources[own], Source::None) && self.heard[own].nonce == 0, "it asks itself");
@@ -438,7 +441,7 @@ impl Rejoin {
     /// Describes what it waits for, for people.
     pub(super) fn explain(&self, registers: &Registers) -> String {
         if self.exhausted {
-            return "it has been started more often than its tags can tell apart; the group must be set up anew".into();
+            return "it has been started more often than its tags can tell apart; the group must be set up again".into();
         }
         let group = &registers.group;
         let needed = group.refill_sources();
@@ -466,7 +469,7 @@ impl Rejoin {
     }
 }
 
-/// Whether a member without its memory may have acknowledged something that it has forgotten, and that was not given up.
+/// Whether a member without its memory may have acknowledged something that it has forgotten and that was not given up.
 pub(super) fn may_be_lost(registers: &Registers, past: Past) -> bool {
     match past {
         Past::Forgotten => true,

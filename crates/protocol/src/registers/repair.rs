@@ -1,11 +1,12 @@
-//! Repair: replicas compare what they hold, slowly and always, and send each other what is newer.
+//! Repair: in the background, replicas continuously compare what they hold, and send each other what is newer.
 //!
-//! An operation ends when a majority holds its value. The others get it too, if nothing is lost; the next sweep brings what
-//! was lost, so that replicas become equal after faults, even for keys that no client reads. To store a newer value is
-//! always safe: a read would write it back.
+//! An operation ends when a majority holds its value. The other members get it too, unless a message is lost; the next
+//! sweep brings what was lost, so that replicas converge after faults, even for keys that no client reads. Storing a
+//! newer value is always safe: a read would write it back.
 //!
-//! A replica that has walked through all of its keys, while nothing changed here and all others reported that they hold the
-//! same, has nothing to repair, and stops until something changes. What only others hold is left to their own walks.
+//! A replica that has walked through all of its keys, while nothing changed here and all others reported that they hold
+//! the same, has nothing to repair, and stops until something changes. Keys that only others hold are found by their own
+//! walks.
 
 use super::members::MEMBERS_MAX;
 use super::members::MemberSet;
@@ -26,38 +27,39 @@ const BURIED_MAX: usize = 1000;
 pub(super) struct Sweep {
     cursor: u64,
     tags: Vec<u8>,
-    /// The present walk, and its next part.
+    /// The number of the present walk.
     pub(super) walk: u64,
     part: u32,
-    /// The first walk since this replica last changed, and its count of changes by then.
+    /// The first walk since this replica last changed; `changes` is its count of changes at that time.
     pub(super) unchanged_since: u64,
     pub(super) changes: u64,
-    /// The members that have found the same in a whole walk since.
+    /// The members that have reported a whole walk without differences since then.
     pub(super) same: MemberSet,
-    /// For each member its walk under way, and how many parts of it were the same here, if all were.
+    /// For each member the number of its walk under way, and how many parts of it have arrived, if all were the same
+    /// here.
     walks: [(u64, Option<u32>); MEMBERS_MAX],
 }
 
 impl Sweep {
-    /// Walks have higher numbers than in any earlier incarnation whose walks may still be answered.
+    /// Walks get numbers different from those of earlier incarnations, whose walks may still be answered.
     pub(super) fn new(nonce: u64) -> Sweep {
         Sweep { walk: nonce >> 1, ..Sweep::default() }
     }
 
-    /// Whether all others hold what this replica does, as far as it has keys.
+    /// Whether all others hold the same as this replica for each key that it has.
     pub(super) fn is_done(&self, registers: &Registers) -> bool {
         self.changes == registers.changes && self.same == registers.group.others() && self.unchanged_since > 0
     }
 
-    /// A member has found the same in a whole walk.
+    /// Notes that a member has found no difference in a whole walk of this replica.
     pub(super) fn same(&mut self, registers: &Registers, from: usize, walk: u64) {
         if self.changes == registers.changes && (self.unchanged_since..=self.walk).contains(&walk) {
             self.same.insert(from);
         }
     }
 
-    /// Takes a part of a member's walk, in which something differs or not. True when the member must be told that nothing
-    /// did.
+    /// Notes a part of a member's walk, and whether it was the same here. True when the member must be sent
+    /// [`Body::Same`]: no part of the walk differed.
     pub(super) fn walked(
         &mut self,
         from: usize,
@@ -74,7 +76,7 @@ impl Sweep {
         asks && known.1.is_some()
     }
 
-    /// Compares the next few keys with all others. Reports each tombstone that it meets.
+    /// Compares the next few keys with all others. Calls `tombstone` for each tombstone among them.
     pub(super) fn step(
         &mut self,
         registers: &mut Registers,
@@ -101,7 +103,7 @@ impl Sweep {
                 tombstone(key, tag);
             }
         });
-        // Sent even when there is nothing to compare: it shows the others that this member is there.
+        // Sent even when there is nothing to compare: it shows the others that this member is running.
         let (walk, part, asks) = (self.walk, self.part, self.cursor == 0 && registers.rest.is_told());
         let compare = Body::Compare { walk, part, asks, tags: Tags::built(&self.tags) };
         registers.send(registers.group.others().and(registers.links), compare, effects);
@@ -109,7 +111,7 @@ impl Sweep {
     }
 }
 
-/// A member sends some of its tags: it gets what is newer here, and is asked for what is newer there. True when nothing is
+/// A member sends some of its tags: sends it what is newer here, and requests what is newer there. True when nothing is
 /// newer on either side.
 pub(super) fn compare(registers: &Registers, from: usize, tags: Tags<'_>, effects: &mut Effects) -> bool {
     let (mut wanted, mut entries) = (Vec::new(), Vec::new());
@@ -130,7 +132,7 @@ pub(super) fn compare(registers: &Registers, from: usize, tags: Tags<'_>, effect
     is_same
 }
 
-/// Sends a member what it wants of what this one holds.
+/// Sends a member the values that it has requested.
 pub(super) fn supply(registers: &Registers, from: usize, wanted: Tags<'_>, effects: &mut Effects) {
     let mut entries = Vec::new();
     for (key, _) in wanted.iter() {
@@ -146,7 +148,7 @@ pub(super) fn supply(registers: &Registers, from: usize, wanted: Tags<'_>, effec
     }
 }
 
-/// Takes what a member sends.
+/// Stores the values that a member sends.
 pub(super) fn take(registers: &mut Registers, generation: u64, entries: Entries<'_>) {
     if registers.generations.admits(generation) && registers.journal.has_room() {
         for (key, register) in entries.iter() {

@@ -1,9 +1,9 @@
 //! Clients' requests under way at a coordinator.
 //!
-//! A request is about one key or several, each of which is read or written by an operation of its own. This module
-//! keeps the client of each request, what its operations have found so far, and the order in which one client's
-//! requests on one key take effect: the order in which they were sent. A request that follows one of the same client on
-//! the same key waits until that one has ended ([`Requests::must_wait`]).
+//! A request has one key or several, each of which is read or written by a separate operation. This module keeps the
+//! client of each request, and what its operations have found so far. It also ensures that one client's requests on one
+//! key take effect in the order in which they were sent: a request waits until the same client's earlier requests on the
+//! same key have ended ([`Requests::must_wait`]).
 
 use super::commands::Question;
 use crate::effects::{Effects, NodeId, Request, Ticket};
@@ -13,10 +13,10 @@ use kv::{Command, Register, Table, UnixMs, Version};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Identifies an open request. Reused after it has ended.
+/// Identifies an open request. Numbers are reused after requests have ended.
 pub type RequestId = u32;
 
-/// The size of the filter that says whether a client's earlier request on a key may be open.
+/// The number of places in the filter that finds whether a client's earlier request on a key may be open.
 const MARKS: usize = 4096;
 
 #[derive(Debug)]
@@ -25,9 +25,9 @@ pub(super) struct Slot {
     pub(super) ticket: Option<Ticket>,
     pub(super) deadline_us: u64,
     question: Question,
-    /// Keys that are not done yet.
+    /// The number of keys that are not done yet.
     pub(super) open: u32,
-    /// True when a replica may have been changed by it.
+    /// True when the request may have changed a replica.
     pub(super) changed: bool,
     /// Its deadline has passed, or it has failed: its operations are to be dropped.
     pub(super) dropped: bool,
@@ -42,7 +42,7 @@ pub(super) struct Slot {
 /// A request that waits for an earlier one of its client.
 #[derive(Debug)]
 pub struct Deferred {
-    /// Identifies its outcome.
+    /// Identifies the request's outcome.
     pub ticket: Ticket,
     /// The moment by which its client must have its outcome.
     pub deadline_us: u64,
@@ -64,7 +64,7 @@ impl Deferred {
             }
     }
 
-    /// Calls `take` with the request, and returns what that returns.
+    /// Calls `take` with the request, and returns its result.
     pub fn with_request<T>(&self, take: impl FnOnce(&Request<'_>) -> T) -> T {
         match &self.asked {
             Asked::Command(bytes) => {
@@ -98,7 +98,7 @@ pub struct Requests {
     pub(super) deferred: VecDeque<Deferred>,
     /// Bytes of the requests kept while the replica is without its memory.
     held_bytes: usize,
-    /// No deadline is before this.
+    /// No open request has a deadline before this moment.
     pub(super) earliest_us: u64,
     /// True when a request has ended since deferred ones were last checked.
     ended: bool,
@@ -129,7 +129,7 @@ fn mark(client: u64, key: &[u8]) -> u16 {
 }
 
 impl Requests {
-    /// True when none is open or waiting.
+    /// True when no request is open or waiting.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.free.len() == self.slots.len() && self.deferred.is_empty()
@@ -141,7 +141,7 @@ impl Requests {
         self.earliest_us
     }
 
-    /// True when a request that `follows` others of its client must wait for one of them.
+    /// True when a request that `follows` others of its client must wait for one of those.
     #[inline]
     pub fn must_wait(&self, ticket: Ticket, follows: bool, request: &Request<'_>) -> bool {
         follows && self.stands_behind(ticket.client, request, self.deferred.len())
@@ -276,8 +276,8 @@ impl Requests {
         self.slots[id as usize].changed = true;
     }
 
-    /// Completes one of the request's keys with what it held or, for a write, what was written. `was_live` says for a
-    /// deleted key whether it existed before. The last key answers the request.
+    /// Completes one of the request's keys with what it held or, for a write, what was written. `was_live`: for a deleted
+    /// key, whether it existed before. Completing the last key answers the request.
     #[inline]
     #[allow(
         clippy::too_many_arguments,
@@ -328,7 +328,7 @@ impl Requests {
         self.end(id);
     }
 
-    /// A request without keys is answered at once.
+    /// Answers a request that has no keys at once.
     pub fn end_if_empty(&mut self, id: RequestId, effects: &mut Effects) {
         let slot = &mut self.slots[id as usize];
         let (start, Some(ticket)) = (effects.replies.len(), slot.ticket) else { return };
@@ -365,7 +365,7 @@ impl Requests {
         let Some(ticket) = slot.ticket.take() else { return };
         match slot.changed {
             false => effects.refuse(ticket, error),
-            // What the error says about one key does not hold for all.
+            // An error about one key does not hold for all.
             true => effects.unknown(ticket, "UNKNOWN some of its keys were changed and the others were not"),
         }
     }
@@ -380,8 +380,8 @@ impl Requests {
         }
     }
 
-    /// Ends all requests whose deadline has passed, and those for which `hopeless` returns true; its argument says
-    /// whether the request may have changed a replica. Returns (refused, unknown): when that is not (0, 0), drop the
+    /// Ends all requests whose deadline has passed, and those for which `hopeless` returns true. Its argument is whether
+    /// the request may have changed a replica. Returns the numbers (refused, unknown): unless both are 0, drop the
     /// operations of requests that are [dropped](Requests::is_dropped), and then call [`Requests::forget_dropped`].
     pub fn end_overdue(
         &mut self,
@@ -427,13 +427,13 @@ impl Requests {
         count
     }
 
-    /// True when the request has ended before its operations have.
+    /// True when the request has ended, but its operations have not been dropped yet.
     #[inline]
     pub fn is_dropped(&self, id: RequestId) -> bool {
         self.slots[id as usize].dropped
     }
 
-    /// Frees the places of all dropped requests, once their operations are gone.
+    /// Frees the places of all dropped requests, once their operations are dropped.
     pub fn forget_dropped(&mut self) {
         let dropped = |slot: &Slot| slot.dropped;
         let ids: Vec<usize> = (0..self.slots.len()).filter(|id| dropped(&self.slots[*id])).collect();

@@ -1,9 +1,9 @@
-//! Restoring a replica from its records, of which checkpoints are made as well.
+//! Restoring a replica from its records. Checkpoints consist of records too.
 //!
-//! A replica whose records say that it vouched for what it held continues at once, in a new incarnation: it has forgotten
-//! nothing that it said to others. One that had not come that far, or whose records no longer count, is as empty as a
-//! replica that keeps everything in memory only, and refills itself from the others. See [`crate::Replica`] for what a
-//! node does with records.
+//! A replica whose records show that it vouched for what it held continues at once, in a new incarnation: it has
+//! forgotten nothing that it reported to others. A replica that had not vouched yet, or whose records no longer count, is
+//! as empty as one that keeps everything in memory only, and refills itself from the others. See [`crate::Replica`] for
+//! what a node does with records.
 
 use super::Registers;
 use super::lives::{KnownLives, Life, Lives};
@@ -15,20 +15,20 @@ use crate::transfer::Checkpoint;
 use kv::Table;
 use kv::codec::{Malformed, Reader};
 
-/// What the records of earlier incarnations say.
+/// What the records of earlier incarnations contain.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// How often the node had been started when the memory began; 0: there is none.
     born: u64,
-    /// No earlier memory of this member has ever vouched for anything.
+    /// Whether no earlier memory of this member has ever vouched for anything.
     first: bool,
     /// Whether it vouches for everything that it ever acknowledged.
     pub(super) vouches: bool,
     /// Whether it did so when this incarnation began.
     is_resumed: bool,
-    /// Records were lost, or do not count: a member that begins anew does not do so for the first time.
+    /// Records were lost, or do not count: a memory that begins now is not this member's first.
     is_lost: bool,
-    /// The known incarnations, and how often the node had been started then.
+    /// The known incarnations; `starts` is how often the node had been started when they were recorded.
     lives: Vec<Life>,
     lives_of: u64,
     /// See [`Replacement::lives_before`].
@@ -41,9 +41,9 @@ pub struct Replacement {
     /// What was recorded before the node's start of this number does not count.
     pub since: u64,
     /// No earlier incarnation of the member had a greater number. Its later incarnations are numbered from here, since
-    /// starts are counted anew with other storage and a tag must never be used twice.
+    /// with other storage the count of starts begins again, and a tag must never be used twice.
     pub lives_before: u64,
-    /// No member is to wait for what this one held: it counts as one that has never held anything.
+    /// Whether no member may wait for what this one held: this member then counts as one that has never held anything.
     pub accepts_loss: bool,
 }
 
@@ -91,7 +91,7 @@ impl Registers {
         if has_begun_anew || self.planted.has(Fault::RolledBackRegistersAnswer) {
             return;
         }
-        // What was known of incarnations stays true.
+        // What was known about incarnations stays true.
         self.memory.born = 0;
         self.memory.vouches = false;
         self.memory.is_lost = !replacement.accepts_loss;
@@ -103,13 +103,13 @@ impl Registers {
         self.memory.lives.is_empty() || self.memory.lives.len() == members
     }
 
-    /// All records are taken: a new incarnation begins with what they say. `starts` counts the node's starts, this one
-    /// included. Returns false when no incarnation number is left.
+    /// Begins a new incarnation with the contents of the records, after all of them were replayed. `starts` counts the
+    /// node's starts, this one included. Returns false when no incarnation number is left.
     pub(super) fn begin_life(&mut self, starts: u64) -> bool {
         let own = self.group.own();
         let before = self.memory.lives.get(own).map_or(0, |life| u64::from(life.incarnation));
-        // One more for each start since, including those whose records were lost: the messages of these carry their
-        // number.
+        // One more for each start since then, including starts whose records were lost: messages of those incarnations
+        // carry their numbers.
         let counted = starts.saturating_add(self.memory.lives_before);
         let mut number = counted.max(before + starts.saturating_sub(self.memory.lives_of).max(1));
         assert!(number > before, "no life has the number of an earlier one");
@@ -133,7 +133,8 @@ impl Registers {
         incarnation.is_ok()
     }
 
-    /// Another incarnation of this member had the same number, or a later one: its storage was lost.
+    /// Begins a later incarnation: another one of this member had the same number, or a later one, so its storage was
+    /// lost.
     pub(super) fn begin_later_life(&mut self, incarnation: Incarnation) {
         assert!(incarnation > self.lives.own(), "no life has the number of an earlier one");
         self.lives.begin(incarnation, self.nonce);
@@ -142,18 +143,18 @@ impl Registers {
         self.note_lives();
     }
 
-    /// True when this incarnation has found in its records what it vouches for, and continues from it.
+    /// True when this incarnation continues from its records, and vouches for them.
     pub fn has_resumed(&self) -> bool {
         self.memory.is_resumed
     }
 
-    /// True when it keeps records, and its memory is the first in which this member vouches for anything.
+    /// True when the replica keeps records, and its memory is the first in which this member vouches for anything.
     pub fn vouches_for_the_first_time(&self) -> bool {
         self.journal.is_kept() && self.memory.first && !self.memory.is_resumed
     }
 
-    /// True when this member has never vouched for anything, as far as it knows. Without records: when its node was never
-    /// started before.
+    /// True when this member has never vouched for anything, as far as it knows. Without records: true when its node was
+    /// never started before.
     pub(super) fn is_first(&self, starts: u64) -> bool {
         if self.journal.is_kept() { self.memory.first } else { starts <= 1 }
     }

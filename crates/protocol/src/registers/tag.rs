@@ -1,10 +1,10 @@
 //! Tags: what orders the writes of one key.
 //!
-//! A tag is (counter, incarnation, member) in one number, compared in that order. The counter makes a write newer
-//! than what its writer saw. Member and incarnation make the tag unique to its writer: two members never share one,
-//! nor do two incarnations of a member; and within one incarnation a member stores each of its writes before it
-//! chooses the next tag of the key. Several published versions have the fault of tags without their writer: two
-//! values under one tag, and replicas that keep different ones forever.
+//! A tag is (counter, incarnation, member) in one number, compared in that order. The counter makes a write newer than
+//! everything that its writer saw. Member and incarnation make the tag unique to its writer: two members never share one,
+//! nor do two incarnations of a member; and within one incarnation a member stores each of its writes before it chooses
+//! the next tag of the key. Several published versions omit the writer from the tag. Then two values can get one tag, and
+//! replicas keep different values forever.
 
 use super::members::MEMBERS_MAX;
 use kv::Version;
@@ -73,7 +73,7 @@ impl Tag {
         if tag.is_possible() { Ok(tag) } else { Err(Malformed("a tag that no writer makes")) }
     }
 
-    /// False when no writer can have made it.
+    /// False when no writer can have made the tag.
     #[inline]
     pub fn is_possible(self) -> bool {
         self.counter() <= COUNTER_MAX

@@ -1,7 +1,7 @@
 //! The source's side of a refill: snapshot transfers of this replica's table to members that have lost theirs.
 //!
-//! A snapshot is taken after the newcomer's incarnation was noted. The newcomer asks for its chunks, and with that
-//! acknowledges those before.
+//! A snapshot is taken after the newcomer's incarnation was noted. The newcomer requests its chunks; each request
+//! acknowledges the chunks before it.
 
 use super::members::MemberSet;
 use super::message::{Body, Bounds};
@@ -23,8 +23,8 @@ pub(super) struct Transfer {
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     pub(super) open: Vec<Transfer>,
-    /// For each member its incarnation and the last transfer that was ended: a late request for that one does not begin
-    /// it anew.
+    /// For each member its incarnation and the last transfer that ended: a late request for that transfer does not begin
+    /// it again.
     ended: Vec<(u64, u64)>,
 }
 
@@ -38,7 +38,7 @@ impl Transfers {
         self.open.is_empty()
     }
 
-    /// An admitted newcomer asks for a snapshot, or for more of it.
+    /// An admitted newcomer requests a snapshot, or more chunks of it.
     pub(super) fn fetch(
         &mut self,
         registers: &mut Registers,
@@ -67,7 +67,7 @@ impl Transfers {
             }
         };
         let Transfer { bounds, chunks, .. } = &mut self.open[index];
-        // Without progress, the newcomer repeats its request because something was lost: it gets everything again.
+        // A request without progress is a repeated one, because something was lost: send all chunks under way again.
         let is_news = chunks.acknowledge(now, next);
         if chunks.is_received() {
             return self.end(index, registers);

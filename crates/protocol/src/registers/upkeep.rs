@@ -1,4 +1,5 @@
-//! What a replica of registers does besides its clients' operations: refill itself and others, repair, collect.
+//! What a replica of registers does besides its clients' operations: it refills itself and others, repairs, and collects
+//! tombstones.
 
 use super::collection::{self, Collector};
 use super::lives::Sender;
@@ -18,7 +19,7 @@ pub struct Loss {
     pub lost: Vec<NodeId>,
     /// The members that have their memory.
     pub holding: Vec<NodeId>,
-    /// The members that were not heard for a while.
+    /// The members that have been silent for a while.
     pub silent: Vec<NodeId>,
 }
 
@@ -26,7 +27,7 @@ pub struct Loss {
 #[derive(Debug)]
 pub struct Upkeep {
     nonce: u64,
-    /// `None`: it has its memory, and answers.
+    /// `None`: the replica has its memory, and answers.
     pub(super) rejoin: Option<Rejoin>,
     /// The incarnations that began the group together with this one, by their nonces.
     anew: Vec<u8>,
@@ -37,7 +38,7 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// Starts a replica with what it found in its records, if it keeps any. `starts` counts the node's starts, this one
+    /// Starts a replica with the contents of its records, if it keeps any. `starts` counts the node's starts, this one
     /// included.
     pub fn new(registers: &mut Registers, now: Now, starts: u64, effects: &mut Effects) -> Upkeep {
         let has_number = registers.begin_life(starts.max(1));
@@ -117,7 +118,7 @@ impl Upkeep {
             Sender::Current => registers.heard(from, now),
             Sender::Earlier => return,
             Sender::Impossible => {
-                return registers.reject(from, "it names lives that cannot be", effects);
+                return registers.reject(from, "it names impossible incarnations", effects);
             }
         }
         if !matches!(message.body, Body::Fetch { .. } | Body::Standing { ready: false, .. }) {
@@ -147,13 +148,13 @@ impl Upkeep {
             Body::Collected { round, step, generation, held } => {
                 self.collector.confirmed(registers, now, from, (round, step, generation, held), effects);
             }
-            // An answer to a question that has been settled.
+            // They belong to a refill that has ended, or come from a member that is not refilling.
             Body::Hello { .. } | Body::Standing { .. } | Body::SnapshotChunk { .. } => {}
         }
     }
 
-    /// A member has started. From now on every message says that it has a new incarnation; only then may it get what is
-    /// here.
+    /// A member has started. From now on every message carries its new incarnation; only after that may the member get a
+    /// snapshot.
     fn hello(
         &mut self,
         registers: &mut Registers,
@@ -165,18 +166,18 @@ impl Upkeep {
     ) {
         let told = message.lives;
         let incarnation = told.of(from);
-        // What it says of others may be useless, as when its own number is too low; its question counts.
+        // Its report on other members may be useless, as when its own number is too low; its question counts.
         if told.len() != registers.group.len() || incarnation == 0 {
-            return registers.reject(from, "it names lives that cannot be", effects);
+            return registers.reject(from, "it names impossible incarnations", effects);
         }
         if registers.hear(from, told) == Sender::Impossible && self.is_ready() {
-            return registers.reject(from, "it names lives that cannot be", effects);
+            return registers.reject(from, "it names impossible incarnations", effects);
         }
         registers.heard(from, now);
         let admitted = registers.admit(from, incarnation, nonce);
         if admitted {
             self.transfers.forget(registers, from, nonce);
-            // A member that has its memory asks nothing: its question has number 0.
+            // A member that has its memory needs no answer: its question has number 0.
             match round {
                 0 => registers.has_memory(from),
                 _ => {
@@ -207,7 +208,7 @@ impl Upkeep {
             && self.collector.is_empty()
     }
 
-    /// Does what is due by now. With `may_stop` it skips what [`Upkeep::is_resting`] makes needless.
+    /// Does what is due by now. With `may_stop` it skips what is needless while [`Upkeep::is_resting`].
     pub fn tick(
         &mut self,
         registers: &mut Registers,
@@ -224,7 +225,7 @@ impl Upkeep {
         self.transfers.tick(registers, timing, now);
         if now.ms_since(self.swept_us) >= timing.sweep_ms && !(may_stop && self.is_resting(registers)) {
             self.swept_us = now.monotonic_us;
-            // All members must take part in a collection, so the same one may as well always lead it.
+            // All members must take part in a collection, so the first member can always lead it.
             let leads = registers.group.own() == 0;
             let collector = &mut self.collector;
             let tombstone = |key: &[u8], tag| {
@@ -237,7 +238,7 @@ impl Upkeep {
         }
     }
 
-    /// The link to a member came up: whatever it was asked may be lost.
+    /// The link to a member came up: questions sent to it may have been lost.
     pub fn link_up(&mut self, registers: &Registers, member: usize, effects: &mut Effects) {
         if let Some(rejoin) = &self.rejoin {
             rejoin.ask(registers, MemberSet::only(member), effects);
@@ -246,8 +247,8 @@ impl Upkeep {
         }
     }
 
-    /// A replica that has its memory, as when it continues from its records, needs nothing from the others. But it and they
-    /// should hear of each other before any of them has a question.
+    /// Sends a hello that needs no answer. A replica that has its memory, as when it continues from its records, needs
+    /// nothing from the others. But they should learn each other's incarnations before any of them has a question.
     fn greet(&self, registers: &Registers, to: MemberSet, effects: &mut Effects) {
         registers.send(to, Body::Hello { nonce: self.nonce, round: 0, past: Past::Forgotten }, effects);
     }
@@ -274,8 +275,8 @@ impl Upkeep {
         Some(Loss { lost: nodes(lost), holding: nodes(holding.without(silent)), silent: nodes(silent) })
     }
 
-    /// Notices that a majority has lost its memory, or has it again. If so few have theirs, no member finds enough sources:
-    /// that stays so until an operator acts.
+    /// Checks whether a majority has lost its memory, or has it again. While a majority lacks it, no member finds enough
+    /// sources until an operator acts.
     fn look_for_loss(&mut self, registers: &mut Registers, effects: &mut Effects) {
         let (lost, holding) = match &self.rejoin {
             None => (registers.lost, registers.group.all().without(registers.without_memory)),
@@ -328,7 +329,7 @@ impl Upkeep {
                     };
                 }
                 registers.all_may_have_memory();
-                // What came from members that have lost it since is less than what was acknowledged.
+                // Snapshots from members that have lost their memory since may lack what was acknowledged.
                 registers.forget_snapshots();
                 effects.trace.push(Trace::Begun { incarnation });
             }
@@ -336,7 +337,8 @@ impl Upkeep {
         assert!(self.transfers.is_empty(), "it has given a snapshot of what was not whole");
         registers.vouch();
         self.rejoin = None;
-        // The others count on it as on any member from now on, and should know before it has something to send.
+        // From now on the others count on this member as on any other, and should know that before it has something to
+        // send.
         self.greet(registers, registers.group.others(), effects);
     }
 }
