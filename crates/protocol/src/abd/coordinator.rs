@@ -1,11 +1,11 @@
 //! The coordinator: executes its clients' operations, each on one key, against any majority.
 //!
-//! A read asks all members for the key's tag. When a majority has answered, the newest tag among the answers is at least
-//! that of every write that had ended before. If a majority is known to hold it, the read is done: one round. Otherwise
-//! it is written back to the members that are behind until a majority holds it, so that no later read finds an older
-//! one.
+//! A read queries all members for the key's tag. When a majority has answered, the newest tag among the answers is at
+//! least that of every write that ended before the read began. If a majority is known to hold this tag, the read is done
+//! in one round. Otherwise its value is written back to the members that are behind until a majority holds it, so that no
+//! later read finds an older one.
 //!
-//! A write asks all members for the key's tag only, chooses a greater one when a majority has answered, and sends the
+//! A write queries all members for the key's tag only, chooses a greater one when a majority has answered, and sends the
 //! value to all until a majority holds it.
 
 use super::message::{Item, OperationId};
@@ -27,7 +27,7 @@ pub struct Counters {
     pub two_round_reads: u64,
     /// Members to which a value was written back.
     pub write_backs: u64,
-    /// Times that an operation repeated its question.
+    /// How often operations repeated their messages.
     pub retries: u64,
     /// Requests refused because no majority answered: nothing was changed.
     pub refused: u64,
@@ -54,12 +54,12 @@ pub(super) struct Coordinator {
     pub(super) counters: Counters,
     /// When operations are next checked for unanswered questions.
     retry_us: u64,
-    /// Since when too many links are down for a majority.
+    /// Since when too many links for a majority are down.
     cut_off_us: Option<u64>,
     /// A request has failed: its operations are to be dropped.
     has_failed: bool,
-    /// What this replica holds for operations and may lose in a crash until a record is durable: record, operation and
-    /// tag.
+    /// What this replica holds for operations but may lose in a crash until a record is durable: (record, operation,
+    /// tag).
     pub(super) undurable: BTreeSet<(u64, OperationId, Tag)>,
 }
 
@@ -74,13 +74,14 @@ pub(super) struct Context<'a> {
 /// What a member answered about an operation's key.
 #[derive(Clone, Copy)]
 enum Answer<'a> {
-    /// It holds this tag, with this deadline if it is newer than ours; without the value.
+    /// The member holds this tag, with this deadline if the tag is newer than the query's; the answer is without the
+    /// value.
     Tag(Tag, UnixMs),
-    /// It holds the tag named in our question.
+    /// The member holds the tag in the query.
     Same,
-    /// It has seen this tag, with this deadline, and may forget it.
+    /// The member has seen this tag, with this deadline, and might lose it in a crash.
     Seen(Tag, UnixMs),
-    /// It holds this register, which is newer than ours.
+    /// The member holds this register, which is newer than the query's tag.
     Value(Register<'a>),
 }
 
@@ -151,7 +152,7 @@ impl Coordinator {
         }
     }
 
-    /// Answers a command about the table as a whole by what this replica holds.
+    /// Answers a command about the table as a whole from what this replica holds.
     fn local(&mut self, cx: &mut Context<'_>, ticket: Ticket, command: &Command<'_>) {
         let start = cx.effects.replies.len();
         cx.registers.table.read(command, cx.now.unix_ms, &mut cx.effects.replies);
@@ -195,7 +196,7 @@ impl Coordinator {
         }
     }
 
-    /// Begins an operation. This replica is among those asked, and answers at once.
+    /// Begins an operation. This replica is among the queried ones, and answers at once.
     #[inline]
     fn begin(
         &mut self,
@@ -233,7 +234,7 @@ impl Coordinator {
         self.look_at_answers(cx, place);
     }
 
-    /// Notes that this replica holds an operation's tag, or something newer. It counts once that outlives a crash.
+    /// Notes that this replica holds an operation's tag, or something newer. That counts once it survives a crash.
     #[inline]
     fn own_holds(&mut self, cx: &Context<'_>, place: Place) {
         let registers = &*cx.registers;
@@ -267,7 +268,7 @@ impl Coordinator {
         }
     }
 
-    /// Takes a member's answer to one of our operations, unless that is over.
+    /// Takes a member's answer to one of this coordinator's operations, unless the operation is over.
     #[inline]
     pub(super) fn item(&mut self, cx: &mut Context<'_>, from: usize, item: Item<'_>) {
         match item {
@@ -309,11 +310,11 @@ impl Coordinator {
             && held > operation.tag
             && tells_value != (operation.kind == Kind::Read)
         {
-            return; // It does not answer what was asked.
+            return; // Not an answer to this operation's query.
         }
         operation.answered.insert(from);
         if operation.phase == Phase::Update {
-            // A late answer: the member already holds what it should, or needs a write-back as well.
+            // A late answer: the member already holds the operation's tag, or needs the update as well.
             if held >= operation.tag {
                 if holds {
                     operation.holders.insert(from);
@@ -333,7 +334,7 @@ impl Coordinator {
             operation.holders = if holds { MemberSet::only(from) } else { MemberSet::EMPTY };
             match answer {
                 Answer::Value(register) => {
-                    // Stored here, it has one more holder.
+                    // Stored here, the value has one more holder.
                     let is_taken = cx.registers.may_take(operation.key(), register);
                     if is_taken {
                         cx.registers.put(operation.key(), register);
@@ -370,7 +371,7 @@ impl Coordinator {
                 self.counters.two_round_reads += 1;
                 operation.phase = Phase::Update;
                 operation.tries = 0;
-                // This replica holds it, though perhaps not durably yet.
+                // This replica holds the value, though perhaps not durably yet.
                 let own = MemberSet::only(cx.registers.group.own());
                 let behind = operation.answered.without(operation.holders).without(own);
                 self.counters.write_backs += behind.len() as u64;
@@ -384,13 +385,14 @@ impl Coordinator {
         }
     }
 
-    /// The second round of a write: it gets a tag greater than all that a majority has reported, is stored here, and
-    /// sent to all others.
+    /// The second round of a write: chooses a tag greater than all that a majority has reported, stores the write here,
+    /// and sends it to all others.
     fn write(&mut self, cx: &mut Context<'_>, place: Place) {
         let registers = &mut *cx.registers;
         let operation = self.operations.get_mut(place);
         assert_eq!(operation.phase, Phase::Query, "a write takes its tag once");
-        // Our own writes of the key since the question count too: they are stored, so no two get the same tag.
+        // This coordinator's own writes of the key since the query count too: they are stored here, so no two get the
+        // same tag.
         let stored = Tag::of_version(registers.table.register(operation.key()).version);
         let counter = operation.tag.max(stored).counter().max(registers.generations.floor()) + 1;
         let own = registers.group.own();
@@ -429,7 +431,7 @@ impl Coordinator {
         self.look_at_holders(cx, place);
     }
 
-    /// Sends members what they should hold, to each only once until it is asked again.
+    /// Sends the update to members, to each only once until it is repeated.
     fn update(&mut self, cx: &mut Context<'_>, place: Place, to: MemberSet) {
         let id = self.operations.id(place);
         let operation = self.operations.get_mut(place);
@@ -467,7 +469,7 @@ impl Coordinator {
         self.operations.end(place);
     }
 
-    /// Members have begun another incarnation: what they said in the earlier one no longer counts.
+    /// Members have begun another incarnation: answers of the earlier one no longer count.
     pub(super) fn forget_answers(&mut self, of: MemberSet) {
         for place in self.operations.open() {
             let operation = self.operations.get_mut(place);
@@ -490,7 +492,7 @@ impl Coordinator {
         }
     }
 
-    /// Ends what is overdue and repeats unanswered questions.
+    /// Ends overdue requests and repeats unanswered queries and updates.
     pub(super) fn tick(&mut self, cx: &mut Context<'_>) {
         let now_us = cx.now.monotonic_us;
         let refusal = cx.registers.refusal();
@@ -542,7 +544,7 @@ impl Coordinator {
         self.requests.forget_dropped();
     }
 
-    /// Repeats open questions to those of the members that have not answered.
+    /// Repeats an operation's query or update to those of the members that have not answered.
     fn ask_again(&mut self, cx: &mut Context<'_>, place: Place, members: MemberSet) {
         let id = self.operations.id(place);
         let operation = self.operations.get_mut(place);
@@ -567,7 +569,7 @@ impl Coordinator {
         }
     }
 
-    /// The link to a member came up: what was on its way to it is lost.
+    /// The link to a member came up: repeats what was on its way to the member, and was lost.
     pub(super) fn link_up(&mut self, cx: &mut Context<'_>, member: usize) {
         self.outbox.heard(member);
         if self.outbox.peers.contains(member) {
@@ -585,7 +587,7 @@ impl Coordinator {
         }
     }
 
-    /// True when no majority was in reach for a while.
+    /// True when no majority has been reachable for a while.
     #[inline]
     fn is_cut_off(&self, timing: &Timing, now: Now) -> bool {
         self.cut_off_us.is_some_and(|since_us| now.ms_since(since_us) >= timing.hold_ms)
@@ -596,7 +598,7 @@ impl Coordinator {
         self.operations.is_empty() && self.requests.is_empty()
     }
 
-    /// Returns when it next has something to do, if nothing is heard before.
+    /// Returns when it next has something to do, if no message arrives before that.
     pub(super) fn wakeup_us(&self, timing: &Timing) -> u64 {
         if self.is_idle() {
             return u64::MAX;
@@ -606,7 +608,7 @@ impl Coordinator {
     }
 }
 
-/// Returns this replica's answer to a coordinator's query, if it holds this durably.
+/// Returns this replica's answer to a coordinator's query, provided that it holds the register durably.
 #[inline]
 pub(super) fn answer_to_query(held: Register<'_>, operation: u64, wants_value: bool, asked: Tag) -> Item<'_> {
     let tag = Tag::of_version(held.version);

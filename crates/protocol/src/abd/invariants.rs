@@ -1,5 +1,6 @@
-//! Invariants of abd, besides those of all registers ([`crate::registers`]): what "Why it is safe" in the parent module
-//! rests on, as far as one replica can see it. Each function is named after the sentence that it checks.
+//! Invariants of abd, besides those that all register protocols share ([`crate::registers`]): the conditions on which
+//! "Why it is safe" in the parent module rests, as far as a single replica can check them. Each function is named after
+//! the statement that it checks.
 
 use super::Replica;
 use super::coordinator::Coordinator;
@@ -8,7 +9,7 @@ use crate::contract::Now;
 use crate::registers::{Registers, Tag};
 
 impl Replica {
-    /// Checks everything that it holds. O(keys and operations).
+    /// Checks the replica's whole state. O(keys and operations).
     ///
     /// # Panics
     /// When an invariant is broken.
@@ -40,7 +41,7 @@ impl Replica {
         }
     }
 
-    /// It has forgotten what it acknowledged, so it sends nothing that could be taken for an answer.
+    /// A refilling replica has forgotten what it acknowledged, so it sends nothing that could be taken for an answer.
     pub(super) fn a_refilling_replica_answers_nobody(&self) {
         let is_silent = || self.coordinator.operations.is_empty() && self.coordinator.outbox.is_empty();
         assert!(self.is_ready() || is_silent(), "a replica answers that is without its memory");
@@ -75,13 +76,13 @@ fn members_are_counted_once(operation: &Operation, registers: &Registers) {
     assert!(operation.asked <= operation.tag, "an operation goes back behind what it asked with");
 }
 
-/// An operation asks a majority, and continues as soon as one has answered.
+/// An operation queries a majority, and continues as soon as a majority has answered.
 fn it_asks_until_a_majority_has_answered(operation: &Operation, registers: &Registers) {
     assert!(operation.answered.len() < registers.group.majority(), "a majority has answered, and it asks on");
 }
 
-/// When an operation ends a majority holds its tag, and it ends as soon as one does. A write has its writer's own tag, and
-/// is stored here before it is sent.
+/// When an operation ends, a majority holds its tag, and it ends as soon as a majority does. A write has its writer's own
+/// tag, and is stored here before it is sent.
 fn it_goes_on_until_a_majority_holds_it(operation: &Operation, registers: &Registers) {
     assert!(operation.holders.len() < registers.group.majority(), "a majority holds it, and it goes on");
     if operation.kind == Kind::Read {

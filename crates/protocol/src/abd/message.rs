@@ -1,8 +1,8 @@
 //! The messages between replicas.
 //!
-//! Everything that one turn has for a peer travels as one message: queries and updates of operations that this
-//! replica coordinates, and answers to those of the peer. Each item names its operation by a number that its
-//! coordinator chose, and the answer repeats it. Messages have no other relation, so any of them may be lost,
+//! Everything that one turn has for a peer is sent as one message: queries and updates of operations that this replica
+//! coordinates, and answers to those of the peer. Each item names its operation by a number that the coordinator chose,
+//! and the answer repeats the number. Messages do not depend on each other otherwise, so any of them may be lost,
 //! duplicated, late or reordered.
 
 use crate::registers::message::{self as upkeep, take_key, take_register};
@@ -15,7 +15,7 @@ use kv::{Register, UnixMs};
 pub enum Message<'a> {
     /// One turn's items for the receiver.
     Turn {
-        /// The incarnations that the sender knows of, including its own.
+        /// The incarnations that the sender knows, including its own.
         lives: LivesView<'a>,
         /// The items.
         items: Items<'a>,
@@ -73,7 +73,7 @@ pub enum Item<'a> {
         /// The key's deadline at the sender.
         deadline: UnixMs,
     },
-    /// Answer to a query that wants no value: I have seen this tag, which I might forget in a crash.
+    /// Answer to a query that wants no value: I have seen this tag, but might lose it in a crash.
     Seen {
         /// The operation.
         operation: OperationId,

@@ -19,40 +19,43 @@
 //!
 //! # Promise
 //!
-//! * Each key is linearizable: a read sees every write that had ended before it began, and once a write was seen by a read,
-//!   no later read sees less. Different keys are different registers: `MGET` is not a snapshot of all its keys.
+//! * Each key is linearizable: a read sees every write that had ended before the read began, and once a read has seen a
+//!   write, no later read returns an older value. Different keys are different registers: `MGET` is not a snapshot of all
+//!   its keys.
 //! * Any majority is enough. With a minority of the members down, slow or cut off, all operations continue, through any of
 //!   the others, without any failure detection or election.
-//! * A read that no majority answers in time is refused (`NOQUORUM`), and so is a write that no majority has answered:
-//!   nothing was changed. A write that was sent and not acknowledged by a majority in time is unknown.
-//! * A minority may lose its memory at one time: a replica that comes back empty gets what it lacks before it answers.
+//! * A read that no majority answers in time is refused (`NOQUORUM`), and so is a write whose first round no majority
+//!   answers: nothing was changed. The outcome of a write whose value was sent, and that no majority acknowledged in
+//!   time, is unknown.
+//! * A minority may lose its memory at the same time: a replica that restarts empty gets what it lacks before it answers.
 //!   Replicas that keep records ([`Options::keeps_records`]) recover their memory, however many restart: nothing that a
 //!   coordinator counts is sent before it is durable ([`journal`](crate::registers::journal)).
 //!
 //! # Why it is safe
 //!
-//! Tags order the writes of a key ([`Tag`]); no two writes share one. Let an operation's tag be that of what it wrote or
-//! returned. When an operation ends, a majority holds its tag or a greater one, as a replica never goes back to a lesser
-//! one; for a read in one round, that was known from the answers. Any later operation asks a majority, which shares a member
-//! with that one: so it sees that tag or a greater one, and a write chooses one greater still. So if operations are ordered
-//! by their tags, a write before the reads of its value, the order agrees with real time, and each read returns the last
-//! write before it. (Attiya, Bar-Noy, Dolev 1995; with several writers Lynch and Shvartsman 1997.)
+//! Tags order the writes of a key ([`Tag`]); no two writes share one. Let an operation's tag be that of the value that it
+//! wrote or returned. When an operation ends, a majority holds its tag or a greater one, as a replica never goes back to
+//! a lesser tag; a read in one round knows this from the answers. Any later operation queries a majority, which shares a
+//! member with the earlier majority: so it sees that tag or a greater one, and a write chooses a greater one still. Order
+//! the operations by their tags, each write before the reads of its value: this order agrees with real time, and each
+//! read returns the last write before it. (Attiya, Bar-Noy, Dolev 1995; with several writers Lynch and Shvartsman 1997.)
 //!
 //! [`registers`] shows why the argument about the shared member survives a replica that lost its memory,
 //! [`collection`](crate::registers::collection) why a tombstone may be forgotten.
 //!
-//! An operation's coordinator is a member: its own replica answers at once, without a message. Its own writes are stored
-//! there before they are sent.
+//! An operation's coordinator is a member: its own replica answers at once, without a message, and stores its writes
+//! before they are sent.
 //!
 //! # Caveats
 //!
-//! * When a majority has lost its memory, what it acknowledged cannot be known: the group stops and says so, until an
-//!   operator gives that up ([`Configuration::is_given_up`]); then it continues with what the others hold. When all have
-//!   lost theirs it begins empty.
-//! * The members stay the same: their places are a part of the tags.
-//! * Expiry goes by the clock of the coordinator that answers. A key may be seen as expired by one and then, for as long as
-//!   their clocks differ, as live by another.
-//! * `DEL` answers whether the keys existed when it asked. A write in between is deleted but not counted.
+//! * When a majority has lost its memory, nothing can show what it had acknowledged: the group stops and reports this,
+//!   until an operator gives those writes up ([`Configuration::is_given_up`]); then it continues with what the others
+//!   hold. When all members have lost their memory, the group begins empty.
+//! * The members never change: their places are a part of the tags.
+//! * Expiry is judged by the clock of the coordinator that answers. One coordinator may see a key as expired while
+//!   another, for as long as their clocks differ, later sees it as live.
+//! * `DEL` counts the keys that existed at the time of its query. A key written after the query is deleted but not
+//!   counted.
 //! * `KEYS`, `SCAN`, `RANDOMKEY` and `DBSIZE` answer from what this replica holds, without any promise.
 //! * Commands that need read-modify-write are refused ([`commands`](crate::registers::commands)).
 //!
@@ -76,14 +79,14 @@ use kv::codec::Malformed;
 pub use message::{Item, Message};
 pub use options::{Options, Timing};
 
-/// The status of one member as another one sees it.
+/// The status of one member, as another member sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerStatus {
     /// Its node.
     pub id: NodeId,
-    /// Whether it was heard recently.
+    /// Whether a message from it arrived recently.
     pub answering: bool,
-    /// The milliseconds since it was last heard.
+    /// The milliseconds since the last message from it.
     pub silent_ms: u64,
     /// The newest incarnation known of it; 0 when none is.
     pub incarnation: Incarnation,
@@ -96,10 +99,10 @@ pub struct Status {
     pub role: &'static str,
     /// Its incarnation.
     pub incarnation: Incarnation,
-    /// It has its memory, and was recently in contact with a majority (including itself) that has it: requests can be
-    /// served.
+    /// The replica has its memory, and was recently in contact with a majority (including itself) that has its memory:
+    /// requests can be served.
     pub ready: bool,
-    /// The operations that it coordinates at present.
+    /// The number of operations that it coordinates at present.
     pub open_operations: usize,
     /// Tombstones held.
     pub tombstones: usize,
@@ -260,18 +263,19 @@ impl Replica {
         self.notice_new_lives();
         let Replica { timing, registers, coordinator, .. } = self;
         let timing = &*timing;
-        // Answers to an earlier incarnation of ours may carry numbers that we use again.
+        // Answers to an earlier incarnation of this replica may carry operation numbers that are in use again.
         let answers_us = lives.of(registers.group.own()) == registers.lives.own();
         for item in items.iter() {
             match item {
                 Item::Query { operation, wants_value, tag, key } => {
                     let held = registers.table.register(key);
                     match answer_to_query(held, operation, wants_value, tag) {
-                        // No coordinator counts on what is older than what it asked about.
+                        // No coordinator counts a tag that is older than the one in its query.
                         older @ Item::Older { .. } => {
                             coordinator.outbox.add(from, older, registers, timing, effects);
                         }
-                        // A write continues from the greatest tag that it hears of, whichever member holds it.
+                        // A write continues from the greatest tag in any answer, whether or not its member holds it
+                        // durably.
                         Item::Same { .. } | Item::Newer { .. }
                             if !wants_value && registers.held_after(key) > 0 =>
                         {
@@ -289,7 +293,7 @@ impl Replica {
                     let held = Item::Held { operation };
                     coordinator.outbox.vouch(from, key, held, registers, timing, effects);
                 }
-                Item::Update { .. } => {} // Its operation ended long ago, or there is no room for it.
+                Item::Update { .. } => {} // Its operation ended long ago, or there is no room for the value.
                 answer if answers_us => {
                     let mut cx = Context { registers, timing, now, effects };
                     coordinator.item(&mut cx, from, answer);
@@ -299,7 +303,8 @@ impl Replica {
         }
     }
 
-    /// Requests that arrived while this replica was without its memory begin once it, or another member, has it.
+    /// Requests that were held while this replica was without its memory begin once this replica, or another member, has
+    /// its memory.
     fn go_on_with_held(&mut self, effects: &mut Effects) {
         let Some(upkeep) = &self.upkeep else { return };
         let requests = &mut self.coordinator.requests;
@@ -353,7 +358,7 @@ impl Replica {
         }
     }
 
-    /// Ends the turn: its records leave, and its messages.
+    /// Ends the turn: emits its records and messages.
     #[inline]
     fn flush(&mut self, effects: &mut Effects) {
         self.a_refilling_replica_answers_nobody();

@@ -1,4 +1,4 @@
-//! One read or write of one key, and the places of all operations.
+//! One read or write of one key, and the table of all operations.
 
 use super::message::OperationId;
 use crate::registers::{MemberSet, RequestId, Tag};
@@ -17,7 +17,7 @@ pub(super) enum Kind {
 pub(super) enum Phase {
     /// The place is free.
     Free,
-    /// A majority is asked for its tags.
+    /// A majority must report its tags.
     Query,
     /// A majority must come to hold the value.
     Update,
@@ -34,7 +34,7 @@ pub(super) struct Operation {
     /// Distinguishes this operation from earlier ones in the same place.
     serial: u32,
     pub(super) generation: u64,
-    /// The tag that the queries give as ours. Answers are relative to it, so repetitions keep it.
+    /// The tag in the operation's queries. Answers are relative to it, so repeated queries keep it.
     pub(super) asked: Tag,
     /// Query: the newest tag among the answers. Update: the tag to be held.
     pub(super) tag: Tag,
@@ -48,8 +48,8 @@ pub(super) struct Operation {
     pub(super) was_live: bool,
     pub(super) sent_us: u64,
     pub(super) tries: u32,
-    /// The deadline. Read: of what will be answered. Set: of what will be written. Delete, while it queries: of
-    /// the newest.
+    /// The deadline. Read: of the value that will be returned. Set: of the value that will be written. Delete, while it
+    /// queries: of the newest value found.
     pub(super) deadline: UnixMs,
     bytes: Vec<u8>,
     key_length: usize,
@@ -68,7 +68,7 @@ impl Operation {
         Register { version: self.tag.version(), deadline: self.deadline, value }
     }
 
-    /// Takes something newer that a read has found.
+    /// Takes a newer value that a read has found.
     pub(super) fn take_value(&mut self, value: &[u8]) {
         self.bytes.truncate(self.key_length);
         self.bytes.extend_from_slice(value);
@@ -93,7 +93,7 @@ pub(super) struct Operations {
 pub(super) type Place = usize;
 
 impl Operations {
-    /// Numbers start with one that is unlikely to be used in two incarnations.
+    /// Operation numbers start with one that is unlikely to be used in two incarnations.
     pub(super) fn new(serial: u32) -> Operations {
         Operations { serial, ..Operations::default() }
     }
@@ -107,7 +107,7 @@ impl Operations {
         self.places.len() - self.free.len()
     }
 
-    /// Begins an operation; the caller fills in what is not known here.
+    /// Begins an operation; the caller fills in the other fields.
     #[inline]
     pub(super) fn begin(
         &mut self,

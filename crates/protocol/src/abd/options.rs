@@ -6,7 +6,7 @@ use crate::registers;
 /// What the keyspace promises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// What is acknowledged outlives crashes: replicas keep records. The node decides when a record is durable.
+    /// Acknowledged writes survive crashes: replicas keep records. The node decides when a record is durable.
     pub keeps_records: bool,
     /// A planted fault, in tests.
     pub planted: Planted,
@@ -15,17 +15,19 @@ pub struct Options {
 /// Intervals, time limits, and limits of what is under way. Times in milliseconds, sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Refilling, repair and the collection of tombstones.
+    /// Time limits of refilling, repair and the collection of tombstones.
     pub upkeep: registers::Timing,
-    /// A member that has not answered for this long is asked again; each further time takes twice as long.
+    /// Messages to a member that has not answered for this long are repeated; each further repetition waits twice as
+    /// long.
     pub retry_ms: u64,
     /// When too many links for a majority have been down for this long, requests are refused at once.
     pub hold_ms: u64,
     /// The size at which a message is closed, even within a turn.
     pub batch_bytes: usize,
-    /// Bytes sent to a member since it was last heard: beyond that, it is only sent one message with each retry.
+    /// The limit on bytes sent to a member since the last message from it: beyond it, the member is sent only one message
+    /// with each retry.
     pub window_bytes: usize,
-    /// Bytes of keys and values of requests under way: beyond that new requests are refused.
+    /// The limit on bytes of keys and values of requests under way: beyond it, new requests are refused.
     pub open_bytes_max: usize,
 }
 

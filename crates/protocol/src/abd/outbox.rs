@@ -1,7 +1,7 @@
-//! What a turn gathers for the other members.
+//! The items that a turn gathers for the other members.
 //!
-//! Queries and updates go to all members alike and are written once; answers, write-backs and repetitions are for
-//! one of them. When a turn has none of the latter, all members get the same bytes.
+//! Queries and updates go to all members and are encoded once; answers, write-backs and repetitions are for one member.
+//! When a turn has none of the latter, all members get the same bytes.
 
 use super::message::{Item, Message};
 use super::options::Timing;
@@ -17,13 +17,13 @@ const KEPT_BYTES: usize = 256 << 10;
 pub(super) struct Outbox {
     /// Items for all [`peers`](Outbox::peers).
     common: Vec<u8>,
-    /// Items for one member each.
+    /// For each member the items for it alone.
     own: Vec<Vec<u8>>,
-    /// Items for one member each that must not leave before a record is durable.
+    /// For each member the items that must not leave before a record is durable, and that record.
     waiting: Vec<(u64, Vec<u8>)>,
-    /// Bytes sent to each member since it was last heard.
+    /// Bytes sent to each member since the last message from it.
     unheard: Vec<usize>,
-    /// The members that are asked: all others.
+    /// The members that get queries and updates: all others.
     pub(super) peers: MemberSet,
 }
 
@@ -86,7 +86,8 @@ impl Outbox {
         item.encode(items);
     }
 
-    /// A turn is not bounded, but a message is: it holds at most one large value.
+    /// Flushes if the item would make the message too large. A turn's size is unbounded, but a message holds at most one
+    /// large value.
     #[inline]
     fn make_room(
         &mut self,
@@ -112,13 +113,13 @@ impl Outbox {
             && self.waiting.iter().all(|(_, items)| items.is_empty())
     }
 
-    /// Notes that a member was heard, so it can be sent more.
+    /// Notes that a message from a member arrived, so more can be sent to it.
     #[inline]
     pub(super) fn heard(&mut self, member: usize) {
         self.unheard[member] = 0;
     }
 
-    /// Lets one message pass to each member that is not heard: it may have nothing to send before it is asked.
+    /// Lets one more message pass to each silent member, which may have nothing to send before it gets a message.
     pub(super) fn probe(&mut self, timing: &Timing) {
         self.unheard.iter_mut().for_each(|bytes| *bytes = (*bytes).min(timing.window_bytes));
     }
@@ -140,7 +141,7 @@ impl Outbox {
                 continue;
             }
             if self.unheard[member] > timing.window_bytes {
-                own.clear(); // The member is asked again, or repaired, when it is heard again.
+                own.clear(); // These items are repeated, or the member is repaired, when it sends something again.
                 waiting.clear();
                 *after_waiting = 0;
                 continue;

@@ -1,5 +1,6 @@
-//! Invariants of blocking, besides those of all registers ([`crate::registers`]): what "Why it is safe" in the parent
-//! module rests on, as far as one replica can see it. Each function is named after the sentence that it checks.
+//! Invariants of blocking, besides those that all register protocols share ([`crate::registers`]): the conditions on
+//! which "Why it is safe" in the parent module rests, as far as a single replica can check them. Each function is named
+//! after the statement that it checks.
 
 use super::Replica;
 use super::coordinator::Coordinator;
@@ -11,7 +12,7 @@ use crate::registers::Tag;
 use std::collections::BTreeSet;
 
 impl Replica {
-    /// Checks everything that it holds. O(keys, locks and operations).
+    /// Checks the replica's whole state. O(keys, locks and operations).
     ///
     /// # Panics
     /// When an invariant is broken.
@@ -47,7 +48,8 @@ impl Replica {
         }
     }
 
-    /// It has forgotten what it acknowledged, so it grants nothing, and sends nothing that could be taken for an answer.
+    /// A refilling replica has forgotten what it acknowledged, so it grants nothing, and sends nothing that could be
+    /// taken for an answer.
     pub(super) fn a_refilling_replica_answers_nobody(&self) {
         let is_silent =
             || self.state.locks.is_empty() && self.state.is_silent() && self.coordinator.open() == 0;
@@ -55,8 +57,7 @@ impl Replica {
     }
 }
 
-/// No replica ever reuses the number of a grant, in all its incarnations; one holder has a lock, for no longer than a
-/// lease.
+/// No replica ever reuses the number of a grant, in any incarnation; one holder has a lock, for no longer than a lease.
 fn a_grants_number_is_given_once(state: &State, now: Now) {
     let (own_life, locks) = (u64::from(state.lives().own()), &state.locks);
     assert_eq!(locks.grants >> COUNT_BITS, own_life, "grants bear the number of another life");

@@ -1,4 +1,4 @@
-//! What coordinators ask of replicas, and the answers: the items that messages consist of.
+//! The requests of coordinators to replicas, and the answers: the items that messages consist of.
 
 use crate::registers::Tag;
 use crate::registers::message::{take_key, take_register};
@@ -6,7 +6,7 @@ use kv::codec::{Malformed, Reader, Writer};
 use kv::limits::VALUE_BYTES_MAX_CEILING;
 use kv::{Register, UnixMs};
 
-/// A coordinator's question to one replica about one key, for one of its attempts.
+/// A coordinator's request to one replica about one key, for one of its attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask<'a> {
     /// Grant the lock, and report what the key holds.
@@ -18,7 +18,7 @@ pub enum Ask<'a> {
         /// Send the value if its write is newer than this one; `None`: never.
         newer_than: Option<Tag>,
     },
-    /// Store this, under that grant.
+    /// Store this register under the named grant.
     Write {
         /// The coordinator's attempt.
         attempt: u64,
@@ -45,11 +45,11 @@ pub enum Ask<'a> {
 /// A replica's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// The attempt has the lock; the key holds this.
+    /// The attempt has the lock. Reports what the key holds.
     Granted {
         /// The coordinator's attempt.
         attempt: u64,
-        /// The key: a coordinator that has long forgotten the attempt can still release the lock.
+        /// The key, so that a coordinator that has long forgotten the attempt can still release the lock.
         key: &'a [u8],
         /// The grant's number.
         grant: u64,
@@ -57,7 +57,7 @@ pub enum Answer<'a> {
         tag: Tag,
         /// Its deadline.
         deadline: UnixMs,
-        /// Its value, if it was asked for and is newer than what the coordinator has.
+        /// Its value, if that was requested and is newer than what the coordinator has.
         value: Option<&'a [u8]>,
     },
     /// The lock is not granted.
@@ -65,7 +65,7 @@ pub enum Answer<'a> {
         /// The coordinator's attempt.
         attempt: u64,
     },
-    /// The key holds what was to be stored, or something newer.
+    /// The key holds the write, or a newer one.
     Stored {
         /// The coordinator's attempt.
         attempt: u64,
@@ -83,7 +83,7 @@ pub enum Answer<'a> {
         attempt: u64,
         /// Whether it had the lock until now.
         freed: bool,
-        /// Whether the key holds the write that was asked about, or a newer one.
+        /// Whether the key holds the write named in the request, or a newer one.
         holds: bool,
     },
 }
@@ -118,8 +118,7 @@ pub trait Item<'a>: Copy {
 
     /// Decodes one item from the front of `reader`.
     ///
-    /// # Errors
-    /// [`Malformed`] when the bytes end early or hold what no replica sends.
+    /// # Errors [`Malformed`] when the bytes end early or contain something that no replica sends.
     fn decode(reader: &mut Reader<'a>) -> Result<Self, Malformed>;
 }
 

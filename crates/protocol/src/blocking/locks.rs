@@ -1,9 +1,9 @@
 //! The locks that one replica has granted: the holder of each key's lock, and when its lease ends.
 //!
-//! Each grant has a number that this replica never reuses, in any incarnation. A write names its grant and is accepted only
-//! while exactly that grant lasts. So once a grant has ended, by release or because its lease has run out and the key was
-//! granted to another holder, no write sent under it can be accepted any more, however late it arrives and whatever became
-//! of its sender. This lets a coordinator withdraw a write.
+//! Each grant has a number that this replica never reuses, in any incarnation. A write names its grant and is accepted
+//! only while exactly that grant lasts. So once a grant has ended, by release or because its lease has run out and the
+//! key was granted to another holder, no write sent under it can be accepted any more, no matter how late it arrives or
+//! what happened to its sender. This lets a coordinator withdraw a write.
 
 use crate::contract::NodeId;
 use crate::registers::Incarnation;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub struct Holder {
     /// The coordinator.
     pub node: NodeId,
-    /// The attempt, counted by the coordinator through all its incarnations.
+    /// The attempt's number, unique over all incarnations of the coordinator.
     pub attempt: u64,
 }
 
@@ -40,7 +40,8 @@ pub(super) struct Locks {
     pub(super) expired: u64,
 }
 
-/// The bits of a grant's or an attempt's number that count; those above are the incarnation of the node that assigned it.
+/// The low bits of a grant's or an attempt's number, which are a count; the bits above are the incarnation of the node
+/// that assigned it.
 pub(super) const COUNT_BITS: u32 = 40;
 
 impl Locks {
@@ -54,13 +55,13 @@ impl Locks {
         }
     }
 
-    /// Begins an incarnation, by whose number grants differ from those of earlier ones.
+    /// Begins an incarnation. Its grants contain its number, so they differ from those of earlier ones.
     pub(super) fn begin_life(&mut self, incarnation: Incarnation) {
         self.grants = self.grants.max(u64::from(incarnation) << COUNT_BITS);
     }
 
-    /// A coordinator's node has begun this incarnation: its locks of earlier ones end, and what it had sent is refused from
-    /// now on, as after any grant that has ended. True when there were such locks.
+    /// A coordinator's node has begun this incarnation: ends its locks of earlier ones. Writes sent under them are
+    /// refused from now on, as after any grant that has ended. True when there were such locks.
     pub(super) fn end_earlier_lives(&mut self, node: NodeId, incarnation: Incarnation) -> bool {
         let before = self.held.len();
         let is_over =
@@ -69,8 +70,8 @@ impl Locks {
         self.held.len() < before
     }
 
-    /// Grants a key to the first that asks. A holder that asks again gets its grant again, with the lease that it has.
-    /// `None` if another holder has it.
+    /// Grants a key to the first holder that requests it. A holder that requests it again gets the same grant again, with
+    /// its remaining lease. `None` if another holder has the key.
     pub(super) fn acquire(&mut self, now_us: u64, key: &[u8], holder: Holder) -> Option<u64> {
         let lock = Lock { holder, grant: self.grants + 1, expires_us: now_us.saturating_add(self.lease_us) };
         match self.held.get_mut(key) {
@@ -103,12 +104,12 @@ impl Locks {
         is_holder
     }
 
-    /// Frees a key, whichever attempt holds it. Only a planted fault does so.
+    /// Frees a key, whichever attempt holds it. Only for a planted fault.
     pub(super) fn release_any(&mut self, key: &[u8]) -> bool {
         self.held.remove(key).is_some()
     }
 
-    /// True when there are none, whether or not their lease lasts.
+    /// True when there are no locks, not even ones whose lease has run out.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }

@@ -1,7 +1,7 @@
 //! The messages between replicas of this protocol.
 //!
-//! One message carries everything that a turn has for a peer: questions of its coordinator to the peer's replica, and
-//! answers of its replica to the peer's coordinator. Nothing in it depends on an earlier message: any of them may be
+//! One message carries everything that a turn has for a peer: requests of this node's coordinator to the peer's replica,
+//! and answers of this node's replica to the peer's coordinator. No message depends on an earlier one: any of them may be
 //! lost, duplicated, late or reordered.
 
 use super::item::{Answer, Ask, Item};
@@ -40,12 +40,12 @@ pub enum Message<'a> {
     Turn {
         /// The newest incarnation that the sender knows of each member.
         lives: LivesView<'a>,
-        /// The questions of the sender's coordinator.
+        /// The requests of the sender's coordinator.
         asks: Items<'a, Ask<'a>>,
         /// The answers of the sender's replica.
         answers: Items<'a, Answer<'a>>,
     },
-    /// A message of any registers: about incarnations, refills, repair and tombstones.
+    /// A message that all register protocols have: about incarnations, refills, repair and tombstones.
     Upkeep(upkeep::Message<'a>),
 }
 
@@ -60,7 +60,7 @@ impl<'a> Message<'a> {
         out.put_bytes(answers);
     }
 
-    /// Decodes a message and every item of it, so that a replica never meets one that cannot be decoded.
+    /// Decodes a message and checks every item of it, so that a replica never gets an item that cannot be decoded.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are not exactly one message.

@@ -15,76 +15,81 @@
 //!    |          |-- Write 7.1.1, Unlock ----------------------------->  |
 //! ```
 //!
-//! Any replica coordinates, any majority answers. A lock belongs to one *attempt* of one coordinator in one of its
-//! incarnations: first come, first served, for the length of a lease on the replica's own monotonic clock. A grant says what
-//! the replica holds, so locking and reading take one round (the study's client read in a round of its own). A GET whose
-//! majority agrees is done then; any other first writes the newest value back under its locks. A SET or DEL chooses a tag
-//! greater than all reported ones, and writes under its grants. Tags, incarnations, refilling, repair and the collection of
-//! tombstones are those of all [`crate::registers`].
+//! Any replica can coordinate, and any majority is enough. A lock belongs to one *attempt* of one coordinator in one of
+//! its incarnations: first come, first served, for the length of a lease on the replica's own monotonic clock. A grant
+//! reports what the replica holds, so locking and reading take one round (in the study, the client read in a separate
+//! round). A GET whose majority agrees is then done; any other GET first writes the newest value back under its locks. A
+//! SET or DEL chooses a tag greater than all reported ones, and writes under its grants. Tags, incarnations, refilling,
+//! repair and the collection of tombstones are shared by all register protocols ([`crate::registers`]).
 //!
 //! # Promise
 //!
 //! * Each key is linearizable, with any minority of the replicas crashed, cut off, paused or without memory, and whatever
-//!   clocks do.
-//! * `retry = none`: an operation that is denied a majority of the locks fails (`LOCKED`), as the study's did, and each
-//!   operation competes by itself. `retry = backoff`: operations of one coordinator on one key queue up, and one that is
-//!   denied releases all its locks, waits a random time whose bound doubles, and tries again until its deadline.
-//! * Every granted lock is released: also those beyond the majority, those granted after the operation is over, and those of
-//!   a failed attempt. A lost release is sent again. A lease only ends locks whose coordinator died or was cut off.
-//! * A refused write has not happened and never will. One that may have is reported as unknown.
+//!   the clocks do.
+//! * `retry = none`: an operation that is denied a majority of the locks fails (`LOCKED`), as in the study, and each
+//!   operation competes separately. `retry = backoff`: operations of one coordinator on one key form a queue; a denied
+//!   operation releases all its locks, waits a random time whose bound doubles, and tries again until its deadline.
+//! * Every granted lock is released, including locks beyond the majority, locks granted after the operation is over, and
+//!   locks of a failed attempt. A lost release is sent again. Leases end only locks whose coordinator died or was cut
+//!   off.
+//! * A refused write has not happened and never will. A write that may have happened is reported as unknown.
 //!
 //! # Why it is safe
 //!
-//! **Tags order everything.** A tag is unique to its writer: no two members share one, nor do two incarnations of a member,
-//! and within an incarnation each write's counter is greater than that of the write before. A write that is done is held by
-//! a majority, and so is what a read returns before it returns it. Every operation that begins later hears from a majority,
-//! in grants made to it after it began, and the two majorities share a replica that holds that tag or a greater one, in an
-//! incarnation in which it still does ([`crate::registers`] shows why, for restarts too). So a later read returns nothing
-//! older, and a later write's tag is greater. This is the argument of ABD, and it does not mention locks.
+//! **Tags order everything.** A tag is unique to its writer: no two members share one, nor do two incarnations of a
+//! member, and within an incarnation each write's counter is greater than that of the write before. A majority holds each
+//! write that is done, and each value before a read returns it. Every operation that begins later gets reports from a
+//! majority, in grants made to it after it began. The two majorities share a replica that holds that tag or a greater
+//! one, in an incarnation in which it still does ([`crate::registers`] shows why, for restarts too). So a later read
+//! returns nothing older, and a later write's tag is greater. This is the argument of ABD, and it does not mention locks.
 //!
-//! **So what are the locks for?** Not for linearizability. Let A's lease run out when one replica has stored its write, and
-//! let B lock a majority, read, and write. B's tag is greater if it saw A's write; if it did not, A's write is not done and
-//! may be ordered before or after B's, whichever way their tags order them. What is stored at a minority is repaired by any
-//! operation that reads it. Nothing here requires B to have waited for A. A lock with a lease cannot be relied upon for
-//! more, since its holder may be paused for any time. What the locks do give:
+//! **So what are the locks for?** Not for linearizability. Let A's lease run out when one replica has stored its write,
+//! and let B lock a majority, read, and write. If B saw A's write, B's tag is greater. If it did not, A's write is not
+//! done and may be ordered before or after B's, as their tags order them. Any operation that reads a value stored only at
+//! a minority repairs it. None of this requires B to have waited for A. A lock with a lease cannot be relied on for more,
+//! since its holder may be paused for any time. What the locks do provide:
 //!
-//! 1. *A write can be withdrawn* ("called back" in errors and documents). A replica accepts a write only under exactly the grant that it names, and no replica ever
-//!    reuses the number of a grant. So when a replica says that it does not hold the write, and has freed the lock or says
-//!    that the grant has ended, it will never accept that write. If all replicas to which the write was sent say so, in the
-//!    incarnation in which it was sent to them, no replica has ever held it and none will: the write is refused, where ABD
-//!    can only report it as unknown. That is why the coordinator's own replica stores last, when it completes a majority,
-//!    and why the check on the server matters: without it, a write that was reported as refused appears later
-//!    (`golden/naive_write_without_lock_check`).
+//! 1. *A write can be withdrawn* ("called back" in errors and documents). A replica accepts a write only under exactly
+//!    the grant that the write names, and no replica ever reuses the number of a grant. So when a replica reports that it
+//!    does not hold the write, and has freed the lock or reports that the grant has ended, it will never accept that
+//!    write. If all replicas to which the write was sent report this, in the incarnation in which the write was sent to
+//!    them, no replica has ever held the write and none will: it is refused, where ABD can only report it as unknown. For
+//!    this, the coordinator's own replica stores last, when it completes a majority. And for this the replica's check
+//!    matters: without it, a write that was reported as refused appears later (`golden/naive_write_without_lock_check`).
 //! 2. *Operations on one key rarely run concurrently*, so reads rarely find a half-finished write.
 //!
-//! A replica that lost its memory between a write and its answer leaves the question open forever: another operation may
-//! have read the write there before, and be about to write it back. Then the outcome is unknown.
+//! If a replica loses its memory between a write and its answer, whether it held the write stays unknown forever: another
+//! operation may have read the write there before, and be about to write it back. Then the outcome is unknown.
 //!
-//! **A majority never has two holders**: a replica grants a lock to one holder at a time. A grant ends with its lease, and
-//! with the incarnation of the replica that made it. A holder that does not know of this yet holds less than it believes,
-//! which is harmless: what it writes under such a grant is refused, and it asks for the lock again, or withdraws the write.
-//! So a restarted replica grants locks at once, without waiting for those that it has forgotten. The locks of a coordinator
-//! end at once when its node is known to have begun a later incarnation, and what was sent under them is refused. A silent
-//! coordinator may be dead or only paused, so its locks end with their leases.
+//! **A majority never has two holders**: a replica grants a lock to one holder at a time. A grant ends with its lease,
+//! and with the incarnation of the replica that made it. A holder that does not know of this yet believes that it has
+//! more locks than it has, which is harmless: what it writes under such a grant is refused, and it requests the lock
+//! again, or withdraws the write. So a restarted replica grants locks at once, without waiting for those that it has
+//! forgotten to end. The locks of a coordinator end at once when its node is known to have begun a later incarnation, and
+//! writes sent under them are refused. A silent coordinator may be dead or only paused, so its locks end with their
+//! leases.
 //!
-//! **Progress.** An attempt that was denied holds nothing while it waits, and once it has met a lock it does not wait for
-//! replicas that do not answer. Otherwise two attempts, each with a part of the locks, would wait for each other until the
-//! leases end. An operation in its second phase keeps its locks and continues to ask: it no longer needs those of replicas
-//! that have stored its write, and it gets the others when their holders release them or their leases run out.
+//! **Progress.** A denied operation holds no locks while it waits, and an attempt that has met a lock does not wait for
+//! replicas that do not answer. Otherwise two attempts, each with a part of the locks, would wait for each other until
+//! the leases end. An operation in its second phase keeps its locks and continues to request the missing ones: it no
+//! longer needs those of replicas that have stored its write, and it gets the others when their holders release them or
+//! their leases run out.
 //!
 //! # Caveats
 //!
-//! * A lock is not offered to clients: what they need is a lease with a fencing token.
+//! * Clients cannot take these locks: they need a lease with a fencing token instead.
 //! * There is no read-modify-write: with leases the locks do not make it atomic.
 //! * DEL counts what existed when the key was locked. Several keys in one command are several operations.
-//! * With backoff there is no order among waiting coordinators: one may be unlucky for a long time, and fail at its
-//!   deadline.
-//! * Keys that a dead coordinator had locked stay locked until it is restarted, or its leases end. Locks are not recorded:
-//!   only what is stored survives a crash.
-//! * As in `abd`, tombstones are collected, and what a minority missed is repaired, in the background and without a lock.
+//! * With backoff there is no order among waiting coordinators: an operation may be unlucky for a long time, and fail at
+//!   its deadline.
+//! * Keys that a dead coordinator had locked stay locked until it is restarted, or its leases end. Locks are not
+//!   recorded: only stored values survive a crash.
+//! * As in `abd`, tombstones are collected, and values that a minority missed are repaired, in the background and without
+//!   a lock.
 //!
 //! Sources: quorums: Gifford 1979; leases: Gray and Cheriton 1989; tags and write-back: Attiya, Bar-Noy and Dolev 1995,
-//! Lynch and Shvartsman 1997; a number for each grant, checked where the data is: Chubby's sequencers (Burrows 2006).
+//! Lynch and Shvartsman 1997; a number for each grant, checked where the data is stored: Chubby's sequencers (Burrows
+//! 2006).
 //!
 //! Reading order: [`item`] and [`message`] (the messages), [`locks`] and `state` (the replica's side), then `coordinator`:
 //! `operation` (what an operation knows), `steps` (what it does next), `releases`. The folder `golden` shows each behaviour
@@ -111,12 +116,12 @@ pub use options::{Options, Retry, Timing};
 pub use state::Counters;
 use state::State;
 
-/// The status of one member, as another one sees it.
+/// The status of one member, as another member sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerStatus {
     /// The member.
     pub id: NodeId,
-    /// Whether it was heard recently.
+    /// Whether a message from it arrived recently.
     pub answers: bool,
 }
 
@@ -125,7 +130,7 @@ pub struct PeerStatus {
 pub struct Status {
     /// `replica`, `refilling` or `idle`.
     pub role: &'static str,
-    /// It has its memory, and enough others answer: requests can be served here.
+    /// The replica has its memory, and enough others answer: requests can be served here.
     pub ready: bool,
     /// Why it is not ready, for people; empty when it is.
     pub explanation: String,
@@ -133,7 +138,7 @@ pub struct Status {
     pub incarnation: Incarnation,
     /// Operations under way at this coordinator.
     pub operations: usize,
-    /// Locks that this replica has granted and whose lease has not run out.
+    /// The number of locks that this replica has granted and whose lease has not run out.
     pub locks: usize,
     /// Tombstones held.
     pub tombstones: usize,
@@ -155,7 +160,7 @@ pub struct Replica {
     coordinator: Coordinator,
     /// `None` before the group is known.
     upkeep: Option<Upkeep>,
-    /// It has its memory and serves.
+    /// The replica has its memory and serves.
     serves: bool,
 }
 
@@ -255,7 +260,8 @@ impl Replica {
         if upkeep.is_ready() {
             return coordinator.request(state, now, (ticket, follows, deadline_us), request, effects);
         }
-        // Any ready node takes any command. While none is known, one may become ready in a moment.
+        // Any ready node can execute any command. While none is known, hold the request: one may become ready in a
+        // moment.
         match (state.registers.refusal(), upkeep.ready_node(&state.registers)) {
             (Some(refusal), _) => effects.refuse(ticket, &refusal),
             (None, Some(to)) => effects.redirect(ticket, to),
@@ -263,7 +269,8 @@ impl Replica {
         }
     }
 
-    /// Requests that arrived while this replica was without its memory begin once it, or another member, has it.
+    /// Requests that were held while this replica was without its memory begin once this replica, or another member, has
+    /// its memory.
     fn go_on_with_held(&mut self, now: Now, effects: &mut Effects) {
         let (Some(upkeep), registers) = (&self.upkeep, &self.state.registers) else { return };
         if upkeep.is_ready() {
@@ -289,7 +296,7 @@ impl Replica {
                 self.notice();
                 self.go_on_with_held(now, effects);
             }
-            Message::Turn { .. } if !upkeep.is_ready() => {} // It has nothing to answer with, and no answers to wait for.
+            Message::Turn { .. } if !upkeep.is_ready() => {} // This replica cannot answer, and waits for no answers.
             Message::Turn { lives, asks, answers } => {
                 if !self.hear(now, from, lives, effects) {
                     return;
@@ -304,7 +311,7 @@ impl Replica {
         }
     }
 
-    /// Learns from the incarnations in a message. True when the message counts.
+    /// Learns the incarnations in a message. True when the message counts.
     fn hear(&mut self, now: Now, from: usize, lives: LivesView<'_>, effects: &mut Effects) -> bool {
         let registers = &mut self.state.registers;
         match registers.hear(from, lives) {
@@ -321,7 +328,7 @@ impl Replica {
         true
     }
 
-    /// Acts on what the upkeep has learned: this replica may have its memory again, and others may have begun new
+    /// Acts on news from the upkeep: this replica may have its memory again, and other members may have begun new
     /// incarnations.
     fn notice(&mut self) {
         if self.upkeep.as_ref().is_some_and(Upkeep::is_ready) && !self.serves {
@@ -335,9 +342,9 @@ impl Replica {
         }
     }
 
-    /// Starts to serve. Grants and attempts differ from those of earlier incarnations. What an earlier incarnation of this
-    /// replica had granted ended with it: a write under such a grant is refused, and its coordinator asks for the lock
-    /// again, or withdraws the write.
+    /// Starts to serve. Grants and attempts get numbers that no earlier incarnation has used. Grants of an earlier
+    /// incarnation of this replica ended with it: a write under such a grant is refused, and its coordinator requests the
+    /// lock again, or withdraws the write.
     fn take_up_work(&mut self) {
         let State { registers, locks, .. } = &mut self.state;
         locks.begin_life(registers.lives.own());
@@ -355,8 +362,8 @@ impl Replica {
         }
     }
 
-    /// Whether no lock is held here, or waits to be freed elsewhere. Locks end with time, and require that members are
-    /// heard.
+    /// Whether no lock is held here, and none waits to be freed elsewhere. Locks end with time, so while there are some
+    /// the group cannot be quiescent.
     fn has_no_locks(&self) -> bool {
         self.state.locks.is_empty() && self.coordinator.has_no_locks()
     }

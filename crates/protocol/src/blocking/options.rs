@@ -6,9 +6,9 @@ use crate::registers;
 /// What happens to an operation whose key is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// It fails: refused as `LOCKED`. The study's did, and its throughput was measured that way.
+    /// It fails: refused as `LOCKED`. The study did this, and its throughput was measured this way.
     None,
-    /// It releases what it was granted, waits a random time that grows with each try, and tries again until its deadline.
+    /// It releases its locks, waits a random time that grows with each try, and tries again until its deadline.
     Backoff,
 }
 
@@ -17,8 +17,8 @@ pub enum Retry {
 pub struct Options {
     /// What happens to an operation whose key is locked.
     pub retry: Retry,
-    /// What is acknowledged outlives crashes: replicas keep records. The node decides when a record is durable. Fixed for
-    /// the whole life of a replica.
+    /// Acknowledged writes survive crashes: replicas keep records. The node decides when a record is durable. Fixed as
+    /// long as the replica exists.
     pub keeps_records: bool,
     /// A planted fault, in tests.
     pub planted: Planted,
@@ -27,9 +27,9 @@ pub struct Options {
 /// Intervals, time limits, and limits of what is under way. Times in milliseconds, sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long a replica keeps a lock for its holder, by its own clock, before another one may have it.
+    /// How long a replica keeps a lock for its holder, by the replica's own clock, before another holder may get it.
     pub lease_ms: u64,
-    /// A question without an answer is repeated after this time.
+    /// A request without an answer is repeated after this time.
     pub retry_ms: u64,
     /// The first wait for a locked key is random up to this bound; the bound doubles with each try.
     pub backoff_min_ms: u64,
@@ -41,7 +41,7 @@ pub struct Timing {
     pub hold_ms: u64,
     /// The size at which a message is closed, even within a turn.
     pub batch_bytes: usize,
-    /// Bytes of keys and values of operations under way: beyond that new ones are refused.
+    /// The limit on bytes of keys and values of operations under way: beyond it, new operations are refused.
     pub open_bytes_max: usize,
     /// Time limits of refilling, repair and the collection of tombstones.
     pub upkeep: registers::Timing,

@@ -1,4 +1,4 @@
-//! What coordinator and replica of one node share, and the replica's side: locks and writes.
+//! State that the coordinator and the replica of one node share, and the replica's side: locks and writes.
 
 use super::item::{Answer, Ask, Item};
 use super::locks::{Holder, Locks};
@@ -15,11 +15,11 @@ use std::collections::BTreeSet;
 pub struct Counters {
     /// Locks that this replica granted.
     pub granted: u64,
-    /// Locks that it denied.
+    /// Locks that this replica denied.
     pub denied: u64,
     /// Locks whose lease ran out before they were released.
     pub expired: u64,
-    /// Writes that it refused because the writer did not have the lock, or no longer had it.
+    /// Writes that this replica refused because the writer did not have the lock, or no longer had it.
     pub writes_denied: u64,
     /// Operations of this coordinator that met a lock and tried again later.
     pub backoffs: u64,
@@ -27,7 +27,7 @@ pub struct Counters {
     pub one_round_reads: u64,
     /// Reads that saw different tags and wrote the newest back.
     pub repairs: u64,
-    /// Locks that were granted when they were no longer needed, and were released.
+    /// Locks that were granted when they were no longer needed, and were therefore released.
     pub surplus_released: u64,
     /// Messages that were sent again because they were lost or late.
     pub retries: u64,
@@ -39,17 +39,17 @@ pub struct Counters {
     pub unknown: u64,
 }
 
-/// What leaves for one peer at the end of the turn.
+/// Items to be sent to one peer at the end of the turn.
 #[derive(Debug, Default)]
 struct Outbox {
     asks: Vec<u8>,
     answers: Vec<u8>,
-    /// Answers that vouch for what this replica holds, and the record that must be durable first.
+    /// Answers that vouch for what this replica holds; `after_record` must be durable before they leave.
     waiting: Vec<u8>,
     after_record: u64,
 }
 
-/// What coordinator and replica share.
+/// State that coordinator and replica share.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) registers: Registers,
@@ -57,8 +57,8 @@ pub(super) struct State {
     pub(super) timing: Timing,
     pub(super) locks: Locks,
     pub(super) counters: Counters,
-    /// What this replica holds for attempts of its coordinator and may lose in a crash until a record is durable: record,
-    /// attempt and tag.
+    /// What this replica holds for attempts of its coordinator but may lose in a crash until a record is durable:
+    /// (record, attempt, tag).
     pub(super) undurable: BTreeSet<(u64, u64, Tag)>,
     outboxes: [Outbox; MEMBERS_MAX],
 }
@@ -97,7 +97,7 @@ impl State {
         self.registers.links
     }
 
-    /// Returns the members whose link is down, or that have not been heard for a long time.
+    /// Returns the members whose link is down, or that have been silent for a long time.
     pub(super) fn absent(&self, now: Now) -> MemberSet {
         let (registers, timing) = (&self.registers, &self.timing.upkeep);
         let mut absent = MemberSet::EMPTY;
@@ -109,14 +109,14 @@ impl State {
         absent
     }
 
-    /// Returns an attempt of this coordinator, as lock tables name it.
+    /// Returns an attempt of this coordinator as the holder of a lock.
     pub(super) fn own_holder(&self, attempt: u64) -> Holder {
         Holder { node: self.group().node(self.group().own()), attempt }
     }
 
     // The replica's side.
 
-    /// Grants a lock to the first that asks.
+    /// Grants a lock to the first holder that requests it.
     pub(super) fn lock(&mut self, now: Now, key: &[u8], holder: Holder) -> Option<u64> {
         let granted = self.locks.acquire(now.monotonic_us, key, holder);
         match granted {
@@ -126,7 +126,7 @@ impl State {
         granted
     }
 
-    /// Members have begun other incarnations: their coordinators have forgotten what they held.
+    /// Frees the locks of members that have begun other incarnations: their coordinators have forgotten what they held.
     pub(super) fn free_locks_of_earlier_lives(&mut self, members: MemberSet) {
         for member in members.iter() {
             let (node, incarnation) = (self.group().node(member), self.lives().of(member));
@@ -134,8 +134,8 @@ impl State {
         }
     }
 
-    /// Stores a write if its grant lasts. True when the key holds the write, or a newer one, afterwards: if it did
-    /// before, there is nothing to check.
+    /// Stores a write if its grant lasts. True when the key holds the write, or a newer one, afterwards. If it did
+    /// before, the grant is not checked.
     pub(super) fn store(
         &mut self,
         now: Now,
@@ -155,7 +155,7 @@ impl State {
         self.registers.put(key, register)
     }
 
-    /// Frees a lock if it is the attempt's.
+    /// Frees a lock if the attempt holds it. True when it did.
     pub(super) fn unlock(&mut self, key: &[u8], holder: Holder) -> bool {
         if self.has(Fault::UnlockByNonOwner) {
             return self.locks.release_any(key);
@@ -163,7 +163,7 @@ impl State {
         self.locks.release(key, holder)
     }
 
-    /// Executes what a peer's coordinator asks, and puts the answer into its outbox.
+    /// Executes a request of a peer's coordinator, and puts the answer into the peer's outbox.
     pub(super) fn serve(&mut self, now: Now, from: usize, ask: Ask<'_>) {
         let node = self.group().node(from);
         let holder = |attempt| Holder { node, attempt };
@@ -208,12 +208,12 @@ impl State {
         self.outboxes.iter().all(is_empty)
     }
 
-    /// Asks a peer something, at the end of the turn.
+    /// Sends a request to a peer, at the end of the turn.
     pub(super) fn ask(&mut self, to: usize, ask: Ask<'_>) {
         ask.encode(&mut self.outboxes[to].asks);
     }
 
-    /// Sends a replica what this one holds of a key, under the grant that it gave, if that is newer.
+    /// Sends a replica what this one holds of a key, under the replica's grant, if that is newer.
     pub(super) fn write_own(&mut self, to: usize, (attempt, grant): (u64, u64), key: &[u8], held_there: Tag) {
         let register = self.registers.table.register(key);
         if register.version > held_there.version() {
@@ -227,7 +227,7 @@ impl State {
         answer.encode(&mut self.outboxes[to].answers);
     }
 
-    /// Adds an answer that vouches for what this replica holds of a key.
+    /// Adds an answer that vouches for what this replica holds of a key, to be sent when that is durable.
     fn vouch(&mut self, to: usize, key: &[u8], answer: Answer<'_>) {
         let record = self.registers.held_after(key);
         answer.encode(self.outboxes[to].vouching(record));

@@ -1,7 +1,7 @@
 //! The coordinator's side: clients' requests become operations, each driven by the answers of replicas.
 //!
 //! Answers and time only change what an operation knows; its next step follows from that alone (`steps`). This node's own
-//! replica is asked like any other, but at once.
+//! replica is treated like any other, but answers at once.
 
 pub(in crate::blocking) mod operation;
 mod random;
@@ -36,7 +36,7 @@ pub(super) struct Coordinator {
     pub(in crate::blocking) open_bytes: usize,
     /// The operation of each present attempt.
     pub(in crate::blocking) attempts: BTreeMap<u64, u64>,
-    /// The last attempt's number: its upper bits are this incarnation, so that no two incarnations share one.
+    /// The last attempt's number: its upper bits are this incarnation, so that no two incarnations use the same number.
     pub(in crate::blocking) attempts_begun: u64,
     /// With [`Retry::Backoff`], the operations on each key in the order in which they arrived; the first one is under way.
     /// Operations of one coordinator need not compete for locks.
@@ -46,11 +46,11 @@ pub(super) struct Coordinator {
     /// When operations are next due.
     pub(in crate::blocking) timers: BTreeSet<(u64, u64)>,
     pub(in crate::blocking) releases: Releases,
-    /// The highest counter that this coordinator gave to a write. The next one is higher, whatever its key: so no two writes
-    /// of one incarnation have the same tag, not even if the first was never stored here.
+    /// The highest counter that this coordinator gave to a write. The next write's is higher, whatever its key, so no two
+    /// writes of one incarnation have the same tag, even if the first was never stored here.
     pub(in crate::blocking) highest_counter: u64,
     random: Random,
-    /// Since when links to a majority are down.
+    /// Since when too many links for a majority are down.
     cut_off_since_us: Option<u64>,
 }
 
@@ -73,7 +73,7 @@ impl Coordinator {
         }
     }
 
-    /// Begins to serve in this incarnation. What is still on its way to an earlier one concerns other attempts.
+    /// Begins to serve in this incarnation. Answers still on their way to an earlier one belong to other attempts.
     pub(super) fn begin_life(&mut self, incarnation: Incarnation) {
         self.attempts_begun = u64::from(incarnation) << COUNT_BITS;
     }
@@ -206,7 +206,7 @@ impl Coordinator {
         self.open_bytes += operation.bytes();
         self.operations.insert(id, operation);
         match self.queues.get_mut(key) {
-            // The study's clients knew nothing of each other: each asked for locks of its own.
+            // The study's clients did not know of each other: each requested its own locks.
             _ if state.options.retry == Retry::None => self.ready.push_back(id),
             Some(queue) => queue.push_back(id),
             None => {
@@ -216,7 +216,8 @@ impl Coordinator {
         }
     }
 
-    /// Starts operations that have become first in their queue, and requests that waited for others of their client.
+    /// Starts operations that have become first in their queue, and requests that waited for earlier ones of their
+    /// client.
     fn run_ready(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         loop {
             while let Some(id) = self.ready.pop_front() {
@@ -245,7 +246,8 @@ impl Coordinator {
 
     // Answers.
 
-    /// Takes a replica's answer. To an attempt that is over it says only that a lock must be released, or is free.
+    /// Takes a replica's answer. For an attempt that is over, an answer only shows that a lock must be released, or is
+    /// free.
     pub(super) fn answered(
         &mut self,
         state: &mut State,
@@ -293,7 +295,7 @@ impl Coordinator {
         self.run_ready(state, now, effects);
     }
 
-    /// Records have become durable: what they hold counts now.
+    /// Records have become durable: this replica's registers in them count now.
     pub(super) fn durable(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         let (own, durable) = (state.group().own(), state.registers.journal.durable_to());
         while state.undurable.first().is_some_and(|(record, ..)| *record <= durable)
@@ -308,7 +310,7 @@ impl Coordinator {
         self.run_ready(state, now, effects);
     }
 
-    /// Members began new incarnations: what their earlier ones said no longer counts.
+    /// Members began new incarnations: answers of their earlier ones no longer count.
     pub(super) fn renew(&mut self, members: MemberSet) {
         self.releases.renew(members);
         for operation in self.operations.values_mut() {
@@ -351,7 +353,7 @@ impl Coordinator {
         self.requests.key_done(request, place, &operation.key, register, was_live, now.unix_ms, effects);
     }
 
-    /// Ends an operation of which nothing has happened, and nothing will. Its request ends with it.
+    /// Ends an operation that has had no effect and never will. Its request ends with it.
     fn refuse(&mut self, state: &mut State, now: Now, id: u64, why: &str, effects: &mut Effects) {
         let Some(operation) = self.end(state, now, id, Late::Unlock) else { return };
         state.counters.refused += 1;
@@ -372,7 +374,7 @@ impl Coordinator {
         self.sweep_dropped(state, now);
     }
 
-    /// Ends what is left of requests that have their outcome.
+    /// Ends the remaining operations of requests that already have their outcome.
     fn sweep_dropped(&mut self, state: &mut State, now: Now) {
         let is_dropped = |operation: &Operation| self.requests.is_dropped(operation.request);
         let dropped = self.operations.iter().filter(|(_, operation)| is_dropped(operation));
@@ -406,8 +408,8 @@ impl Coordinator {
             self.due(state, now, id, effects);
         }
         if self.requests.earliest_us() <= now.monotonic_us {
-            // This covers requests that waited for others of their client, or for this replica's memory: those that had
-            // begun were ended above.
+            // This covers requests that waited for others of their client, or for this replica's memory. Requests that
+            // had begun were ended above.
             let errors = Errors { refused, unknown: UNKNOWN, planted: state.options.planted };
             let (refused, _) = self.requests.end_overdue(now.monotonic_us, |_| false, errors, effects);
             state.counters.refused += refused;
@@ -422,7 +424,7 @@ impl Coordinator {
         timer_us.min(self.requests.earliest_us()).min(self.releases.wakeup_us())
     }
 
-    /// Whether links to a majority have been down for so long that requests need not wait.
+    /// Whether too many links for a majority have been down for so long that requests need not wait.
     fn is_cut_off(&mut self, state: &State, now: Now) -> bool {
         if state.registers.reaches_majority() {
             self.cut_off_since_us = None;
@@ -434,7 +436,7 @@ impl Coordinator {
 
     /// Ends all requests, because the replica is being removed.
     pub(super) fn end_requests(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
-        // First those that may take effect: of a request with several keys, these decide the outcome.
+        // First the operations that may take effect: they decide the outcome of a request with several keys.
         let stored = self.operations.iter().filter(|(_, operation)| operation.may_take_effect());
         let stored: Vec<u64> = stored.map(|(id, _)| *id).collect();
         stored.into_iter().for_each(|id| self.unknown(state, now, id, effects));

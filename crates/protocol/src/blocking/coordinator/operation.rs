@@ -9,8 +9,8 @@
 //!  BackingOff                      (writes only)
 //! ```
 //!
-//! Everything that a replica sends belongs to one *attempt*, a number that is never reused, and to one incarnation of
-//! that replica. An operation that starts over does so under a new number and without anything that it knew.
+//! Everything that a replica sends belongs to one *attempt*, whose number is never reused, and to one incarnation of that
+//! replica. An operation that starts over does so under a new number and forgets everything that it knew.
 
 use crate::blocking::options::Timing;
 use crate::registers::{MEMBERS_MAX, MemberSet, RequestId, Tag};
@@ -50,22 +50,22 @@ pub(in crate::blocking) enum Phase {
     Locking,
     /// It was denied and waits before it tries again.
     BackingOff,
-    /// It waits for proof that no replica holds its write, or ever will.
+    /// It waits for a majority to hold the write with this tag, or, for a read, the value that it found.
     Storing(Tag),
-    /// A replica's state with respect to the present attempt.
+    /// It waits for proof that no replica holds its write, or ever will.
     Withdrawing(Tag),
 }
 
-/// How one replica stands to the present attempt.
+/// A replica's state with respect to the present attempt.
 #[derive(Clone, Copy, Debug, Default)]
 struct Standing {
-    /// The grant under which we have the lock.
+    /// The grant under which the attempt has the lock.
     grant: Option<u64>,
-    /// It denied the lock, and was not asked again.
+    /// It denied the lock, and the lock was not requested again.
     denied: bool,
     /// It holds this write or a newer one.
     holds: Option<Tag>,
-    /// Our write was sent and may have been accepted, or may still be.
+    /// The write was sent to it, and may have been accepted, or may still be.
     may_take: bool,
 }
 
@@ -82,18 +82,19 @@ pub(in crate::blocking) struct Operation {
     pub(super) begun_us: u64,
     pub(in crate::blocking) deadline_us: u64,
     pub(in crate::blocking) phase: Phase,
-    /// The present attempt's number, how many failed before it, and whether because the key was locked.
+    /// The present attempt's number, how many attempts failed before it, and whether they failed because the key was
+    /// locked.
     pub(in crate::blocking) attempt: u64,
     pub(super) failed_attempts: u32,
     pub(super) met_locks: bool,
-    /// When it is due.
+    /// When the operation is due.
     pub(in crate::blocking) due_us: u64,
     /// The newest write reported with the granted locks.
     pub(super) found: Found,
     standings: [Standing; MEMBERS_MAX],
-    /// A replica to which our write was sent began a new incarnation before it answered: whether it had accepted the
+    /// A replica to which the write was sent began a new incarnation before it answered: whether it had accepted the
     /// write, and whether another operation read it there, can no longer be known.
-    untold: bool,
+    is_unknowable: bool,
 }
 
 impl Operation {
@@ -120,7 +121,7 @@ impl Operation {
             due_us: deadline_us,
             found: Found::default(),
             standings: Default::default(),
-            untold: false,
+            is_unknowable: false,
         }
     }
 
@@ -151,7 +152,7 @@ impl Operation {
         self.deadline_us.saturating_sub(kept_us)
     }
 
-    /// Starts to lock, without any knowledge of earlier attempts.
+    /// Starts to lock, and forgets what earlier attempts knew.
     pub(super) fn begin_attempt(&mut self, attempt: u64) {
         assert!(attempt > self.attempt, "an attempt's number is used twice");
         self.attempt = attempt;
@@ -160,8 +161,8 @@ impl Operation {
         self.standings = Default::default();
     }
 
-    /// Notes that a replica granted the lock and what it reported to hold. Whether it holds that durably is reported
-    /// by [`Operation::holds`].
+    /// Notes that a replica granted the lock, and what it reported to hold. [`Operation::holds`] notes whether that is
+    /// durable.
     pub(super) fn granted(
         &mut self,
         member: usize,
@@ -184,7 +185,7 @@ impl Operation {
         }
     }
 
-    /// Notes that a replica that denied the lock is asked again.
+    /// Notes that a replica that denied the lock gets another request.
     pub(super) fn ask_again(&mut self, member: usize) {
         self.standings[member].denied = false;
     }
@@ -195,15 +196,15 @@ impl Operation {
         standing.holds = standing.holds.max(Some(tag));
     }
 
-    /// Notes that our write leaves for a replica.
+    /// Notes that the write is sent to a replica.
     pub(super) fn write_sent(&mut self, member: usize) {
         let standing = &mut self.standings[member];
         assert!(standing.grant.is_some(), "a write leaves without a grant to name");
         standing.may_take = true;
     }
 
-    /// Notes that the grant has ended, so what was sent under it will never be accepted. An answer about an earlier
-    /// grant says nothing about a later one.
+    /// Notes that the grant has ended, so a write sent under it will never be accepted. Ignores an answer about an
+    /// earlier grant: it does not concern the later one.
     pub(super) fn lost(&mut self, member: usize, grant: u64) {
         let standing = &mut self.standings[member];
         if standing.grant == Some(grant) {
@@ -211,7 +212,7 @@ impl Operation {
         }
     }
 
-    /// Notes that the lock is free again. If the replica does not hold our write, it will never accept it.
+    /// Notes that the lock is free again. If the replica does not hold the write, it will never accept it.
     pub(super) fn unlocked(&mut self, member: usize, holds: Option<Tag>) {
         let standing = &mut self.standings[member];
         standing.grant = None;
@@ -224,7 +225,7 @@ impl Operation {
 
     /// Notes that a replica began a new incarnation: it has forgotten lock and write.
     pub(super) fn renew(&mut self, member: usize) {
-        self.untold |= self.standings[member].may_take;
+        self.is_unknowable |= self.standings[member].may_take;
         self.standings[member] = Standing::default();
     }
 
@@ -241,7 +242,7 @@ impl Operation {
         set
     }
 
-    /// The replicas that have not answered, or must be asked again. Not restricted to members.
+    /// The replicas that have not answered, or must get another request. Not restricted to members.
     pub(super) fn silent(&self) -> MemberSet {
         self.members(|standing| standing.grant.is_none() && !standing.denied)
     }
@@ -266,22 +267,23 @@ impl Operation {
         self.members(|standing| standing.holds >= Some(tag))
     }
 
-    /// Returns the members that hold this write, or may yet: they granted the lock or have not denied it.
+    /// Returns the members that hold this write, or may still come to hold it: they granted the lock or have not denied
+    /// it.
     pub(super) fn may_come_to_hold(&self, tag: Tag, members: MemberSet) -> MemberSet {
         self.members(|standing| standing.holds >= Some(tag) || !standing.denied).and(members)
     }
 
-    /// The replicas that have not said yet whether they hold our write, or will never accept it.
+    /// The replicas that have not reported yet whether they hold the write, or will never accept it.
     pub(super) fn undecided(&self, tag: Tag) -> MemberSet {
         self.members(|standing| standing.may_take && standing.holds < Some(tag))
     }
 
-    /// True when no replica ever held our write and none will.
+    /// True when no replica ever held the write and none will.
     pub(super) fn is_withdrawn(&self) -> bool {
-        !self.untold && self.members(|standing| standing.may_take).is_empty()
+        !self.is_unknowable && self.members(|standing| standing.may_take).is_empty()
     }
 
-    /// Returns what must be stored in this phase: our own value, or what was found.
+    /// Returns what must be stored in this phase: the operation's own value, or what was found.
     pub(super) fn to_store(&self, tag: Tag) -> Register<'_> {
         let (deadline, value) = match &self.goal {
             Goal::Write { deadline, value } => (*deadline, &**value),

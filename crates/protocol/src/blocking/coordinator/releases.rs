@@ -1,8 +1,8 @@
 //! Locks that are no longer needed and that their replicas have not yet reported as free.
 //!
 //! An operation's outcome does not wait for its locks to be freed, and a lost release would block the key for a whole
-//! lease. So each release is kept until it is answered, and repeated to a replica that has been heard since: a silent
-//! replica is sent nothing, however many locks it holds.
+//! lease. So each release is kept until it is answered. It is repeated only to a replica from which something has arrived
+//! since: a silent replica is sent nothing, however many locks it holds.
 
 use super::operation::Operation;
 use crate::blocking::item::Ask;
@@ -17,9 +17,9 @@ pub(in crate::blocking) struct Release {
     key: Box<[u8]>,
     begun_us: u64,
     sent_us: u64,
-    /// False while the replica is expected to report first that it granted the lock.
+    /// False while the release waits for the replica's report that it granted the lock.
     is_sent: bool,
-    /// The replica has reported that while a release was on its way.
+    /// The replica has reported its grant while a release was on its way.
     is_granted: bool,
 }
 
@@ -35,12 +35,12 @@ pub(in crate::blocking) struct Releases {
 pub(super) enum Late {
     /// It is released at once.
     Unlock,
-    /// First the replica's copy is brought up to date under it: see [`Releases::surplus`].
+    /// First the replica's copy is brought up to date under the lock: see [`Releases::surplus`].
     Fill,
 }
 
 impl Releases {
-    /// An attempt is over: frees what it was granted, and takes care of what it may yet be granted.
+    /// An attempt is over: frees its locks, and takes care of locks that it may still be granted.
     pub(super) fn release(&mut self, state: &mut State, now: Now, operation: &Operation, late: Late) {
         let Operation { attempt, key, .. } = operation;
         for member in state.group().all().iter() {
@@ -59,8 +59,8 @@ impl Releases {
         }
     }
 
-    /// A lock was granted that is no longer needed. It is released; but first, as long as it lasts, the replica gets
-    /// what it lacks. Otherwise the replica that always answers last would need repair all the time.
+    /// Releases a lock that was granted when it was no longer needed. But first, while the lock lasts, the replica gets
+    /// the value that it lacks. Otherwise a replica that always answers last would constantly need repair.
     pub(super) fn surplus(
         &mut self,
         state: &mut State,
@@ -93,8 +93,8 @@ impl Releases {
         self.open[member].insert(attempt, release);
     }
 
-    /// The lock is free; or it was free when the release arrived, having overtaken the request for it, and freed
-    /// nothing.
+    /// The lock is free. If the release freed nothing because it had overtaken the request for the lock, it is sent
+    /// again.
     pub(super) fn answered(&mut self, state: &mut State, now: Now, member: usize, attempt: u64, freed: bool) {
         if let Some(release) = self.open[member].remove(&attempt)
             && release.is_granted
@@ -116,7 +116,7 @@ impl Releases {
         self.next_us = now.monotonic_us.saturating_add(state.timing.retry_ms * 1000);
         for member in state.group().others().iter() {
             let heard_us = state.registers.heard_us[member];
-            // The lease has run out there by now, so the release is not needed any more.
+            // The lease has run out at the replica by now, so the release is no longer needed.
             self.open[member].retain(|_, release| now.ms_since(release.begun_us) < state.timing.lease_ms);
             for (attempt, release) in &mut self.open[member] {
                 if now.ms_since(release.sent_us) >= state.timing.retry_ms && heard_us > release.sent_us {

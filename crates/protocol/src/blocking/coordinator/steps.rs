@@ -15,7 +15,7 @@ const CALLED_BACK: &str =
 const COUNTERS_USED_UP: &str = "ERR no tag is left for another write; nothing was done";
 
 impl Coordinator {
-    /// Begins an attempt: asks every replica for the lock, this node's own at once.
+    /// Begins an attempt: requests the lock from every replica. This node's own answers at once.
     pub(super) fn lock(&mut self, state: &mut State, now: Now, id: u64, effects: &mut Effects) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         self.attempts_begun += 1;
@@ -35,8 +35,8 @@ impl Coordinator {
         match operation.phase {
             Phase::Locking if operation.grants().len() >= majority => self.decide(state, now, id, effects),
             Phase::Locking => {
-                // Absent replicas will not grant it either. Without any denial the attempt may still wait for them;
-                // with one it may not: two attempts that each hold some of the locks would wait for each other.
+                // Absent replicas will not grant it either. Without any denial the attempt may still wait for them. With
+                // a denial it may not: two attempts that each hold some of the locks would wait for each other.
                 let denials = operation.denials();
                 let absent = operation.silent().and(state.absent(now));
                 if !denials.is_empty() && denials.len() + absent.len() > members - majority {
@@ -49,7 +49,7 @@ impl Coordinator {
         }
     }
 
-    /// Too many denied the lock: what was granted is released, and the operation fails, or waits and tries again.
+    /// Too many replicas denied the lock: releases the granted ones. The operation fails, or waits and tries again.
     fn attempt_failed(&mut self, state: &mut State, now: Now, id: u64, effects: &mut Effects) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         if state.options.retry == Retry::None {
@@ -68,12 +68,12 @@ impl Coordinator {
         self.set_due(id, now.monotonic_us.saturating_add(wait_us));
     }
 
-    /// A majority granted the lock and reported what it holds. A read whose majority agrees is done, any other first
-    /// writes the newest back; a write chooses its tag.
+    /// A majority granted the lock and reported what it holds. A read whose majority agrees is done; any other read first
+    /// writes the newest value back. A write chooses its tag.
     fn decide(&mut self, state: &mut State, now: Now, id: u64, effects: &mut Effects) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         let own = state.group().own();
-        // This node's own table can be read without a lock, and may hold something newer than what was granted.
+        // This node's own table can be read without a lock, and may hold something newer than what the grants reported.
         let held = state.table().register(&operation.key);
         let held_tag = Tag::of_version(held.version);
         if held_tag >= operation.found.tag {
@@ -115,8 +115,8 @@ impl Coordinator {
         self.advance(state, now, id, effects);
     }
 
-    /// This node's own replica stores last, when it completes a majority that holds the write: until then the write
-    /// can be withdrawn. When a majority holds it the operation is done.
+    /// This node's own replica stores last, when it completes a majority that holds the write: until then the write can
+    /// be withdrawn. When a majority holds it, the operation is done.
     fn store_if_last(&mut self, state: &mut State, now: Now, id: u64, tag: Tag, effects: &mut Effects) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         let (own, majority) = (state.group().own(), state.group().majority());
@@ -143,8 +143,8 @@ impl Coordinator {
         if operation.holders(tag).len() >= majority {
             return self.done(state, now, id, tag, effects);
         }
-        // With backoff, a replica where the lock was lost is asked for it again. The tag stays: wherever the write was
-        // accepted before, it is the same one.
+        // With backoff, the lock is requested again from a replica where it was lost. The tag stays the same, so replicas
+        // that accepted the write before hold the same write.
         if state.options.retry == Retry::None
             && operation.may_come_to_hold(tag, state.group().all()).len() < majority
         {
@@ -198,7 +198,8 @@ impl Coordinator {
                 self.ask_again(state, now, id);
                 self.conclude(state, now, id, tag, effects); // A replica's new incarnation may have decided it.
             }
-            // Others have not answered for long, and another holder has a lock: they count as if they had denied it.
+            // The others have not answered for a long time, and another holder has a lock: they count as if they had
+            // denied it.
             Phase::Locking if !operation.denials().is_empty() => self.attempt_failed(state, now, id, effects),
             Phase::Queued | Phase::Locking | Phase::Storing(_) => {
                 self.ask_again(state, now, id);
@@ -215,7 +216,7 @@ impl Coordinator {
         met(operation) || first.is_some_and(met)
     }
 
-    /// Repeats unanswered questions.
+    /// Repeats unanswered requests.
     fn ask_again(&mut self, state: &mut State, now: Now, id: u64) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         state.counters.retries += 1;
@@ -260,7 +261,7 @@ impl Coordinator {
     }
 }
 
-/// Asks a replica for the lock. This node's own answers at once.
+/// Requests the lock from a replica. This node's own answers at once.
 fn ask_for_lock(state: &mut State, now: Now, operation: &mut Operation, member: usize) {
     let attempt = operation.attempt;
     if member != state.group().own() {
@@ -281,8 +282,7 @@ fn ask_for_lock(state: &mut State, now: Now, operation: &mut Operation, member: 
     }
 }
 
-/// Notes that this replica holds a tag of an operation's key, or something newer. It counts once that outlives a
-/// crash.
+/// Notes that this replica holds a tag of an operation's key, or something newer. That counts once it survives a crash.
 fn own_holds(state: &mut State, operation: &mut Operation, tag: Tag) {
     match state.registers.held_after(&operation.key) {
         0 => operation.holds(state.group().own(), tag),
@@ -290,7 +290,7 @@ fn own_holds(state: &mut State, operation: &mut Operation, tag: Tag) {
     }
 }
 
-/// Sends what must be stored to another replica that granted the lock and lacks it.
+/// Sends what must be stored to another replica that granted the lock and lacks the value.
 pub(super) fn write_if_granted(state: &mut State, operation: &mut Operation, member: usize, tag: Tag) {
     let Some(grant) = operation.grant(member) else { return };
     if member == state.group().own() || operation.holders(tag).contains(member) {
