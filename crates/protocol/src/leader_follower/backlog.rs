@@ -9,7 +9,7 @@ use kv::{Command, Table, UnixMs, Version};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What one turn of a leader wrote: the unit that is sent, kept, acknowledged and cut off.
+/// The records that one turn of a leader wrote: the unit that is sent, kept, acknowledged and cut off.
 #[derive(Clone, Debug)]
 pub(super) struct Batch {
     pub(super) epoch: u64,
@@ -19,7 +19,7 @@ pub(super) struct Batch {
     pub(super) time: UnixMs,
     /// When this replica received it, on its own monotonic clock.
     pub(super) received_us: u64,
-    /// The records, shared with their senders.
+    /// The records, shared with the code that sends them.
     pub(super) records: Arc<[u8]>,
     /// Bytes of all batches up to and including this one, since the backlog began, without those cut off. Set by
     /// [`Backlog::push`].
@@ -48,7 +48,7 @@ impl Batch {
         }
     }
 
-    /// Returns the records as commands, some at a time.
+    /// Returns the records as commands, several at a time.
     pub(super) fn windows(&self) -> Windows<'_> {
         Windows {
             reader: Reader::new(&self.records),
@@ -62,8 +62,8 @@ impl Batch {
     }
 }
 
-/// Walks through a batch some commands at a time: what these need is fetched from memory all at once, before the first of
-/// them is applied. In a large table a command spends most of its time waiting for memory.
+/// Walks through a batch several commands at a time: the memory that they need is fetched all at once, before the first
+/// of them is applied. In a large table a command spends most of its time waiting for memory.
 pub(super) struct Windows<'a> {
     reader: Reader<'a>,
     next: Version,
@@ -102,7 +102,7 @@ impl<'a> Windows<'a> {
 pub(super) struct Backlog {
     pub(super) base: Position,
     pub(super) batches: VecDeque<Batch>,
-    /// Where each of the newest epochs begins, as far as seen since the last snapshot.
+    /// The first position of each of the newest epochs, as far as known since the last snapshot.
     pub(super) epochs: VecDeque<Position>,
     /// The epoch just before the first of these.
     epoch_before: u64,
@@ -188,17 +188,17 @@ impl Backlog {
         self.batches.get(index).map(Batch::end).filter(|end| end.offset == offset)
     }
 
-    /// Returns the last position up to which a replica whose history ends at `other` is sure to agree with this one.
+    /// Returns the last position up to which a replica whose history ends at `other` certainly agrees with this one.
     ///
-    /// One leader writes an epoch, so a replica that holds a record of epoch e at or after our last of the same epoch holds
-    /// ours too. About other epochs nothing is known without asking, so the result is `None`.
+    /// One leader writes an epoch, so a replica that holds a record of epoch e at or after this replica's last record of
+    /// epoch e holds that record too. About other epochs nothing is known from `other` alone, so the result is `None`.
     pub(super) fn common_with(&self, other: Position) -> Option<Position> {
         let fits = |end: &Position| end.epoch == other.epoch && end.offset <= other.offset;
         self.batches.iter().rev().map(Batch::end).chain([self.base]).find(fits)
     }
 
-    /// Returns how much of a history that ends at `other` is part of this one, if that is known: everything before the first
-    /// later epoch of this one.
+    /// Returns the offset up to which a history that ends at `other` is part of this one, if that is known: everything
+    /// before the first later epoch of this history.
     pub(super) fn agrees_until(&self, other: Position) -> Option<Version> {
         if self.epoch_before > other.epoch {
             return None; // Epochs between `other`'s and the oldest known are forgotten.
@@ -222,8 +222,8 @@ impl Backlog {
         before - offset
     }
 
-    /// Returns how many of the records after `offset`, as far as they are kept, are not a client's write: they remove keys
-    /// that have expired or are evicted, or are parts of a long write, which another record ends.
+    /// Returns how many of the records after `offset`, as far as they are kept, are not a client's write: they remove
+    /// keys that have expired or are evicted, or are parts of a long write that another record ends.
     pub(super) fn others_behind(&self, offset: Version) -> u64 {
         let behind = self.batches.iter().filter(|batch| batch.first > offset);
         let others = |batch: &Batch| {

@@ -1,4 +1,4 @@
-//! A follower: takes what the leader sends in order, acknowledges it, and applies what is committed.
+//! A follower: takes the leader's records in order, acknowledges them, and applies those that are committed.
 
 use super::backlog::Batch;
 use super::message::Message;
@@ -12,7 +12,7 @@ use kv::Version;
 /// How the follower gets the leader's records.
 #[derive(Debug)]
 pub(super) enum Mode {
-    /// It has asked to join, or is about to. It takes no batches, so what it said when it asked stays true.
+    /// It has sent a join question, or is about to. It takes no batches, so the content of the question stays true.
     Joining,
     /// It is receiving a snapshot.
     Filling(Box<Receiver>),
@@ -24,23 +24,23 @@ pub(super) enum Mode {
 #[derive(Debug)]
 pub(super) struct Follower {
     pub(super) mode: Mode,
-    /// The last question that it asked.
+    /// The number of its last join question.
     join: u64,
     asked_us: u64,
-    /// The offset from which it again holds everything that it ever acknowledged.
+    /// Once it has reached this offset, it again holds everything that it ever acknowledged.
     pub(super) whole_at: Version,
     heard_us: u64,
-    /// What the leader reported as committed; may be ahead of what is held.
+    /// The commit offset that the leader reported; may be ahead of what is held.
     commit: Version,
-    /// The last leader's offset that the leader reported.
+    /// The leader's last offset, as last reported.
     leader_offset: Version,
-    /// When everything that the leader had was last applied.
+    /// When everything that the leader had was last applied here.
     caught_up_us: u64,
     /// Whether the leader waits for an acknowledgement.
     acknowledge: bool,
     pub(super) acked: Version,
     acked_us: u64,
-    /// Whether the leader's last message said that the group is quiescent.
+    /// Whether the leader's last message requested quiescence.
     is_told_to_rest: bool,
     /// The newest snapshot transfer seen in this epoch: late messages of older ones are ignored.
     transfer: u64,
@@ -70,8 +70,8 @@ impl Follower {
         }
     }
 
-    /// A follower answers reads only where stale ones are allowed, never one older than what the client has seen, and
-    /// never before it has a whole snapshot. Everything else goes to the leader.
+    /// A follower answers reads only where stale reads are allowed, never with something older than what the client has
+    /// seen, and never before it is intact. All other requests are redirected to the leader.
     pub(super) fn request(
         &mut self,
         state: &mut State,
@@ -107,7 +107,7 @@ impl Follower {
         }
     }
 
-    /// Stops taking batches, reports to the leader what is held and asks for the rest.
+    /// Stops taking batches, reports to the leader what is held here and requests the rest.
     fn join(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         self.stop_filling(state);
         self.join = state.next_question(now);
@@ -115,7 +115,7 @@ impl Follower {
         self.ask(state, now, effects);
     }
 
-    /// Sends the question. It may be repeated while its answer is still on its way.
+    /// Sends the join question. It may be repeated while its answer is still on its way.
     fn ask(&mut self, state: &State, now: Now, effects: &mut Effects) {
         let (epoch, last, applied, join) = (state.epoch, state.last(), state.applied, self.join);
         let message = Message::Join { epoch, last, applied, join };
@@ -123,7 +123,7 @@ impl Follower {
         self.asked_us = now.monotonic_us;
     }
 
-    /// A newer epoch has begun: stops following older leaders, and asks the new one what it has.
+    /// A newer epoch has begun: stops following older leaders, and joins the new one.
     pub(super) fn enter_epoch(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         self.transfer = 0;
         self.stop_filling(state);
@@ -142,7 +142,7 @@ impl Follower {
         }
     }
 
-    /// Stops taking batches and the rest of a snapshot.
+    /// Stops taking batches, and drops a snapshot that is being received.
     pub(super) fn stop_filling(&mut self, state: &mut State) {
         if let Mode::Filling(receiver) = std::mem::replace(&mut self.mode, Mode::Joining) {
             receiver.give_up(state);
@@ -210,15 +210,14 @@ impl Follower {
                 }
             }
             Message::Probe { epoch } => {
-                // The reply rests on two facts that must outlive a crash: that no older epoch is followed, and what is
-                // held.
+                // Two facts in the reply must survive a crash: that no older epoch is followed, and what is held.
                 let holding = Message::Holding { epoch, last: state.last(), intact: state.intact };
                 effects.send_after(state.journal.last(), [from], |out| holding.encode(out));
                 if matches!(self.mode, Mode::Joining) {
-                    self.asked_us = 0; // The coming leader may have missed the question, so it is asked again.
+                    self.asked_us = 0; // The appointed leader may have missed the join question, so repeat it.
                 }
             }
-            // A replica that streams is served by a leader that has what it needs, so the question is late.
+            // A replica that streams is served by a leader that has everything it needs, so this request is late.
             Message::Fetch { last, applied, join, .. } if !matches!(self.mode, Mode::Streaming) => {
                 self.give(state, now, from, (last, applied, join), effects);
             }
@@ -226,7 +225,7 @@ impl Follower {
         }
     }
 
-    /// Gives the coming leader what it lacks.
+    /// Sends the appointed leader what it lacks.
     fn give(
         &mut self,
         state: &mut State,
@@ -257,7 +256,8 @@ impl Follower {
         }
     }
 
-    /// The leader agrees up to `after`; what is held beyond it was never committed.
+    /// The leader's history agrees with this one up to `after`: cuts off the records after that, which were never
+    /// committed.
     fn resume(
         &mut self,
         state: &mut State,
@@ -280,7 +280,7 @@ impl Follower {
         self.begin_streaming(state, now, effects);
     }
 
-    /// Takes a part of the snapshot, or a batch that follows it; swaps everything in when it is complete.
+    /// Takes a part of the snapshot, or a batch that follows it; installs everything when it is complete.
     fn fill(
         &mut self,
         state: &mut State,
@@ -446,14 +446,14 @@ impl Follower {
             && state.journal.has_told_commit(offset)
     }
 
-    /// The leader's node cannot be reached any more: the leader counts as silent from now on.
+    /// The leader's node cannot be reached any more: the leader's silence is measured from now on.
     pub(super) fn wake(&mut self, now: Now) {
         if std::mem::take(&mut self.is_told_to_rest) {
             self.heard_us = now.monotonic_us;
         }
     }
 
-    /// Returns how many records of the leader are not applied here, and for how many milliseconds that has been so.
+    /// Returns how many records of the leader are not applied here, and the milliseconds since there were none.
     pub(super) fn lag(&self, state: &State, now: Now) -> (u64, u64) {
         match self.leader_offset.saturating_sub(state.applied) {
             0 => (0, 0),
@@ -462,8 +462,8 @@ impl Follower {
     }
 }
 
-/// Sends the batches after a position to a leader that holds less. They are held here, but perhaps never committed.
-/// Nothing changes them in the meantime, as this replica takes no batch before that leader leads.
+/// Sends the batches after a position to a leader that holds less. They may never have been committed. They cannot change
+/// in the meantime, as this replica takes no batch before that leader leads.
 fn send_behind(state: &State, to: NodeId, position: Position, effects: &mut Effects) {
     let mut previous = position;
     while let Some(batch) = state.backlog.following(previous.offset) {

@@ -1,9 +1,9 @@
-//! Invariants: what the proof in the parent module rests on, as far as one replica can see it.
+//! Invariants: the conditions on which the proof in the parent module rests, as far as a single replica can check them.
 //!
 //! [`check_step`] compares a few numbers, and a replica calls it in every step except for requests. [`check_all`] checks
 //! everything that the replica holds; tests and simulations call it
-//! ([`check_invariants`](crate::Replica::check_invariants)). Nothing here depends on what a peer says: that is checked on
-//! arrival. Each function is named after the sentence that it checks; the numbers are those of "Why it is safe" in
+//! ([`check_invariants`](crate::Replica::check_invariants)). Nothing here depends on messages of peers, which are checked
+//! on arrival. Each function is named after the statement that it checks; the numbers are those of "Why it is safe" in
 //! docs/design/protocols/leader-follower.md.
 
 use super::backlog::{Backlog, Batch};
@@ -49,7 +49,7 @@ pub(super) fn check_step(replica: &Replica) {
     }
 }
 
-/// Checks the same, and everything that takes time in the size of the history kept and of the requests under way.
+/// Checks the same, and everything that takes time proportional to the history kept and the requests under way.
 ///
 /// # Panics
 /// Like [`check_step`].
@@ -100,7 +100,7 @@ fn offsets_are_given_once(leader: &Leader, state: &State) {
         leader.serves_from <= leader.head && leader.purge <= leader.head,
         "a record that was not written"
     );
-    // Alone and without records it keeps no history.
+    // A leader without followers and records keeps no history.
     if !leader.followers.is_empty() || state.journal.is_kept() {
         let sealed = state.last().offset;
         let built = Version::from(leader.builder_count);
@@ -136,14 +136,15 @@ fn history_has_no_gaps(backlog: &Backlog) {
     assert!(begins.clone().all(|begin| begin.offset <= end.offset), "an epoch begins behind the history");
 }
 
-/// No older epoch is followed any more, and no record is of a later one.
+/// No older epoch is followed any more, and no record is of a later epoch.
 #[inline]
 fn epochs_only_grow(state: &State) {
     let (epoch, configured) = (state.epoch, state.configuration.epoch);
     assert!(epoch >= configured, "epoch {epoch} is older than the configuration's, {configured}");
 }
 
-/// A version is the offset of the record that wrote it, or, after recoveries, that far behind a multiple of what these skip.
+/// A version is the offset of the record that wrote it or, after recoveries, that offset plus a multiple of
+/// `SKIPPED_VERSIONS`.
 fn versions_are_offsets_of_what_is_applied(state: &State) {
     let floor = state.table.version_floor() % SKIPPED_VERSIONS;
     assert!(floor <= state.applied, "a key has version {floor}, and {} is applied", state.applied);
@@ -151,7 +152,7 @@ fn versions_are_offsets_of_what_is_applied(state: &State) {
 
 // (2) An acknowledgement covers a prefix, which is safe.
 
-/// What is acknowledged is recorded before: when all emitted records are durable, all of the history is.
+/// Everything acknowledged is recorded before: when all emitted records are durable, so is the whole history.
 #[inline]
 fn all_that_is_held_is_recorded(state: &State) {
     if state.journal.is_kept() {
@@ -173,7 +174,8 @@ fn records_become_durable_in_order(state: &State) {
     assert!(before.0 <= journal.emitted, "a record is waited for that was never emitted");
 }
 
-/// A follower holds what it has acknowledged to its leader in this service. (Before its service begins it may be cut off.)
+/// A follower holds what it has acknowledged to its leader since it was joined. (Before that, its history may be cut
+/// off.)
 #[inline]
 fn nothing_acknowledged_is_cut(follower: &Follower, state: &State) {
     let (acked, last) = (follower.acked, state.last().offset);
@@ -183,13 +185,14 @@ fn nothing_acknowledged_is_cut(follower: &Follower, state: &State) {
 
 // (3) Nothing acknowledged is cut.
 
-/// Once it has come as far as its leader was when it joined, a follower holds everything that it ever acknowledged again.
+/// Once a follower has reached its leader's position at the time it joined, it again holds everything that it ever
+/// acknowledged.
 fn who_has_caught_up_vouches_again(follower: &Follower, state: &State) {
     let has_caught_up = matches!(follower.mode, Mode::Streaming) && state.last().offset >= follower.whole_at;
     assert!(state.intact || !has_caught_up, "it has caught up and does not vouch for what it holds");
 }
 
-/// A new epoch begins with the longest history: the coming leader fetches only a history that is longer than its own.
+/// A new epoch begins with the longest history: an appointed leader fetches only a history that is longer than its own.
 fn a_copy_is_of_more_than_is_held(recovery: &Recovery, state: &State) {
     let Some(fetching) = &recovery.fetching else { return };
     assert!(!recovery.passed, "a history is fetched for an epoch that has passed");
@@ -207,7 +210,7 @@ fn a_leader_leads_its_own_epoch(leader: &Leader, state: &State) {
     assert!(followers.eq(state.peers()), "its followers are not the other members");
 }
 
-/// It does not lead before its epoch is durable: after a restart it would take what it wrote in that epoch as unwritten. A
+/// A leader does not lead before its epoch is durable: after a restart it would consider the epoch's records unwritten. A
 /// replica without peers need not wait.
 pub(super) fn may_lead(state: &State) {
     let State { configuration, journal, options, .. } = state;
@@ -245,8 +248,8 @@ fn what_is_applied_is_held(state: &State) {
 }
 
 impl Leader {
-    /// What has just been committed is held durably by the leader and by as many followers as `acks` says. Later that may no
-    /// longer be visible: a follower that starts over reports anew how far it has come.
+    /// What has just been committed is held durably by the leader and by as many followers as `acks` requires. Later this
+    /// may no longer be visible here: a follower that starts over reports its position again.
     pub(super) fn what_is_committed_is_held_by_enough(&self, state: &State) {
         if !state.options.planted.has_invariants() {
             return;
@@ -303,7 +306,7 @@ fn every_uncommitted_record_has_its_entry(leader: &Leader, state: &State) {
 
 // Joining.
 
-/// What a follower is sent continues what it has, and what it needs is kept until it has it.
+/// The records sent to a follower continue its history, and the records that it needs are kept until it has them.
 fn is_served_from_this_history(follower: &serving::Follower, leader: &Leader, state: &State) {
     let (id, head) = (follower.id, leader.head);
     assert!(follower.acked <= head, "follower {id} holds what was never written");
@@ -328,8 +331,8 @@ fn a_snapshot_is_of_one_moment(sender: &Sender, state: &State) {
     sender.chunks.check(state.timing.window());
 }
 
-/// The records that follow a snapshot continue it without a gap, and the old state stays until they have come as far as they
-/// must.
+/// The records that follow a snapshot continue it without a gap, and the old state stays until they have reached the
+/// required offset.
 fn a_transfer_comes_in_order(receiver: &Receiver) {
     assert!(receiver.has_snapshot || receiver.rest.is_empty(), "a record comes before the snapshot is whole");
     let mut end = receiver.position;
@@ -343,7 +346,7 @@ fn a_transfer_comes_in_order(receiver: &Receiver) {
 
 // Quiescence.
 
-/// A quiescent leader is calm: whatever should wake it is noticed in the step that brings it.
+/// A quiescent leader is calm: everything that should end the quiescence is noticed in the step that brings it.
 fn who_rests_is_calm(leader: &Leader, state: &State) {
     assert!(!state.rest.is_resting() || leader.is_calm(state), "a leader rests that has something to do");
 }

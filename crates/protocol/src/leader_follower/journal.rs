@@ -1,5 +1,4 @@
-//! The replica's records: which ones it has emitted in this incarnation, and how much of its history they make
-//! durable.
+//! The replica's records: how many it has emitted in this incarnation, and how much of its history they make durable.
 
 use super::backlog::Batch;
 use super::record::{Change, RecordedBatch};
@@ -7,7 +6,7 @@ use crate::contract::{Effects, Now};
 use kv::Version;
 use std::collections::VecDeque;
 
-/// Counts records. When nothing has to survive a crash it emits none, and everything counts as durable.
+/// Counts records. When nothing has to survive a crash, the replica emits none, and everything counts as durable.
 #[derive(Debug)]
 pub(super) struct Journal {
     is_kept: bool,
@@ -17,7 +16,7 @@ pub(super) struct Journal {
     pub(super) durable: u64,
     /// The record of the newest epoch.
     pub(super) epoch_record: u64,
-    /// The newest epoch that an earlier incarnation knew of.
+    /// The newest epoch that an earlier incarnation knew.
     pub(super) earlier_epoch: u64,
     /// For each record that is not durable yet, the offset up to which it makes the history durable.
     pub(super) marks: VecDeque<(u64, Version)>,
@@ -55,7 +54,7 @@ impl Journal {
         self.emitted
     }
 
-    /// Everything held was found on the disk.
+    /// Begins an incarnation that has found everything that it holds on the disk.
     pub(super) fn begin_life(&mut self, held: Version, epoch: u64) {
         assert!(self.marks.is_empty(), "a batch is recorded before this life begins");
         self.held = held;
@@ -94,7 +93,7 @@ impl Journal {
     pub(super) fn record_truncated(&mut self, after: Version, effects: &mut Effects) {
         self.record(&Change::Truncate { after }, effects);
         self.held = self.held.min(after);
-        // The part that is kept may not be durable yet: it becomes so with its own record.
+        // The part that is kept may not be durable yet: it becomes durable with its own record.
         while self.marks.back().is_some_and(|(_, offset)| *offset > after) {
             self.marks.pop_back();
         }
@@ -111,7 +110,7 @@ impl Journal {
         self.marks.push_back((self.emitted, offset));
     }
 
-    /// Periodically records what is committed, if no batch does: after a crash less must be fetched from others.
+    /// Periodically records the commit offset, if no batch does: then less must be fetched from others after a crash.
     pub(super) fn record_commit(&mut self, now: Now, commit: Version, effects: &mut Effects) {
         const INTERVAL_MS: u64 = 1000;
         if self.is_kept && commit > self.commit && now.ms_since(self.commit_us) >= INTERVAL_MS {
@@ -121,7 +120,7 @@ impl Journal {
         }
     }
 
-    /// Whether everything committed has been recorded as such.
+    /// Whether this commit offset has been recorded.
     pub(super) fn has_told_commit(&self, commit: Version) -> bool {
         !self.is_kept || commit <= self.commit
     }
@@ -140,7 +139,8 @@ impl Journal {
         if self.is_kept { self.held } else { Version::MAX }
     }
 
-    /// Whether the newest epoch is durable: then no later incarnation will mistake it for one that has not begun.
+    /// Whether the newest epoch is durable. If it is, no later incarnation will mistake it for an epoch that has not
+    /// begun.
     pub(super) fn is_epoch_durable(&self) -> bool {
         self.durable >= self.epoch_record
     }

@@ -34,26 +34,26 @@ pub enum Message<'a> {
     Acknowledge {
         /// The epoch it acknowledges.
         epoch: u64,
-        /// The question whose answer began its stream: what it held before it asked says nothing about now.
+        /// The join question whose answer began its stream. What the follower held before that question no longer counts.
         join: u64,
         /// The last offset held.
         offset: Version,
         /// The follower is quiescent, and expects no heartbeats.
         rests: bool,
     },
-    /// Follower to leader: this is what I have; send me the rest.
+    /// Follower to leader: this is what I hold; send me the rest.
     Join {
         /// The highest epoch it has seen.
         epoch: u64,
         /// The last position it holds.
         last: Position,
-        /// The last offset it has applied: it cannot be cut off before that.
+        /// The last offset it has applied: its history can be cut off only after that.
         applied: Version,
-        /// Identifies this question, so that a late answer to an earlier one is not taken for its answer. A
-        /// repetition keeps the number until an answer arrives: what the question says is still true then.
+        /// Identifies this question, so that a late answer to an earlier question is not taken for its answer. A repeated
+        /// question keeps the number until an answer arrives: its content is still true then.
         join: u64,
     },
-    /// Leader to follower: what you have is good up to `after`; cut off the rest, records follow.
+    /// Leader to follower: your history agrees with mine up to `after`; cut off the rest, records follow.
     Resume {
         /// The leader's epoch.
         epoch: u64,
@@ -61,8 +61,7 @@ pub enum Message<'a> {
         join: u64,
         /// The last position in common.
         after: Position,
-        /// The leader's last offset. A follower that has come that far holds everything that it ever
-        /// acknowledged again.
+        /// The leader's last offset. A follower that has reached it again holds everything that it ever acknowledged.
         head: Version,
     },
     /// Start of a snapshot of the whole table at one position.
@@ -75,9 +74,10 @@ pub enum Message<'a> {
         transfer: u64,
         /// The moment that it shows.
         moment: Moment,
-        /// The sender's last offset, as in [`Message::Resume`]; batches lead from the moment's position up to it.
+        /// The sender's last offset, as in [`Message::Resume`]; batches follow from the moment's position up to this
+        /// offset.
         head: Version,
-        /// How much of what the receiver holds is in the sender's history, if that is known.
+        /// The offset up to which the receiver's history is part of the sender's, if that is known.
         kept: Option<Version>,
     },
     /// A part of a snapshot.
@@ -100,7 +100,7 @@ pub enum Message<'a> {
         /// The number of its chunks.
         chunks: u32,
     },
-    /// Receiver of a snapshot to its sender: I have all chunks before `next`. Lets the sender continue.
+    /// Receiver of a snapshot to its sender: I have all chunks before `next`. Allows the sender to continue.
     SnapshotProgress {
         /// The sender's epoch, echoed.
         epoch: u64,
@@ -109,7 +109,7 @@ pub enum Message<'a> {
         /// The first chunk that is missing.
         next: u32,
     },
-    /// A coming leader, to all: what do you hold? A replica that answers no longer follows an older epoch.
+    /// From an appointed leader, to all: what do you hold? A replica that answers no longer follows an older epoch.
     Probe {
         /// The epoch in which it will lead.
         epoch: u64,
@@ -123,14 +123,14 @@ pub enum Message<'a> {
         /// False when this replica may have lost something that it once acknowledged.
         intact: bool,
     },
-    /// A coming leader, to the replica that holds the most: send me what I lack. The answer is like that to a
-    /// [`Message::Join`], and the batches that follow reach up to the last one held.
+    /// From an appointed leader, to the replica that holds the most: send me what I lack. The answer is like the one to a
+    /// [`Message::Join`], and the batches that follow reach up to the last one held there.
     Fetch {
         /// The epoch in which it will lead.
         epoch: u64,
         /// The last position it holds.
         last: Position,
-        /// The last offset it has applied: it cannot be cut off before that.
+        /// The last offset it has applied: its history can be cut off only after that.
         applied: Version,
         /// Identifies this question.
         join: u64,
@@ -263,13 +263,14 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// True for messages that only the leader of an epoch sends, or that answer a follower serving it.
+    /// True for messages that only the leader of an epoch sends, and for progress reports to a follower that sends the
+    /// leader a snapshot.
     pub(super) fn is_from_leader(&self) -> bool {
         !matches!(self, Message::Acknowledge { .. } | Message::Join { .. } | Message::Holding { .. })
     }
 
-    /// Decodes a whole message and checks that every record in it can be decoded, so that a replica never
-    /// meets one that cannot.
+    /// Decodes a whole message and checks that every record in it can be decoded, so that a replica never gets one that
+    /// cannot.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are not exactly one message.

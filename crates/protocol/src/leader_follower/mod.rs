@@ -15,43 +15,48 @@
 //!
 //! # Promise
 //!
-//! * Writes take effect in one order, the leader's. A write becomes visible, to any client, only once it is committed: held
-//!   by as many followers as `acks` says. With `acks = none` that is at once.
+//! * Writes take effect in one order, the leader's. A write becomes visible, to any client, only once it is committed:
+//!   held by as many followers as `acks` requires. With `acks = none` that is at once.
 //! * A read at the leader sees every write acknowledged before it began, and a client's pipelined read sees the client's
 //!   writes before it. A read at a follower (`reads = any`) sees a prefix of the leader's order, and never less than its own
 //!   client has seen acknowledged.
-//! * A write that too few live followers could acknowledge is refused after a while and written nowhere (`NOREPLICAS`). One
-//!   that was sent and not acknowledged in time ends as unknown: it may still happen.
-//! * A leader answers only while it has a lease from the control group, by the time of the same step that makes the answer:
-//!   then no other leader has been appointed. Without a lease requests wait until it has one, or another node leads.
+//! * A write that too few live followers could acknowledge is refused after a while and written nowhere (`NOREPLICAS`). A
+//!   write that was sent and not acknowledged in time ends as unknown: it may still take effect.
+//! * A leader answers only while it has a lease from the control group, checked in the same step that makes the answer:
+//!   while it has one, no other leader has been appointed. Without a lease, requests wait until the leader has one, or
+//!   another node leads.
 //! * A new leader, or one that restarts without memory, first collects everything that was acknowledged ([`recovery`]).
 //!   Under `acks = n` that is possible while at most n replicas are without memory: crashed, or restarted and not in step
-//!   yet. Under `majority`, while at most half of the others are; under `all`, while one of the in-sync set has its memory.
-//!   Under `none` it takes the most advanced replica that answers soon; what a deposed leader had acknowledged beyond that
-//!   is counted when it comes back ([`Counters::lost_writes`]). A leader that continues in the next epoch, as when members
-//!   change, needs no other replica for that: it holds everything itself.
-//! * With a `durability` a replica keeps its memory in records, and acknowledges nothing that is not durable. So it comes
-//!   back intact, and a group whose machines all lost power still has everything that was acknowledged.
+//!   yet. Under `majority` it is possible while at most half of the other replicas are without memory; under `all`, while
+//!   one member of the in-sync set has its memory. Under `none` the leader takes the history of the most advanced replica
+//!   that answers soon; what a deposed leader had acknowledged beyond that is counted when it returns
+//!   ([`Counters::lost_writes`]). A leader that continues in the next epoch, as when members change, needs no other
+//!   replica for that: it holds everything itself.
+//! * With a `durability` a replica keeps its memory in records, and acknowledges nothing that is not durable. So it
+//!   restarts intact, and a group whose machines all lost power still has everything that was acknowledged.
 //!
 //! # Why it is safe
 //!
-//! Records carry their offset; an epoch has one leader, which assigns each offset once. So (epoch, offset) identifies one
-//! history up to it ([`position::Position`]), and a follower takes a batch only at exactly the position that the leader says
-//! it follows. Hence acknowledging an offset acknowledges everything before it, and what n followers acknowledged is a
-//! prefix that each of them holds. The next leader takes over the history with the greatest last position among replicas
-//! that must include one of them. A replica counts among these only while it is intact: it holds everything that it ever
-//! acknowledged. One that started empty is intact again when it has caught up with what its leader had when it joined.
+//! Records carry their offset; an epoch has one leader, which assigns each offset once. So (epoch, offset) identifies the
+//! whole history up to it ([`position::Position`]), and a follower takes a batch only at exactly the position that the
+//! leader names as the one before the batch. Hence acknowledging an offset acknowledges everything before it, and what n
+//! followers acknowledged is a prefix that each of them holds. The next leader takes over the history with the greatest
+//! last position among a set of replicas that must include one of these followers or their leader. A replica counts in
+//! this set only while it is intact: it holds everything that it ever acknowledged. A replica that started empty is
+//! intact again when it has caught up with what its leader had when it joined.
 //!
 //! The greatest last position is enough because a leader commits what it inherited only together with a record of its own
 //! epoch: a replica that lacks a committed record cannot hold a record of a later epoch than a replica that has it.
 //!
-//! Joining cuts off or replaces whatever is not part of the leader's history. It can cut because only
-//! committed records are applied, even at the leader. An acknowledgement counts only if it names the question whose answer
-//! serves the follower: one from before it lost its memory does not.
+//! When a follower joins, everything that is not part of the leader's history is cut off or replaced. Cutting is possible
+//! because only committed records are applied, even at the leader. An acknowledgement counts only if it names the join
+//! question that the leader answered to serve the follower: an acknowledgement from before the follower lost its memory
+//! does not.
 //!
-//! With `acks = all` any member of the in-sync set may lead next, because the leader always waits for at least all of those
-//! that the control group's map calls in sync; `in_sync.rs` says how that stays true while the map changes. It leads at
-//! once: it holds everything acknowledged, and as it no longer follows the old leader, nothing more can be acknowledged.
+//! With `acks = all` any member of the in-sync set may lead next, because the leader always waits for at least all
+//! members that are in sync in the control group's map; `in_sync.rs` shows how that stays true while the map changes. The
+//! new leader leads at once: it holds everything acknowledged, and as it no longer follows the old leader, nothing more
+//! can be acknowledged.
 //!
 //! # Caveats: what the control group and the node must do
 //!
@@ -59,20 +64,20 @@
 //!   not it keeps records, as it sends batches before they are on its own disk. (A leader that keeps records waits for the
 //!   new epoch by itself.) A replica that starts without its memory must learn the newest epoch that ever had another
 //!   leader, as it has forgotten which leaders it no longer follows.
-//! * A lease counts from the moment the node asked for it, and belongs to a map: the node passes it to its replicas only
-//!   after it has given them a map at least as new as the one in force when the lease was granted. Otherwise a leader that
-//!   was deposed while it was paused would believe that it still leads.
-//! * A request for an in-sync set is granted only if the group's part of the map has not changed since the map that the replica
-//!   had when it made the request. Requests are repeated and may arrive late: a set that the leader has left behind must not come
-//!   back. Without a request the control group may take members out of the set, but never put them in.
+//! * A lease counts from the moment the node requested it, and belongs to a map: the node passes the lease to its
+//!   replicas only after it has given them a map at least as new as the one in force when the lease was granted.
+//!   Otherwise a leader that was deposed while it was paused would believe that it still leads.
+//! * A request for an in-sync set is granted only if the group's part of the map has not changed since the map that the
+//!   replica had when it made the request. Requests are repeated and may arrive late, and must not restore a set that the
+//!   leader has given up. Without a request the control group may remove members from the set, but never add any.
 //! * With `acks = none` a write that the leader had not sent when it crashed is lost.
 //! * A new leader answers reads only when enough followers hold what it took over.
 //!
-//! Sources: the primary-backup scheme with a configuration kept elsewhere is that of PacificA (Lin et al., MSR-TR-2008-25);
-//! that the leader waits for a follower before the configuration may call it in sync is Kafka's (KIP-497, the maximal
-//! in-sync set); partial resync by (history, offset) from a bounded backlog is Redis's PSYNC2; cutting an uncommitted suffix
-//! by epochs, and committing an older epoch's records only with one's own, is Raft's (Ongaro and Ousterhout 2014, sections
-//! 5.3 and 5.4.2).
+//! Sources: the primary-backup scheme with a configuration kept elsewhere is that of PacificA (Lin et al.,
+//! MSR-TR-2008-25); waiting for a follower before the configuration may call it in sync is Kafka's (KIP-497, the maximal
+//! in-sync set); partial resync by (history, offset) from a bounded backlog is Redis's PSYNC2; cutting an uncommitted
+//! suffix by epochs, and committing an older epoch's records only with one's own, is Raft's (Ongaro and Ousterhout 2014,
+//! sections 5.3 and 5.4.2).
 //!
 //! The folder `golden` shows each behaviour message by message.
 
@@ -142,13 +147,13 @@ pub struct Status {
     pub backlog_start: Version,
     /// Bytes of history held.
     pub backlog_bytes: usize,
-    /// Leader: it leads. Follower: it streams. Both: requests can be served, here or by the leader.
+    /// Whether requests can be served, here or by the leader. Leader: it has a lease and serves. Follower: it streams.
     pub ready: bool,
     /// Leader: enough followers are live to acknowledge writes.
     pub writable: bool,
-    /// Follower: records of the leader that are not applied here.
+    /// Follower: the number of the leader's records that are not applied here.
     pub lag: u64,
-    /// Follower: the milliseconds for which that has been so.
+    /// Follower: the milliseconds since it last had nothing unapplied.
     pub lag_ms: u64,
     /// Follower: it is receiving a snapshot.
     pub receives_snapshot: bool,
@@ -193,9 +198,9 @@ impl Replica {
         self.state.table.read(command, now, out);
     }
 
-    /// Part of what was recorded may have been lost, so this replica vouches for nothing before it has caught up with a
-    /// leader. Call this after [`replay`](crate::Replica::replay) when records that the keyspace counts as durable may be
-    /// gone nevertheless: the machine lost its power, and they were not synced ([`Durability::Os`]).
+    /// Some records may have been lost, so this replica vouches for nothing before it has caught up with a leader. Call
+    /// this after [`replay`](crate::Replica::replay) when records that the keyspace counts as durable may be lost
+    /// nevertheless: the machine lost its power, and they were not synced ([`Durability::Os`]).
     pub fn distrust_records(&mut self) {
         self.state.intact = false;
     }
@@ -322,7 +327,7 @@ impl Replica {
         }
     }
 
-    /// A peer knows a higher epoch than ours. This replica stops leading until it is given a new one.
+    /// A peer knows a higher epoch than this replica's, which therefore stops leading until it gets a new epoch.
     fn epoch_passed(&mut self, now: Now, epoch: u64, effects: &mut Effects) {
         if epoch <= self.state.epoch || matches!(self.role, Role::Follower(_) | Role::Idle) {
             return;
@@ -345,13 +350,13 @@ impl Replica {
         }
     }
 
-    /// Whether a configuration leaves all replicas in their roles.
+    /// Whether every replica keeps its role under the new configuration.
     fn keeps_roles(&self, new: &Configuration) -> bool {
         let old = &self.state.configuration;
         let leader_stays = new.leader == old.leader && new.members == old.members;
         match self.role {
             Role::Idle => false,
-            // It may have learned of the epoch from its leader before.
+            // The follower may have learned the epoch from its leader before.
             Role::Follower(_) => leader_stays && new.epoch <= self.state.epoch,
             Role::Leader(_) | Role::Recovery(_) => leader_stays && new.epoch == old.epoch,
         }
@@ -375,7 +380,7 @@ impl Replica {
             self.leave_role(now, effects); // First, because what it wrote belongs to its own epoch.
         }
         let leads = configuration.leader == self.state.id;
-        // What an earlier incarnation wrote in this epoch may be known to others and forgotten here.
+        // Other replicas may hold records that an earlier incarnation wrote in this epoch, and that are forgotten here.
         let has_led = leads && !keeps_roles && configuration.epoch <= self.state.journal.earlier_epoch;
         let passed = configuration.epoch < self.state.epoch || has_led && configuration.members.len() > 1;
         self.state.enter_epoch(configuration.epoch, leads && !keeps_roles && !passed, effects);
@@ -494,7 +499,7 @@ impl crate::contract::Replica for Replica {
                 }
             }
         }
-        // What applied records mean for requests that wait, whichever role has applied them.
+        // Notify waiting requests of the effects of applied records, in every role.
         let notifier = Notifier { node: self.state.id, is_leader: matches!(self.role, Role::Leader(_)) };
         notifier.follow(&mut self.state.table, self.state.applied, effects);
         if self.state.rest.is_resting() {
@@ -537,7 +542,7 @@ impl crate::contract::Replica for Replica {
     }
 
     fn begin_checkpoint(&mut self) -> bool {
-        // Records of a snapshot transfer under way would be torn apart.
+        // A checkpoint would come between the records of a snapshot transfer under way.
         let is_fetching = match &self.role {
             Role::Follower(follower) => follower.is_filling(),
             Role::Recovery(recovery) => recovery.is_fetching(),

@@ -7,18 +7,18 @@ use crate::transfer::Window;
 /// How many followers must hold a write before it is acknowledged, and so before it becomes visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acks {
-    /// None: a write is acknowledged at once. What a crashed leader had not sent is lost.
+    /// None: a write is acknowledged at once. Writes that a crashed leader had not sent are lost.
     None,
-    /// This many.
+    /// This many followers.
     Count(u16),
     /// As many as make a majority of the group together with the leader.
     Majority,
-    /// Every replica of the in-sync set.
+    /// Every follower in the in-sync set.
     All,
 }
 
 impl Acks {
-    /// Returns the number of followers that this means in a group.
+    /// Returns the number of followers that this means in a group with this configuration.
     pub fn needed(&self, configuration: &Configuration) -> usize {
         match self {
             Acks::None => 0,
@@ -35,9 +35,9 @@ pub enum Durability {
     /// Nothing: everything is in memory.
     #[default]
     None,
-    /// What was handed to the operating system: it outlives the process, but not a power loss.
+    /// What was handed to the operating system: it survives a crash of the process, but not a power loss.
     Os,
-    /// What was synced: it outlives both.
+    /// What was synced: it survives both.
     Fsync,
 }
 
@@ -48,9 +48,9 @@ pub struct Options {
     pub acks: Acks,
     /// True when followers may answer reads, which may then be stale (`reads = any`).
     pub reads_any: bool,
-    /// The bytes of applied history that a replica keeps for followers that come back.
+    /// The bytes of applied history that a replica keeps for followers that return.
     pub backlog_bytes: usize,
-    /// Values of at least this size are kept on the disk. It must never change, and be the same for all replicas.
+    /// Values of at least this many bytes are kept on the disk. Must never change, and must be the same for all replicas.
     pub spill_bytes_min: usize,
     /// Whether the replica emits records, and counts as held only what is recorded. What makes a record durable is up
     /// to the node, so [`Durability::Os`] and [`Durability::Fsync`] are the same here.
@@ -62,23 +62,23 @@ pub struct Options {
 /// Intervals, time limits, and limits of what is under way. Times in milliseconds, sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// A follower hears from its leader at least this often.
+    /// A leader sends each follower something at least this often.
     pub heartbeat_ms: u64,
-    /// A replica that was not heard for this long is silent.
+    /// A replica from which nothing was received for this long is silent.
     pub silence_ms: u64,
     /// Followers that no write waits for acknowledge this often under load.
     pub lazy_acknowledge_ms: u64,
-    /// With `acks = none` no write waits for the followers: under load a follower gets a message at most this often,
-    /// with everything written since. If there was none for this long, the next one leaves at once.
+    /// With `acks = none` no write waits for the followers: under load a follower gets a message at most this often, with
+    /// everything written since the last one. If no message was sent for this long, the next one leaves at once.
     pub lazy_send_ms: u64,
     /// A commit that no batch carries to the followers is sent alone after this time.
     pub commit_notice_ms: u64,
     /// A request at a leader without a lease, or a write that too few live followers could acknowledge, waits this long
     /// for a lease or for them; then it is refused.
     pub hold_ms: u64,
-    /// A question without an answer is repeated after this time.
+    /// A request without an answer is repeated after this time.
     pub retry_ms: u64,
-    /// With `acks = none`, how long a new leader waits for answers of the others: they may hold more.
+    /// With `acks = none`, how long a new leader waits for answers of the others, which may hold more.
     pub recovery_grace_ms: u64,
     /// A follower that has not acknowledged anything, not even a heartbeat, for this long leaves the in-sync set.
     pub in_sync_silence_ms: u64,
@@ -86,15 +86,15 @@ pub struct Timing {
     pub in_sync_request_ms: u64,
     /// The size at which a batch is closed, even within a turn.
     pub batch_bytes: usize,
-    /// Bytes sent to one follower and not acknowledged: beyond that the leader waits for the follower.
+    /// The limit on bytes sent to one follower and not acknowledged: beyond it, the leader waits for the follower.
     pub window_bytes: usize,
-    /// Bytes of uncommitted writes: beyond that new writes are refused.
+    /// The limit on bytes of uncommitted writes: beyond it, new writes are refused.
     pub uncommitted_bytes_max: usize,
     /// The size of one chunk of a snapshot.
     pub chunk_bytes: usize,
     /// Chunks sent and not acknowledged.
     pub chunk_window: usize,
-    /// The bytes of history kept beyond `backlog_bytes` so that a snapshot under way can be continued from it.
+    /// The bytes of history kept beyond `backlog_bytes` so that they can follow a snapshot under way.
     pub transfer_backlog_bytes_max: usize,
 }
 

@@ -11,7 +11,7 @@ use kv::{Command, UnixMs, Version};
 pub struct Position {
     /// The epoch in which the record was written.
     pub epoch: u64,
-    /// The record's number, counted from 1 over the whole life of the group. 0: before the first record.
+    /// The record's number, counted from 1 since the group began. 0: before the first record.
     pub offset: Version,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn take_position(reader: &mut Reader<'_>) -> Result<Position, Malform
     Ok(Position { epoch: reader.u64()?, offset: reader.u64()? })
 }
 
-/// Checks that bytes from elsewhere are so many records.
+/// Checks that received bytes are `count` records.
 pub(super) fn check_records(records: &[u8], count: u32) -> Result<(), Malformed> {
     let mut reader = Reader::new(records);
     for _ in 0..count {

@@ -1,4 +1,4 @@
-//! What a leader has accepted and not answered yet, in the order in which it will take effect.
+//! The requests that a leader has accepted and not answered yet, in the order in which they will take effect.
 
 use crate::contract::Ticket;
 use kv::Version;
@@ -20,7 +20,7 @@ pub(super) enum Waiting {
     Wait { offset: Version, count: u32 },
 }
 
-/// One place in the queue. Without a ticket no client waits for it any more, or ever did.
+/// One entry of the queue. An entry without a ticket has no client waiting for it, now or ever.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) ticket: Option<Ticket>,
@@ -76,7 +76,7 @@ impl Queue {
         self.pop_if(|waiting| matches!(waiting, Waiting::Write))
     }
 
-    /// Takes the first entry if it is not a write: everything before it has taken effect.
+    /// Takes the first entry if it is not a write: then everything before it has taken effect.
     #[inline]
     pub(super) fn pop_due(&mut self) -> Option<Entry> {
         self.pop_if(|waiting| !matches!(waiting, Waiting::Write))
@@ -108,8 +108,8 @@ impl Queue {
         }
     }
 
-    /// Takes the tickets of the entries whose deadline has passed, in order. O(entries), but only when one
-    /// may have passed since the last time.
+    /// Takes the tickets of the entries whose deadline has passed, in order. O(entries), but only when a deadline may
+    /// have passed since the last time.
     pub(super) fn take_overdue(&mut self, now_us: u64) -> Vec<(Ticket, Waiting)> {
         let mut overdue = Vec::new();
         if now_us < self.earliest_us {

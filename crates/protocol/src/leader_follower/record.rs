@@ -1,7 +1,7 @@
 //! Records: what must survive a crash of the replica.
 //!
-//! Replayed in order, the records of a replica's incarnations rebuild its state. A checkpoint is written in records
-//! too, so a replica is restored in one way only: by the checkpoint's records, then those made after it.
+//! Replayed in order, the records of a replica's incarnations rebuild its state. A checkpoint consists of records too, so
+//! there is only one way of restoring a replica: the checkpoint's records, then those made after it.
 
 use super::backlog::Batch;
 use super::position::{Moment, check_records, put_position, take_position};
@@ -42,8 +42,8 @@ pub enum Change<'a> {
     SnapshotBegin(Moment),
     /// A chunk of the snapshot.
     SnapshotChunk(&'a [u8]),
-    /// A batch that follows the snapshot and belongs to it: without it the snapshot may be older than what it
-    /// replaces.
+    /// A batch that follows the snapshot and belongs to it: without the batch, the snapshot may be older than the state
+    /// that it replaces.
     SnapshotBatch(RecordedBatch<'a>),
     /// The snapshot is complete, and replaces the table and the history.
     SnapshotEnd,

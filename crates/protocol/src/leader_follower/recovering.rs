@@ -1,9 +1,9 @@
-//! Recovery: what was acknowledged is lost with its replicas, and an operator decides that one of those that are left goes on
-//! alone. Offline: no replica of the group runs.
+//! Recovery after acknowledged writes were lost with their replicas: an operator decides that one of the remaining
+//! replicas continues alone. This happens offline: no replica of the group runs.
 //!
-//! The cluster map says who that is, and begins an epoch. Records are needed only for writes that stand before all others
-//! of the new history. They are of an epoch of their own, which no leader has had: it is above all that any survivor knows,
-//! and below the one that the map begins.
+//! The cluster map names that replica, and begins an epoch. Records are needed only for writes that come before all
+//! others of the new history. They get a separate epoch, which no leader has had: above all epochs that any survivor
+//! knows, and below the one that the map begins.
 
 use super::Replica;
 use super::position::Position;
@@ -11,14 +11,14 @@ use super::record::{Change, RecordedBatch};
 use kv::Command;
 
 impl Replica {
-    /// What its records say that it holds: the last position, the greatest epoch that it has seen, and whether it holds
-    /// everything that it ever acknowledged. Ask before it is configured.
+    /// Returns what the replica holds according to its records: the last position, the greatest epoch that it has seen,
+    /// and whether it holds everything that it ever acknowledged. Call this before it is configured.
     pub fn recorded(&self) -> (Position, u64, bool) {
         (self.state.last(), self.state.epoch.max(self.state.journal.earlier_epoch), self.state.intact)
     }
 
-    /// The record behind which these writes stand in its history, in an epoch of their own. Its next configuration must be of
-    /// a later epoch, and of this replica alone.
+    /// Returns a record that appends these writes to the replica's history, in a separate epoch. Its next configuration
+    /// must be of a later epoch, and of this replica alone.
     ///
     /// # Panics
     /// When there are no writes, or the epoch is not above all that this replica has seen.

@@ -1,10 +1,10 @@
-//! A new leader, or one that has lost its memory, collects what was written before it serves.
+//! Before a new leader, or one that has lost its memory, serves, it collects what was written.
 //!
-//! An acknowledged write is held by its leader and by as many followers as `acks` says. The next leader may hold less, or,
-//! after a restart, nothing: it must not continue from there, or the others would discard theirs. So it asks them, waits for
-//! a set of answers that must contain every acknowledged write, and fetches the most advanced history: a snapshot of what is
-//! applied there, followed by the batches that may or may not be committed. The leader commits those as its own (`leader.rs`
-//! says how).
+//! An acknowledged write is held by its leader and by as many followers as `acks` says. The next leader may hold less,
+//! or, after a restart, nothing. It must not continue from there, or the others would discard what they hold. So it
+//! probes them, waits for a set of answers that must contain every acknowledged write, and fetches the most advanced
+//! history: a snapshot of what is applied there, followed by the batches that may or may not be committed. The leader
+//! commits those batches with its own first record (see `leader/mod.rs`).
 
 use super::message::Message;
 use super::options::Acks;
@@ -21,12 +21,13 @@ struct Answer {
     intact: bool,
 }
 
-/// What comes from the most advanced replica. What this one itself holds stays as it is until that is complete.
+/// The history that arrives from the most advanced replica. This replica's own history stays unchanged until the transfer
+/// is complete.
 #[derive(Debug)]
 pub(super) struct Fetching {
     from: NodeId,
     join: u64,
-    /// What the source promised: a source that has lost its memory since does not come this far.
+    /// The last position that the source reported. A source that has lost its memory since then does not reach it.
     pub(super) until: Position,
     asked_us: u64,
     receiver: Option<Box<Receiver>>,
@@ -80,14 +81,14 @@ pub(super) struct Recovery {
     started_us: u64,
     asked_us: u64,
     pub(super) fetching: Option<Fetching>,
-    /// Followers that asked to be served in the meantime, and their questions, to be answered when this replica leads.
+    /// The join questions of followers that arrived in the meantime, to be answered when this replica leads.
     pub(super) joins: BTreeMap<NodeId, Message<'static>>,
-    /// A peer knows a higher epoch: nothing can be done before this node gets a new one.
+    /// A peer knows a higher epoch: this replica must wait for a new epoch.
     pub(super) passed: bool,
 }
 
 impl Recovery {
-    /// Begins to ask; when its epoch has `passed`, it only waits for another one.
+    /// Begins a recovery by probing the others. When its epoch has `passed`, it only waits for a new epoch.
     pub(super) fn new(state: &State, now: Now, passed: bool, effects: &mut Effects) -> Recovery {
         let (epoch, offset) = (state.epoch, state.last().offset);
         effects.trace.push(Trace::Role { role: "recovering", epoch, offset });
@@ -188,13 +189,14 @@ impl Recovery {
 
     /// Whether the answers so far must contain every acknowledged write.
     ///
-    /// A write is acknowledged when the leader and n followers hold it. Any N - n replicas with intact memory include one of
-    /// these n + 1. With `acks = all`, each member of the in-sync set holds them all; two are heard if there is a second
-    /// one, because a member whose disk was rolled back within one incarnation does not know that it was. If no number is
-    /// enough (`acks = none`), or too many have lost their memory, the answers of all are the best there is.
+    /// A write is acknowledged when the leader and n followers hold it. Any N - n replicas with intact memory include one
+    /// of these n + 1. With `acks = all`, each member of the in-sync set holds all acknowledged writes; the leader waits
+    /// for two of them if there is a second one, because a member whose disk was rolled back within one incarnation does
+    /// not know that. If no number of answers is enough (`acks = none`), or too many replicas have lost their memory, the
+    /// answers of all replicas are the best that can be had.
     ///
-    /// The leader of the previous epoch holds all of it itself: when the members change, their leader continues. It must not
-    /// need the others for that, or a group with a lost member could never get a replacement for it.
+    /// The leader of the previous epoch holds all acknowledged writes itself: when the members change, their leader
+    /// continues. It must not need the others for that, or a group with a lost member could never get a replacement.
     fn is_enough(&self, state: &State, now: Now) -> bool {
         if state.led_before() {
             return true;
@@ -209,7 +211,7 @@ impl Recovery {
             Acks::None => {
                 !intact.is_empty() && now.ms_since(self.started_us) >= state.timing.recovery_grace_ms
             }
-            // Waits some time for a second one: a member whose disk was rolled back does not know that it was.
+            // Waits some time for a second member: one whose disk was rolled back does not know that.
             Acks::All => {
                 let in_sync = &state.configuration.in_sync;
                 let heard = intact.iter().filter(|id| in_sync.contains(id)).count();
@@ -220,8 +222,8 @@ impl Recovery {
         }
     }
 
-    /// True when the replica may lead. Its epoch must be durable first, or after a restart it would take what it wrote in
-    /// this epoch as unwritten.
+    /// Chooses the history to fetch once there are enough answers. True when the replica may lead. Its epoch must be
+    /// durable first, or after a restart it would consider the epoch's records unwritten.
     pub(super) fn choose(&mut self, state: &mut State, now: Now, effects: &mut Effects) -> bool {
         let may_begin = state.journal.is_epoch_durable() && self.is_enough(state, now);
         if self.fetching.is_some() || self.passed || !may_begin {
@@ -271,7 +273,7 @@ impl Recovery {
         self.receiver().is_some()
     }
 
-    /// The transfer that it receives.
+    /// The transfer that this replica receives.
     pub(super) fn receiver(&self) -> Option<&Receiver> {
         self.fetching.as_ref()?.receiver.as_deref()
     }

@@ -6,25 +6,26 @@
 //!    |<- Acknowledge --------------|        five rounds in which nothing happens
 //!    |-- Heartbeat, rest --------->|
 //!    |<- Acknowledge, rests -------|  it expects no heartbeats, as long as the leader's node is reached
-//!    | rests, when all have said so: their nodes are reached
+//!    | rests, when all have confirmed: their nodes are reached
 //! ```
 //!
-//! A leader's group is calm when all followers are in the in-sync set, hold what the leader holds, and know that it is
-//! committed, except those whose nodes cannot be reached and which are neither in the set nor served; nothing waits, and
-//! nothing expires by itself. Once the group is quiescent, nodes watch each other instead of replicas
+//! A leader's group is calm when nothing waits, nothing expires by itself, and all followers are in the in-sync set, hold
+//! what the leader holds, and know that it is committed. Followers whose nodes cannot be reached, and which are neither
+//! in the set nor served, do not matter. Once the group is quiescent, the nodes watch each other, not the replicas
 //! ([`set_reached`](crate::Replica::set_reached)).
 //!
-//! **A quiescent leader is calm.** So after each input it checks whether it still is, and wakes if not: for a write, a
-//! joining follower, another in-sync set, a broken link, a node that became reachable or unreachable. Reads that it answers
-//! at once do not wake the group. When it wakes, followers whose nodes can be reached count as heard at that moment: their
-//! silence is measured from then. A follower whose node cannot be reached has been silent since before the group became
-//! quiescent.
+//! **A quiescent leader is calm.** So after each input it checks whether it still is, and resumes heartbeats if not: for
+//! a write, a joining follower, another in-sync set, a broken link, a node that became reachable or unreachable. Reads
+//! that it answers at once do not end the quiescence. When it resumes, the silence of followers whose nodes can be
+//! reached is measured from that moment. A follower whose node cannot be reached has been silent since before the group
+//! became quiescent.
 //!
-//! **A follower becomes quiescent only when its leader says so** in its last heartbeat; any other message ends that. If it
-//! wakes by itself because the leader's node was out of reach, it expects heartbeats again, and joins anew when none arrive;
-//! that wakes the leader. So any disagreement between the two, and any lost message, is resolved after one silence timeout.
+//! **A follower becomes quiescent only when its leader requests it** in its last heartbeat; any other message ends that.
+//! If the follower ends its quiescence by itself because the leader's node was out of reach, it expects heartbeats again,
+//! and joins again when none arrive; then the leader resumes heartbeats. So any disagreement between the two, and any
+//! lost message, is resolved after one silence timeout.
 //!
-//! Leases come from the control group and continue: the node extends them for quiescent replicas.
+//! Leases from the control group continue: the node extends them for quiescent replicas.
 
 use super::leader::Leader;
 use super::leader::serving::Service;
@@ -34,7 +35,7 @@ use crate::contract::{NodeId, Now};
 use crate::rest;
 
 impl Leader {
-    /// Whether requests have left everything that they could change as it was.
+    /// Whether no request has changed anything since the last round, and none is waiting.
     fn has_nothing_under_way(&self, state: &State) -> bool {
         self.head == self.round_head
             && state.applied == self.head
@@ -69,7 +70,7 @@ impl Leader {
             && rest::is_still(&state.table)
     }
 
-    /// Counts rounds of heartbeats in which nothing happens, and becomes quiescent when there were enough and all followers
+    /// Counts rounds of heartbeats in which nothing happens. Becomes quiescent when there were enough and all followers
     /// know of it.
     pub(super) fn watch_rest(&mut self, state: &mut State, now: Now) {
         if now.ms_since(self.round_us) < state.timing.heartbeat_ms {
@@ -85,7 +86,7 @@ impl Leader {
         }
     }
 
-    /// Something happened.
+    /// Something happened: resumes heartbeats.
     #[cold]
     fn wake(&mut self, state: &mut State, now: Now) {
         state.rest.end();
@@ -99,7 +100,7 @@ impl Leader {
 }
 
 impl Replica {
-    /// Takes note that a quiescent replica got input.
+    /// A quiescent replica got input: ends the quiescence unless nothing changed.
     pub(super) fn look_up(&mut self, now: Now, is_request: bool) {
         let Role::Leader(leader) = &mut self.role else {
             self.state.rest.end(); // It no longer leads.

@@ -1,12 +1,12 @@
-//! Values on the disk: what a replica asks of the store that keeps them.
+//! Values on the disk: what a replica requests from the store that keeps them.
 //!
 //! Each replica moves the values that it applies to the disk by itself ([`kv::table::Spilled`]), and its checkpoints hold
 //! references. A snapshot transfer carries the values themselves, after the entries that refer to them: a chunk waits until
 //! they are loaded.
 //!
 //! Only committed records are applied, so a history that is cut off never put a value on the disk. If a replica has
-//! applied what is not in its leader's history after all (`acks = none`), the whole table is replaced, and values that
-//! only the old one referred to are released.
+//! nevertheless applied records that are not in its leader's history (`acks = none`), the whole table is replaced, and
+//! values that only the old table referred to are released.
 
 use super::follower::Follower;
 use super::leader::Leader;
@@ -117,7 +117,7 @@ impl Leader {
         let Some(value) = value else {
             for follower in &mut self.followers {
                 if matches!(&follower.service, Service::Snapshot(sender) if sender.chunks.lacks(&reference)) {
-                    follower.leave(LOST, state, effects); // It will ask again.
+                    follower.leave(LOST, state, effects); // The follower will join again.
                 }
             }
             return;

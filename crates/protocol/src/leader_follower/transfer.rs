@@ -1,6 +1,7 @@
-//! Snapshot transfer: the table at one position, in chunks, and the batches that follow it; swapped in whole by the receiver.
+//! Snapshot transfer: the table at one position, in chunks, and the batches that follow it. The receiver installs all of
+//! it at once.
 //!
-//! Here chunks are not sent again: the receiver that misses one asks again from the start.
+//! Here chunks are not sent again: a receiver that misses one requests the whole transfer again.
 
 use super::backlog::Batch;
 use super::message::Message;
@@ -61,8 +62,8 @@ impl Sender {
             self.told_us = now.monotonic_us;
         }
         if self.chunks.waits_for_values() && now.ms_since(self.told_us) >= state.timing.heartbeat_ms {
-            // An empty chunk says only that more will follow: the receiver must not give up on a sender that waits for its
-            // disk.
+            // An empty chunk only shows that more will follow: the receiver must not give up on a sender that waits for
+            // its disk.
             let chunk = Message::SnapshotChunk { epoch, transfer, index: self.chunks.sent(), entries: &[] };
             effects.send([self.to], |out| chunk.encode(out));
             self.told_us = now.monotonic_us;
@@ -81,7 +82,7 @@ impl Sender {
         }
     }
 
-    /// True when the receiver has made no progress for so long that it must be gone.
+    /// True when the receiver has made no progress for so long that it counts as dead.
     pub(super) fn is_stuck(&self, state: &State, now: Now) -> bool {
         self.chunks.stuck_ms(now) > 10 * state.timing.silence_ms
     }
@@ -93,20 +94,20 @@ impl Sender {
     }
 }
 
-/// The receiving side: a table of its own, filled beside the one in use, and the batches that follow it.
+/// The receiving side: a second table, filled beside the one in use, and the batches that follow it.
 ///
-/// A snapshot may be older than what the receiver holds and has acknowledged: its sender takes it from what is
-/// applied there, and what is held beyond that arrives as batches. So the receiver keeps what it has until the transfer
-/// has come as far as its sender had when it began.
+/// A snapshot may be older than what the receiver holds and has acknowledged: its sender takes it from what is applied
+/// there, and what is held beyond that arrives as batches. So the receiver keeps what it has until the transfer has
+/// reached the offset that its sender had when it began.
 #[derive(Debug)]
 pub(super) struct Receiver {
     from: NodeId,
     transfer: u64,
-    /// The position of the snapshot, or the last one in common.
+    /// The position of the snapshot, or the last position in common.
     pub(super) position: Position,
-    /// `None` when what is held here is good up to that position: only batches follow.
+    /// `None` when the history held here is correct up to `position`: only batches follow.
     snapshot: Option<Snapshot>,
-    /// How much of what is held here is in the sender's history, if that is known.
+    /// The offset up to which the history held here is part of the sender's, if that is known.
     kept: Option<Version>,
     /// The offset at which the transfer is complete.
     pub(super) until: Version,
@@ -115,7 +116,7 @@ pub(super) struct Receiver {
     pub(super) has_snapshot: bool,
     /// The batches after the position.
     pub(super) rest: Vec<Batch>,
-    /// What their sender knew to be committed.
+    /// The commit offset that the sender knew.
     commit: Version,
 }
 
@@ -126,12 +127,13 @@ pub(super) enum Received {
     Part,
     /// The transfer is complete.
     Whole,
-    /// Something is missing or unreadable: ask again from the start.
+    /// Something is missing or unreadable: the transfer must be requested again.
     Broken(&'static str),
 }
 
 impl Receiver {
-    /// Begins to take what [`Message::SnapshotBegin`] announces. The transfer is complete at offset `until`.
+    /// Begins to receive the snapshot that [`Message::SnapshotBegin`] announces. The transfer is complete at offset
+    /// `until`.
     pub(super) fn begin(
         state: &mut State,
         now: Now,
@@ -147,7 +149,7 @@ impl Receiver {
         Some(Receiver { transfer, snapshot, kept, has_snapshot: false, ..after })
     }
 
-    /// Begins to take the batches after a position that is held here too.
+    /// Begins to receive the batches after a position that is held here too.
     pub(super) fn resume(now: Now, from: NodeId, after: Position, until: Version) -> Receiver {
         Receiver {
             from,
@@ -163,12 +165,12 @@ impl Receiver {
         }
     }
 
-    /// The last position that has come.
+    /// The last position that has arrived.
     pub(super) fn last(&self) -> Position {
         self.rest.last().map_or(self.position, Batch::end)
     }
 
-    /// Returns the offset up to which the sender knew it to be committed.
+    /// Returns the last offset that the sender knew to be committed.
     pub(super) fn commit(&self) -> Version {
         self.commit
     }
@@ -241,7 +243,7 @@ impl Receiver {
         Received::Part
     }
 
-    /// Swaps in all of it: no earlier key survives, and nothing held before is missing.
+    /// Replaces table and history by what was received: no earlier key survives, and nothing held before is missing.
     pub(super) fn install(self, state: &mut State, effects: &mut Effects) {
         assert!(
             self.has_snapshot && self.last().offset >= self.until,
@@ -278,14 +280,14 @@ impl Receiver {
         self.snapshot.as_mut().map(|snapshot| &mut snapshot.table)
     }
 
-    /// Drops what has come, with the values on the disk that came with it.
+    /// Drops what has arrived, with its values on the disk.
     pub(super) fn give_up(mut self, state: &mut State) {
         if let Some(table) = self.table_mut() {
             state.table.take_spilled_of(table);
         }
     }
 
-    /// True when the sender has sent nothing for so long that it must be asked again.
+    /// True when the sender has sent nothing for so long that the transfer must be requested again.
     pub(super) fn is_stuck(&self, state: &State, now: Now) -> bool {
         self.chunks.stuck_ms(now) > state.timing.silence_ms
     }

@@ -1,5 +1,5 @@
-//! Requests that a leader accepted but cannot process yet: without a lease all of them, without enough live
-//! followers writes. Nothing of them was written anywhere, so they can still be refused, or handed on to the next
+//! Requests that a leader accepted but cannot process yet: all requests while it has no lease, writes while too few
+//! followers are live. Nothing of them was written anywhere, so they can still be refused, or handed on to the next
 //! leader.
 
 use super::{Asked, DEPOSED, Leader};
@@ -55,7 +55,7 @@ impl Held {
         self.requests.is_empty()
     }
 
-    /// How many there are, and bytes of their commands.
+    /// The number of held requests, and the bytes of their commands.
     pub(in crate::leader_follower) fn size(&self) -> (usize, usize) {
         (self.requests.len(), self.bytes)
     }
@@ -65,7 +65,7 @@ impl Held {
         self.requests.push_back(request);
     }
 
-    /// Hands on the held requests: nothing of them was done.
+    /// Hands on the held requests, of which nothing was done.
     pub(in crate::leader_follower) fn hand_on(&mut self, effects: &mut Effects) {
         for HeldRequest { asked: Asked { ticket, deadline_us, .. }, what } in std::mem::take(self).requests {
             match what {
@@ -103,7 +103,7 @@ impl Leader {
         self.held.push(HeldRequest { asked, what });
     }
 
-    /// Takes up the held requests, in order, if they can be processed now.
+    /// Processes the held requests, in order, if they can be processed now.
     pub(in crate::leader_follower) fn release_held(
         &mut self,
         state: &mut State,
@@ -116,8 +116,8 @@ impl Leader {
         {
             return;
         }
-        // A request of a few bytes can ask for a large reply, or for a scan of all keys. So requests are taken up
-        // in portions; the rest follows with the next tick.
+        // A request of a few bytes can cause a large reply, or a scan of all keys. So requests are processed in portions;
+        // the rest follows with the next tick.
         const PORTION_BYTES: usize = 4 << 20;
         const WALKED_NS_MAX: u64 = 10_000_000;
         let told_before = effects.replies.len();
@@ -127,13 +127,14 @@ impl Leader {
             && walked_ns < WALKED_NS_MAX
             && let Some(held) = requests.pop_front()
         {
-            walked_ns += self.take_up(state, now, held, effects); // What waits for followers is held again.
+            walked_ns += self.take_up(state, now, held, effects); // A write that waits for followers is held again.
         }
         self.held.for_lease |= !requests.is_empty();
         requests.into_iter().for_each(|held| self.held.push(held));
     }
 
-    /// Returns how many nanoseconds a command takes that walks over all keys, or runs a script.
+    /// Processes a held request. Returns the estimated nanoseconds of a command that walks over all keys or runs a
+    /// script; 0 for others.
     fn take_up(&mut self, state: &mut State, now: Now, held: HeldRequest, effects: &mut Effects) -> u64 {
         match held.what {
             What::Command(bytes) => {
@@ -149,7 +150,7 @@ impl Leader {
         }
     }
 
-    /// Ends the requests that were held for as long as allowed.
+    /// Ends the requests that were held for the longest allowed time.
     pub(in crate::leader_follower) fn end_held(
         &mut self,
         state: &mut State,
@@ -188,7 +189,7 @@ impl Leader {
         self.held.requests = left;
     }
 
-    /// Reports when the lease has run out, or is back.
+    /// Reports when the lease has run out, or the leader has one again.
     pub(in crate::leader_follower) fn watch_lease(&mut self, state: &State, now: Now, effects: &mut Effects) {
         let leased = state.is_leased(now);
         if leased != self.was_leased {
@@ -198,7 +199,7 @@ impl Leader {
     }
 }
 
-/// Why a leader refuses when it is not certain that it still leads.
+/// The error of a leader that is not certain that it still leads.
 pub(in crate::leader_follower) const NO_LEASE: &str = "CLUSTERDOWN NOLEADER the leader has not heard from the control group in time, and another one may have been appointed; nothing was done";
 
 fn acks_word(acks: Acks) -> String {

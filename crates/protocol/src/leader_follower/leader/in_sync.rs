@@ -1,24 +1,26 @@
 //! The in-sync set: the followers that hold every acknowledged write, so that any of them may lead next.
 //!
-//! The control group keeps the set; the leader asks for changes to it by requests. Two rules keep the set true, whatever
-//! the order of requests, configurations and failures (`acks = all`):
+//! The control group keeps the set; the leader requests changes to it. Two rules keep the set true, in any order of
+//! requests, configurations and failures (`acks = all`):
 //!
-//! * The leader asks for a follower to be in the set only after it has begun to wait for it, and once the follower holds
-//!   everything committed. From that request on the leader waits for it whatever happens: the control group may grant the
-//!   request at any moment, and the leader may die before it learns of that. If a follower in a request loses its link, the
-//!   leader waits for it until a configuration has arrived that includes it, and then another one that does not.
-//! * The leader waits for a follower that it asks to have removed from the set until a configuration without it has arrived.
+//! * The leader requests that a follower join the set only after it has begun to wait for that follower, and once the
+//!   follower holds everything committed. From that request on the leader waits for the follower in any case: the control
+//!   group may grant the request at any moment, and the leader may die before it learns of that. If a follower in a
+//!   request loses its link, the leader waits for it until a configuration that includes it has arrived, and then another
+//!   one that does not.
+//! * When the leader requests that a follower leave the set, it waits for that follower until a configuration without it
+//!   has arrived.
 //!
 //! So the leader always waits for every member of the set in the map, which may be smaller than the set that the leader
 //! knows.
 //!
 //! Only one request is pending at a time. The leader repeats it, unchanged, until a configuration shows another set (or
-//! another epoch): then the request is granted, or moot. For this to work the control group must refuse a request made before
-//! the newest change of the group: a late repetition must not bring back a set that the leader has left behind. With
+//! another epoch): then the request is granted, or moot. For this to work, the control group must refuse a request made
+//! before the newest change of the group: a late repetition must not restore a set that the leader has given up. With
 //! each request the node sends which configuration the replica had when it made the request (Kafka's `AlterPartition` is
 //! fenced in the same way).
 //!
-//! Under the other `acks` the leader does not wait for the set; it only says which replicas failover prefers.
+//! Under the other `acks` the leader does not wait for the set, which only shows which replicas failover prefers.
 
 use super::Leader;
 use crate::contract::{ControlRequest, Effects, NodeId, Now};
@@ -58,7 +60,7 @@ impl Leader {
         };
     }
 
-    /// Checks which followers hold what the leader holds, and which are silent, and asks for the set that follows.
+    /// Checks which followers hold what the leader holds, and which are silent, and requests the resulting set.
     pub(in crate::leader_follower) fn watch_in_sync(
         &mut self,
         state: &mut State,
@@ -70,8 +72,8 @@ impl Leader {
         for follower in &mut self.followers {
             follower.watch_mark(now, self.head);
         }
-        // A leader that was paused or cut off has heard from no follower, which says nothing about them. They get some
-        // time to be heard again.
+        // A leader that was paused or cut off has received nothing from any follower, through no fault of theirs. They
+        // get some time to send something again.
         let is_leased = state.is_leased(now);
         let was_away = now.ms_since(self.watched_us) > 2 * state.timing.heartbeat_ms;
         self.watched_us = now.monotonic_us;
@@ -81,7 +83,7 @@ impl Leader {
                 follower.in_step_us = follower.in_step_us.max(least_us);
             }
         }
-        // By its first request the control group knows that it has taken over, and may change the members.
+        // The first request shows the control group that this leader has taken over, so that members may be changed.
         if !is_leased || !self.has_taken_over(state) {
             return;
         }
@@ -105,10 +107,11 @@ impl Leader {
                 in_sync.extend(stays.then_some(follower.id));
                 continue;
             }
-            // Where the set is only a preference, it holds every follower that has what the leader has, committed or not. A group
-            // with too few members to acknowledge a write commits nothing, and gets new members only when it is settled.
+            // Where the set is only a preference, it contains every follower that holds what the leader holds, committed
+            // or not: a group with too few members to acknowledge a write commits nothing, and yet gets new members only
+            // when its set is settled.
             let is_in_step = (serves || !is_all) && follower.is_in_step(now, silence_ms);
-            // No request names it, so it may still be left out.
+            // No request names the follower, so it may still be left out.
             is_waited_for_less |= follower.is_joining_set && !is_in_step;
             follower.is_joining_set = is_in_step;
             let is_early = state.options.planted.has(Fault::InSyncGrownEarly);

@@ -1,9 +1,9 @@
 //! The leader: orders writes, streams them, commits what enough followers hold, and answers.
 //!
 //! A leader that takes over may hold records without knowing whether they are committed. It writes a record of its own
-//! after them, and shows nothing before enough followers hold that one. Replicas of an older epoch's record prove nothing
-//! by themselves: a replica with a newer, never committed record in its place would win the next recovery (figure 8 of the
-//! Raft paper).
+//! after them, and shows nothing before enough followers hold that one. Copies of an older epoch's record prove nothing
+//! by themselves: a replica with a newer, never committed record in its place would win the next recovery (figure 8 of
+//! the Raft paper).
 
 mod held;
 mod in_sync;
@@ -30,7 +30,7 @@ use kv::{Command, Version};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) ticket: Ticket,
-    /// It takes effect after earlier ones of the same client.
+    /// The request takes effect after earlier ones of the same client.
     pub(super) follows: bool,
     pub(super) deadline_us: u64,
     /// As long as nothing was done, it may be held until this moment.
@@ -44,11 +44,12 @@ pub(super) struct Leader {
     pub(super) head: Version,
     /// Nothing is served before this offset is committed: the first record written here, if any was inherited.
     pub(super) serves_from: Version,
-    /// When this record is durable, all that it held when it began to lead is.
+    /// When this record is durable, so is everything that the leader held when it began to lead.
     takeover_record: u64,
-    /// The last purge ordered: no other one is ordered before it is done.
+    /// The last purge ordered: no other purge is ordered before it is applied.
     pub(super) purge: Version,
-    /// The last record that says that a node is gone: no other is ordered before it is applied.
+    /// The last record that drops the waiting requests of a dead node: no other such record is ordered before it is
+    /// applied.
     pub(super) dropped: Version,
     /// This turn's records.
     pub(super) builder: Vec<u8>,
@@ -63,21 +64,21 @@ pub(super) struct Leader {
     pub(super) needed: usize,
     /// The request that is pending with the control group.
     pub(super) in_sync_request: Option<Pending>,
-    /// When it last checked which followers are in step.
+    /// When the leader last checked which followers are in step.
     pub(super) watched_us: u64,
     /// Whether it had a lease at the last check, to report changes.
     pub(super) was_leased: bool,
     pub(super) followers: Vec<Follower>,
     pub(super) transfers: u64,
-    /// True when a `WAIT` arrived for which the next message must request acknowledgements.
+    /// True when the next message must request acknowledgements, because a `WAIT` arrived.
     pub(super) ask: bool,
-    /// When it last checked for activity, and the last offset then.
+    /// When the leader last checked for activity, and the last offset at that time.
     pub(super) round_us: u64,
     pub(super) round_head: Version,
 }
 
 impl Leader {
-    /// Takes over everything that is held.
+    /// Begins to lead, with everything that is held here.
     pub(super) fn new(state: &mut State, now: Now, effects: &mut Effects) -> Leader {
         let (epoch, offset) = (state.epoch, state.last().offset);
         effects.trace.push(Trace::Role { role: "leader", epoch, offset });
@@ -106,11 +107,11 @@ impl Leader {
         };
         leader.count_needed(state);
         if leader.followers.is_empty() && !state.journal.is_kept() {
-            state.apply_until(offset, effects); // There is no follower to wait for, and no other node will ever lead.
+            state.apply_until(offset, effects); // There is no follower to wait for, and no other node can lead.
         }
         if state.applied < offset {
             (state.applied..offset).for_each(|_| leader.queue.push_write(None, u64::MAX));
-            // Its own first record changes nothing: it removes the keys that expired before time 0.
+            // The leader's own first record changes nothing: it removes the keys that expired before time 0.
             leader.write(state, now, (None, u64::MAX), &Command::Purge { until: 0 }, effects);
             leader.serves_from = leader.head;
             leader.reconsider(state, now, effects);
@@ -118,7 +119,7 @@ impl Leader {
         leader
     }
 
-    /// Whether all that it took over is durable here.
+    /// Whether everything that it took over is durable here.
     pub(super) fn has_taken_over(&self, state: &State) -> bool {
         state.journal.durable >= self.takeover_record
     }
@@ -237,7 +238,7 @@ impl Leader {
         }
     }
 
-    /// A write takes effect, and becomes visible, when enough followers hold it.
+    /// Orders a write, which takes effect, and becomes visible, when enough followers hold it.
     #[inline]
     fn write(
         &mut self,
@@ -254,7 +255,7 @@ impl Leader {
             let error = "TRYAGAIN OVERLOADED too many bytes of writes wait for the followers; nothing was written, try again";
             return effects.refuse(ticket, error);
         }
-        // The time must not be before that of unapplied records, either.
+        // Nor may the time be before that of unapplied records.
         let time = not_before(state.clock(now), self.builder_time);
         self.build(state, now, time, command, effects);
         self.head += 1;
@@ -281,7 +282,7 @@ impl Leader {
         self.builder_count += 1;
     }
 
-    /// Whether enough followers are live to hold what is written now.
+    /// Whether enough followers are live to commit a write that is ordered now.
     pub(super) fn can_commit(&self, state: &State, now: Now) -> bool {
         let silence_ms = state.timing.silence_ms;
         let is_live = |follower: &&Follower| follower.is_live(now, silence_ms);
@@ -293,7 +294,7 @@ impl Leader {
 
     // Commit.
 
-    /// Returns what enough followers hold, by the keyspace's rule.
+    /// Returns the last offset that enough followers hold, by the keyspace's `acks`.
     fn committed(&self, state: &State) -> Version {
         let planted = state.options.planted;
         let needed = self.needed.saturating_sub(planted.has(Fault::OneAcknowledgementTooFew).into());
@@ -310,8 +311,8 @@ impl Leader {
         acked.filter(|offset| held_by(*offset) >= needed).max().unwrap_or(0)
     }
 
-    /// Applies and answers everything that is committed by now. What is applied is answered, so without a lease nothing is
-    /// applied: another leader may have given up what this one holds.
+    /// Applies and answers everything that is committed by now. Applied writes are answered, so without a lease nothing
+    /// is applied: another leader may have given up what this one holds.
     fn commit(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         if !state.is_leased(now) {
             return;
@@ -344,7 +345,7 @@ impl Leader {
                             let version = state.table.apply(command, *offset, batch.time, replies);
                             effects.done(ticket, start, version, *offset);
                         }
-                        // An earlier leader may have answered its client already.
+                        // An earlier leader may have answered the record's client already.
                         None => state.table.apply_unasked(command, *offset, batch.time),
                     }
                 }
@@ -420,8 +421,8 @@ impl Leader {
                 }
                 let follower = &mut self.followers[index];
                 if join != follower.join {
-                    // One of the two questions is old and late: this one, if the follower goes by the other one. Else, if
-                    // left alone, it asks again; but a quiescent follower would not.
+                    // One of the two questions is late: this message's, if the follower still confirms the other one.
+                    // Otherwise it asks again when it is no longer served; but a quiescent follower would not.
                     if !follower.is_at_rest && !follower.confirmed_within(now, state.timing.silence_ms) {
                         follower.leave("it acknowledges by another question", state, effects);
                     }
@@ -451,7 +452,7 @@ impl Leader {
 
     pub(super) fn seal(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         if self.followers.is_empty() && !state.journal.is_kept() {
-            // No follower will ask for the history.
+            // No follower will request the history.
             return state.backlog.reset(Position { epoch: state.epoch, offset: state.applied });
         }
         if self.builder_count == 0 {
@@ -548,8 +549,8 @@ impl Leader {
         self.release_held(state, now, effects);
     }
 
-    /// Steps down: clients that wait for a write learn that its outcome is unknown; what has not happened is handed on to
-    /// the next leader.
+    /// Steps down: clients that wait for a write get the outcome unknown; requests that have not happened are handed on
+    /// to the next leader.
     pub(super) fn resign(mut self, state: &mut State, now: Now, effects: &mut Effects) {
         for Entry { ticket, deadline_us, waiting } in self.queue.drain() {
             let Some(ticket) = ticket else { continue };
@@ -598,7 +599,7 @@ impl Leader {
         self.head
     }
 
-    /// How many records are not applied, and how many bytes these have.
+    /// The number of commands that are not applied, and their bytes.
     pub(super) fn unapplied(&self, state: &State) -> (usize, usize) {
         let (held, held_bytes) = self.held.size();
         let ordered_bytes = self.uncommitted_bytes + self.builder.len();

@@ -1,4 +1,4 @@
-//! The leader's followers: how each is joined to the history, and what each is sent.
+//! The leader's followers: how each joins the history, and what each is sent.
 
 use super::Leader;
 use crate::contract::{Effects, NodeId, Now, Outgoing, Recipient, Trace};
@@ -10,7 +10,7 @@ use crate::status::FollowerStatus;
 use kv::Version;
 use std::ops::Range;
 
-/// The most that is gathered for a follower that no write waits for.
+/// The most bytes that are gathered for a follower that no write waits for.
 const LAZY_BYTES_MAX: u64 = 64 << 10;
 
 /// How a follower is served.
@@ -20,19 +20,19 @@ pub(in crate::leader_follower) enum Service {
     Absent,
     /// It is being sent a snapshot.
     Snapshot(Sender),
-    /// It is sent batches; everything up to `sent` is on its way.
+    /// It is sent batches; everything up to `sent` has been sent.
     Streaming {
         sent: Position,
         /// Bytes of records up to `sent`, counted as [`Backlog::stream_at`](crate::leader_follower::backlog::Backlog::stream_at) does.
         sent_bytes: u64,
-        /// The same for the last acknowledged offset whose bytes were known. It errs on the low side, so the window
-        /// does not open too early.
+        /// The same for the last acknowledged offset whose bytes were known. May be too low, so the window does not open
+        /// too early.
         acked_bytes: u64,
     },
 }
 
 impl Service {
-    /// Batches after a position, from now on.
+    /// Returns the service that sends batches after a position.
     fn streaming(state: &State, after: Position) -> Service {
         let bytes = state
             .backlog
@@ -47,7 +47,7 @@ impl Service {
 pub(in crate::leader_follower) struct Follower {
     pub(in crate::leader_follower) id: NodeId,
     pub(in crate::leader_follower) service: Service,
-    /// The question that its service answers. Acknowledgements that name another question do not count.
+    /// The join question that its service answers. Acknowledgements that name another question do not count.
     pub(in crate::leader_follower) join: u64,
     /// The offset up to which it has reported holding everything since it joined. 0: it has reported nothing yet.
     pub(in crate::leader_follower) acked: Version,
@@ -58,9 +58,9 @@ pub(in crate::leader_follower) struct Follower {
     /// During a snapshot transfer, the offset at which it is complete. The follower acknowledges nothing before.
     pub(in crate::leader_follower) fills_until: Version,
     pub(in crate::leader_follower) link_up: bool,
-    /// It is not in the in-sync set that the map shows, and its leader will ask for it to be there.
+    /// It is not in the map's in-sync set, and the leader will request that it join.
     pub(in crate::leader_follower) is_joining_set: bool,
-    /// With `acks = all`: nothing is committed without it.
+    /// With `acks = all`: nothing is committed without this follower.
     pub(in crate::leader_follower) is_awaited: bool,
     /// Whether it has acknowledged anything since it joined; `in_step_us` is when it last did.
     is_confirmed: bool,
@@ -72,9 +72,9 @@ pub(in crate::leader_follower) struct Follower {
     is_caught_up: bool,
     /// Whether it was live at the last check, to report changes.
     pub(in crate::leader_follower) was_live: bool,
-    /// It has acknowledged quiescence, and was sent nothing since that ends it.
+    /// It has acknowledged quiescence, and was sent nothing since then that ends it.
     pub(in crate::leader_follower) has_said_rest: bool,
-    /// The leader and this follower are quiescent: it counts as heard.
+    /// The leader and this follower are quiescent: it does not count as silent.
     pub(in crate::leader_follower) is_at_rest: bool,
 }
 
@@ -104,19 +104,19 @@ impl Follower {
         }
     }
 
-    /// Notes that it reported holding something, naming the question that serves it.
+    /// Notes that it reported what it holds, naming the question that its service answers.
     pub(in crate::leader_follower) fn confirm(&mut self, now: Now) {
         self.is_confirmed = true;
         self.in_step_us = now.monotonic_us;
     }
 
-    /// Whether it has lately reported holding something, naming the question that serves it.
+    /// Whether it has recently reported what it holds, naming the question that its service answers.
     pub(in crate::leader_follower) fn confirmed_within(&self, now: Now, silence_ms: u64) -> bool {
         self.is_confirmed && now.ms_since(self.in_step_us) <= silence_ms
     }
 
-    /// Checks whether it has come as far as its leader was some time ago. Under load it never holds everything at any
-    /// moment.
+    /// Checks whether it has reached the position that its leader had some time ago. Under load it never holds everything
+    /// at any one moment.
     pub(in crate::leader_follower) fn watch_mark(&mut self, now: Now, head: Version) {
         if self.is_confirmed && self.acked >= self.mark {
             self.is_caught_up = true;
@@ -125,7 +125,7 @@ impl Follower {
         }
     }
 
-    /// Whether it holds what its leader held `silence_ms` ago, and has lately said so.
+    /// Whether it holds what its leader held `silence_ms` ago, and has recently reported it.
     pub(in crate::leader_follower) fn is_in_step(&self, now: Now, silence_ms: u64) -> bool {
         self.link_up
             && self.is_streaming()
@@ -167,7 +167,7 @@ impl Follower {
         matches!(self.service, Service::Streaming { sent, .. } if sent.offset < head)
     }
 
-    /// Returns the offset after which it needs the history: known while it is being joined to it.
+    /// Returns the offset after which it needs the history, which is known while it joins.
     pub(in crate::leader_follower) fn needs_after(&self) -> Option<Version> {
         match &self.service {
             Service::Snapshot(sender) => Some(sender.position.offset),
@@ -183,8 +183,8 @@ impl Follower {
 }
 
 impl Leader {
-    /// A follower reports what it has. It gets the rest from the backlog if its history is a part of ours that is
-    /// still kept, else a snapshot.
+    /// A follower reports what it holds. It gets the rest from the backlog if its history is a prefix of the leader's and
+    /// the rest is still kept, else a snapshot.
     pub(in crate::leader_follower) fn join(
         &mut self,
         state: &mut State,
@@ -225,11 +225,11 @@ impl Leader {
         follower.has_said_rest = false;
         (follower.is_confirmed, follower.is_caught_up, follower.mark) = (false, false, head);
         follower.fills_until = if matches!(follower.service, Service::Snapshot(_)) { head } else { 0 };
-        follower.sent_us = 0; // It hears from us at the end of this turn, records or not.
+        follower.sent_us = 0; // It is sent something at the end of this turn, even without records.
     }
 
-    /// Sends a follower what it can take. `encoded` is the message that the previous follower got: usually the same
-    /// one, which is then encoded only once.
+    /// Sends a follower what it can take. `encoded` is the message that the previous follower got: usually this follower
+    /// gets the same one, which is then encoded only once.
     pub(in crate::leader_follower) fn serve(
         &mut self,
         state: &mut State,
@@ -253,11 +253,11 @@ impl Leader {
             && now.ms_since(follower.sent_us) < state.timing.lazy_send_ms
             && state.backlog.bytes_between(sent.offset, self.head) < LAZY_BYTES_MAX
         {
-            return; // What is gathered leaves with the next message.
+            return; // The gathered records leave with the next message.
         }
         let mut sent_any = false;
         while let Some(batch) = state.backlog.following(sent.offset) {
-            // A transfer that is not acknowledged before it is complete must not close the window.
+            // A transfer is not acknowledged before it is complete, and must not close the window.
             let may_acknowledge = sent.offset >= follower.fills_until;
             if may_acknowledge && sent_bytes.saturating_sub(*acked_bytes) >= state.timing.window_bytes as u64
             {
@@ -282,7 +282,7 @@ impl Leader {
             sent_any = true;
         }
         if sent.offset < self.head && state.backlog.following(sent.offset).is_none() {
-            // It fell out of the backlog: it will find the gap at the next heartbeat and join again.
+            // The follower fell behind the backlog: it will find the gap at the next heartbeat and join again.
             let why = "it fell behind the backlog";
             effects.trace.push(Trace::TransferAbandoned { to: follower.id, why });
             sent.offset = self.head;
@@ -307,8 +307,8 @@ impl Leader {
         }
     }
 
-    /// Drops history beyond the backlog's size, except what a snapshot under way needs to be continued, unless that
-    /// grows out of bounds.
+    /// Drops history beyond the backlog's size, except what must follow a snapshot under way, unless that exceeds its own
+    /// limit.
     pub(in crate::leader_follower) fn trim(&mut self, state: &mut State, effects: &mut Effects) {
         let limit = (state.options.backlog_bytes + state.timing.transfer_backlog_bytes_max) as u64;
         let applied_bytes = state.backlog.bytes_between(state.backlog.base().offset, state.applied);
@@ -319,7 +319,7 @@ impl Leader {
         }
         let needed = self.followers.iter().filter_map(Follower::needs_after);
         let keep_after = needed.fold(state.applied, Version::min);
-        // Without followers no replica will ask for it.
+        // Without followers no replica will request the history.
         let bytes_max = if self.followers.is_empty() { 0 } else { state.options.backlog_bytes };
         state.backlog.trim(bytes_max, keep_after);
     }

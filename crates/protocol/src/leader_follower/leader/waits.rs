@@ -16,8 +16,8 @@ pub(in crate::leader_follower) struct Wait {
 }
 
 impl Leader {
-    /// Returns how many followers hold everything up to `offset`. An absent one does not count: it may have
-    /// lost it.
+    /// Returns how many followers hold everything up to `offset`. An absent follower does not count: it may have lost its
+    /// memory.
     pub(in crate::leader_follower) fn held_by(&self, offset: Version) -> usize {
         self.followers.iter().filter(|follower| follower.is_streaming() && follower.acked >= offset).count()
     }

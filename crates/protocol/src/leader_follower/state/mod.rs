@@ -1,4 +1,4 @@
-//! What a replica keeps in any role: the table, the newest history, and how far each has come.
+//! What a replica keeps in any role: the table, the newest history, and the last offset in each.
 
 mod restoring;
 
@@ -20,13 +20,13 @@ use kv::{Table, UnixMs, Version};
 /// Counts of events, for `INFO` and the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Partial resyncs: followers that it served from its backlog, or times that it was served so itself.
+    /// Partial resyncs: how often the replica served a follower from its backlog, or got one itself.
     pub partial_resyncs: u64,
-    /// Snapshot transfers: followers that it served one, or times that it was served one itself.
+    /// Snapshot transfers: how often the replica sent one, or received one itself.
     pub transfers: u64,
-    /// Writes that this replica acknowledged as leader, and that a later leader has given up (`acks = none`): at most. They
-    /// become known when the deposed leader comes back with its memory; of what its backlog holds no longer, each record
-    /// counts, parts of long writes and removals of expired keys too.
+    /// Writes that this replica acknowledged as leader, and that a later leader has given up (`acks = none`): an upper
+    /// bound. They become known when the deposed leader returns with its memory. Records that its backlog no longer holds
+    /// all count, including parts of long writes and removals of expired keys.
     pub lost_writes: u64,
     /// Records cut off because a leader was deposed before they were committed.
     pub truncated_records: u64,
@@ -36,7 +36,7 @@ pub struct Counters {
     pub unknown_writes: u64,
 }
 
-/// The part of a replica that outlives its role.
+/// The part of a replica's state that does not depend on its role.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) id: NodeId,
@@ -52,27 +52,27 @@ pub(super) struct State {
     pub(super) table: Table,
     /// The newest history; may reach beyond `applied`.
     pub(super) backlog: Backlog,
-    /// The record that is not to be applied, nor any after it.
+    /// This record and those after it must not be applied.
     pub(super) stands_before: Option<Version>,
     /// The offset up to which everything is in the table. Invariant: `applied <= backlog.last().offset`.
     pub(super) applied: Version,
     /// The time of the newest record: the next one's is not earlier.
     pub(super) time: UnixMs,
-    /// Whether this replica holds everything that it ever acknowledged. One that started empty does not know what it lost,
-    /// and does not vouch for anything before it has caught up with a leader.
+    /// Whether this replica holds everything that it ever acknowledged. A replica that started empty does not know what
+    /// it lost, and vouches for nothing before it has caught up with a leader.
     pub(super) intact: bool,
-    /// It was created with its group: no replica of it has ever acknowledged anything.
+    /// The replica was created with its group: no replica of the group has ever acknowledged anything.
     pub(super) is_new: bool,
     /// The control group appoints no other leader before this moment.
     lease_until_us: u64,
-    /// The last epoch in which this replica led, until the fate of its writes is known.
+    /// The last epoch in which this replica led, until it is known which of its writes are lost.
     pub(super) led: Option<u64>,
     /// What must survive a crash, and how much of it is durable.
     pub(super) journal: Journal,
-    /// The peers that its node reaches. A leader decides by it whether it is quiescent; a follower depends on its leader's
-    /// word.
+    /// The peers that its node reaches, and whether a leader is quiescent. A follower becomes quiescent when its leader
+    /// requests it.
     pub(super) rest: Rest,
-    /// The nodes that it has links to.
+    /// The nodes to which it has links.
     pub(super) reach: Reach,
     /// The checkpoint being written.
     pub(super) checkpoint: Option<Checkpoint>,
@@ -111,13 +111,12 @@ impl State {
         }
     }
 
-    /// Returns an empty table.
-    /// A snapshot of this moment begins: its table is empty.
+    /// Returns an empty table. Returns a snapshot of this moment to be filled, with an empty table.
     pub(super) fn begin_snapshot(&self, moment: Moment) -> Snapshot {
         Snapshot { moment, table: new_table(self.seed, self.options) }
     }
 
-    /// Puts a snapshot in the place of the table and the history.
+    /// Replaces the table and the history by a snapshot.
     pub(super) fn install(&mut self, snapshot: Snapshot) {
         let Snapshot { moment, mut table } = snapshot;
         self.checkpoint = None; // It shows the table that is being replaced.
@@ -143,8 +142,8 @@ impl State {
         self.configuration.members.iter().copied().filter(|member| *member != self.id)
     }
 
-    /// Returns a number for a question to a peer that no earlier question of this node has, even before a restart: the time,
-    /// or the next number while time stands still.
+    /// Returns a number for a question to a peer that no earlier question of this node had, including those before a
+    /// restart: the time, or the next number while time stands still.
     pub(super) fn next_question(&mut self, now: Now) -> u64 {
         self.question = now.monotonic_us.max(self.question + 1);
         self.question
@@ -177,13 +176,14 @@ impl State {
         self.options.acks.needed(&self.configuration)
     }
 
-    /// Whether no other leader can have been appointed. Call this with the time of the step that makes an answer.
+    /// Whether the lease lasts, so that no other leader can have been appointed. Call this with the time of the step that
+    /// makes an answer.
     #[inline]
     pub(super) fn is_leased(&self, now: Now) -> bool {
         now.monotonic_us < self.lease_until_us || self.options.planted.has(Fault::ServesWithoutLease)
     }
 
-    /// Extends the control group's promise.
+    /// Extends the lease from the control group.
     pub(super) fn extend_lease(&mut self, until_us: u64) {
         self.lease_until_us = self.lease_until_us.max(until_us);
     }
@@ -231,8 +231,8 @@ impl State {
         self.intact && self.led.is_some_and(goes_on)
     }
 
-    /// What is held after `kept` is about to be given up, if that offset is known. What this replica acknowledged as leader
-    /// was promised only to clients (`acks = none`): they have lost it.
+    /// Counts lost writes: what is held after `kept`, if that offset is known, is about to be given up. If this replica
+    /// acknowledged some of it as leader, only clients were promised it (`acks = none`), and they have lost it.
     pub(super) fn note_lost(&mut self, kept: Option<Version>, effects: &mut Effects) {
         let (Some(epoch), last) = (self.led.take(), self.last()) else { return };
         let Some(kept) = kept.filter(|kept| last.epoch == epoch && *kept < last.offset) else { return };
@@ -267,7 +267,7 @@ impl State {
         }
     }
 
-    /// Returns how much of what is committed may be applied.
+    /// Returns the last committed offset that may be applied: see [`stand_before`](crate::Replica::stand_before).
     pub(super) fn as_far_as_it_goes(&self, committed: Version) -> Version {
         match self.stands_before {
             Some(record) if self.applied < record => committed.min(record - 1),

@@ -1,4 +1,4 @@
-//! Restoring a replica from its records, of which checkpoints are made as well.
+//! Restoring a replica from its records. Checkpoints consist of records too.
 //!
 //! See [`crate::Replica`] for what a node does with them.
 
@@ -16,7 +16,7 @@ use kv::codec::{Malformed, Reader};
 #[derive(Debug)]
 pub(in crate::leader_follower) struct Checkpoint {
     table: transfer::Checkpoint,
-    /// The batches that were not applied: shared, not copied.
+    /// The batches that were not applied at that time: shared, not copied.
     rest: Vec<Batch>,
     applied: Version,
 }
@@ -107,7 +107,7 @@ impl State {
         }
     }
 
-    /// All records are taken: a new incarnation begins with what they say.
+    /// Begins a new incarnation with the contents of the records, after all of them were replayed.
     pub(in crate::leader_follower) fn begin_life(&mut self, effects: &mut Effects) {
         self.give_up_replayed(); // The rest of it was lost.
         self.journal.begin_life(self.last().offset, self.epoch);
