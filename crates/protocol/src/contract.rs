@@ -1,8 +1,9 @@
 //! The replica contract: one way in, one way out.
 //!
-//! [`Replica::step`] takes one [`Input`] and appends its consequences to [`Effects`]. It never blocks, fails, sleeps, reads
-//! a clock, opens or spawns anything. The same inputs give the same effects, byte for byte. What a peer, a client or a clock
-//! does is an operating error and becomes an outcome or a trace event; a broken invariant is a bug and panics.
+//! [`Replica::step`] takes one [`Input`] and appends its consequences to [`Effects`]. It never blocks, fails, sleeps,
+//! reads a clock, opens or spawns anything. The same inputs give the same effects, byte for byte. Misbehaviour of a peer,
+//! a client or a clock is an operating error and becomes an outcome or a trace event; a broken invariant is a bug and
+//! panics.
 
 use crate::coded::Fragments;
 use crate::registers::{Loss, Replacement};
@@ -17,17 +18,18 @@ pub use crate::effects::{
 };
 pub(crate) use crate::effects::{RETIRED, TOO_MUCH_AT_ONCE};
 
-/// One group's state machine on one node: all that a node may ask of a replica, whatever its protocol.
+/// One group's state machine on one node: everything that a node may request from a replica, whatever its protocol.
 ///
-/// Besides [`Replica::step`] the trait has questions about the replica's state, and calls by which its node informs it
-/// outside of steps. A feature that only some protocols have is a method with a default for the others
+/// Besides [`Replica::step`] the trait has queries of the replica's state, and calls by which the node informs the
+/// replica outside of steps. A feature that only some protocols have is a method with a default for the others
 /// ([`Replica::fragments`] and [`Replica::spilled_values`] are whole capabilities).
 ///
-/// A replica whose keyspace outlives crashes emits records ([`Effects::records`]). For each replica a node keeps the newest
-/// complete checkpoint and the records made after it began. When the node starts, it gives the replica all of these, in
-/// order ([`Replica::replay`]), then its configuration. To make a new checkpoint it calls [`Replica::begin_checkpoint`]
-/// right after a flush and then [`Replica::checkpoint_record`], between other work, until nothing is left to write. Once all
-/// of that is durable, the earlier records and the earlier checkpoint are no longer needed.
+/// A replica whose keyspace survives crashes emits records ([`Effects::records`]). For each replica a node keeps the
+/// newest complete checkpoint and the records made after it began. When the node starts, it gives the replica all of
+/// these, in order ([`Replica::replay`]), then its configuration. To make a new checkpoint it calls
+/// [`Replica::begin_checkpoint`] right after a flush and then [`Replica::checkpoint_record`], between other work, until
+/// nothing is left to write. Once the whole checkpoint is durable, the earlier records and the earlier checkpoint are no
+/// longer needed.
 pub trait Replica {
     /// The messages between this protocol's replicas.
     type Message<'a>
@@ -52,16 +54,16 @@ pub trait Replica {
     /// Returns the moment on the monotonic clock at which the replica needs its next [`Input::Tick`].
     fn wakeup_us(&self, now: Now) -> u64;
 
-    /// Reports whether a peer's node can be reached, which the node finds out by itself. A peer that was never reported
+    /// Reports whether a peer's node can be reached, which the node determines itself. A peer that was never reported
     /// counts as unreachable. Call this on every change, and whenever a link came up.
     fn set_reached(&mut self, now: Now, peer: NodeId, is_reached: bool);
 
     /// True while nothing happens in its group: it needs neither tick nor flush until it gets other input.
     fn is_resting(&self) -> bool;
 
-    /// Checks, as far as one replica can see, that what the protocol's proof rests on holds. Tests and simulations call it
-    /// between two steps; it takes time proportional to what the replica holds. A replica makes the checks that cost next to
-    /// nothing by itself in each step.
+    /// Checks the conditions on which the protocol's proof rests, as far as a single replica can. Tests and simulations
+    /// call it between two steps; it takes time proportional to what the replica holds. A replica makes the checks that
+    /// cost almost nothing itself in each step.
     ///
     /// # Panics
     /// When an invariant is broken.
@@ -80,7 +82,7 @@ pub trait Replica {
         self.table().memory_bytes()
     }
 
-    /// Returns how many commands a leader has taken that are not applied, and how many bytes these have.
+    /// Returns the number of commands that a leader has accepted and not applied, and their bytes.
     fn unapplied(&self) -> (usize, usize) {
         (0, 0)
     }
@@ -88,7 +90,8 @@ pub trait Replica {
     /// Returns the replica's status, in terms that all protocols share. O(members), with registers O(members and locks).
     fn summary(&self, now: Now) -> Status;
 
-    /// The last record that this replica holds, and the last one that it has applied. `None` where records have no order.
+    /// Returns the last record that this replica holds, and the last one that it has applied. `None` where records have
+    /// no order.
     fn held_and_applied(&self) -> Option<(Version, Version)> {
         None
     }
@@ -99,7 +102,7 @@ pub trait Replica {
     /// See [`Table::keep_history`]. Registers keep none.
     fn keep_history(&mut self, _bytes_max: usize) {}
 
-    /// The table, for a copy of it in the form of Redis: [`Table::begin_snapshot`], [`Table::dump_chunk`] and
+    /// The table, for a copy of it in Redis's format: [`Table::begin_snapshot`], [`Table::dump_chunk`] and
     /// [`Table::end_snapshot`]. Registers have no moment that a copy could show.
     fn dumped(&mut self) -> Option<&mut Table> {
         None
@@ -122,20 +125,20 @@ pub trait Replica {
         None
     }
 
-    /// Returns the number of this replica's leadership, which no other leadership of this replica has. `None` unless it has
-    /// one that requests can name.
+    /// Returns the number of this replica's leadership, which no other leadership of this replica has. `None` unless it
+    /// has a leadership that requests can name.
     fn leads_in(&self) -> Option<u64> {
         None
     }
 
-    /// Returns the leader that this replica follows, in which leadership, and how far its log has come in it. If that leader
-    /// orders a request sent to it now at all, it does so at that position or after it.
+    /// Returns the leader that this replica follows, the number of that leadership, and the position of this replica's
+    /// log in it. If that leader orders a request sent to it from now on, then at that position or after it.
     fn follows_in(&self) -> Option<(NodeId, u64, u64)> {
         None
     }
 
-    /// Whether nothing that was asked of `leader` can take effect any more, in the leadership in which this replica followed
-    /// it and when its log had come to `position`. `None` while that is unknown.
+    /// Whether no request can take effect any more that was sent to `leader` in the leadership in which this replica
+    /// followed it, when this replica's log was at `position`. `None` while that is unknown.
     fn is_void(&self, _leader: NodeId, _position: u64) -> Option<bool> {
         Some(false)
     }
@@ -146,12 +149,13 @@ pub trait Replica {
         None
     }
 
-    /// At an appointed leader: whether it leads in this epoch, and holds all that was acknowledged before it.
+    /// At an appointed leader: whether it leads in this epoch, and holds everything that was acknowledged before that
+    /// epoch.
     fn has_taken_over(&self, _epoch: u64) -> bool {
         false
     }
 
-    /// Returns why it does not lead yet although it was appointed: it is still collecting earlier writes.
+    /// Returns why it does not lead yet although it was appointed, for people: it is still collecting earlier writes.
     fn recovers(&self, _now: Now) -> Option<String> {
         None
     }
@@ -161,21 +165,22 @@ pub trait Replica {
         false
     }
 
-    // What its node informs it of.
+    // Information from its node.
 
-    /// This replica is created together with its group, and no replica of the group was ever started before. So, empty as it
-    /// is, it holds everything that it ever acknowledged. Call this before the first configuration.
+    /// This replica is created together with its group, and no replica of the group was ever started before. So, although
+    /// empty, it holds everything that it ever acknowledged. Call this before the first configuration.
     fn begin_with_group(&mut self) {}
 
-    /// Its node was replaced, so what it recorded before does not count. Call this before the first configuration. Only
-    /// registers keep their place in the group then; replicas of other protocols leave it and join again.
+    /// The replica's node was replaced, so what it recorded before does not count. Call this before the first
+    /// configuration. Only registers keep their place in the group then; replicas of other protocols leave it and join
+    /// again.
     fn replaced(&mut self, _replacement: &Replacement) {}
 
-    /// Reports whether the log has room for what other members send. Registers ignore what it has no room for; what a leader
-    /// orders cannot be ignored.
+    /// Reports whether the log has room for what other members send. Registers ignore values for which it has no room;
+    /// what a leader orders cannot be ignored.
     fn set_room(&mut self, _has_room: bool) {}
 
-    /// Returns what its group has lost, if it is stopped because of that. Registers only.
+    /// Returns what its group has lost, if the group is stopped because of that. Registers only.
     fn loss(&self, _now: Now) -> Option<Loss> {
         None
     }
@@ -189,12 +194,12 @@ pub trait Replica {
     /// See [`Table::skip`]. Call this on all replicas before any of them reaches one of these records.
     fn skip(&mut self, _records: &[RecordName]) {}
 
-    /// Applies the records before this one and stops there, until it is called again.
+    /// Applies the records before this one and stops there, until this is called again.
     fn stand_before(&mut self, _record: Option<Version>) {}
 
     // Values that are not in the table.
 
-    /// The fragments that it keeps, if it can keep any.
+    /// The replica's fragments, if its protocol can keep any.
     fn fragments(&self) -> Option<&dyn Fragments> {
         None
     }
@@ -204,7 +209,7 @@ pub trait Replica {
         None
     }
 
-    /// Its part in keeping values on the disk, if it can have any there.
+    /// The replica's part in keeping values on the disk, if its protocol can have any there.
     fn spilled_values(&self) -> Option<&dyn SpilledValues> {
         None
     }
@@ -241,7 +246,7 @@ pub trait Replica {
 
 /// A replica's part in keeping values on the disk of its node (`storage = "disk"`).
 pub trait SpilledValues {
-    /// Returns what has happened to values on the disk, here and in a snapshot being received, since the last call.
+    /// Returns the changes to values on the disk, here and in a snapshot being received, since the last call.
     fn take_spilled(&mut self) -> Option<Spilled>;
 
     /// Whether this replica, or a snapshot that it receives, refers to a value on the disk.
@@ -253,10 +258,10 @@ pub trait SpilledValues {
     /// Whether it sends snapshots: they may refer to values that the table has released.
     fn sends_snapshots(&self) -> bool;
 
-    /// Returns the values that snapshots wait for and that were not returned before. Pass what becomes of each to
+    /// Returns the values that snapshots wait for and that were not returned before. Pass the result for each to
     /// [`SpilledValues::take_value`].
     fn wanted_values(&mut self) -> Vec<Reference>;
 
-    /// Takes a value that was asked for; `None` when it cannot be had.
+    /// Takes a value that was wanted; `None` when it cannot be read.
     fn take_value(&mut self, now: Now, reference: Reference, value: Option<&[u8]>, effects: &mut Effects);
 }

@@ -16,7 +16,7 @@ pub const NOBODY: NodeId = 0;
 pub struct Now {
     /// Microseconds on a monotonic clock, by which timeouts and leases are measured.
     pub monotonic_us: u64,
-    /// Milliseconds since the Unix epoch, by which expiry is measured. May be set backward or forward.
+    /// Milliseconds since the Unix epoch, by which expiry is measured. The clock may be set backward or forward.
     pub unix_ms: UnixMs,
 }
 
@@ -28,8 +28,8 @@ pub const CLOCK_BOUND_MS: u64 = 1000;
 /// A step back of at most this much makes time stand still instead of going back.
 const STEP_BACK_MS: u64 = CLOCK_BOUND_MS / 4;
 
-/// The time to use after `last`. If clocks differ a little, time stands still rather than going back. Nothing relies on time
-/// never going back, and `last` may come from a wrong clock, so a `last` that is far ahead is ignored.
+/// Returns the time to use after `last`. If clocks differ a little, time stands still instead of going back. Nothing
+/// relies on this, and `last` may come from a wrong clock, so a `last` that is far ahead is ignored.
 #[inline]
 pub fn not_before(time: UnixMs, last: UnixMs) -> UnixMs {
     if last.saturating_sub(time) <= STEP_BACK_MS { time.max(last) } else { time }
@@ -60,7 +60,7 @@ pub struct Ticket {
 /// A client's request to a group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Request<'a> {
-    /// Execute a command on the group's table. Borrowed: a command is large, and is not copied on its way.
+    /// Execute a command on the group's table. Borrowed, because commands are large and should not be copied.
     Command(&'a Command<'a>),
     /// Reply, as an integer, how many replicas besides the leader hold everything up to `offset`, once there are at least
     /// `count` or the request's deadline has passed (`WAIT`).
@@ -117,8 +117,8 @@ pub enum Input<'a, Message> {
         /// Whether the link is up.
         up: bool,
     },
-    /// The replica's records up to this number are as durable as the keyspace promises. Records are numbered from 1 in each
-    /// incarnation.
+    /// The replica's records up to this number are as durable as the keyspace's `durability` requires. Records are
+    /// numbered from 1 in each incarnation.
     Durable {
         /// The last durable record.
         record: u64,
@@ -131,7 +131,7 @@ pub enum Input<'a, Message> {
         /// The moment from which a leader must no longer serve.
         until_us: u64,
     },
-    /// The turn ends: everything gathered leaves as one batch.
+    /// The turn ends: everything gathered is sent as one batch.
     Flush,
     /// This replica is being removed, and this is its last input. Every request ends now: as unknown if it may have taken
     /// effect or still may, else refused or handed on. Of the effects, only outcomes and handed-on commands count.
@@ -164,7 +164,7 @@ impl<'a, M> Input<'a, M> {
     }
 }
 
-/// The members of a group, as the cluster map has them.
+/// The members of a group, as in the cluster map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
     /// The number of the leadership. Never reused for another leadership, and only grows.
@@ -175,8 +175,8 @@ pub struct Configuration {
     pub members: Vec<NodeId>,
     /// The replicas that hold every acknowledged write (`acks = all` waits for these), including the leader.
     pub in_sync: Vec<NodeId>,
-    /// Registers: an operator has given up what this replica has forgotten from its earlier incarnations, if it has not
-    /// recovered it.
+    /// Registers: an operator has given up what this replica has forgotten from its earlier incarnations and has not
+    /// recovered.
     pub is_given_up: bool,
 }
 
@@ -190,14 +190,14 @@ pub enum Result {
         /// For a write, its place in the group's history; 0 for a read.
         offset: Version,
     },
-    /// Nothing happened; the reply is an error that says why.
+    /// Nothing happened; the reply is an error with the reason.
     Refused,
-    /// Nothing happened here; the client is to ask node `to`.
+    /// Nothing happened here; the client must send the request to node `to`.
     Redirect {
         /// The leader as far as this replica knows, else [`NOBODY`].
         to: NodeId,
     },
-    /// It may have taken effect or may still do so; the reply is an error that says so.
+    /// It may have taken effect or may still do so; the reply is an error that states this.
     Unknown,
 }
 
@@ -206,13 +206,13 @@ pub enum Result {
 pub struct Outcome {
     /// The request.
     pub ticket: Ticket,
-    /// What became of it.
+    /// Its outcome.
     pub result: Result,
     /// The range of its reply in [`Effects::replies`]; empty for a redirect.
     pub reply: Range<usize>,
 }
 
-/// A command that a replica has kept for a while and now hands on: nothing happened, and another node must be asked.
+/// A command that a replica has held and now hands on: nothing happened, and the request must be sent to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandedOn {
     /// The request, which has no outcome yet.
@@ -225,8 +225,8 @@ pub struct HandedOn {
     pub command: Range<usize>,
 }
 
-/// A message or a record: a range of [`Effects::bytes`], followed by bytes that the replica keeps anyway. So long bytes are
-/// not copied for each receiver.
+/// A message or a record: a range of [`Effects::bytes`], followed by bytes that the replica keeps anyway, so that long
+/// values are not copied for each receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded {
     /// The range in [`Effects::bytes`].
@@ -257,11 +257,11 @@ pub struct Outgoing {
     pub bytes: Encoded,
     /// The record that must be durable before the message leaves. 0: it leaves at once.
     pub after_record: u64,
-    /// Who gets it on that node.
+    /// Which part of that node gets it.
     pub recipient: Recipient,
 }
 
-/// Who gets a message on the receiving node.
+/// The part of the receiving node that gets a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recipient {
     /// The group's replica.
@@ -301,7 +301,7 @@ pub enum Trace {
         to: NodeId,
         /// The snapshot's offset; 0 among registers.
         offset: Version,
-        /// Why nothing less is enough.
+        /// Why a whole snapshot is needed.
         why: &'static str,
     },
     /// A complete snapshot was installed.
@@ -330,7 +330,7 @@ pub enum Trace {
         /// Whether it has one now.
         leased: bool,
     },
-    /// A follower is streaming, or fell silent.
+    /// A follower is streaming, or has become silent.
     Follower {
         /// The follower.
         follower: NodeId,
@@ -342,7 +342,7 @@ pub enum Trace {
         /// The higher epoch.
         epoch: u64,
     },
-    /// A peer sent something that contradicts its own state, or a snapshot that cannot be read.
+    /// A peer sent something impossible, or a snapshot that cannot be read.
     Rejected {
         /// The peer.
         peer: NodeId,
@@ -356,12 +356,12 @@ pub enum Trace {
         /// Why.
         why: &'static str,
     },
-    /// Registers: the replica has started without its memory, and answers no one until it has it back.
+    /// Registers: the replica has started without its memory, and answers nothing until it has recovered it.
     Refilling {
         /// Its new incarnation.
         incarnation: u16,
     },
-    /// Registers: the replica holds everything that it ever acknowledged again.
+    /// Registers: the replica again holds everything that it ever acknowledged.
     Refilled {
         /// Its incarnation.
         incarnation: u16,
@@ -410,7 +410,8 @@ pub enum ControlRequest {
     },
 }
 
-/// A notice to coordinators of requests that wait for locks. A lost notice does no lasting harm: the coordinator asks again.
+/// A notice to coordinators of requests that wait for locks. A lost notice does no lasting harm: the coordinator sends
+/// its request again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// An applied record concerns a waiting request.
@@ -419,23 +420,23 @@ pub enum Notice {
         waiter: WaiterId,
         /// The lock; empty if it waits for elements.
         name: Box<[u8]>,
-        /// What the record says to it.
+        /// What the record means for the request.
         notification: LockNotification,
         /// The record's place in the group's history: the lock's new holder must not read anything older.
         offset: Version,
     },
-    /// A snapshot of the table was installed. What the records that it replaces said to requests of this node was never
-    /// reported.
+    /// A snapshot of the table was installed. Notices of the records that it replaces were never sent to requests of this
+    /// node.
     Skipped,
 }
 
-/// Many waiting reads may become answerable at once, and a request of a few bytes may ask for megabytes. When a step's
+/// Many waiting reads may become answerable at once, and a request of a few bytes may read megabytes. When a step's
 /// replies grow too large ([`ReplyBuffer::is_over_full`]), the remaining reads wait for the next step, or are refused if
 /// their place in the order is in this one.
 pub(crate) const TOO_MUCH_AT_ONCE: &str =
     "TRYAGAIN OVERLOADED too many bytes are to be read behind one write; nothing was done, ask again";
 
-/// Why a removed replica refuses what it had not done.
+/// The error with which a removed replica refuses requests that have not happened.
 pub(crate) const RETIRED: &str = "TRYAGAIN this node's replica was taken away; nothing was done, ask again";
 
 /// The output of a replica, in order, in buffers that are reused.
@@ -450,7 +451,7 @@ pub struct Effects {
     /// Records for the node's log, numbered in order through the incarnation. After a restart the replica is first given all
     /// of them.
     pub records: Vec<Encoded>,
-    /// Commands that other nodes are to be asked.
+    /// Commands to be sent to other nodes.
     pub handed_on: Vec<HandedOn>,
     /// The bytes of messages, records and commands.
     pub bytes: Vec<u8>,
@@ -468,7 +469,7 @@ impl Effects {
     pub fn clear(&mut self) {
         self.outcomes.clear();
         self.replies.clear();
-        // A request that is answered at once leaves nothing else.
+        // Usually a request is answered at once, and nothing else has to be cleared.
         let others = self.messages.len()
             | self.records.len()
             | self.bytes.len()
@@ -533,7 +534,7 @@ impl Effects {
         self.done(ticket, start, 0, 0);
     }
 
-    /// Ends a request here: the client is to ask another node.
+    /// Ends a request here: the client must send it to another node.
     pub fn redirect(&mut self, ticket: Ticket, to: NodeId) {
         let end = self.replies.len();
         self.outcomes.push(Outcome { ticket, result: Result::Redirect { to }, reply: end..end });

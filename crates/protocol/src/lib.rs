@@ -1,7 +1,7 @@
 //! How a group's replicas agree: the replica contract, and one folder per protocol.
 //!
-//! A protocol is a pure function of its inputs: no clock, socket, thread, file or randomness. Start with
-//! [`contract`], which says what goes into a replica and what comes out, then read a protocol's `mod.rs`.
+//! A protocol is a pure function of its inputs: no clock, socket, thread, file or randomness. Start with [`contract`],
+//! which describes what goes into a replica and what comes out, then read a protocol's `mod.rs`.
 
 pub mod abd;
 pub mod blocking;

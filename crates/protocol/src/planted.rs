@@ -8,7 +8,7 @@ pub enum Fault {
     TagWithoutWriter,
     /// abd: a read returns a value that no majority holds yet.
     ReadWithoutWriteBack,
-    /// abd: the same first replicas are always asked, not whichever majority answers.
+    /// abd: a fixed set of replicas is always queried, instead of any majority that answers.
     FixedQuorum,
     /// abd: a replica that lost its memory answers before it has refilled.
     AnswerWithoutRefill,
@@ -16,7 +16,7 @@ pub enum Fault {
     StaleAcknowledgement,
     /// abd: a tombstone is forgotten while older writes are still on their way.
     TombstoneForgottenEarly,
-    /// abd, blocking: a replica lets others rely on what it holds before that is durable.
+    /// abd, blocking: a replica reports what it holds before that is durable.
     RegisterToldBeforeDurable,
     /// abd, blocking: a replica that finds its records continues in its earlier incarnation and reuses its tags.
     TagReusedAfterRestart,
@@ -36,14 +36,14 @@ pub enum Fault {
     OneAcknowledgementTooFew,
     /// leader-follower: a follower accepts records without checking that they continue its own.
     GapNotNoticed,
-    /// leader-follower: a leader that lost its memory begins a new history without asking for the old one.
+    /// leader-follower: a leader that lost its memory begins a new history without fetching the old one.
     NoRecovery,
     /// leader-follower: the leader serves without a lease.
     ServesWithoutLease,
     /// leader-follower, `acks = all`: the leader stops waiting for a follower that it wants out of the in-sync set
     /// before the control group has agreed.
     InSyncShrunkEarly,
-    /// leader-follower, `acks = all`: the leader asks for a follower to join the in-sync set before it waits for that
+    /// leader-follower, `acks = all`: the leader requests that a follower join the in-sync set before it waits for that
     /// follower.
     InSyncGrownEarly,
     /// leader-follower: a follower acknowledges records before they are durable.
@@ -58,11 +58,11 @@ pub enum Fault {
     AcceptedBeforeDurable,
     /// consensus: the leader counts its own entries as accepted before they are durable.
     LeaderCountsUnsynced,
-    /// consensus, `lease = off`: the leader answers reads without asking whether it still leads.
+    /// consensus, `lease = off`: the leader answers reads without checking with a majority that it still leads.
     ReadWithoutQuorum,
     /// consensus: the lease is checked once per round and not when a read is answered.
     LeaseNotRechecked,
-    /// consensus: leases are measured by the wall clock, which jumps.
+    /// consensus: leases are measured by the wall clock, which can jump.
     LeaseOnWallClock,
     /// consensus: a new leader does not wait for the old one's lease to end.
     NewLeaderServesEarly,
@@ -72,7 +72,7 @@ pub enum Fault {
     LogCutPastApplied,
     /// consensus: a write that is not committed in time is proposed again.
     RetriedCommandAppliedTwice,
-    /// consensus: a write forwarded to a leader that is gone is sent again, though it may have taken effect.
+    /// consensus: a write forwarded to a leader that is dead is sent again, though it may have taken effect.
     DoubtTakenForVoid,
     /// consensus: a leader orders a request meant for an earlier leadership.
     LeadershipNotCompared,
@@ -82,7 +82,7 @@ pub enum Fault {
     RolledBackVoterVotes,
     /// consensus: a new configuration begins when its stop-sign is accepted, not when it is decided.
     ConfigurationBeginsEarly,
-    /// consensus: a new member votes before it has what was decided before it joined.
+    /// consensus: a new member votes before it holds what was decided before it joined.
     NewMemberVotesEarly,
     /// leader-follower and consensus: a transaction's watched keys are compared when it is ordered, not when it takes
     /// effect.
@@ -93,15 +93,15 @@ pub enum Fault {
     LockTokenReused,
     /// locks: a waiting request is granted the lock under a session that is over.
     LockSessionNotRechecked,
-    /// queues: an element that was served and not claimed is forgotten when its node or its client is gone.
+    /// queues: an element that was served and not claimed is forgotten when its node or its client is dead.
     QueueServedForgotten,
-    /// queues: an element that was claimed goes back when its node seems gone, though a client may have it.
+    /// queues: an element that was claimed is returned when its node seems dead, though a client may have it.
     QueueClaimedGivenBack,
-    /// queues: an element that goes back when its client is gone goes to the other end of its list.
+    /// queues: an element that is returned because its client is dead is put at the other end of its list.
     QueueGivenBackBehind,
-    /// sets: a member that is taken at random is not drawn from the record: replicas differ.
+    /// sets: the choice of a random member is not derived from the record, so replicas differ.
     SetDrawnApart,
-    /// eviction: a follower evicts another key than its leader.
+    /// eviction: a follower evicts a different key than its leader.
     EvictsApart,
     /// eviction: keys are evicted although `eviction = none`.
     EvictsWithoutPolicy,
@@ -111,9 +111,9 @@ pub enum Fault {
     CodedOnBareMajority,
     /// Coding: a replica reports that it keeps a fragment before that is durable.
     FragmentToldBeforeDurable,
-    /// Coding: a fragment of another value is taken for the one asked for, without a check.
+    /// Coding: a fragment of another value is taken for the requested one, without a check.
     FragmentsMixed,
-    /// Coding: a value that was abandoned, so that its fragments are gone, is stored nevertheless.
+    /// Coding: a value that was abandoned, so that its fragments are dropped, is stored nevertheless.
     AbandonedValueStored,
     /// `storage = disk`: a checkpoint counts before the values that it refers to are durable.
     CheckpointBeforeValues,
@@ -125,31 +125,31 @@ pub enum Fault {
     DamagedValueNotFetched,
     /// consensus: checkpoints and snapshots of the table omit the gathered parts of long commands.
     PartsNotInSnapshot,
-    /// A node uses its own wall clock, however far it is from the others'.
+    /// A node uses its own wall clock, however far it is from the clocks of the others.
     ClockUnbounded,
     /// Any protocol: a write of unknown outcome is reported as refused.
     UnknownToldAsRefused,
-    /// Tracking: a client is told that a key is invalid at once, and not behind the reply of a read that is under way.
+    /// Tracking: an invalidation is sent at once, and not behind the reply of a read that is under way.
     InvalidatedBeforeReply,
-    /// Tracking: clients keep what they have read although the replica here has not shown that it is new.
+    /// Tracking: clients keep cached reads although the replica here has not shown that it is up to date.
     CachesOutliveLink,
-    /// Tracking: clients keep what they have read although a snapshot is installed.
+    /// Tracking: clients keep cached reads although a snapshot is installed.
     CachesOutliveSnapshot,
-    /// Change streams: what is kept of changes goes on although a snapshot is installed.
+    /// Change streams: the kept history of changes continues although a snapshot is installed.
     ChangesOutliveSnapshot,
-    /// A command is carried out whichever database its group holds by now.
+    /// A command is executed without a check that its group still holds the command's database.
     RoutesNotChecked,
-    /// Change streams: the change whose version a reader has is read again.
+    /// Change streams: a reader gets the change again whose version it already has.
     ChangesRepeated,
-    /// Backups: a copy is said to be of the version before the one that it shows.
+    /// Backups: a copy is labelled with the version before the one that it shows.
     CopyOfLaterVersion,
     /// control: a node is admitted although its log ends before what it was known to have made durable.
     OlderDiskLetIn,
-    /// control: what a level brings is used before the cluster has risen to it.
+    /// control: a level's features are used before the cluster has reached that level.
     FeatureUsedEarly,
-    /// A group that goes on after a recovery gives versions that lost replicas may have given.
+    /// A group that continues after a recovery assigns versions that lost replicas may have assigned.
     RecoveryKeepsVersions,
-    /// driver: a buffer lent to the node is given back while it holds the beginning of the next request.
+    /// driver: a buffer lent to the node is returned while it holds the beginning of the next request.
     BufferGivenBackEarly,
     /// driver: a peer is read although the log is behind.
     PeerReadWhileBehind,
@@ -161,26 +161,26 @@ impl Fault {
     /// The faults planted in queues of clients that wait for elements.
     pub const OF_QUEUES: [Fault; 2] = [Fault::QueueServedForgotten, Fault::QueueClaimedGivenBack];
 
-    /// The faults planted in lists and sets that take more than clients that wait.
+    /// The faults planted in lists and sets that need more than waiting clients.
     pub const OF_COLLECTIONS: [Fault; 2] = [Fault::QueueGivenBackBehind, Fault::SetDrawnApart];
 
     /// The faults planted in eviction.
     pub const OF_EVICTION: [Fault; 2] = [Fault::EvictsApart, Fault::EvictsWithoutPolicy];
 
-    /// The faults planted in what clients with a cache are told.
+    /// The faults planted in client-side caching.
     pub const OF_TRACKING: [Fault; 3] =
         [Fault::InvalidatedBeforeReply, Fault::CachesOutliveLink, Fault::CachesOutliveSnapshot];
 
-    /// The faults planted in what readers of changes get.
+    /// The faults planted in change streams.
     pub const OF_CHANGES: [Fault; 2] = [Fault::ChangesOutliveSnapshot, Fault::ChangesRepeated];
 
-    /// The faults planted in what backups are made of.
+    /// The faults planted in the contents of backups.
     pub const OF_BACKUPS: [Fault; 1] = [Fault::CopyOfLaterVersion];
 
-    /// The faults planted in what happens to values that are damaged.
+    /// The faults planted in the handling of damaged values.
     pub const OF_DAMAGE: [Fault; 2] = [Fault::DamagedValueBelieved, Fault::DamagedValueNotFetched];
 
-    /// The faults planted in what drives a node.
+    /// The faults planted in a node's driver.
     pub const OF_DRIVERS: [Fault; 3] =
         [Fault::BufferGivenBackEarly, Fault::PeerReadWhileBehind, Fault::FinishedTakenTwice];
 }

@@ -1,9 +1,9 @@
 //! Quiescence: a group in which nothing happens sends nothing, and needs no tick.
 //!
-//! Heartbeats serve one purpose: to notice that a member is gone. When nothing else happens in a group, it is enough that
+//! Heartbeats serve one purpose: to notice that a member is dead. When nothing else happens in a group, it is enough that
 //! its members' *nodes* are alive, and nodes report that to each other once for all of their groups. So after some rounds
 //! with nothing but heartbeats a replica stops sending them, as long as its node reaches the other members' nodes. Each
-//! protocol defines what counts as a calm round and what ends the quiet; the shared part is here.
+//! protocol defines what counts as a calm round and what ends the quiescence; the shared part is here.
 //!
 //! No protocol's safety depends on this: a replica that stays quiescent too long costs time, like one whose heartbeats are
 //! late.
@@ -25,7 +25,7 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
-    /// Takes what [`set_reached`](crate::Replica::set_reached) reports. True when that is a change.
+    /// Takes the report of [`set_reached`](crate::Replica::set_reached). True when that is a change.
     pub(crate) fn set_reached(&mut self, peer: NodeId, is_reached: bool) -> bool {
         let reached = self.reached.get_or_insert_default();
         if is_reached { reached.insert(peer) } else { reached.remove(&peer) }
@@ -86,8 +86,8 @@ pub(crate) fn is_still(table: &Table) -> bool {
         && table.queues().is_still()
 }
 
-/// When a table wants a tick that frees memory: never if there is none to free. A quiescent replica wants it too, for the
-/// end of a checkpoint leaves the memory of what the checkpoint kept.
+/// When a table needs a tick that frees memory: never if there is none to free. A quiescent replica needs it too, because
+/// the end of a checkpoint leaves memory that the checkpoint had kept.
 pub(crate) fn tidied_us(table: &Table, now: Now, heartbeat_ms: u64) -> u64 {
     if table.is_tidy() { u64::MAX } else { now.monotonic_us + heartbeat_ms * 1000 }
 }

@@ -3,10 +3,10 @@
 use crate::effects::NodeId;
 use kv::Version;
 
-/// Something that a replica counts.
+/// A counter of a replica.
 #[derive(Clone, Copy, Debug)]
 pub struct Counter {
-    /// Its name in the metrics, without `_total`.
+    /// The name in the metrics, without `_total`.
     pub name: &'static str,
     /// The explanation in the metrics.
     pub help: &'static str,
@@ -25,11 +25,11 @@ pub struct FollowerStatus {
     pub acked: Version,
     /// The number of records that it has not acknowledged.
     pub lag: u64,
-    /// The milliseconds for which the oldest of them has been waiting.
+    /// The milliseconds for which the oldest of these records has been waiting.
     pub lag_ms: u64,
 }
 
-/// The status of a group on this node. What a protocol does not have is zero or empty.
+/// The status of a group on this node. Fields that a protocol does not have are zero or empty.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
     /// `leader`, `follower`, `replica`, `recovering`, `refilling`, `idle`; `none` without a replica here.
@@ -42,11 +42,11 @@ pub struct Status {
     pub offset: u64,
     /// The last record that its table shows.
     pub applied: u64,
-    /// Whether it does its part now; if not, `explanation` says why.
+    /// Whether it can serve in its role now; if not, `explanation` gives the reason.
     pub ready: bool,
-    /// Whether it takes writes now.
+    /// Whether it accepts writes now.
     pub writable: bool,
-    /// The number of records by which a follower is behind its leader, or its table behind its log.
+    /// The number of records by which a follower is behind its leader, or its table is behind its log.
     pub lag: u64,
     /// The milliseconds by which a follower is behind, as far as measured.
     pub lag_ms: u64,
@@ -56,11 +56,11 @@ pub struct Status {
     pub backlog_bytes: usize,
     /// Whether it is receiving a snapshot.
     pub receives_snapshot: bool,
-    /// How long a follower has not heard from its leader.
+    /// The milliseconds since a follower last received a message from its leader.
     pub leader_silent_ms: u64,
     /// At a leader, the status of each follower.
     pub followers: Vec<FollowerStatus>,
-    /// What the protocol counts.
+    /// The protocol's counters.
     pub counters: Vec<Counter>,
     /// Why it is not ready, for people; empty when it is.
     pub explanation: String,

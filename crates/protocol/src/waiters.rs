@@ -1,21 +1,22 @@
-//! Requests that wait at other nodes, for a lock or for elements of a list: which nodes are gone, and who is notified.
+//! Requests that wait at other nodes, for a lock or for elements of a list: which of these nodes are dead, and which
+//! nodes are notified.
 //!
-//! A node that is gone answers none of its clients. The leader orders that they wait no longer, so that nobody behind them
-//! waits for what nobody will use ([`kv::LockCommand::DropWaiters`]).
+//! A dead node answers none of its clients. The leader orders that their requests wait no longer, so that no request
+//! behind them waits for a lock or element that no client will use ([`kv::LockCommand::DropWaiters`]).
 
 use crate::effects::{Effects, NodeId, Notice, Now};
 use kv::locks::{LockEvent, LockNotification};
 use kv::{Command, LockCommand, Table, Version, WaiterId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A node whose link is down for so long is gone, as far as its waiting clients are concerned. A link that breaks for a
-/// moment costs nobody the place in the queue.
+/// A node whose link is down for this long counts as dead for its waiting clients. No client loses its place in the queue
+/// because a link breaks for a moment.
 const GONE_MS: u64 = 1000;
 
-/// Which nodes are gone, as the leader of a group sees it.
+/// The nodes that are dead, as the leader of a group sees it.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
-    /// Nodes whose link is up, and since when others' is down.
+    /// Nodes whose link is up; and since when the links of others have been down.
     linked: BTreeSet<NodeId>,
     unlinked: BTreeMap<NodeId, u64>,
     /// When this leadership began.
@@ -40,12 +41,12 @@ impl Reach {
     }
 
     pub(crate) fn is_gone(&self, now: Now, node: NodeId) -> bool {
-        // Of a node that was never linked only this is known: it has not been since this replica leads.
+        // A node that was never linked counts as unlinked since this replica began to lead.
         let since_us = self.unlinked.get(&node).copied().unwrap_or_default().max(self.leads_since_us);
         !self.linked.contains(&node) && now.ms_since(since_us) >= GONE_MS
     }
 
-    /// What is to be ordered of nodes that are gone while their clients wait. `own` is the leader's node.
+    /// Returns the commands to be ordered about dead nodes whose clients wait. `own` is the leader's node.
     pub(crate) fn to_drop<'r>(
         &'r self,
         now: Now,
@@ -61,8 +62,8 @@ impl Reach {
     }
 }
 
-/// Notifies coordinators of what becomes of the requests that wait: the leader every one, others that of their own node,
-/// which learns it in this way though the leader's message be lost.
+/// Notifies coordinators of changes to waiting requests. The leader notifies all coordinators, the other replicas the one
+/// on their own node, which is notified in this way even if the leader's message is lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Notifier {
     pub(crate) node: NodeId,
@@ -83,7 +84,7 @@ impl Notifier {
         }
     }
 
-    /// Notifies of what follows from applied records, where there are no leases of locks.
+    /// Notifies of the effects of applied records, where locks have no leases.
     pub(crate) fn follow(self, table: &mut Table, offset: Version, effects: &mut Effects) {
         for event in table.take_lock_events().into_iter().flatten() {
             if let LockEvent::Notified { waiter, name, notification } = event {
@@ -92,8 +93,9 @@ impl Notifier {
         }
     }
 
-    /// Notifies the coordinators of all requests for elements once more: the notice of an earlier leader may be lost. So may
-    /// its last records, and a request that was withdrawn or settled may be there again, which its coordinator ends then.
+    /// Notifies the coordinators of all requests for elements again: an earlier leader's notices may be lost. Its last
+    /// records may be lost too, and then a request that was withdrawn or settled is present again, and its coordinator
+    /// ends it.
     pub(crate) fn revisit(self, table: &Table, offset: Version, effects: &mut Effects) {
         for waiter in table.queues().all() {
             self.notify(waiter, Box::default(), LockNotification::Served, offset, effects);

@@ -1,10 +1,10 @@
 //! Watched keys and leaderships: what a leader does for `WATCH` and `EXEC` besides ordering them.
 //!
 //! Whether a watched key is unchanged is decided where the transaction takes effect, by comparing versions: see
-//! [`kv::Transaction`]. Versions distinguish writes only within one history. A failover that loses writes (leader-follower
-//! with few acknowledgements, or a loss that an operator has accepted) begins another history, which reuses the versions
-//! of lost writes. So the reply to `WATCH` also carries the epoch of the answering leader, and a leader of another epoch
-//! aborts the transaction. An unnecessary abort does no harm: the client tries again.
+//! [`kv::Transaction`]. Versions distinguish writes only within one history. A failover that loses writes
+//! (leader-follower with few acknowledgements, or a loss that an operator has accepted) begins another history, which
+//! reuses the versions of the lost writes. So the reply to `WATCH` also carries the epoch of the answering leader, and a
+//! leader of another epoch aborts the transaction. An unnecessary abort does no harm: the client tries again.
 
 use crate::planted::{Fault, Planted};
 use kv::{Command, Reply, ReplyBuffer, Table, Transaction, UnixMs, Version};
@@ -44,14 +44,14 @@ pub(crate) fn may_be_ordered(
             table.is_as_it_was(transaction, now)
         }
         Command::Transaction(transaction) => !is_of_another_epoch(transaction, epoch),
-        // A transaction as well, whose commands were sent before.
+        // Also a transaction; its commands were sent before.
         Command::LongEnd { watched_in: Some(watched_in), .. } => *watched_in == epoch,
         _ => true,
     }
 }
 
-/// The command as a leader orders it that has checked it already, and so lacks the check where it takes effect: a
-/// planted fault. `None`: it is ordered as it is.
+/// For planted faults, returns the command without the check that it makes where it takes effect. `None`: the command is
+/// ordered unchanged.
 #[inline]
 pub(crate) fn unchecked<'c>(command: &Command<'c>, table: &Table, planted: Planted) -> Option<Command<'c>> {
     match command {

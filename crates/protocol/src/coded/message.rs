@@ -1,10 +1,10 @@
-//! Messages about fragments. Each is independent of the others: it may be lost, late or duplicated.
+//! Messages about fragments. They do not depend on each other: any of them may be lost, late or duplicated.
 
 use kv::codec::{Malformed, Reader, Writer};
 use kv::coded::REFERENCE_BYTES;
 use kv::{Reference, ValueId};
 
-/// One piece of a fragment, as it is sent and recorded.
+/// A piece of a fragment, as it is sent and recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
     /// The value.
@@ -19,7 +19,7 @@ pub struct Piece<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Returns what a checksum depends on besides the bytes: the value, fragment and stripe of a piece.
+/// Returns a digest of a piece's place (value, fragment and stripe), on which its checksum depends besides the bytes.
 fn place(id: ValueId, number: u8, stripe: u32) -> u64 {
     let mut name = Vec::with_capacity(32);
     id.put(&mut name);
@@ -35,7 +35,7 @@ impl<'a> Piece<'a> {
         Piece { reference, number, stripe, checksum, bytes }
     }
 
-    /// Whether the bytes are those that were put in this place of this value.
+    /// Whether the bytes are those that were coded for this place of this value.
     pub fn is_intact(&self) -> bool {
         self.checksum == coding::checksum(self.bytes, place(self.reference.id, self.number, self.stripe))
     }
@@ -46,7 +46,7 @@ impl<'a> Piece<'a> {
         out.extend_from_slice(self.bytes);
     }
 
-    /// Appends the encoding up to its bytes, which stand at its end.
+    /// Appends the encoding without the piece's bytes, which follow at the end.
     pub(crate) fn put_head(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.reference.encoded());
         out.put_u8(self.number);
@@ -74,13 +74,13 @@ impl<'a> Piece<'a> {
 /// Why a replica does not keep a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is not a member of its group.
+    /// The replica is not a member of its group.
     NoMember,
     /// The value was abandoned.
     Abandoned,
-    /// It is inconsistent, or does not match what is kept under that name already.
+    /// The fragment is inconsistent, or does not match what is already kept for that value.
     Unfit,
-    /// Its disk is full.
+    /// The replica's disk is full.
     NoRoom,
 }
 
@@ -89,7 +89,7 @@ pub enum Refusal {
 pub enum Message<'a> {
     /// Keep this piece of your fragment (a coordinator to a member).
     Keep(Piece<'a>),
-    /// The whole fragment is here, durably (a member to the coordinator).
+    /// I keep the whole fragment, durably (a member to the coordinator).
     Kept {
         /// The value.
         id: ValueId,
@@ -105,7 +105,7 @@ pub enum Message<'a> {
         /// The reason.
         why: Refusal,
     },
-    /// The value will never be stored: its coordinator never asked for that, or was refused (a coordinator to a member).
+    /// The value will never be stored: its coordinator never proposed it, or was refused (a coordinator to a member).
     Forget {
         /// The value.
         id: ValueId,
@@ -121,31 +121,31 @@ pub enum Message<'a> {
     },
     /// One of these pieces.
     Fetched(Piece<'a>),
-    /// How many values I have no fragment of (a member to all others, periodically). Until there are none it counts as a
-    /// failed member.
+    /// The number of values of which I have no fragment (a member to all others, periodically). Until it is 0 the sender
+    /// counts as a failed member.
     Lacks {
         /// The sender's membership.
         membership: u32,
-        /// Whether it holds everything that was decided before that membership began.
+        /// Whether the sender holds everything that was decided before that membership began.
         holds_beginning: bool,
         /// The number of values.
         values: u32,
     },
-    /// One piece of that fragment, and not the last one, is here, durably: more may be sent (a member to the coordinator).
+    /// I keep one piece of that fragment, and not the last one, durably: more may be sent (a member to the coordinator).
     Taken {
         /// The value.
         id: ValueId,
         /// The stripe.
         stripe: u32,
     },
-    /// That fragment is not here.
+    /// I do not have that fragment.
     Missing {
         /// The value.
         id: ValueId,
     },
     /// What is the round trip to you (a coordinator to a member)?
     Probe {
-        /// The time of the probe, by the asker's clock.
+        /// The time of the probe, by the sender's clock.
         at_us: u64,
     },
     /// The answer to a probe, sent at once.

@@ -1,4 +1,4 @@
-//! The fragments of one replica, and what is known of each.
+//! The fragments of one replica, and the state of each.
 //!
 //! ```text
 //!   Keep ...            the table refers to it      no key refers to it any more
@@ -9,13 +9,13 @@
 //!               gone         the table refers to it without it: lacking
 //! ```
 //!
-//! Only the last step of a value's life is certain from the table: a value that keys no longer refer to is never
-//! referred to again, because each name is ordered once. A record on its way may still refer to a loose fragment. It
-//! goes when a record has abandoned it.
+//! The table alone proves only the last step: a value to which keys no longer refer is never referred to again, because
+//! each name is ordered once. But a record on its way may still refer to a loose fragment, which is therefore dropped
+//! only when a record has abandoned it.
 //!
 //! Where values are on the disk (`storage = "disk"`), so are fragments: each piece is handed to the code that stores
 //! values for this replica as soon as it has been recorded here, under a name made of the value's name, the stripe, and
-//! the piece's length and digest ([`kv::table::Spilled`]). What stays in memory is where it belongs, and its checksum.
+//! the piece's length and digest ([`kv::table::Spilled`]). Only the piece's place and its checksum stay in memory.
 
 use super::message::Piece;
 use coding::Layout;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// The number of bits of a stripe's number in the name of a stored piece.
 const STRIPE_BITS: u32 = 16;
 
-/// Memory that a piece takes beside its bytes, about.
+/// The approximate memory that a piece takes besides its bytes.
 const PIECE_MEMORY_BYTES: usize = 96;
 
 /// The result of keeping a piece.
@@ -36,13 +36,13 @@ const PIECE_MEMORY_BYTES: usize = 96;
 pub enum Kept {
     /// It is new, and must be recorded.
     New,
-    /// It was here already.
+    /// It was kept already.
     Known,
-    /// It does not match what is kept under that name, or cannot belong to any value.
+    /// It does not match what is already kept for that value, or cannot belong to any value.
     Unfit,
 }
 
-/// A piece that is kept here. A record of it that has not left yet shares its bytes rather than copying them.
+/// A piece whose bytes are in memory. A record of it that has not left yet shares the bytes instead of copying them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptPiece {
     reference: Reference,
@@ -104,12 +104,12 @@ impl StoredPiece {
     }
 }
 
-/// A piece of a fragment, wherever its bytes are.
+/// A piece of a fragment, with its bytes in memory or in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeldPiece {
-    /// They are in memory.
+    /// The bytes are in memory.
     Kept(KeptPiece),
-    /// They are in the node's store.
+    /// The bytes are in the node's store.
     Stored(StoredPiece),
 }
 
@@ -124,14 +124,14 @@ impl HeldPiece {
     }
 }
 
-/// A place of a fragment, with the piece's checksum and its bytes, or their digest where they are in the store.
+/// A piece in its place in a fragment: its checksum, and its bytes, or their digest if they are in the store.
 #[derive(Debug)]
 enum Place {
     Kept(u64, Arc<Vec<u8>>),
     Stored(u64, u64),
 }
 
-/// One fragment, or what has become of it.
+/// One fragment, whole or in part.
 #[derive(Debug)]
 pub struct Fragment {
     reference: Reference,
@@ -139,12 +139,12 @@ pub struct Fragment {
     layout: Layout,
     pieces: Vec<Option<Place>>,
     absent: usize,
-    /// The record of its last piece in this incarnation of the replica; 0: it is older.
+    /// The record of its last piece in this incarnation of the replica; 0: the fragment is older.
     record: u64,
 }
 
 impl Fragment {
-    /// Whether all of it is here.
+    /// Whether all its pieces are here.
     pub fn is_whole(&self) -> bool {
         self.absent == 0
     }
@@ -154,7 +154,7 @@ impl Fragment {
         self.reference
     }
 
-    /// Returns its piece of a stripe, sharing the fragment, which may go in the meantime.
+    /// Returns its piece of a stripe, with shared bytes, since the fragment may be dropped in the meantime.
     pub fn piece(&self, stripe: u32) -> Option<HeldPiece> {
         let Fragment { reference, number, .. } = *self;
         Some(match *self.pieces.get(stripe as usize)?.as_ref()? {
@@ -200,29 +200,28 @@ struct Leaving {
 pub struct FragmentStore {
     fragments: BTreeMap<ValueId, Fragment>,
     bytes: usize,
-    /// Fragments to which the table does not refer and never did, each with the time since when it is known.
+    /// Fragments to which the table does not refer and never did, each with the time since when it has been here.
     loose: BTreeMap<ValueId, u64>,
-    /// Values to which the table refers and whose fragment is not here, or not all of it, each with the time since
-    /// when.
+    /// Values to which the table refers and whose fragment is missing here, or incomplete, each with the time since when.
     lacking: BTreeMap<ValueId, u64>,
     /// Fragments to which the table no longer refers, in the order in which they are dropped.
     leaving: VecDeque<Leaving>,
     leaving_bytes: usize,
-    /// Whether the bytes of pieces are in the node's store, and the names of those that are.
+    /// Whether the bytes of pieces go to the node's store; `stored` has the names of those that are there.
     spills: bool,
     stored: BTreeSet<Reference>,
     news: Spilled,
 }
 
 impl FragmentStore {
-    /// No fragments. With `spills` their bytes are in the node's store.
+    /// Returns an empty store. With `spills` the bytes of pieces go to the node's store.
     pub fn new(spills: bool) -> FragmentStore {
         FragmentStore { spills, ..FragmentStore::default() }
     }
 
     // For the code that stores values.
 
-    /// Returns the pieces that are to be stored, and those that are not needed any more, since the last call.
+    /// Returns the pieces to be stored, and those no longer needed, since the last call.
     #[inline]
     pub fn take_spilled(&mut self) -> Option<Spilled> {
         let is_empty = self.news.kept.is_empty() && self.news.released.is_empty();
@@ -234,7 +233,8 @@ impl FragmentStore {
         &self.stored
     }
 
-    /// The bytes of this piece cannot be read: its value has no whole fragment here until it is rebuilt.
+    /// Notes that the bytes of this piece cannot be read: its value has no whole fragment here until the piece is
+    /// rebuilt.
     pub fn lose(&mut self, piece: &StoredPiece, table: &Table, now_us: u64) {
         let id = piece.id();
         let Some(fragment) = self.fragments.get_mut(&id) else { return };
@@ -250,7 +250,7 @@ impl FragmentStore {
         }
     }
 
-    /// Takes a piece that a checkpoint says is in the node's store.
+    /// Takes a piece that is in the node's store according to a checkpoint.
     pub(crate) fn restore(&mut self, piece: &StoredPiece, table: &Table, now_us: u64) -> Kept {
         let place = Place::Stored(piece.checksum, piece.digest);
         self.put(piece.reference, piece.number, piece.stripe, place, table, now_us)
@@ -258,7 +258,7 @@ impl FragmentStore {
 
     // Fragments.
 
-    /// Returns the fragment of a value, or what has become of it.
+    /// Returns the fragment of a value, as far as it is here.
     pub fn get(&self, id: ValueId) -> Option<&Fragment> {
         self.fragments.get(&id)
     }
@@ -283,12 +283,12 @@ impl FragmentStore {
         self.bytes
     }
 
-    /// The memory that they take, in bytes.
+    /// The memory that the fragments take, in bytes.
     pub fn memory_bytes(&self) -> usize {
         if self.spills { self.stored.len() * PIECE_MEMORY_BYTES } else { self.bytes }
     }
 
-    /// The number of values that the table refers to and whose fragment is not here.
+    /// The number of values to which the table refers and whose fragment is missing here, or incomplete.
     pub fn lacking_len(&self) -> usize {
         self.lacking.len()
     }
@@ -317,7 +317,7 @@ impl FragmentStore {
         self.leaving.iter().map(|leaving| leaving.id).collect()
     }
 
-    /// Takes a piece. Never replaces what is there.
+    /// Keeps a piece. Never replaces a piece that is already kept.
     pub fn keep(&mut self, piece: &KeptPiece, table: &Table, now_us: u64) -> Kept {
         let KeptPiece { reference, number, stripe, checksum, ref bytes } = *piece;
         let place = match self.spills {
@@ -332,7 +332,7 @@ impl FragmentStore {
             return Kept::Unfit;
         }
         let kept = self.put(reference, number, stripe, place, table, now_us);
-        // Also a piece that is known: a checkpoint may name what only the log behind it holds safely.
+        // Hand over a known piece too: a checkpoint may name a piece whose bytes are safe only in the log after it.
         if kept != Kept::Unfit
             && let Some(HeldPiece::Stored(stored)) = self.get(reference.id).and_then(|it| it.piece(stripe))
             && stored.checksum == checksum
@@ -372,7 +372,7 @@ impl FragmentStore {
         if is_new && table.reference(id).is_none() {
             self.loose.insert(id, now_us);
         }
-        // Room is made as pieces arrive: a sender cannot claim room by naming a great length.
+        // Memory is allocated as pieces arrive: a sender cannot cause a large allocation by naming a great length.
         if fragment.pieces.len() <= at {
             fragment.pieces.resize_with(at + 1, || None);
         }
@@ -415,7 +415,7 @@ impl FragmentStore {
         }
     }
 
-    /// The value's coordinator reports that it will never be stored.
+    /// Drops a loose fragment whose value's coordinator reports that it will never be stored.
     pub fn forget(&mut self, id: ValueId) {
         if self.loose.contains_key(&id) {
             self.drop_fragment(id);
@@ -452,7 +452,7 @@ impl FragmentStore {
         }
     }
 
-    /// Another table has replaced the one before: checks anew what it refers to.
+    /// Another table has replaced the one before: checks again which fragments are loose and which are lacking.
     pub fn match_with(&mut self, table: &Table, now_us: u64) {
         let leaving = self.leaving_ids();
         let is_unused = |id: &&ValueId| table.reference(**id).is_none() && !leaving.contains(id);
@@ -460,7 +460,8 @@ impl FragmentStore {
         self.loose = unused.map(|id| (*id, now_us)).collect();
         let held = |id: &ValueId| self.fragments.get(id).is_some_and(Fragment::is_whole);
         let wanted = table.references().map(|reference| reference.id);
-        // They were stored some time ago: a missing fragment will not arrive by itself. Part of one may be on its way.
+        // The values were stored some time ago, so a missing fragment will not arrive by itself. The rest of an
+        // incomplete one may be on its way.
         let since_us = |id: &ValueId| if self.fragments.contains_key(id) { now_us } else { 0 };
         self.lacking = wanted.filter(|id| !held(id)).map(|id| (id, since_us(&id))).collect();
         let given_up: Vec<ValueId> =

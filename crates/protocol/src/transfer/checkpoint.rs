@@ -1,9 +1,9 @@
-//! A checkpoint under way: the chunks of a snapshot, on their way into records.
+//! A checkpoint under way: the chunks of a snapshot are written as records.
 
 use kv::Table;
 use kv::table::SnapshotId;
 
-/// The table at the moment when the checkpoint began, and what is recorded before it.
+/// The table at the moment when the checkpoint began, and the record that precedes it.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     snapshot: SnapshotId,
@@ -12,13 +12,13 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Begins one with a snapshot, and the encoding of what stands before its chunks.
+    /// Begins a checkpoint from a snapshot; `begin` is the encoded record before its chunks.
     pub(crate) fn new(snapshot: SnapshotId, begin: Vec<u8>) -> Checkpoint {
         Checkpoint { snapshot, begin: Some(begin) }
     }
 
-    /// Appends the next record, with a chunk of about so many bytes as `encode` writes it. False when that was the table's
-    /// last one: what follows the table may be appended to the same record.
+    /// Appends the next record: a chunk of about `bytes_max` bytes, as `encode` writes it. False when that was the
+    /// table's last chunk: what follows the table may be appended to the same record.
     pub(crate) fn next(
         &mut self,
         table: &mut Table,
@@ -36,7 +36,7 @@ impl Checkpoint {
         more
     }
 
-    /// It is written, or abandoned.
+    /// Ends the checkpoint, which is written or abandoned.
     pub(crate) fn end(self, table: &mut Table) {
         table.end_snapshot(self.snapshot);
     }

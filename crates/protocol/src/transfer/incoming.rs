@@ -3,23 +3,23 @@
 use crate::effects::Now;
 use kv::Table;
 
-/// How far a transfer has come.
+/// The progress of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incoming {
     next: u32,
     progress_us: u64,
 }
 
-/// What has become of a chunk.
+/// What happened to a chunk that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It was the next one, and is in the table.
+    /// It was the next one, and is now in the table.
     Next,
-    /// It was there already.
+    /// It was in the table already.
     Again,
-    /// One before it is missing.
+    /// A chunk before it is missing.
     Early,
-    /// It cannot be read, and the table is spoilt.
+    /// It cannot be read, and the table is unusable.
     Unreadable,
 }
 
@@ -41,7 +41,7 @@ impl Incoming {
         Arrival::Next
     }
 
-    /// Something else has come that shows that the sender goes on.
+    /// Notes other evidence that the sender continues.
     pub(crate) fn got_on(&mut self, now: Now) {
         self.progress_us = now.monotonic_us;
     }
@@ -51,7 +51,7 @@ impl Incoming {
         self.next
     }
 
-    /// For how long there was no progress.
+    /// The milliseconds without progress.
     pub(crate) fn stuck_ms(&self, now: Now) -> u64 {
         now.ms_since(self.progress_us)
     }

@@ -13,16 +13,16 @@ use std::collections::BTreeSet;
 pub(super) struct Loading {
     chunk: Vec<u8>,
     missing: BTreeSet<Reference>,
-    /// Whether the values were asked for.
+    /// Whether the values were requested.
     is_asked: bool,
-    /// Whether more of the table follows it.
+    /// Whether more chunks of the table follow this one.
     pub(super) more: bool,
     /// When the last value arrived.
     pub(super) progress_us: u64,
 }
 
 impl Loading {
-    /// Takes the next chunk of a snapshot, in an empty buffer.
+    /// Takes the next chunk of a snapshot. `chunk` is an empty buffer.
     pub(super) fn next(
         table: &mut Table,
         snapshot: SnapshotId,
@@ -44,7 +44,7 @@ impl Loading {
         self.chunk
     }
 
-    /// Appends the values that it lacks, unless they were asked for already.
+    /// Appends the values that the chunk lacks, unless they were requested already.
     pub(super) fn take_wanted(&mut self, wanted: &mut Vec<Reference>) {
         if !std::mem::replace(&mut self.is_asked, true) {
             wanted.extend(self.missing.iter().copied());
@@ -55,7 +55,7 @@ impl Loading {
         self.missing.contains(reference)
     }
 
-    /// Takes a value that it lacks.
+    /// Takes a value that the chunk lacks.
     pub(super) fn take(&mut self, now_us: u64, reference: Reference, value: &[u8]) {
         if self.missing.remove(&reference) {
             self.progress_us = now_us;

@@ -1,13 +1,13 @@
 //! Snapshot transfer: a replica gets the whole table of another one, in chunks, while writes continue.
 //!
-//! The table keeps a copy-on-write view open for it, so chunks that are taken at different times show one moment.
-//! [`Outgoing`] is the sender's side: it numbers the chunks, limits how many are under way, and keeps those that are not
-//! acknowledged, so that they can be sent again unchanged. [`Incoming`] is the receiver's: it takes them in order, each once.
-//! A [`Checkpoint`] takes the same chunks to the disk.
+//! The table keeps a copy-on-write view open for the transfer, so chunks that are taken at different times show one
+//! moment. [`Outgoing`] is the sender's side: it numbers the chunks, limits how many are under way, and keeps those that
+//! are not acknowledged, so that they can be sent again unchanged. [`Incoming`] is the receiver's side: it takes them in
+//! order, each once. A [`Checkpoint`] writes the same chunks to the disk.
 //!
-//! What a protocol's proof rests on is its own: who may send and when, the moment that the snapshot shows, what comes after
-//! it, and what the receiver does with a whole table. Leader-follower and consensus put it in the place of the receiver's.
-//! Registers merge those of several members, key by key.
+//! The parts on which a protocol's proof rests are in the protocol: which replica may send and when, the moment that the
+//! snapshot shows, what follows the snapshot, and what the receiver does with a whole table. In leader-follower and
+//! consensus it replaces the receiver's table. Registers merge the tables of several members, key by key.
 
 mod checkpoint;
 mod incoming;

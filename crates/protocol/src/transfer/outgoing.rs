@@ -18,18 +18,18 @@ pub(crate) struct Window {
 /// The chunks of a snapshot on their way to one receiver.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    /// `None` when all of it is taken.
+    /// `None` when all chunks are taken.
     snapshot: Option<SnapshotId>,
     /// The next chunk, if it waits for values on the disk.
     loading: Option<Loading>,
-    /// What was sent and is not acknowledged: links lose messages.
+    /// The chunks sent and not acknowledged, kept because links lose messages.
     unacknowledged: VecDeque<Vec<u8>>,
     acknowledged: u32,
     /// An acknowledged chunk's memory, for the next one.
     spare: Vec<u8>,
     /// When the receiver last made progress, or a value arrived for which it had to wait.
     progress_us: u64,
-    /// The last chunk is sent even if it is empty, since it says that it is the last one.
+    /// The last chunk is sent even if it is empty, since it is marked as the last one.
     says_last: bool,
 }
 
@@ -61,7 +61,7 @@ impl Outgoing {
         let next = || Loading::next(table, snapshot, window.chunk_bytes, std::mem::take(&mut self.spare));
         let loading = self.loading.take().unwrap_or_else(next);
         if !loading.is_whole() {
-            // The receiver is not what is waited for.
+            // The transfer waits for values, not for the receiver.
             self.progress_us = self.progress_us.max(loading.progress_us);
             self.loading = Some(loading);
             return None;
@@ -105,27 +105,27 @@ impl Outgoing {
         self.acknowledged + self.unacknowledged.len() as u32
     }
 
-    /// What was sent and is not acknowledged, with its numbers.
+    /// The chunks that were sent and are not acknowledged, with their numbers.
     pub(crate) fn unacknowledged(&self) -> impl Iterator<Item = (u32, &[u8])> {
         (self.acknowledged..).zip(self.unacknowledged.iter().map(Vec::as_slice))
     }
 
-    /// Whether no further chunk follows those that were sent.
+    /// Whether all chunks were sent.
     pub(crate) fn is_all_sent(&self) -> bool {
         self.snapshot.is_none()
     }
 
-    /// Whether the receiver has all of it.
+    /// Whether the receiver has all chunks.
     pub(crate) fn is_received(&self) -> bool {
         self.is_all_sent() && self.unacknowledged.is_empty()
     }
 
-    /// For how long there was no progress.
+    /// The milliseconds without progress.
     pub(crate) fn stuck_ms(&self, now: Now) -> u64 {
         now.ms_since(self.progress_us)
     }
 
-    /// Takes no more of the snapshot.
+    /// Closes the snapshot; no more chunks are taken.
     pub(crate) fn end(&mut self, table: &mut Table) {
         self.loading = None;
         if let Some(snapshot) = self.snapshot.take() {
@@ -140,7 +140,7 @@ impl Outgoing {
         self.loading.is_some()
     }
 
-    /// Appends the values that it waits for, unless they were asked for already.
+    /// Appends the values that the next chunk waits for, unless they were requested already.
     pub(crate) fn take_wanted(&mut self, wanted: &mut Vec<Reference>) {
         if let Some(loading) = &mut self.loading {
             loading.take_wanted(wanted);
@@ -152,7 +152,7 @@ impl Outgoing {
         self.loading.as_ref().is_some_and(|loading| loading.lacks(reference))
     }
 
-    /// Takes a value if it waits for it. True when the next chunk is whole then.
+    /// Takes a value if the next chunk waits for it. True when that chunk is then whole.
     pub(crate) fn take_value(&mut self, now: Now, reference: Reference, value: &[u8]) -> bool {
         let Some(loading) = self.loading.as_mut().filter(|loading| loading.lacks(&reference)) else {
             return false;
@@ -161,7 +161,7 @@ impl Outgoing {
         loading.is_whole()
     }
 
-    /// No more is under way than allowed.
+    /// Checks that no more is under way than allowed.
     pub(crate) fn check(&self, window: Window) {
         assert!(self.unacknowledged.len() <= window.chunks, "too many chunks are under way");
     }
@@ -180,7 +180,7 @@ mod tests {
         Now { monotonic_us: 1000 * ms, unix_ms: ms }
     }
 
-    /// A table of so many keys, each of which is a chunk.
+    /// A table of `keys` keys, each of which is a chunk.
     fn table(keys: u8) -> Table {
         let mut table = Table::new(1);
         for key in 0..keys {
@@ -222,7 +222,7 @@ mod tests {
         assert!(outgoing.acknowledge(at_ms(0), 1) && outgoing.is_received());
     }
 
-    /// Chunks come late, twice and in the wrong order.
+    /// Chunks arrive late, twice and in the wrong order.
     #[test]
     fn the_receiver_gets_the_table_of_the_moment_when_it_began() {
         let mut table = table(20);

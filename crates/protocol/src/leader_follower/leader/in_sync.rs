@@ -109,7 +109,7 @@ impl Leader {
             }
             // Where the set is only a preference, it contains every follower that holds what the leader holds, committed
             // or not: a group with too few members to acknowledge a write commits nothing, and yet gets new members only
-            // when its set is settled.
+            // when the group is settled.
             let is_in_step = (serves || !is_all) && follower.is_in_step(now, silence_ms);
             // No request names the follower, so it may still be left out.
             is_waited_for_less |= follower.is_joining_set && !is_in_step;

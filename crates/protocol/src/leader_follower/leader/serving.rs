@@ -134,7 +134,7 @@ impl Follower {
             && now.ms_since(self.mark_us) <= silence_ms
     }
 
-    /// Stops serving it until it asks again.
+    /// Stops serving it until it joins again.
     pub(in crate::leader_follower) fn leave(
         &mut self,
         why: &'static str,
