@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_gone_when_its_link_has_been_down_for_long() {
+    fn a_node_is_dead_when_its_link_has_been_down_for_long() {
         let mut reach = Reach::default();
         reach.link(now(1), 2, true);
         reach.link(now(500), 2, false);

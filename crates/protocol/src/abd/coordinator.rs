@@ -304,11 +304,11 @@ impl Coordinator {
             Answer::Tag(tag, _) | Answer::Seen(tag, _) => tag,
             Answer::Value(register) => Tag::of_version(register.version),
         };
-        let tells_value = matches!(answer, Answer::Value(_));
+        let has_value = matches!(answer, Answer::Value(_));
         let holds = !matches!(answer, Answer::Seen(..));
         if operation.phase == Phase::Query
             && held > operation.tag
-            && tells_value != (operation.kind == Kind::Read)
+            && has_value != (operation.kind == Kind::Read)
         {
             return; // Not an answer to this operation's query.
         }

@@ -27,7 +27,7 @@ impl Replica {
             return assert!(operations.is_empty(), "an operation of a replica that knows no group");
         };
         upkeep.check_invariants(registers, &timing.upkeep);
-        self.a_refilling_replica_answers_nobody();
+        self.a_refilling_replica_sends_no_answers();
         coordinator.operations_have_their_places();
         what_does_not_count_is_not_durable(coordinator, registers);
         for place in operations.open() {
@@ -42,7 +42,7 @@ impl Replica {
     }
 
     /// A refilling replica has forgotten what it acknowledged, so it sends nothing that could be taken for an answer.
-    pub(super) fn a_refilling_replica_answers_nobody(&self) {
+    pub(super) fn a_refilling_replica_sends_no_answers(&self) {
         let is_silent = || self.coordinator.operations.is_empty() && self.coordinator.outbox.is_empty();
         assert!(self.is_ready() || is_silent(), "a replica answers that is without its memory");
     }
@@ -72,19 +72,25 @@ fn what_does_not_count_is_not_durable(coordinator: &Coordinator, registers: &Reg
 fn members_are_counted_once(operation: &Operation, registers: &Registers) {
     let all = registers.group.all();
     let sets = [operation.answered, operation.holders, operation.sent];
-    assert!(sets.iter().all(|set| set.without(all).is_empty()), "who is no member is counted");
-    assert!(operation.asked <= operation.tag, "an operation goes back behind what it asked with");
+    assert!(sets.iter().all(|set| set.without(all).is_empty()), "a node that is not a member is counted");
+    assert!(operation.asked <= operation.tag, "an operation goes back to a tag before that of its query");
 }
 
 /// An operation queries a majority, and continues as soon as a majority has answered.
 fn it_asks_until_a_majority_has_answered(operation: &Operation, registers: &Registers) {
-    assert!(operation.answered.len() < registers.group.majority(), "a majority has answered, and it asks on");
+    assert!(
+        operation.answered.len() < registers.group.majority(),
+        "a majority has answered, and the query continues"
+    );
 }
 
 /// When an operation ends, a majority holds its tag, and it ends as soon as a majority does. A write has its writer's own
 /// tag, and is stored here before it is sent.
 fn it_goes_on_until_a_majority_holds_it(operation: &Operation, registers: &Registers) {
-    assert!(operation.holders.len() < registers.group.majority(), "a majority holds it, and it goes on");
+    assert!(
+        operation.holders.len() < registers.group.majority(),
+        "a majority holds the tag, and the operation continues"
+    );
     if operation.kind == Kind::Read {
         return;
     }

@@ -247,7 +247,7 @@ impl Replica {
         items: message::Items<'_>,
         effects: &mut Effects,
     ) {
-        let is_stale = match self.registers.hear(from, lives) {
+        let is_stale = match self.registers.learn_from(from, lives) {
             Sender::Current => false,
             Sender::Earlier => true,
             Sender::Impossible => {
@@ -361,7 +361,7 @@ impl Replica {
     /// Ends the turn: emits its records and messages.
     #[inline]
     fn flush(&mut self, effects: &mut Effects) {
-        self.a_refilling_replica_answers_nobody();
+        self.a_refilling_replica_sends_no_answers();
         self.registers.journal.flush(effects);
         self.coordinator.outbox.flush(&self.registers, &self.timing, effects);
     }

@@ -33,7 +33,7 @@ impl Replica {
             );
         };
         upkeep.check_invariants(registers, &state.timing.upkeep);
-        self.a_refilling_replica_answers_nobody();
+        self.a_refilling_replica_sends_no_answers();
         if self.serves {
             a_grants_number_is_given_once(state, now);
             coordinator.an_attempts_number_is_used_once(state);
@@ -50,7 +50,7 @@ impl Replica {
 
     /// A refilling replica has forgotten what it acknowledged, so it grants nothing, and sends nothing that could be
     /// taken for an answer.
-    pub(super) fn a_refilling_replica_answers_nobody(&self) {
+    pub(super) fn a_refilling_replica_sends_no_answers(&self) {
         let is_silent =
             || self.state.locks.is_empty() && self.state.is_silent() && self.coordinator.open() == 0;
         assert!(self.serves || is_silent(), "a replica answers that is without its memory");
@@ -60,7 +60,7 @@ impl Replica {
 /// No replica ever reuses the number of a grant, in any incarnation; one holder has a lock, for no longer than a lease.
 fn a_grants_number_is_given_once(state: &State, now: Now) {
     let (own_life, locks) = (u64::from(state.lives().own()), &state.locks);
-    assert_eq!(locks.grants >> COUNT_BITS, own_life, "grants bear the number of another life");
+    assert_eq!(locks.grants >> COUNT_BITS, own_life, "grants bear the number of another incarnation");
     let mut given = BTreeSet::new();
     for (key, lock) in &locks.held {
         assert!(
@@ -80,7 +80,7 @@ fn a_grants_number_is_given_once(state: &State, now: Now) {
             panic!("a lock is held by node {}, which is no member", lock.holder.node);
         };
         let (life, known) = (lock.holder.attempt >> COUNT_BITS, u64::from(state.lives().of(member)));
-        assert!(life >= known, "a lock is held in life {life}, which is over: {known} has begun");
+        assert!(life >= known, "a lock is held in incarnation {life}, which is over: {known} has begun");
     }
 }
 
@@ -98,7 +98,11 @@ impl Coordinator {
     /// Everything that a replica sends belongs to one attempt, a number that is never reused.
     fn an_attempts_number_is_used_once(&self, state: &State) {
         let own_life = u64::from(state.lives().own());
-        assert_eq!(self.attempts_begun >> COUNT_BITS, own_life, "attempts bear the number of another life");
+        assert_eq!(
+            self.attempts_begun >> COUNT_BITS,
+            own_life,
+            "attempts bear the number of another incarnation"
+        );
         for (attempt, id) in &self.attempts {
             assert!(*attempt <= self.attempts_begun, "an attempt that was not begun");
             let is_its = self.operations.get(id).is_some_and(|operation| operation.attempt == *attempt);
@@ -109,7 +113,7 @@ impl Coordinator {
             assert_eq!(
                 asks,
                 self.attempts.get(&operation.attempt) == Some(id),
-                "who asks for locks does so under a number"
+                "an operation that requests locks has an attempt number"
             );
         }
     }

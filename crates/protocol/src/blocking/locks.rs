@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_granted_to_the_first_who_asks_until_it_is_released_or_its_lease_runs_out() {
+    fn a_key_is_granted_to_the_first_request_until_it_is_released_or_its_lease_runs_out() {
         let mut locks = Locks::new(5);
         let first = locks.acquire(0, b"k", holder(1)).unwrap();
         assert_eq!(locks.acquire(1, b"k", holder(2)), None);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_request_has_the_same_grant_and_no_longer_a_lease() {
+    fn a_repeated_request_gets_the_same_grant_and_no_longer_lease() {
         let mut locks = Locks::new(5);
         let grant = locks.acquire(0, b"k", holder(1));
         assert_eq!(locks.acquire(4000, b"k", holder(1)), grant);
@@ -162,20 +162,20 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_was_released_is_never_given_again() {
+    fn a_released_grant_is_never_reused() {
         let mut locks = Locks::new(5);
         let first = locks.acquire(0, b"k", holder(1)).unwrap();
         locks.release(b"k", holder(1));
         let again = locks.acquire(1, b"k", holder(1)).unwrap();
         assert!(!locks.is_held(1, b"k", holder(1), first), "a write that was sent under it is refused");
         assert!(locks.is_held(1, b"k", holder(1), again));
-        let mut next_life = Locks::new(5);
-        next_life.begin_life(2);
-        assert!(next_life.acquire(0, b"k", holder(1)).unwrap() > again);
+        let mut next_incarnation = Locks::new(5);
+        next_incarnation.begin_life(2);
+        assert!(next_incarnation.acquire(0, b"k", holder(1)).unwrap() > again);
     }
 
     #[test]
-    fn locks_of_a_coordinator_that_has_begun_another_life_are_free() {
+    fn locks_of_a_coordinator_that_has_begun_another_incarnation_are_free() {
         let mut locks = Locks::new(5);
         let (earlier, later) = (holder(1 << COUNT_BITS | 7), holder(2 << COUNT_BITS | 1));
         let other = Holder { node: 2, ..earlier };
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_that_nobody_released_do_not_stay_in_memory() {
+    fn expired_locks_do_not_stay_in_memory() {
         let mut locks = Locks::new(5);
         locks.acquire(0, b"a", holder(1));
         locks.acquire(4000, b"b", holder(2));

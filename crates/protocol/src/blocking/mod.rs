@@ -298,7 +298,7 @@ impl Replica {
             }
             Message::Turn { .. } if !upkeep.is_ready() => {} // This replica cannot answer, and waits for no answers.
             Message::Turn { lives, asks, answers } => {
-                if !self.hear(now, from, lives, effects) {
+                if !self.learn_from(now, from, lives, effects) {
                     return;
                 }
                 self.notice();
@@ -312,9 +312,9 @@ impl Replica {
     }
 
     /// Learns the incarnations in a message. True when the message counts.
-    fn hear(&mut self, now: Now, from: usize, lives: LivesView<'_>, effects: &mut Effects) -> bool {
+    fn learn_from(&mut self, now: Now, from: usize, lives: LivesView<'_>, effects: &mut Effects) -> bool {
         let registers = &mut self.state.registers;
-        match registers.hear(from, lives) {
+        match registers.learn_from(from, lives) {
             Sender::Current => {
                 registers.heard(from, now);
                 registers.has_memory(from);
@@ -399,7 +399,7 @@ impl crate::contract::Replica for Replica {
             Input::Link { peer, up } => self.link(peer, up, effects),
             Input::Tick => self.tick(now, effects),
             Input::Flush => {
-                self.a_refilling_replica_answers_nobody();
+                self.a_refilling_replica_sends_no_answers();
                 self.state.registers.journal.flush(effects);
                 self.state.send(1, effects);
             }

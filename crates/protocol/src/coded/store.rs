@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_goes_a_while_after_its_value_was_overwritten() {
+    fn a_fragment_is_dropped_a_while_after_its_value_was_overwritten() {
         let mut replica = Replica::new();
         assert_eq!((replica.keep(1, 0), replica.keep(1, 0)), (Kept::New, Kept::Known));
         replica.set(1, 0);
@@ -551,7 +551,7 @@ mod tests {
         replica.set(2, 100);
         replica.store.let_go(99, usize::MAX);
         assert!(replica.store.get(id(1)).is_some(), "a read may be after it");
-        assert_eq!(replica.store.worth_recording(), [id(2)], "who starts anew has no readers");
+        assert_eq!(replica.store.worth_recording(), [id(2)], "a restarted replica has no readers");
         replica.store.let_go(100, usize::MAX);
         assert!(replica.store.get(id(1)).is_none());
         assert!(replica.store.get(id(2)).is_some_and(Fragment::is_whole), "this one is in use");
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_under_way_do_not_hold_up_any_number_of_bytes() {
+    fn readers_under_way_keep_a_limited_number_of_bytes() {
         let mut replica = Replica::new();
         for counter in 1..=3 {
             replica.keep(counter, 0);
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_to_which_nothing_refers_stays_until_it_is_given_up() {
+    fn a_fragment_to_which_nothing_refers_stays_until_it_is_abandoned() {
         let mut replica = Replica::new();
         (1..=3).for_each(|counter| assert_eq!(replica.keep(counter, counter), Kept::New));
         replica.set(2, 10);
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_loose_can_be_forgotten() {
+    fn only_loose_fragments_can_be_forgotten() {
         let mut replica = Replica::new();
         (1..=2).for_each(|counter| assert_eq!(replica.keep(counter, 0), Kept::New));
         replica.set(1, 0);
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_without_a_fragment_is_lacking_until_it_is_here() {
+    fn a_value_without_a_fragment_is_lacking_until_the_fragment_arrives() {
         let mut replica = Replica::new();
         replica.set(1, 50);
         assert_eq!(replica.store.lacking_since(49).count(), 0);
@@ -604,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn another_table_says_anew_what_is_lacking_and_what_is_loose() {
+    fn another_table_determines_again_what_is_lacking_and_what_is_loose() {
         let (mut replica, mut other) = (Replica::new(), Replica::new());
         (1..=2).for_each(|counter| assert_eq!(replica.keep(counter, 0), Kept::New));
         replica.set(1, 0);
@@ -639,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_on_the_disk_is_named_when_it_comes_and_when_it_goes() {
+    fn a_stored_piece_is_reported_when_it_arrives_and_when_it_is_dropped() {
         let mut replica = Replica::spilling();
         assert_eq!(replica.keep(1, 0), Kept::New);
         let piece = stored(&replica, 1);
@@ -659,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_log_has_behind_a_checkpoint_is_put_again() {
+    fn pieces_in_the_log_after_a_checkpoint_are_stored_again() {
         let mut replica = Replica::spilling();
         replica.keep(1, 0);
         let piece = stored(&replica, 1);

@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(common(1, 8), Some(5), "a deposed leader's 6..=8 of epoch 1 are not ours");
         assert_eq!(common(3, 9), Some(9));
         assert_eq!(common(2, 7), None, "nothing is known of epoch 2");
-        assert_eq!(common(0, 0), Some(0), "whoever has nothing agrees with everybody");
+        assert_eq!(common(0, 0), Some(0), "an empty history agrees with every other");
     }
 
     #[test]
@@ -307,7 +307,11 @@ mod tests {
         assert_eq!(agrees(2, 8), Some(5), "nor is anything of epoch 2");
         assert_eq!(agrees(3, 12), Some(9));
         backlog.reset(Position { epoch: 3, offset: 9 });
-        assert_eq!(backlog.agrees_until(Position { epoch: 1, offset: 8 }), None, "a snapshot does not tell");
+        assert_eq!(
+            backlog.agrees_until(Position { epoch: 1, offset: 8 }),
+            None,
+            "a snapshot does not show it"
+        );
     }
 
     #[test]
@@ -325,7 +329,7 @@ mod tests {
 
     /// A leader that counted them as uncommitted would refuse writes forever.
     #[test]
-    fn what_was_cut_off_is_not_counted() {
+    fn records_that_were_cut_off_are_not_counted() {
         let mut backlog = backlog();
         let bytes = backlog.bytes_between(5, 9);
         backlog.truncate_after(5);

@@ -41,7 +41,7 @@ pub(super) struct Follower {
     pub(super) acked: Version,
     acked_us: u64,
     /// Whether the leader's last message requested quiescence.
-    is_told_to_rest: bool,
+    rest_requested: bool,
     /// The newest snapshot transfer seen in this epoch: late messages of older ones are ignored.
     transfer: u64,
     /// A snapshot being sent to a leader that lost its memory.
@@ -64,7 +64,7 @@ impl Follower {
             acknowledge: false,
             acked: 0,
             acked_us: 0,
-            is_told_to_rest: false,
+            rest_requested: false,
             transfer: 0,
             sender: None,
         }
@@ -160,7 +160,7 @@ impl Follower {
         match message {
             Message::Append { previous, count, commit, leader_offset, acknowledge, rest, .. } => {
                 self.heard_us = now.monotonic_us;
-                self.is_told_to_rest = rest;
+                self.rest_requested = rest;
                 self.leader_offset = leader_offset;
                 if matches!(self.mode, Mode::Filling(_)) {
                     self.commit = self.commit.max(commit);
@@ -305,7 +305,7 @@ impl Follower {
 
     fn begin_streaming(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         self.mode = Mode::Streaming;
-        self.is_told_to_rest = false;
+        self.rest_requested = false;
         self.acked = 0;
         self.acknowledge = true;
         self.heard_us = now.monotonic_us;
@@ -436,19 +436,19 @@ impl Follower {
     /// Whether its leader has made it quiescent, and it has nothing else to do.
     pub(super) fn is_resting(&self, state: &State) -> bool {
         let offset = state.last().offset;
-        self.is_told_to_rest
+        self.rest_requested
             && matches!(self.mode, Mode::Streaming)
             && self.sender.is_none()
             && !self.acknowledge
             && self.acked == offset
             && [state.applied, self.leader_offset] == [offset; 2]
             && state.rest.reaches(state.configuration.leader)
-            && state.journal.has_told_commit(offset)
+            && state.journal.has_recorded_commit(offset)
     }
 
     /// The leader's node cannot be reached any more: the leader's silence is measured from now on.
-    pub(super) fn wake(&mut self, now: Now) {
-        if std::mem::take(&mut self.is_told_to_rest) {
+    pub(super) fn expect_heartbeats(&mut self, now: Now) {
+        if std::mem::take(&mut self.rest_requested) {
             self.heard_us = now.monotonic_us;
         }
     }

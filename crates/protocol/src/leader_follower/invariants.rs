@@ -69,12 +69,12 @@ pub(super) fn check_all(replica: &Replica) {
             every_uncommitted_record_has_its_entry(leader, state);
             the_set_is_waited_for(leader, state);
             leader.followers.iter().for_each(|follower| is_served_from_this_history(follower, leader, state));
-            who_rests_is_calm(leader, state);
+            a_quiescent_leader_is_calm(leader, state);
         }
         Role::Follower(follower) => {
             assert_ne!(state.configuration.leader, state.id, "a replica follows itself");
-            assert!(!state.rest.is_resting(), "a follower rests by its leader's word only");
-            who_has_caught_up_vouches_again(follower, state);
+            assert!(!state.rest.is_resting(), "a follower rests only at its leader's request");
+            a_follower_that_has_caught_up_vouches_again(follower, state);
             follower.sender().into_iter().for_each(|sender| a_snapshot_is_of_one_moment(sender, state));
             follower.receiver().into_iter().for_each(a_transfer_comes_in_order);
         }
@@ -187,7 +187,7 @@ fn nothing_acknowledged_is_cut(follower: &Follower, state: &State) {
 
 /// Once a follower has reached its leader's position at the time it joined, it again holds everything that it ever
 /// acknowledged.
-fn who_has_caught_up_vouches_again(follower: &Follower, state: &State) {
+fn a_follower_that_has_caught_up_vouches_again(follower: &Follower, state: &State) {
     let has_caught_up = matches!(follower.mode, Mode::Streaming) && state.last().offset >= follower.whole_at;
     assert!(state.intact || !has_caught_up, "it has caught up and does not vouch for what it holds");
 }
@@ -205,7 +205,7 @@ fn a_leader_leads_its_own_epoch(leader: &Leader, state: &State) {
     assert_eq!(configuration.leader, state.id, "another node is to lead");
     assert_eq!(configuration.epoch, state.epoch, "another epoch has begun");
     assert_eq!(state.led, Some(state.epoch), "it does not know that it leads");
-    assert!(state.intact, "who has lost its memory leads");
+    assert!(state.intact, "a replica that has lost its memory leads");
     let followers = leader.followers.iter().map(|follower| follower.id);
     assert!(followers.eq(state.peers()), "its followers are not the other members");
 }
@@ -301,7 +301,7 @@ fn every_uncommitted_record_has_its_entry(leader: &Leader, state: &State) {
     assert_eq!(leader.uncommitted_bytes as u64, uncommitted, "bytes that wait for followers");
     let deadlines = leader.queue.entries.iter().filter(|entry| entry.ticket.is_some());
     let is_watched = deadlines.map(|entry| entry.deadline_us).all(|us| us >= leader.queue.earliest_us);
-    assert!(is_watched, "a deadline passes that nobody looks at");
+    assert!(is_watched, "a deadline passes unnoticed");
 }
 
 // Joining.
@@ -347,6 +347,6 @@ fn a_transfer_comes_in_order(receiver: &Receiver) {
 // Quiescence.
 
 /// A quiescent leader is calm: everything that should end the quiescence is noticed in the step that brings it.
-fn who_rests_is_calm(leader: &Leader, state: &State) {
+fn a_quiescent_leader_is_calm(leader: &Leader, state: &State) {
     assert!(!state.rest.is_resting() || leader.is_calm(state), "a leader rests that has something to do");
 }

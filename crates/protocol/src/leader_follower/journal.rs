@@ -56,7 +56,7 @@ impl Journal {
 
     /// Begins an incarnation that has found everything that it holds on the disk.
     pub(super) fn begin_life(&mut self, held: Version, epoch: u64) {
-        assert!(self.marks.is_empty(), "a batch is recorded before this life begins");
+        assert!(self.marks.is_empty(), "a batch is recorded before this incarnation begins");
         self.held = held;
         self.earlier_epoch = epoch;
     }
@@ -121,7 +121,7 @@ impl Journal {
     }
 
     /// Whether this commit offset has been recorded.
-    pub(super) fn has_told_commit(&self, commit: Version) -> bool {
+    pub(super) fn has_recorded_commit(&self, commit: Version) -> bool {
         !self.is_kept || commit <= self.commit
     }
 

@@ -66,7 +66,7 @@ impl Leader {
             && self.followers.iter().all(is_settled)
             && state.last().offset == self.head
             && state.journal.held() >= self.head
-            && state.journal.has_told_commit(self.head)
+            && state.journal.has_recorded_commit(self.head)
             && rest::is_still(&state.table)
     }
 
@@ -79,7 +79,7 @@ impl Leader {
         let is_calm = self.is_calm(state) && state.is_leased(now);
         (self.round_us, self.round_head) = (now.monotonic_us, self.head);
         let all_know =
-            |leader: &Leader| leader.followers.iter().all(|it| it.has_said_rest || !it.is_streaming());
+            |leader: &Leader| leader.followers.iter().all(|it| it.confirms_rest || !it.is_streaming());
         if state.rest.note_round(is_calm) && all_know(self) {
             state.rest.begin(now.monotonic_us);
             self.followers.iter_mut().for_each(|follower| follower.is_at_rest = true);
@@ -88,13 +88,13 @@ impl Leader {
 
     /// Something happened: resumes heartbeats.
     #[cold]
-    fn wake(&mut self, state: &mut State, now: Now) {
+    fn resume_heartbeats(&mut self, state: &mut State, now: Now) {
         state.rest.end();
         for follower in &mut self.followers {
             if state.rest.reaches(follower.id) {
                 (follower.heard_us, follower.in_step_us) = (now.monotonic_us, now.monotonic_us);
             }
-            (follower.is_at_rest, follower.has_said_rest) = (false, false);
+            (follower.is_at_rest, follower.confirms_rest) = (false, false);
         }
     }
 }
@@ -111,7 +111,7 @@ impl Replica {
             false => leader.is_calm(&self.state),
         };
         if !goes_on {
-            leader.wake(&mut self.state, now);
+            leader.resume_heartbeats(&mut self.state, now);
         }
     }
 
@@ -124,7 +124,7 @@ impl Replica {
             && peer == self.state.configuration.leader
             && !is_reached
         {
-            follower.wake(now);
+            follower.expect_heartbeats(now);
         }
         if self.state.rest.is_resting() {
             self.look_up(now, false);

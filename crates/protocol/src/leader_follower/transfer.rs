@@ -23,7 +23,7 @@ pub(super) struct Sender {
     pub(super) position: Position,
     pub(super) chunks: Outgoing,
     /// When something was last sent to the receiver.
-    told_us: u64,
+    sent_us: u64,
 }
 
 impl Sender {
@@ -50,7 +50,7 @@ impl Sender {
         };
         effects.send([to], |out| message.encode(out));
         state.counters.transfers += 1;
-        Sender { to, transfer, position, chunks, told_us: now.monotonic_us }
+        Sender { to, transfer, position, chunks, sent_us: now.monotonic_us }
     }
 
     /// Sends as many chunks as the receiver can take. True when the whole snapshot is sent.
@@ -59,14 +59,14 @@ impl Sender {
         while let Some((index, entries)) = self.chunks.next(&mut state.table, state.timing.window()) {
             let chunk = Message::SnapshotChunk { epoch, transfer, index, entries };
             effects.send([self.to], |out| chunk.encode(out));
-            self.told_us = now.monotonic_us;
+            self.sent_us = now.monotonic_us;
         }
-        if self.chunks.waits_for_values() && now.ms_since(self.told_us) >= state.timing.heartbeat_ms {
+        if self.chunks.waits_for_values() && now.ms_since(self.sent_us) >= state.timing.heartbeat_ms {
             // An empty chunk only shows that more will follow: the receiver must not give up on a sender that waits for
             // its disk.
             let chunk = Message::SnapshotChunk { epoch, transfer, index: self.chunks.sent(), entries: &[] };
             effects.send([self.to], |out| chunk.encode(out));
-            self.told_us = now.monotonic_us;
+            self.sent_us = now.monotonic_us;
         }
         if self.chunks.is_all_sent() {
             let end = Message::SnapshotEnd { epoch, transfer, chunks: self.chunks.sent() };

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_a_value_by_what_it_was_is_refused_by_name() {
+    fn read_modify_write_commands_are_refused_by_name() {
         let refused = |command| match Plan::of(&command, 0, "abd") {
             Plan::Refused(why) => why,
             plan => panic!("{plan:?}"),

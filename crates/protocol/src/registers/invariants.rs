@@ -46,12 +46,12 @@ impl Registers {
     /// A member's place identifies it in tags, so the list of members never changes.
     fn members_are_known_by_their_place(&self) {
         let (all, own) = (self.group.all(), self.group.own());
-        assert_eq!(self.lives.known().len(), self.group.len(), "the lives of other members");
-        assert_eq!(self.heard_us.len(), self.group.len(), "other members are heard");
-        assert!(self.lives.own() > 0, "a life without a number");
+        assert_eq!(self.lives.known().len(), self.group.len(), "the incarnations are of other members");
+        assert_eq!(self.heard_us.len(), self.group.len(), "the times of messages are of other members");
+        assert!(self.lives.own() > 0, "an incarnation without a number");
         assert!(self.links.contains(own), "a replica does not reach itself");
         let sets = [self.links, self.heard, self.without_memory, self.lost];
-        assert!(sets.iter().all(|set| set.without(all).is_empty()), "somebody is known who is no member");
+        assert!(sets.iter().all(|set| set.without(all).is_empty()), "a node that is not a member is known");
         assert!(
             !self.without_memory.contains(own),
             "a replica counts itself among the others that are without memory"
@@ -71,7 +71,7 @@ impl Registers {
             let is_own = tag.incarnation() > 0 && tag.incarnation() <= known;
             assert!(
                 is_own,
-                "{:?} has the tag {tag}, and its writer's newest life is {known}",
+                "{:?} has the tag {tag}, and its writer's newest incarnation is {known}",
                 String::from_utf8_lossy(key)
             );
         });
@@ -127,7 +127,7 @@ impl Upkeep {
         collections_are_led_by_the_first(&self.collector, registers);
         walks_are_counted(&self.sweep, registers);
         match &self.rejoin {
-            Some(rejoin) => self.a_refilling_replica_serves_nobody(rejoin, registers),
+            Some(rejoin) => self.a_refilling_replica_gives_no_snapshots(rejoin, registers),
             None => {
                 let is_lost =
                     registers.standstill().is_none() || registers.lost.len() >= registers.group.majority();
@@ -137,7 +137,7 @@ impl Upkeep {
     }
 
     /// A refilling replica gives no snapshots, and takes them only from others.
-    fn a_refilling_replica_serves_nobody(&self, rejoin: &Rejoin, registers: &Registers) {
+    fn a_refilling_replica_gives_no_snapshots(&self, rejoin: &Rejoin, registers: &Registers) {
         assert!(self.transfers.is_empty(), "a snapshot is given by a replica that is without its memory");
         assert!(
             self.collector.is_empty(),
@@ -168,7 +168,7 @@ fn collections_are_led_by_the_first(collector: &Collector, registers: &Registers
     };
     assert!(collector.candidates.is_empty(), "tombstones are gathered while others are collected");
     let others = registers.group.others();
-    assert!(round.confirmed.without(others).is_empty(), "a step is confirmed by who is no member");
+    assert!(round.confirmed.without(others).is_empty(), "a step is confirmed by a node that is not a member");
     // Its own operations may be the last of an earlier generation.
     assert!(round.confirmed != others || round.step == Step::Advance, "a step is confirmed and not taken");
 }
@@ -177,7 +177,10 @@ fn collections_are_led_by_the_first(collector: &Collector, registers: &Registers
 fn walks_are_counted(sweep: &Sweep, registers: &Registers) {
     assert!(sweep.unchanged_since <= sweep.walk, "a walk that has not begun");
     assert!(sweep.changes <= registers.changes, "a change that has not come");
-    assert!(sweep.same.without(registers.group.others()).is_empty(), "who is no member holds the same");
+    assert!(
+        sweep.same.without(registers.group.others()).is_empty(),
+        "a node that is not a member holds the same"
+    );
 }
 
 impl Requests {

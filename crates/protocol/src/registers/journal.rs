@@ -201,7 +201,7 @@ mod tests {
         Register { version: 1 << 20, deadline: Register::NEVER, value: b"value" };
 
     #[test]
-    fn a_register_leaves_when_the_record_of_its_last_write_is_durable() {
+    fn a_register_may_be_reported_when_the_record_of_its_last_write_is_durable() {
         let (mut journal, mut effects) = (Journal::new(true), Effects::default());
         journal.record_register(b"a", REGISTER);
         journal.record_register(b"b", REGISTER);

@@ -93,7 +93,7 @@ impl Lives {
 
     fn learn(&mut self, member: usize, incarnation: Incarnation) {
         if self.known[member] < incarnation {
-            assert_ne!(member, self.own, "only a replica itself begins its lives");
+            assert_ne!(member, self.own, "only a replica itself begins its incarnations");
             self.known[member] = incarnation;
             self.nonces[member] = 0;
             self.renewed.insert(member);
@@ -103,17 +103,17 @@ impl Lives {
 
     /// Learns the incarnations in a message, and returns how the message relates to its sender's newest incarnation.
     #[inline]
-    pub fn hear(&mut self, from: usize, told: LivesView<'_>) -> Sender {
-        if told.len() != self.known.len() || told.of(self.own) > self.own() {
+    pub fn learn_from(&mut self, from: usize, reported: LivesView<'_>) -> Sender {
+        if reported.len() != self.known.len() || reported.of(self.own) > self.own() {
             return Sender::Impossible;
         }
-        if told.of(from) < self.known[from] {
+        if reported.of(from) < self.known[from] {
             return Sender::Earlier;
         }
         // The others never know a later incarnation of this replica than it does itself, so there is nothing to learn
         // about its own.
         for member in 0..self.known.len() {
-            self.learn(member, told.of(member));
+            self.learn(member, reported.of(member));
         }
         Sender::Current
     }
@@ -259,27 +259,36 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_an_earlier_life_is_recognized_and_news_travel_with_every_message() {
+    fn messages_of_an_earlier_incarnation_are_recognized_and_every_message_spreads_incarnations() {
         let (mut first, mut second) = (lives_of(1, 1), lives_of(2, 1));
-        assert!(second.admit(2, 5, 9), "member 3 begins its fifth life");
+        assert!(second.admit(2, 5, 9), "member 3 begins its fifth incarnation");
         let bytes = encoded(&second);
-        assert_eq!(first.hear(1, LivesView::decode(&mut Reader::new(&bytes)).unwrap()), Sender::Current);
+        assert_eq!(
+            first.learn_from(1, LivesView::decode(&mut Reader::new(&bytes)).unwrap()),
+            Sender::Current
+        );
         assert_eq!(first.known(), [1, 1, 5]);
         assert_eq!(first.take_renewed().iter().collect::<Vec<_>>(), [1, 2]);
         assert!(first.take_renewed().is_empty());
         let bytes = encoded(&lives_of(3, 4));
-        assert_eq!(first.hear(2, LivesView::decode(&mut Reader::new(&bytes)).unwrap()), Sender::Earlier);
+        assert_eq!(
+            first.learn_from(2, LivesView::decode(&mut Reader::new(&bytes)).unwrap()),
+            Sender::Earlier
+        );
         let bytes = encoded(&first);
         let mut other = lives_of(1, 0);
-        assert_eq!(other.hear(0, LivesView::decode(&mut Reader::new(&bytes)).unwrap()), Sender::Impossible);
+        assert_eq!(
+            other.learn_from(0, LivesView::decode(&mut Reader::new(&bytes)).unwrap()),
+            Sender::Impossible
+        );
     }
 
     #[test]
-    fn a_life_that_another_one_has_used_is_not_admitted() {
+    fn an_incarnation_number_that_was_used_before_is_not_admitted() {
         let mut lives = lives_of(1, 1);
         assert!(lives.admit(1, 3, 7));
-        assert!(lives.admit(1, 3, 7), "asked again");
-        assert!(!lives.admit(1, 3, 8), "another life under the same number");
+        assert!(lives.admit(1, 3, 7), "reported again");
+        assert!(!lives.admit(1, 3, 8), "another incarnation under the same number");
         assert!(!lives.admit(1, 2, 8));
         assert!(lives.admit(1, 4, 8));
     }

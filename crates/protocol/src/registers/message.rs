@@ -355,7 +355,7 @@ impl<'a> Body<'a> {
 
 fn take_past(reader: &mut Reader<'_>) -> Result<Past, Malformed> {
     let pasts = [Past::Forgotten, Past::None, Past::GivenUp];
-    pasts.get(usize::from(reader.u8()?)).copied().ok_or(Malformed("unknown past of a life"))
+    pasts.get(usize::from(reader.u8()?)).copied().ok_or(Malformed("unknown past of an incarnation"))
 }
 
 fn take_step(reader: &mut Reader<'_>) -> Result<Step, Malformed> {

@@ -288,8 +288,8 @@ impl Registers {
 
     /// Learns the incarnations in a message, and returns how the message relates to its sender's newest incarnation.
     #[inline]
-    pub fn hear(&mut self, from: usize, told: LivesView<'_>) -> Sender {
-        let sender = self.lives.hear(from, told);
+    pub fn learn_from(&mut self, from: usize, reported: LivesView<'_>) -> Sender {
+        let sender = self.lives.learn_from(from, reported);
         self.note_lives();
         sender
     }

@@ -213,7 +213,7 @@ impl Rejoin {
             Body::SnapshotChunk { .. } if registers.journal.has_room() => {}
             _ => return Progress::Waiting,
         }
-        match registers.hear(from, message.lives) {
+        match registers.learn_from(from, message.lives) {
             Sender::Current => {}
             Sender::Earlier => return Progress::Waiting,
             Sender::Impossible => {
@@ -431,7 +431,10 @@ impl Rejoin {
     /// Checks that snapshots come from other members that have their memory, and that each is requested once.
     pub(super) fn check_invariants(&self, registers: &Registers) {
         let own = registers.group.own();
-        assert!(matches!(self.sources[own], Source::None) && self.heard[own].nonce == 0, "it asks itself");
+        assert!(
+            matches!(self.sources[own], Source::None) && self.heard[own].nonce == 0,
+            "it refills from itself"
+        );
         for source in &self.sources {
             let is_asked_for = !matches!(source, Source::Coming { transfer, .. } if *transfer == 0 || *transfer > self.transfers);
             assert!(is_asked_for, "a snapshot comes that was not asked for: {source:?}");

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_walk_counts_when_every_part_of_it_has_come_and_was_the_same() {
+    fn a_walk_counts_when_every_part_has_arrived_without_a_difference() {
         let mut sweep = Sweep::default();
         let mut hear = |parts: &[(u64, u32, bool, bool)]| {
             let hear = |(walk, part, asks, is_same): (u64, u32, bool, bool)| {

@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_waits_for_its_clients_earlier_one_on_the_same_key_and_for_nothing_else() {
+    fn a_request_waits_only_for_its_clients_earlier_one_on_the_same_key() {
         let (mut requests, mut effects) = (Requests::default(), Effects::default());
         let first = requests.begin(ticket(1, 1), 100, Question::Value);
         requests.add_key(first, b"k");
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn several_keys_are_answered_in_the_order_in_which_they_were_asked() {
+    fn several_keys_are_answered_in_the_order_of_the_request() {
         let (mut requests, mut effects) = (Requests::default(), Effects::default());
         let id = requests.begin(ticket(1, 1), 100, Question::Values);
         for key in [b"a", b"b", b"c"] {
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_changed_nothing_is_refused_at_its_deadline_and_the_rest_is_unknown() {
+    fn a_request_that_changed_nothing_is_refused_at_its_deadline_and_others_are_unknown() {
         let (mut requests, mut effects) = (Requests::default(), Effects::default());
         for (sequence, changes) in [(1, false), (2, true), (3, false)] {
             let id = requests.begin(ticket(1, sequence), 100 * sequence, Question::Written);

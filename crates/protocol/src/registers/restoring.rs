@@ -112,7 +112,7 @@ impl Registers {
         // carry their numbers.
         let counted = starts.saturating_add(self.memory.lives_before);
         let mut number = counted.max(before + starts.saturating_sub(self.memory.lives_of).max(1));
-        assert!(number > before, "no life has the number of an earlier one");
+        assert!(number > before, "no incarnation has the number of an earlier one");
         if self.planted.has(Fault::TagReusedAfterRestart) && self.memory.vouches {
             number = before;
         }
@@ -136,7 +136,7 @@ impl Registers {
     /// Begins a later incarnation: another one of this member had the same number, or a later one, so its storage was
     /// lost.
     pub(super) fn begin_later_life(&mut self, incarnation: Incarnation) {
-        assert!(incarnation > self.lives.own(), "no life has the number of an earlier one");
+        assert!(incarnation > self.lives.own(), "no incarnation has the number of an earlier one");
         self.lives.begin(incarnation, self.nonce);
         self.memory.first = false;
         self.journal.record(&Change::Born { starts: self.starts, first: false });

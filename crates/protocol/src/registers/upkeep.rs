@@ -114,7 +114,7 @@ impl Upkeep {
             self.progress(registers, progress, effects);
             return self.look_for_loss(registers, effects);
         }
-        match registers.hear(from, message.lives) {
+        match registers.learn_from(from, message.lives) {
             Sender::Current => registers.heard(from, now),
             Sender::Earlier => return,
             Sender::Impossible => {
@@ -164,13 +164,13 @@ impl Upkeep {
         message: &Message<'_>,
         effects: &mut Effects,
     ) {
-        let told = message.lives;
-        let incarnation = told.of(from);
+        let reported = message.lives;
+        let incarnation = reported.of(from);
         // Its report on other members may be useless, as when its own number is too low; its question counts.
-        if told.len() != registers.group.len() || incarnation == 0 {
+        if reported.len() != registers.group.len() || incarnation == 0 {
             return registers.reject(from, "it names impossible incarnations", effects);
         }
-        if registers.hear(from, told) == Sender::Impossible && self.is_ready() {
+        if registers.learn_from(from, reported) == Sender::Impossible && self.is_ready() {
             return registers.reject(from, "it names impossible incarnations", effects);
         }
         registers.heard(from, now);

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_chunks_are_under_way_until_the_receiver_has_them() {
+    fn no_more_chunks_than_the_window_are_under_way() {
         let mut table = table(5);
         let mut outgoing = Outgoing::new(table.begin_snapshot(), at_ms(0));
         assert_eq!(numbers(&mut outgoing, &mut table), [0, 1, 2]);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_chunk_that_says_so_may_be_empty() {
+    fn a_marked_last_chunk_may_be_empty() {
         let mut table = table(0);
         let mut outgoing = Outgoing::with_last_chunk(table.begin_snapshot(), at_ms(0));
         assert_eq!(outgoing.next(&mut table, WINDOW), Some((0, &[][..])));

@@ -120,10 +120,10 @@ impl Leader {
         // the rest follows with the next tick.
         const PORTION_BYTES: usize = 4 << 20;
         const WALKED_NS_MAX: u64 = 10_000_000;
-        let told_before = effects.replies.len();
+        let replies_before = effects.replies.len();
         let mut requests = std::mem::take(&mut self.held).requests;
         let mut walked_ns = 0;
-        while effects.replies.len() - told_before < PORTION_BYTES
+        while effects.replies.len() - replies_before < PORTION_BYTES
             && walked_ns < WALKED_NS_MAX
             && let Some(held) = requests.pop_front()
         {

@@ -431,7 +431,7 @@ impl Leader {
                 if follower.is_streaming() {
                     follower.confirm(now);
                 }
-                follower.has_said_rest = rests && offset == self.head;
+                follower.confirms_rest = rests && offset == self.head;
                 if offset > follower.acked && follower.is_streaming() {
                     follower.acknowledge(state, offset);
                     self.commit(state, now, effects);
@@ -581,14 +581,14 @@ impl Leader {
         }
         let waits = !self.queue.is_empty() || !self.held.is_empty() || !self.waits.is_empty();
         let snapshot = self.followers.iter().any(|follower| matches!(follower.service, Service::Snapshot(_)));
-        let untold = |follower: &Follower| {
+        let lacks_commit = |follower: &Follower| {
             follower.sent_commit < state.applied && matches!(follower.service, Service::Streaming { .. })
         };
         let delay_ms = match () {
             () if self.followers.iter().any(|follower| follower.is_behind(self.head)) => {
                 state.timing.lazy_send_ms
             }
-            () if self.followers.iter().any(untold) => state.timing.commit_notice_ms,
+            () if self.followers.iter().any(lacks_commit) => state.timing.commit_notice_ms,
             () if waits || snapshot || state.table.purge_until(state.clock(now), 1).is_some() => WAITING_MS,
             () => state.timing.heartbeat_ms,
         };

@@ -73,7 +73,7 @@ pub(in crate::leader_follower) struct Follower {
     /// Whether it was live at the last check, to report changes.
     pub(in crate::leader_follower) was_live: bool,
     /// It has acknowledged quiescence, and was sent nothing since then that ends it.
-    pub(in crate::leader_follower) has_said_rest: bool,
+    pub(in crate::leader_follower) confirms_rest: bool,
     /// The leader and this follower are quiescent: it does not count as silent.
     pub(in crate::leader_follower) is_at_rest: bool,
 }
@@ -99,7 +99,7 @@ impl Follower {
             mark_us: now.monotonic_us,
             is_caught_up: false,
             was_live: false,
-            has_said_rest: false,
+            confirms_rest: false,
             is_at_rest: false,
         }
     }
@@ -148,7 +148,7 @@ impl Follower {
 
     /// Notes that it holds everything up to an offset.
     pub(in crate::leader_follower) fn acknowledge(&mut self, state: &State, offset: Version) {
-        assert!(offset >= self.acked, "a follower goes back behind what it acknowledged");
+        assert!(offset >= self.acked, "a follower goes back to before what it acknowledged");
         self.acked = offset;
         if let Service::Streaming { acked_bytes, .. } = &mut self.service
             && let Some(bytes) = state.backlog.stream_at(offset)
@@ -222,7 +222,7 @@ impl Leader {
         let head = self.head;
         let follower = &mut self.followers[index];
         (follower.join, follower.acked, follower.service) = (join, 0, service);
-        follower.has_said_rest = false;
+        follower.confirms_rest = false;
         (follower.is_confirmed, follower.is_caught_up, follower.mark) = (false, false, head);
         follower.fills_until = if matches!(follower.service, Service::Snapshot(_)) { head } else { 0 };
         follower.sent_us = 0; // It is sent something at the end of this turn, even without records.
@@ -276,7 +276,7 @@ impl Leader {
                     *encoded = Some((*sent, start..effects.bytes.len()));
                 }
             }
-            follower.has_said_rest = false;
+            follower.confirms_rest = false;
             *sent = batch.end();
             *sent_bytes = batch.stream_end;
             sent_any = true;
@@ -297,7 +297,7 @@ impl Leader {
             if let Message::Append { rest, .. } = &mut message {
                 *rest = is_to_rest;
             }
-            follower.has_said_rest &= is_to_rest;
+            follower.confirms_rest &= is_to_rest;
             effects.send([follower.id], |out| message.encode(out));
             sent_any = true;
         }
