@@ -1,9 +1,9 @@
 //! The cost of writing and reading a value as whole copies and as fragments: the time until the client has its reply.
 //!
-//! A value of V bytes in a group of N replicas, cut into k parts, is N fragments of V / k bytes; k = 1 is a whole copy
-//! on each. The coordinator of a write sends N - 1 of them and keeps one. All of them leave through its uplink,
-//! including those it does not wait for: a client that writes one value after the other waits for them before the next
-//! one. So
+//! A value of V bytes in a group of N replicas, cut into k parts, is N fragments of V / k bytes; k = 1 is a whole
+//! copy on each. The coordinator of a write sends N - 1 of them and keeps one. All of them leave through its uplink,
+//! including those it does not wait for: a client that writes one value after the other waits for them before its
+//! next write. So
 //!
 //! ```text
 //! write, dispersed  (N-1) V/k / up  +  2 round trips  +  disperse  +  order  +  encode V  +  handle (V + N V/k)
@@ -16,11 +16,11 @@
 //!   not at the leader: + V / up + 1 round trip: all values come from the leader
 //! ```
 //!
-//! `up` and `down` are the total bandwidths with which a node can send and receive. A slower peer delays a write if its
-//! fragment is among those awaited: k + F of N, where F is the number of failures that a majority tolerates. In the log
-//! a majority is awaited, as it is where whole copies are dispersed (k = 1).
+//! `up` and `down` are the total bandwidths with which a node can send and receive. A slower peer delays a write if
+//! its fragment is among those awaited: k + F of N, where F is the number of failures that a majority tolerates. A
+//! write in the log awaits a majority, as does a dispersal of whole copies (k = 1).
 //!
-//! It has two users: `quorate advise`, for a given network, and nodes with `coding = "adaptive"`, with their
+//! The model has two users: `quorate advise`, for a given network, and nodes with `coding = "adaptive"`, with their
 //! measurements. The model ignores load: it describes a single client that waits for its replies.
 
 use crate::{data_fragments_max, failures_tolerated};
@@ -51,7 +51,7 @@ impl Links {
         self.peers.len() + 1
     }
 
-    /// The time until `awaited` peers have received `bytes` each, while all peers are sent as many.
+    /// The time until `awaited` peers have received `bytes` each, while all peers are sent the same number of bytes.
     fn send(&self, bytes: f64, awaited: usize) -> f64 {
         let mut peers = self.peers.clone();
         peers.sort_by(|left, right| right.total_cmp(left));
@@ -132,7 +132,7 @@ pub fn disperse_seconds(bytes: usize, parts: usize, at: At, links: &Links, work:
         At::Leader => 0.0,
         At::Another => links.round_trip,
     };
-    // One of them is the coordinator's own.
+    // One of the awaited fragments is the coordinator's own.
     let sent = links.send(fragment, parts + failures_tolerated(members) - 1);
     let encoded = if parts == 1 { 0.0 } else { work.encode * value };
     let handled = work.handle * (value + members as f64 * fragment);
@@ -162,8 +162,8 @@ pub fn read_seconds(bytes: usize, parts: usize, at: At, links: &Links, work: &Wo
 }
 
 /// The bandwidth of a node, in bytes per second, below which a write in `parts` is faster than replication, with the
-/// round trip of `links`. `None` if it is faster at no bandwidth from 1 kbit/s to 1 Tbit/s, or the group has too few
-/// members; infinity if it is faster at all of them.
+/// round trip of `links`. `None` if the write in `parts` is faster at no bandwidth from 1 kbit/s to 1 Tbit/s, or the
+/// group has too few members; infinity if it is faster at every such bandwidth.
 pub fn crossover(bytes: usize, parts: usize, at: At, links: &Links, work: &Work) -> Option<f64> {
     let gain = |bandwidth: f64| {
         let links = Links::even(links.members(), bandwidth, links.round_trip);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_can_be_dispersed_as_well_and_spare_the_way_over_the_leader() {
+    fn copies_can_be_dispersed_too_and_avoid_the_way_through_the_leader() {
         let mut links = links(10.0);
         let write = |at, links: &Links| {
             [write_seconds, disperse_seconds].map(|of| of(1_000_000, 1, at, links, &NO_WORK).unwrap())
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn more_parts_than_a_minority_may_take_away_are_refused() {
+    fn more_parts_than_survive_the_loss_of_a_minority_are_refused() {
         for parts in [0, 4, 5] {
             assert_eq!(write_seconds(1000, parts, At::Leader, &links(10.0), &NO_WORK), None);
             assert_eq!(read_seconds(1000, parts, At::Leader, &links(10.0), &NO_WORK), None);

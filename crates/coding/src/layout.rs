@@ -14,7 +14,7 @@ use crate::CodingError;
 use crate::matrix::{add, conversion, inverse, row};
 use std::ops::Range;
 
-/// Longest piece, in bytes: the unit of encoding, sending, recording and storing.
+/// The maximum length of a piece, in bytes: the unit of encoding, sending, recording and storing.
 pub const PIECE_BYTES_MAX: usize = 256 << 10;
 
 /// How a value of a certain length is cut.
@@ -30,7 +30,7 @@ impl Layout {
         (parts > 0).then_some(Layout { length, parts: parts.into() })
     }
 
-    /// How many fragments it takes to reconstruct the value.
+    /// The number of fragments needed to reconstruct the value.
     pub fn parts(&self) -> usize {
         self.parts
     }
@@ -65,7 +65,7 @@ impl Layout {
         whole * PIECE_BYTES_MAX + self.piece_bytes(whole)
     }
 
-    /// A part of a stripe within the value: it may be shorter than a piece, or empty.
+    /// A part of a stripe as a slice of the value: it may be shorter than a piece, or empty.
     fn part<'a>(&self, value: &'a [u8], stripe: usize, part: usize) -> &'a [u8] {
         let (start, piece) = (stripe * self.stripe_bytes(), self.piece_bytes(stripe));
         let end = (start + self.bytes_in(stripe)).min(value.len());
@@ -140,12 +140,11 @@ impl Layout {
         }
     }
 
-    /// Appends a stripe of the value, reconstructed from pieces of different fragments, each with its fragment's
-    /// number.
+    /// Appends a stripe of the value, reconstructed from pieces of different fragments, each given with its
+    /// fragment's number.
     ///
-    /// # Errors
-    /// [`CodingError`] when there are too few, or they are not pieces of this stripe. Only a checksum can tell whether
-    /// they are pieces of this value.
+    /// # Errors [`CodingError`] when there are too few pieces, a piece has the wrong length, or the stripe does not
+    /// exist. Only a checksum can show whether they are pieces of this value.
     pub fn join(&self, stripe: usize, pieces: &[(u8, &[u8])], out: &mut Vec<u8>) -> Result<(), CodingError> {
         let chosen = self.enough(stripe, pieces)?;
         let (begin, piece_bytes) = (out.len(), self.piece_bytes(stripe));
@@ -160,13 +159,13 @@ impl Layout {
         let mut factors = Vec::new();
         for part in 0..self.parts {
             // The last part of a value is shorter than its piece: never write beyond the value, for which `out` may
-            // have just enough room.
+            // have exactly enough room.
             let length = piece_bytes.min(end - out.len());
             if let Some(piece) = of(part) {
                 out.extend_from_slice(&piece[..length]);
             } else if let (true, Some(sum)) = (last_lost == Some(part), sum) {
-                // All other parts are there by now, and the first computed fragment is the sum of all parts: no
-                // products.
+                // All other parts are present by now, and the first computed fragment is the sum of all parts: no
+                // products are needed.
                 let others = (0..self.parts).filter(|other| *other != part).map(|other| match of(other) {
                     Some(piece) => (1, Input::Given(piece)),
                     None => (1, Input::Made(begin + other * piece_bytes)),
@@ -206,7 +205,7 @@ impl Layout {
 /// An operand of [`combine`].
 #[derive(Clone, Copy)]
 enum Input<'a> {
-    /// If it is shorter than needed, the rest counts as zeros.
+    /// Given bytes. If they are shorter than needed, the rest counts as zeros.
     Given(&'a [u8]),
     /// Computed before: in the output, from this offset on.
     Made(usize),

@@ -1,13 +1,13 @@
 //! Erasure coding of values: split, join, rebuild, checksums.
 //!
-//! A value is encoded as fragments, any k of which are enough to reconstruct it: systematic Reed-Solomon over GF(2^8).
-//! The fragments numbered 0 to k - 1 are the value itself, cut into k parts; all others are computed. The content of a
-//! fragment follows from the value, k and the fragment's number alone: the number of fragments does not matter, so a
+//! A value is encoded as fragments, any k of which are enough to reconstruct it: systematic Reed-Solomon over
+//! GF(2^8). The fragments numbered 0 to k - 1 are the value itself, cut into k parts; all others are computed. The
+//! content of a fragment depends only on the value, k and the fragment's number, not on the number of fragments, so a
 //! group can grow without re-encoding anything.
 //!
 //! A long value is coded stripe by stripe, so that no node has to hold or send all of it at once: see [`Layout`].
 //!
-//! Reading order: `layout` (how a value is cut), `matrix` (which combination of the parts a fragment is), [`cost`]
+//! Reading order: `layout` (how a value is cut), `matrix` (which combination of the parts each fragment is), [`cost`]
 //! (when coding pays off).
 
 pub mod cost;
@@ -23,9 +23,9 @@ pub enum CodingError {
     /// There are fewer pieces of different fragments than parts of the value.
     #[error("{have} pieces of {need} are there")]
     TooFew {
-        /// The number given.
+        /// The number of pieces given.
         have: usize,
-        /// The number needed.
+        /// The number of pieces needed.
         need: usize,
     },
     /// A piece does not have the length that its stripe requires.
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_of_a_group_can_always_have_a_value_back() {
+    fn the_rest_of_a_group_can_always_reconstruct_a_value() {
         let most: Vec<usize> = (0..=9).map(data_fragments_max).collect();
         assert_eq!(most, [0, 1, 2, 2, 3, 3, 4, 4, 5, 5]);
         for members in 1..=9 {

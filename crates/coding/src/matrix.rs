@@ -1,18 +1,19 @@
 //! The combination of a value's k parts that makes a fragment: a row of k factors in GF(2^8).
 //!
-//! Fragment i < k is part i. Fragment i >= k has the factor (k + j) i / ((i + j) k) for part j, where + is the field's
-//! addition, an exclusive or. That is 1 / (i + j), a row of a Cauchy matrix, with each column divided by its element in
-//! row k, and then each row by its first factor. Every square submatrix of such a matrix is invertible, whatever its
-//! rows and columns are divided by, so any k rows of it and of the unit matrix are too. The divisions make fragment k
-//! the sum of all parts, and give part 0 the factor 1 in every fragment: this saves many products, which cost more than
-//! sums. With k = 1 every fragment is the value: a copy serves its reader without computation.
+//! Fragment i < k is part i. Fragment i >= k has the factor (k + j) i / ((i + j) k) for part j, where + is the
+//! field's addition, an exclusive or. That is 1 / (i + j), a row of a Cauchy matrix, with each column divided by its
+//! element in row k, and then each row by its first factor. Every square submatrix of a Cauchy matrix is invertible,
+//! also after its rows and columns are divided, so any k rows of it and of the unit matrix together are invertible
+//! too. The divisions make fragment k the sum of all parts, and give part 0 the factor 1 in every fragment: this
+//! saves many products, which cost more than sums. With k = 1 every fragment is the value, so a copy is read without
+//! computation.
 //!
 //! The crate that does the arithmetic has matrices of its own, but there a fragment's row depends on the number of
 //! fragments.
 
 use fec_rs::galois;
 
-/// The most fragments of a value: their numbers, and so those of parts, are elements of the field.
+/// The maximum number of fragments of a value: fragment numbers, and so part numbers, are elements of the field.
 pub const NUMBERS_MAX: usize = 256;
 
 /// The factors of a fragment.
@@ -22,7 +23,7 @@ pub(crate) fn row(number: u8, parts: usize) -> Vec<u8> {
     let factor = |part: usize| match (number_at, part) {
         _ if parts == 1 => 1,
         (number_at, part) if number_at < parts => u8::from(number_at == part),
-        // They differ, so their sums are not zero.
+        // The numbers differ, so their sums are not zero.
         (_, part) => {
             let divided = galois::mul(parts as u8 ^ part as u8, number);
             galois::div(divided, galois::mul(number ^ part as u8, parts as u8))

@@ -1,4 +1,4 @@
-//! Any k fragments suffice, whatever is lost; and a piece of anything else is noticed.
+//! Any k fragments suffice, whichever others are lost; and pieces that do not belong are detected.
 
 use coding::{CodingError, Layout, PIECE_BYTES_MAX, data_fragments_max};
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn fragments(layout: &Layout, value: &[u8], numbers: &[u8], stripe: usize) -> Ve
     let encode = |number: &u8| {
         let mut piece = Vec::new();
         layout.encode(value, *number, stripe, &mut piece);
-        // Memory with old content gives the same result.
+        // Memory with old content must give the same result.
         let mut memory = vec![0xff; 3 * piece.len() % 1000];
         assert_eq!(layout.piece(value, *number, stripe, &mut memory), piece);
         (*number, piece)
@@ -30,7 +30,7 @@ fn choices(count: usize, of: usize) -> impl Iterator<Item = u32> {
 }
 
 #[test]
-fn every_pattern_of_losses_can_be_borne_in_groups_of_up_to_nine() {
+fn every_pattern_of_losses_is_survived_in_groups_of_up_to_nine() {
     for members in 1..=9usize {
         for parts in 1..=data_fragments_max(members) {
             for length in [0, 1, parts - 1, parts, 1000] {
@@ -63,7 +63,7 @@ fn every_pattern_of_losses_can_be_borne_in_groups_of_up_to_nine() {
 
 #[test]
 fn a_fragment_is_the_same_however_many_others_there_are() {
-    // A group that grows or replaces members re-encodes nothing: numbers far apart fit together.
+    // A group that grows or replaces members re-encodes nothing: fragments with distant numbers can be combined.
     let layout = Layout::new(999, 3).expect("there are parts");
     let value = value(999);
     for numbers in [[0, 100, 255], [7, 3, 200], [253, 254, 255], [2, 1, 0]] {
@@ -75,7 +75,7 @@ fn a_fragment_is_the_same_however_many_others_there_are() {
 }
 
 #[test]
-fn of_a_value_that_is_cut_into_one_part_every_fragment_is_a_copy() {
+fn with_one_part_every_fragment_is_a_copy() {
     let layout = Layout::new(9, 1).expect("there is a part");
     for (number, piece) in fragments(&layout, b"the value", &[0, 1, 8, 255], 0) {
         assert_eq!(piece, b"the value", "{number}");
@@ -83,7 +83,7 @@ fn of_a_value_that_is_cut_into_one_part_every_fragment_is_a_copy() {
 }
 
 #[test]
-fn the_first_fragment_that_is_computed_is_the_sum_of_all_parts() {
+fn the_first_computed_fragment_is_the_sum_of_all_parts() {
     for parts in 2..=5u8 {
         let layout = Layout::new(30_000 * usize::from(parts), parts).expect("there are parts");
         let value = value(layout.length());

@@ -3,7 +3,8 @@
 /// The polynomial, reflected.
 const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
 
-/// What a byte does to the checksum when so many more bytes follow it. Eight bytes at once take a third of the time.
+/// `TABLES[n]` holds the contribution of each byte to the checksum when n more bytes follow. Eight bytes at once take
+/// a third of the time.
 static TABLES: [[u64; 256]; 8] = {
     let mut tables = [[0; 256]; 8];
     let mut byte = 0;
@@ -29,7 +30,7 @@ static TABLES: [[u64; 256]; 8] = {
     tables
 };
 
-/// A checksum of the bytes so far.
+/// The checksum of the bytes so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crc(u64);
 
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_published_checksum() {
+    fn the_checksum_is_the_published_one() {
         assert_eq!(Crc::of(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
         let long: Vec<u8> = (0..1000).map(|at| (at * 7) as u8).collect();
         let mut one_by_one = Crc::default();

@@ -9,34 +9,34 @@ use std::io::Read;
 const REDIS_MAX: u32 = 16;
 const VALKEY: std::ops::RangeInclusive<u32> = 80..=81;
 
-/// What a file holds.
+/// An item of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     /// A key. Its value follows: read it with [`value::read`], or over it with [`value::skip_module`] if it is a module's.
     Key {
         /// Its name.
         key: Vec<u8>,
-        /// When it expires, in milliseconds since the Unix epoch.
+        /// The key's deadline, in milliseconds since the Unix epoch.
         deadline_ms: Option<u64>,
         /// The number of its type.
         tag: u8,
         /// The form of its value.
         form: Form,
     },
-    /// The keys that follow are of this database.
+    /// The keys that follow belong to this database.
     Database(u64),
-    /// A library of functions: its text.
+    /// The text of a library of functions.
     Function(Vec<u8>),
-    /// What a module wrote beside its values: the module's name.
+    /// Data that a module wrote besides its values: the module's name.
     Module(String),
-    /// The value that follows is of the module with this name.
+    /// A key whose value belongs to a module. The value follows.
     ModuleKey {
         /// The key.
         key: Vec<u8>,
         /// The module's name.
         module: String,
     },
-    /// The end. The checksum, if there is one, is right.
+    /// The end. The checksum, if there is one, is correct.
     End,
 }
 
@@ -50,8 +50,7 @@ pub struct FileReader<R> {
 impl<R: Read> FileReader<R> {
     /// Begins to read.
     ///
-    /// # Errors
-    /// [`Fault::Damaged`] if it is no such file, or one of a version that is not known.
+    /// # Errors [`Fault::Damaged`] if this is not such a file, or its version is unknown.
     pub fn new(inner: R) -> Result<FileReader<R>, Fault> {
         let mut source = Source::new(inner, 0);
         source.begin_checksum();
@@ -73,12 +72,12 @@ impl<R: Read> FileReader<R> {
         self.version
     }
 
-    /// From where values are read.
+    /// The source from which values are read.
     pub fn source(&mut self) -> &mut Source<R> {
         &mut self.source
     }
 
-    /// Gives back what it reads from.
+    /// Returns the underlying reader.
     pub fn into_inner(self) -> R {
         self.source.into_inner()
     }
@@ -92,7 +91,7 @@ impl<R: Read> FileReader<R> {
         let (mut text, mut deadline_ms) = (Vec::new(), None);
         loop {
             match source.byte()? {
-                // How full the tables are, of a slot or of the database.
+                // The sizes of the tables, of a slot or of the database.
                 244 => (0..3).try_for_each(|_| source.length().map(drop))?,
                 251 => (0..2).try_for_each(|_| source.length().map(drop))?,
                 LIBRARY => {
@@ -104,10 +103,10 @@ impl<R: Read> FileReader<R> {
                     value::skip_module(source)?;
                     return Ok(Item::Module(name));
                 }
-                // How long a key was not used, and how often it was.
+                // A key's idle time, or its frequency of use.
                 248 => drop(source.length()?),
                 249 => drop(source.byte()?),
-                // What wrote the file, and when.
+                // The program that wrote the file, and the time.
                 250 => {
                     source.text(&mut text)?;
                     source.text(&mut text)?;

@@ -1,8 +1,8 @@
 //! Strings that were compressed with LZF.
 
-/// Appends what `packed` stands for, which must be exactly `length` bytes; returns whether it is.
+/// Appends the expansion of `packed`, which must have exactly `length` bytes; returns whether it has.
 ///
-/// A compressed string may promise far more than it holds, so memory is taken as bytes arise.
+/// A compressed string may claim a far greater length than it has, so memory is allocated as bytes are produced.
 pub(crate) fn expand(packed: &[u8], length: usize, out: &mut Vec<u8>) -> bool {
     let start = out.len();
     let mut rest = packed;
@@ -23,7 +23,7 @@ pub(crate) fn expand(packed: &[u8], length: usize, out: &mut Vec<u8>) -> bool {
             rest = behind;
             let back = (usize::from(control & 0x1f) << 8 | usize::from(low)) + 1;
             let Some(from) = (out.len() - start).checked_sub(back) else { return false };
-            // The run may reach into what it appends.
+            // The run may overlap the bytes that it appends.
             for at in start + from..start + from + count + 2 {
                 let byte = out[at];
                 out.push(byte);
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_compressed_string_is_refused() {
+    fn bytes_that_are_no_compressed_string_are_refused() {
         for (packed, length) in [
             (&b"\x01a"[..], 2),
             (b"\x00a\x20\x01", 4),

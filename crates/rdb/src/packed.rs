@@ -1,6 +1,6 @@
 //! Small collections in one piece of memory: listpacks, ziplists, zipmaps and sets of integers.
 
-/// An item of one: bytes, or an integer that stands for its decimal text.
+/// An item of such a collection: bytes, or an integer that stands for its decimal text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packed<'a> {
     /// Bytes.
@@ -9,7 +9,7 @@ pub enum Packed<'a> {
     Integer(i64),
 }
 
-/// What is wrong with a piece, and at which of its bytes.
+/// The byte of a piece at which something is wrong, and what.
 pub(crate) type Wrong = (usize, &'static str);
 
 /// The decimal text of an integer.
@@ -30,7 +30,7 @@ pub(crate) fn decimal(integer: i64, buffer: &mut [u8; 20]) -> &[u8] {
     &buffer[at..]
 }
 
-/// The integer that a text is, if it is written as [`decimal`] writes it.
+/// The integer that a text denotes, if it is written as [`decimal`] writes it.
 pub(crate) fn integer_of(text: &[u8]) -> Option<i64> {
     if text.is_empty() || text.len() > 20 {
         return None;
@@ -60,7 +60,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// Bytes that are read from the front.
+/// Reads bytes from the front.
 struct Reader<'a> {
     all: &'a [u8],
     at: usize,
@@ -121,7 +121,8 @@ impl<'a> Items<'a> {
         if written as usize != bytes.len() {
             return Err((0, "a packed collection with another length than it says"));
         }
-        // A ziplist has the place of its last item here. The number of items behind it is not exact in large ones.
+        // A ziplist has the place of its last item here. The number of items, which follows, is not exact in large
+        // ones.
         reader.take(if format == Format::Ziplist { 6 } else { 2 })?;
         Ok(Items { reader, format, is_over: false })
     }
@@ -155,7 +156,7 @@ impl<'a> Items<'a> {
         .map(Some)
     }
 
-    /// The next item, which must be there.
+    /// The next item, which must exist.
     pub(crate) fn must(&mut self) -> Result<Packed<'a>, Wrong> {
         let next = self.next()?;
         next.ok_or((self.reader.at, "a packed collection lacks an item"))
@@ -187,7 +188,7 @@ impl<'a> Items<'a> {
             0xf4 => Packed::Integer(i64::from_le_bytes(reader.array()?)),
             _ => return Err((start, "an item of a listpack in an unknown form")),
         };
-        // Behind the item, its length for who reads backwards.
+        // After the item: its length, for reading backwards.
         let back = back_length_bytes(reader.at - start);
         reader.take(back)?;
         Ok(item)
@@ -222,7 +223,7 @@ impl<'a> Items<'a> {
     }
 }
 
-/// Bytes that the length of a listpack's item takes behind it.
+/// The number of bytes that the length after a listpack's item takes.
 pub(crate) fn back_length_bytes(length: usize) -> usize {
     match length {
         0..=127 => 1,

@@ -1,5 +1,5 @@
-//! What `DUMP` returns: the number of a type, a value, the version of the format in two bytes, and a checksum. And what
-//! `FUNCTION DUMP` returns: libraries in the place of the value.
+//! What `DUMP` returns: the number of a type, a value, the version of the format in two bytes, and a checksum. Also
+//! what `FUNCTION DUMP` returns: libraries instead of the value.
 
 use crate::crc::Crc;
 use crate::source::Source;
@@ -7,28 +7,28 @@ use crate::value::Form;
 use crate::write::put_text;
 use crate::write::tag::LIBRARY;
 
-/// The version that values are written in: Redis 7.0's.
+/// The version in which values are written: Redis 7.0's.
 pub const VERSION: u16 = 10;
 
-/// The version that hashes are written in whose fields have deadlines: Redis 7.4's.
+/// The version in which hashes with deadlines of fields are written: Redis 7.4's.
 pub const VERSION_WITH_DEADLINES: u16 = 12;
 
 /// The versions that are read: Redis's, and Valkey's own.
 const READ: [std::ops::RangeInclusive<u16>; 2] = [1..=16, 80..=81];
 
-/// Bytes behind the value.
+/// The bytes after the value.
 pub const FOOTER_BYTES: usize = 10;
 
-/// Why a payload is refused before its value is looked at.
+/// Why a payload is refused before its value is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is too short, of another version, or its checksum is another one.
+    /// It is too short, its version is unknown, or its checksum is wrong.
     Footer,
-    /// Its type has this number, which this version does not know.
+    /// Its type has this number, which is unknown.
     Type(u8),
 }
 
-/// Checks a payload. Returns the form of its value and where to read that.
+/// Checks a payload. Returns the form of its value, and a source to read the value from.
 ///
 /// # Errors
 /// [`Refusal`] if its value cannot be read.
@@ -41,12 +41,11 @@ pub fn open(payload: &[u8]) -> Result<(Form, Source<&[u8]>), Refusal> {
 
 /// Returns the texts of the libraries in a payload of `FUNCTION DUMP`.
 ///
-/// # Errors
-/// [`Refusal`] if there is anything else in it.
+/// # Errors [`Refusal`] if it contains anything else.
 pub fn libraries(payload: &[u8]) -> Result<Vec<Vec<u8>>, Refusal> {
     let (value, _) = checked(payload)?;
     let (mut source, mut texts) = (Source::new(value, 0), Vec::new());
-    // What is compressed may not become more than other libraries could be.
+    // Compressed libraries may not expand beyond the size that others can have.
     source.limit_expansion(16 << 20);
     while source.at() < value.len() as u64 {
         let tag = source.byte().map_err(|_| Refusal::Footer)?;
@@ -66,7 +65,7 @@ pub fn put_library(text: &[u8], out: &mut Vec<u8>) {
     put_text(text, out);
 }
 
-/// What stands before the footer of a payload, and its version.
+/// The bytes before the footer of a payload, and its version.
 fn checked(payload: &[u8]) -> Result<(&[u8], u16), Refusal> {
     let (head, crc) = payload.split_last_chunk::<8>().ok_or(Refusal::Footer)?;
     let (value, version) = head.split_last_chunk::<2>().ok_or(Refusal::Footer)?;
@@ -78,13 +77,13 @@ fn checked(payload: &[u8]) -> Result<(&[u8], u16), Refusal> {
     Ok((value, version))
 }
 
-/// The number of a payload's type and its value, without what stands behind them.
+/// The number of a payload's type, and its value, without the footer.
 pub fn content(payload: &[u8]) -> Option<(u8, &[u8])> {
     let (tag, rest) = payload.split_first()?;
     Some((*tag, rest.get(..rest.len().checked_sub(FOOTER_BYTES)?)?))
 }
 
-/// Appends what stands behind a value that begins at `start`, with the number of its type.
+/// Appends the footer of a payload that begins, with the number of its type, at `start`.
 pub fn close(version: u16, start: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&version.to_le_bytes());
     let crc = Crc::of(&out[start..]);

@@ -1,4 +1,4 @@
-//! Where bytes come from: lengths and strings as they stand in a payload or a file.
+//! Reading lengths and strings from a payload or a file.
 
 use crate::crc::Crc;
 use crate::lzf;
@@ -23,12 +23,12 @@ pub enum Fault {
     /// The bytes could not be read.
     #[error(transparent)]
     Read(#[from] io::Error),
-    /// The value is longer than what [`Source::keep`] allows.
+    /// The value is longer than [`Source::keep`] allows.
     #[error("the value is longer than what is kept of one")]
     TooLong,
 }
 
-/// Memory that is taken at once for bytes that may not come.
+/// The most memory allocated at once for bytes that may not arrive.
 const TAKEN_AT_ONCE: u64 = 1 << 16;
 
 /// Reads from bytes or from a file.
@@ -37,7 +37,7 @@ pub struct Source<R> {
     inner: R,
     at: u64,
     crc: Option<Crc>,
-    /// Bytes that are read once more, from a place on.
+    /// Bytes to be read again, from an index on.
     again: (Vec<u8>, usize),
     kept: Option<Kept>,
     /// How many more bytes compressed strings may expand to.
@@ -53,7 +53,7 @@ struct Kept {
     start: (u64, Option<Crc>),
 }
 
-/// A length, or the name of a special form that a string has.
+/// A length, or the number of a special form of a string.
 enum Length {
     Plain(u64),
     Special(u8),
@@ -73,7 +73,7 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// Limits the bytes that compressed strings expand to, all of them together.
+    /// Limits the total bytes to which compressed strings may expand.
     pub fn limit_expansion(&mut self, bytes: u64) {
         self.expands_max = bytes;
     }
@@ -93,23 +93,23 @@ impl<R: Read> Source<R> {
         self.at
     }
 
-    /// Gives back what it reads from.
+    /// Returns the underlying reader.
     pub fn into_inner(self) -> R {
         self.inner
     }
 
-    /// Keeps what is read from here on, until [`Source::kept`] or [`Source::rewind`]. Beyond `most` bytes, reading ends with
-    /// [`Fault::TooLong`].
+    /// Keeps the bytes read from here on, until [`Source::kept`] or [`Source::rewind`]. Beyond `most` bytes, reading
+    /// fails with [`Fault::TooLong`].
     pub fn keep(&mut self, most: usize) {
         self.kept = Some(Kept { bytes: Vec::new(), most, start: (self.at, self.crc) });
     }
 
-    /// The bytes that were read since [`Source::keep`], which are not kept any more.
+    /// Returns the bytes read since [`Source::keep`], and stops keeping them.
     pub fn kept(&mut self) -> Vec<u8> {
         self.kept.take().map(|kept| kept.bytes).unwrap_or_default()
     }
 
-    /// Goes back to where [`Source::keep`] was called.
+    /// Returns to the place where [`Source::keep`] was called.
     pub fn rewind(&mut self) {
         let Some(Kept { mut bytes, start, .. }) = self.kept.take() else { return };
         (self.at, self.crc) = start;
@@ -168,7 +168,7 @@ impl<R: Read> Source<R> {
         Ok(self.array::<1>()?[0])
     }
 
-    /// Appends `count` bytes to `out`. Takes no memory for bytes that do not come.
+    /// Appends `count` bytes to `out`. Allocates no memory for bytes that do not arrive.
     pub fn bytes(&mut self, count: u64, out: &mut Vec<u8>) -> Result<(), Fault> {
         self.check_room(count)?;
         let mut left = count;
@@ -201,7 +201,7 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// Reads a string into `out`, which it clears.
+    /// Reads a string into `out`, which is cleared first.
     pub fn text(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
         out.clear();
         let integer = match self.any_length()? {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_not_believed() {
+    fn a_length_causes_no_allocation_before_its_bytes_arrive() {
         let Err(Fault::Damaged(damaged)) = texts(b"\x81\x7f\xff\xff\xff\xff\xff\xff\xffabc") else {
             panic!()
         };
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_read_again() {
+    fn kept_bytes_are_read_again() {
         let mut source = Source::new(&b"\x01a\x01b\x01c"[..], 0);
         source.begin_checksum();
         let mut text = Vec::new();

@@ -1,4 +1,4 @@
-//! Values, part by part, in every form that they are written in.
+//! Values, part by part, in every form in which they are written.
 
 use crate::packed::{self, Format, Items, Packed, Wrong};
 use crate::source::{Damaged, Fault, Source};
@@ -36,7 +36,7 @@ impl Kind {
     }
 }
 
-/// The form that a value is written in.
+/// The form in which a value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form(Shape);
 
@@ -56,7 +56,7 @@ enum Shape {
     Hash,
     HashOfZipmap,
     HashOf(Format),
-    /// Fields with deadlines, which are counted from the earliest one if that is written in front.
+    /// Fields with deadlines, which are relative to the earliest one if that is written first.
     HashWithDeadlines {
         has_least: bool,
     },
@@ -70,7 +70,7 @@ enum Shape {
 }
 
 impl Form {
-    /// The form that a type's number stands for in a version of the format, if it is known.
+    /// The form with this type number in a version of the format, if it is known.
     pub fn of(tag: u8, version: u32) -> Option<Form> {
         use Shape::*;
         Some(Form(match tag {
@@ -125,11 +125,11 @@ impl Form {
 pub struct Id {
     /// The time, in milliseconds since the Unix epoch.
     pub ms: u64,
-    /// The number among those of the same time.
+    /// The number among the ids of the same time.
     pub seq: u64,
 }
 
-/// Names and values of an entry of a stream, one behind the other.
+/// Names and values of an entry of a stream, one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Words {
     bytes: Vec<u8>,
@@ -166,7 +166,7 @@ impl Words {
     }
 }
 
-/// A part of a value. Names may come twice, and scores are never NaN.
+/// A part of a value. Names may occur twice, and scores are never NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Part<'a> {
     /// The whole of a string.
@@ -188,27 +188,28 @@ pub enum Part<'a> {
     },
     /// The next entry of a stream, names and values in turn. Ids may be out of order.
     Entry(Id, &'a Words),
-    /// What a stream is beside its entries. It follows them.
+    /// The data of a stream besides its entries. Follows the entries.
     Stream {
         /// The last id that an entry had.
         last: Id,
-        /// How many entries were ever added.
+        /// The number of entries ever added.
         added: u64,
         /// The greatest id of an entry that was removed.
         removed: Id,
-        /// Whether it is written how many entries groups have read: not before Redis 7, which counts them when it reads.
+        /// Whether the numbers of entries that groups have read are written: not before Redis 7, which counts them
+        /// when it reads an older file.
         has_counts: bool,
     },
-    /// A group of consumers. It follows the stream.
+    /// A group of consumers. Follows the stream.
     Group {
         /// Its name.
         name: &'a [u8],
-        /// Up to which id it has read.
+        /// The last id that it has read.
         last: Id,
-        /// How many entries that were, if it is known.
+        /// The number of entries that it has read, if known.
         read: Option<u64>,
     },
-    /// An entry that is pending in the group before. The consumer follows.
+    /// A pending entry of the group before. Its consumer follows later.
     Pending {
         /// Its id.
         id: Id,
@@ -217,18 +218,18 @@ pub enum Part<'a> {
         /// How often it was delivered.
         deliveries: u64,
     },
-    /// A consumer of the group before.
+    /// A consumer of the group before it.
     Consumer {
         /// Its name.
         name: &'a [u8],
-        /// When it was seen, in milliseconds since the Unix epoch.
+        /// When it was last seen, in milliseconds since the Unix epoch.
         seen_ms: u64,
     },
-    /// A pending entry of the consumer before.
+    /// A pending entry of the consumer before it.
     Owned(Id),
 }
 
-/// An error of a visitor, or of a piece that it visits.
+/// An error of a visitor, or in the piece that it visits.
 enum Either<E> {
     Wrong(Wrong),
     Other(E),
@@ -240,7 +241,7 @@ impl<E> From<Wrong> for Either<E> {
     }
 }
 
-/// Where the bytes of a piece stand. Within compressed ones there is no place.
+/// The place of a piece's bytes. Bytes within compressed pieces have no place.
 #[derive(Clone, Copy)]
 struct Base {
     begin: Option<u64>,
@@ -270,11 +271,10 @@ fn piece<R: Read>(source: &mut Source<R>, out: &mut Vec<u8>) -> Result<Base, Fau
     Ok(Base { begin, end })
 }
 
-/// Reads a value and gives its parts to `visit`, in their order.
+/// Reads a value and passes its parts to `visit`, in order.
 ///
-/// # Errors
-/// [`Fault::Damaged`] if the bytes are not a value of this form, or one of a module; the error of `visit` if it returns
-/// one.
+/// # Errors [`Fault::Damaged`] if the bytes are not a value of this form, or are a module's value; the error of
+/// `visit` if it returns one.
 pub fn read<R: Read, E: From<Fault>>(
     form: Form,
     source: &mut Source<R>,
@@ -383,7 +383,7 @@ pub fn read<R: Read, E: From<Fault>>(
                 let behind = source.length()?;
                 source.text(&mut one)?;
                 source.text(&mut other)?;
-                // Counted from the earliest deadline, plus one: zero is none.
+                // Relative to the earliest deadline, plus one; zero means none.
                 let deadline_ms = (behind > 0).then(|| least.saturating_add(behind - 1));
                 visit(Part::Field { name: &one, value: &other, deadline_ms })?;
             }
@@ -441,13 +441,13 @@ fn fields<E: From<Fault>>(
     Ok(())
 }
 
-/// The score that a text stands for.
+/// The score that a text denotes.
 fn score_of(text: &[u8]) -> Option<f64> {
     let score: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (!score.is_nan()).then_some(score)
 }
 
-/// Reads a score as text, behind a byte with its length or what it is instead.
+/// Reads a score as text, after a byte with its length or a special value.
 fn score_in_text<R: Read>(source: &mut Source<R>) -> Result<f64, Fault> {
     let mut text = Vec::new();
     match source.byte()? {
@@ -490,7 +490,7 @@ fn stream<R: Read, E: From<Fault>>(
     }
     let (mut removed, mut added) = (Id::default(), length);
     if version >= 2 {
-        // The first id follows from the entries.
+        // The first id is known from the entries.
         id(source)?;
         (removed, added) = (id(source)?, source.length()?);
     }
@@ -509,7 +509,7 @@ fn group<R: Read, E: From<Fault>>(
 ) -> Result<(), E> {
     source.text(name)?;
     let last = id(source)?;
-    // It is written as a signed number: minus one is unknown.
+    // It is written as a signed number: minus one means unknown.
     let read =
         if version >= 2 { Some(source.length()?).filter(|read| *read <= i64::MAX as u64) } else { None };
     visit(Part::Group { name, last, read })?;
@@ -522,7 +522,7 @@ fn group<R: Read, E: From<Fault>>(
         source.text(name)?;
         let seen_ms = u64::from_le_bytes(source.array()?);
         if version >= 3 {
-            // When it last did something.
+            // When the consumer was last active.
             source.array::<8>()?;
         }
         visit(Part::Consumer { name, seen_ms })?;
@@ -534,13 +534,13 @@ fn group<R: Read, E: From<Fault>>(
     Ok(())
 }
 
-/// An entry that was removed.
+/// Flag of an entry that was removed.
 const REMOVED: i64 = 1;
-/// An entry whose fields have the names of the node's first one.
+/// Flag of an entry whose fields have the names of the node's first entry.
 const SAME_NAMES: i64 = 2;
 
-/// Reads a node of a stream: how many entries are there, how many were removed, the names of the first one's fields, and
-/// the entries. Returns how many there are.
+/// Reads a node of a stream: the number of entries, the number of removed ones, the names of the first entry's
+/// fields, and the entries. Returns the number of entries.
 fn entries<E: From<Fault>>(
     bytes: &[u8],
     first: Id,
@@ -583,7 +583,7 @@ fn entries<E: From<Fault>>(
                 words.push(items.must().map_err(wrong)?.text(&mut text));
             }
         }
-        // How many items the entry has, for who reads backwards.
+        // The number of items of the entry, for reading backwards.
         number(&mut items)?;
         if flags & REMOVED == 0 {
             if words.is_empty() {
@@ -599,10 +599,9 @@ fn entries<E: From<Fault>>(
     Ok(count)
 }
 
-/// Reads over what a module wrote.
+/// Skips data that a module wrote.
 ///
-/// # Errors
-/// [`Fault::Damaged`] if it cannot be read over.
+/// # Errors [`Fault::Damaged`] if the data cannot be skipped.
 pub fn skip_module<R: Read>(source: &mut Source<R>) -> Result<(), Fault> {
     let mut text = Vec::new();
     loop {
@@ -617,7 +616,7 @@ pub fn skip_module<R: Read>(source: &mut Source<R>) -> Result<(), Fault> {
     }
 }
 
-/// The name of a module: nine letters of six bits, in front of ten bits of its version.
+/// The name of a module: nine letters of six bits, before ten bits of its version.
 pub fn module_name(id: u64) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     (0..9).map(|at| LETTERS[(id >> (58 - 6 * at) & 0x3f) as usize] as char).collect()
@@ -736,7 +735,7 @@ Owned(Id { ms: 5, seq: 9 })";
     }
 
     #[test]
-    fn what_is_damaged_is_refused_with_the_place() {
+    fn damaged_bytes_are_refused_with_their_place() {
         let stream = a_stream();
         for end in 1..stream.len() - 10 {
             let cut = payload_of(stream[0], payload::VERSION, &stream[1..end]);

@@ -1,4 +1,4 @@
-//! Values as every server reads them: the oldest form of each type.
+//! Writing values in the form that every server reads: the oldest of each type.
 
 use crate::crc::Crc;
 use crate::packed::{back_length_bytes, integer_of};
@@ -15,11 +15,11 @@ pub mod tag {
     pub const SORTED_SET: u8 = 5;
     pub const STREAM: u8 = 19;
     pub const HASH_WITH_DEADLINES: u8 = 24;
-    /// In front of the text of a library of functions.
+    /// Precedes the text of a library of functions.
     pub const LIBRARY: u8 = 245;
 }
 
-/// Entries in one node of a stream, as many as Redis puts into one.
+/// The number of entries in one node of a stream, the same as in Redis.
 pub const NODE_ENTRIES: usize = 100;
 
 /// Appends a length or another number.
@@ -38,7 +38,7 @@ pub fn put_length(length: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a string; an integer of up to 32 bits takes the bytes of that.
+/// Appends a string. A text that is an integer of up to 32 bits is written as that integer.
 pub fn put_text(text: &[u8], out: &mut Vec<u8>) {
     if let Some(integer) = integer_of(text).and_then(|integer| i32::try_from(integer).ok()) {
         let bytes = integer.to_le_bytes();
@@ -112,8 +112,8 @@ impl Listpack {
         self.end_item(start);
     }
 
-    /// Appends the length of the item that begins at `start`, for who reads backwards: seven bits in a byte, the lowest
-    /// last, and all but the first of these bytes with their highest bit.
+    /// Appends the length of the item that begins at `start`, for reading backwards: seven bits in a byte, the lowest
+    /// last, and all bytes but the first with their highest bit set.
     fn end_item(&mut self, start: usize) {
         let length = self.items.len() - start;
         let bytes = back_length_bytes(length);
@@ -168,7 +168,7 @@ pub fn put_node(entries: &[(Id, Words)], out: &mut Vec<u8>) {
     put_listpack(&[&head, &rest], out);
 }
 
-/// What stands behind the nodes of a stream.
+/// The data after the nodes of a stream.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
 pub struct StreamHead {
@@ -181,7 +181,7 @@ pub struct StreamHead {
 }
 
 impl StreamHead {
-    /// Appends it. The groups follow.
+    /// Appends this data. The groups follow.
     pub fn put(&self, out: &mut Vec<u8>) {
         put_length(self.length, out);
         [self.last, self.first, self.removed].into_iter().for_each(|id| put_id(id, out));
@@ -200,7 +200,7 @@ pub fn put_group(name: &[u8], last: Id, read: Option<u64>, out: &mut Vec<u8>) {
 /// Writes a file of keys.
 ///
 /// Whether one of its values needs a newer version than [`crate::payload::VERSION`] is known only at the end, and the
-/// checksum covers the version in front: so there are two.
+/// checksum covers the version at the beginning. So two checksums are computed.
 #[derive(Debug)]
 pub struct FileWriter<W> {
     out: W,
@@ -210,7 +210,7 @@ pub struct FileWriter<W> {
     buffer: Vec<u8>,
 }
 
-/// The beginning of a file, for these two versions.
+/// The beginning of a file, for each of these two versions.
 const OLD_HEAD: &[u8; 9] = b"REDIS0010";
 const NEW_HEAD: &[u8; 9] = b"REDIS0012";
 
@@ -229,7 +229,7 @@ impl<W: Write> FileWriter<W> {
         Ok(writer)
     }
 
-    /// The next keys are of this database.
+    /// Begins a database, to which the next keys belong.
     ///
     /// # Errors
     /// That of the file.
@@ -264,7 +264,8 @@ impl<W: Write> FileWriter<W> {
         outcome
     }
 
-    /// Ends the file. Returns what it was written to, and the bytes that its beginning must be replaced by, if any.
+    /// Ends the file. Returns the underlying writer, and the bytes by which the file's beginning must be replaced, if
+    /// any.
     ///
     /// # Errors
     /// That of the file.
