@@ -26,7 +26,7 @@ pub enum Fault {
     WriteWithoutLockCheck,
     /// blocking: a read that saw different tags returns without repairing.
     ReadWithoutRepair,
-    /// blocking: anyone can free a lock.
+    /// blocking: any coordinator can free a lock.
     UnlockByNonOwner,
     /// blocking: locks granted beyond the majority, or too late, are not released.
     SurplusLockKept,
@@ -87,7 +87,7 @@ pub enum Fault {
     /// leader-follower and consensus: a transaction's watched keys are compared when it is ordered, not when it takes
     /// effect.
     WatchNotRechecked,
-    /// locks: anyone who names a lock can release or renew it, whatever the token.
+    /// locks: any request that names a lock can release or renew it, whatever its token.
     LockFreedByNonOwner,
     /// locks: tokens are counted only from the locks that are held, and start over when these are free.
     LockTokenReused,

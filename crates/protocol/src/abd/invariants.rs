@@ -34,8 +34,8 @@ impl Replica {
             let operation = operations.get(place);
             members_are_counted_once(operation, registers);
             match operation.phase {
-                Phase::Query => it_asks_until_a_majority_has_answered(operation, registers),
-                Phase::Update => it_goes_on_until_a_majority_holds_it(operation, registers),
+                Phase::Query => a_query_lasts_until_a_majority_has_answered(operation, registers),
+                Phase::Update => an_update_lasts_until_a_majority_holds_it(operation, registers),
                 Phase::Free => {}
             }
         }
@@ -77,7 +77,7 @@ fn members_are_counted_once(operation: &Operation, registers: &Registers) {
 }
 
 /// An operation queries a majority, and continues as soon as a majority has answered.
-fn it_asks_until_a_majority_has_answered(operation: &Operation, registers: &Registers) {
+fn a_query_lasts_until_a_majority_has_answered(operation: &Operation, registers: &Registers) {
     assert!(
         operation.answered.len() < registers.group.majority(),
         "a majority has answered, and the query continues"
@@ -86,7 +86,7 @@ fn it_asks_until_a_majority_has_answered(operation: &Operation, registers: &Regi
 
 /// When an operation ends, a majority holds its tag, and it ends as soon as a majority does. A write has its writer's own
 /// tag, and is stored here before it is sent.
-fn it_goes_on_until_a_majority_holds_it(operation: &Operation, registers: &Registers) {
+fn an_update_lasts_until_a_majority_holds_it(operation: &Operation, registers: &Registers) {
     assert!(
         operation.holders.len() < registers.group.majority(),
         "a majority holds the tag, and the operation continues"

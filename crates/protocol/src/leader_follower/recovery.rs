@@ -1,7 +1,7 @@
 //! Before a new leader, or one that has lost its memory, serves, it collects what was written.
 //!
-//! An acknowledged write is held by its leader and by as many followers as `acks` says. The next leader may hold less,
-//! or, after a restart, nothing. It must not continue from there, or the others would discard what they hold. So it
+//! An acknowledged write is held by its leader and by as many followers as `acks` requires. The next leader may hold
+//! less, or, after a restart, nothing. It must not continue from there, or the others would discard what they hold. So it
 //! probes them, waits for a set of answers that must contain every acknowledged write, and fetches the most advanced
 //! history: a snapshot of what is applied there, followed by the batches that may or may not be committed. The leader
 //! commits those batches with its own first record (see `leader/mod.rs`).

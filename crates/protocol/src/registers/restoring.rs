@@ -28,7 +28,7 @@ pub(super) struct Memory {
     is_resumed: bool,
     /// Records were lost, or do not count: a memory that begins now is not this member's first.
     is_lost: bool,
-    /// The known incarnations; `starts` is how often the node had been started when they were recorded.
+    /// The known incarnations; `lives_of` is how often the node had been started when they were recorded.
     lives: Vec<Life>,
     lives_of: u64,
     /// See [`Replacement::lives_before`].

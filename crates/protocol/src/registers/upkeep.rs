@@ -148,7 +148,7 @@ impl Upkeep {
             Body::Collected { round, step, generation, held } => {
                 self.collector.confirmed(registers, now, from, (round, step, generation, held), effects);
             }
-            // They belong to a refill that has ended, or come from a member that is not refilling.
+            // `Hello` was handled above. The others are late: this replica's refill has ended.
             Body::Hello { .. } | Body::Standing { .. } | Body::SnapshotChunk { .. } => {}
         }
     }

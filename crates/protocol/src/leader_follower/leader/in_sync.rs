@@ -72,8 +72,8 @@ impl Leader {
         for follower in &mut self.followers {
             follower.watch_mark(now, self.head);
         }
-        // A leader that was paused or cut off has received nothing from any follower, through no fault of theirs. They
-        // get some time to send something again.
+        // A leader that was paused or cut off has received nothing from any follower, which is no evidence against them.
+        // They get some time to send something again.
         let is_leased = state.is_leased(now);
         let was_away = now.ms_since(self.watched_us) > 2 * state.timing.heartbeat_ms;
         self.watched_us = now.monotonic_us;

@@ -422,7 +422,7 @@ impl Leader {
                 let follower = &mut self.followers[index];
                 if join != follower.join {
                     // One of the two questions is late: this message's, if the follower still confirms the other one.
-                    // Otherwise it asks again when it is no longer served; but a quiescent follower would not.
+                    // Otherwise it joins again when it is no longer served; but a quiescent follower would not.
                     if !follower.is_at_rest && !follower.confirmed_within(now, state.timing.silence_ms) {
                         follower.leave("it acknowledges by another question", state, effects);
                     }

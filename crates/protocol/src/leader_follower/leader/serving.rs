@@ -23,7 +23,8 @@ pub(in crate::leader_follower) enum Service {
     /// It is sent batches; everything up to `sent` has been sent.
     Streaming {
         sent: Position,
-        /// Bytes of records up to `sent`, counted as [`Backlog::stream_at`](crate::leader_follower::backlog::Backlog::stream_at) does.
+        /// Bytes of records up to `sent`, counted as
+        /// [`Backlog::stream_at`](crate::leader_follower::backlog::Backlog::stream_at) does.
         sent_bytes: u64,
         /// The same for the last acknowledged offset whose bytes were known. May be too low, so the window does not open
         /// too early.

@@ -78,7 +78,7 @@ pub(super) struct State {
     pub(super) checkpoint: Option<Checkpoint>,
     /// The snapshot transfer being replayed.
     pub(super) replayed: Option<Replayed>,
-    /// The last question asked: see [`State::next_question`].
+    /// The number of the last question: see [`State::next_question`].
     question: u64,
     pub(super) counters: Counters,
 }
