@@ -17,6 +17,8 @@ use crate::scenario::{NetworkFaults, Scenario, stream};
 #[derive(Debug)]
 pub(crate) struct Link {
     random: Random,
+    /// When the last message left, and how long it took.
+    last_latency: (u64, u64),
     /// When the last frame that keeps its order arrives.
     last_arrival: u64,
     /// The same for the urgent connection.
@@ -52,6 +54,8 @@ pub(crate) struct Network {
     pairs: Vec<Pair>,
     latency_us: u64,
     jitter_us: u64,
+    /// Whether the messages of one write may arrive apart.
+    splits_writes: bool,
     network_faults: NetworkFaults,
     delay_us: u64,
     hold_ups: u32,
@@ -86,6 +90,7 @@ impl Network {
         let ways = usize::from(scenario.nodes) * usize::from(scenario.nodes);
         let link = |way| Link {
             random: Random::new(scenario.seed, stream::LINKS + way as u64),
+            last_latency: (u64::MAX, 0),
             last_arrival: 0,
             last_urgent: 0,
             stalled: Vec::new(),
@@ -101,6 +106,7 @@ impl Network {
             pairs: vec![Pair::default(); ways],
             latency_us: scenario.latency_us,
             jitter_us: scenario.jitter_us,
+            splits_writes: scenario.splits_writes,
             network_faults: scenario.network_faults,
             delay_us: scenario.delay_us,
             hold_ups: scenario.hold_ups,
@@ -138,12 +144,15 @@ impl Network {
         low.is_some() && low == high
     }
 
-    /// Draws how long a message takes now.
+    /// Draws how long a message takes that leaves at a given time. Those of one write take the same time, unless writes are split.
     #[inline]
-    pub(crate) fn latency(&mut self, from: Place, to: Place) -> u64 {
-        let (latency_us, jitter_us) = (self.latency_us, self.jitter_us);
+    pub(crate) fn latency(&mut self, at: u64, from: Place, to: Place) -> u64 {
+        let (latency_us, jitter_us, splits_writes) = (self.latency_us, self.jitter_us, self.splits_writes);
         let link = self.link(from, to);
-        latency_us + link.slow_us + link.random.below(jitter_us + 1)
+        if splits_writes || link.last_latency.0 != at {
+            link.last_latency = (at, latency_us + link.slow_us + link.random.below(jitter_us + 1));
+        }
+        link.last_latency.1
     }
 
     #[inline]
@@ -209,7 +218,7 @@ impl Network {
             return true;
         }
         let network_faults = self.network_faults_now();
-        let (latency_us, delay_us) = (self.latency(from, to), self.delay_us);
+        let (latency_us, delay_us) = (self.latency(at, from, to), self.delay_us);
         let link = self.link(from, to);
         if link.blocked > 0 || link.random.per_million(network_faults.loss) {
             counts.add(Class::Loss);
@@ -255,7 +264,7 @@ impl Network {
 
     fn send_in_order(&mut self, at: u64, frame: Outgoing, queue: &mut Queue) {
         let Outgoing { from, to, generation, buffer, .. } = frame;
-        let latency_us = self.latency(from, to);
+        let latency_us = self.latency(at, from, to);
         let link = self.link(from, to);
         if link.blocked > 0 || !link.stalled.is_empty() {
             link.stalled.push((generation, buffer));

@@ -352,6 +352,7 @@ impl Scenario {
         self.has_urgent_links = random.percent(75);
         self.hold_up_us = random.scaled(MS, 2 * SECOND);
         self.hold_ups = some(&mut random, 20_000);
+        self.splits_writes = random.percent(50);
     }
 
     /// Half of the clusters have the usual times. In the others unfinished operations stay unfinished for long, or

@@ -248,6 +248,8 @@ pub(crate) struct Scenario {
     pub(crate) peer_room: usize,
     pub(crate) latency_us: u64,
     pub(crate) jitter_us: u64,
+    /// Whether the messages of one write may arrive apart.
+    pub(crate) splits_writes: bool,
     pub(crate) network_faults: NetworkFaults,
     pub(crate) delay_us: u64,
     pub(crate) stale_deliveries: bool,
@@ -317,6 +319,7 @@ impl Scenario {
             peer_room: usize::MAX,
             latency_us: random.scaled(20, 20_000),
             jitter_us: random.scaled(1, 20_000),
+            splits_writes: true,
             network_faults: NetworkFaults {
                 loss: some(&mut random, 200_000),
                 duplication: some(&mut random, 200_000),
@@ -450,7 +453,7 @@ impl Scenario {
         self.pipeline = 1;
         self.value_bytes = 0;
         self.patience_us = None;
-        (self.latency_us, self.jitter_us) = (200, 50);
+        (self.latency_us, self.jitter_us, self.splits_writes) = (200, 50, false);
         self.network_faults = NetworkFaults::default();
         self.length_us = calm.seconds * SECOND;
         self.missing = None;

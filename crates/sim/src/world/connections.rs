@@ -61,7 +61,7 @@ impl World {
     #[inline]
     pub(super) fn note_read(&mut self, (from, to): (Place, Place), generation: u32, bytes: usize) {
         if self.network.is_bounded() && self.network.read(from, to, generation, bytes) {
-            let at = self.now + self.network.latency(to, from);
+            let at = self.now + self.network.latency(self.now, to, from);
             self.queue.push(at, Event::PeerRoom { node: from });
         }
     }
@@ -109,7 +109,7 @@ impl World {
         let generation = pair.generation;
         for (at, peer) in [(one, other), (other, one)] {
             self.network.drop_stalled(at, peer, &mut self.buffers);
-            let time = self.now + self.network.latency(peer, at);
+            let time = self.now + self.network.latency(self.now, peer, at);
             // Each end notices at its own time that the connection is up, and receives nothing over it before.
             self.network.hold_until(peer, at, time);
             self.queue.push(time, Event::End { at, peer, generation, up: true });
@@ -165,7 +165,7 @@ impl World {
     /// it from the next connection.
     pub(super) fn notify_end(&mut self, at: Place, peer: Place, generation: u32) {
         if !self.network.link(peer, at).is_blocked() {
-            let time = self.now + self.network.latency(peer, at);
+            let time = self.now + self.network.latency(self.now, peer, at);
             self.queue.push(time, Event::End { at, peer, generation, up: false });
         }
     }
