@@ -65,7 +65,8 @@ impl Replica {
             }
             Protocol::Consensus => {
                 let options = keyspace.consensus(planted);
-                let timing = consensus::Timing::default().slower(configuration.patience);
+                let timing = consensus::Timing { rounds_in_step: true, ..consensus::Timing::default() }
+                    .slower(configuration.patience);
                 // Drawn at each start: it identifies this process, and the storage if that is new.
                 let random = seed.rotate_left(32) ^ configuration.identity;
                 let mut replica = consensus::Replica::new(node, options, timing, table_seed, random);

@@ -42,6 +42,15 @@ impl Now {
         not_before(self.unix_ms, last)
     }
 
+    /// Returns when something that recurs every `period_us` is due next: at the first multiple of the period that is at least
+    /// three quarters of it away. What recurs in groups of one node so falls into the same turns and messages. Panics if the
+    /// period is zero.
+    #[inline]
+    pub fn next_beat_us(&self, period_us: u64) -> u64 {
+        assert!(period_us > 0, "something that recurs has a period");
+        (self.monotonic_us + period_us * 3 / 4).div_ceil(period_us) * period_us
+    }
+
     /// Returns the whole milliseconds since an earlier moment of the monotonic clock.
     pub fn ms_since(&self, earlier_us: u64) -> u64 {
         self.monotonic_us.saturating_sub(earlier_us) / 1000

@@ -235,7 +235,7 @@ impl Leading {
         }
         let is_due = now_us >= self.read_at_us;
         if is_due {
-            self.read_at_us = now_us + turn.timing.renew_ms * 250;
+            self.read_at_us = turn.now.next_beat_us(turn.timing.renew_ms * 250);
             keeper.keep_lease(turn.now, out);
         }
         self.settle(turn, keeper.take_end(), out);

@@ -37,7 +37,7 @@ impl Control {
         }
         let Options { id, start, timing, releases, .. } = &self.options;
         const REMEMBERED: usize = 16;
-        self.lease.renew_at_us = now.monotonic_us + timing.renew_ms * 1000;
+        self.lease.renew_at_us = now.next_beat_us(timing.renew_ms * 1000);
         self.lease.sequence += 1;
         let sequence = self.lease.sequence;
         self.lease.sent.push_back((sequence, now.monotonic_us));

@@ -71,7 +71,7 @@
 //! moments every lease that A granted is over, and A's node has been silent for 330 ms, since every node renews at
 //! all control nodes. So the new map is proposed by K + 430 ms, and the group's new leader knows it a round of the
 //! log and a message later. If only the group's leader dies, the map is proposed by K + 330 ms plus the rest of the
-//! interval between checks of all groups, 19 ms. The control group's log lease is shorter than that of other groups
+//! interval between checks of all groups, 20 ms. The control group's log lease is shorter than that of other groups
 //! for this reason, and an empty entry renews it every 100 ms. Without `grace_ms`, if leases were granted for their
 //! full 300 ms to the end of the log lease, B would have to wait until K + 650 ms.
 //!
@@ -84,7 +84,7 @@
 //!   the node, or the node refuses to go on by itself. Its votes until then are up to `protocol::consensus`. Nodes
 //!   that know about the older storage still count its votes: otherwise, after restoring all machines from backups of
 //!   different times, the control group would have no leader, and no node could report why.
-//! * If a node makes something durable after its last renewal that arrived, within 75 ms before its death, and
+//! * If a node makes something durable after its last renewal that arrived, within 80 ms before its death, and
 //!   returns with an older disk that lacks no more than that, no node notices. The same holds for what was written
 //!   and never synced: with `durability = "os"` a node whose disk is put back may have acknowledged more than any
 //!   position reported.
@@ -158,13 +158,14 @@ pub struct Timing {
 impl Default for Timing {
     fn default() -> Self {
         Timing {
-            renew_ms: 75,
+            renew_ms: 80,
             node_lease_ms: 300,
             grace_ms: 100,
             answer_ms: 5000,
             consensus: consensus::Timing {
                 lease_ms: 200,
                 lease_margin_ms: 20,
+                rounds_in_step: true,
                 ..consensus::Timing::default()
             },
         }

@@ -23,7 +23,7 @@
 //! * **A control leader admits no node, itself included, before a majority has reported what they remember** since it
 //!   started. The leader's own disk may be the older one, and nothing on it shows that.
 //!
-//! What became durable after the last renewal that arrived, at most 75 ms before the death, is not known here.
+//! What became durable after the last renewal that arrived, at most 80 ms before the death, is not known here.
 //! `docs/design/control.md` lists what else is not detected.
 
 use super::map::{ClusterMap, Start};

@@ -41,6 +41,9 @@ pub struct Options {
 pub struct Timing {
     /// One round of heartbeats, by which a leader is elected. Must be the same on all nodes.
     pub heartbeat_ms: u64,
+    /// Whether rounds end at multiples of their length on the node's clock: then those of all groups of a node share turns
+    /// and messages. The first round after a pause lasts between three quarters of the usual length and seven.
+    pub rounds_in_step: bool,
     /// Rounds after which an unanswered message of the crate is sent again.
     pub resend_rounds: u64,
     /// How long a committed entry lets its proposer answer reads alone, counted from its proposal. Must be the same on all
@@ -120,6 +123,7 @@ impl Default for Timing {
     fn default() -> Self {
         Timing {
             heartbeat_ms: 80,
+            rounds_in_step: false,
             resend_rounds: 3,
             lease_ms: 300,
             lease_margin_ms: 30,

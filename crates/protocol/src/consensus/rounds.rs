@@ -55,7 +55,11 @@ pub(super) struct Rounds {
 impl Rounds {
     /// Begins a round.
     pub(super) fn begin(&mut self, now: Now, settings: &Settings) {
-        self.end_us = now.monotonic_us + settings.timing.heartbeat_ms * 1000;
+        let length_us = settings.timing.heartbeat_ms * 1000;
+        self.end_us = match settings.timing.rounds_in_step {
+            true => now.next_beat_us(length_us),
+            false => now.monotonic_us + length_us,
+        };
     }
 
     /// A configuration begins, or the same one with another log: the answers so far belong to the previous one.
@@ -238,6 +242,19 @@ mod tests {
 
     fn answer() -> HeartbeatMsg {
         HeartbeatMsg::Request(HeartbeatRequest { round: 1 })
+    }
+
+    #[test]
+    fn rounds_in_step_end_at_multiples_of_their_length() {
+        let (mut rounds, mut settings) = (Rounds::default(), settings(1));
+        settings.timing.rounds_in_step = true;
+        assert_eq!(settings.timing.heartbeat_ms, 80);
+        let mut end_ms = |ms| {
+            rounds.begin(at_ms(ms), &settings);
+            rounds.end_us() / 1000
+        };
+        assert_eq!((end_ms(800), end_ms(820)), (880, 880), "a turn that is late makes the round shorter");
+        assert_eq!((end_ms(821), end_ms(879)), (960, 960), "never by more than a quarter");
     }
 
     #[test]
