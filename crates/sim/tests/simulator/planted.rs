@@ -207,7 +207,7 @@ fn consensus_cuts_its_log_past_what_is_applied() {
 
 #[test]
 fn consensus_lets_a_new_leader_serve_early() {
-    assert_eq!(find(Fault::NewLeaderServesEarly, Protocol::Consensus, 291), Broken::Safety);
+    assert_eq!(find(Fault::NewLeaderServesEarly, Protocol::Consensus, 417), Broken::Safety);
 }
 
 #[test]
@@ -409,7 +409,7 @@ fn a_leader_follower_value_damaged_on_a_disk_is_trusted() {
 
 #[test]
 fn a_leader_follower_value_damaged_on_a_disk_is_not_fetched() {
-    assert_eq!(find_spilled(Fault::DamagedValueNotFetched, Protocol::LeaderFollower, 488), Broken::Liveness);
+    assert_eq!(find_spilled(Fault::DamagedValueNotFetched, Protocol::LeaderFollower, 1896), Broken::Liveness);
 }
 
 #[test]
