@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_that_overlap_decide_nothing_though_each_round_agrees() {
+    fn overlapping_repeats_decide_nothing_although_each_round_agrees() {
         let touching = quiet(&[1.0, 3.0, 1.0], &[2.0, 4.0, 2.0]);
         let judged = is_faster().judged(&touching).judgement;
         assert_eq!(judged.verdict, Verdict::Undecided);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_while_the_machine_was_disturbed_is_left_out() {
+    fn measurements_on_a_disturbed_machine_are_left_out() {
         // It would hold in two rounds of three if the host had not disturbed the third.
         let ours = [(1.0, 0.0), (2.0, 2.0), (9.0, 40.0)];
         let judged = is_faster().judged(&results(&ours, &[(3.0, 0.0); 3])).judgement;
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_alleged_only_where_it_was_reproduced() {
+    fn a_fault_is_blamed_only_if_it_was_reproduced() {
         let verdict = |moved| Judgement::of_fault(moved, "ours", "it counts two as one").verdict;
         assert_eq!(verdict(Some(true)), Verdict::RestsOnFault);
         assert_eq!(verdict(Some(false)), Verdict::NotReproduced);

@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn histories_that_are_sound_have_so_much_room_and_wrong_ones_any() {
+    fn sound_histories_have_limited_room_and_wrong_ones_are_always_kept() {
         let place = tempfile::tempdir().unwrap();
         let (study, program) = ("locks".to_owned(), "1".to_owned());
         let settings = Settings { study, scale: Scale::Quick, verify: true, repeats: 1, program };

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_results_can_be_read_again() {
         let mut results = results();
         let (verdict, history) = ("ok".to_owned(), "history/one.jsonl.gz".to_owned());
         results.rows[0].checked = Some(Checked { operations: 12, verdict, history });
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sweep_is_refused_by_line_and_column() {
+    fn a_file_that_is_no_sweep_is_refused_with_line_and_column() {
         let refusal = |text: &str| format!("{:#}", Results::read_raw(text.as_bytes(), 1).unwrap_err());
         let header = "arm,repeat,clients,per_s,checked,verdict\n";
         assert!(refusal("a,b\n1,2\n").contains("not the columns"));
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_is_measured_when_its_row_is_there() {
+    fn a_point_is_measured_when_its_row_exists() {
         let results = results();
         let point = &results.rows[2].point;
         assert!(results.has("one", point, 1));
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spread_is_the_median_with_the_ends() {
+    fn a_spread_is_the_median_with_the_extremes() {
         let results = results();
         let spread = results.arm("one").with("clients", 10).spread("per_s").unwrap();
         assert_eq!((spread.median, spread.max, spread.count), (3.5, 9.0, 3));

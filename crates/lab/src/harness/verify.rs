@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_violation_outweighs_what_is_sound_before_and_after_it() {
+    fn a_violation_outweighs_sound_histories_before_and_after_it() {
         let first = checked(&history(true), "first", None);
         assert_eq!((first.operations, first.verdict), (2, "ok"));
         let second = checked(&history(false), "second", Some(first));

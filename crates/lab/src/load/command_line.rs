@@ -299,7 +299,7 @@ fn is_sound(report: &Report) -> bool {
     report.operations() > 0 && !report.has_wrong_answers()
 }
 
-/// Prints text and returns whether that worked: a reader that has gone is no reason to panic.
+/// Prints text and returns whether that worked: a closed pipe is no reason to panic.
 fn print(text: &str) -> bool {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_may_say_what_its_server_speaks() {
+    fn an_address_may_name_the_protocol_of_its_server() {
         assert_eq!(options("--addr etcd://127.0.0.1:1 --command set").transport, Transport::Etcd);
         let zookeeper = options("--addr zookeeper://127.0.0.1:1 --command set");
         assert!(zookeeper.transport == Transport::ZooKeeper && zookeeper.load, "nodes are made by loading");
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_of_the_users_own_is_sent_alone() {
+    fn a_custom_command_is_the_only_operation() {
         let args = Line::try_parse_from([
             "bench",
             "--send",

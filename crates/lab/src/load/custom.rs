@@ -1,6 +1,6 @@
 //! Commands of the user's own: `ZADD board {number} {key}`.
 //!
-//! A command is written as in a shell. What stands in braces is replaced in each request:
+//! A command is written as in a shell. Text in braces is replaced in each request:
 //!
 //! | | |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | `{number}` | that key's number |
 //! | `{random}` | a number drawn for this place of this request, below the number of keys |
 //! | `{random:N}` | a number drawn for it below N |
-//! | `{value}` | a value of the size that is asked for |
+//! | `{value}` | a value of the requested size |
 
 use super::outcome::Expected;
 use super::random::Random;
@@ -95,7 +95,7 @@ impl Custom {
         append_number(self.arguments.len(), out);
         out.extend_from_slice(b"\r\n");
         for argument in &self.arguments {
-            // The length stands before the argument and is known behind it: what fits its room moves there.
+            // The length precedes the argument and is known after it: digits are moved into the room kept for them.
             let start = out.len();
             for piece in argument {
                 match piece {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_and_each_request_draws_for_itself() {
+    fn each_place_of_each_request_draws_separately() {
         let (first, second) = (request("X {random} {random}", 1, 1), request("X {random} {random}", 1, 2));
         assert_ne!(first, second);
         let drawn: Vec<&str> = first.split("\r\n").skip(4).step_by(2).take(2).collect();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_refused() {
+    fn an_invalid_command_is_refused() {
         for wrong in
             ["", "  ", "GET 'a", "GET {key", "GET {keys}", "GET {random:}", "GET {random:0}", "GET {}"]
         {

@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_frames_with_messages_and_each_has_a_stream_of_its_own() {
+    fn requests_are_frames_with_messages_each_on_a_new_stream() {
         let options = Options { value_bytes: Sizes::fixed(200), ..Options::default() };
         let (requests, values) = (Requests::new(&options), Values::new(options.value_bytes));
         let fields = fields(SocketAddr::from(([127, 0, 0, 1], 2379)));
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_is_read_with_what_came_before_it_and_cut_anywhere_it_is_waited_for() {
+    fn a_response_is_read_after_other_frames_and_an_incomplete_one_is_awaited() {
         let entry = [&[0x0a, 1, b'k', 0x18, 7, 0x2a, 5][..], b"value"].concat();
         let range = [&[0x0a, 0, 0x12, entry.len() as u8][..], &entry, &[0x20, 1]].concat();
         let input =
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn the_requests_of_a_batch_are_answered_in_any_order_and_their_frames_mingle() {
+    fn the_answers_of_a_batch_may_come_in_any_order_and_interleaved() {
         let value = |byte| {
             let entry = [0x2a, 1, byte];
             message(&[&[0x12, entry.len() as u8][..], &entry].concat())
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_is_owed_goes_before_the_next_request_and_once() {
+    fn frames_owed_to_the_server_are_sent_once_before_the_next_request() {
         let mut streams = asked();
         let input = [frame(PING, 0, 0, b"12345678"), response(1, &[])].concat();
         assert!(streams.scan(&[expected(Operation::Set)], &input[..input.len() - 1]).unwrap().is_none());
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_step_is_refused() {
+    fn replies_out_of_step_are_refused() {
         assert_eq!(scan(Operation::Get, &response(3, &[])), Err(Malformed), "of another request");
         assert_eq!(scan(Operation::Get, &frame(GOAWAY, 0, 0, &[0; 8])), Err(Malformed));
         assert_eq!(
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_take_what_is_said_of_them() {
+    fn the_length_of_a_field_includes_its_head() {
         for length in [0, 1, 127, 128, 16_383, 16_384, 70_000] {
             let mut out = Vec::new();
             append_field_head(1, length, &mut out);

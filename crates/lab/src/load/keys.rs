@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn zipf_draws_each_key_as_often_as_its_rank_says() {
+    fn zipf_draws_each_key_as_often_as_its_rank_implies() {
         for exponent in [0.2, 0.5, 0.99, 1.0, 1.01, 1.5, 3.0] {
             let deviation = worst_deviation(exponent);
             assert!(deviation < 4.5, "exponent {exponent}: {deviation:.1} standard deviations");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn more_threads_than_keys_are_no_trouble() {
+    fn there_may_be_more_threads_than_keys() {
         let mut keys = Keys::new(KeyChoice::Sequential, 2, 3, 4);
         let mut random = Random::new(1);
         assert!((0..8).all(|_| keys.choose(&mut random) < 2));

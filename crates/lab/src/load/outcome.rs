@@ -53,7 +53,7 @@ pub enum Outcome {
     WrongValue,
     /// The server replied with an error that has this first word.
     Error(ErrorWord),
-    /// WAIT counted fewer replicas than asked for.
+    /// WAIT counted fewer replicas than requested.
     TooFewReplicas,
     /// The reply was malformed, or of a kind that is never a reply to this request.
     Protocol,

@@ -44,7 +44,7 @@ enum Asked {
     Incr,
 }
 
-/// What a reply says.
+/// The meaning of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Observed {
     Done,
@@ -171,7 +171,7 @@ mod tests {
     use crate::load::outcome::ErrorWord;
 
     #[test]
-    fn a_history_says_what_was_asked_when_and_what_was_answered() {
+    fn a_history_records_requests_times_and_answers() {
         let options = Options { key_prefix: "k".to_owned(), key_bytes: Some(3), ..Options::default() };
         let epoch = Instant::now();
         let at = |ns| epoch + Duration::from_nanos(ns);

@@ -530,7 +530,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn json_has_stable_names_and_counts_failures_apart() {
+    fn json_has_stable_names_and_counts_failures_separately() {
         let json = sample(1000, 100).to_json();
         assert_eq!(json["operations"], 2000);
         assert_eq!(json["operations_per_s"], 2000.0);

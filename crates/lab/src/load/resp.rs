@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_is_cut_anywhere_is_waited_for() {
+    fn the_rest_of_a_reply_cut_anywhere_is_awaited() {
         for reply in [
             &b"+OK\r\n"[..],
             b"-ERR x\r\n",

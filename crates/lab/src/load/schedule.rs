@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn open_loop_requests_are_due_at_their_times_whatever_happened_before() {
+    fn open_loop_requests_are_due_at_their_times_regardless_of_delays() {
         let start = Instant::now();
         let mut schedule = open_loop(start, Duration::ZERO, Stop::Duration(SECOND), 100.0, Arrivals::Even);
         let at = |ms| start + Duration::from_millis(ms);

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_host_kept_is_compared_with_what_was_wanted() {
+    fn stolen_time_is_compared_with_demanded_time() {
         let at = |text| ProcessorTime::parse(text).expect("it has the counts");
         let before = at("cpu  100 0 50 9000 30 0 10 40 0 0\ncpu0 1 2 3\n");
         let after = at("cpu  160 5 70 9900 99 1 14 50 7 7\ncpu0 1 2 3\n");

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn merging_adds_each_outcome_to_its_like() {
+    fn merging_adds_up_equal_outcomes() {
         let (mut left, mut right) = (Tally::new(), Tally::new());
         left.record(Operation::Set, Outcome::TooFewReplicas, 5);
         right.record(Operation::Set, Outcome::TooFewReplicas, 7);

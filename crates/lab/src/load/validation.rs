@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused() {
+    fn options_that_cannot_work_are_refused() {
         let refused = |change: fn(&mut Options)| {
             let mut options = Options::default();
             change(&mut options);

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_value_is_possible_for_its_key_only() {
+    fn a_written_value_is_possible_only_for_its_key() {
         for bytes in [1, 3, 15, 16, 17, 31, 32, 33, 64, 1000] {
             let values = Values::new(Sizes::fixed(bytes));
             for sequence in [0, 1, u64::MAX] {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_two_writes_put_together_are_recognised() {
+    fn a_mix_of_two_writes_is_recognised() {
         let values = Values::new(Sizes::fixed(1000));
         let (first, second) = (value(&values, 5, 1), value(&values, 5, 2));
         let mixed = [&first[..500], &second[500..]].concat();

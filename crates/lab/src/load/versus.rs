@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_median_needs_no_order() {
+    fn a_median_does_not_need_sorted_input() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(Vec::new()).is_nan());

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_set_writes_is_what_a_get_expects() {
+    fn a_get_expects_what_a_set_writes() {
         let mut workload = workload(|options| options.mix = Mix::only(Operation::Set));
         let Expected { key, sequence, .. } = workload.next();
         let mut value = Vec::new();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn loading_writes_every_key_and_repeats_what_failed() {
+    fn loading_writes_every_key_and_repeats_failed_writes() {
         let mut workload = workload(|_| {});
         workload.start_loading(3);
         let keys: Vec<u64> = (0..3).map(|_| workload.next().key).collect();

@@ -18,7 +18,7 @@ const GET_DATA: i32 = 4;
 const SET_DATA: i32 = 5;
 const PING: i32 = 11;
 
-// A request's number comes back with its reply. These numbers identify the kind of reply; the first packet of a server,
+// A reply has its request's number. These numbers identify the kind of reply; the first packet of a server,
 // which belongs to no request, has a zero there.
 const CONNECTED_NUMBER: i32 = 0;
 const NUMBER: i32 = 1;
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_reply_is_read_and_cut_anywhere_it_is_waited_for() {
+    fn every_kind_of_reply_is_read_and_an_incomplete_one_is_awaited() {
         let found = reply(NUMBER, 0, &[&5_i32.to_be_bytes()[..], b"value", &[0; 68]].concat());
         assert_eq!(whole(Operation::Get, &found), Ok(Some((Reply::Bulk(b"value"), found.len()))));
         for cut in 0..found.len() {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_step_is_refused() {
+    fn replies_out_of_step_are_refused() {
         assert_eq!(whole(Operation::Get, &reply(9, 0, b"")), Err(Malformed), "of a request that nobody sent");
         assert_eq!(
             whole(Operation::Get, &reply(NUMBER, 0, &9_i32.to_be_bytes())),

@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_says_who_reaches_whom_and_where() {
+    fn a_route_names_both_nodes_and_both_addresses() {
         let route = parse_route("2>1 127.0.0.1:9101 127.0.0.1:9001").unwrap();
         assert_eq!((route.from, route.to, route.listen.port(), route.target.port()), (2, 1, 9101, 9001));
         for wrong in

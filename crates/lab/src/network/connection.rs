@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_packets_behind_a_lost_one_bring_it_a_round_trip_later() {
+    fn three_packets_behind_a_lost_one_have_it_resent_after_a_round_trip() {
         const MS: Nanos = 1_000_000;
         let mut fabric: Fabric<()> = Fabric::new(1);
         let (there, back) = (fabric.link(1, 2), fabric.link(2, 1));

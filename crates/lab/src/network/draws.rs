@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_draws_the_same_for_a_link_and_another_for_another() {
+    fn a_seed_gives_each_link_its_own_repeatable_draws() {
         let link = link("delay=10ms jitter=2ms loss=5% reorder=5%");
         assert_eq!(fates(7, 1, 2, &link), fates(7, 1, 2, &link));
         assert_ne!(fates(7, 1, 2, &link), fates(8, 1, 2, &link));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_always_lost_comes_through_in_the_end() {
+    fn a_packet_that_is_always_lost_arrives_eventually() {
         let link = link("loss=100%");
         assert!(fates(1, 1, 2, &link).iter().all(|fate| fate.losses == LOSSES_MAX));
     }

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_kept_waiting_goes_as_if_called_in_time() {
+    fn a_late_sender_continues_as_if_called_in_time() {
         let (mut fabric, link) = fabric("bandwidth=8mbit");
         fabric.send(link, 11_000, 0, false);
         assert!(fabric.blocking(link, 0, true).is_some());
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_lies_evenly_around_the_delay() {
+    fn jitter_is_uniform_around_the_delay() {
         let (mut fabric, link) = fabric("delay=10ms jitter=4ms");
         let delays: Vec<Nanos> = (0..1_000).map(|_| fabric.send(link, 100, 0, false).arrives).collect();
         assert!(delays.iter().all(|delay| (6 * MS..=14 * MS).contains(delay)));
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_among_others_comes_a_round_trip_later() {
+    fn a_loss_followed_by_packets_is_resent_after_a_round_trip() {
         let (mut fabric, link) = fabric("delay=10ms loss=1%");
         let draws = Draws::new(1, 1, 2);
         let settings = fabric.way(link).link;

@@ -30,7 +30,7 @@ const LOSS_MESSAGES: usize = 200;
 /// Measures the relay, printing a table row by row.
 pub(super) fn print_table(seed: u64, duration: Duration) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "| asked | measured | off by |")?;
+    writeln!(out, "| requested | measured | off by |")?;
     writeln!(out, "|---|---|---|")?;
     let mut row = |asked: &str, measured: &str, off: &str| {
         writeln!(out, "| {asked} | {measured} | {off} |").and_then(|()| out.flush())
@@ -89,7 +89,7 @@ pub(super) fn print_table(seed: u64, duration: Duration) -> io::Result<()> {
 pub(super) fn print_namespaces_table(duration: Duration) -> io::Result<()> {
     let mut network = Namespaces::start(2)?;
     let mut out = io::stdout().lock();
-    writeln!(out, "| asked of tbf | measured | off by |")?;
+    writeln!(out, "| requested of tbf | measured | off by |")?;
     writeln!(out, "|---|---|---|")?;
     for megabits in [1, 10, 25, 40, 55, 70, 1_000, 10_000] {
         let bandwidth = Bandwidth::megabits(megabits);

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_carries_exactly_what_the_rate_says() {
+    fn a_second_carries_exactly_the_rate() {
         // 7 Mbit/s: a packet takes a non-integer number of nanoseconds.
         let mut pace = pace(7_000_000);
         let packets = 7_000_000 / 8 / 125;
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_faster_rate_does_not_wait_for_what_was_slow() {
+    fn a_faster_rate_does_not_wait_for_the_slower_one() {
         let mut pace = pace(8_000);
         pace.pass(0, 10_000);
         pace.change(Some(Bandwidth::megabits(8)), 0);

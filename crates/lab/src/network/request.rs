@@ -1,4 +1,4 @@
-//! What a relay is asked for.
+//! A request to a relay.
 
 use std::io;
 use std::net::SocketAddr;

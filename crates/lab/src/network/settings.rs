@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_what_it_says() {
+    fn settings_are_parsed_as_written() {
         let link =
             Link::default().change("bandwidth=2.5mbit delay=10ms jitter=500us loss=1% reorder=0.02").unwrap();
         assert_eq!(link.bandwidth, Some(Bandwidth::bits_per_second(2_500_000)));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_a_sentence() {
+    fn nonsense_is_refused_with_a_reason() {
         for (words, expected) in [
             ("delay", "name=value"),
             ("delay=10", "not a duration"),

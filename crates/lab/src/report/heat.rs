@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_has_the_colour_of_who_is_faster() {
+    fn a_field_has_the_colour_of_the_faster_side() {
         let map = map();
         assert_eq!(colour(&map, 1.0), WHITE);
         let RGBColor(red, _, blue) = colour(&map, 0.4);

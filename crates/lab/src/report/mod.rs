@@ -93,7 +93,7 @@ mod tests {
     use super::short;
 
     #[test]
-    fn numbers_have_three_digits_that_mean_something() {
+    fn numbers_have_three_significant_digits() {
         let numbers = [0.0, 0.01234, 0.2, 1.234, 12.34, 123.4, 1234.5, 50.0, 12_345.6, -1_234_567.0];
         let texts = numbers.map(short);
         let expected = ["0", "0.0123", "0.200", "1.23", "12.3", "123", "1234", "50", "12,346", "-1,234,567"];

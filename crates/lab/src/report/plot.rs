@@ -740,7 +740,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_happen_is_a_cross_at_the_upper_edge() {
+    fn an_event_that_did_not_happen_is_a_cross_at_the_upper_edge() {
         for (shape, is_logarithmic) in [(Shape::Lines, true), (Shape::Bars, false), (Shape::Bars, true)] {
             let mut picture = picture(shape, is_logarithmic);
             picture.series[1].points.clear();
@@ -759,7 +759,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_never_came_and_a_point_that_failed_are_told_apart_from_what_was_not_asked() {
+    fn missing_times_and_failed_points_differ_from_points_not_measured() {
         let study = crate::studies::find("coding-crossover").unwrap();
         let plan = crate::harness::Plan {
             scale: crate::harness::Scale::Quick,

@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn arms_and_files_have_names_of_their_own() {
+    fn arms_and_files_have_distinct_names() {
         for study in ALL {
             let mut arms: Vec<String> =
                 study.arms(&plan(Scale::Full)).into_iter().map(|arm| arm.name).collect();
@@ -60,7 +60,7 @@ mod tests {
 
     /// A typo in a name would silently leave a column, a line or a table empty.
     #[test]
-    fn what_is_drawn_is_a_parameter_a_measure_and_an_arm_of_the_study() {
+    fn figures_use_parameters_measures_and_arms_of_the_study() {
         for study in ALL {
             let parameters: Vec<&str> = study.parameters().iter().map(|parameter| parameter.name).collect();
             let measures: Vec<&str> = study.measures().iter().map(|measure| measure.name).collect();

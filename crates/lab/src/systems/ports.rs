@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn free_ports_are_different_and_can_be_had() {
+    fn free_ports_are_distinct_and_can_be_bound() {
         let ports = free_ports(20).unwrap();
         let mut sorted = ports.clone();
         sorted.sort_unstable();

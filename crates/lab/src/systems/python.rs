@@ -51,7 +51,7 @@ impl PythonEnvironment {
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// Creates the environment anew and installs the packages. Reports each step to `say`.
+    /// Creates the environment again and installs the packages. Reports each step to `say`.
     ///
     /// # Errors
     /// There is no Python with `venv`, or the packages are not available.

@@ -161,7 +161,7 @@ impl System for Quorate {
         addresses.all(|address| matches!(http_get(address, "/health"), Ok((200, _))))
     }
 
-    /// The leader that the settings name, which leads unless it was gone for a time.
+    /// The leader that the settings name, which leads unless it was down for a time.
     fn leader(&self, nodes: &[NodePlan]) -> Option<usize> {
         let number: usize = self.setting("leader")?.parse().ok()?;
         number.checked_sub(1).filter(|index| *index < nodes.len())

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replicas_reach_their_master_through_the_relay_and_it_nobody() {
+    fn replicas_reach_their_master_through_the_relay_and_the_master_dials_no_node() {
         let node = |arguments: &[&str]| NodePlan {
             program: "redis-server".into(),
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),

@@ -91,7 +91,7 @@ mod tests {
     use crate::systems::Quorate;
 
     #[test]
-    fn links_are_as_was_said_from_the_start_on() {
+    fn links_have_their_settings_from_the_start() {
         let folder = tempfile::tempdir().unwrap();
         let quorate = Quorate::new(Path::new("quorate"), 2, "replication=abd");
         let link = Link { delay: Duration::from_millis(30), ..Link::default() };

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_between_looks_is_taken_in_proportion() {
+    fn usage_between_two_samples_is_interpolated() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut counter = Counter::default();

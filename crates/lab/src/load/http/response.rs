@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_that_is_cut_anywhere_is_waited_for() {
+    fn the_rest_of_a_response_cut_anywhere_is_awaited() {
         for cut in 0..CHUNKED.len() {
             assert_eq!(scan(Operation::Get, &CHUNKED[..cut]), "incomplete", "{cut}");
         }

@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn every_claim_holds_where_the_figures_say_so_and_needs_repeats_and_its_arms() {
+    fn every_claim_follows_its_figures_and_needs_repeats_and_its_arms() {
         let arms: [(&str, &[&str]); 13] = [
             ("With one replica", &[ABD[0], BLOCKING[0]]),
             ("ABD has", &[ABD[0], ABD[1], ABD[2], BLOCKING[0], BLOCKING[1], BLOCKING[2]]),
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steeper_tail_is_laid_to_failures_only_where_they_make_it() {
+    fn a_steeper_tail_is_attributed_to_failures_only_if_they_cause_it() {
         let measured = |with_failures: f64| {
             let mut measured = holding();
             set(&mut measured, BLOCKING[1], (READING, 32), "get_p95_ms", alike(2.0));

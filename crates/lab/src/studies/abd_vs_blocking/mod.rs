@@ -2,7 +2,7 @@
 //!
 //! The study compares ABD with a protocol that locks a key on a majority before it reads or writes it, and counts
 //! an operation that meets a lock as failed. Here both are run as in the study, and beyond it: with retries when a
-//! lock is met, with a hundred times the keys, with a replica gone, and with nodes that are far from each other.
+//! lock is met, with a hundred times the keys, with a dead replica, and with nodes that are far from each other.
 
 mod claims;
 mod compared;
@@ -148,7 +148,7 @@ fn failure_figures(report: &Report) -> Figures {
     measures.filter_map(|(name, latencies, quantile)| Some((name, ms(latencies?, quantile)))).collect()
 }
 
-/// The points of an arm. Those with a replica gone come last, because the points of an arm share one start of its
+/// The points of an arm. Those with a dead replica come last, because the points of an arm share one start of its
 /// system.
 fn points(scale: Scale, nodes: usize, is_delayed: bool) -> Vec<Point> {
     let clients = scale.pick(&CLIENTS_QUICK[..], &CLIENTS[..]);
@@ -251,7 +251,7 @@ impl Study for AbdVsBlocking {
         let system = arena.system()?;
         let mut addresses = system.resp();
         ensure!(2 * down < addresses.len(), "{down} of {} replicas are not a minority", addresses.len());
-        // The last nodes are gone; clients know that, and use the others.
+        // The last nodes are dead; clients know that, and use the others.
         for node in addresses.len() - down..addresses.len() {
             system.kill(node);
         }
@@ -327,7 +327,7 @@ mod tests {
     use crate::load::sample_report;
 
     #[test]
-    fn failures_have_latencies_of_their_own_and_widen_those_of_all() {
+    fn failures_have_separate_latencies_and_widen_those_of_all() {
         // GETs take 0.1 ms and PUTs 0.2; two further PUTs fail after 9 ms.
         let figures = failure_figures(&sample_report(10, 100));
         let ms =

@@ -636,7 +636,7 @@ fn same_guarantees(results: &Results) -> Judgement {
     Judgement::new(verdict, ours.join("; "), why)
 }
 
-/// Reads while the maximum number of nodes is gone.
+/// Reads while the maximum number of nodes is down.
 fn same_tolerance(results: &Results) -> Judgement {
     let mut words = Vec::new();
     let mut failed = Vec::new();

@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_drawn_and_what_was_not_is_left_out() {
+    fn only_measured_points_are_drawn() {
         let derived = all(&results());
         let files: Vec<&str> = derived.drawings.iter().map(|drawing| drawing.heading().0).collect();
         assert_eq!(

@@ -166,7 +166,7 @@ pub(super) fn writers(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result
     Ok(figures)
 }
 
-/// Reads values some of whose fragments, or copies, are gone with their nodes.
+/// Reads values some of whose fragments, or copies, are on nodes that are down.
 pub(super) fn read_degraded(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
     let scene = Scene::of(arm, point, arena)?;
     let gone: usize = point.number("gone")?;

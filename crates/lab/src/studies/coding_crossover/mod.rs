@@ -73,7 +73,7 @@ pub(crate) mod part {
     pub(crate) const FAR: &str = "write from afar";
     /// Many clients at once.
     pub(crate) const WRITERS: &str = "many writers";
-    /// Nodes that hold fragments are gone.
+    /// Nodes that hold fragments are down.
     pub(crate) const DEGRADED: &str = "read while nodes are gone";
 }
 

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_carried_is_reported_without_what_idle_nodes_send() {
+    fn carried_bytes_are_reported_without_those_of_idle_nodes() {
         let before = ledger(&[(1, 2, 100.0)]);
         let after = ledger(&[(1, 2, 700.0), (1, 3, 500.0), (2, 1, 40.0)]);
         let rates = [((1, 2), 50.0), ((2, 1), 50.0)].into_iter().collect();

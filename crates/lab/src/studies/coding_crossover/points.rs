@@ -59,7 +59,7 @@ pub(super) const WRITERS_QUICK: [u64; 1] = [8];
 pub(super) const WRITERS_MBIT: u64 = MBITS[4];
 pub(super) const WRITERS_SIZE: u64 = SIZES_BETWEEN[2];
 
-/// How many nodes are gone while values of this size are read.
+/// How many nodes are down while values of this size are read.
 const GONE: [u64; 2] = [1, 2];
 const GONE_QUICK: [u64; 1] = [2];
 pub(super) const GONE_MBIT: u64 = MBITS[4];

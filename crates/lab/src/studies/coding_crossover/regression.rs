@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plane_bends_too_little_for_it_and_says_so() {
+    fn a_plane_fits_such_a_law_badly_and_reports_it() {
         let fit = Fit::of(Terms::Plane, &samples(law(3.0, 20.0, 4.0))).unwrap();
         assert!((0.6..0.9).contains(&fit.r_squared), "{fit:?}");
         assert!(fit.error_max > 0.2, "{fit:?}");
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn surfaces_cross_where_both_take_as_long() {
+    fn surfaces_cross_where_both_take_equally_long() {
         let fit = |fixed, times| Fit::of(Terms::Physical, &samples(law(fixed, 0.0, times))).unwrap();
         let (copies, coded) = (fit(3.0, 4.0), fit(11.0, 2.0));
         // 8 ms more, but 2 times the value less to send: 2 times 500 KB are 8 Mbit, which take 8 ms at 1000 Mbit/s.

@@ -142,7 +142,7 @@ mod tests {
     const LINE: &str = "trace7:bytes=1000,k=3,encode_usec=100,disperse_usec=2100,order_usec=3000\r";
 
     #[test]
-    fn what_a_node_reports_of_a_write_is_read() {
+    fn a_nodes_report_of_a_write_is_parsed() {
         let operation = Operation {
             id: 7,
             bytes: 1000,
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_reported_without_what_is_within_them() {
+    fn steps_are_reported_without_nested_steps() {
         let operation = read(LINE).unwrap();
         let mut figures = Figures::from([("p50_ms", 9.0)]);
         add_figures(&mut figures, &[operation], 2, 1000);

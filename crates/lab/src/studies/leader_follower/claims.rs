@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn every_claim_holds_where_the_figures_say_so_and_needs_repeats_and_its_arms() {
+    fn every_claim_follows_its_figures_and_needs_repeats_and_its_arms() {
         for claim in all() {
             let judged = holding().judged(&all(), claim.claim);
             assert_eq!(judged.verdict, Verdict::Holds, "{}: {judged:?}", claim.claim);
@@ -505,7 +505,7 @@ mod tests {
 
     /// The study's own figures: 410, 205 and 215 requests per second.
     #[test]
-    fn the_factor_of_two_is_laid_to_counting_only_where_counting_makes_it() {
+    fn the_factor_of_two_is_attributed_to_counting_only_if_counting_causes_it() {
         let judged = |counted, each| {
             let mut measured = holding();
             test(&mut measured, counted, each);
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn workloads_are_set_beside_each_other_on_both_arms() {
+    fn workloads_are_compared_on_both_arms() {
         for arm in BOTH {
             let reads = |rounds| changed("Read-heavy", arm, ("read-heavy", MANY), "mean_ms", rounds);
             assert_eq!(reads([60.0, 60.0]), Verdict::DoesNotHold);

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_follower_stands_still_for_the_most_of_each_turn_and_goes_on_before_the_end() {
+    fn a_slow_follower_is_paused_for_most_of_each_period_and_resumed_before_the_end() {
         let ms = Duration::from_millis;
         let (pause, resume) = (Fault::Pause(2), Fault::Resume(2));
         assert_eq!(slow(2, ms(50)), [(ms(0), pause), (ms(18), resume), (ms(20), pause), (ms(38), resume)]);

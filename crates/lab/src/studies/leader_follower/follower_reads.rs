@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_misses_the_write_is_stale_and_is_tried_again() {
+    fn a_read_that_misses_the_write_is_stale_and_is_repeated() {
         let leader = answers(&["+OK\r\n", "+OK\r\n"]);
         let follower = answers(&["$-1\r\n", "$7\r\nvalue-0\r\n", "$7\r\nvalue-1\r\n"]);
         let figures = measure(false, [leader, follower], None, "k", 2).unwrap();

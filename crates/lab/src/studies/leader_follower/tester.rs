@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_what_the_tester_takes_for_one() {
+    fn requests_are_counted_as_the_tester_counts_them() {
         let nodes = [node(), node()];
         let per_request = |mode| {
             let figures = measure(&nodes, mode, 2, Duration::from_millis(50), 1, "k").unwrap();

@@ -16,7 +16,7 @@ use crate::harness::{Figures, Spread};
 use crate::network::{Gate, Relay, Route};
 use crate::systems::{FakedClock, Running};
 
-/// How long the next client may take to get the lock of a holder that is gone.
+/// How long the next client may take to get the lock of a dead holder.
 const TAKEOVER_WITHIN: Duration = Duration::from_secs(60);
 
 /// How long the first client may take, which has no competition.
@@ -327,7 +327,7 @@ pub(super) fn restart_nodes(
 }
 
 /// Whether a lock still belongs to its holder after the clocks of a majority of the servers were set ahead; or how long
-/// it takes until the next client has the lock of a holder that is gone, after they were set back.
+/// it takes until the next client has the lock of a dead holder, after they were set back.
 pub(super) fn clocks_jump(
     running: &mut Running<'_>,
     recipe: &Recipe,
@@ -393,7 +393,7 @@ impl<'t, 'a> Held<'t, 'a> {
 
     /// When another client got the lock, if it did.
     fn granted_to_another_at(&self, running: &Running<'a>, within: Duration) -> Result<Option<u64>> {
-        // Connects anew: another node may lead now.
+        // Reconnects: another node may lead now.
         let nodes = addresses(running, self.trials.recipe, 0)?;
         let job = Job { lock_nodes: nodes.clone(), resource_nodes: nodes, ..self.job.clone() };
         let mut next = Worker::start(running.children(), self.trials.folder, "holder", 301, &job)?;

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_is_asked_by_point() {
+    fn a_column_is_selected_by_point() {
         assert_eq!(REDIS.at(true, 5).map(|column| column[5]), Some(203.87));
         assert_eq!(ETCD.at(false, 4), None);
     }

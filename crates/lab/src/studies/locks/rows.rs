@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_no_acquires_and_have_times_of_their_own() {
+    fn failures_are_no_acquires_and_have_separate_times() {
         let tries = [
             granted(0, 0, 2, 3),
             failed(0, 5, 605, Outcome::GaveUp),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hand_off_is_from_a_release_to_another_who_waits() {
+    fn a_hand_off_is_from_a_release_to_another_waiting_contender() {
         let tries = vec![
             granted(0, 0, 1, 10),
             // It waited 2 ms.
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn fairness_knows_of_those_who_got_nothing() {
+    fn fairness_counts_contenders_without_a_lock() {
         let even = fairness([0, 1, 2, 0, 1, 2].into_iter(), 3);
         assert_eq!((even["jain"], even["least_pct"], even["most_pct"]), (1.0, 100.0, 100.0));
         let uneven = fairness([0, 0, 0].into_iter(), 3);

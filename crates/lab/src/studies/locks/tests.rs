@@ -85,7 +85,7 @@ fn only_servers_that_forget_grant_a_lock_twice_when_they_are_restarted() {
 }
 
 #[test]
-fn between_zones_no_lock_is_had_sooner_than_its_messages_take() {
+fn between_zones_acquiring_takes_at_least_as_long_as_its_messages() {
     on(&[sides::REDIS_ZONES, sides::ETCD_ZONES], |side, running, folder| {
         // From the client to a node and back: three times in sequence with redlock-py.
         let round_trips = if side.recipe.asks_all { 3.0 } else { 1.0 };

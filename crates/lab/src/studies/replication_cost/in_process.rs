@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loops_do_what_they_say() {
+    fn the_loops_do_their_work() {
         let short = Duration::from_millis(5);
         for is_write in [true, false] {
             for threads in [1, 3] {

@@ -72,7 +72,7 @@ fn figures_of(took: Duration, before: (f64, f64), after: (f64, f64)) -> Result<F
     ]))
 }
 
-/// Sets how much history the leader keeps for replicas that come back.
+/// Sets how much history the leader keeps for replicas that return.
 fn set_backlog(arm: &Arm, nodes: &[SocketAddr], bytes: u64) -> Result<()> {
     let bytes = bytes.to_string();
     if arm.name == REDIS_RESYNC {

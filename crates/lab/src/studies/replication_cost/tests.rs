@@ -168,7 +168,7 @@ fn a_round_on_a_disturbed_machine_is_left_out() {
 }
 
 #[test]
-fn without_a_system_that_it_speaks_of_a_claim_is_not_measured() {
+fn a_claim_about_an_absent_system_is_not_measured() {
     for (index, (name, .., arm)) in CLAIMS.iter().enumerate() {
         let results = run(&[(as_claimed, 0.0), (as_claimed, 0.0)], &[arm]);
         let verdict = claims::all()[index].judged(&results).judgement.verdict;
@@ -177,7 +177,7 @@ fn without_a_system_that_it_speaks_of_a_claim_is_not_measured() {
 }
 
 #[test]
-fn redis_stands_first_where_it_is_better() {
+fn redis_is_listed_first_where_it_is_better() {
     let results = quiet(&[otherwise, otherwise]);
     let judged = |name: &str| {
         let claims = claims::all();
@@ -200,7 +200,7 @@ fn redis_stands_first_where_it_is_better() {
 
 /// A reason appears only beside the verdict that it explains.
 #[test]
-fn what_is_suspected_is_reported_only_where_a_claim_does_not_hold() {
+fn suspicions_are_reported_only_if_a_claim_does_not_hold() {
     let results = quiet(&[as_claimed, as_claimed]);
     for claim in claims::all() {
         let judged = (claim.judge)(&results);

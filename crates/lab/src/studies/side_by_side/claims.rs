@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_better_stands_first() {
+    fn the_better_system_is_listed_first() {
         let judged = |goal: &Goal, ratio| goal.judge(&rounds(goal, &[ratio, ratio]));
         let slower = judged(&NO_SLOWER[1], 0.5);
         assert!(slower.ours.starts_with("Redis, WAIT 1 100 op/s; Quorate 50 op/s"), "{}", slower.ours);

@@ -283,7 +283,7 @@ fn without_a_system_or_on_a_disturbed_machine_nothing_is_decided() {
 }
 
 #[test]
-fn nothing_is_claimed_of_what_was_not_measured() {
+fn nothing_is_claimed_about_unmeasured_points() {
     let none = changed(&measured(&[ordinary]), |row| {
         row.figures.clear();
         row.checked = None;
@@ -295,7 +295,7 @@ fn nothing_is_claimed_of_what_was_not_measured() {
 }
 
 #[test]
-fn reasons_stand_beside_the_figures_that_they_explain() {
+fn reasons_are_beside_the_figures_that_they_explain() {
     let why = |begin: &str, world: World| (claim(begin).judge)(&measured(&[world])).why;
     let boundary = "Erasure coding writes faster at up to";
     assert!(why(boundary, ordinary).contains("beyond wherever it was measured"));
@@ -312,7 +312,7 @@ fn reasons_stand_beside_the_figures_that_they_explain() {
 }
 
 #[test]
-fn what_could_not_be_checked_or_compared_is_not_decided() {
+fn unchecked_or_incomparable_results_decide_nothing() {
     let judged = |begin: &str, world: World| (claim(begin).judge)(&measured(&[world, world])).verdict;
     let unknown: World = |k, at, what| with(k, at, what, "checked", 2.0);
     assert_eq!(judged("Coding keeps", unknown), Verdict::Undecided);

@@ -214,7 +214,7 @@ fn verdict(claim: &Claim, results: &Results) -> Verdict {
 }
 
 #[test]
-fn the_papers_own_figures_bear_out_its_claims() {
+fn the_papers_own_figures_support_its_claims() {
     let results = results(paper());
     for claim in judged_claims() {
         let judged = claim.judged(&results);
@@ -223,7 +223,7 @@ fn the_papers_own_figures_bear_out_its_claims() {
 }
 
 #[test]
-fn each_claim_falls_with_a_figure_of_its_own() {
+fn each_claim_is_refuted_by_changing_one_figure() {
     let claims = judged_claims();
     for case in CASES {
         let claim = claims.iter().find(|claim| claim.claim.starts_with(case.claim)).unwrap();
@@ -241,7 +241,7 @@ fn each_claim_falls_with_a_figure_of_its_own() {
 
 /// Only the second repeat has the other figure. For safety and for what must never happen, one occurrence decides.
 #[test]
-fn repeats_that_differ_decide_nothing_but_what_one_occurrence_decides() {
+fn differing_repeats_decide_only_what_one_occurrence_decides() {
     let claims = judged_claims();
     for case in CASES {
         let claim = claims.iter().find(|claim| claim.claim.starts_with(case.claim)).unwrap();
@@ -259,7 +259,7 @@ fn repeats_that_differ_decide_nothing_but_what_one_occurrence_decides() {
 }
 
 #[test]
-fn one_repeat_decides_nothing_but_that_two_held_a_lock() {
+fn one_repeat_decides_only_that_two_held_a_lock() {
     let results = results(paper().into_iter().filter(|row| row.repeat == 1));
     for claim in judged_claims() {
         let expected =
@@ -304,7 +304,7 @@ fn a_disturbed_machine_decides_no_time() {
 }
 
 #[test]
-fn a_redis_that_syncs_serves_where_there_is_no_other_and_is_told_beside_it() {
+fn a_syncing_redis_is_judged_if_there_is_no_other_and_else_reported() {
     let order = || all().into_iter().find(|claim| claim.claim.contains("fastest")).unwrap();
     let synced = |factor: f64| {
         let synced = paper().into_iter().filter(|row| row.arm == REDIS && row.point[1] == "different");
@@ -321,7 +321,7 @@ fn a_redis_that_syncs_serves_where_there_is_no_other_and_is_told_beside_it() {
 }
 
 #[test]
-fn a_pause_is_told_where_one_key_takes_longer_and_alleges_no_fault() {
+fn a_pause_is_reported_if_one_key_takes_longer_without_blaming_a_fault() {
     let claim = all().into_iter().find(|claim| claim.claim.contains("little difference")).unwrap();
     let mut rows = paper();
     rows.iter_mut().for_each(|row| times(row, ETCD_PAPER, "same", "5", "avg_ms", 4.0));
@@ -336,7 +336,7 @@ fn a_pause_is_told_where_one_key_takes_longer_and_alleges_no_fault() {
 }
 
 #[test]
-fn who_is_never_told_of_a_release_is_told_of_and_is_no_dead_holder() {
+fn a_missed_release_is_reported_and_is_not_a_dead_holder() {
     let claim = all().into_iter().find(|claim| claim.claim.contains("deadlock")).unwrap();
     let mut row = paper().remove(0);
     row.arm = ETCD_BEST.to_owned();
