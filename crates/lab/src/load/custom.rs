@@ -95,7 +95,7 @@ impl Custom {
         append_number(self.arguments.len(), out);
         out.extend_from_slice(b"\r\n");
         for argument in &self.arguments {
-            // The length precedes the argument and is known after it: digits are moved into the room kept for them.
+            // The length precedes the argument and is known only after it: it is appended, then rotated to the front.
             let start = out.len();
             for piece in argument {
                 match piece {
