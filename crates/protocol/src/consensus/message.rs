@@ -368,7 +368,17 @@ impl<'a> Body<'a> {
 /// leader if they waited behind a long entry on a slow link.
 pub(super) fn is_urgent(bytes: &[u8]) -> bool {
     // All those of the loose stream, because within a stream messages are accepted in order only.
-    let loose = [HEARTBEAT_REQUEST, HEARTBEAT_REPLY, CONFIRM, CONFIRMED, BEHIND, DECIDED, NEWER, OUTLIVED];
+    let loose = [
+        HEARTBEAT_REQUEST,
+        HEARTBEAT_REPLY,
+        CONFIRM,
+        CONFIRMED,
+        BEHIND,
+        DECIDED,
+        NEWER,
+        OUTLIVED,
+        LED_BEFORE,
+    ];
     let mut reader = Reader::new(bytes);
     let kind = Envelope::take(&mut reader).and_then(|_| reader.u8());
     kind.is_ok_and(|kind| loose.contains(&kind))
@@ -546,6 +556,7 @@ fn take_sync(reader: &mut Reader<'_>) -> Result<LogSync<Entry>, Malformed> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::group::Member;
     use super::*;
 
     #[test]
@@ -558,6 +569,10 @@ mod tests {
             Body::Behind { index: 1, asks: true },
             Body::Decided { configuration: 1, from: 0, entries: Vec::new() },
             Body::Newer { members: vec![1] },
+            Body::Outlived {
+                voter: Voter { member: Member { node: 2, since: 0 }, identity: Identity::default() },
+            },
+            Body::LedBefore { ballot },
             Body::Position { ballot, end: 2, decided: 1 },
             Body::SnapshotChunk { transfer: 1, index: 0, chunk: b"chunk" },
             Body::SnapshotProgress { transfer: 1, next: 1 },

@@ -58,7 +58,9 @@
 //! **Messages leave when what they state is durable.** Records are made in order and become durable in order. A follower's
 //! message leaves when all its records are durable; so a promise or an acceptance survives a crash of the follower. A
 //! candidate's `Prepare` waits in the same way: no replica ever learns of a ballot that its owner could forget and use
-//! again, for another log. Only a leader's `AcceptSync` and `AcceptDecide` leave before its own records are durable. The
+//! again, for another log. Two kinds of messages leave earlier. Those whose order does not matter (heartbeats,
+//! confirmations; `Stream::Loose`) state nothing that a restart could take back, and wait for the record of the incarnation
+//! alone. A leader's messages wait for its promise, and not for its entries. The
 //! crate counts the leader's own entries as accepted at once. To undo that, an `Accepted` is passed on to the crate only as
 //! far as the leader's own log is durable in its ballot (`Agreement::count_accepted`). An index is decided only by such a
 //! message, so what is decided is durable at the leader and at enough followers to make a majority with it.
