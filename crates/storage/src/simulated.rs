@@ -9,8 +9,8 @@
 //! - a sync saves nothing that was written after it began;
 //! - no room beyond a capacity; any verb refused, at a given operation or the next time; bytes changed silently.
 //!
-//! What is safe is stored once. For a sector written since, the disk keeps its old and new contents, so that a write,
-//! a sync and a power loss cost no more than the bytes that are not safe.
+//! What is safe is stored once. For a sector written since, the disk keeps its old contents, and the new ones once they
+//! are overwritten, so that a write, a sync and a power loss cost no more than the bytes that are not safe.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,8 +54,9 @@ impl Random {
 #[derive(Clone, Debug)]
 struct Sector {
     safe: Image,
-    /// Its contents after each write since, with the write's number. Those that a failed sync lost are removed.
-    written: Vec<(u64, Image)>,
+    /// Its contents after each write since, with the write's number. Those that a failed sync lost are removed. `None`, which
+    /// only the last one can be: what a reader sees. Most sectors are written once before they are safe, so nothing is copied.
+    written: Vec<(u64, Option<Box<Image>>)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -69,15 +70,25 @@ struct File {
     sectors: BTreeMap<usize, Box<Sector>>,
 }
 
-impl File {
-    fn image(&self, sector: usize) -> Image {
-        let mut image = [0; SECTOR_BYTES];
-        let rest = self.seen.get(sector * SECTOR_BYTES..).unwrap_or_default();
-        let there = &rest[..rest.len().min(SECTOR_BYTES)];
-        image[..there.len()].copy_from_slice(there);
-        image
-    }
+/// Returns a sector's contents in a file of these bytes. Those beyond its end are zeros.
+fn image(seen: &[u8], sector: usize) -> Image {
+    let mut image = [0; SECTOR_BYTES];
+    let rest = seen.get(sector * SECTOR_BYTES..).unwrap_or_default();
+    let present = &rest[..rest.len().min(SECTOR_BYTES)];
+    image[..present.len()].copy_from_slice(present);
+    image
+}
 
+impl Sector {
+    /// Copies what a reader sees, before that changes.
+    fn keep_seen(&mut self, seen: &[u8], sector: usize) {
+        if let Some((_, contents @ None)) = self.written.last_mut() {
+            *contents = Some(Box::new(image(seen, sector)));
+        }
+    }
+}
+
+impl File {
     fn grow(&mut self, sequence: u64, length: usize) {
         if self.seen.len() < length {
             self.seen.resize(length, 0);
@@ -88,6 +99,10 @@ impl File {
     /// What was beyond the new end is gone, whatever happens to the length.
     fn cut(&mut self, sequence: u64, length: usize) {
         if self.seen.len() > length {
+            let last = length / SECTOR_BYTES;
+            if let Some(sector) = self.sectors.get_mut(&last) {
+                sector.keep_seen(&self.seen, last);
+            }
             self.seen.truncate(length);
             self.lengths.push((sequence, length));
             self.sectors.retain(|number, _| number * SECTOR_BYTES < length);
@@ -98,18 +113,17 @@ impl File {
         let end = offset + bytes.len();
         let sectors = offset / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES);
         for sector in sectors.clone() {
-            if !self.sectors.contains_key(&sector) {
-                let safe = self.image(sector);
-                self.sectors.insert(sector, Box::new(Sector { safe, written: Vec::new() }));
-            }
+            let written = self
+                .sectors
+                .entry(sector)
+                .or_insert_with(|| Box::new(Sector { safe: image(&self.seen, sector), written: Vec::new() }));
+            written.keep_seen(&self.seen, sector);
         }
         self.grow(sequence, end);
         self.seen[offset..end].copy_from_slice(bytes);
         for sector in sectors {
-            let image = self.image(sector);
-            if let Some(sector) = self.sectors.get_mut(&sector) {
-                sector.written.push((sequence, image));
-            }
+            let written = self.sectors.get_mut(&sector).expect("each sector that is written is listed");
+            written.written.push((sequence, None));
         }
     }
 
@@ -123,11 +137,14 @@ impl File {
         }
         lengths.retain(|(sequence, _)| is_late(*sequence));
         sectors.retain(|number, sector| {
-            let saved = sector.written.iter().rev().find(|(sequence, _)| !is_late(*sequence));
-            let saved = saved.map(|(_, image)| *image);
+            let saved = sector.written.iter_mut().rev().find(|(sequence, _)| !is_late(*sequence));
+            let saved = saved.map(|(_, contents)| contents.take());
             sector.written.retain(|(sequence, _)| is_late(*sequence));
-            let Some(image) = saved.filter(|_| succeeds) else { return true };
-            sector.safe = image;
+            let Some(saved) = saved.filter(|_| succeeds) else { return true };
+            // Without a copy it is the last write, and the sector is not listed any more.
+            if let Some(contents) = saved {
+                sector.safe = *contents;
+            }
             // It may lie beyond a length that an earlier sync has lost.
             *safe_length = (*safe_length).max(((number + 1) * SECTOR_BYTES).min(seen.len()));
             !sector.written.is_empty()
@@ -149,7 +166,10 @@ impl File {
             let Sector { safe, written } = *sector;
             let image = match survivors.choose(written.len(), random) {
                 0 => safe,
-                chosen => written[chosen - 1].1,
+                chosen => match &written[chosen - 1].1 {
+                    Some(contents) => **contents,
+                    None => continue,
+                },
             };
             let start = number * SECTOR_BYTES;
             let end = (start + SECTOR_BYTES).min(self.seen.len());
@@ -333,6 +353,9 @@ impl SimulatedDisk {
     /// Changes a file silently. Bytes that were safe are safe with their new contents.
     pub fn tamper(&mut self, file: &str, change: impl FnOnce(&mut Vec<u8>)) {
         if let Some(file) = self.names.get(file).and_then(|number| self.files.get_mut(number)) {
+            for (number, sector) in &mut file.sectors {
+                sector.keep_seen(&file.seen, *number);
+            }
             change(&mut file.seen);
             file.safe_length = file.seen.len();
             file.lengths.clear();
