@@ -163,13 +163,14 @@ impl Peers {
     /// Sends the peers a sign of life, if groups may rely on this node. Returns the peers that have given none for
     /// too long.
     fn give_sign_of_life(&mut self, now: Now, patience: u64, is_of_use: bool) -> Vec<NodeId> {
-        const ALIVE_MS: u64 = 200;
+        // They leave with every second renewal of the lease.
+        const ALIVE_MS: u64 = 160;
         // A process that has died breaks its links, and a request makes the group that it is for active. So this is
         // for machines that fail without that while no client sends anything, and must not mistake busy machines for
         // failed ones.
         const SILENCE_MS: u64 = 1000;
         let mut silent = Vec::new();
-        self.alive_due_us = now.monotonic_us + ALIVE_MS * patience * 1000;
+        self.alive_due_us = now.next_beat_us(ALIVE_MS * patience * 1000);
         for (id, peer) in self.up_mut() {
             if is_of_use {
                 peer.send_urgently(&Envelope::Alive);
@@ -543,7 +544,7 @@ mod tests {
         peers[1].set_urgent_link(true);
         assert!(peers.give_sign_of_life(at(0), 1, true).is_empty());
         assert_eq!((written(&mut peers[1]), written(&mut peers[2])), ([0, 1], [1, 0]));
-        assert_eq!(peers.wakeup_us(), 200_000);
+        assert_eq!(peers.wakeup_us(), 160_000);
         peers[1].heard(at(500));
         assert_eq!(peers.give_sign_of_life(at(1000), 1, false), [2]);
         assert_eq!((written(&mut peers[1]), written(&mut peers[2])), ([0, 0], [0, 0]));

@@ -289,11 +289,14 @@ impl Leader {
             sent.offset = self.head;
         }
         let quiet_ms = now.ms_since(follower.sent_us);
-        let due = quiet_ms >= state.timing.heartbeat_ms
+        let is_heartbeat = quiet_ms >= state.timing.heartbeat_ms;
+        let due = is_heartbeat
             || (follower.sent_commit < state.applied && quiet_ms >= state.timing.commit_notice_ms)
             || (self.ask && follower.acked < self.head);
         if due && !sent_any && !state.rest.is_resting() {
-            let mut message = state.append(*sent, None, self.head, true);
+            // A follower that has acknowledged everything has nothing to answer to a notice of commits.
+            let acknowledge = is_heartbeat || follower.acked < self.head || state.rest.is_due();
+            let mut message = state.append(*sent, None, self.head, acknowledge);
             let is_to_rest = state.rest.is_due() && follower.acked == self.head;
             if let Message::Append { rest, .. } = &mut message {
                 *rest = is_to_rest;
