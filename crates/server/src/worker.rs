@@ -438,8 +438,8 @@ impl Door {
             Ok(true) => Some(now_us),
             Ok(false) => None,
             Err(error) => {
-                let told = || format!("no connection can be accepted at the {name} port for now: {error}");
-                self.limiter.warn(now_us, turn.lines, told);
+                let line = || format!("no connection can be accepted at the {name} port for now: {error}");
+                self.limiter.warn(now_us, turn.lines, line);
                 Some(now_us + ACCEPT_PAUSE_US)
             }
         };

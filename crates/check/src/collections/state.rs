@@ -19,7 +19,7 @@ impl State {
     pub(super) fn answering(&self, action: Action, answer: Answer) -> Option<State> {
         let mut next = self.clone();
         let elements = &mut next.elements;
-        let told = match action {
+        let expected = match action {
             Action::PushFront(element) => {
                 elements.insert(0, (element, 0));
                 Answer::Done
@@ -91,7 +91,7 @@ impl State {
                 Answer::Scored(lowest.map(|place| elements.remove(place)))
             }
         };
-        (told == answer).then_some(next)
+        (expected == answer).then_some(next)
     }
 
     /// Returns the states that an operation of unknown outcome may leave, except the present one.

@@ -272,7 +272,7 @@ fn try_orders(operations: &[Operation], due: &[usize], list: &[u32], held: &[u32
         let mut rest = due.to_vec();
         rest.remove(place);
         let mut after = list.to_vec();
-        let told = match action {
+        let expected = match action {
             Action::PushFront(element) => {
                 after.insert(0, element);
                 Answer::Done
@@ -284,13 +284,13 @@ fn try_orders(operations: &[Operation], due: &[usize], list: &[u32], held: &[u32
             Action::PopBack => Answer::Element(after.pop()),
             _ => Answer::Element((!after.is_empty()).then(|| after.remove(0))),
         };
-        if answer.is_some_and(|(_, answer)| answer != told) {
+        if answer.is_some_and(|(_, answer)| answer != expected) {
             continue;
         }
         if try_orders(operations, &rest, &after, held) {
             return true;
         }
-        if let (Action::Take, None, Answer::Element(Some(element))) = (action, answer, told) {
+        if let (Action::Take, None, Answer::Element(Some(element))) = (action, answer, expected) {
             let more = [held, &[element]].concat();
             if try_orders(operations, &rest, &after, &more) {
                 return true;

@@ -22,7 +22,7 @@ pub(super) fn write(
     output: impl Write,
 ) -> Result<Exported, ExportError> {
     let mut exported = Exported::default();
-    let mut said = Vec::with_capacity(ids.len());
+    let mut listed = Vec::with_capacity(ids.len());
     let mut of = None;
     for id in ids {
         let operation = history.operation(*id);
@@ -39,12 +39,12 @@ pub(super) fn write(
         let words = words(history, *id).map_err(|what| refused(history, *id, Checker::Knossos, what))?;
         let is_answered = matches!(operation.outcome, Outcome::Ok(_));
         exported.note("conditions that did not hold (:fail)", is_answered && words.ended == Ended::Fail);
-        said.push(*id);
+        listed.push(*id);
     }
     check_leases(history, ids)?;
-    exported.operations = said.len();
+    exported.operations = listed.len();
     let mut lines = Lines::new(output);
-    let first = said.iter().map(|id| history.operation(*id).start).min();
+    let first = listed.iter().map(|id| history.operation(*id).start).min();
     if let (Some(Some(Subject::Key(_))), Some(first)) = (of, first) {
         let process = lines.new_process();
         for kind in ["invoke", "ok"] {
@@ -53,7 +53,7 @@ pub(super) fn write(
     }
     // All operations have words, as checked above.
     let words_of = |id: OperationId| words(history, id).unwrap_or_else(|what| unreachable!("{what}"));
-    edn::write(history, &said, words_of, &mut lines)?;
+    edn::write(history, &listed, words_of, &mut lines)?;
     Ok(exported)
 }
 

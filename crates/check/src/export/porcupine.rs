@@ -106,7 +106,7 @@ fn line(history: &History, id: OperationId) -> Result<Option<Line<'_>>, ExportEr
         (Action::Lock(LockAction::Acquire { waits: true, .. }), Outcome::Ok(Answer::Token(None))) => None,
         (_, Outcome::Ok(answer)) => Some(match answer {
             Answer::Done => Output::default(),
-            Answer::Value(told) => Output { value: Some(told.map(value)), ..Output::default() },
+            Answer::Value(read) => Output { value: Some(read.map(value)), ..Output::default() },
             Answer::Applied(applied) => Output { applied: Some(applied), ..Output::default() },
             Answer::Sum(sum) => Output { sum: Some(sum), ..Output::default() },
             Answer::Token(token) => Output { token: Some(token), ..Output::default() },

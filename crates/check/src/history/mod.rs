@@ -268,7 +268,7 @@ impl History {
                 Action::Lock(_) => unreachable!("nothing in it is of locks"),
             };
             let outcome = match operation.outcome {
-                Outcome::Ok(Answer::Value(Some(told))) => Outcome::Ok(Answer::Value(Some(value(told)))),
+                Outcome::Ok(Answer::Value(Some(read))) => Outcome::Ok(Answer::Value(Some(value(read)))),
                 outcome => outcome,
             };
             self.push(Operation {

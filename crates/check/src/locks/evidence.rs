@@ -243,8 +243,8 @@ impl Lock {
         history: &History,
         tenure: &Tenure,
     ) -> impl Iterator<Item = OperationId> {
-        let told = tenure.acquires.first().and_then(|id| owner(history, *id));
-        let is_its = move |id: &&OperationId| told.is_some() && owner(history, **id) == told;
+        let holder = tenure.acquires.first().and_then(|id| owner(history, *id));
+        let is_its = move |id: &&OperationId| holder.is_some() && owner(history, **id) == holder;
         self.open_by(history, tenure).iter().chain(self.in_vain.iter().filter(is_its)).copied()
     }
 

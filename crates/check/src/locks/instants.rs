@@ -120,9 +120,9 @@ impl<'h> Settled<'h> {
         let mut latest = Vec::with_capacity(lock.tenures.len());
         for tenure in lock.tenures.values().rev() {
             let ended_by = tenure.release.map_or(granted_by, |id| granted_by.min(self.end(id)));
-            let told = tenure.setters.iter().map(|(id, _)| self.end(*id));
-            let told = told.chain(tenure.writes.iter().map(|(_, by)| *by));
-            granted_by = told.fold(ended_by, u64::min);
+            let seen_by = tenure.setters.iter().map(|(id, _)| self.end(*id));
+            let seen_by = seen_by.chain(tenure.writes.iter().map(|(_, by)| *by));
+            granted_by = seen_by.fold(ended_by, u64::min);
             let after = |id: &&OperationId| self.start(**id) > granted_by;
             let denied_by = tenure.denials.iter().filter(after).map(|id| self.end(*id)).min();
             latest.push((granted_by, denied_by.map_or(ended_by, |by| by.min(ended_by))));

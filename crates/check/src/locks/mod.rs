@@ -119,11 +119,11 @@ fn window(history: &History, broken: &Broken) -> Window {
     let mut operations: Vec<OperationId> =
         because.into_iter().filter(|id| *id != answered).chain([answered]).collect();
     operations.sort_by_key(|id| (history.operation(*id).start, history.operation(*id).end));
-    let told = |id: &OperationId| {
+    let answered_at = |id: &OperationId| {
         let operation = history.operation(*id);
         operation.end.filter(|_| operation.outcome != Outcome::Unknown)
     };
-    let culprit = operations.iter().copied().max_by_key(told).unwrap_or(answered);
+    let culprit = operations.iter().copied().max_by_key(answered_at).unwrap_or(answered);
     let breach = Some(Breach { rule, answered, because });
     Window { key: subject, operations, culprit, origins: Vec::new(), is_from_any: false, breach }
 }

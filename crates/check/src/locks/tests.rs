@@ -14,7 +14,7 @@ const MS: u64 = 1_000_000;
 fn history(operations: &[(u64, &str, u64, u64)]) -> History {
     let mut history = History::new();
     for (client, text, start, end) in operations {
-        let (asked, told) = text.split_once(" = ").unwrap();
+        let (asked, answer) = text.split_once(" = ").unwrap();
         let words: Vec<&str> = asked.split(' ').collect();
         let number = |place: usize| words[place].parse::<u64>().unwrap();
         let mut fence = None;
@@ -34,7 +34,7 @@ fn history(operations: &[(u64, &str, u64, u64)]) -> History {
             "close" => Action::Lock(LockAction::CloseSession),
             "get" => Action::Get,
             "set" => {
-                let is_refused = told == "fenced";
+                let is_refused = answer == "fenced";
                 fence = words.get(3).map(|_| Fence {
                     lock: history.key(words[4].as_bytes()),
                     token: number(5),
@@ -44,7 +44,7 @@ fn history(operations: &[(u64, &str, u64, u64)]) -> History {
             }
             other => panic!("{other}"),
         };
-        let outcome = match (action, told) {
+        let outcome = match (action, answer) {
             (_, "?") => Outcome::Unknown,
             (_, "fenced") => Outcome::Failed,
             (Action::Set(_), _) => Outcome::Ok(Answer::Done),

@@ -87,8 +87,8 @@ pub(crate) fn history(random: &mut Random, shape: Shape) -> History {
     for index in order {
         let operation = planned[index].1;
         let state: &mut Option<Vec<u8>> = &mut states[operation.key.index()];
-        let (after, told) = carry_out(&history, state, operation.action);
-        let outcome = match told.last().copied() {
+        let (after, replies) = carry_out(&history, state, operation.action);
+        let outcome = match replies.last().copied() {
             _ if operation.outcome == Outcome::Unknown => Outcome::Unknown,
             None => Outcome::Failed,
             Some(_) if shape.kinds == Kinds::Plain && operation.action == Action::Delete => {

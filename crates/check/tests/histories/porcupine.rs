@@ -89,9 +89,9 @@ fn porcupine_reaches_the_same_verdicts() {
 
     histories.retain(|(history, _)| is_anything_exported(history));
     let (histories, expected): (Vec<History>, Vec<bool>) = histories.into_iter().unzip();
-    let (told, code) = verdicts(&program, folder.path(), &histories);
-    for ((told, expected), history) in told.iter().zip(&expected).zip(&histories) {
-        assert_eq!(told, words(*expected), "{}", lines(history));
+    let (found, code) = verdicts(&program, folder.path(), &histories);
+    for ((verdict, expected), history) in found.iter().zip(&expected).zip(&histories) {
+        assert_eq!(verdict, words(*expected), "{}", lines(history));
     }
     let possible = expected.iter().filter(|expected| **expected).count();
     assert!((300..1_200).contains(&possible), "both kinds are met: {possible} of {}", expected.len());

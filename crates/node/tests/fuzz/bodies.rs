@@ -127,7 +127,7 @@ impl Host {
     }
 
     /// Takes a client's output, if it is still connected.
-    pub(crate) fn told(&mut self, client: ClientId) -> Option<Vec<u8>> {
+    pub(crate) fn take_output(&mut self, client: ClientId) -> Option<Vec<u8>> {
         let output = self.node.output(client)?;
         Some(std::mem::take(&mut output.bytes))
     }
@@ -358,9 +358,9 @@ pub(crate) fn commands(data: &[u8]) {
             host.turn();
         }
         clients.retain(|client| {
-            let told = host.told(*client);
-            told.iter().for_each(|told| assert_resp(told, &words));
-            told.is_some()
+            let output = host.take_output(*client);
+            output.iter().for_each(|output| assert_resp(output, &words));
+            output.is_some()
         });
         if clients.is_empty() {
             let Some(client) = host.connect() else { break };
@@ -370,8 +370,8 @@ pub(crate) fn commands(data: &[u8]) {
     (0..20).for_each(|_| host.turn());
     host.look();
     for client in clients {
-        if let Some(told) = host.told(client) {
-            assert_resp(&told, &[]);
+        if let Some(output) = host.take_output(client) {
+            assert_resp(&output, &[]);
         }
     }
 }
@@ -380,8 +380,8 @@ pub(crate) fn commands(data: &[u8]) {
 fn names(host: &mut Host, client: ClientId) -> Vec<String> {
     host.request(client, &[b"COMMAND", b"LIST"]);
     host.turn();
-    let told = host.told(client).unwrap_or_default();
-    let text = String::from_utf8_lossy(&told);
+    let output = host.take_output(client).unwrap_or_default();
+    let text = String::from_utf8_lossy(&output);
     let names: Vec<String> = text
         .split("\r\n")
         .filter(|line| !line.starts_with(['*', '$']) && !line.is_empty())
@@ -447,7 +447,7 @@ pub(crate) fn map(data: &[u8]) {
     let Some(client) = host.connect() else { unreachable!("there is room") };
     host.request(client, &[b"CLUSTER", b"ADD", b"2", b"127.0.0.1", b"7002", b"8002", b"9002"]);
     (0..10).for_each(|_| host.turn());
-    assert_eq!(host.told(client).as_deref(), Some(&b"+OK\r\n"[..]));
+    assert_eq!(host.take_output(client).as_deref(), Some(&b"+OK\r\n"[..]));
     host.node.peer_link(2, Some(RELEASES.newest));
     let mut base: ClusterMap = (**host.node.cluster_map()).clone();
     base.version += 1;
@@ -490,8 +490,8 @@ pub(crate) fn map(data: &[u8]) {
     host.request(client, &[b"CLUSTER", b"SLOTS"]);
     host.request(client, &[b"CLUSTER", b"NODES"]);
     (0..20).for_each(|_| host.turn());
-    if let Some(told) = host.told(client) {
-        assert_resp(&told, &[]);
+    if let Some(output) = host.take_output(client) {
+        assert_resp(&output, &[]);
     }
     host.look();
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use node::NodeId;
-use server::status::{Answers, Said};
+use server::status::{Answers, Reported};
 
 use crate::connection::{Cluster, Reply};
 
@@ -15,7 +15,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// A node's answer, and where this client reaches the nodes in its map.
 struct NodeAnswer {
-    said: Said,
+    reported: Reported,
     places: BTreeMap<NodeId, String>,
 }
 
@@ -27,7 +27,7 @@ pub(super) fn gather(cluster: &Cluster) -> Answers {
     };
     let missing: Vec<String> = places.iter().filter(unknown).map(|(_, place)| place.clone()).collect();
     for (address, heard) in ask_all(&missing, cluster) {
-        answers.take(address, heard.map(|heard| heard.said));
+        answers.take(address, heard.map(|heard| heard.reported));
     }
     answers.name_others(&places);
     answers
@@ -41,12 +41,12 @@ pub(super) fn gather_only(cluster: &Cluster) -> Answers {
 fn ask_first(cluster: &Cluster) -> (Answers, BTreeMap<NodeId, String>) {
     let (mut answers, mut known) = (Answers::default(), (0, BTreeMap::new()));
     for (address, heard) in ask_all(&cluster.addresses, cluster) {
-        if let Ok(NodeAnswer { said, places }) = &heard
-            && said.map.version > known.0
+        if let Ok(NodeAnswer { reported, places }) = &heard
+            && reported.map.version > known.0
         {
-            known = (said.map.version, places.clone());
+            known = (reported.map.version, places.clone());
         }
-        answers.take(address, heard.map(|heard| heard.said));
+        answers.take(address, heard.map(|heard| heard.reported));
     }
     (answers, known.1)
 }
@@ -68,7 +68,7 @@ fn ask(address: &str, cluster: &Cluster) -> Result<NodeAnswer> {
         reply => reply.bytes().context("its answer is not text"),
     };
     let (map, report) = (text(&[b"CLUSTER", b"MAP"])?, text(&[b"CLUSTER", b"REPORT"])?);
-    let said = Said::read(&map, &report, at).map_err(anyhow::Error::msg)?;
-    let places = cluster.places(&mut client, &said.map)?;
-    Ok(NodeAnswer { said, places })
+    let reported = Reported::read(&map, &report, at).map_err(anyhow::Error::msg)?;
+    let places = cluster.places(&mut client, &reported.map)?;
+    Ok(NodeAnswer { reported, places })
 }

@@ -196,13 +196,13 @@ fn contents(connection: &mut Connection) -> Vec<String> {
             command.query::<Value>(connection).map_err(|error| error.code().map(str::to_owned))
         )
     };
-    let mut told = Vec::new();
+    let mut replies = Vec::new();
     for key in keys() {
         for name in ["TYPE", "GET", "HGETALL", "PEXPIRETIME"] {
-            told.push(ask(&[name, &key]));
+            replies.push(ask(&[name, &key]));
         }
     }
-    told
+    replies
 }
 
 #[test]
@@ -233,7 +233,8 @@ fn random_commands_leave_all_nodes_alike() {
     for (first, others) in all[0].iter().zip(all[1].iter().zip(&all[2])) {
         assert_eq!((first, first), others, "nodes 2 and 3 beside node 1");
     }
-    let held = all[0].iter().filter(|told| told.starts_with("[\"TYPE\"") && !told.contains("none")).count();
+    let held =
+        all[0].iter().filter(|replies| replies.starts_with("[\"TYPE\"") && !replies.contains("none")).count();
     assert!(held >= 3, "only {held} keys are left to compare: {:?}", all[0]);
     until("all nodes answer", || (1..=3).all(|id| cluster.client(id).ask("PING") == "+PONG"));
     cluster.assert_takes_writes();

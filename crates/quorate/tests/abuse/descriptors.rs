@@ -20,7 +20,7 @@ fn connections_never_take_the_descriptors_of_the_log() {
     // Small segments, so that many are created.
     let storage = "[storage]\nsegment_bytes = 65536\ncheckpoint_bytes = 262144\n";
     let mut cluster = Cluster::start_limited(3, storage, Some(count as u32));
-    until("it is said at the start", || cluster.log(1).contains("connections_max is"));
+    until("it is logged at the start", || cluster.log(1).contains("connections_max is"));
     let mut client = cluster.client(1);
     let mut idle = Vec::new();
     let mut refused = 0;

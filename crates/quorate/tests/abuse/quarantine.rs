@@ -137,13 +137,13 @@ fn goes_through(of_the_record: &str, words: &[&[u8]], retries: bool) {
         );
         assert_eq!(http(cluster.http_port(id), "GET /get/bad:k1 HTTP/1.1", "").0, 503);
         assert_eq!(cluster.metric(id, "quorate_quarantined_groups"), 1);
-        let told = ask(&mut client, "CLUSTER INFO");
-        assert!(told.contains("cluster_quarantined_groups:1"), "{told}");
-        let told = ask(&mut client, "INFO quorate");
-        assert!(told.contains("prefix=bad:") && told.contains("role=quarantined"), "{told}");
+        let info = ask(&mut client, "CLUSTER INFO");
+        assert!(info.contains("cluster_quarantined_groups:1"), "{info}");
+        let info = ask(&mut client, "INFO quorate");
+        assert!(info.contains("prefix=bad:") && info.contains("role=quarantined"), "{info}");
     }
-    let told = format!("CLUSTER QUARANTINE SKIP {group} {offset}");
-    until("a log says what to type", || (1..=NODES).any(|id| cluster.log(id).contains(&told)));
+    let skip = format!("CLUSTER QUARANTINE SKIP {group} {offset}");
+    until("a log says what to type", || (1..=NODES).any(|id| cluster.log(id).contains(&skip)));
 
     let mut client = cluster.client(2);
     let wrong = client.ask(&format!("CLUSTER QUARANTINE SKIP {group} 1"));
@@ -154,7 +154,7 @@ fn goes_through(of_the_record: &str, words: &[&[u8]], retries: bool) {
         assert_eq!(supervise(&mut cluster).1, offset);
         client = cluster.client(2);
     }
-    assert_eq!(client.ask(&told), "+OK");
+    assert_eq!(client.ask(&skip), "+OK");
     let check = |cluster: &Cluster| {
         for number in 0..20 {
             all_answer(cluster, &format!("GET bad:k{number}"), &format!("v{number}"));

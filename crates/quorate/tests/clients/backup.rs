@@ -10,7 +10,7 @@ use redis::{Connection, Value};
 
 use crate::dump::{Draw, client_of, compare, fill, keys_of, quorate, run};
 use crate::live::step;
-use crate::support::{Cluster, ask, told, until};
+use crate::support::{Cluster, as_text, ask, until};
 
 const KEEPS: &str = "prefix= changes_bytes=64mb";
 
@@ -21,9 +21,9 @@ fn address(cluster: &Cluster) -> String {
 /// Makes a backup, and returns its output.
 fn back_up(cluster: &Cluster, folder: &Path, more: &[&str]) -> String {
     let arguments = ["backup", "--to", folder.to_str().unwrap(), "--addr", &address(cluster)];
-    let (code, said) = quorate(&[&arguments[..], more].concat());
-    assert_eq!(code, 0, "{said}");
-    said
+    let (code, output) = quorate(&[&arguments[..], more].concat());
+    assert_eq!(code, 0, "{output}");
+    output
 }
 
 fn restore(folder: &Path, cluster: &Cluster, more: &[&str]) -> (i32, String) {
@@ -34,9 +34,9 @@ fn restore(folder: &Path, cluster: &Cluster, more: &[&str]) -> (i32, String) {
 /// Restores a backup that must be restored completely.
 fn restored(folder: &Path, nodes: u16, more: &[&str]) -> (Cluster, String) {
     let cluster = Cluster::start(nodes, &[]);
-    let (code, said) = restore(folder, &cluster, &[more, &["--compare", "whole"]].concat());
-    assert_eq!(code, 0, "{said}");
-    (cluster, said)
+    let (code, output) = restore(folder, &cluster, &[more, &["--compare", "whole"]].concat());
+    assert_eq!(code, 0, "{output}");
+    (cluster, output)
 }
 
 /// The names of the backups in a folder, the oldest first.
@@ -109,10 +109,10 @@ fn a_restored_cluster_has_everything_that_was_backed_up() {
 
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let said = back_up(&cluster, folder, &[]);
+    let output = back_up(&cluster, folder, &[]);
     assert!(
-        said.contains("8 shards copied") && said.contains("keyspace 'reg:': keys are read one by one"),
-        "{said}"
+        output.contains("8 shards copied") && output.contains("keyspace 'reg:': keys are read one by one"),
+        "{output}"
     );
     // Changes since then are added; a keyspace that does not keep its changes is copied again.
     for _ in 0..500 {
@@ -122,19 +122,19 @@ fn a_restored_cluster_has_everything_that_was_backed_up() {
     run(&mut client, &[b"DEL", b"cache:3"]);
     run(&mut client, &[b"HPERSIST", b"fields", b"FIELDS", b"1", b"goes"]);
     run(&mut client, &[b"HPEXPIREAT", b"fields", b"4102444800789", b"FIELDS", b"1", b"stays"]);
-    let said = back_up(&cluster, folder, &[]);
-    assert!(said.contains("3 shards copied") && said.contains("5 continued"), "{said}");
-    let (code, said) = quorate(&["backup", "--verify", folder.to_str().unwrap()]);
-    assert!(code == 0 && said.matches(": whole").count() == 2, "{said}");
+    let output = back_up(&cluster, folder, &[]);
+    assert!(output.contains("3 shards copied") && output.contains("5 continued"), "{output}");
+    let (code, output) = quorate(&["backup", "--verify", folder.to_str().unwrap()]);
+    assert!(code == 0 && output.matches(": whole").count() == 2, "{output}");
 
-    let (other, said) = restored(folder, 3, &[]);
-    assert!(said.contains("1 users restored") && said.contains("keys compared"), "{said}");
+    let (other, output) = restored(folder, 3, &[]);
+    assert!(output.contains("1 users restored") && output.contains("keys compared"), "{output}");
     // Keys with a deadline that is close must have expired.
     std::thread::sleep(Duration::from_millis(500));
     let (mut ours, mut theirs) = (cluster.client(2), other.client(1));
     for keyspace in ["", "many:", "cache:", "reg:", "disk:"] {
         let settings =
-            |client: &mut Connection| told(&run(client, &[b"KEYSPACE", b"GET", keyspace.as_bytes()]));
+            |client: &mut Connection| as_text(&run(client, &[b"KEYSPACE", b"GET", keyspace.as_bytes()]));
         assert_eq!(settings(&mut ours), settings(&mut theirs));
     }
     let keys = keys_of(&mut ours);
@@ -157,7 +157,7 @@ fn a_restored_cluster_has_everything_that_was_backed_up() {
     let keys: Vec<Vec<u8>> = keys.into_iter().filter(|key| !is_register(key)).collect();
     compare(&mut ours, &mut theirs, &keys);
     let fields: [&[u8]; 6] = [b"HPEXPIRETIME", b"fields", b"FIELDS", b"2", b"stays", b"goes"];
-    assert_eq!(told(&run(&mut theirs, &fields)), "[4102444800789, -1]");
+    assert_eq!(as_text(&run(&mut theirs, &fields)), "[4102444800789, -1]");
     assert_eq!(ask(&mut theirs, "FCALL f 0"), "7");
     assert_eq!(ask(&mut theirs, "AUTH shop secret"), "OK");
     assert!(ask(&mut theirs, "GET t1").starts_with("-NOPERM"));
@@ -183,8 +183,8 @@ fn a_cluster_with_registers_is_emptied_before_a_restore() {
     run(&mut theirs, &[b"SELECT", b"3"]);
     run(&mut theirs, &[b"SET", b"of database 3", b"v"]);
     run(&mut theirs, &[b"SELECT", b"0"]);
-    let (code, said) = restore(folder.path(), &other, &["--empty-first", "--compare", "whole"]);
-    assert_eq!(code, 0, "{said}");
+    let (code, output) = restore(folder.path(), &other, &["--empty-first", "--compare", "whole"]);
+    assert_eq!(code, 0, "{output}");
     assert_eq!(keys_of(&mut theirs), keys_of(&mut client));
     run(&mut theirs, &[b"SELECT", b"3"]);
     assert_eq!(ask(&mut theirs, "DBSIZE"), "0");
@@ -213,27 +213,27 @@ fn a_cluster_is_restored_to_a_moment() {
             _ => {}
         }
         moment_later(&mut client);
-        moments.push((time(&mut client), told(&run(&mut client, &[b"LRANGE", b"l", b"0", b"-1"]))));
+        moments.push((time(&mut client), as_text(&run(&mut client, &[b"LRANGE", b"l", b"0", b"-1"]))));
         moment_later(&mut client);
     }
     back_up(&cluster, folder, &[]);
     let other = Cluster::start(1, &[]);
     let mut theirs = other.client(1);
     for (place, (moment, list)) in moments.iter().enumerate() {
-        let (code, said) = restore(folder, &other, &["--until", moment, "--empty-first"]);
-        assert!(code == 0 && said.contains(&format!("as it was at {moment}")), "{said}");
-        assert_eq!(told(&run(&mut theirs, &[b"LRANGE", b"l", b"0", b"-1"])), *list, "{moment}");
-        let stays = told(&run(&mut theirs, &[b"GET", b"stays"]));
+        let (code, output) = restore(folder, &other, &["--until", moment, "--empty-first"]);
+        assert!(code == 0 && output.contains(&format!("as it was at {moment}")), "{output}");
+        assert_eq!(as_text(&run(&mut theirs, &[b"LRANGE", b"l", b"0", b"-1"])), *list, "{moment}");
+        let stays = as_text(&run(&mut theirs, &[b"GET", b"stays"]));
         assert!((1..4).contains(&place) == (stays == "\"v\"") || place == 0, "{place}: {stays}");
     }
     // Moments that no backup covers.
-    let (code, said) = restore(folder, &other, &["--until", "2999-01-01T00:00:00Z", "--empty-first"]);
-    assert!(code == 1 && said.contains("choose a time up to"), "{said}");
-    let (code, said) = restore(folder, &other, &["--until", "1999-01-01T00:00:00Z", "--empty-first"]);
-    assert!(code == 1 && said.contains("the oldest backup was begun later"), "{said}");
+    let (code, output) = restore(folder, &other, &["--until", "2999-01-01T00:00:00Z", "--empty-first"]);
+    assert!(code == 1 && output.contains("choose a time up to"), "{output}");
+    let (code, output) = restore(folder, &other, &["--until", "1999-01-01T00:00:00Z", "--empty-first"]);
+    assert!(code == 1 && output.contains("the oldest backup was begun later"), "{output}");
     // One of the backups, by its name.
-    let (code, said) = restore(folder, &other, &["--backup", &names(folder)[1], "--empty-first"]);
-    assert_eq!((code, told(&run(&mut theirs, &[b"GET", b"n"]))), (0, "\"3\"".into()), "{said}");
+    let (code, output) = restore(folder, &other, &["--backup", &names(folder)[1], "--empty-first"]);
+    assert_eq!((code, as_text(&run(&mut theirs, &[b"GET", b"n"]))), (0, "\"3\"".into()), "{output}");
 }
 
 /// Two counters that a transaction increments together are equal in every backup, whichever nodes lead and are
@@ -291,8 +291,8 @@ fn backups_under_load_while_leaders_are_killed_show_one_point_of_history() {
                 let addr = format!("127.0.0.1:{}", cluster.client_port(any));
                 let full: &[&str] = if round == 1 { &["--full"] } else { &[] };
                 let words = ["backup", "--to", folder.to_str().unwrap(), "--addr", &addr];
-                let (code, said) = quorate(&[&words[..], full].concat());
-                assert_eq!(code, 0, "{said}");
+                let (code, output) = quorate(&[&words[..], full].concat());
+                assert_eq!(code, 0, "{output}");
                 if round == 1 {
                     cluster.restart(leader);
                     cluster.wait_until_ready(leader);
@@ -305,9 +305,9 @@ fn backups_under_load_while_leaders_are_killed_show_one_point_of_history() {
     });
     let other = Cluster::start(1, &[]);
     for (name, least) in names(folder).iter().zip(&least) {
-        let (code, said) = restore(folder, &other, &["--backup", name, "--empty-first"]);
-        assert_eq!(code, 0, "{said}");
-        let values = ["one", "two"].map(|key| told(&run(&mut other.client(1), &[b"GET", key.as_bytes()])));
+        let (code, output) = restore(folder, &other, &["--backup", name, "--empty-first"]);
+        assert_eq!(code, 0, "{output}");
+        let values = ["one", "two"].map(|key| as_text(&run(&mut other.client(1), &[b"GET", key.as_bytes()])));
         assert_eq!(values[0], values[1], "{name}");
         let value: u64 = values[0].trim_matches('"').parse().unwrap();
         assert!(value >= *least, "{name}: {value} of {least} acknowledged before it");
@@ -325,12 +325,15 @@ fn changes_that_are_no_longer_kept_are_copied_again() {
     for at in 0..1000 {
         run(&mut client, &[b"SET", b"k", at.to_string().as_bytes()]);
     }
-    let said = back_up(&cluster, folder, &[]);
-    assert!(said.contains("raise changes_bytes") && said.contains("1 shards copied (2 keys)"), "{said}");
+    let output = back_up(&cluster, folder, &[]);
+    assert!(
+        output.contains("raise changes_bytes") && output.contains("1 shards copied (2 keys)"),
+        "{output}"
+    );
     assert!(files(folder, ".changes").is_empty());
     run(&mut client, &[b"SET", b"k", b"last"]);
-    let said = back_up(&cluster, folder, &[]);
-    assert!(said.contains("1 continued (1 changes)"), "{said}");
+    let output = back_up(&cluster, folder, &[]);
+    assert!(output.contains("1 continued (1 changes)"), "{output}");
     let (other, _) = restored(folder, 1, &[]);
     assert_eq!(ask(&mut other.client(1), "GET k"), "\"last\"");
 }
@@ -361,11 +364,11 @@ fn a_damaged_backup_is_refused_with_the_place_before_anything_is_changed() {
             [&bytes[..], b"x"].concat(),
         ] {
             fs::write(file, changed).unwrap();
-            let (code, said) = quorate(&["backup", "--verify", folder.to_str().unwrap()]);
+            let (code, output) = quorate(&["backup", "--verify", folder.to_str().unwrap()]);
             let name = file.file_name().unwrap().to_str().unwrap();
-            assert!(code == 1 && said.contains("damaged") && said.contains(name), "{said}");
-            let (code, said) = restore(folder, &other, &[]);
-            assert!(code == 1 && said.contains("damaged") && said.contains(name), "{said}");
+            assert!(code == 1 && output.contains("damaged") && output.contains(name), "{output}");
+            let (code, output) = restore(folder, &other, &[]);
+            assert!(code == 1 && output.contains("damaged") && output.contains(name), "{output}");
             assert_eq!(keys_of(&mut theirs), Vec::<Vec<u8>>::new());
         }
         fs::write(file, bytes).unwrap();
@@ -374,11 +377,11 @@ fn a_damaged_backup_is_refused_with_the_place_before_anything_is_changed() {
     let file = folder.join(&names(folder)[1]).join("manifest.json");
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replacen("\"records\": 1", "\"records\": 2", 1)).unwrap();
-    let (code, said) = restore(folder, &other, &[]);
-    assert!(code == 1 && said.contains("its checksum differs"), "{said}");
+    let (code, output) = restore(folder, &other, &[]);
+    assert!(code == 1 && output.contains("its checksum differs"), "{output}");
     fs::write(&file, text).unwrap();
-    let (code, said) = restore(folder, &other, &[]);
-    assert_eq!(code, 0, "{said}");
+    let (code, output) = restore(folder, &other, &[]);
+    assert_eq!(code, 0, "{output}");
     compare(&mut client, &mut theirs, &keys_of(&mut cluster.client(1)));
 }
 
@@ -388,8 +391,8 @@ fn restores_and_backups_that_would_mix_data_are_refused() {
     run(&mut cluster.client(1), &[b"SET", b"k", b"v"]);
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let (code, said) = restore(folder, &cluster, &[]);
-    assert!(code == 1 && said.contains("there is no backup in"), "{said}");
+    let (code, output) = restore(folder, &cluster, &[]);
+    assert!(code == 1 && output.contains("there is no backup in"), "{output}");
     // An interrupted backup is not a backup, and the next one removes it.
     let part = folder.join("20200101T000000.000Z.part");
     fs::create_dir(&part).unwrap();
@@ -397,20 +400,20 @@ fn restores_and_backups_that_would_mix_data_are_refused() {
     back_up(&cluster, folder, &[]);
     assert!(!part.exists() && names(folder).len() == 1);
 
-    let (code, said) = restore(folder, &cluster, &[]);
-    assert!(code == 1 && said.contains("is the one that the backup is of"), "{said}");
+    let (code, output) = restore(folder, &cluster, &[]);
+    assert!(code == 1 && output.contains("is the one that the backup is of"), "{output}");
     let other = Cluster::start(1, &[]);
     run(&mut other.client(1), &[b"SET", b"mine", b"v"]);
-    let (code, said) = restore(folder, &other, &[]);
-    assert!(code == 1 && said.contains("the cluster has 1 keys"), "{said}");
-    let (code, said) = restore(folder, &other, &["--dry-run"]);
-    assert!(code == 0 && said.contains("1 keys and up to 0 changes"), "{said}");
+    let (code, output) = restore(folder, &other, &[]);
+    assert!(code == 1 && output.contains("the cluster has 1 keys"), "{output}");
+    let (code, output) = restore(folder, &other, &["--dry-run"]);
+    assert!(code == 0 && output.contains("1 keys and up to 0 changes"), "{output}");
     assert_eq!(keys_of(&mut other.client(1)), [b"mine".to_vec()]);
     // A backup of another cluster continues none of these.
-    let said = back_up(&other, folder, &[]);
-    assert!(said.contains("1 shards copied"), "{said}");
-    let (code, said) = quorate(&["backup", "--to", "gs://bucket/shop"]);
-    assert!(code == 1 && said.contains("no way to gs://"), "{said}");
+    let output = back_up(&other, folder, &[]);
+    assert!(output.contains("1 shards copied"), "{output}");
+    let (code, output) = quorate(&["backup", "--to", "gs://bucket/shop"]);
+    assert!(code == 1 && output.contains("no way to gs://"), "{output}");
 }
 
 #[test]
@@ -440,18 +443,18 @@ fn a_scheduled_backup_keeps_the_given_number() {
         seen.extend(names(folder));
         seen.len() >= 4
     });
-    let (code, said) = quorate(&["backup", "--to", folder.to_str().unwrap(), "--addr", &address(&cluster)]);
-    assert!(code == 1 && said.contains("another backup into"), "{said}");
+    let (code, output) = quorate(&["backup", "--to", folder.to_str().unwrap(), "--addr", &address(&cluster)]);
+    assert!(code == 1 && output.contains("another backup into"), "{output}");
     scheduled.kill().unwrap();
     scheduled.wait().unwrap();
     assert!(names(folder).len() <= 3, "{:?}", names(folder));
     // Files that the newest backups need are still there.
     assert!(names(folder)[0] > *seen.first().unwrap());
     run(&mut client, &[b"SET", b"k", b"w"]);
-    let said = back_up(&cluster, folder, &["--keep", "1"]);
-    assert!(said.contains("1 continued (1 changes)"), "{said}");
-    let (_, said) = quorate(&["backup", "--list", folder.to_str().unwrap()]);
-    assert!(said.lines().count() == 2 && said.contains("at any time from"), "{said}");
+    let output = back_up(&cluster, folder, &["--keep", "1"]);
+    assert!(output.contains("1 continued (1 changes)"), "{output}");
+    let (_, output) = quorate(&["backup", "--list", folder.to_str().unwrap()]);
+    assert!(output.lines().count() == 2 && output.contains("at any time from"), "{output}");
     let (other, _) = restored(folder, 1, &[]);
-    assert_eq!(told(&run(&mut client_of(other.client_port(1)), &[b"GET", b"k"])), "\"w\"");
+    assert_eq!(as_text(&run(&mut client_of(other.client_port(1)), &[b"GET", b"k"])), "\"w\"");
 }

@@ -49,8 +49,8 @@ fn keys_and_values_over_the_limits_are_refused_and_the_connection_stays_open() {
         assert!(is_served(&mut connection));
     }
     // As in Redis, an argument longer than the maximum ends the connection.
-    let told = answer_to(&cluster, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000001\r\n");
-    assert_eq!(told, "-ERR Protocol error: invalid bulk length\r\n");
+    let answer = answer_to(&cluster, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000001\r\n");
+    assert_eq!(answer, "-ERR Protocol error: invalid bulk length\r\n");
 }
 
 #[test]
@@ -65,8 +65,11 @@ fn a_command_with_a_million_arguments_is_executed() {
     until("the leader serves", || ask(&mut connection, "DBSIZE") == "500000");
     until("the last key is read", || ask(&mut connection, "GET 499999") == "\"v\"");
 
-    let told = answer_to(&cluster, b"*1048577\r\n");
-    assert_eq!(told, "-ERR Protocol error: invalid multibulk length\r\n", "more are refused by their number");
+    let answer = answer_to(&cluster, b"*1048577\r\n");
+    assert_eq!(
+        answer, "-ERR Protocol error: invalid multibulk length\r\n",
+        "more are refused by their number"
+    );
 }
 
 #[test]
@@ -84,18 +87,18 @@ fn invalid_input_gets_an_error_and_the_connection_is_closed() {
         (&[b'x'; 70_000], "too big inline request"),
     ];
     for (bytes, expected) in cases {
-        let told = answer_to(&cluster, bytes);
+        let answer = answer_to(&cluster, bytes);
         assert!(
-            told.starts_with("-ERR Protocol error: ") && told.contains(expected),
-            "{told:?}, not {expected}"
+            answer.starts_with("-ERR Protocol error: ") && answer.contains(expected),
+            "{answer:?}, not {expected}"
         );
     }
     // Requests before the broken one are executed.
-    let told = answer_to(&cluster, b"PING\r\n*1\r\n$-1\r\nPING\r\n");
-    assert_eq!(told, "+PONG\r\n-ERR Protocol error: invalid bulk length\r\n");
+    let answer = answer_to(&cluster, b"PING\r\n*1\r\n$-1\r\nPING\r\n");
+    assert_eq!(answer, "+PONG\r\n-ERR Protocol error: invalid bulk length\r\n");
     // A negative number of arguments is not a request at all, as in Redis.
-    let told = answer_to(&cluster, b"*-1\r\n*0\r\n\r\nPING\r\nQUIT\r\n");
-    assert_eq!(told, "+PONG\r\n+OK\r\n");
+    let answer = answer_to(&cluster, b"*-1\r\n*0\r\n\r\nPING\r\nQUIT\r\n");
+    assert_eq!(answer, "+PONG\r\n+OK\r\n");
     assert!(is_served(&mut cluster.client(1)));
 }
 
@@ -153,7 +156,7 @@ fn a_stranger_at_the_peer_port_is_refused() {
         for id in 1..=3 {
             let mut stream = connect(cluster.peer_port(id));
             let _ = stream.write_all(&bytes);
-            assert_eq!(rest(&mut stream), "", "a stranger is told nothing");
+            assert_eq!(rest(&mut stream), "", "a stranger gets no answer");
             assert!(is_served(&mut connection));
         }
     }

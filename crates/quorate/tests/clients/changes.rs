@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::dump::{Draw, client_of, compare, fill, keys_of, run};
 use crate::live::step;
 use crate::scripts::Redis;
-use crate::support::{Cluster, PATIENCE, ask, free_ports, told, until};
+use crate::support::{Cluster, PATIENCE, as_text, ask, free_ports, until};
 
 /// A change: its keys with their events, and the words of the effects. Bytes that are not valid text are left out.
 type Change = (String, Vec<String>);
@@ -160,7 +160,7 @@ fn follows(program: &str, keyspace: &str) {
     let own = ["--save", "", "--dir", folder.path().to_str().unwrap(), "--logfile", log.to_str().unwrap()];
     let replica = [&own[..], &["--replicaof", "127.0.0.1", &port]].concat();
     let (is_over, written) = (AtomicBool::new(false), AtomicU64::new(0));
-    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    let log_text = || std::fs::read_to_string(&log).unwrap_or_default();
     let server = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let (mut client, mut draw) = (cluster.client(3), Draw(5));
@@ -178,32 +178,32 @@ fn follows(program: &str, keyspace: &str) {
             let server = Redis::start_program(program, free_ports(1), &replica)?;
             let mut theirs = client_of(server.1);
             let is_up = |client: &mut redis::Connection| {
-                told(&run(client, &[b"INFO", b"replication"])).contains("master_link_status:up")
+                as_text(&run(client, &[b"INFO", b"replication"])).contains("master_link_status:up")
             };
             until("it follows", || is_up(&mut theirs));
             more(1000);
             run(&mut theirs, &[b"CLIENT", b"KILL", b"TYPE", b"master"]);
             more(1000);
-            until("it goes on", || said().contains("Successful partial resynchronization"));
+            until("it goes on", || log_text().contains("Successful partial resynchronization"));
             until("it follows again", || is_up(&mut theirs));
             more(500);
             Some(server)
         }));
         is_over.store(true, Ordering::Relaxed);
         writer.join().unwrap();
-        outcome.unwrap_or_else(|panic| panic!("{panic:?}: {}", said()))
+        outcome.unwrap_or_else(|panic| panic!("{panic:?}: {}", log_text()))
     });
     let Some(server) = server else { return };
     let (mut ours, mut theirs) = (cluster.client(1), client_of(server.1));
     run(&mut ours, &[b"SET", b"last", b"v"]);
     // Keys with a deadline that is close must have expired.
     std::thread::sleep(Duration::from_millis(600));
-    until("it has the last one", || told(&run(&mut theirs, &[b"GET", b"last"])) == "\"v\"");
+    until("it has the last one", || as_text(&run(&mut theirs, &[b"GET", b"last"])) == "\"v\"");
     let keys = keys_of(&mut ours);
     assert!(keys.len() > 100);
     until("it has as many keys", || keys_of(&mut theirs) == keys);
     compare(&mut ours, &mut theirs, &keys);
-    assert!(!said().contains("CRITICAL"), "{}", said());
+    assert!(!log_text().contains("CRITICAL"), "{}", log_text());
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn a_replica_follows_all_keyspaces_that_keep_changes_each_into_its_database() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (log, port) = (folder.path().join("log"), cluster.client_port(1).to_string());
-    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    let log_text = || std::fs::read_to_string(&log).unwrap_or_default();
     let options =
         ["--save", "", "--dir", folder.path().to_str().unwrap(), "--logfile", log.to_str().unwrap()];
     let options = [&options[..], &["--replicaof", "127.0.0.1", &port]].concat();
@@ -245,7 +245,7 @@ fn a_replica_follows_all_keyspaces_that_keep_changes_each_into_its_database() {
     let mut has = |database: u8, key: &str, value: &str| {
         until(&format!("database {database} has {key}"), || {
             run(&mut theirs, &[b"SELECT", database.to_string().as_bytes()]);
-            told(&run(&mut theirs, &[b"GET", key.as_bytes()])) == value
+            as_text(&run(&mut theirs, &[b"GET", key.as_bytes()])) == value
         });
     };
     for (database, key) in [(0, "a"), (0, "s:a"), (0, "s:b"), (1, "a")] {
@@ -267,7 +267,7 @@ fn a_replica_follows_all_keyspaces_that_keep_changes_each_into_its_database() {
     set(&mut ours, 1, "d");
     has(0, "s:d", "\"0-s:d\"");
     has(1, "d", "\"1-d\"");
-    assert!(said().contains("Successful partial resynchronization"), "{}", said());
+    assert!(log_text().contains("Successful partial resynchronization"), "{}", log_text());
 
     // Another database, and one that was exchanged with another, are copied.
     assert_eq!(ask(&mut ours, "KEYSPACE CREATE @2 changes_bytes=16mb"), "OK");

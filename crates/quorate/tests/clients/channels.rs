@@ -116,7 +116,7 @@ fn a_message_reaches_every_listener_on_every_node_once() {
             assert_eq!(count, 0, "in a script the number is the same everywhere");
             heard("script");
         }
-        let (told, count): (String, i64) = redis::pipe()
+        let (stored, count): (String, i64) = redis::pipe()
             .atomic()
             .cmd("SET")
             .arg("k")
@@ -126,7 +126,7 @@ fn a_message_reaches_every_listener_on_every_node_once() {
             .arg("exec")
             .query(&mut node)
             .unwrap();
-        assert_eq!((told.as_str(), count), ("OK", own));
+        assert_eq!((stored.as_str(), count), ("OK", own));
         heard("exec");
         assert_eq!(ask(&mut node, "SPUBLISH news other"), "0", "these are other channels");
     }

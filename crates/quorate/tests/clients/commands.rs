@@ -376,11 +376,12 @@ fn the_conversation_includes_every_command_on_data() {
     let is_data = |spec: &&CommandSpec| matches!(spec.handler, Handler::Data(_));
     let every =
         COMMANDS.iter().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands)).filter(is_data);
-    let said: BTreeSet<String> =
+    let requested: BTreeSet<String> =
         CONVERSATION.iter().map(|(request, _)| request.to_ascii_lowercase()).collect();
     for spec in every {
         let name = spec.name.replace('|', " ");
-        let is_said = said.iter().any(|request| *request == name || request.starts_with(&format!("{name} ")));
+        let is_said =
+            requested.iter().any(|request| *request == name || request.starts_with(&format!("{name} ")));
         assert!(is_said, "{name}");
     }
 }

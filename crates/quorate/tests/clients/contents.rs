@@ -18,10 +18,10 @@ pub(crate) struct Held {
 /// Returns every key of the default keyspace as a node holds it. The keyspace must have `reads=any`.
 pub(crate) fn contents(cluster: &Cluster, id: u16) -> BTreeMap<String, Held> {
     let mut keys: Vec<String> = scan(&mut cluster.client(id));
-    let told = keys.len();
+    let scanned = keys.len();
     keys.sort();
     keys.dedup();
-    assert_eq!(keys.len(), told, "a scan tells every key once");
+    assert_eq!(keys.len(), scanned, "a scan returns every key once");
 
     let mut stream = connect(cluster.http_port(id));
     let mut reader = BufReader::new(stream.try_clone().unwrap());

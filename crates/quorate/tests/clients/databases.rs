@@ -8,7 +8,7 @@ use redis::Connection;
 
 use crate::dump::{Draw, client_of, compare, fill, has_loaded, in_folder, keys_of, quorate, run};
 use crate::live::Import;
-use crate::support::{Cluster, ask, told, until};
+use crate::support::{Cluster, as_text, ask, until};
 
 const KEYSPACES: [&str; 4] = [
     "prefix=@1 shards=2 changes_bytes=64mb",
@@ -154,8 +154,8 @@ fn databases_go_from_redis_through_backups_and_back() {
         }
         *keys = keys_of(&mut theirs);
     }
-    let (went_well, said) = import.end();
-    assert!(went_well && said.contains(", 0 differ"), "{said}");
+    let (went_well, output) = import.end();
+    assert!(went_well && output.contains(", 0 differ"), "{output}");
     let mut ours = cluster.client(2);
     compare_databases(&mut theirs, &mut ours, &databases);
 
@@ -165,8 +165,8 @@ fn databases_go_from_redis_through_backups_and_back() {
     let from_file = |file: &Path| {
         let other = Cluster::start(1, &KEYSPACES);
         let file = file.to_str().unwrap();
-        let (code, said) = quorate(&[&["import", file, "--addr", &address(&other)][..], &to[..]].concat());
-        assert_eq!(code, 0, "{said}");
+        let (code, output) = quorate(&[&["import", file, "--addr", &address(&other)][..], &to[..]].concat());
+        assert_eq!(code, 0, "{output}");
         other
     };
     compare_databases(&mut theirs, &mut from_file(&dump).client(1), &databases);
@@ -178,15 +178,15 @@ fn databases_go_from_redis_through_backups_and_back() {
     compare_databases(&mut theirs, &mut from_file(&log).client(1), &databases);
     let other = Cluster::start(1, &[]);
     let arguments = ["import", dump.to_str().unwrap(), "--addr", &address(&other), "--database", "3=@3"];
-    let (code, said) = quorate(&arguments);
-    assert!(code != 0 && said.contains("KEYSPACE CREATE @3"), "{said}");
+    let (code, output) = quorate(&arguments);
+    assert!(code != 0 && output.contains("KEYSPACE CREATE @3"), "{output}");
 
     // Into a backup, and into another cluster, which has no such databases yet.
     let backups = tempfile::tempdir().unwrap();
     let back_up = || {
         let arguments = ["backup", "--to", backups.path().to_str().unwrap(), "--addr", &address(&cluster)];
-        let (code, said) = quorate(&arguments);
-        assert_eq!(code, 0, "{said}");
+        let (code, output) = quorate(&arguments);
+        assert_eq!(code, 0, "{output}");
     };
     // Registers are read one by one, and prefixes mean nothing there.
     select(&mut ours, 5);
@@ -202,19 +202,19 @@ fn databases_go_from_redis_through_backups_and_back() {
     back_up();
     let restored = Cluster::start(3, &[]);
     let arguments = ["restore", "--from", backups.path().to_str().unwrap(), "--addr", &address(&restored)];
-    let (code, said) = quorate(&[&arguments[..], &["--compare", "whole"]].concat());
-    assert_eq!(code, 0, "{said}");
+    let (code, output) = quorate(&[&arguments[..], &["--compare", "whole"]].concat());
+    assert_eq!(code, 0, "{output}");
     let mut again = restored.client(3);
     compare_databases(&mut ours, &mut again, &databases);
-    let (code, said) = quorate(&arguments);
+    let (code, output) = quorate(&arguments);
     let count: usize = databases.iter().map(|(_, keys)| keys.len()).sum();
-    let found = said.split("the cluster has ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+    let found = output.split("the cluster has ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
     // A node counts only the registers that it holds.
-    assert!(code != 0 && found.is_some_and(|found| (count..=count + 3).contains(&found)), "{said}");
+    assert!(code != 0 && found.is_some_and(|found| (count..=count + 3).contains(&found)), "{output}");
 
     select(&mut again, 5);
     for key in ["k", "p:k", "@3"] {
-        assert_eq!(told(&run(&mut again, &[b"GET", key.as_bytes()])), format!("\"{key}\""));
+        assert_eq!(as_text(&run(&mut again, &[b"GET", key.as_bytes()])), format!("\"{key}\""));
         run(&mut again, &[b"DEL", key.as_bytes()]);
     }
 
@@ -227,5 +227,5 @@ fn databases_go_from_redis_through_backups_and_back() {
     let mut back = client_of(back.1);
     until("the file is read", || has_loaded(&mut back));
     compare_databases(&mut again, &mut back, &databases);
-    assert_eq!(told(&run(&mut back, &[b"GET", b"number"])), "\"3\"");
+    assert_eq!(as_text(&run(&mut back, &[b"GET", b"number"])), "\"3\"");
 }

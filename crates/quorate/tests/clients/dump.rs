@@ -7,7 +7,7 @@ use std::process::Command;
 use redis::{Connection, Value};
 
 use crate::scripts::Redis;
-use crate::support::{Cluster, told, until};
+use crate::support::{Cluster, as_text, until};
 
 /// Pseudo-random numbers, the same in each run.
 pub(crate) struct Draw(pub(crate) u64);
@@ -116,11 +116,11 @@ fn sorted(mut pairs: Vec<Vec<u8>>, width: usize) -> String {
 
 /// All that a client can read of a value, as text.
 fn readings(client: &mut Connection, key: &[u8]) -> String {
-    let kind = told(&run(client, &[b"TYPE", key]));
+    let kind = as_text(&run(client, &[b"TYPE", key]));
     let mut ask = |words: &[&[u8]]| run(client, words);
     let content = match kind.as_str() {
-        "string" => told(&ask(&[b"GET", key])),
-        "list" => told(&ask(&[b"LRANGE", key, b"0", b"-1"])),
+        "string" => as_text(&ask(&[b"GET", key])),
+        "list" => as_text(&ask(&[b"LRANGE", key, b"0", b"-1"])),
         "set" => sorted(texts(ask(&[b"SMEMBERS", key])), 1),
         "hash" => sorted(texts(ask(&[b"HGETALL", key])), 2),
         "zset" => {
@@ -131,12 +131,12 @@ fn readings(client: &mut Connection, key: &[u8]) -> String {
             rows.collect::<Vec<_>>().join(" ")
         }
         "stream" => {
-            let mut parts = vec![told(&ask(&[b"XRANGE", key, b"-", b"+"]))];
+            let mut parts = vec![as_text(&ask(&[b"XRANGE", key, b"-", b"+"]))];
             let Value::Array(info) = ask(&[b"XINFO", b"STREAM", key]) else { panic!("no information") };
-            for pair in info.chunks(2).filter(|pair| !told(&pair[0]).contains("radix-tree")) {
-                parts.push(format!("{} {}", told(&pair[0]), told(&pair[1])));
+            for pair in info.chunks(2).filter(|pair| !as_text(&pair[0]).contains("radix-tree")) {
+                parts.push(format!("{} {}", as_text(&pair[0]), as_text(&pair[1])));
             }
-            parts.push(told(&ask(&[b"XINFO", b"GROUPS", key])));
+            parts.push(as_text(&ask(&[b"XINFO", b"GROUPS", key])));
             let Value::Array(groups) = ask(&[b"XINFO", b"GROUPS", key]) else { panic!("no groups") };
             for group in groups {
                 let Value::Array(group) = group else { panic!("no group") };
@@ -147,7 +147,12 @@ fn readings(client: &mut Connection, key: &[u8]) -> String {
                 for entry in pending {
                     let Value::Array(entry) = entry else { panic!("no entry") };
                     // Without the time for which it has been pending.
-                    parts.push(format!("{} {} {}", told(&entry[0]), told(&entry[1]), told(&entry[3])));
+                    parts.push(format!(
+                        "{} {} {}",
+                        as_text(&entry[0]),
+                        as_text(&entry[1]),
+                        as_text(&entry[3])
+                    ));
                 }
             }
             parts.join("\n")
@@ -222,7 +227,7 @@ pub(crate) fn fill(client: &mut Connection, draw: &mut Draw) {
         run(client, &[b"ZADD", b"large zset", large.to_string().as_bytes(), &word]);
     }
     run(client, &[b"SET", b"gone", b"v", b"PX", b"1"]);
-    until("a key has expired", || told(&run(client, &[b"EXISTS", b"gone"])) == "0");
+    until("a key has expired", || as_text(&run(client, &[b"EXISTS", b"gone"])) == "0");
 }
 
 pub(crate) fn compare(one: &mut Connection, other: &mut Connection, keys: &[Vec<u8>]) {
@@ -230,7 +235,7 @@ pub(crate) fn compare(one: &mut Connection, other: &mut Connection, keys: &[Vec<
     for key in keys {
         let name = key.escape_ascii();
         assert_eq!(readings(one, key), readings(other, key), "{name}");
-        let deadline = |client: &mut Connection| told(&run(client, &[b"PEXPIRETIME", key]));
+        let deadline = |client: &mut Connection| as_text(&run(client, &[b"PEXPIRETIME", key]));
         assert_eq!(deadline(one), deadline(other), "{name}");
     }
 }
@@ -260,25 +265,25 @@ fn files_of_keys_go_from_redis_and_back() {
     let (mut ours, file) = (cluster.client(1), folder.path().join("dump.rdb"));
     let file = file.to_str().unwrap();
 
-    let (code, said) = quorate(&["import", file, "--dry-run"]);
+    let (code, output) = quorate(&["import", file, "--dry-run"]);
     assert_eq!(code, 1);
     for part in ["there are", "give --database 3=PREFIX (\"session\")", ", 1 libraries of functions"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(output.contains(part), "{part}: {output}");
     }
     assert_eq!(keys_of(&mut ours), Vec::<Vec<u8>>::new());
-    let (_, said) = quorate(&["import", file, "--addr", &address]);
-    assert!(said.contains(&format!("taken: {} keys", keys.len())), "{said}");
+    let (_, output) = quorate(&["import", file, "--addr", &address]);
+    assert!(output.contains(&format!("taken: {} keys", keys.len())), "{output}");
     compare(&mut theirs, &mut ours, &keys);
-    assert_eq!(told(&run(&mut ours, &[b"FCALL", b"f", b"0"])), "1");
+    assert_eq!(as_text(&run(&mut ours, &[b"FCALL", b"f", b"0"])), "1");
 
     // Once more: existing keys stay, unless they are to be replaced.
     run(&mut ours, &[b"SET", b"k0", b"changed"]);
-    let (code, said) = quorate(&["import", file, "--addr", &address]);
-    assert!(code == 1 && said.contains(&format!("not taken: {}, it exists", keys.len() + 1)), "{said}");
-    assert_eq!(told(&run(&mut ours, &[b"GET", b"k0"])), "\"changed\"");
-    let (_, said) = quorate(&["import", file, "--addr", &address, "--replace", "--database", "3=old:"]);
-    assert!(said.contains(&format!("taken: {} keys", keys.len() + 1)), "{said}");
-    assert_eq!(told(&run(&mut ours, &[b"GETDEL", b"old:session"])), "\"v\"");
+    let (code, output) = quorate(&["import", file, "--addr", &address]);
+    assert!(code == 1 && output.contains(&format!("not taken: {}, it exists", keys.len() + 1)), "{output}");
+    assert_eq!(as_text(&run(&mut ours, &[b"GET", b"k0"])), "\"changed\"");
+    let (_, output) = quorate(&["import", file, "--addr", &address, "--replace", "--database", "3=old:"]);
+    assert!(output.contains(&format!("taken: {} keys", keys.len() + 1)), "{output}");
+    assert_eq!(as_text(&run(&mut ours, &[b"GETDEL", b"old:session"])), "\"v\"");
     compare(&mut theirs, &mut ours, &keys);
 
     let back = tempfile::tempdir().unwrap();
@@ -297,12 +302,12 @@ fn files_of_keys_go_from_redis_and_back() {
     bytes[middle] ^= 0xff;
     let damaged = back.path().join("damaged.rdb");
     std::fs::write(&damaged, bytes).unwrap();
-    let (code, said) = quorate(&["import", damaged.to_str().unwrap(), "--dry-run"]);
-    assert!(code == 1 && said.contains("at byte "), "{said}");
+    let (code, output) = quorate(&["import", damaged.to_str().unwrap(), "--dry-run"]);
+    assert!(code == 1 && output.contains("at byte "), "{output}");
 }
 
 pub(crate) fn has_loaded(client: &mut Connection) -> bool {
-    !told(&run(client, &[b"INFO", b"persistence"])).contains("loading_start_time")
+    !as_text(&run(client, &[b"INFO", b"persistence"])).contains("loading_start_time")
 }
 
 #[test]
@@ -313,8 +318,8 @@ fn append_only_files_of_redis_are_imported() {
     fill(&mut theirs, &mut draw);
     run(&mut theirs, &[b"BGREWRITEAOF"]);
     until("the file is rewritten", || {
-        told(&run(&mut theirs, &[b"INFO", b"persistence"])).contains("aof_rewrite_in_progress:0")
-            && !told(&run(&mut theirs, &[b"INFO", b"persistence"])).contains("aof_rewrite_scheduled:1")
+        as_text(&run(&mut theirs, &[b"INFO", b"persistence"])).contains("aof_rewrite_in_progress:0")
+            && !as_text(&run(&mut theirs, &[b"INFO", b"persistence"])).contains("aof_rewrite_scheduled:1")
     });
     for at in 0..12 {
         make(&mut theirs, format!("later{at}").as_bytes(), at % 6, &mut draw);
@@ -329,7 +334,7 @@ fn append_only_files_of_redis_are_imported() {
     let cluster = Cluster::start(1, &[]);
     let address = format!("127.0.0.1:{}", cluster.client_port(1));
     let files = folder.path().join("appendonlydir");
-    let (code, said) = quorate(&["import", files.to_str().unwrap(), "--addr", &address]);
-    assert_eq!(code, 0, "{said}");
+    let (code, output) = quorate(&["import", files.to_str().unwrap(), "--addr", &address]);
+    assert_eq!(code, 0, "{output}");
     compare(&mut theirs, &mut cluster.client(1), &keys);
 }

@@ -20,9 +20,9 @@ fn prepares(name: &str, command: &mut Command) -> bool {
     match command.stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => true,
         Ok(output) => {
-            let (told, error) =
+            let (printed, error) =
                 (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-            println!("skipped: the example for {name} cannot be built: {told}{error}");
+            println!("skipped: the example for {name} cannot be built: {printed}{error}");
             false
         }
         Err(error) => {
@@ -81,8 +81,8 @@ fn the_examples_work_while_leaders_die() {
     let nodes: Vec<String> = (1..=3).map(|id| format!("127.0.0.1:{}", cluster.client_port(id))).collect();
     for (language, words) in &programs {
         let Output { status, stdout, stderr } = run(words, &nodes);
-        let (told, error) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
-        assert!(status.success() && told == EXPECTED, "{language}: {told}{error}");
+        let (output, error) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+        assert!(status.success() && output == EXPECTED, "{language}: {output}{error}");
     }
 
     let is_over = AtomicBool::new(false);
@@ -107,8 +107,8 @@ fn the_examples_work_while_leaders_die() {
             (1..=3).for_each(|id| cluster.wait_until_ready(id));
         }
         for (language, Output { status, stdout, stderr }) in outputs.join().unwrap() {
-            let (told, error) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
-            assert!(status.success() && told == EXPECTED, "{language}: {told}{error}");
+            let (output, error) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+            assert!(status.success() && output == EXPECTED, "{language}: {output}{error}");
         }
     });
 }

@@ -91,10 +91,10 @@ impl Running {
     /// Stops the application, and returns its report.
     fn end(mut self) -> (&'static str, Value) {
         drop(self.input.take());
-        let mut told = String::new();
-        self.output.read_to_string(&mut told).unwrap();
-        assert!(self.child.wait().unwrap().success(), "{}: {told}", self.library);
-        (self.library, serde_json::from_str(&told).unwrap_or_else(|error| panic!("{error}: {told}")))
+        let mut printed = String::new();
+        self.output.read_to_string(&mut printed).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{}: {printed}", self.library);
+        (self.library, serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{error}: {printed}")))
     }
 }
 
@@ -136,12 +136,12 @@ fn ride(
     hurt(cluster, victim);
     assert_ne!(leader(cluster, prefix, victim), victim);
     std::thread::sleep(Duration::from_millis(500));
-    for (library, told) in running.into_iter().map(Running::end) {
-        println!("{library}, leader of '{prefix}' {how}: {told}");
-        assert_eq!(told["errors"].as_array().map_or(0, Vec::len), 0, "{library}: {told}");
+    for (library, output) in running.into_iter().map(Running::end) {
+        println!("{library}, leader of '{prefix}' {how}: {output}");
+        assert_eq!(output["errors"].as_array().map_or(0, Vec::len), 0, "{library}: {output}");
         // The operation in flight in each keyspace; ioredis has a SET and an INCR.
-        assert!(told["unknown"].as_u64().unwrap() <= 4, "{library}: {told}");
-        assert!(told["operations"].as_u64().unwrap() > 10, "{library}: {told}");
+        assert!(output["unknown"].as_u64().unwrap() <= 4, "{library}: {output}");
+        assert!(output["operations"].as_u64().unwrap() > 10, "{library}: {output}");
     }
     victim
 }

@@ -146,8 +146,8 @@ fn hashes_work_in_ordered_keyspaces_and_are_refused_elsewhere() {
         let error = ask(&mut nodes[0], &format!("HSET {prefix}k f v"));
         assert!(error.starts_with("-ERR HSET needs a hash") && error.contains(protocol), "{error}");
     }
-    let (status, told) = cluster.http(1, "GET /get/lock0 HTTP/1.1", "");
-    assert!(status == 400 && told.to_string().contains("WRONGTYPE"), "{status} {told}");
+    let (status, answer) = cluster.http(1, "GET /get/lock0 HTTP/1.1", "");
+    assert!(status == 400 && answer.to_string().contains("WRONGTYPE"), "{status} {answer}");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn hashes_survive_a_kill_of_every_node() {
     }
     let mut other = cluster.client(2);
     let mut after = String::new();
-    until("all is told again", || {
+    until("the hash is read again", || {
         after = ask(&mut other, "HGETALL h");
         !after.starts_with('-')
     });

@@ -45,8 +45,8 @@ fn use_library(words: &[&str]) {
     let mut command = program(&cluster, words);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = finish(command.spawn().unwrap(), words[2]);
-    let (told, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{words:?}: {told}{error}");
+    let (printed, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{words:?}: {printed}{error}");
 }
 
 macro_rules! libraries {

@@ -9,7 +9,7 @@ use redis::Connection;
 
 use crate::dump::{Draw, client_of, compare, fill, keys_of, run};
 use crate::scripts::Redis;
-use crate::support::{Cluster, free_ports, told, until};
+use crate::support::{Cluster, as_text, free_ports, until};
 
 /// A running import. It is killed with the test.
 pub(crate) struct Import(Child);
@@ -84,7 +84,7 @@ pub(crate) fn step(client: &mut Connection, draw: &mut Draw) -> redis::RedisResu
 
 fn position(cluster: &Cluster) -> String {
     let value = redis::cmd("GET").arg("quorate:import:0:0:{0}").query(&mut cluster.client(2));
-    value.map_or(String::new(), |value| told(&value))
+    value.map_or(String::new(), |value| as_text(&value))
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_running_redis_is_imported_whatever_is_killed() {
     let mut cluster = Cluster::start(3, &[]);
     let (is_over, written) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut redis = Some(redis);
-    let (went_well, said) = std::thread::scope(|scope| {
+    let (went_well, output) = std::thread::scope(|scope| {
         scope.spawn(|| {
             let (mut client, mut draw) = (None, Draw(5));
             while !is_over.load(Ordering::Relaxed) {
@@ -156,11 +156,11 @@ fn a_running_redis_is_imported_whatever_is_killed() {
         is_over.store(true, Ordering::Relaxed);
         second.end()
     });
-    assert!(went_well, "{said}");
-    assert!(said.contains("continuing an interrupted import\n"), "{said}");
+    assert!(went_well, "{output}");
+    assert!(output.contains("continuing an interrupted import\n"), "{output}");
     // A restarted source has another history, which cannot be continued.
-    assert_eq!(said.matches("starting again with a snapshot").count(), 1, "{said}");
-    assert!(said.contains(" 0 differ"), "{said}");
+    assert_eq!(output.matches("starting again with a snapshot").count(), 1, "{output}");
+    assert!(output.contains(" 0 differ"), "{output}");
     let (mut theirs, mut ours) = (client_of(port), cluster.client(1));
     let keys = keys_of(&mut theirs);
     assert!(keys.len() > 100);
@@ -207,7 +207,7 @@ fn the_shards_of_a_redis_cluster_are_imported_into_several_keyspaces() {
     }
     let mut clients: Vec<Connection> = servers.iter().map(|(server, _)| client_of(server.1)).collect();
     let is_ready =
-        |client: &mut Connection| told(&run(client, &[b"CLUSTER", b"INFO"])).contains("cluster_state:ok");
+        |client: &mut Connection| as_text(&run(client, &[b"CLUSTER", b"INFO"])).contains("cluster_state:ok");
     until("the cluster is ready", || clients.iter_mut().all(is_ready));
     let owner = |key: &str| usize::from(node::slots::slot_of(key.as_bytes()) / 5462);
     let keys: Vec<String> = (0..3000).map(|at| format!("{}{at}", ["", "a:", "b:"][at % 3])).collect();
@@ -225,15 +225,15 @@ fn the_shards_of_a_redis_cluster_are_imported_into_several_keyspaces() {
     assert_eq!(slot, node::slots::slot_of(b"{a:1}"));
     run(&mut clients[owner("a:1")], &[b"MSET", b"{a:1}", b"x", b"b:{a:1}", b"y"]);
     run(&mut clients[owner("a:1")], &[b"DEL", b"a:1", b"a:{a:1}", b"b:{a:1}"]);
-    let (went_well, said) = import.end();
-    assert!(went_well, "{said}");
-    assert!(said.contains("a cluster of 3 servers"), "{said}");
+    let (went_well, output) = import.end();
+    assert!(went_well, "{output}");
+    assert!(output.contains("a cluster of 3 servers"), "{output}");
     let mut ours = cluster.client(1);
     for key in keys.iter().filter(|key| *key != "a:1") {
-        assert_eq!(told(&run(&mut ours, &[b"GET", key.as_bytes()])), "\"3\"", "{key}");
+        assert_eq!(as_text(&run(&mut ours, &[b"GET", key.as_bytes()])), "\"3\"", "{key}");
     }
-    assert_eq!(told(&run(&mut ours, &[b"GET", b"{a:1}"])), "\"x\"");
-    assert_eq!(told(&run(&mut ours, &[b"DBSIZE"])), keys.len().to_string());
+    assert_eq!(as_text(&run(&mut ours, &[b"GET", b"{a:1}"])), "\"x\"");
+    assert_eq!(as_text(&run(&mut ours, &[b"DBSIZE"])), keys.len().to_string());
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn an_import_refuses_what_it_would_destroy() {
     run(&mut cluster.client(1), &[b"SET", b"ours", b"v"]);
     run(&mut client_of(redis.1), &[b"SET", b"theirs", b"v"]);
     let mut import = Import::start(redis.1, &cluster, &["--until", "caught-up"]);
-    let (went_well, said) = import.finish();
-    assert!(!went_well && said.contains("the cluster has 1 keys"), "{said}");
+    let (went_well, output) = import.finish();
+    assert!(!went_well && output.contains("the cluster has 1 keys"), "{output}");
     assert_eq!(keys_of(&mut cluster.client(1)), [b"ours"]);
 }

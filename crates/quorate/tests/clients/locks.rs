@@ -17,9 +17,9 @@ fn run_everywhere(program: impl AsRef<std::ffi::OsStr> + Copy, words: &[&str], f
         command.current_dir(folder).args(words).args([port.as_str(), prefix]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let output = finish(command.spawn().unwrap(), "the program");
-        let (told, error) =
+        let (printed, error) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "node {id}, prefix '{prefix}': {told}{error}");
+        assert!(output.status.success(), "node {id}, prefix '{prefix}': {printed}{error}");
     }
 }
 

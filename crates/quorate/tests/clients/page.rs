@@ -25,8 +25,8 @@ fn start(phase: &str, port: u16) -> Child {
 /// Uses the page of a node. A browser is slow on a busy machine, so each wait in `page.js` has a timeout.
 fn look(phase: &str, cluster: &Cluster, id: u16) {
     let output = start(phase, cluster.http_port(id)).wait_with_output().unwrap();
-    let (told, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && told.ends_with("ok\n"), "{phase}: {told}{error}");
+    let (printed, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && printed.ends_with("ok\n"), "{phase}: {printed}{error}");
 }
 
 #[test]
@@ -59,13 +59,13 @@ fn people_see_and_change_a_cluster_in_a_browser() {
     cluster.kill(leader);
     look("down", &cluster, other);
     let mut watching = start("gone", cluster.http_port(other));
-    let mut told = BufReader::new(watching.stdout.take().unwrap());
+    let mut output = BufReader::new(watching.stdout.take().unwrap());
     let mut line = String::new();
-    told.read_line(&mut line).unwrap();
+    output.read_line(&mut line).unwrap();
     assert_eq!(line, "seen\n");
     cluster.kill(other);
     line.clear();
-    told.read_line(&mut line).unwrap();
+    output.read_line(&mut line).unwrap();
     assert_eq!(line, "ok\n", "{:?}", watching.wait_with_output().unwrap());
     watching.wait().unwrap();
     drop(cluster);

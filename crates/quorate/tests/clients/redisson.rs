@@ -68,9 +68,9 @@ fn java(library: &TempDir, words: &[&str]) -> Child {
 #[track_caller]
 fn succeeds(child: Child, what: &str) {
     let output = finish(child, what);
-    let (told, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    print!("{what}: {told}");
-    assert!(output.status.success() && told.ends_with("done\n"), "{what}: {told}{error}");
+    let (printed, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    print!("{what}: {printed}");
+    assert!(output.status.success() && printed.ends_with("done\n"), "{what}: {printed}{error}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
 use crate::dump::{Draw, compare, fill, keys_of, run};
-use crate::support::{Cluster, ask, free_ports, told, until};
+use crate::support::{Cluster, as_text, ask, free_ports, until};
 use crate::tools::is_installed;
 
 const KEEPS: &str = "prefix= changes_bytes=64mb";
@@ -80,10 +80,10 @@ impl Store {
     }
 
     fn back_up(&self, cluster: &Cluster, more: &[&str]) -> String {
-        let (code, said) =
+        let (code, output) =
             self.quorate(&[&["backup", "--to", PLACE, "--addr", &address(cluster)], more].concat());
-        assert_eq!(code, 0, "{said}");
-        said
+        assert_eq!(code, 0, "{output}");
+        output
     }
 
     /// The folder of the objects.
@@ -164,10 +164,10 @@ fn a_cluster_under_writes_goes_into_an_object_store_and_back() {
         });
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             until("there are writes", || written.load(Ordering::Relaxed) > 100);
-            let said = store.back_up(&cluster, &[]);
-            assert!(said.contains("2 shards copied"), "{said}");
-            let said = store.back_up(&cluster, &[]);
-            assert!(said.contains("1 shards copied") && said.contains("1 continued"), "{said}");
+            let output = store.back_up(&cluster, &[]);
+            assert!(output.contains("2 shards copied"), "{output}");
+            let output = store.back_up(&cluster, &[]);
+            assert!(output.contains("1 shards copied") && output.contains("1 continued"), "{output}");
         }));
         is_over.store(true, Ordering::Relaxed);
         outcome.unwrap();
@@ -176,10 +176,10 @@ fn a_cluster_under_writes_goes_into_an_object_store_and_back() {
     assert!(largest > Some(32 << 20), "one was uploaded in parts: {largest:?}");
     run(&mut client, &[b"SET", b"last", b"v"]);
     store.back_up(&cluster, &[]);
-    let (code, said) = store.quorate(&["backup", "--list", PLACE]);
-    assert!(code == 0 && said.matches("at any time from").count() == 3, "{said}");
-    let (code, said) = store.quorate(&["backup", "--verify", PLACE]);
-    assert!(code == 0 && said.matches(": whole").count() == 3, "{said}");
+    let (code, output) = store.quorate(&["backup", "--list", PLACE]);
+    assert!(code == 0 && output.matches("at any time from").count() == 3, "{output}");
+    let (code, output) = store.quorate(&["backup", "--verify", PLACE]);
+    assert!(code == 0 && output.matches(": whole").count() == 3, "{output}");
 
     // A damaged object is found, with its place.
     let other = Cluster::start(1, &[]);
@@ -188,18 +188,18 @@ fn a_cluster_under_writes_goes_into_an_object_store_and_back() {
     for object in [&store.objects("/1.rdb")[0], &store.objects(".changes")[0]] {
         let bytes = damage(object);
         let name = object.file_name().unwrap().to_str().unwrap();
-        let (code, said) = store.quorate(&["backup", "--verify", PLACE]);
-        assert!(code == 1 && said.contains(": damaged: ") && said.contains(name), "{said}");
-        let (code, said) = store.quorate(&restore);
-        assert!(code == 1 && said.contains("damaged between byte") && said.contains(name), "{said}");
+        let (code, output) = store.quorate(&["backup", "--verify", PLACE]);
+        assert!(code == 1 && output.contains(": damaged: ") && output.contains(name), "{output}");
+        let (code, output) = store.quorate(&restore);
+        assert!(code == 1 && output.contains("damaged between byte") && output.contains(name), "{output}");
         assert_eq!(keys_of(&mut theirs), Vec::<Vec<u8>>::new());
         fs::write(object, bytes).unwrap();
     }
     let object = &store.objects(".changes")[0];
     let bytes = fs::read(object).unwrap();
     fs::remove_file(object).unwrap();
-    let (code, said) = store.quorate(&["backup", "--verify", PLACE]);
-    assert!(code == 1 && said.contains("is not there"), "{said}");
+    let (code, output) = store.quorate(&["backup", "--verify", PLACE]);
+    assert!(code == 1 && output.contains("is not there"), "{output}");
     fs::write(object, bytes).unwrap();
 
     // Files that an interrupted backup has left are removed, and so are old backups, except for files that newer ones
@@ -209,14 +209,14 @@ fn a_cluster_under_writes_goes_into_an_object_store_and_back() {
     fs::create_dir(&interrupted).unwrap();
     fs::write(interrupted.join("1.rdb"), "REDIS").unwrap();
     run(&mut client, &[b"SET", b"last", b"w"]);
-    let said = store.back_up(&cluster, &["--keep", "2"]);
-    assert!(said.contains("2 old backups removed") && said.contains("1 continued"), "{said}");
+    let output = store.back_up(&cluster, &["--keep", "2"]);
+    assert!(output.contains("2 old backups removed") && output.contains("1 continued"), "{output}");
     assert_eq!(store.objects("manifest.json").len(), 2);
     assert!(kept.exists() && !interrupted.join("1.rdb").exists());
     assert!(!store.place().join("lock").exists(), "nobody writes there now");
 
-    let (code, said) = store.quorate(&restore);
-    assert!(code == 0 && said.contains("keys compared"), "{said}");
+    let (code, output) = store.quorate(&restore);
+    assert!(code == 0 && output.contains("keys compared"), "{output}");
     let mut ours = cluster.client(2);
     let keys = keys_of(&mut ours);
     assert_eq!(keys_of(&mut theirs), keys);
@@ -307,11 +307,11 @@ fn pass(
     let mut body = vec![0; length.and_then(|length| length.parse().ok()).unwrap_or(0)];
     from.read_exact(&mut body)?;
     if fate == Fate::IsRefused {
-        let said =
+        let output =
             "<?xml version=\"1.0\"?><Error><Code>SlowDown</Code><Message>Please wait.</Message></Error>";
-        let length = said.len();
+        let length = output.len();
         let head = format!("HTTP/1.1 503 Slow Down\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
-        return client.write_all(format!("{head}{said}").as_bytes());
+        return client.write_all(format!("{head}{output}").as_bytes());
     }
     let mut store = TcpStream::connect((Ipv4Addr::LOCALHOST, store))?;
     store.write_all(&head)?;
@@ -336,16 +336,16 @@ fn requests_that_a_store_fails_are_repeated() {
         [Fate::IsRefused, Fate::Passes, Fate::IsLost, Fate::Passes][number as usize % 4]
     });
     let through = |words: &[&str]| {
-        let (code, said) = outcome(&mut store.command(network.port, words));
-        assert_eq!(code, 0, "{said}");
-        said
+        let (code, output) = outcome(&mut store.command(network.port, words));
+        assert_eq!(code, 0, "{output}");
+        output
     };
     for _ in 0..2 {
         run(&mut client, &[b"INCR", b"n"]);
         through(&["backup", "--to", PLACE, "--addr", &address(&cluster)]);
     }
-    let said = through(&["backup", "--verify", PLACE]);
-    assert_eq!(said.matches(": whole").count(), 2, "{said}");
+    let output = through(&["backup", "--verify", PLACE]);
+    assert_eq!(output.matches(": whole").count(), 2, "{output}");
     let other = Cluster::start(1, &[]);
     through(&["restore", "--from", PLACE, "--addr", &address(&other), "--compare", "whole"]);
     let faults = faults.load(Ordering::Relaxed);
@@ -357,8 +357,8 @@ fn requests_that_a_store_fails_are_repeated() {
 
     // A store that is down is given up, and its last error is shown.
     let down = Network::before(store.port, |_, _| Fate::IsRefused);
-    let (code, said) = outcome(&mut store.command(down.port, &["backup", "--list", PLACE]));
-    assert!(code == 1 && said.contains("503 SlowDown Please wait (tried 3 times)"), "{said}");
+    let (code, output) = outcome(&mut store.command(down.port, &["backup", "--list", PLACE]));
+    assert!(code == 1 && output.contains("503 SlowDown Please wait (tried 3 times)"), "{output}");
 }
 
 #[test]
@@ -372,10 +372,10 @@ fn refusals_of_the_store_are_reported_with_what_to_do() {
         let mut command = store.command(store.port, &[]);
         command.args(words(place, &cluster));
         change(&mut command);
-        let (code, said) = outcome(&mut command);
+        let (code, output) = outcome(&mut command);
         let begins = format!("quorate backup: {}", place.split("/of").next().unwrap());
-        assert!(code == 1 && said.starts_with(&begins), "{said}");
-        assert!(why.iter().all(|why| said.contains(why)), "{said}");
+        assert!(code == 1 && output.starts_with(&begins), "{output}");
+        assert!(why.iter().all(|why| output.contains(why)), "{output}");
     };
     refused(
         &|command| _ = command.env("AWS_SECRET_ACCESS_KEY", "another-secret"),
@@ -401,8 +401,8 @@ fn refusals_of_the_store_are_reported_with_what_to_do() {
         PLACE,
         &[&format!("127.0.0.1:{port}"), "(tried 3 times)"],
     );
-    let (code, said) = store.quorate(&["restore", "--from", PLACE, "--dry-run"]);
-    assert!(code == 1 && said.contains("there is no backup in s3://backups/of/shop"), "{said}");
+    let (code, output) = store.quorate(&["restore", "--from", PLACE, "--dry-run"]);
+    assert!(code == 1 && output.contains("there is no backup in s3://backups/of/shop"), "{output}");
 }
 
 #[test]
@@ -410,8 +410,8 @@ fn a_store_is_used_over_tls() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let mut certs = Command::new(env!("CARGO_BIN_EXE_quorate"));
-    let (code, said) = outcome(certs.args(["certs", "--dir", &file(""), "--node", "127.0.0.1"]));
-    assert_eq!(code, 0, "{said}");
+    let (code, output) = outcome(certs.args(["certs", "--dir", &file(""), "--node", "127.0.0.1"]));
+    assert_eq!(code, 0, "{output}");
     let Some(store) = Store::start_with(&["--cert", &file("node-1.crt"), "--key", &file("node-1.key")])
     else {
         return;
@@ -423,10 +423,10 @@ fn a_store_is_used_over_tls() {
         command.env("AWS_ENDPOINT_URL", format!("https://127.0.0.1:{}", store.port));
         outcome(command.envs(authority.map(|file| ("AWS_CA_BUNDLE", file))))
     };
-    let (code, said) = back_up(None);
-    assert!(code == 1 && said.contains("no TLS with it") && said.contains("AWS_CA_BUNDLE"), "{said}");
-    let (code, said) = back_up(Some(&file("authority.crt")));
-    assert!(code == 0 && said.contains("1 shards copied (1 keys)"), "{said}");
+    let (code, output) = back_up(None);
+    assert!(code == 1 && output.contains("no TLS with it") && output.contains("AWS_CA_BUNDLE"), "{output}");
+    let (code, output) = back_up(Some(&file("authority.crt")));
+    assert!(code == 0 && output.contains("1 shards copied (1 keys)"), "{output}");
 }
 
 #[test]
@@ -464,8 +464,8 @@ fn one_backup_at_a_time_writes_into_a_place() {
         backup
     };
     let slow = begin();
-    let (code, said) = store.quorate(&words);
-    assert!(code == 1 && said.contains("another backup into") && said.contains("process"), "{said}");
+    let (code, output) = store.quorate(&words);
+    assert!(code == 1 && output.contains("another backup into") && output.contains("process"), "{output}");
     assert_eq!(store.objects("manifest.json").len(), 0);
 
     // A backup that has not renewed the lock for a long time loses the place. Its manifest comes too late: its files
@@ -474,16 +474,16 @@ fn one_backup_at_a_time_writes_into_a_place() {
     store.back_up(&cluster, &[]);
     is_open.store(true, Ordering::Relaxed);
     let slow = slow.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&slow.stderr);
-    assert!(!slow.status.success() && said.contains("has begun meanwhile"), "{said}");
+    let output = String::from_utf8_lossy(&slow.stderr);
+    assert!(!slow.status.success() && output.contains("has begun meanwhile"), "{output}");
     assert_eq!(store.objects("manifest.json").len(), 1);
 
     // A killed backup leaves the lock, for a while.
     let mut killed = begin();
     killed.kill().unwrap();
     killed.wait().unwrap();
-    let (code, said) = store.quorate(&words);
-    assert!(code == 1 && said.contains("was killed less than 60 s ago"), "{said}");
+    let (code, output) = store.quorate(&words);
+    assert!(code == 1 && output.contains("was killed less than 60 s ago"), "{output}");
     age();
 
     // With `--every`, several one after the other.
@@ -502,13 +502,13 @@ fn one_backup_at_a_time_writes_into_a_place() {
         if lock.exists() {
             age();
         }
-        let (code, said) = store.quorate(&[&words[..], &["--keep", "1"]].concat());
-        assert!(code == 0 || said.contains("was killed less than"), "{said}");
+        let (code, output) = store.quorate(&[&words[..], &["--keep", "1"]].concat());
+        assert!(code == 0 || output.contains("was killed less than"), "{output}");
         code == 0
     });
-    let (code, said) = store.quorate(&["backup", "--verify", PLACE]);
-    assert!(code == 0 && said.matches(": whole").count() == 1, "{said}");
+    let (code, output) = store.quorate(&["backup", "--verify", PLACE]);
+    assert!(code == 0 && output.matches(": whole").count() == 1, "{output}");
     let other = Cluster::start(1, &[]);
-    let (code, said) = store.quorate(&["restore", "--from", PLACE, "--addr", &address(&other)]);
-    assert_eq!((code, told(&run(&mut other.client(1), &[b"GET", b"k"]))), (0, "\"w\"".into()), "{said}");
+    let (code, output) = store.quorate(&["restore", "--from", PLACE, "--addr", &address(&other)]);
+    assert_eq!((code, as_text(&run(&mut other.client(1), &[b"GET", b"k"]))), (0, "\"w\"".into()), "{output}");
 }

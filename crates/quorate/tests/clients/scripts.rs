@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Cluster, ask, connect, error_text, free_ports, told, until};
+use crate::support::{Cluster, as_text, ask, connect, error_text, free_ports, until};
 use crate::tools::is_installed;
 
 const LIBRARY: &str = "#!lua name=lib
@@ -322,30 +322,33 @@ fn a_script_may_use_undeclared_keys_of_its_keyspace() {
         }
         command
     };
-    let said = |id, body: &str, keys: &str| match script(body, keys).query(&mut cluster.client(id)) {
-        Ok(value) => told(&value),
+    let answer = |id, body: &str, keys: &str| match script(body, keys).query(&mut cluster.client(id)) {
+        Ok(value) => as_text(&value),
         Err(error) => error.to_string(),
     };
-    assert_eq!(said(1, "return redis.call('rpush', KEYS[1] .. '-list', 'a')", "k"), "1");
-    assert_eq!(said(2, "return redis.call('lrange', 'k-list', 0, -1)", ""), "[\"a\"]");
-    assert_eq!(said(3, "return redis.call('set', 'c:' .. KEYS[1]:sub(3), 'v')", "c:x"), "OK");
+    assert_eq!(answer(1, "return redis.call('rpush', KEYS[1] .. '-list', 'a')", "k"), "1");
+    assert_eq!(answer(2, "return redis.call('lrange', 'k-list', 0, -1)", ""), "[\"a\"]");
+    assert_eq!(answer(3, "return redis.call('set', 'c:' .. KEYS[1]:sub(3), 'v')", "c:x"), "OK");
     assert_eq!(ask(&mut cluster.client(1), "GET c:x"), "\"v\"");
-    assert_eq!(said(2, "return redis.call('keys', '*')", ""), "[\"k-list\"]");
-    assert_eq!(said(2, "return redis.call('keys', '*')", "c:any"), "[\"c:x\"]");
+    assert_eq!(answer(2, "return redis.call('keys', '*')", ""), "[\"k-list\"]");
+    assert_eq!(answer(2, "return redis.call('keys', '*')", "c:any"), "[\"c:x\"]");
     for (body, keys) in [
         ("return redis.call('get', 'c:x')", "k"),
         ("return redis.call('get', 'k')", "c:k"),
         ("return redis.call('get', 's:k')", "s:l"),
         ("return redis.call('get', 's:k')", ""),
     ] {
-        let error = said(1, body, keys);
+        let error = answer(1, body, keys);
         assert!(error.contains("which is not among its KEYS"), "{body}: {error}");
     }
     // The transaction goes to the other keyspace: a key that the script wrote there could not be read again.
     let mut client = cluster.client(1);
     assert_eq!(ask(&mut client, "MULTI"), "OK");
     assert_eq!(ask(&mut client, "SET c:x w"), "QUEUED");
-    assert_eq!(told(&script("return redis.call('set', 'k', 'v')", "").query(&mut client).unwrap()), "QUEUED");
+    assert_eq!(
+        as_text(&script("return redis.call('set', 'k', 'v')", "").query(&mut client).unwrap()),
+        "QUEUED"
+    );
     assert!(ask(&mut client, "EXEC").contains("which is not among its KEYS"));
 }
 
@@ -408,7 +411,7 @@ fn eval(connection: &mut redis::Connection, text: &str, keys: &[&str], arguments
     let mut command = redis::cmd("EVAL");
     command.arg(text).arg(keys.len()).arg(keys).arg(arguments);
     match command.query::<redis::Value>(connection) {
-        Ok(value) => told(&value),
+        Ok(value) => as_text(&value),
         Err(error) => crate::support::error_text(&error),
     }
 }
@@ -473,14 +476,14 @@ fn writes_of_scripts_survive_a_kill_of_every_node() {
         return redis.call('get', KEYS[1])";
     let keys = ["{k}text", "{k}number"];
     // On a machine that is busy with other tests, the leader may change during the test.
-    let is_refused = |told: &str| ["-CLUSTERDOWN", "-UNKNOWN"].iter().any(|code| told.starts_with(code));
+    let is_refused = |answer: &str| ["-CLUSTERDOWN", "-UNKNOWN"].iter().any(|code| answer.starts_with(code));
     for _ in 0..20 {
         eval(&mut node, text, &keys, &[]);
         let error = eval(&mut node, text, &keys, &["too much"]);
         assert!(is_refused(&error) || error.contains("nothing of it was kept"), "{error}");
     }
     let mut before = String::new();
-    until("all is told", || {
+    until("both keys are read", || {
         before = ask(&mut node, "MGET {k}text {k}number");
         !is_refused(&before)
     });
@@ -496,7 +499,7 @@ fn writes_of_scripts_survive_a_kill_of_every_node() {
     }
     let mut after = String::new();
     let mut other = cluster.client(2);
-    until("all is told again", || {
+    until("both keys are read again", || {
         after = ask(&mut other, "MGET {k}text {k}number");
         !is_refused(&after)
     });
@@ -508,13 +511,13 @@ fn writes_of_scripts_survive_a_kill_of_every_node() {
 #[test]
 fn functions_are_the_same_on_all_nodes_and_survive_restarts() {
     let mut cluster = Cluster::start(4, &["prefix=s: shards=2"]);
-    let said = |cluster: &Cluster, id, words: &[&str]| {
+    let reply = |cluster: &Cluster, id, words: &[&str]| {
         let mut command = redis::cmd(words[0]);
         words[1..].iter().for_each(|word| {
             command.arg(*word);
         });
         match command.query(&mut cluster.client(id)) {
-            Ok(value) => told(&value),
+            Ok(value) => as_text(&value),
             Err(error) => error_text(&error),
         }
     };
@@ -527,18 +530,18 @@ fn functions_are_the_same_on_all_nodes_and_survive_restarts() {
     let mut sum = 0;
     for round in 0..6 {
         let at = u16::try_from(round % 4 + 1).unwrap();
-        assert_eq!(said(&cluster, at, &["FUNCTION", "LOAD", "REPLACE", &library(round)]), "\"lib\"");
+        assert_eq!(reply(&cluster, at, &["FUNCTION", "LOAD", "REPLACE", &library(round)]), "\"lib\"");
         for id in 1..=4 {
             sum += round;
             assert_eq!(
-                said(&cluster, id, &["FCALL", "f", "1", "k"]),
+                reply(&cluster, id, &["FCALL", "f", "1", "k"]),
                 sum.to_string(),
                 "round {round}, node {id}"
             );
         }
     }
-    assert_eq!(said(&cluster, 2, &["FCALL", "alone", "1", "k"]), "1");
-    let refused = said(&cluster, 2, &["FCALL", "alone", "1", "s:k"]);
+    assert_eq!(reply(&cluster, 2, &["FCALL", "alone", "1", "k"]), "1");
+    let refused = reply(&cluster, 2, &["FCALL", "alone", "1", "s:k"]);
     assert!(refused.contains("'no-cluster' flag is set"), "{refused}");
     (1..=4).for_each(|id| cluster.kill(id));
     (1..=4).for_each(|id| cluster.restart(id));
@@ -546,13 +549,13 @@ fn functions_are_the_same_on_all_nodes_and_survive_restarts() {
     for id in 1..=4 {
         sum += 5;
         // It waits until its node has the control group's lease.
-        assert_eq!(said(&cluster, id, &["FCALL", "f", "1", "k"]), sum.to_string(), "node {id}");
+        assert_eq!(reply(&cluster, id, &["FCALL", "f", "1", "k"]), sum.to_string(), "node {id}");
     }
     let dump: Vec<u8> = redis::cmd("FUNCTION").arg("DUMP").query(&mut cluster.client(1)).unwrap();
     let restored = |payload: &[u8], policy: &str| {
         let mut command = redis::cmd("FUNCTION");
         match command.arg("RESTORE").arg(payload).arg(policy).query(&mut cluster.client(2)) {
-            Ok(value) => told(&value),
+            Ok(value) => as_text(&value),
             Err(error) => error_text(&error),
         }
     };
@@ -562,12 +565,12 @@ fn functions_are_the_same_on_all_nodes_and_survive_restarts() {
     for policy in ["REPLACE", "FLUSH"] {
         assert_eq!(restored(&dump, policy), "OK");
     }
-    assert_eq!(said(&cluster, 2, &["FUNCTION", "DELETE", "lib"]), "OK");
+    assert_eq!(reply(&cluster, 2, &["FUNCTION", "DELETE", "lib"]), "OK");
     assert_eq!(restored(&dump, "APPEND"), "OK");
     sum += 5;
-    assert_eq!(said(&cluster, 4, &["FCALL", "f", "1", "k"]), sum.to_string());
-    assert_eq!(said(&cluster, 3, &["FUNCTION", "DELETE", "lib"]), "OK");
+    assert_eq!(reply(&cluster, 4, &["FCALL", "f", "1", "k"]), sum.to_string());
+    assert_eq!(reply(&cluster, 3, &["FUNCTION", "DELETE", "lib"]), "OK");
     for id in 1..=4 {
-        assert_eq!(said(&cluster, id, &["FCALL", "f", "1", "k"]), "-ERR Function not found");
+        assert_eq!(reply(&cluster, id, &["FCALL", "f", "1", "k"]), "-ERR Function not found");
     }
 }

@@ -8,7 +8,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use crate::dump::{client_of, run};
 use crate::live::Import;
 use crate::scripts::Redis;
-use crate::support::{Cluster, free_ports, told, until};
+use crate::support::{Cluster, as_text, free_ports, until};
 
 /// An authority, and the files of the certificates that it issues.
 struct Authority {
@@ -78,8 +78,8 @@ fn a_server_with_tls_is_imported_only_if_it_is_trusted() {
     let from = |port: u16| format!("rediss://127.0.0.1:{port}");
     let refused = |from: &str, more: &[&str], why: &str| {
         let more = [&["--empty-first", "--until", "caught-up"], more].concat();
-        let (went_well, said) = Import::start_from(from, &cluster, &more).finish();
-        assert!(!went_well && said.contains(why), "{more:?}: {said}");
+        let (went_well, output) = Import::start_from(from, &cluster, &more).finish();
+        assert!(!went_well && output.contains(why), "{more:?}: {output}");
     };
     let (trusted, others) = (authority.file(), other.file());
     refused(
@@ -96,21 +96,21 @@ fn a_server_with_tls_is_imported_only_if_it_is_trusted() {
     refused(&from(sealed), &["--tls-ca", "missing.pem"], "missing.pem has no certificates in PEM");
     refused(&from(sealed), &["--tls-ca", &files[1]], "has no certificates in PEM");
     // Refused imports have changed nothing.
-    assert_eq!(told(&run(&mut ours, &[b"KEYS", b"*"])), "[\"ours\"]");
+    assert_eq!(as_text(&run(&mut ours, &[b"KEYS", b"*"])), "[\"ours\"]");
 
     let import = Import::start_from(
         &from(sealed),
         &cluster,
         &["--empty-first", "--compare", "whole", "--tls-ca", &trusted],
     );
-    until("the snapshot is loaded", || told(&run(&mut ours, &[b"EXISTS", b"k1999"])) == "1");
+    until("the snapshot is loaded", || as_text(&run(&mut ours, &[b"EXISTS", b"k1999"])) == "1");
     for number in 1000..3000 {
         run(&mut client, &[b"APPEND", format!("k{number}").as_bytes(), b"w"]);
     }
-    let (went_well, said) = import.end();
-    assert!(went_well && said.contains("compared: 3000 keys, 0 differ"), "{said}");
-    assert_eq!(told(&run(&mut ours, &[b"STRLEN", b"k1999"])), "301");
-    assert_eq!(told(&run(&mut ours, &[b"EXISTS", b"ours"])), "0");
+    let (went_well, output) = import.end();
+    assert!(went_well && output.contains("compared: 3000 keys, 0 differ"), "{output}");
+    assert_eq!(as_text(&run(&mut ours, &[b"STRLEN", b"k1999"])), "301");
+    assert_eq!(as_text(&run(&mut ours, &[b"EXISTS", b"ours"])), "0");
 }
 
 #[test]
@@ -139,14 +139,14 @@ fn a_server_that_requires_client_certificates_gets_one() {
         (&[any, "--tls-cert", &cert], "--tls-key"),
         (&["--tls-cert", &cert, "--tls-key", &key], "is for redis.example, and not for 127.0.0.1"),
     ] {
-        let (went_well, said) = tried(more);
-        assert!(!went_well && said.contains(why), "{more:?}: {said}");
+        let (went_well, output) = tried(more);
+        assert!(!went_well && output.contains(why), "{more:?}: {output}");
     }
     for named in [&[any][..], &["--tls-server-name", "redis.example"]] {
-        let (went_well, said) =
+        let (went_well, output) =
             tried(&[named, &["--empty-first", "--tls-cert", &cert, "--tls-key", &key]].concat());
-        assert!(went_well, "{said}");
-        assert_eq!(told(&run(&mut cluster.client(1), &[b"GET", b"k"])), "\"v\"");
+        assert!(went_well, "{output}");
+        assert_eq!(as_text(&run(&mut cluster.client(1), &[b"GET", b"k"])), "\"v\"");
     }
 }
 
@@ -175,7 +175,7 @@ fn the_shards_of_a_redis_cluster_are_imported_over_tls() {
         .map(<[u8]>::to_vec);
     run(&mut clients[0], &meet.iter().map(Vec::as_slice).collect::<Vec<_>>());
     let is_ready = |client: &mut redis::Connection| {
-        told(&run(client, &[b"CLUSTER", b"INFO"])).contains("cluster_state:ok")
+        as_text(&run(client, &[b"CLUSTER", b"INFO"])).contains("cluster_state:ok")
     };
     until("the cluster is ready", || clients.iter_mut().all(is_ready));
     for number in 0..500 {
@@ -186,8 +186,8 @@ fn the_shards_of_a_redis_cluster_are_imported_over_tls() {
     let cluster = Cluster::start(1, &[]);
     let trusted = authority.file();
     let more = ["--until", "caught-up", "--tls-ca", &trusted];
-    let (went_well, said) =
+    let (went_well, output) =
         Import::start_from(&format!("rediss://127.0.0.1:{}", servers[0].1), &cluster, &more).finish();
-    assert!(went_well && said.contains("a cluster of 2 servers"), "{said}");
-    assert_eq!(told(&run(&mut cluster.client(1), &[b"DBSIZE"])), "500");
+    assert!(went_well && output.contains("a cluster of 2 servers"), "{output}");
+    assert_eq!(as_text(&run(&mut cluster.client(1), &[b"DBSIZE"])), "500");
 }

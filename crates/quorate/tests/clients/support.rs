@@ -264,15 +264,15 @@ impl Cluster {
     /// `kill -9`.
     pub(crate) fn kill(&mut self, id: u16) {
         let file = self.node_folder(id).join("quorate.pid");
-        let told: u32 = fs::read_to_string(file).unwrap().trim().parse().unwrap();
-        assert_eq!(told, self.process(id), "the pid file names the process that runs");
-        signal(told, Signal::KILL);
+        let written: u32 = fs::read_to_string(file).unwrap().trim().parse().unwrap();
+        assert_eq!(written, self.process(id), "the pid file names the process that runs");
+        signal(written, Signal::KILL);
         if let Process::Own(mut child) =
             std::mem::replace(&mut self.processes[id as usize - 1], Process::Dead)
         {
             child.wait().unwrap();
         }
-        until("the process ends", || !is_running(told));
+        until("the process ends", || !is_running(written));
     }
 
     /// Restarts a killed node, as its operator would.
@@ -460,7 +460,7 @@ pub(crate) fn ask(connection: &mut Connection, line: &str) -> String {
     let mut command = redis::cmd(words.next().unwrap());
     words.for_each(|word| _ = command.arg(if word == "''" { "" } else { word }));
     match command.query::<Value>(connection) {
-        Ok(value) => told(&value),
+        Ok(value) => as_text(&value),
         Err(error) => error_text(&error),
     }
 }
@@ -478,14 +478,14 @@ pub(crate) fn code<T: std::fmt::Debug>(outcome: Result<T, redis::RedisError>) ->
     outcome.expect_err("an error").code().expect("an error of the server").to_owned()
 }
 
-pub(crate) fn told(value: &Value) -> String {
+pub(crate) fn as_text(value: &Value) -> String {
     let text = |bytes: &[u8]| format!("\"{}\"", bytes.escape_ascii());
     match value {
         Value::Nil => "nil".into(),
         Value::Int(number) => number.to_string(),
         Value::BulkString(bytes) => text(bytes),
         Value::Array(elements) => {
-            let elements: Vec<String> = elements.iter().map(told).collect();
+            let elements: Vec<String> = elements.iter().map(as_text).collect();
             format!("[{}]", elements.join(", "))
         }
         Value::Okay => "OK".into(),

@@ -80,9 +80,9 @@ fn redis_cli(cluster: &Cluster, id: u16, words: &[&str], input: &[u8]) -> String
     stdin.write_all(input).unwrap();
     drop(stdin);
     let output = finish(child, "redis-cli");
-    let (told, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "redis-cli {words:?}: {told}{error}");
-    told.into_owned()
+    let (printed, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "redis-cli {words:?}: {printed}{error}");
+    printed.into_owned()
 }
 
 #[test]
@@ -96,9 +96,9 @@ fn redis_py_works_unchanged_at_a_leader_and_a_follower() {
     for id in [1, 2] {
         let port = cluster.client_port(id).to_string();
         let output = finish(start(&python, &[script, &port]), "python");
-        let (told, error) =
+        let (printed, error) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "node {id}: {told}{error}");
+        assert!(output.status.success(), "node {id}: {printed}{error}");
     }
 }
 
@@ -141,17 +141,17 @@ fn redis_cli_works_in_its_usual_modes() {
         assert!(run(&["COMMAND", "DOCS"], "").contains("Returns the value of a key"));
 
         let lines: String = (0..500).map(|number| format!("SET b:{number} {number}\r\n")).collect();
-        let told = run(&["--pipe"], &lines);
-        assert!(told.contains("errors: 0, replies: 500"), "{told}");
+        let output = run(&["--pipe"], &lines);
+        assert!(output.contains("errors: 0, replies: 500"), "{output}");
         let mut keys: Vec<String> =
             run(&["--scan", "--pattern", "b:*"], "").lines().map(String::from).collect();
         keys.sort();
         keys.dedup();
         assert_eq!(keys.len(), 500);
-        let told = run(&["--bigkeys"], "");
-        assert!(told.contains("Biggest string found") && told.contains("503 strings"), "{told}");
-        let told = run(&["--memkeys"], "");
-        assert!(told.contains("503 strings"), "{told}");
+        let output = run(&["--bigkeys"], "");
+        assert!(output.contains("Biggest string found") && output.contains("503 strings"), "{output}");
+        let output = run(&["--memkeys"], "");
+        assert!(output.contains("503 strings"), "{output}");
         assert_eq!(run(&["DBSIZE"], ""), "503\n");
     }
 }
@@ -165,8 +165,8 @@ fn redis_cli_shows_statistics_and_latency() {
     let port = cluster.client_port(1).to_string();
     assert_eq!(ask(&mut cluster.client(1), "SET k v"), "OK");
     // Without a terminal it measures for one second: minimum, maximum and average in milliseconds, and the count.
-    let told = redis_cli(&cluster, 1, &["--latency"], b"");
-    assert_eq!(told.split_whitespace().filter(|word| word.parse::<f64>().is_ok()).count(), 4, "{told}");
+    let output = redis_cli(&cluster, 1, &["--latency"], b"");
+    assert_eq!(output.split_whitespace().filter(|word| word.parse::<f64>().is_ok()).count(), 4, "{output}");
     // The statistics never end: read the first ones, then end the tool.
     let mut child = start("redis-cli", &["-p", &port, "--stat", "-i", "0.01"]);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -187,12 +187,12 @@ fn redis_benchmark_measures_a_leader_and_a_follower() {
         let port = cluster.client_port(id).to_string();
         let words = ["-p", &port, "-t", "ping,set,get,incr,mset", "-P", "16", "-n", "20000", "-q"];
         let output = finish(start("redis-benchmark", &words), "redis-benchmark");
-        let told = String::from_utf8_lossy(&output.stdout).replace('\r', "\n");
-        assert!(output.status.success() && !told.contains("Error"), "{told}");
+        let printed = String::from_utf8_lossy(&output.stdout).replace('\r', "\n");
+        assert!(output.status.success() && !printed.contains("Error"), "{printed}");
         for test in ["PING_INLINE", "PING_MBULK", "SET", "GET", "INCR", "MSET (10 keys)"] {
             let is_told =
                 |line: &str| line.starts_with(&format!("{test}: ")) && line.contains("requests per second");
-            assert!(told.lines().any(is_told), "{test} at node {id}: {told}");
+            assert!(printed.lines().any(is_told), "{test} at node {id}: {printed}");
         }
     }
     assert_eq!(ask(&mut cluster.client(3), "GET counter:__rand_int__"), "\"40000\"");
@@ -216,8 +216,8 @@ fn redis_py_knows_the_shards_and_finds_the_new_leaders_when_a_node_is_killed() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/redis_cluster.py");
     let (port, victim) = (cluster.client_port(1).to_string(), cluster.process(2).to_string());
     let output = finish(start(&python, &[script, &port, &victim]), "python");
-    let (told, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{told}{error}");
+    let (printed, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{printed}{error}");
 }
 
 #[test]
@@ -232,9 +232,9 @@ fn redis_py_works_unchanged_over_tls() {
         let (port, authority) = (cluster.tls_port(1).to_string(), cluster.authority());
         let words = [&[&script[..], &port], words, &[&authority]].concat();
         let output = finish(start(&python, &words), "python");
-        let (told, error) =
+        let (printed, error) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{words:?}: {told}{error}");
+        assert!(output.status.success(), "{words:?}: {printed}{error}");
     };
     run(&Cluster::start_sealed(3, &[]), "redis_py.py", &[]);
     let shards = "prefix= shards=4 replication=leader-follower acks=majority durability=fsync";
@@ -253,21 +253,21 @@ fn redis_cli_and_redis_benchmark_know_the_shards() {
         assert_eq!(redis_cli(&cluster, id, &["-c"], b"GET foo\nCLUSTER KEYSLOT foo\n"), "bar\n12182\n");
     }
     let address = format!("127.0.0.1:{}", cluster.client_port(2));
-    let told = redis_cli(&cluster, 1, &["--cluster", "check", &address], b"");
-    assert!(told.contains("All 16384 slots covered") && !told.contains("[ERR]"), "{told}");
+    let printed = redis_cli(&cluster, 1, &["--cluster", "check", &address], b"");
+    assert!(printed.contains("All 16384 slots covered") && !printed.contains("[ERR]"), "{printed}");
 
     let port = cluster.client_port(3).to_string();
     let words = ["--cluster", "-p", &port, "-t", "set,get", "-r", "1000", "-n", "10000", "-q"];
     let output = finish(start("redis-benchmark", &words), "redis-benchmark");
-    let told = [output.stdout, output.stderr]
+    let printed = [output.stdout, output.stderr]
         .map(|bytes| String::from_utf8_lossy(&bytes).replace('\r', "\n"))
         .concat();
-    assert!(output.status.success() && !told.contains("rror"), "{told}");
-    assert!(told.contains("Cluster has 3 master nodes"), "{told}");
+    assert!(output.status.success() && !printed.contains("rror"), "{printed}");
+    assert!(printed.contains("Cluster has 3 master nodes"), "{printed}");
     for test in ["SET: ", "GET: "] {
         assert!(
-            told.lines().any(|line| line.starts_with(test) && line.contains("requests per second")),
-            "{told}"
+            printed.lines().any(|line| line.starts_with(test) && line.contains("requests per second")),
+            "{printed}"
         );
     }
 }

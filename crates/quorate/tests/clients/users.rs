@@ -19,7 +19,7 @@ fn eval(client: &mut Connection, script: &str, keys: &[&str]) -> String {
     let mut command = redis::cmd("EVAL");
     command.arg(script).arg(keys.len()).arg(keys);
     match command.query::<Value>(client) {
-        Ok(value) => super::support::told(&value),
+        Ok(value) => super::support::as_text(&value),
         Err(error) => super::support::error_text(&error),
     }
 }
@@ -123,8 +123,8 @@ fn a_user_is_held_to_its_rights_in_transactions_scripts_and_channels() {
         ),
         (call("set", "c:a"), vec!["c:other"], NO_KEY),
     ] {
-        let told = eval(&mut user, &script, &keys);
-        assert!(told.contains(reason), "{script}: {told}");
+        let answer = eval(&mut user, &script, &keys);
+        assert!(answer.contains(reason), "{script}: {answer}");
     }
     let asks = "return {redis.acl_check_cmd('set', 'c:a', 1), redis.acl_check_cmd('set', 'c:b', 1)}";
     assert_eq!(eval(&mut user, asks, &["c:a"]), "[1, nil]");
@@ -166,8 +166,8 @@ fn users_over_http_are_the_same() {
     assert_eq!(ask(&mut operator, "ACL SETUSER u on >pw %R~c:* ~l* +@all -@cluster -@dangerous"), "OK");
     assert_eq!(ask(&mut operator, "ACL SETUSER default on >root"), "OK");
     let http = |authorization: &str, head: &str, body: &str| {
-        let (status, told) = cluster.http(1, &format!("{head} HTTP/1.1{authorization}"), body);
-        (status, told["code"].as_str().unwrap_or_default().to_owned())
+        let (status, answer) = cluster.http(1, &format!("{head} HTTP/1.1{authorization}"), body);
+        (status, answer["code"].as_str().unwrap_or_default().to_owned())
     };
     let put = |key: &str| format!("{{\"key\":\"{key}\",\"value\":\"v\"}}");
     let basic = "\r\nAuthorization: Basic dTpwdw=="; // u:pw

@@ -98,16 +98,16 @@ const RETRIED: [&str; 4] = ["CLUSTERDOWN", "NOREPLICAS", "TRYAGAIN", "UNKNOWN"];
 
 /// Repeats a request while the leader changes, as it may on a busy machine. The request must be idempotent.
 fn patiently<T>(mut ask: impl FnMut() -> redis::RedisResult<T>) -> T {
-    let mut told = None;
+    let mut result = None;
     until("it is answered", || match ask() {
         Ok(answer) => {
-            told = Some(answer);
+            result = Some(answer);
             true
         }
         Err(error) if error.code().is_some_and(|code| RETRIED.contains(&code)) => false,
         Err(error) => panic!("{error}"),
     });
-    told.unwrap()
+    result.unwrap()
 }
 
 #[test]
@@ -172,8 +172,8 @@ fn a_long_value_is_read_over_http_at_every_node() {
     let large: String = (0..5 << 20).map(|number: u32| char::from(b'a' + (number % 23) as u8)).collect();
     cluster.client(1).set::<_, _, ()>("k", &large).unwrap();
     for node in 1..=3 {
-        let (status, told) = cluster.http(node, "GET /get/k HTTP/1.1", "");
-        assert!(status == 200 && told["value"] == large.as_str(), "node {node}: {status}");
+        let (status, answered) = cluster.http(node, "GET /get/k HTTP/1.1", "");
+        assert!(status == 200 && answered["value"] == large.as_str(), "node {node}: {status}");
     }
 }
 

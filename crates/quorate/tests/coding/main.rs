@@ -70,10 +70,10 @@ fn set(started: &Started, node: u16, keys: &[&str]) {
 fn assert_read(started: &Started, node: u16, keys: &[&str]) {
     let mut client = started.cluster.client(node);
     for key in keys {
-        until("the value is told", || match client.ask(&format!("GET {key}")).strip_prefix('$') {
+        until("the value is returned", || match client.ask(&format!("GET {key}")).strip_prefix('$') {
             Some(length) => {
                 let bytes = client.bytes(length.parse::<usize>().unwrap() + 2);
-                assert!(bytes[..LARGE_BYTES] == value_of(key), "node {node} tells another value of {key}");
+                assert!(bytes[..LARGE_BYTES] == value_of(key), "node {node} returns another value of {key}");
                 true
             }
             None => false,

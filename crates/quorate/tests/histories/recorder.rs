@@ -22,7 +22,7 @@ enum Asked {
 
 /// The reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Told {
+enum Reply {
     Value(Option<String>),
     Done,
     /// An error that guarantees that nothing was done.
@@ -38,7 +38,7 @@ struct Record {
     asked: Asked,
     start: u64,
     end: u64,
-    told: Told,
+    reply: Reply,
 }
 
 /// Running clients.
@@ -126,14 +126,14 @@ impl Recorder {
                 Asked::Set(value) => Action::Set(history.value(value.as_bytes())),
                 Asked::Delete => Action::Delete,
             };
-            let (end, outcome) = match &record.told {
-                Told::Value(value) => {
+            let (end, outcome) = match &record.reply {
+                Reply::Value(value) => {
                     let value = value.as_ref().map(|value| history.value(value.as_bytes()));
                     (Some(record.end), Outcome::Ok(Answer::Value(value)))
                 }
-                Told::Done => (Some(record.end), Outcome::Ok(Answer::Done)),
-                Told::Refused(_) => (Some(record.end), Outcome::Failed),
-                Told::Unknown => (None, Outcome::Unknown),
+                Reply::Done => (Some(record.end), Outcome::Ok(Answer::Done)),
+                Reply::Refused(_) => (Some(record.end), Outcome::Failed),
+                Reply::Unknown => (None, Outcome::Unknown),
             };
             history.push(Operation {
                 client: record.client,
@@ -183,21 +183,21 @@ impl Client {
                 _ => Asked::Delete,
             };
             let (node, start) = (self.at as u16 + 1, self.nanoseconds());
-            let told = self.ask(&keys[key], &asked);
+            let reply = self.ask(&keys[key], &asked);
             let end = self.nanoseconds();
-            match &told {
-                Told::Refused(error) => {
+            match &reply {
+                Reply::Refused(error) => {
                     refusals.lock().unwrap().push(error.clone());
                     // A pause between retries.
                     std::thread::sleep(Duration::from_millis(2));
                 }
-                Told::Unknown => {
+                Reply::Unknown => {
                     self.connection = None;
                     self.at = (self.at + 1) % self.ports.len();
                 }
-                Told::Value(_) | Told::Done => drop(done.fetch_add(1, Ordering::Relaxed)),
+                Reply::Value(_) | Reply::Done => drop(done.fetch_add(1, Ordering::Relaxed)),
             }
-            records.push(Record { client: self.number, node, key, asked, start, end, told });
+            records.push(Record { client: self.number, node, key, asked, start, end, reply });
         }
         records
     }
@@ -221,32 +221,32 @@ impl Client {
         self.connection.is_some()
     }
 
-    fn ask(&mut self, key: &str, asked: &Asked) -> Told {
+    fn ask(&mut self, key: &str, asked: &Asked) -> Reply {
         let request = match asked {
             Asked::Get => format!("GET {key}\r\n"),
             Asked::Set(value) => format!("SET {key} {value}\r\n"),
             Asked::Delete => format!("DEL {key}\r\n"),
         };
-        self.exchange(&request).unwrap_or(Told::Unknown)
+        self.exchange(&request).unwrap_or(Reply::Unknown)
     }
 
-    fn exchange(&mut self, request: &str) -> std::io::Result<Told> {
-        let Some(connection) = &mut self.connection else { return Ok(Told::Unknown) };
+    fn exchange(&mut self, request: &str) -> std::io::Result<Reply> {
+        let Some(connection) = &mut self.connection else { return Ok(Reply::Unknown) };
         connection.get_mut().write_all(request.as_bytes())?;
         let mut line = String::new();
         connection.read_line(&mut line)?;
-        let Some((kind, rest)) = line.trim_end().split_at_checked(1) else { return Ok(Told::Unknown) };
+        let Some((kind, rest)) = line.trim_end().split_at_checked(1) else { return Ok(Reply::Unknown) };
         Ok(match (kind, rest) {
-            ("+", _) | (":", _) => Told::Done,
-            ("$", "-1") => Told::Value(None),
+            ("+", _) | (":", _) => Reply::Done,
+            ("$", "-1") => Reply::Value(None),
             ("$", length) => {
                 let mut bytes = vec![0; length.parse::<usize>().expect("a length") + 2];
                 connection.read_exact(&mut bytes)?;
                 bytes.truncate(bytes.len() - 2);
-                Told::Value(Some(String::from_utf8(bytes).expect("text was written")))
+                Reply::Value(Some(String::from_utf8(bytes).expect("text was written")))
             }
-            ("-", error) if error.starts_with("UNKNOWN") => Told::Unknown,
-            ("-", error) => Told::Refused(error.to_owned()),
+            ("-", error) if error.starts_with("UNKNOWN") => Reply::Unknown,
+            ("-", error) => Reply::Refused(error.to_owned()),
             _ => panic!("no reply to such a request: {line}"),
         })
     }

@@ -89,11 +89,11 @@ impl Started {
     pub(crate) fn leader(&self, prefix: &str) -> u16 {
         let mut leader = 0;
         until("everybody knows who leads", || {
-            let told: Vec<u64> = (1..=self.nodes)
+            let leaders: Vec<u64> = (1..=self.nodes)
                 .map(|node| self.group(node, prefix)["leader"].as_u64().unwrap_or(0))
                 .collect();
-            leader = told[0] as u16;
-            leader != 0 && told.iter().all(|it| *it == told[0])
+            leader = leaders[0] as u16;
+            leader != 0 && leaders.iter().all(|it| *it == leaders[0])
         });
         leader
     }

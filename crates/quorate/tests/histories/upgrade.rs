@@ -111,10 +111,10 @@ fn a_cluster_is_upgraded_node_by_node_under_load() {
     }
     let may_be_held = u64::from(Feature::LevelHeld.since()) <= old_level;
     if !may_be_held {
-        let told = cluster.ask(1, "CLUSTER LEVEL HOLD");
+        let answer = cluster.ask(1, "CLUSTER LEVEL HOLD");
         assert!(
-            told.starts_with("-ERR holding the level needs level 2") && told.contains("nodes [3]"),
-            "{told}"
+            answer.starts_with("-ERR holding the level needs level 2") && answer.contains("nodes [3]"),
+            "{answer}"
         );
     }
     cluster.exchange(3, false, true);

@@ -87,7 +87,7 @@ fn waiters_at_a_stopping_node_delay_no_other() {
     gone.send("LOCK l gone PX 600000 WAIT 600000\r\n");
     until_waiting(&mut ann, "l", 1);
     signal(started.cluster.process(stopped), Signal::TERM);
-    assert!(gone.line().starts_with("-CLUSTERDOWN NOLEADER"), "it is told so");
+    assert!(gone.line().starts_with("-CLUSTERDOWN NOLEADER"), "it gets that answer");
     until_waiting(&mut ann, "l", 0);
     assert_eq!(ask::<i64>(&mut ann, &format!("UNLOCK l {held}")).unwrap(), 1);
 }

@@ -46,9 +46,9 @@ fn start(folder: &Path, more: &[&str]) -> Restarted {
 /// Returns the message of a node that ends by itself.
 fn refusal(mut process: Restarted) -> String {
     assert_eq!(wait(&mut process.0), 1);
-    let mut told = String::new();
-    process.0.stderr.take().unwrap().read_to_string(&mut told).unwrap();
-    told
+    let mut message = String::new();
+    process.0.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+    message
 }
 
 /// Changes the node's own ports among all that a configuration file names.
@@ -71,8 +71,8 @@ fn a_copied_folder_does_not_start_and_the_original_keeps_running() {
     bare.kill(3);
     let folder = copied(&bare, 3);
     for _ in 0..2 {
-        let told = refusal(start(&folder, &[]));
-        assert!(told.contains("was copied") && told.contains("--adopt"), "{told}");
+        let message = refusal(start(&folder, &[]));
+        assert!(message.contains("was copied") && message.contains("--adopt"), "{message}");
     }
     move_ports(&folder, &bare, 3);
     refusal(start(&folder, &[]));
@@ -141,9 +141,9 @@ fn a_node_whose_copy_was_admitted_is_repaired_by_cluster_replace() {
         until("the original is refused", || bare.log(node).contains("CLUSTER REPLACE"));
         let asked = if node == 1 { 2 } else { node };
         until("it may be replaced", || {
-            let told = Client::connect(bare.client_port(asked)).ask(&format!("CLUSTER REPLACE {node}"));
-            assert!(!told.contains("UNKNOWN"), "{told}");
-            told == "+OK"
+            let message = Client::connect(bare.client_port(asked)).ask(&format!("CLUSTER REPLACE {node}"));
+            assert!(!message.contains("UNKNOWN"), "{message}");
+            message == "+OK"
         });
         bare.wait_until_ready(&[1, 2, 3]);
         assert_eq!(Client::connect(bare.client_port(node)).ask("GET key"), "$5");

@@ -74,8 +74,8 @@ fn impossible_requests_are_refused_in_json_each_with_its_status() {
         ("GET /keyspaces/x:", no, 405, "METHOD", "PATCH, DELETE"),
     ];
     for (head, body, status, code, text) in cases {
-        let (told, answer) = ask(&started, 1, head, &body);
-        assert_eq!((told, answer["code"].as_str().unwrap()), (status, code), "{head} {body}: {answer}");
+        let (actual, answer) = ask(&started, 1, head, &body);
+        assert_eq!((actual, answer["code"].as_str().unwrap()), (status, code), "{head} {body}: {answer}");
         assert!(answer["error"].as_str().unwrap().contains(text), "{head} {body}: {answer}");
     }
     // Percent-encoded, it is an ordinary key.
@@ -110,8 +110,8 @@ fn health_and_metrics_describe_the_map_its_leader_and_the_log() {
         .filter_map(|line| line.rsplit_once(' '))
         .map(|it| it.0)
         .collect();
-    let told = series.len();
+    let count = series.len();
     series.sort_unstable();
     series.dedup();
-    assert_eq!(series.len(), told, "every series is told once, those of shards too");
+    assert_eq!(series.len(), count, "every series is reported once, those of shards too");
 }

@@ -25,14 +25,14 @@ fn join(started: &Started, more: &[&str]) -> (bool, String) {
     let mut command = quorate();
     command.arg("join").arg("--like").arg(like).arg("--dir").arg(folder).args(more);
     let output = command.output().unwrap();
-    let told = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8(told).unwrap())
+    let printed = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(printed).unwrap())
 }
 
 /// Adds node 4, starts it, and waits until it has its part of the default keyspace.
 fn fourth(started: &Started) -> Restarted {
-    let (done, told) = join(started, &[]);
-    assert!(done && told.contains("node 4 is added"), "{told}");
+    let (done, output) = join(started, &[]);
+    assert!(done && output.contains("node 4 is added"), "{output}");
     let node = started.spawn(4);
     until("node 4 holds everything", || holds_everything(started, 4) && started.is_ready(4));
     node
@@ -58,8 +58,8 @@ fn is_gone(started: &Started, node: u16) -> bool {
 /// Asks a node to remove another one. If the first answer was lost, the repeated request gets an error that says
 /// that an earlier try may have succeeded.
 fn remove(started: &Started, asked: u16, node: u16) {
-    let told = started.ask(asked, &format!("CLUSTER REMOVE {node}"));
-    assert!(told == "+OK" || told.contains("an earlier try may have succeeded"), "{told}");
+    let answer = started.ask(asked, &format!("CLUSTER REMOVE {node}"));
+    assert!(answer == "+OK" || answer.contains("an earlier try may have succeeded"), "{answer}");
 }
 
 /// Checks that a removed node reports that and stops in an orderly way.
@@ -155,8 +155,8 @@ fn a_control_node_is_removed_and_the_new_node_takes_its_place() {
 #[test]
 fn a_node_is_refused_until_it_is_added() {
     let started = cluster(FOLLOWED);
-    let (done, told) = join(&started, &["--id", "4"]);
-    assert!(done, "{told}");
+    let (done, output) = join(&started, &["--id", "4"]);
+    assert!(done, "{output}");
     remove(&started, 1, 4);
     until("it was never there", || is_gone(&started, 4));
     let _node = started.spawn(4);
@@ -171,17 +171,17 @@ fn a_node_is_refused_until_it_is_added() {
 #[test]
 fn join_reports_what_is_wrong_and_leaves_nothing_behind() {
     let mut started = cluster(FOLLOWED);
-    let (done, told) = join(&started, &["--id", "2"]);
-    assert!(!done && told.contains("there already is a node 2"), "{told}");
-    let (done, told) = join(&started, &["--client-port", "0"]);
-    assert!(!done && told.contains("--client-port"), "{told}");
-    let (done, told) = join(&started, &["--host", ""]);
-    assert!(!done && told.contains("host of node 4: '' is neither"), "{told}");
+    let (done, output) = join(&started, &["--id", "2"]);
+    assert!(!done && output.contains("there already is a node 2"), "{output}");
+    let (done, output) = join(&started, &["--client-port", "0"]);
+    assert!(!done && output.contains("--client-port"), "{output}");
+    let (done, output) = join(&started, &["--host", ""]);
+    assert!(!done && output.contains("host of node 4: '' is neither"), "{output}");
     assert!(!started.cluster.node(4).exists());
 
     assert_eq!(started.cluster.stop(Signal::TERM), 0);
-    let (done, told) = join(&started, &[]);
-    assert!(!done && told.contains("the cluster must be running"), "{told}");
+    let (done, output) = join(&started, &[]);
+    assert!(!done && output.contains("the cluster must be running"), "{output}");
     assert!(!started.cluster.node(4).exists());
 }
 
@@ -245,17 +245,17 @@ fn a_removed_node_joins_again_and_counts() {
 fn a_node_is_removed_by_force_and_joins_again() {
     let started = cluster(CONSENSUS);
     assert_eq!(started.ask(1, "SET k v"), "+OK");
-    let told = started.ask(1, "CLUSTER REMOVE 3");
+    let answer = started.ask(1, "CLUSTER REMOVE 3");
     assert!(
-        told.contains("without FORCE") && told.contains("2 of 3 replicas, which survives no failure"),
-        "{told}"
+        answer.contains("without FORCE") && answer.contains("2 of 3 replicas, which survives no failure"),
+        "{answer}"
     );
     let (process, port) = (started.cluster.process(3), started.cluster.base + 2);
     assert_eq!(started.ask(1, "CLUSTER REMOVE 3 FORCE"), "+OK");
     until("its process ends", || !is_running(process));
     until("it is logged", || started.log(3).contains("this node was removed from the cluster"));
-    let told = started.ask(1, "CLUSTER REMOVE 1");
-    assert!(told.contains("without FORCE") && told.contains("1 of 2 replicas"), "{told}");
+    let answer = started.ask(1, "CLUSTER REMOVE 1");
+    assert!(answer.contains("without FORCE") && answer.contains("1 of 2 replicas"), "{answer}");
 
     add(&started, 3, port);
     let _third = started.spawn(3);
@@ -264,6 +264,6 @@ fn a_node_is_removed_by_force_and_joins_again() {
     until("one may be missing", || started.ask(1, "SET k w") == "+OK");
     // For the other nodes, node 2 may be alive until its lease is over.
     std::thread::sleep(std::time::Duration::from_secs(2));
-    let told = started.ask(1, "CLUSTER REMOVE 3 FORCE");
-    assert!(told.contains("cannot be removed now"), "{told}");
+    let answer = started.ask(1, "CLUSTER REMOVE 3 FORCE");
+    assert!(answer.contains("cannot be removed now"), "{answer}");
 }

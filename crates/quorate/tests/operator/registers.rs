@@ -21,7 +21,7 @@ fn restart(started: &Started, node: u16) -> Restarted {
 }
 
 /// Returns the whole reply to a command that answers with an array of texts.
-fn told(started: &Started, node: u16, command: &str) -> String {
+fn reply_to(started: &Started, node: u16, command: &str) -> String {
     let mut client = started.cluster.client(node);
     let head = client.ask(command);
     let Some(lines) = head.strip_prefix('*') else { return head };
@@ -66,7 +66,7 @@ fn writes_wait_for_no_lease_and_a_lost_majority_is_reported_until_it_is_given_up
         started.log(1).contains("keyspace 'a:': nodes [2, 3] have lost their memory")
     });
     for prefix in ["a:", "b:"] {
-        let lost = told(&started, 1, &format!("KEYSPACE RECOVER {prefix}"));
+        let lost = reply_to(&started, 1, &format!("KEYSPACE RECOVER {prefix}"));
         assert!(lost.contains("nodes [2, 3] have lost their memory, nodes [1] have theirs"), "{lost}");
         assert_eq!(started.ask(1, &format!("KEYSPACE RECOVER {prefix} ACCEPTLOSS")), "+OK");
     }

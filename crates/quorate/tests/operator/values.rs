@@ -203,10 +203,10 @@ fn damaged_values_are_repaired_from_another_replica(kind: Kind, scrub_days: f64)
         .args(["status", "--addr", &format!("127.0.0.1:{}", bare.client_port(1))])
         .output()
         .unwrap();
-    let (code, said) = (status.status.code(), String::from_utf8_lossy(&status.stdout).into_owned());
+    let (code, printed) = (status.status.code(), String::from_utf8_lossy(&status.stdout).into_owned());
     let expected =
         format!("node 3: its disk has damaged {damaged} of its values since its start; {damaged} were");
-    assert!(code == Some(1) && said.contains(&expected), "{code:?}: {said}");
+    assert!(code == Some(1) && printed.contains(&expected), "{code:?}: {printed}");
     until("they are put again", || info(&bare, 3, "values_pending_memory") == 0);
     bare.kill(3);
     bare.start(3);
@@ -244,8 +244,8 @@ fn a_node_without_room_reports_it_and_continues(kind: Kind) {
         count += 50;
         bare.health(3).1.contains("\"disk_full\":true")
     });
-    let told = "the disk is full: writes are refused until there is room for values again";
-    until("it is logged", || bare.log(3).contains(told));
+    let expected = "the disk is full: writes are refused until there is room for values again";
+    until("it is logged", || bare.log(3).contains(expected));
     (count..count + 50).for_each(|number| set(&mut client, number));
     count += 50;
     let values = bare.node(3).join("values");

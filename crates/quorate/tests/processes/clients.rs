@@ -233,8 +233,8 @@ fn when_unfinished_requests_take_too_much_the_largest_is_closed() {
     let mut largest = begin(2_500_000);
     until("the second has arrived", || server.metric("quorate_input_bytes") >= 3_500_000);
     let mut last = begin(1_000_000);
-    let told = String::from_utf8(largest.rest()).unwrap();
-    assert!(told.starts_with("-ERR unfinished requests take too much memory"), "{told}");
+    let output = String::from_utf8(largest.rest()).unwrap();
+    assert!(output.starts_with("-ERR unfinished requests take too much memory"), "{output}");
     for client in [&mut small, &mut last] {
         client.send("x\r\n");
         assert_eq!(client.line(), "+OK");

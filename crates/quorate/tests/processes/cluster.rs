@@ -91,8 +91,8 @@ fn a_killed_node_is_reported_once_and_can_be_restarted() {
     cluster.line();
     let killed = cluster.process(3);
     signal(killed, Signal::KILL);
-    let told = cluster.line();
-    assert!(told.starts_with("node 3 ended (killed by signal 9)"), "{told}");
+    let printed = cluster.line();
+    assert!(printed.starts_with("node 3 ended (killed by signal 9)"), "{printed}");
     assert!(is_running(cluster.process(1)) && is_running(cluster.process(2)));
     assert_eq!(cluster.client(1).ask("PING"), "+PONG");
 
@@ -124,10 +124,10 @@ fn a_second_start_is_refused_and_says_why() {
     let base = free_ports(6);
     let (cluster, _) = Cluster::start(folder.path(), base, 2);
 
-    let told = refusal(folder.path(), base, 2, &[]);
-    assert!(told.contains(&format!("already running (process {})", cluster.own_process())), "{told}");
-    let told = refusal(other.path(), base, 2, &[]);
-    assert!(told.contains(&format!("port {base}, the client port of node 1, is in use")), "{told}");
+    let output = refusal(folder.path(), base, 2, &[]);
+    assert!(output.contains(&format!("already running (process {})", cluster.own_process())), "{output}");
+    let output = refusal(other.path(), base, 2, &[]);
+    assert!(output.contains(&format!("port {base}, the client port of node 1, is in use")), "{output}");
     assert_eq!(cluster.client(2).ask("PING"), "+PONG", "the first goes on");
 }
 
@@ -136,8 +136,8 @@ fn a_port_in_use_is_named_with_its_node() {
     let folder = tempfile::tempdir().unwrap();
     let base = free_ports(9);
     let _holder = TcpListener::bind((Ipv4Addr::LOCALHOST, base + 7)).unwrap();
-    let told = refusal(folder.path(), base, 3, &[]);
-    assert!(told.contains(&format!("port {}, the peer port of node 2, is in use", base + 7)), "{told}");
+    let output = refusal(folder.path(), base, 3, &[]);
+    assert!(output.contains(&format!("port {}, the peer port of node 2, is in use", base + 7)), "{output}");
 }
 
 #[test]
@@ -147,26 +147,26 @@ fn a_folder_of_another_cluster_is_refused_and_the_difference_named() {
     let (mut cluster, _) = Cluster::start(folder.path(), base, 1);
     cluster.stop(Signal::TERM);
 
-    let told = refusal(folder.path(), base, 3, &[]);
-    assert!(told.contains("--nodes is 1 there, not 3"), "{told}");
-    let told = refusal(folder.path(), base + 1, 1, &[]);
-    assert!(told.contains(&format!("--client-port is {base} there, not {}", base + 1)), "{told}");
+    let output = refusal(folder.path(), base, 3, &[]);
+    assert!(output.contains("--nodes is 1 there, not 3"), "{output}");
+    let output = refusal(folder.path(), base + 1, 1, &[]);
+    assert!(output.contains(&format!("--client-port is {base} there, not {}", base + 1)), "{output}");
     let keyspace = ["--keyspace", "prefix=cache: replication=leader-follower acks=none"];
-    let told = refusal(folder.path(), base, 1, &keyspace);
-    assert!(told.contains("--keyspace cache: is not there"), "{told}");
+    let output = refusal(folder.path(), base, 1, &keyspace);
+    assert!(output.contains("--keyspace cache: is not there"), "{output}");
 }
 
 /// Returns a node's reply to a write. On a busy machine the leader may change in between: a refused request, which was
 /// not executed, is repeated.
 fn taken(cluster: &Cluster, id: u16, request: &[u8]) -> String {
-    let mut told = String::new();
+    let mut printed = String::new();
     until("the write is not refused", || {
         let mut client = cluster.client(id);
         client.send(request);
-        told = client.line();
-        !(told.starts_with('-') && told.ends_with("nothing was done, try again"))
+        printed = client.line();
+        !(printed.starts_with('-') && printed.ends_with("nothing was done, try again"))
     });
-    told
+    printed
 }
 
 #[test]

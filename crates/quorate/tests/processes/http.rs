@@ -23,8 +23,8 @@ fn values_are_put_read_and_deleted() {
     let deleted = |deleted| (200, json!({ "key": "greeting", "deleted": deleted }));
     assert_eq!(server.json("DELETE /greeting HTTP/1.1", ""), deleted(true));
     assert_eq!(server.json("DELETE /greeting HTTP/1.1", ""), deleted(false));
-    let (status, told) = server.json("GET /get/greeting HTTP/1.1", "");
-    assert_eq!((status, told), (404, json!({ "error": "no such key", "code": "NOTFOUND" })));
+    let (status, answer) = server.json("GET /get/greeting HTTP/1.1", "");
+    assert_eq!((status, answer), (404, json!({ "error": "no such key", "code": "NOTFOUND" })));
 }
 
 #[test]
@@ -37,8 +37,8 @@ fn a_value_with_a_lifetime_is_returned_with_its_end() {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
     let left = got["expires_at_ms"].as_u64().unwrap().saturating_sub(now_ms);
     assert!((1..=60_000).contains(&left), "{got}");
-    let (status, told) = server.json("POST /put HTTP/1.1", r#"{"key": "k", "value": "v", "ttl_ms": 0}"#);
-    assert_eq!((status, told["code"].as_str()), (400, Some("ERR")));
+    let (status, answer) = server.json("POST /put HTTP/1.1", r#"{"key": "k", "value": "v", "ttl_ms": 0}"#);
+    assert_eq!((status, answer["code"].as_str()), (400, Some("ERR")));
 }
 
 #[test]
@@ -76,15 +76,15 @@ fn a_request_may_name_the_database_of_its_keys() {
     assert_eq!(client.line(), "in three");
     assert_eq!(server.json("DELETE /k?database=3 HTTP/1.1", "").1["deleted"], true);
     for (query, why) in [("database=4", "no keyspace holds database 4"), ("database=16", "from 0 to 15")] {
-        let (status, told) = server.json(&format!("GET /get/k?{query} HTTP/1.1"), "");
-        assert!(status == 400 && told["error"].as_str().unwrap().contains(why), "{told}");
+        let (status, answer) = server.json(&format!("GET /get/k?{query} HTTP/1.1"), "");
+        assert!(status == 400 && answer["error"].as_str().unwrap().contains(why), "{answer}");
     }
     // A user who may not select a database cannot reach it in this way either.
     assert_eq!(client.ask("ACL SETUSER ann on >secret ~* +@all -select"), "+OK");
     let ann = "Authorization: Basic YW5uOnNlY3JldA==";
     assert_eq!(server.json(&format!("GET /get/k HTTP/1.1\r\n{ann}"), "").0, 404);
-    let (status, told) = server.json(&format!("GET /get/k?database=3 HTTP/1.1\r\n{ann}"), "");
-    assert_eq!((status, &told["code"]), (403, &json!("NOPERM")), "{told}");
+    let (status, answer) = server.json(&format!("GET /get/k?database=3 HTTP/1.1\r\n{ann}"), "");
+    assert_eq!((status, &answer["code"]), (403, &json!("NOPERM")), "{answer}");
 }
 
 #[test]
@@ -112,10 +112,10 @@ fn invalid_requests_are_refused_in_json() {
         ("GET /nowhere HTTP/1.1", "", 404),
     ];
     for (head, body, expected) in cases {
-        let (status, told) = server.json(head, body);
+        let (status, answer) = server.json(head, body);
         let shown = &body[..body.len().min(80)];
-        assert_eq!(status, expected, "{head} {shown}: {told}");
-        assert!(told["error"].is_string() && told["code"].is_string(), "{head} {shown}: {told}");
+        assert_eq!(status, expected, "{head} {shown}: {answer}");
+        assert!(answer["error"].is_string() && answer["code"].is_string(), "{head} {shown}: {answer}");
     }
     assert_eq!(server.client().ask("PING"), "+PONG");
 }
@@ -128,14 +128,14 @@ fn records_are_replicated_with_the_secret_and_only_if_newer() {
         server.json(&format!("POST /replicate HTTP/1.1{authorization}"), &body)
     };
     for wrong in ["", "\r\nAuthorization: Bearer wrong", "\r\nAuthorization: nonsense"] {
-        let (status, told) = replicate(wrong, 9);
-        assert_eq!((status, &told["code"]), (401, &json!("NOAUTH")), "{wrong}");
+        let (status, answer) = replicate(wrong, 9);
+        assert_eq!((status, &answer["code"]), (401, &json!("NOAUTH")), "{wrong}");
     }
     let right = format!("\r\nAuthorization: Bearer {SECRET}");
-    let (status, told) = replicate(&right, 1 << 40);
-    assert_eq!((status, &told["applied"], &told["version"]), (200, &json!(true), &json!(1_u64 << 40)));
-    let (status, told) = replicate(&right, 7);
-    assert_eq!((status, &told["applied"], &told["version"]), (200, &json!(false), &json!(1_u64 << 40)));
+    let (status, answer) = replicate(&right, 1 << 40);
+    assert_eq!((status, &answer["applied"], &answer["version"]), (200, &json!(true), &json!(1_u64 << 40)));
+    let (status, answer) = replicate(&right, 7);
+    assert_eq!((status, &answer["applied"], &answer["version"]), (200, &json!(false), &json!(1_u64 << 40)));
     assert_eq!(server.json("GET /get/k HTTP/1.1", "").1["value"], format!("v{}", 1_u64 << 40));
 }
 
@@ -150,8 +150,8 @@ fn a_password_protects_everything_except_health() {
         "DELETE /k HTTP/1.1",
         "POST /put HTTP/1.1",
     ] {
-        let (status, told) = server.json(head, "");
-        assert_eq!((status, &told["code"]), (401, &json!("NOAUTH")), "{head}");
+        let (status, answer) = server.json(head, "");
+        assert_eq!((status, &answer["code"]), (401, &json!("NOAUTH")), "{head}");
         assert_eq!(server.http(&format!("{head}\r\nAuthorization: Bearer open"), "").0, 401);
     }
     // The user name before the password is the default user's, or left out.

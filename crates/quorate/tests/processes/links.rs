@@ -247,8 +247,8 @@ fn a_running_cluster_changes_over_without_an_error() {
             }
         }
         let all = ["--node", "127.0.0.1", "--node", "127.0.0.1", "--node", "127.0.0.1"];
-        let (went_well, said) = nodes.certs.issue(&[&all[..], &["--days", "10"]].concat());
-        assert!(went_well, "{said}");
+        let (went_well, output) = nodes.certs.issue(&[&all[..], &["--days", "10"]].concat());
+        assert!(went_well, "{output}");
         let renewed = || {
             (2..=NODES).all(|id| {
                 nodes.server(id).log().matches("goes on over a new connection").count() > usize::from(id)
@@ -340,8 +340,8 @@ fn a_certificate_must_be_that_of_the_node() {
     let file = folder.path().join("quorate.toml");
     fs::write(&file, nodes.config(2, folder.path(), "wanted")).unwrap();
     let output = super::support::quorate().arg("server").arg("--config").arg(&file).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("its certificate is that of node 3, and not that of node 2"), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(printed.contains("its certificate is that of node 3, and not that of node 2"), "{printed}");
     nodes.await_links((2, 2));
 }
 

@@ -247,7 +247,7 @@ fn a_large_value_on_a_slow_network_does_not_depose_its_leader() {
         relay.set_interface(node, Interface { up: slow, down: slow }).unwrap();
     }
     let value = vec![b'x'; 1_000_000];
-    let mut told = Vec::new();
+    let mut observed = Vec::new();
     let mut keeps_leader = || {
         let led = epoch();
         let replies: Vec<String> = (0..3)
@@ -257,11 +257,11 @@ fn a_large_value_on_a_slow_network_does_not_depose_its_leader() {
             })
             .collect();
         let is_kept = epoch() == led && replies.iter().all(|reply| reply == "+OK");
-        told.push((led, epoch(), replies));
+        observed.push((led, epoch(), replies));
         is_kept
     };
     let goes_well = (0..3).any(|_| keeps_leader());
-    assert!(goes_well, "leaders are deposed: epochs before and after, and replies: {told:?}");
+    assert!(goes_well, "leaders are deposed: epochs before and after, and replies: {observed:?}");
 }
 
 /// A thread that connects to a port, sends something or nothing, and disconnects, repeatedly.

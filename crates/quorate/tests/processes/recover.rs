@@ -137,7 +137,7 @@ fn five_nodes_lose_three_and_the_other_two_continue() {
         (0..=5).map(|id| folder.path().join(format!("facts-{id}.json")).display().to_string()).collect();
     done(&["recover", "--config", &configs[4], "--save", &facts[4]]);
     done(&["recover", "--config", &configs[5], "--save", &facts[5]]);
-    let told = done(&["recover", "--config", &configs[4], "--with", &facts[5]]);
+    let output = done(&["recover", "--config", &configs[4], "--with", &facts[5]]);
     for sentence in [
         "changes of the map after version ",
         "'default' shard 0 of nodes [1, 2, 3, 4, 5] [4, 5] are left: goes on at node ",
@@ -149,7 +149,7 @@ fn five_nodes_lose_three_and_the_other_two_continue() {
         "quorate node replace 1 --accept-loss",
         "quorate keyspace recover 'reg:' --accept-loss",
     ] {
-        assert!(told.contains(sentence), "{sentence} in {told}");
+        assert!(output.contains(sentence), "{sentence} in {output}");
     }
     let json = |own: usize, other: usize| -> Value {
         serde_json::from_str(&done(&[
@@ -180,9 +180,9 @@ fn five_nodes_lose_three_and_the_other_two_continue() {
         "nothing has to be recovered",
     );
 
-    let told = done(&["recover", "--accept-loss", "--config", &configs[4], "--with", &facts[5]]);
+    let output = done(&["recover", "--accept-loss", "--config", &configs[4], "--with", &facts[5]]);
     let copy = nodes[4].join("quorate.before-recovery-1");
-    assert!(told.contains(&format!("Its previous log: {}", copy.display())), "{told}");
+    assert!(output.contains(&format!("Its previous log: {}", copy.display())), "{output}");
     assert!(copy.join("storage/manifest").exists() && copy.join("facts.json").exists());
     // An interrupted recovery cannot be repeated with one half of the folders.
     refused(
@@ -283,8 +283,8 @@ fn three_nodes_lose_two_and_one_continues_until_the_others_are_replaced() {
     refused(&["recover", "--dir", nodes[1].to_str().unwrap()], "holds nothing of a node");
     refused(&["recover", "--dir", folder.path().to_str().unwrap()], "there is no quorate.toml");
     refused(&["recover"], "give the folders that are left");
-    let told = done(&["recover", "--dir", dir]);
-    assert!(told.contains("goes on at node 3 alone"), "{told}");
+    let output = done(&["recover", "--dir", dir]);
+    assert!(output.contains("goes on at node 3 alone"), "{output}");
     done(&["recover", "--dir", dir, "--accept-loss"]);
     let _three = Node::start(&nodes[3]);
     until_replied(base + 2, "GET k", "before");

@@ -38,8 +38,8 @@ fn a_cluster_with_a_password_becomes_ready_and_so_do_its_joined_nodes() {
     }
     let (mut cluster, lines) = Cluster::start_again(folder, base, 4);
     assert_eq!(lines.len(), 4, "{lines:?}");
-    let told = cluster.line();
-    assert!(told.contains(" --askpass ") && !told.contains("sesame"), "{told}");
+    let line = cluster.line();
+    assert!(line.contains(" --askpass ") && !line.contains("sesame"), "{line}");
     let mut client = cluster.client(2);
     assert!(client.ask("SET k v").starts_with("-NOAUTH"));
     assert_eq!(client.ask("AUTH 'open sesame'"), "+OK");
@@ -98,12 +98,12 @@ fn a_folder_is_started_by_its_name_and_differences_are_answered_with_commands() 
     cluster.stop(Signal::TERM);
 
     let other = "prefix=cache: replication=leader-follower acks=0 reads=any";
-    let told = refusal(&folder, &["--nodes", "2", "--keyspace", other, "--keyspace", "prefix=b:"]);
-    assert!(told.contains("--nodes is 1 there, not 2"), "{told}");
-    assert!(told.contains("--keyspace cache: is (prefix=cache: acks=none"), "{told}");
-    assert!(told.contains("--keyspace b: is not there"), "{told}");
-    let commands: Vec<&str> = told.lines().filter_map(|line| line.strip_prefix("  ")).collect();
-    let [start, set, create, join] = commands[..] else { panic!("{told}") };
+    let printed = refusal(&folder, &["--nodes", "2", "--keyspace", other, "--keyspace", "prefix=b:"]);
+    assert!(printed.contains("--nodes is 1 there, not 2"), "{printed}");
+    assert!(printed.contains("--keyspace cache: is (prefix=cache: acks=none"), "{printed}");
+    assert!(printed.contains("--keyspace b: is not there"), "{printed}");
+    let commands: Vec<&str> = printed.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+    let [start, set, create, join] = commands[..] else { panic!("{printed}") };
 
     // Each command is pasted into a shell unchanged.
     let programs = Path::new(env!("CARGO_BIN_EXE_quorate")).parent().unwrap();
@@ -171,10 +171,10 @@ fn a_cluster_that_does_not_become_ready_reports_why_and_keeps_running() {
     command.arg("cluster").arg("--dir").arg(folder.path());
     let mut cluster = Cluster::spawn(command, folder.path(), base, 3);
     (0..3).for_each(|_| drop(cluster.line()));
-    let told = cluster.line();
-    assert!(told.starts_with("not ready after "), "{told}");
+    let printed = cluster.line();
+    assert!(printed.starts_with("not ready after "), "{printed}");
     let seen = format!("node 1: GET /health at 127.0.0.1:{}: 503 (keyspace 'default': ", base + 3);
-    assert!(told.contains(&seen) && told.contains("node-3/quorate.log"), "{told}");
+    assert!(printed.contains(&seen) && printed.contains("node-3/quorate.log"), "{printed}");
     assert_eq!(cluster.health(2).0, 503, "it still runs");
     assert_eq!(cluster.stop(Signal::INT), 0);
 }
@@ -192,16 +192,16 @@ fn keys_in_memory_only_are_counted_at_the_stop_and_reported_lost_at_the_start() 
         }
         lines.pop().unwrap()
     };
-    let told = next(&mut cluster);
-    assert!(told.ends_with("lost when all nodes stop: cache:, sess:"), "{told}");
+    let printed = next(&mut cluster);
+    assert!(printed.ends_with("lost when all nodes stop: cache:, sess:"), "{printed}");
     for key in ["cache:a", "cache:b", "sess:a", "kept"] {
         assert_eq!(cluster.client(1).ask(&format!("SET {key} v")), "+OK");
     }
     cluster.signal(Signal::INT);
-    let told = next(&mut cluster);
+    let printed = next(&mut cluster);
     assert!(
-        told.starts_with("lost with this stop") && told.ends_with(": cache: (2 keys), sess: (1 keys)"),
-        "{told}"
+        printed.starts_with("lost with this stop") && printed.ends_with(": cache: (2 keys), sess: (1 keys)"),
+        "{printed}"
     );
     assert_eq!(cluster.line(), "stopping");
     assert_eq!(cluster.wait(), 0);
@@ -209,10 +209,10 @@ fn keys_in_memory_only_are_counted_at_the_stop_and_reported_lost_at_the_start() 
     assert!(log(1).contains("2 keys of keyspace 'cache:' go with this process"), "{}", log(1));
 
     let (mut cluster, _) = Cluster::start_again(folder.path(), base, 2);
-    let told = next(&mut cluster);
+    let printed = next(&mut cluster);
     assert!(
-        told.starts_with("empty, because all nodes were stopped") && told.ends_with(": cache:, sess:"),
-        "{told}"
+        printed.starts_with("empty, because all nodes were stopped") && printed.ends_with(": cache:, sess:"),
+        "{printed}"
     );
     assert!(log(2).contains("keyspace 'sess:' begins without keys on this node"), "{}", log(2));
     assert_eq!(cluster.client(1).ask("EXISTS kept"), ":1");
@@ -248,11 +248,11 @@ fn a_node_that_joins_is_given_an_address_that_others_can_reach() {
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8(output.stderr).unwrap()
     };
-    let told = join(&[]);
+    let printed = join(&[]);
     assert!(
-        told.contains("give --host, the address of node 2: the node of the file is reached at 10.0.0.9"),
-        "{told}"
+        printed.contains("give --host, the address of node 2: the node of the file is reached at 10.0.0.9"),
+        "{printed}"
     );
-    let told = join(&["--host", "10.0.0.7"]);
-    assert!(told.contains("give --bind: node 2 would be reached at 10.0.0.7"), "{told}");
+    let printed = join(&["--host", "10.0.0.7"]);
+    assert!(printed.contains("give --bind: node 2 would be reached at 10.0.0.7"), "{printed}");
 }

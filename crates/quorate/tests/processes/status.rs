@@ -19,16 +19,16 @@ fn run(arguments: &[&str]) -> (i32, String) {
 
 /// Runs it until it prints these sentences: a cluster takes a moment to notice what has happened.
 fn until_it_says(arguments: &[&str], code: i32, sentences: &[&str]) -> String {
-    let mut told = (0, String::new());
+    let mut output = (0, String::new());
     let what = format!("{arguments:?} ends with {code} and says {sentences:?}");
     let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         until(&what, || {
-            told = run(arguments);
-            told.0 == code && sentences.iter().all(|sentence| told.1.contains(sentence))
+            output = run(arguments);
+            output.0 == code && sentences.iter().all(|sentence| output.1.contains(sentence))
         });
     }));
-    assert!(seen.is_ok(), "{what}; instead: {told:?}");
-    told.1
+    assert!(seen.is_ok(), "{what}; instead: {output:?}");
+    output.1
 }
 
 fn at(port: u16) -> String {
@@ -43,9 +43,9 @@ fn a_cluster_is_healthy_then_at_risk_and_then_does_not_serve() {
     let (first, second) = (at(cluster.base), at(cluster.base + 1));
     let status = ["status", "--addr", &first];
 
-    let told = until_it_says(&status, 0, &["healthy", "survives 1 failure", "control group: leader "]);
+    let output = until_it_says(&status, 0, &["healthy", "survives 1 failure", "control group: leader "]);
     for id in 1..=3 {
-        assert!(told.contains(&at(cluster.base + id - 1)), "{told}");
+        assert!(output.contains(&at(cluster.base + id - 1)), "{output}");
     }
     for promise in [
         "consensus: a write is acknowledged when 2 of 3 replicas have it (on the disk); reads see every",
@@ -53,16 +53,16 @@ fn a_cluster_is_healthy_then_at_risk_and_then_does_not_serve() {
         "abd: a write is acknowledged when 2 of 3 replicas have it (in memory",
         "no leader needed",
     ] {
-        assert!(told.contains(promise), "{promise}: {told}");
+        assert!(output.contains(promise), "{promise}: {output}");
     }
-    assert!(!told.contains('\x1b'), "colours in a pipe: {told:?}");
+    assert!(!output.contains('\x1b'), "colours in a pipe: {output:?}");
 
-    let (code, told) = run(&["status", "--addr", &first, "--json"]);
-    let told: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!((code, &told["state"]), (0, &Value::from("healthy")), "{told:#}");
-    assert_eq!(told["risks"], Value::Array(Vec::new()));
-    assert_eq!(told["nodes"].as_array().unwrap().len(), 3);
-    for (index, node) in told["nodes"].as_array().unwrap().iter().enumerate() {
+    let (code, output) = run(&["status", "--addr", &first, "--json"]);
+    let output: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!((code, &output["state"]), (0, &Value::from("healthy")), "{output:#}");
+    assert_eq!(output["risks"], Value::Array(Vec::new()));
+    assert_eq!(output["nodes"].as_array().unwrap().len(), 3);
+    for (index, node) in output["nodes"].as_array().unwrap().iter().enumerate() {
         assert_eq!(node["node"], index + 1);
         assert_eq!((&node["reached"], &node["ready"]), (&true.into(), &true.into()), "{node:#}");
         assert!(
@@ -71,7 +71,7 @@ fn a_cluster_is_healthy_then_at_risk_and_then_does_not_serve() {
         );
         assert_eq!(node["links"].as_array().unwrap().len(), 2);
     }
-    let default = &told["keyspaces"][0];
+    let default = &output["keyspaces"][0];
     assert_eq!((&default["prefix"], &default["replication"]), (&"".into(), &"consensus".into()));
     assert_eq!(default["shards"][0]["survives"], 1);
     assert_eq!(default["shards"][0]["replicas"].as_array().unwrap().len(), 3);
@@ -86,20 +86,20 @@ fn a_cluster_is_healthy_then_at_risk_and_then_does_not_serve() {
         "start it on its machine: quorate server --config FILE",
     ];
     until_it_says(&status, 1, &sentences);
-    let (code, told) = run(&["status", "--addr", &first, "--json"]);
-    let told: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!((code, &told["state"]), (1, &Value::from("at-risk")));
+    let (code, output) = run(&["status", "--addr", &first, "--json"]);
+    let output: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!((code, &output["state"]), (1, &Value::from("at-risk")));
     let kinds: Vec<&str> =
-        told["risks"].as_array().unwrap().iter().map(|risk| risk["kind"].as_str().unwrap()).collect();
+        output["risks"].as_array().unwrap().iter().map(|risk| risk["kind"].as_str().unwrap()).collect();
     assert!(kinds.contains(&"node-down") && kinds.contains(&"one-failure-away"), "{kinds:?}");
-    assert!(told["risks"][0]["do"].is_string() && told["nodes"][2]["error"].is_string(), "{told:#}");
-    assert!(told["nodes"][2].get("memory").is_none());
+    assert!(output["risks"][0]["do"].is_string() && output["nodes"][2]["error"].is_string(), "{output:#}");
+    assert!(output["nodes"][2].get("memory").is_none());
 
     signal(cluster.process(2), Signal::KILL);
     until_it_says(&status, 2, &["cannot serve", "does not serve: too few of its replicas are left"]);
     // Asked through a node that is down, it reports only that.
-    let told = until_it_says(&["status", "--addr", &second], 2, &["no node could be queried"]);
-    assert!(told.contains(&format!("{second} cannot be queried: cannot connect to {second}")), "{told}");
+    let output = until_it_says(&["status", "--addr", &second], 2, &["no node could be queried"]);
+    assert!(output.contains(&format!("{second} cannot be queried: cannot connect to {second}")), "{output}");
     // Any node that answers is enough.
     let both = format!("{second},{first}");
     until_it_says(
@@ -119,18 +119,21 @@ fn status_needs_the_password_of_a_node() {
         fs::write(&file, text).unwrap();
         file.to_str().unwrap().to_owned()
     };
-    let (code, told) = run(&["status", "--addr", &address]);
-    assert!(code == 2 && told.contains("it wants a password: name its file with --password-file"), "{told}");
-    let (code, told) = run(&["status", "--addr", &address, "--password-file", &file("battery staple")]);
-    assert!(code == 2 && told.contains("refuses the password"), "{told}");
-    assert!(!told.contains("battery"), "a password is shown: {told}");
+    let (code, output) = run(&["status", "--addr", &address]);
+    assert!(
+        code == 2 && output.contains("it wants a password: name its file with --password-file"),
+        "{output}"
+    );
+    let (code, output) = run(&["status", "--addr", &address, "--password-file", &file("battery staple")]);
+    assert!(code == 2 && output.contains("refuses the password"), "{output}");
+    assert!(!output.contains("battery"), "a password is shown: {output}");
 
-    let told = until_it_says(
+    let output = until_it_says(
         &["status", "--addr", &address, "--password-file", &file("correct horse\n")],
         0,
         &["healthy", "survives no failure, as configured: 1 replica"],
     );
-    assert!(told.contains("when its only replica has it"), "{told}");
+    assert!(output.contains("when its only replica has it"), "{output}");
     // A node's own file has address and password.
     let config = server.folder().join("quorate.toml");
     let config = config.to_str().unwrap();
@@ -143,17 +146,17 @@ fn one_node_is_asked_whether_it_serves() {
     let base = free_ports(6);
     let server = Server::start_one_of_two(1, base);
     let address = at(server.client_port);
-    let (code, told) = run(&["status", "--addr", &address, "--here"]);
-    assert!(code == 2 && told.starts_with("node 1 does not serve: keyspace 'default': "), "{told}");
-    let (code, told) = run(&["status", "--addr", &at(base + 3), "--here"]);
-    assert!(code == 2 && told.contains("cannot be queried: cannot connect to"), "{told}");
+    let (code, output) = run(&["status", "--addr", &address, "--here"]);
+    assert!(code == 2 && output.starts_with("node 1 does not serve: keyspace 'default': "), "{output}");
+    let (code, output) = run(&["status", "--addr", &at(base + 3), "--here"]);
+    assert!(code == 2 && output.contains("cannot be queried: cannot connect to"), "{output}");
     // The cluster has not begun, and status reports that too.
-    let (code, told) = run(&["status", "--addr", &address]);
-    assert!(code == 2 && told.contains("the cluster has not begun"), "{told}");
-    let (code, told) = run(&["status", "--addr", "somewhere"]);
-    assert!(code == 2 && told.contains("somewhere is not an address: write HOST:PORT"), "{told}");
-    let (code, told) = run(&["status", "--password-file", "/nowhere/at/all"]);
-    assert!(code == 2 && told.contains("cannot read /nowhere/at/all"), "{told}");
+    let (code, output) = run(&["status", "--addr", &address]);
+    assert!(code == 2 && output.contains("the cluster has not begun"), "{output}");
+    let (code, output) = run(&["status", "--addr", "somewhere"]);
+    assert!(code == 2 && output.contains("somewhere is not an address: write HOST:PORT"), "{output}");
+    let (code, output) = run(&["status", "--password-file", "/nowhere/at/all"]);
+    assert!(code == 2 && output.contains("cannot read /nowhere/at/all"), "{output}");
 }
 
 #[test]
@@ -216,12 +219,16 @@ fn top_shows_the_rates_of_nodes() {
     assert_eq!(wait(&mut top), 0);
     assert!(!rest.contains('\x1b'), "{rest:?}");
 
-    let (code, told) = run(&["top", "--addr", &address, "--count", "2", "--interval", "1"]);
-    let begins = |word: &str| told.lines().filter(|line| line.starts_with(word)).count();
-    assert_eq!((code, begins("cluster test state healthy"), begins("node 1 state up")), (0, 2, 2), "{told}");
+    let (code, output) = run(&["top", "--addr", &address, "--count", "2", "--interval", "1"]);
+    let begins = |word: &str| output.lines().filter(|line| line.starts_with(word)).count();
+    assert_eq!(
+        (code, begins("cluster test state healthy"), begins("node 1 state up")),
+        (0, 2, 2),
+        "{output}"
+    );
     let process = server.process();
     drop(server);
     assert!(!is_running(process));
-    let (code, told) = run(&["top", "--addr", &address, "--count", "1"]);
-    assert!(code == 2 && told.contains("risk unreachable no node could be queried"), "{told}");
+    let (code, output) = run(&["top", "--addr", &address, "--count", "1"]);
+    assert!(code == 2 && output.contains("risk unreachable no node could be queried"), "{output}");
 }

@@ -49,13 +49,13 @@ fn http_accepts_nothing_that_a_page_of_another_site_can_send() {
         ("POST /keyspaces HTTP/1.1\r\nContent-Type: text/plain", 415, "CONTENTTYPE"),
     ];
     for (head, expected, code) in cases {
-        let (status, told) = server.json(head, put);
-        assert_eq!((status, told["code"].as_str()), (expected, Some(code)), "{head}: {told}");
+        let (status, answer) = server.json(head, put);
+        assert_eq!((status, answer["code"].as_str()), (expected, Some(code)), "{head}: {answer}");
     }
     assert_eq!(server.client().ask("EXISTS planted"), ":0");
     for host in ["localhost:8000", "store.example", "STORE.example:80", "[::1]:8000", "192.0.2.7"] {
-        let (status, told) = server.json(&format!("POST /put HTTP/1.1\r\nHost: {host}"), put);
-        assert_eq!(status, 200, "{host}: {told}");
+        let (status, answer) = server.json(&format!("POST /put HTTP/1.1\r\nHost: {host}"), put);
+        assert_eq!(status, 200, "{host}: {answer}");
     }
 }
 

@@ -331,8 +331,8 @@ impl Cluster {
         let mut cluster = Cluster::spawn(command, folder, base, stride);
         let mut lines: Vec<String> = Vec::new();
         while lines.last().is_none_or(|line| line != "ready") {
-            let told = lines.iter().filter(|line| line.starts_with("not ready after")).count();
-            assert!(told < 3, "it does not get ready: {lines:?}");
+            let reports = lines.iter().filter(|line| line.starts_with("not ready after")).count();
+            assert!(reports < 3, "it does not get ready: {lines:?}");
             lines.push(cluster.line());
         }
         (cluster, lines)

@@ -27,16 +27,16 @@ impl Certs {
     /// Makes an authority and issues the requested certificates.
     pub(crate) fn new(arguments: &[&str]) -> Certs {
         let certs = Certs(tempfile::tempdir().unwrap());
-        let (went_well, said) = certs.issue(arguments);
-        assert!(went_well, "{said}");
+        let (went_well, output) = certs.issue(arguments);
+        assert!(went_well, "{output}");
         certs
     }
 
     /// Issues more. Returns whether it succeeded, and what it printed.
     pub(crate) fn issue(&self, arguments: &[&str]) -> (bool, String) {
         let output = quorate().arg("certs").arg("--dir").arg(self.0.path()).args(arguments).output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8(said).unwrap())
+        let printed = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(printed).unwrap())
     }
 
     /// The authority itself, for certificates that `quorate certs` does not issue.
@@ -296,9 +296,9 @@ fn clients_present_certificates_where_they_are_asked() {
     let required = Node::start(certs.0.path(), "client_certificates = \"required\"");
     assert_eq!(required.connect(&certs, Some("client-alice")).ask("PING"), "+PONG");
     let mut without = required.connect(&certs, None);
-    let told = without.stream.get_mut().write_all(b"PING\r\n").map_err(|error| error.to_string());
-    let told = told.and_then(|()| without.try_line()).unwrap_err();
-    assert!(told.contains("CertificateRequired"), "{told}");
+    let refusal = without.stream.get_mut().write_all(b"PING\r\n").map_err(|error| error.to_string());
+    let refusal = refusal.and_then(|()| without.try_line()).unwrap_err();
+    assert!(refusal.contains("CertificateRequired"), "{refusal}");
     required.awaits_line("it presents no certificate, and client_certificates = \"required\"");
     assert!(cross(&required).is_err());
     required.awaits_line("its certificate does not come from tls.authority");
@@ -363,8 +363,8 @@ fn certificates_are_replaced_under_traffic() {
         for name in ["node-1.crt", "node-1.key"] {
             fs::remove_file(certs.file(name)).unwrap();
         }
-        let (went_well, said) = certs.issue(&["--node", "127.0.0.1"]);
-        assert!(went_well, "{said}");
+        let (went_well, output) = certs.issue(&["--node", "127.0.0.1"]);
+        assert!(went_well, "{output}");
     };
     renew();
     until("new connections get the new one", || works(&mut old) != first);
@@ -413,8 +413,8 @@ fn files_that_cannot_be_used_are_named_at_the_start() {
         let file = certs.file("quorate.toml");
         fs::write(&file, configuration(base, 1, "", &tls)).unwrap();
         let output = quorate().arg("server").arg("--config").arg(&file).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && said.contains(why), "{lines}: {said}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && printed.contains(why), "{lines}: {printed}");
     };
     refused("certificate = \"missing.crt\"\nkey = \"node-1.key\"", "missing.crt has no certificates in PEM");
     refused("certificate = \"node-1.crt\"\nkey = \"node-1.crt\"", "node-1.crt has no private key in PEM");
@@ -429,14 +429,15 @@ fn certificates_are_made_and_never_overwritten() {
         assert_eq!(fs::metadata(certs.file(name)).unwrap().permissions().mode() & 0o777, mode, "{name}");
     }
     let before = fs::read(certs.file("node-2.crt")).unwrap();
-    let (went_well, said) = certs.issue(&["--node", "3=10.0.0.3", "--node", "10.0.0.9"]);
-    assert!(!went_well && said.contains("node-2.crt exists and is not overwritten"), "{said}");
+    let (went_well, output) = certs.issue(&["--node", "3=10.0.0.3", "--node", "10.0.0.9"]);
+    assert!(!went_well && output.contains("node-2.crt exists and is not overwritten"), "{output}");
     assert!(!certs.file("node-3.crt").exists(), "nothing is issued then");
     assert_eq!(fs::read(certs.file("node-2.crt")).unwrap(), before);
-    let (went_well, said) = certs.issue(&["--node", "3=10.0.0.3"]);
+    let (went_well, output) = certs.issue(&["--node", "3=10.0.0.3"]);
     assert!(
-        went_well && said.contains("of node 3, reached as 10.0.0.3, localhost, 127.0.0.1, ::1, valid until"),
-        "{said}"
+        went_well
+            && output.contains("of node 3, reached as 10.0.0.3, localhost, 127.0.0.1, ::1, valid until"),
+        "{output}"
     );
     for (arguments, why) in [
         (&["--node", "5=a b"][..], "a b"),
@@ -444,12 +445,12 @@ fn certificates_are_made_and_never_overwritten() {
         (&[], "give --node or --client"),
         (&["--node", "4=x", "--node", "4=y"], "node-4.crt would be made twice"),
     ] {
-        let (went_well, said) = certs.issue(arguments);
-        assert!(!went_well && said.contains(why), "{arguments:?}: {said}");
+        let (went_well, output) = certs.issue(arguments);
+        assert!(!went_well && output.contains(why), "{arguments:?}: {output}");
     }
     fs::remove_file(certs.file("authority.key")).unwrap();
-    let (went_well, said) = certs.issue(&["--client", "bob"]);
-    assert!(!went_well && said.contains("authority.key is not: use another folder"), "{said}");
+    let (went_well, output) = certs.issue(&["--client", "bob"]);
+    assert!(!went_well && output.contains("authority.key is not: use another folder"), "{output}");
 }
 
 fn copy_of(folder: &Path) -> tempfile::TempDir {
@@ -468,21 +469,21 @@ fn a_cluster_starts_with_tls_and_prints_how_to_reach_it() {
     let (mut cluster, _) = Cluster::start_by(command, folder.path(), base, 2);
     assert!(cluster.line().starts_with("try: redis-cli -p"));
     let line = cluster.line();
-    let told = line.strip_prefix("over TLS: ").and_then(|rest| rest.strip_suffix(" get hello")).unwrap();
+    let shown = line.strip_prefix("over TLS: ").and_then(|rest| rest.strip_suffix(" get hello")).unwrap();
     let certs = folder.path().join("certs");
     assert_eq!(
-        told,
+        shown,
         format!("redis-cli --tls --cacert {} -p {}", certs.join("authority.crt").display(), base + 6)
     );
     assert_eq!(cluster.client(1).ask("SET hello world"), "+OK");
     if Command::new("redis-cli").arg("--version").output().is_ok() {
         for port in [base + 6, base + 7] {
-            let words: Vec<&str> = told.split(' ').collect();
+            let words: Vec<&str> = shown.split(' ').collect();
             let mut command = Command::new(words[0]);
             command.args(&words[1..words.len() - 1]).arg(port.to_string()).args(["get", "hello"]);
             let output = command.output().unwrap();
-            let said = String::from_utf8_lossy(&output.stdout).into_owned();
-            assert_eq!(said.trim(), "world", "{}", String::from_utf8_lossy(&output.stderr));
+            let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(printed.trim(), "world", "{}", String::from_utf8_lossy(&output.stderr));
         }
     }
     // Clients of Redis Cluster are sent to the TLS ports, and plain ones to the plain ports.

@@ -96,8 +96,8 @@ fn all_tools_reach_a_cluster_that_speaks_tls_only() {
     let by_address = ["--addr", &address, "--cacert", &authority];
     for how in [&["--config", &config][..], &by_address] {
         let with = |words: &[&str]| cluster.done(&[words, how].concat());
-        let told = with(&["status"]);
-        assert!(told.contains("healthy") && told.matches(" up ").count() >= 3, "{told}");
+        let output = with(&["status"]);
+        assert!(output.contains("healthy") && output.matches(" up ").count() >= 3, "{output}");
         assert_eq!(with(&["status", "--here"]).lines().count(), 1);
         assert!(with(&["top", "--count", "1"]).contains("node"));
         assert!(with(&["node", "list"]).matches(" up ").count() >= 3);
@@ -118,8 +118,8 @@ fn all_tools_reach_a_cluster_that_speaks_tls_only() {
     assert!(with(&["export", &text(&file("keys.rdb"))]).contains("2 keys are in"));
     let backups = text(&file("backups"));
     assert!(with(&["backup", "--to", &backups]).contains("1 shards copied (2 keys)"));
-    let told = with(&["restore", "--from", &backups, "--same-cluster", "--empty-first"]);
-    assert!(told.contains('2'), "{told}");
+    let output = with(&["restore", "--from", &backups, "--same-cluster", "--empty-first"]);
+    assert!(output.contains('2'), "{output}");
 
     // Errors are reported, with what to do.
     cluster.refused(&["node", "list", "--addr", &address], "no node can be reached");
@@ -144,20 +144,20 @@ fn a_node_joins_a_cluster_that_speaks_tls_only() {
     // Its ports follow those of node 3.
     let ports = [base + 9, base + 10, base + 11].map(|port| port.to_string());
     let words = ["--client-port", &ports[0], "--http-port", &ports[1], "--peer-port", &ports[2]];
-    let told =
+    let output =
         cluster.done(&[&["join", "--like", &like, "--dir", &dir, "--certs", &certs][..], &words].concat());
-    assert!(told.contains("node 4 is added"), "{told}");
+    assert!(output.contains("node 4 is added"), "{output}");
     assert!(target.join("node-4.key").exists() && target.join("authority.crt").exists());
     let _fourth =
         Running(quorate().args(["server", "--config", &text(&target.join("quorate.toml"))]).spawn().unwrap());
     let is_up = || {
-        let (_, told) = cluster.run(&["node", "list", "--config", &like]);
-        told.lines().any(|line| line.trim_start().starts_with('4') && line.contains(" up "))
+        let (_, output) = cluster.run(&["node", "list", "--config", &like]);
+        output.lines().any(|line| line.trim_start().starts_with('4') && line.contains(" up "))
     };
     until("node 4 is up", is_up);
     // It is reached like the others.
-    let (code, told) = cluster.run(&["status", "--config", &text(&target.join("quorate.toml"))]);
-    assert!(code < 2 && told.contains(&format!("127.0.0.1:{}", base + 9)), "{told}");
+    let (code, output) = cluster.run(&["status", "--config", &text(&target.join("quorate.toml"))]);
+    assert!(code < 2 && output.contains(&format!("127.0.0.1:{}", base + 9)), "{output}");
 }
 
 #[test]

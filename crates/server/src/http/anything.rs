@@ -241,13 +241,13 @@ async fn answer_calls(calls: &mut Bridge, host: &mut Host) {
                 Call::Command { asker, arguments, sender, .. } => {
                     let Some(client) = host.node.connect(ClientKind::Internal) else { continue };
                     host.node.request_for(client, asker.of_node(), arguments.as_arguments());
-                    let told = (0..TURNS).find_map(|_| {
+                    let reply = (0..TURNS).find_map(|_| {
                         host.turn();
-                        host.told(client).filter(|told| !told.is_empty())
+                        host.take_output(client).filter(|reply| !reply.is_empty())
                     });
                     host.node.disconnect(client);
                     // If there was no answer, dropping the sender shows the caller that the node gave up.
-                    let _ = told.map(|told| sender.send(told));
+                    let _ = reply.map(|reply| sender.send(reply));
                 }
                 Call::Abandoned => {}
                 Call::Health(sender) => {
@@ -297,9 +297,9 @@ fn assert_http(answered: &[u8], sent: &[u8]) {
         let Some((body, behind)) = rest.split_at_checked(length) else { panic!("half a body: {}", shown()) };
         rest = behind;
         if header("content-type") == Some("application/json") {
-            let Ok(told) = serde_json::from_slice::<Value>(body) else { panic!("no JSON: {}", shown()) };
-            let explains = told["error"].is_string() && told["code"].is_string();
-            assert!(status < 400 || explains || told.get("ready").is_some(), "no reason: {}", shown());
+            let Ok(answer) = serde_json::from_slice::<Value>(body) else { panic!("no JSON: {}", shown()) };
+            let explains = answer["error"].is_string() && answer["code"].is_string();
+            assert!(status < 400 || explains || answer.get("ready").is_some(), "no reason: {}", shown());
         }
     }
 }

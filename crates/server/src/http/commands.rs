@@ -206,8 +206,8 @@ mod tests {
         replies.map(1);
         replies.bulk(b"field");
         replies.array(0);
-        let told = value(&mut Reader::new(replies.as_bytes())).unwrap();
-        assert_eq!(told, json!(["OK", null, -7, { "base64": "/w==" }, [["field", []]]]));
+        let converted = value(&mut Reader::new(replies.as_bytes())).unwrap();
+        assert_eq!(converted, json!(["OK", null, -7, { "base64": "/w==" }, [["field", []]]]));
     }
 
     #[test]

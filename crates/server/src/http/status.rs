@@ -12,7 +12,7 @@ use node::NodeId;
 use super::answer::{Answer, Refusal};
 use super::routes::{Routes, unexpected};
 use crate::status::standing::Risk;
-use crate::status::{ASK_AGAIN_AFTER, Answers, Said, judge, text_of};
+use crate::status::{ASK_AGAIN_AFTER, Answers, Reported, judge, text_of};
 
 impl Routes {
     /// Handles a request for the state of the cluster.
@@ -30,7 +30,7 @@ impl Routes {
         let at = Instant::now();
         let map = self.text(&["CLUSTER", "MAP"]).await?;
         let report = self.text(&["CLUSTER", "REPORT"]).await?;
-        let own = Said::read(&map, &report, at).map_err(|_| unexpected())?;
+        let own = Reported::read(&map, &report, at).map_err(|_| unexpected())?;
         let known = own.map.nodes.values().map(|node| &node.address);
         let addresses: BTreeMap<NodeId, String> =
             known.map(|node| (node.id, text_of(&node.host, node.client_port))).collect();
@@ -46,21 +46,21 @@ impl Routes {
         let mut answers = Answers::default();
         let address = addresses.get(&own.report.node).cloned();
         answers.take(address.unwrap_or_else(|| "this node".to_owned()), Ok(own));
-        for (address, said) in asked {
-            let said = said.await.unwrap_or_else(|_| Err("this node is stopping".to_owned()));
-            answers.take(address, said);
+        for (address, reported) in asked {
+            let reported = reported.await.unwrap_or_else(|_| Err("this node is stopping".to_owned()));
+            answers.take(address, reported);
         }
         answers.name_others(&addresses);
         Ok(answers)
     }
 
-    async fn ask_node(&self, id: NodeId) -> Result<Said, String> {
+    async fn ask_node(&self, id: NodeId) -> Result<Reported, String> {
         let (at, id) = (Instant::now(), id.to_string());
         let text = async |what: &str| match self.text(&["CLUSTER", "ASK", &id, "CLUSTER", what]).await {
             Ok(text) => Ok(text),
             Err(refusal) => Err(refusal.words().1.to_owned()),
         };
-        Said::read(&text("MAP").await?, &text("REPORT").await?, at)
+        Reported::read(&text("MAP").await?, &text("REPORT").await?, at)
     }
 
     /// Runs a command that is answered by a text.

@@ -24,12 +24,12 @@ pub struct Answer {
     /// Where clients reach it, as `HOST:PORT`.
     pub address: String,
     /// Its report, or why there is none.
-    pub said: Result<Said, String>,
+    pub reported: Result<Reported, String>,
 }
 
 /// A node's answer.
 #[derive(Clone)]
-pub struct Said {
+pub struct Reported {
     /// Its report.
     pub report: Report,
     /// The map that it has.
@@ -38,12 +38,12 @@ pub struct Said {
     pub at: Instant,
 }
 
-impl Said {
+impl Reported {
     /// Reads the answers to `CLUSTER MAP` and `CLUSTER REPORT`.
     ///
     /// # Errors
     /// A clause that says which cannot be read, and why.
-    pub fn read(map: &[u8], report: &[u8], at: Instant) -> Result<Said, String> {
+    pub fn read(map: &[u8], report: &[u8], at: Instant) -> Result<Reported, String> {
         let map: ClusterMap =
             serde_json::from_slice(map).map_err(|error| format!("its map cannot be read: {error}"))?;
         if map.version > 0 {
@@ -51,28 +51,28 @@ impl Said {
         }
         let report: Report =
             serde_json::from_slice(report).map_err(|error| format!("its report cannot be read: {error}"))?;
-        Ok(Said { report, map, at })
+        Ok(Reported { report, map, at })
     }
 }
 
 impl Answers {
     /// Adds the answer of the node at an address, or the reason for its absence.
-    pub fn take(&mut self, address: String, said: Result<Said, String>) {
-        let said = match said {
-            Ok(said) => said,
+    pub fn take(&mut self, address: String, reported: Result<Reported, String>) {
+        let reported = match reported {
+            Ok(reported) => reported,
             Err(why) => return self.others.push((address, why)),
         };
-        if let Some(known) = self.nodes.values().find_map(|answer| answer.said.as_ref().ok())
-            && known.report.cluster != said.report.cluster
+        if let Some(known) = self.nodes.values().find_map(|answer| answer.reported.as_ref().ok())
+            && known.report.cluster != reported.report.cluster
         {
-            let (one, other) = (&said.report.cluster, &known.report.cluster);
+            let (one, other) = (&reported.report.cluster, &known.report.cluster);
             let why = format!("it is a node of cluster '{one}', and others asked are of cluster '{other}'");
             return self.others.push((address, why));
         }
-        if said.map.version > self.map.as_ref().map_or(0, |map| map.version) {
-            self.map = Some(said.map.clone());
+        if reported.map.version > self.map.as_ref().map_or(0, |map| map.version) {
+            self.map = Some(reported.map.clone());
         }
-        self.nodes.insert(said.report.node, Answer { address, said: Ok(said) });
+        self.nodes.insert(reported.report.node, Answer { address, reported: Ok(reported) });
     }
 
     /// Finds out which nodes of the map did not answer. `places` has the addresses at which the map's nodes are
@@ -83,27 +83,27 @@ impl Answers {
             let why = silent.remove(address);
             self.nodes.entry(*id).or_insert_with(|| {
                 let why = why.unwrap_or_else(|| "it was not asked".to_owned());
-                Answer { address: address.clone(), said: Err(why) }
+                Answer { address: address.clone(), reported: Err(why) }
             });
         }
         self.others = silent.into_iter().collect();
     }
 
     /// The nodes that answered.
-    pub fn reports(&self) -> impl Iterator<Item = (NodeId, &Said)> {
-        self.nodes.iter().filter_map(|(id, answer)| Some((*id, answer.said.as_ref().ok()?)))
+    pub fn reports(&self) -> impl Iterator<Item = (NodeId, &Reported)> {
+        self.nodes.iter().filter_map(|(id, answer)| Some((*id, answer.reported.as_ref().ok()?)))
     }
 
     /// What a node has reported.
     pub fn report(&self, id: NodeId) -> Option<&Report> {
-        self.nodes.get(&id)?.said.as_ref().ok().map(|said| &said.report)
+        self.nodes.get(&id)?.reported.as_ref().ok().map(|reported| &reported.report)
     }
 
     /// Whether a node takes part in the cluster, as far as the nodes that answered report it.
     pub fn is_alive(&self, id: NodeId) -> bool {
         match self.report(id) {
             Some(report) => report.admitted,
-            None => self.reports().any(|(_, said)| said.report.reaches(id)),
+            None => self.reports().any(|(_, reported)| reported.report.reaches(id)),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use node::control::{CONTROL_GROUP, ClusterMap, Group, KeyspaceEntry, NodeState};
 use node::{NodeId, Protocol, Setting as _};
 
-use super::answers::{Answers, Said};
+use super::answers::{Answers, Reported};
 use super::report::{Buckets, Command, Disk, Follower, Report};
 use super::standing::{Control, Facts, Keyspace, Node, Replica, Risk, Severity, Shard, Standing, State};
 use super::words;
@@ -29,7 +29,7 @@ const LAG_MS: u64 = 10_000;
 /// Derives the state of the cluster from the nodes' answers.
 pub fn judge(answers: &Answers) -> Standing {
     let mut risks = Vec::new();
-    let reported = answers.reports().next().map(|(_, said)| said.report.cluster.clone());
+    let reported = answers.reports().next().map(|(_, reported)| reported.report.cluster.clone());
     let mut standing = Standing {
         state: State::Healthy,
         cluster: reported.unwrap_or_default(),
@@ -91,7 +91,7 @@ pub fn judge(answers: &Answers) -> Standing {
 /// The commands of all nodes that answered, by name.
 fn commands(answers: &Answers) -> Vec<Command> {
     let mut all: BTreeMap<&str, (Command, BTreeMap<u64, u64>)> = BTreeMap::new();
-    for command in answers.reports().flat_map(|(_, said)| &said.report.commands) {
+    for command in answers.reports().flat_map(|(_, reported)| &reported.report.commands) {
         let (sum, latency) = all.entry(&command.name).or_default();
         sum.calls += command.calls;
         sum.failed += command.failed;
@@ -115,15 +115,15 @@ fn add(sum: &mut BTreeMap<u64, u64>, buckets: &Buckets) {
 fn node(answers: &Answers, id: NodeId) -> Node {
     let answer = &answers.nodes[&id];
     let entry = answers.map.as_ref().and_then(|map| map.nodes.get(&id));
-    let facts = answer.said.as_ref().ok().map(|said| {
-        let report = said.report.clone();
+    let facts = answer.reported.as_ref().ok().map(|reported| {
+        let report = reported.report.clone();
         Facts {
             version: report.version,
             release: report.release,
             ready: report.ready,
             admitted: report.admitted,
             uptime_s: report.uptime_s,
-            map_version: said.map.version,
+            map_version: reported.map.version,
             control_leader: report.control_leader,
             memory: report.memory,
             disk: report.disk,
@@ -138,7 +138,7 @@ fn node(answers: &Answers, id: NodeId) -> Node {
         reached: facts.is_some(),
         alive: answers.is_alive(id),
         leaving: entry.is_some_and(|entry| entry.state == NodeState::Leaving),
-        error: answer.said.as_ref().err().cloned(),
+        error: answer.reported.as_ref().err().cloned(),
         facts,
     }
 }
@@ -152,7 +152,8 @@ fn control(answers: &Answers, map: &ClusterMap, risks: &mut Vec<Risk>) -> Contro
     let Some(group) = map.groups.get(&CONTROL_GROUP) else { return Control::default() };
     let alive = group.members.iter().filter(|id| answers.is_alive(**id)).count();
     let survives = majority_survives(group.members.len(), alive);
-    let leader = answers.reports().map(|(_, said)| said.report.control_leader).find(|leader| *leader != 0);
+    let leader =
+        answers.reports().map(|(_, reported)| reported.report.control_leader).find(|leader| *leader != 0);
     let control = Control { leader: leader.unwrap_or(0), members: group.members.clone(), survives };
     let silent = away(answers, &group.members);
     if control.leader == 0 || survives < 0 {
@@ -219,7 +220,8 @@ fn keyspace(
     for id in &entry.groups {
         let Some(group) = map.groups.get(id) else { continue };
         let shard = shard(answers, settings.replication, &keyspace, (*id, group), control);
-        let figures = || answers.reports().filter_map(|(_, said)| said.report.figures(prefix, group.shard));
+        let figures =
+            || answers.reports().filter_map(|(_, reported)| reported.report.figures(prefix, group.shard));
         keyspace.keys += figures().map(|figures| figures.keys).max().unwrap_or(0);
         keyspace.memory += figures().map(|figures| figures.memory).max().unwrap_or(0);
         keyspace.evicted += figures().map(|figures| figures.evicted).max().unwrap_or(0);
@@ -233,7 +235,8 @@ fn keyspace(
         let full = figures().map(|figures| share(figures.memory, figures.memory_max)).max();
         fullest = fullest.max(full.unwrap_or(0));
         if settings.replication.has_leader() {
-            let replicas = answers.reports().filter_map(|(_, said)| said.report.replica(prefix, group.shard));
+            let replicas =
+                answers.reports().filter_map(|(_, reported)| reported.report.replica(prefix, group.shard));
             keyspace.records += replicas.map(|replica| replica.offset).max().unwrap_or(0);
         }
         let name = match entry.groups.len() {
@@ -270,14 +273,16 @@ fn shard(
     control: &Control,
 ) -> Shard {
     let seen = |report: &Report| report.replica(&keyspace.prefix, group.shard).cloned();
-    let views: Vec<_> = answers.reports().filter_map(|(id, said)| Some((id, seen(&said.report)?))).collect();
+    let views: Vec<_> =
+        answers.reports().filter_map(|(id, reported)| Some((id, seen(&reported.report)?))).collect();
     // Of several nodes that claim to lead, the one with the highest epoch leads.
     let leading = views.iter().filter(|(_, view)| view.role == "leader").max_by_key(|(_, view)| view.epoch);
-    let told = views.iter().filter(|(_, view)| view.ready).map(|(_, view)| view.leader).find(|id| *id != 0);
+    let followed =
+        views.iter().filter(|(_, view)| view.ready).map(|(_, view)| view.leader).find(|id| *id != 0);
     let leader = match leading {
         _ if !protocol.has_leader() => 0,
         Some((id, _)) => *id,
-        None => told.filter(|id| answers.is_alive(*id)).unwrap_or(0),
+        None => followed.filter(|id| answers.is_alive(*id)).unwrap_or(0),
     };
     let followers: &[Follower] = leading.map_or(&[], |(_, view)| &view.followers);
     let replica = |node: NodeId| {
@@ -350,8 +355,8 @@ fn shard_risks(
 ) {
     let away = away(answers, &shard.members);
     let views = || {
-        let view = |(id, said): (NodeId, &Said)| {
-            Some((id, said.report.replica(&keyspace.prefix, shard.shard)?.clone()))
+        let view = |(id, reported): (NodeId, &Reported)| {
+            Some((id, reported.report.replica(&keyspace.prefix, shard.shard)?.clone()))
         };
         answers.reports().filter_map(view)
     };
@@ -417,12 +422,12 @@ fn shard_risks(
         .map(|(id, view)| (id, view.leader, view.epoch))
         .collect();
     if protocol.has_leader() && leaders.windows(2).any(|pair| pair[0].1 != pair[1].1) {
-        let told =
+        let claims =
             leaders.iter().map(|(id, leader, epoch)| format!("node {id} says {leader} (epoch {epoch})"));
         put(
             Severity::AtRisk,
             "nodes-disagree",
-            format!("{name}: nodes disagree on who leads: {}", told.collect::<Vec<_>>().join(", ")),
+            format!("{name}: nodes disagree on who leads: {}", claims.collect::<Vec<_>>().join(", ")),
             "normal for a moment after a failover; if it lasts, look at the links between these nodes".into(),
         );
     }
@@ -572,15 +577,16 @@ fn is_short(free: u64, size: u64) -> bool {
 
 /// What the nodes that answered report differently, besides who leads.
 fn disagreements(answers: &Answers, risks: &mut Vec<Risk>) {
-    let told = |what: &str, of: fn(&Said) -> String| {
-        let all: Vec<(NodeId, String)> = answers.reports().map(|(id, said)| (id, of(said))).collect();
+    let differing = |what: &str, of: fn(&Reported) -> String| {
+        let all: Vec<(NodeId, String)> = answers.reports().map(|(id, reported)| (id, of(reported))).collect();
         let differ = all.windows(2).any(|pair| pair[0].1 != pair[1].1);
-        let told: Vec<String> = all.iter().map(|(id, said)| format!("node {id} {what} {said}")).collect();
-        differ.then(|| told.join(", "))
+        let each: Vec<String> =
+            all.iter().map(|(id, reported)| format!("node {id} {what} {reported}")).collect();
+        differ.then(|| each.join(", "))
     };
-    if let Some(versions) =
-        told("runs", |said| format!("{} (release {})", said.report.version, said.report.release))
-    {
+    if let Some(versions) = differing("runs", |reported| {
+        format!("{} (release {})", reported.report.version, reported.report.release)
+    }) {
         risks.push(Risk {
             severity: Severity::Note,
             kind: "versions-differ",
@@ -616,7 +622,7 @@ fn disagreements(answers: &Answers, risks: &mut Vec<Risk>) {
             },
         });
     }
-    if let Some(maps) = told("has map", |said| said.map.version.to_string()) {
+    if let Some(maps) = differing("has map", |reported| reported.map.version.to_string()) {
         risks.push(Risk {
             severity: Severity::Note,
             kind: "maps-differ",

@@ -13,7 +13,7 @@ pub mod words;
 
 use std::time::Duration;
 
-pub use answers::{Answer, Answers, Said, text_of};
+pub use answers::{Answer, Answers, Reported, text_of};
 pub use judge::judge;
 pub use standing::{Standing, State};
 

@@ -111,9 +111,9 @@ fn two_builds_without_a_common_release_both_say_so() {
     let (dialer, hello) = Dialer::new(of_releases(1, 1, 2), DIALER_NONCE);
     let mut acceptor = Acceptor::new(of_releases(2, 3, 4), ACCEPTOR_NONCE);
     let challenge = acceptor.on_hello(&hello, anyone).expect("a peer");
-    let told = acceptor.refusal().expect("no release is known to both").to_string();
+    let refusal = acceptor.refusal().expect("no release is known to both").to_string();
     assert_eq!(
-        told,
+        refusal,
         "node 1 runs Quorate 0.2.0 (releases 1 to 2), this node runs Quorate 0.4.0 (releases 3 to 4), and no release is \
          known to both: upgrade in steps, all nodes to a version between the two first"
     );

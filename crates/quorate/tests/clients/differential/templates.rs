@@ -711,13 +711,13 @@ fn one(random: &mut Random, item: &str) -> Words {
     }
     if let Some(kind) = item.strip_prefix("numbered:") {
         let count = 1 + random.below(3);
-        let told = match random.below(20) {
+        let stated = match random.below(20) {
             0 => random.of(&["0", "-1", "x", "9223372036854775807"]).to_owned(),
             1 => (count + 1).to_string(),
             _ => count.to_string(),
         };
         let keys = (0..count).map(|_| key(random, kind).into_bytes());
-        return std::iter::once(told.into_bytes()).chain(keys).collect();
+        return std::iter::once(stated.into_bytes()).chain(keys).collect();
     }
     let is_kind = item.len() > 1
         && item.bytes().all(|letter| letter.is_ascii_lowercase())

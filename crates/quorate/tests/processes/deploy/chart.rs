@@ -318,10 +318,10 @@ fn missing_or_wrong_settings_are_refused_before_installation() {
         (&["backup.enabled=true", "backup.to=/backups", "backup.existingClaim=disk"], "under /backup"),
     ];
     for (settings, why) in cases {
-        let Err(said) = helm.render(&[&NEEDED[..], settings].concat()) else {
+        let Err(output) = helm.render(&[&NEEDED[..], settings].concat()) else {
             panic!("{settings:?} is taken")
         };
-        assert!(said.contains(why), "{settings:?}: {said}");
+        assert!(output.contains(why), "{settings:?}: {output}");
     }
 }
 
@@ -545,10 +545,10 @@ fn nodes_with_certificates_of_their_own_serve_and_are_backed_up_by_the_charts_co
             .replace("/etc/quorate-tls", &certs.file("authority.crt").parent().unwrap().display().to_string())
     };
     let backup: Vec<String> = words(command).iter().map(here).collect();
-    let (code, said) = run(&backup);
-    assert!(code == 0 && said.contains("1 shards copied (1 keys)"), "{said}");
-    let (code, said) = run(&["backup".into(), "--verify".into(), place]);
-    assert!(code == 0 && said.contains(": whole"), "{said}");
+    let (code, output) = run(&backup);
+    assert!(code == 0 && output.contains("1 shards copied (1 keys)"), "{output}");
+    let (code, output) = run(&["backup".into(), "--verify".into(), place]);
+    assert!(code == 0 && output.contains(": whole"), "{output}");
 }
 
 /// A certificate as an issuer in Kubernetes makes it for all pods: with a wildcard name.
