@@ -37,7 +37,7 @@ fn main() {
     println!("estimated: {} bytes per key", table.memory_bytes() as u64 / count);
     match (before, resident_bytes()) {
         (Some(before), Some(after)) => println!("resident: {} bytes per key", (after - before) / count),
-        _ => println!("resident: cannot be told on this system"),
+        _ => println!("resident: unknown on this system"),
     }
     let start = Instant::now();
     println!("digest {:016x} in {:.0?}", table.digest(), start.elapsed());

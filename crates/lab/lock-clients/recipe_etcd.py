@@ -1,7 +1,7 @@
 """etcd: python-etcd3's Lock, as the paper used it, and the lock service that etcd itself offers since 3.2.
 
 python-etcd3's Lock makes a lease and a key for each acquire: two entries of etcd's log, one after the other; a lease is
-left to run out. Whoever waits is woken by any change of the key, all at once; a change before its watch begins is missed.
+left to run out. Any change of the key wakes all waiting clients at once; a change before its watch begins is missed.
 
 The lock service (v3lock) takes a lease that the client keeps: one entry per acquire. The server queues who waits. Its
 messages are three fields long and are written here by hand, so that no generated code of another protobuf version is

@@ -34,7 +34,7 @@ class Kazoo(Recipe):
             client.close()
 
     def reconnect(self):
-        """kazoo knows all nodes and connects again by itself; only a client that has ended is made anew."""
+        """kazoo knows all nodes and connects again by itself; only a client that has ended is created again."""
         if not self.client.handler.running:
             super().reconnect()
 

@@ -2,7 +2,7 @@
 
     worker.py versions       prints the versions of the clients' libraries
     worker.py load JOB       contenders in a closed loop: acquire, compute, release
-    worker.py holder JOB     one client that does what it is told, line by line
+    worker.py holder JOB     one client that carries out commands, a line each
 
 JOB is a JSON object. A worker prints "ready" once all its contenders are connected. Times are of the clock CLOCK_MONOTONIC,
 which all processes of a machine share, in nanoseconds.
@@ -49,7 +49,7 @@ END_NS = 20_000_000
 # After a failure, before the next try: a node that is down refuses thousands of times per second.
 PAUSE_AFTER_FAILURE_S = 0.01
 
-# Errors of one contender that are told; the others are counted.
+# Errors of one contender that are reported; the others are counted.
 ERRORS_TOLD = 3
 
 # With many threads the interpreter hands its lock on every 5 ms when it is not asked for less.
@@ -176,7 +176,7 @@ def load(job):
 
 
 def holder(job):
-    """Does what it is told."""
+    """Carries out the commands that it gets."""
     client = connect(job)
     start_keeping_alive([client])
     grant = None
@@ -222,8 +222,8 @@ def versions():
     for module, _ in RECIPES.values():
         importlib.import_module(module)
     names = ("etcd3", "grpcio", "kazoo", "consul-lock", "redlock-py", "redis")
-    told = [f"{name} {version(name)}" for name in names]
-    print(", ".join([f"Python {platform.python_version()}", *told]))
+    libraries = [f"{name} {version(name)}" for name in names]
+    print(", ".join([f"Python {platform.python_version()}", *libraries]))
 
 
 def main():

@@ -102,7 +102,7 @@ enum Conduct {
     FailsAt(&'static str),
     Panics,
     Kills,
-    /// A node that nobody asks anything ends by itself.
+    /// A node that gets no requests ends by itself.
     LosesANode,
     /// It lets a node stand still for longer than the load takes.
     PausesForTooLong,
@@ -195,7 +195,7 @@ impl Study for Tiny {
             _ => &[],
         };
         let driven = arena.drive_with_faults(&options, faults)?;
-        assert_eq!(driven.usage.len(), 2, "what each node used is told");
+        assert_eq!(driven.usage.len(), 2, "what each node used is reported");
         Ok(driven.figures())
     }
 

@@ -74,15 +74,15 @@ fn values_of_every_size_come_back_as_written() {
 fn a_run_by_time_ends_and_reports_progress() {
     let mock = start(Behaviour::Sound);
     let stop = Stop::Duration(Duration::from_millis(1200));
-    let mut told = 0;
+    let mut reports = 0;
     let options = Options { stop, warmup: Duration::from_millis(100), ..options(mock.address) };
     let begun = Instant::now();
-    let report = run(&options, |progress| told += u32::from(progress.operations > 0)).unwrap();
+    let report = run(&options, |progress| reports += u32::from(progress.operations > 0)).unwrap();
     assert!(report.measured_from() >= begun + options.warmup);
     assert!(report.measured_from() + report.elapsed() <= Instant::now());
     assert!(report.operations() > 0 && report.failures() == 0, "{report}");
     assert_eq!(report.elapsed(), Duration::from_millis(1200));
-    assert!(told >= 1);
+    assert!(reports >= 1);
 }
 
 #[test]
@@ -500,7 +500,7 @@ fn an_http_server_that_closes_after_each_reply_loses_nothing() {
     assert!(report.connections_lost() >= 20);
 }
 
-/// An address of this machine on which nobody listens.
+/// An address of this machine on which no process listens.
 fn free_address() -> SocketAddr {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap()
 }

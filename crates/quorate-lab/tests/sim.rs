@@ -35,11 +35,11 @@ fn a_seed_is_replayed_byte_for_byte() {
 fn a_search_reports_its_totals() {
     let output = sim(&["--runs", "5", "--seed", "1", "--json"]);
     assert!(output.status.success(), "{}", text(&output));
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
-    assert_eq!((&told["ok"], &told["totals"]["runs"]), (&true.into(), &5.into()));
-    assert!(told["totals"]["checked"].as_u64() > Some(0));
-    assert!(told["totals"]["simulated_seconds"].as_f64() > Some(25.0));
-    let faults = told["totals"]["faults"].as_object().expect("each fault has its count");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
+    assert_eq!((&report["ok"], &report["totals"]["runs"]), (&true.into(), &5.into()));
+    assert!(report["totals"]["checked"].as_u64() > Some(0));
+    assert!(report["totals"]["simulated_seconds"].as_f64() > Some(25.0));
+    let faults = report["totals"]["faults"].as_object().expect("each fault has its count");
     assert!(faults.contains_key("crash") && faults.contains_key("one-way-partition"));
 }
 

@@ -150,7 +150,7 @@ struct HandedOver {
 
 fn main() -> ExitCode {
     let command_line = CommandLine::parse();
-    let of_status = |name, told: Result<ExitCode>| match told {
+    let of_status = |name, result: Result<ExitCode>| match result {
         Ok(code) => code,
         // 1 would mean that the cluster serves.
         Err(error) => failed(name, &error, ExitCode::from(2)),

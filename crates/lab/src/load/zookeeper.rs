@@ -267,7 +267,11 @@ mod tests {
 
     #[test]
     fn replies_out_of_step_are_refused() {
-        assert_eq!(whole(Operation::Get, &reply(9, 0, b"")), Err(Malformed), "of a request that nobody sent");
+        assert_eq!(
+            whole(Operation::Get, &reply(9, 0, b"")),
+            Err(Malformed),
+            "of a request that was not sent"
+        );
         assert_eq!(
             whole(Operation::Get, &reply(NUMBER, 0, &9_i32.to_be_bytes())),
             Err(Malformed),

@@ -19,7 +19,7 @@ pub(crate) const PASSWORD: &str = "right";
 pub(crate) enum Behaviour {
     /// It keeps to the protocol.
     Sound,
-    /// GET returns what nobody wrote.
+    /// GET returns a value that no client wrote.
     WrongValues,
     /// Everything but the greeting is refused.
     Errors,

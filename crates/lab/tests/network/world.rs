@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use lab::network::{Gate, Link, Node, Relay, Route};
 
-/// Longer than anything here takes; whoever waits so long waits for ever.
+/// Longer than anything here takes: a wait that lasts this long would never end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// So long nothing comes where nothing shall come.
+/// How long nothing may arrive where nothing is expected.
 const SILENCE: Duration = Duration::from_millis(60);
 
 pub(crate) struct World {

@@ -119,7 +119,7 @@ fn a_node_that_lost_its_storage_is_replaced_and_refilled() {
         cluster.restart(3);
         cluster.turns(2000);
         let lost = cluster.client(3);
-        assert!(cluster.ask(lost, "GET r:1").starts_with('-'), "it is not let in");
+        assert!(cluster.ask(lost, "GET r:1").starts_with('-'), "it is not admitted");
         cluster.until("it may be replaced", |cluster| cluster.ask(client, "CLUSTER REPLACE 3") == "OK");
         cluster.settle();
         cluster.until("the control group has it back, too", |cluster| {

@@ -38,7 +38,7 @@ fn time(seed: u64, killed: impl Fn(&World) -> Option<u16>) -> u64 {
             return (world.now_us - killed_us) / 1000;
         }
     }
-    panic!("seed {seed}: nobody replaces node {node}");
+    panic!("seed {seed}: no node replaces node {node}");
 }
 
 fn leads_some_group(world: &World, node: u16) -> bool {

@@ -63,7 +63,7 @@ fn run(seed: u64, drift_ppm_max: u64) {
 const DRIFT_PPM_MAX: u64 = 40_000;
 
 fn number(variable: &str) -> Option<u64> {
-    #[allow(clippy::disallowed_methods, reason = "tests are told by the environment what to run")]
+    #[allow(clippy::disallowed_methods, reason = "the environment names what to run")]
     std::env::var(variable).ok()?.parse().ok()
 }
 

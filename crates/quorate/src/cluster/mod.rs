@@ -133,7 +133,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
             node.at(node.ports.client),
             node.at(node.ports.http),
             node.at(node.ports.peer),
-            node.tls.as_ref().map_or(String::new(), |tls| tls.told(node)),
+            node.tls.as_ref().map_or(String::new(), |tls| tls.tls_ports(node)),
             node.log().display()
         ));
     }

@@ -58,12 +58,12 @@ impl Tls {
     }
 
     /// Its ports, as a part of the line about its node.
-    pub(super) fn told(&self, node: &Node) -> String {
-        let told = self.named().map(|(name, port)| {
+    pub(super) fn tls_ports(&self, node: &Node) -> String {
+        let parts = self.named().map(|(name, port)| {
             let name = if name == "tls-client" { "redis" } else { "http" };
             format!(", {name} over TLS {}", SocketAddr::new(node.host_of(self.bind), port))
         });
-        told.collect()
+        parts.collect()
     }
 }
 

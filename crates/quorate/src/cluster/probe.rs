@@ -47,7 +47,7 @@ pub(super) fn metrics(node: &Node) -> Option<String> {
 fn why(body: &str) -> String {
     let health: Value = serde_json::from_str(body).unwrap_or_default();
     let keyspaces = health["keyspaces"].as_array().into_iter().flatten();
-    let told: Vec<String> = keyspaces
+    let unready: Vec<String> = keyspaces
         .filter(|keyspace| keyspace["ready"] == false)
         .map(|keyspace| {
             let prefix = keyspace["prefix"].as_str().unwrap_or_default();
@@ -55,7 +55,7 @@ fn why(body: &str) -> String {
             format!("keyspace '{}': {explanation}", if prefix.is_empty() { "default" } else { prefix })
         })
         .collect();
-    if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) }
+    if unready.is_empty() { String::new() } else { format!(" ({})", unready.join("; ")) }
 }
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {

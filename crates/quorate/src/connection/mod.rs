@@ -265,7 +265,7 @@ pub(crate) fn map_of(client: &mut Client) -> Result<ClusterMap> {
 
 /// The ports at which a client connected like this one reaches each node.
 fn ports(client: &mut Client) -> Result<BTreeMap<NodeId, u16>> {
-    let told = match client.ask(&[b"CLUSTER", b"NODES"])? {
+    let nodes = match client.ask(&[b"CLUSTER", b"NODES"])? {
         Reply::Error(error) => bail!("it does not say where the other nodes are: {error}"),
         reply => reply.bytes().context("the answer to CLUSTER NODES is not text")?,
     };
@@ -277,8 +277,9 @@ fn ports(client: &mut Client) -> Result<BTreeMap<NodeId, u16>> {
         let (_, port) = place.rsplit_once(':')?;
         Some((id, port.parse().ok()?))
     };
-    let told = String::from_utf8_lossy(&told);
-    told.lines()
+    let nodes = String::from_utf8_lossy(&nodes);
+    nodes
+        .lines()
         .map(|line| port_in(line).with_context(|| format!("CLUSTER NODES has the line {line:?}")))
         .collect()
 }

@@ -116,7 +116,7 @@ pub(super) fn run(args: &UserArgs) -> Result<()> {
                 "how does '{name}' log in? Give --draw-password, --set-password FILE, or the rule nopass"
             );
             set(&mut node, name, [vec!["on".to_owned()], first, rules.clone()].concat())?;
-            told(manage, name, "created", drawn)
+            report(manage, name, "created", drawn)
         }
         Verb::Alter { name, password, rules } => {
             let mut node = manage.open()?;
@@ -124,7 +124,7 @@ pub(super) fn run(args: &UserArgs) -> Result<()> {
             let (first, drawn) = password.rules(&mut node)?;
             ensure!(!first.is_empty() || !rules.is_empty(), "nothing to change: name rules, or a password");
             set(&mut node, name, [first, rules.clone()].concat())?;
-            told(manage, name, "altered", drawn)
+            report(manage, name, "altered", drawn)
         }
         Verb::Drop { name } => {
             let reply = manage.open()?.ask(&["ACL", "DELUSER", name])?;
@@ -150,7 +150,7 @@ fn set(node: &mut Node, name: &str, rules: Vec<String>) -> Result<()> {
     node.ask(&words).map(|_| ())
 }
 
-fn told(manage: &Manage, name: &str, done: &str, drawn: Option<String>) -> Result<()> {
+fn report(manage: &Manage, name: &str, done: &str, drawn: Option<String>) -> Result<()> {
     let line = match &drawn {
         Some(password) => format!("user '{name}' is {done}, with the password {password}"),
         None => format!("user '{name}' is {done}"),

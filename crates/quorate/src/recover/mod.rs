@@ -129,7 +129,7 @@ fn all(own: &[Survivor], files: &[PathBuf]) -> Result<Vec<Survivor>> {
                 None => survivors.push(other),
                 Some(known) if *known == other => {}
                 Some(_) => bail!(
-                    "{} has node {} otherwise than it is found now: it was started since. Write the files anew, on all \
+                    "{} has node {} otherwise than it is found now: it was started since. Write the files again, on all \
                      machines",
                     file.display(),
                     other.node

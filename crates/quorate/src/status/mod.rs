@@ -102,16 +102,16 @@ fn here(answers: &Answers) -> ExitCode {
         serves = false;
         crate::output::say(&format!("{address} cannot be queried: {why}"));
     }
-    for (id, said) in answers.reports() {
-        serves &= said.report.ready;
-        let unready = said.report.keyspaces.iter().filter(|replica| !replica.ready);
+    for (id, reported) in answers.reports() {
+        serves &= reported.report.ready;
+        let unready = reported.report.keyspaces.iter().filter(|replica| !replica.ready);
         let reasons: Vec<String> = unready
             .map(|replica| {
                 let name = if replica.prefix.is_empty() { "default" } else { &replica.prefix };
                 format!("keyspace '{name}': {}", replica.explanation)
             })
             .collect();
-        crate::output::say(&match said.report.ready {
+        crate::output::say(&match reported.report.ready {
             true => format!("node {id} serves"),
             false => format!("node {id} does not serve: {}", reasons.join("; ")),
         });

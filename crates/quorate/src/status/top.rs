@@ -58,7 +58,7 @@ struct Look {
 
 impl Look {
     fn take(answers: &Answers, begun: Instant) -> Look {
-        let at = answers.reports().map(|(id, said)| (id, said.at)).collect();
+        let at = answers.reports().map(|(id, reported)| (id, reported.at)).collect();
         Look { standing: judge(answers), at, begun }
     }
 }

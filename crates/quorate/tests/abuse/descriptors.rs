@@ -39,7 +39,7 @@ fn connections_never_take_the_descriptors_of_the_log() {
         let read = stream.read(&mut answer).unwrap_or(0);
         refused += usize::from(answer[..read].starts_with(b"-ERR max number of clients reached"));
     }
-    assert!(refused > 0, "all were let in");
+    assert!(refused > 0, "all were accepted");
     let value = vec![b'v'; 50_000];
     for index in 0..100 {
         client.send(request(&[b"SET", format!("k{}", index % 10).as_bytes(), &value]));

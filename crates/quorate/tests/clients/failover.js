@@ -9,20 +9,20 @@ let stopped = false;
 process.stdin.resume();
 process.stdin.on("end", () => (stopped = true));
 
-const told = { operations: 0, unknown: 0, errors: [], longest_pause_ms: 0 };
+const report = { operations: 0, unknown: 0, errors: [], longest_pause_ms: 0 };
 
 // Returns the reply, or undefined if the outcome is unknown.
 async function ask(run) {
   const begun = performance.now();
   try {
     const answer = await run();
-    told.operations += 1;
+    report.operations += 1;
     return answer;
   } catch (error) {
     if (!error.message.startsWith("UNKNOWN")) throw error;
-    told.unknown += 1;
+    report.unknown += 1;
   } finally {
-    told.longest_pause_ms = Math.max(told.longest_pause_ms, Math.round(performance.now() - begun));
+    report.longest_pause_ms = Math.max(report.longest_pause_ms, Math.round(performance.now() - begun));
   }
 }
 
@@ -51,15 +51,15 @@ async function one(prefix, number, added) {
   console.log("ready");
   for (let number = 1; !stopped; number++) {
     for (const prefix of prefixes) {
-      await one(prefix, number, counters[prefix]).catch((error) => told.errors.push(String(error)));
+      await one(prefix, number, counters[prefix]).catch((error) => report.errors.push(String(error)));
     }
   }
   for (const prefix of prefixes) {
     const [done, counter] = [counters[prefix].length, Number(await client.get(prefix + "counter"))];
-    if (!(done <= counter && counter <= done + told.unknown)) {
-      told.errors.push(`${prefix}counter is ${counter} after ${done} additions`);
+    if (!(done <= counter && counter <= done + report.unknown)) {
+      report.errors.push(`${prefix}counter is ${counter} after ${done} additions`);
     }
   }
-  console.log(JSON.stringify(told));
+  console.log(JSON.stringify(report));
   client.disconnect();
 })();

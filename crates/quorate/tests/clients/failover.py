@@ -17,7 +17,7 @@ def wait_for_the_end():
     stopped.set()
 
 
-told = {"operations": 0, "unknown": 0, "errors": [], "longest_pause_ms": 0}
+report = {"operations": 0, "unknown": 0, "errors": [], "longest_pause_ms": 0}
 
 
 def ask(run):
@@ -25,15 +25,15 @@ def ask(run):
     begun = time.monotonic()
     try:
         run()
-        told["operations"] += 1
+        report["operations"] += 1
         return True
     except redis.ResponseError as error:
         if not str(error).startswith("UNKNOWN"):
             raise
-        told["unknown"] += 1
+        report["unknown"] += 1
         return False
     finally:
-        told["longest_pause_ms"] = max(told["longest_pause_ms"], int(1000 * (time.monotonic() - begun)))
+        report["longest_pause_ms"] = max(report["longest_pause_ms"], int(1000 * (time.monotonic() - begun)))
 
 
 def check(holds, what):
@@ -63,9 +63,9 @@ while not stopped.is_set():
         try:
             one(prefix, number, counters[prefix])
         except Exception as error:
-            told["errors"].append(f"{type(error).__name__}: {error}")
+            report["errors"].append(f"{type(error).__name__}: {error}")
 for prefix in prefixes:
     done, counter = len(counters[prefix]), int(client.get(f"{prefix}counter"))
-    if not done <= counter <= done + told["unknown"]:
-        told["errors"].append(f"{prefix}counter is {counter} after {done} additions")
-print(json.dumps(told))
+    if not done <= counter <= done + report["unknown"]:
+        report["errors"].append(f"{prefix}counter is {counter} after {done} additions")
+print(json.dumps(report))

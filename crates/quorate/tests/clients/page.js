@@ -45,7 +45,7 @@ const runIn = (page, database, ...command) =>
   }, [database, command]);
 
 const phases = {
-  /** Nobody has a password: everybody is an operator. */
+  /** No password is set: every visitor is an operator. */
   async operator(browser) {
     const page = await visit(browser);
     await says(page, "banner", "Healthy");

@@ -73,8 +73,8 @@ def hashes(client, protocol):
     assert client.hexists("h", "a") and not client.hexists("h", "nothing")
     assert client.hincrby("h", "a", 5) == 6 and client.hincrbyfloat("h", "a", 0.5) == 6.5
     client.hset("h", mapping={f"field{number}": number for number in range(1000)})
-    told = dict(client.hscan_iter("h", match="field*", count=50))
-    assert len(told) == 1000 and told[b"field7"] == b"7"
+    found = dict(client.hscan_iter("h", match="field*", count=50))
+    assert len(found) == 1000 and found[b"field7"] == b"7"
     assert client.hdel("h", "a", "b", "nothing") == 2
     assert client.type("h") == b"hash" and list(client.scan_iter(_type="hash")) == [b"h"]
     assert client.object("encoding", "h") == b"hashtable"
@@ -207,10 +207,10 @@ def about_connections(client):
     assert any(each["name"] == "tester" for each in client.client_list())
     assert client.config_get("maxclients")["maxclients"] == "10000"
     assert client.config_set("slowlog-log-slower-than", "10000") is True
-    told = client.info()
+    facts = client.info()
     for field in ["redis_version", "role", "connected_clients", "used_memory", "loading", "uptime_in_seconds"]:
-        assert field in told, field
-    assert (AUTHORITY or told["tcp_port"] == PORT) and told["loading"] == 0
+        assert field in facts, field
+    assert (AUTHORITY or facts["tcp_port"] == PORT) and facts["loading"] == 0
     assert "cmdstat_get" in client.info("commandstats")
     assert client.info("keyspace") is not None
     assert client.command_count() > 50 and "get" in client.command()

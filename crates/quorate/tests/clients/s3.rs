@@ -213,7 +213,7 @@ fn a_cluster_under_writes_goes_into_an_object_store_and_back() {
     assert!(output.contains("2 old backups removed") && output.contains("1 continued"), "{output}");
     assert_eq!(store.objects("manifest.json").len(), 2);
     assert!(kept.exists() && !interrupted.join("1.rdb").exists());
-    assert!(!store.place().join("lock").exists(), "nobody writes there now");
+    assert!(!store.place().join("lock").exists(), "no backup writes there now");
 
     let (code, output) = store.quorate(&restore);
     assert!(code == 0 && output.contains("keys compared"), "{output}");

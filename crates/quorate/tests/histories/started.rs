@@ -88,7 +88,7 @@ impl Started {
     /// Returns the leader of a keyspace once a majority reports the same one.
     pub(crate) fn leader(&self, prefix: &str) -> u16 {
         let mut leader = 0;
-        until("everybody knows who leads", || {
+        until("all nodes know the leader", || {
             let leaders: Vec<u64> = (1..=self.nodes)
                 .map(|node| self.group(node, prefix)["leader"].as_u64().unwrap_or(0))
                 .collect();

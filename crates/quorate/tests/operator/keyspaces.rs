@@ -36,7 +36,7 @@ fn keyspaces_are_created_listed_changed_and_dropped_at_any_node() {
     assert_eq!((status, &changed["acks"]), (200, &json!("majority")), "{changed}");
     let (status, dropped) = ask(&started, 1, "DELETE /keyspaces/a%25b/", &Value::Null);
     assert_eq!((status, dropped), (200, json!({ "prefix": "a%b/", "dropped": true })));
-    until("everybody knows", || {
+    until("all nodes know", || {
         (1..=3)
             .all(|node| ask(&started, node, "GET /keyspaces", &Value::Null).1.as_array().unwrap().len() == 1)
     });

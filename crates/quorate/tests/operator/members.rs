@@ -88,7 +88,7 @@ fn a_node_is_added_and_removed(keyspace: &str) {
     assert_eq!(started.ask(2, "GET of:4"), "$1");
 
     remove(&started, 2, 4);
-    until("node 4 is gone", || is_gone(&started, 4));
+    until("node 4 is removed", || is_gone(&started, 4));
     ends_by_itself(&started, 4, node);
     recorder.wait_for(200);
     assert_linearizable(&recorder.stop());
@@ -212,7 +212,7 @@ fn a_removed_node_joins_again_and_counts() {
     signal(node.0.id(), Signal::STOP);
     until("it is not missed", || started.ask(1, "SET k v") == "+OK");
     until("it may go", || started.ask(1, "CLUSTER REMOVE 4") == "+OK");
-    until("node 4 is gone", || is_gone(&started, 4));
+    until("node 4 is removed", || is_gone(&started, 4));
     until("its links are closed", || started.log(1).contains("the node has left the cluster"));
     signal(node.0.id(), Signal::CONT);
     ends_by_itself(&started, 4, node);
@@ -223,12 +223,12 @@ fn a_removed_node_joins_again_and_counts() {
     until("node 4 holds everything", || holds_everything(&started, 4) && started.is_ready(4));
     signal(node.0.id(), Signal::STOP);
     until("it may go", || started.ask(1, "CLUSTER REMOVE 4") == "+OK");
-    until("node 4 is gone", || is_gone(&started, 4));
+    until("node 4 is removed", || is_gone(&started, 4));
     add(&started, 4, port);
     signal(node.0.id(), Signal::CONT);
     let is_in = || holds_everything(&started, 4) && started.is_ready(4);
     let mut has_ended = false;
-    until("node 4 is let in or ends", || {
+    until("node 4 is admitted or ends", || {
         has_ended = node.0.try_wait().unwrap().is_some();
         has_ended || is_in()
     });

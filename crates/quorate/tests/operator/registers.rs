@@ -58,7 +58,7 @@ fn writes_wait_for_no_lease_and_a_lost_majority_is_reported_until_it_is_given_up
             assert!(reply.starts_with("-CLUSTERDOWN NOQUORUM nodes 2, 3, a majority"), "{reply}");
             assert!(
                 begun.elapsed() < Duration::from_secs(3),
-                "it is certain, so nobody waits for the deadline"
+                "it is certain, so no request waits for the deadline"
             );
         }
     }

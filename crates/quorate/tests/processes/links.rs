@@ -254,7 +254,7 @@ fn a_running_cluster_changes_over_without_an_error() {
                 nodes.server(id).log().matches("goes on over a new connection").count() > usize::from(id)
             })
         };
-        until("links are made anew with the new certificates", renewed);
+        until("links are set up again with the new certificates", renewed);
         for id in 1..=NODES {
             nodes.awaits_line(id, &format!("node-{id}.crt expires in 9 days"));
             let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();

@@ -152,17 +152,17 @@ mod tests {
     fn a_sender_may_name_the_span_that_its_request_belongs_to() {
         let (trace, span) = (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x00f0_67aa_0ba9_02b7);
         let within = Some(Tracing::Within(SpanContext { trace, span }));
-        let said = |text: &str| {
+        let of_text = |text: &str| {
             tracing_said(&text.replace("IDS", "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"))
         };
-        assert_eq!(said("00-IDS-01"), within);
-        assert_eq!(said("00-IDS-00"), Some(Tracing::Never));
-        assert_eq!(said("cc-IDS-01-what-the-future-brings"), within);
+        assert_eq!(of_text("00-IDS-01"), within);
+        assert_eq!(of_text("00-IDS-00"), Some(Tracing::Never));
+        assert_eq!(of_text("cc-IDS-01-what-the-future-brings"), within);
         for wrong in ["00-IDS-01-x", "ff-IDS-01", "00-IDS", "00-IDS-1", "0-IDS-01", "", "00-IDS-0G"] {
-            assert_eq!(said(wrong), None, "{wrong}");
+            assert_eq!(of_text(wrong), None, "{wrong}");
         }
-        assert_eq!(said("00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01"), None, "capitals");
-        assert_eq!(said(&format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32))), None, "no trace");
+        assert_eq!(of_text("00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01"), None, "capitals");
+        assert_eq!(of_text(&format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32))), None, "no trace");
     }
 
     #[test]

@@ -168,12 +168,12 @@ impl Collection {
 
     #[cfg(test)]
     pub(super) fn check_fields(&self) {
-        let (mut names, mut anew) = (BTreeSet::new(), Collection::new(self.kind));
+        let (mut names, mut rebuilt) = (BTreeSet::new(), Collection::new(self.kind));
         for item in self.items().iter_from(0) {
             let field = self.order.check(item).expect("an item of a hash is a field");
             assert!(names.insert(field.name), "a field is there once");
-            anew.note_due(&field);
+            rebuilt.note_due(&field);
         }
-        assert!(anew.due().iter_from(0).eq(self.due().iter_from(0)), "each deadline is noted");
+        assert!(rebuilt.due().iter_from(0).eq(self.due().iter_from(0)), "each deadline is noted");
     }
 }

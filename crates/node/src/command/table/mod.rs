@@ -621,7 +621,7 @@ static ROWS: [CommandSpec; 105] = [
         .flags(LOCKS.with(&[Write, Fast]))
         .keys(key(&[UPDATES]))
         .docs(Group::Locks, "3.0.0", "O(log N) for N locks")
-        .help("name token PX milliseconds", "Lets the lease of a lock begin anew"),
+        .help("name token PX milliseconds", "Renews the lease of a lock"),
     node("lock.info", 2, Lock(LockVerb::Info))
         .flags(LOCKS.with(&[ReadOnly, Fast]))
         .keys(key(&[READS]))

@@ -36,7 +36,7 @@ pub(super) static LOCK_SESSION: [CommandSpec; 4] = [
         .flags(LOCKS.with(&[Write, Fast]))
         .keys(second_key(&[UPDATES]))
         .docs(Group::Locks, "3.0.0", "O(log N) for N sessions")
-        .help("key id", "Lets the lease of a session begin anew"),
+        .help("key id", "Renews the lease of a session"),
     node("lock.session|close", 4, Lock(LockVerb::CloseSession))
         .flags(LOCKS.with(&[Write]))
         .keys(second_key(&[REMOVES]))

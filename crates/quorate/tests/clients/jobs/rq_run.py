@@ -48,14 +48,14 @@ def work(connection):
 
 def left(connection):
     queue = Queue("jobs", connection=connection)
-    told = {
+    report = {
         "queued": queue.get_job_ids(),
         "taken": IntermediateQueue(queue.key, connection).get_job_ids(),
         "started": StartedJobRegistry(queue=queue).get_job_ids(cleanup=False),
         "failed": FailedJobRegistry(queue=queue).get_job_ids(),
         "finished": FinishedJobRegistry(queue=queue).get_job_ids(),
     }
-    print(json.dumps(told))
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

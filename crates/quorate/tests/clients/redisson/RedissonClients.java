@@ -158,7 +158,7 @@ public final class RedissonClients {
         fenced.unlock();
     }
 
-    /** Whoever waits is told by a channel that the lock is free. */
+    /** A channel notifies waiting clients that the lock is free. */
     private static void handsOver(RedissonClient client, RedissonClient other, String prefix) throws Exception {
         for (int turn = 0; turn < 5; turn++) {
             RLock lock = client.getLock(prefix + "handed");
@@ -239,7 +239,7 @@ public final class RedissonClients {
         same.publish("news");
         same(prefix + "topic=news", heard.get(20, TimeUnit.SECONDS), "what was heard");
         topic.removeAllListeners();
-        until("nobody is there", () -> topic.countSubscribers() == 0);
+        until("no client subscribes", () -> topic.countSubscribers() == 0);
     }
 
     private static void values(RedissonClient client, String prefix) {
@@ -283,9 +283,9 @@ public final class RedissonClients {
         same("3", map.remove("b"), "removed");
         same(java.util.Set.of("a", "c"), map.readAllKeySet(), "fields");
         same(java.util.Map.of("a", "6", "c", "7"), map.readAllMap(), "all");
-        java.util.Set<String> told = new java.util.HashSet<>();
-        map.keySet().forEach(told::add);
-        same(java.util.Set.of("a", "c"), told, "by a scan");
+        java.util.Set<String> scanned = new java.util.HashSet<>();
+        map.keySet().forEach(scanned::add);
+        same(java.util.Set.of("a", "c"), scanned, "by a scan");
     }
 
     /** Adds to a number in two steps, with the lock: what is lost is missed. */

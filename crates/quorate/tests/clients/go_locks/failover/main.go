@@ -18,7 +18,7 @@ import (
 
 var ctx = context.Background()
 
-var told struct {
+var report struct {
 	Operations     int      `json:"operations"`
 	Unknown        int      `json:"unknown"`
 	Errors         []string `json:"errors"`
@@ -29,21 +29,21 @@ var told struct {
 func ask(run func() error) bool {
 	begun := time.Now()
 	err := run()
-	told.LongestPauseMs = max(told.LongestPauseMs, time.Since(begun).Milliseconds())
+	report.LongestPauseMs = max(report.LongestPauseMs, time.Since(begun).Milliseconds())
 	switch {
 	case err == nil:
-		told.Operations++
+		report.Operations++
 		return true
 	case strings.HasPrefix(err.Error(), "UNKNOWN"):
-		told.Unknown++
+		report.Unknown++
 	default:
-		told.Errors = append(told.Errors, err.Error())
+		report.Errors = append(report.Errors, err.Error())
 	}
 	return false
 }
 
 func wrong(what string) {
-	told.Errors = append(told.Errors, what)
+	report.Errors = append(report.Errors, what)
 }
 
 func main() {
@@ -79,9 +79,9 @@ func main() {
 	for i, prefix := range prefixes {
 		var counter int64
 		ask(func() (err error) { counter, err = client.Get(ctx, prefix+"counter").Int64(); return })
-		if counter < done[i] || counter > done[i]+int64(told.Unknown) {
+		if counter < done[i] || counter > done[i]+int64(report.Unknown) {
 			wrong(fmt.Sprintf("%scounter is %d after %d additions", prefix, counter, done[i]))
 		}
 	}
-	_ = json.NewEncoder(os.Stdout).Encode(told)
+	_ = json.NewEncoder(os.Stdout).Encode(report)
 }
