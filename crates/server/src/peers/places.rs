@@ -4,9 +4,9 @@
 //! classified by what is known of them, and each class has places of its own:
 //!
 //! * A connection whose Hello was made with the cluster's secret comes from a peer, or from someone who has recorded a
-//! Hello. A few per node may wait for their Proof: a node makes two connections.
+//!   Hello. A few per node may wait for their Proof: a node makes two connections.
 //! * A connection that has sent nothing yet, from the address of a node in the map or from an address where a node was
-//! last seen, has a place among those from that address.
+//!   last seen, has a place among those from that address.
 //! * All others are strangers. A few from one address may wait, and some more in total.
 //!
 //! When no place of a class is free, the connection of that class that has waited longest is closed. A peer sends its
