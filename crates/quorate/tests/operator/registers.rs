@@ -75,5 +75,5 @@ fn writes_wait_for_no_lease_and_a_lost_majority_is_reported_until_it_is_given_up
         assert_eq!(started.ask(node, "GET a:k"), "$1", "what node 1 holds is there");
         assert_eq!(started.ask(node, "SET b:k 3"), "+OK");
     }
-    until("it is logged", || started.log(2).contains("is given up, as an operator said"));
+    until("it is logged", || started.log(2).contains("is given up, as an operator decided"));
 }
