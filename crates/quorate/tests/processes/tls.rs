@@ -450,7 +450,7 @@ fn certificates_are_made_and_never_overwritten() {
     }
     fs::remove_file(certs.file("authority.key")).unwrap();
     let (went_well, output) = certs.issue(&["--client", "bob"]);
-    assert!(!went_well && output.contains("authority.key is not: use another folder"), "{output}");
+    assert!(!went_well && output.contains("authority.key does not: use another folder"), "{output}");
 }
 
 fn copy_of(folder: &Path) -> tempfile::TempDir {
