@@ -43,8 +43,12 @@ impl Now {
     }
 
     /// Returns when something that recurs every `period_us` is due next: at the first multiple of the period that is at least
-    /// three quarters of it away. What recurs in groups of one node so falls into the same turns and messages. Panics if the
-    /// period is zero.
+    /// three quarters of a period away. So whatever recurs on a node with the same period does so in the same turn, and its
+    /// messages leave in the same write.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the period is zero.
     #[inline]
     pub fn next_beat_us(&self, period_us: u64) -> u64 {
         assert!(period_us > 0, "something that recurs has a period");

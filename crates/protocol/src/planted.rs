@@ -17,7 +17,7 @@ pub enum Fault {
     /// abd: a tombstone is forgotten while older writes are still on their way.
     TombstoneForgottenEarly,
     /// abd, blocking: a replica reports what it holds before that is durable.
-    RegisterToldBeforeDurable,
+    RegisterAcknowledgedBeforeDurable,
     /// abd, blocking: a replica that finds its records continues in its earlier incarnation and reuses its tags.
     TagReusedAfterRestart,
     /// abd, blocking: a replica whose storage was lost, or rolled back, trusts its records.
@@ -110,7 +110,7 @@ pub enum Fault {
     /// Coding: a value is ordered once a bare majority keeps its fragments.
     CodedOnBareMajority,
     /// Coding: a replica reports that it keeps a fragment before that is durable.
-    FragmentToldBeforeDurable,
+    FragmentAcknowledgedBeforeDurable,
     /// Coding: a fragment of another value is taken for the requested one, without a check.
     FragmentsMixed,
     /// Coding: a value that was abandoned, so that its fragments are dropped, is stored nevertheless.
@@ -128,7 +128,7 @@ pub enum Fault {
     /// A node uses its own wall clock, however far it is from the clocks of the others.
     ClockUnbounded,
     /// Any protocol: a write of unknown outcome is reported as refused.
-    UnknownToldAsRefused,
+    UnknownReportedAsRefused,
     /// Tracking: an invalidation is sent at once, and not behind the reply of a read that is under way.
     InvalidatedBeforeReply,
     /// Tracking: clients keep cached reads although the replica here has not shown that it is up to date.
@@ -144,7 +144,7 @@ pub enum Fault {
     /// Backups: a copy is labelled with the version before the one that it shows.
     CopyOfLaterVersion,
     /// control: a node is admitted although its log ends before what it was known to have made durable.
-    OlderDiskLetIn,
+    OlderDiskAdmitted,
     /// control: a level's features are used before the cluster has reached that level.
     FeatureUsedEarly,
     /// A group that continues after a recovery assigns versions that lost replicas may have assigned.

@@ -30,6 +30,9 @@ impl Scenario {
                 self.delay_us / MS
             ),
         ];
+        if self.splits_writes {
+            lines.push("messages of one write may arrive apart".to_owned());
+        }
         if self.has_urgent_links {
             lines.push(format!(
                 "nodes have a second connection for what is urgent; {}% hold up the first one for up to {} ms",

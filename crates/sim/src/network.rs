@@ -338,3 +338,31 @@ impl Link {
         self.slow_us = self.slow_us.saturating_sub(by_us);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Settings;
+
+    /// Returns when two messages arrive that leave in one write, and one that leaves later, in each of some scenarios.
+    fn arrivals(splits_writes: bool) -> Vec<[u64; 3]> {
+        let arrivals_in = |seed| {
+            let mut scenario = Scenario::draw(seed, &Settings::default());
+            (scenario.latency_us, scenario.jitter_us, scenario.splits_writes) = (1_000, 500, splits_writes);
+            let mut network = Network::new(&scenario);
+            [10_000, 10_000, 20_000].map(|at| at + network.latency(at, 0, 1))
+        };
+        (0..20).map(arrivals_in).collect()
+    }
+
+    #[test]
+    fn messages_of_one_write_arrive_together_unless_writes_are_split() {
+        assert!(arrivals(false).iter().all(|[first, second, _]| first == second));
+        assert!(arrivals(true).iter().any(|[first, second, _]| first != second));
+        for [first, _, later] in arrivals(false) {
+            assert!((11_000..=11_500).contains(&first) && (21_000..=21_500).contains(&later));
+        }
+        let differs = |[first, _, later]: &[u64; 3]| first + 10_000 != *later;
+        assert!(arrivals(false).iter().any(differs), "each write takes a time of its own");
+    }
+}

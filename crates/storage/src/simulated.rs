@@ -54,8 +54,9 @@ impl Random {
 #[derive(Clone, Debug)]
 struct Sector {
     safe: Image,
-    /// Its contents after each write since, with the write's number. Those that a failed sync lost are removed. `None`, which
-    /// only the last one can be: what a reader sees. Most sectors are written once before they are safe, so nothing is copied.
+    /// The sector's contents after each write since, with the write's number; those that a failed sync lost are removed.
+    /// `None` stands for what a reader sees; only the newest contents can be that. Most sectors are written once between
+    /// two syncs, so most contents are never copied.
     written: Vec<(u64, Option<Box<Image>>)>,
 }
 
@@ -80,7 +81,7 @@ fn image(seen: &[u8], sector: usize) -> Image {
 }
 
 impl Sector {
-    /// Copies what a reader sees, before that changes.
+    /// Copies the newest contents before a reader sees others.
     fn keep_seen(&mut self, seen: &[u8], sector: usize) {
         if let Some((_, contents @ None)) = self.written.last_mut() {
             *contents = Some(Box::new(image(seen, sector)));
@@ -113,17 +114,17 @@ impl File {
         let end = offset + bytes.len();
         let sectors = offset / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES);
         for sector in sectors.clone() {
-            let written = self
+            let listed = self
                 .sectors
                 .entry(sector)
                 .or_insert_with(|| Box::new(Sector { safe: image(&self.seen, sector), written: Vec::new() }));
-            written.keep_seen(&self.seen, sector);
+            listed.keep_seen(&self.seen, sector);
         }
         self.grow(sequence, end);
         self.seen[offset..end].copy_from_slice(bytes);
         for sector in sectors {
-            let written = self.sectors.get_mut(&sector).expect("each sector that is written is listed");
-            written.written.push((sequence, None));
+            let listed = self.sectors.get_mut(&sector).expect("each sector that is written is listed");
+            listed.written.push((sequence, None));
         }
     }
 
@@ -141,9 +142,12 @@ impl File {
             let saved = saved.map(|(_, contents)| contents.take());
             sector.written.retain(|(sequence, _)| is_late(*sequence));
             let Some(saved) = saved.filter(|_| succeeds) else { return true };
-            // Without a copy it is the last write, and the sector is not listed any more.
-            if let Some(contents) = saved {
-                sector.safe = *contents;
+            match saved {
+                Some(contents) => sector.safe = *contents,
+                None => assert!(
+                    sector.written.is_empty(),
+                    "only the newest contents are those that a reader sees"
+                ),
             }
             // It may lie beyond a length that an earlier sync has lost.
             *safe_length = (*safe_length).max(((number + 1) * SECTOR_BYTES).min(seen.len()));

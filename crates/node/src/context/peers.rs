@@ -163,7 +163,7 @@ impl Peers {
     /// Sends the peers a sign of life, if groups may rely on this node. Returns the peers that have given none for
     /// too long.
     fn give_sign_of_life(&mut self, now: Now, patience: u64, is_of_use: bool) -> Vec<NodeId> {
-        // They leave with every second renewal of the lease.
+        // Signs of life leave in the turn of every second renewal of the node's lease.
         const ALIVE_MS: u64 = 160;
         // A process that has died breaks its links, and a request makes the group that it is for active. So this is
         // for machines that fail without that while no client sends anything, and must not mistake busy machines for

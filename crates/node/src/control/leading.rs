@@ -128,7 +128,7 @@ impl Turn<'_> {
         if let Some(why) = heard.releases.refusal(map.level) {
             return Err(format!("node {node}: {why}"));
         }
-        match self.planted.has(Fault::OlderDiskLetIn) {
+        match self.planted.has(Fault::OlderDiskAdmitted) {
             true => map.check_start(node, start, 0),
             false => self.positions.check(map, node, start),
         }

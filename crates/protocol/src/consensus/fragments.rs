@@ -148,7 +148,7 @@ impl Applied {
             send(from, piece_record, Message::Taken { id, stripe }, effects);
         }
         if let Some(record) = self.fragments().safe_behind(id) {
-            let sent_early = settings.options.planted.has(Fault::FragmentToldBeforeDurable);
+            let sent_early = settings.options.planted.has(Fault::FragmentAcknowledgedBeforeDurable);
             let after_record = if sent_early { 0 } else { record };
             let (membership, members) = (group.id, group.members.len() as u16);
             send(from, after_record, Message::Kept { id, membership, members }, effects);

@@ -190,7 +190,12 @@ impl<'a> Body<'a> {
             | Body::Newer { .. }
             | Body::Outlived { .. }
             | Body::LedBefore { .. } => Stream::Loose,
-            _ => Stream::Ordered,
+            Body::Paxos(_)
+            | Body::Position { .. }
+            | Body::SnapshotBegin { .. }
+            | Body::SnapshotChunk { .. }
+            | Body::SnapshotEnd { .. }
+            | Body::SnapshotProgress { .. } => Stream::Ordered,
         }
     }
 

@@ -41,8 +41,9 @@ pub struct Options {
 pub struct Timing {
     /// One round of heartbeats, by which a leader is elected. Must be the same on all nodes.
     pub heartbeat_ms: u64,
-    /// Whether rounds end at multiples of their length on the node's clock: then those of all groups of a node share turns
-    /// and messages. The first round after a pause lasts between three quarters of the usual length and seven.
+    /// Whether rounds end at multiples of `heartbeat_ms` on the node's clock, so that the rounds of all its groups share turns
+    /// and writes. A round that does not begin at such a moment lasts between 0.75 and 1.75 times as long: see
+    /// [`Now::next_beat_us`]. A node sets it; scripted scenarios, whose messages depend on when a round began, do not.
     pub rounds_in_step: bool,
     /// Rounds after which an unanswered message of the crate is sent again.
     pub resend_rounds: u64,

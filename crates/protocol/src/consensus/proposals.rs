@@ -189,7 +189,7 @@ impl Proposals {
 
 fn end_as_unknown(ticket: Ticket, settings: &Settings, counters: &mut Counters, effects: &mut Effects) {
     let error = "UNKNOWN the write was proposed, but not known to be committed in time: it may still happen";
-    if settings.options.planted.has(Fault::UnknownToldAsRefused) {
+    if settings.options.planted.has(Fault::UnknownReportedAsRefused) {
         return effects.refuse(ticket, error);
     }
     counters.unknown_writes += 1;

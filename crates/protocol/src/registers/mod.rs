@@ -281,7 +281,7 @@ impl Registers {
             0 => 0,
             // There is nothing to forget about a key that was never written.
             _ if self.table.register(key).version == 0 => 0,
-            _ if self.planted.has(Fault::RegisterToldBeforeDurable) => 0,
+            _ if self.planted.has(Fault::RegisterAcknowledgedBeforeDurable) => 0,
             record => record,
         }
     }

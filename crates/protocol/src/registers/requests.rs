@@ -399,7 +399,7 @@ impl Requests {
                 continue;
             }
             (slot.ticket, slot.dropped) = (None, true);
-            if slot.changed && !errors.planted.has(Fault::UnknownToldAsRefused) {
+            if slot.changed && !errors.planted.has(Fault::UnknownReportedAsRefused) {
                 effects.unknown(ticket, errors.unknown);
                 unknown += 1;
             } else {

@@ -117,7 +117,7 @@ fn leader_follower_starts_a_new_history_without_asking() {
 
 #[test]
 fn leader_follower_reports_unknown_as_refused() {
-    assert_eq!(find(Fault::UnknownToldAsRefused, Protocol::LeaderFollower, 2), Broken::Safety);
+    assert_eq!(find(Fault::UnknownReportedAsRefused, Protocol::LeaderFollower, 2), Broken::Safety);
 }
 
 #[test]
@@ -157,17 +157,17 @@ fn abd_forgets_tombstones_early() {
 
 #[test]
 fn abd_reports_unknown_as_refused() {
-    assert_eq!(find(Fault::UnknownToldAsRefused, Protocol::Abd, 2), Broken::Safety);
+    assert_eq!(find(Fault::UnknownReportedAsRefused, Protocol::Abd, 2), Broken::Safety);
 }
 
 #[test]
 fn abd_acknowledges_what_is_not_durable() {
-    assert_eq!(find(Fault::RegisterToldBeforeDurable, Protocol::Abd, 1), Broken::Safety);
+    assert_eq!(find(Fault::RegisterAcknowledgedBeforeDurable, Protocol::Abd, 1), Broken::Safety);
 }
 
 #[test]
 fn blocking_acknowledges_what_is_not_durable() {
-    assert_eq!(find(Fault::RegisterToldBeforeDurable, Protocol::Blocking, 306), Broken::Safety);
+    assert_eq!(find(Fault::RegisterAcknowledgedBeforeDurable, Protocol::Blocking, 306), Broken::Safety);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn blocking_keeps_surplus_locks() {
 
 #[test]
 fn blocking_reports_unknown_as_refused() {
-    assert_eq!(find(Fault::UnknownToldAsRefused, Protocol::Blocking, 39), Broken::Safety);
+    assert_eq!(find(Fault::UnknownReportedAsRefused, Protocol::Blocking, 39), Broken::Safety);
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn fragments_of_two_values_are_mixed() {
 #[test]
 fn fragments_are_acknowledged_before_they_are_durable() {
     // All machines lose power; among those that restart first, too few hold fragments.
-    assert_eq!(find_coded(Fault::FragmentToldBeforeDurable, 300), Broken::Liveness);
+    assert_eq!(find_coded(Fault::FragmentAcknowledgedBeforeDurable, 300), Broken::Liveness);
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn a_lock_is_granted_under_a_session_that_is_over() {
 
 #[test]
 fn a_control_leader_admits_an_older_disk() {
-    assert_eq!(find(Fault::OlderDiskLetIn, Protocol::Consensus, 18), Broken::Safety);
+    assert_eq!(find(Fault::OlderDiskAdmitted, Protocol::Consensus, 18), Broken::Safety);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use sim::{Protocol, Settings};
 
 #[test]
 fn a_shrunk_run_fails_as_the_whole_one_did_with_far_fewer_faults() {
-    let planted = Planted::one(Fault::UnknownToldAsRefused);
+    let planted = Planted::one(Fault::UnknownReportedAsRefused);
     let settings = Settings { protocol: Some(Protocol::LeaderFollower), planted, ..Settings::default() };
     let fails = |seed: &u64| sim::run(*seed, &settings, false).failure.is_some();
     let seed = (0..1000).find(fails).expect("the fault is found");
@@ -27,7 +27,7 @@ fn a_sound_run_cannot_be_shrunk() {
 
 #[test]
 fn a_failure_is_reported_with_the_steps_around_it() {
-    let planted = Planted::one(Fault::UnknownToldAsRefused);
+    let planted = Planted::one(Fault::UnknownReportedAsRefused);
     let settings = Settings { protocol: Some(Protocol::LeaderFollower), planted, ..Settings::default() };
     // Some failures show in a single client's reply: those have no picture.
     let fails = |seed: &u64| {

@@ -364,7 +364,7 @@ impl Coordinator {
     /// Ends a write that may have been accepted at a replica, or may still be.
     fn unknown(&mut self, state: &mut State, now: Now, id: u64, effects: &mut Effects) {
         let Some(operation) = self.operations.get(&id) else { return };
-        if state.has(Fault::UnknownToldAsRefused) {
+        if state.has(Fault::UnknownReportedAsRefused) {
             return self.refuse(state, now, id, NO_QUORUM, effects);
         }
         state.counters.unknown += 1;

@@ -530,7 +530,7 @@ impl Leader {
             match waiting {
                 Waiting::Write => {
                     state.counters.unknown_writes += 1;
-                    match state.options.planted.has(Fault::UnknownToldAsRefused) {
+                    match state.options.planted.has(Fault::UnknownReportedAsRefused) {
                         true => effects.refuse(ticket, "NOREPLICAS too few followers acknowledged the write"),
                         false if !is_leased => effects.unknown(ticket, LEASE_LOST),
                         false => effects.unknown(ticket, UNACKNOWLEDGED),

@@ -294,7 +294,7 @@ impl Leader {
             || (follower.sent_commit < state.applied && quiet_ms >= state.timing.commit_notice_ms)
             || (self.ask && follower.acked < self.head);
         if due && !sent_any && !state.rest.is_resting() {
-            // A follower that has acknowledged everything has nothing to answer to a notice of commits.
+            // A notice of commits needs no answer from a follower that has acknowledged everything.
             let acknowledge = is_heartbeat || follower.acked < self.head || state.rest.is_due();
             let mut message = state.append(*sent, None, self.head, acknowledge);
             let is_to_rest = state.rest.is_due() && follower.acked == self.head;

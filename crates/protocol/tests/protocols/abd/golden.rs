@@ -109,8 +109,8 @@ const FAULTS: [Fault; 10] = [
     Fault::AnswerWithoutRefill,
     Fault::StaleAcknowledgement,
     Fault::TombstoneForgottenEarly,
-    Fault::UnknownToldAsRefused,
-    Fault::RegisterToldBeforeDurable,
+    Fault::UnknownReportedAsRefused,
+    Fault::RegisterAcknowledgedBeforeDurable,
     Fault::TagReusedAfterRestart,
     Fault::RolledBackRegistersAnswer,
 ];

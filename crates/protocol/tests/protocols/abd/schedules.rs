@@ -66,8 +66,8 @@ const TELLING: [(Fault, bool, u64); 10] = [
     (Fault::AnswerWithoutRefill, false, 0),
     (Fault::StaleAcknowledgement, false, 4223),
     (Fault::TombstoneForgottenEarly, false, 184),
-    (Fault::UnknownToldAsRefused, false, 0),
-    (Fault::RegisterToldBeforeDurable, true, 5),
+    (Fault::UnknownReportedAsRefused, false, 0),
+    (Fault::RegisterAcknowledgedBeforeDurable, true, 5),
     (Fault::TagReusedAfterRestart, true, 239),
     (Fault::RolledBackRegistersAnswer, true, 715),
 ];

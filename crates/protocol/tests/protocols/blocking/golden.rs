@@ -121,8 +121,8 @@ const FAULTS: [Fault; 7] = [
     Fault::ReadWithoutRepair,
     Fault::UnlockByNonOwner,
     Fault::SurplusLockKept,
-    Fault::UnknownToldAsRefused,
-    Fault::RegisterToldBeforeDurable,
+    Fault::UnknownReportedAsRefused,
+    Fault::RegisterAcknowledgedBeforeDurable,
     Fault::TagReusedAfterRestart,
 ];
 

@@ -45,12 +45,12 @@ fn planted_faults_are_found() {
     let faults = [
         (Fault::WriteWithoutLockCheck, false, false),
         (Fault::ReadWithoutRepair, false, false),
-        (Fault::UnknownToldAsRefused, false, false),
+        (Fault::UnknownReportedAsRefused, false, false),
         (Fault::UnlockByNonOwner, false, true),
         (Fault::SurplusLockKept, false, true),
-        (Fault::RegisterToldBeforeDurable, true, false),
+        (Fault::RegisterAcknowledgedBeforeDurable, true, false),
         (Fault::TagReusedAfterRestart, true, true),
-        (Fault::UnknownToldAsRefused, true, false),
+        (Fault::UnknownReportedAsRefused, true, false),
     ];
     for (fault, keeps_records, looks_inside) in faults {
         let looks = (looks_inside, false);

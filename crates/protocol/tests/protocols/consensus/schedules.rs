@@ -51,7 +51,7 @@ fn planted_faults_are_found() {
         (Fault::RolledBackVoterVotes, 1143),
         (Fault::ConfigurationBeginsEarly, 100),
         (Fault::NewMemberVotesEarly, 1),
-        (Fault::UnknownToldAsRefused, 1),
+        (Fault::UnknownReportedAsRefused, 1),
     ];
     let only = variable("FAULT");
     for (fault, first) in FAULTS {

@@ -55,7 +55,7 @@ pub(crate) fn schedule(seed: u64, planted: Planted, prints: bool) -> Schedule<Co
     let heartbeat_ms = [20, 80][random.below(2) as usize];
     let timing = Timing {
         heartbeat_ms,
-        // Seeds are noted at which planted faults are found.
+        // Without it where a fault is planted: the seeds that find those faults are from schedules without it.
         rounds_in_step: planted == Planted::default() && seed.is_multiple_of(2),
         lease_ms: [2, 4, 8][random.below(3) as usize] * heartbeat_ms,
         lease_margin_ms: heartbeat_ms,
