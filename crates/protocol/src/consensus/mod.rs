@@ -99,7 +99,11 @@
 //!
 //! **A lost proposal stays lost.** A proposal stands at one index of logs, in the ballot in which its proposer appended it;
 //! taking over a log does not move it. So if another entry is decided at that index, or a later proposal of the same
-//! replica is decided in a log without it, it will never be decided, and its client gets the outcome refused.
+//! replica is decided in a log without it, it will never be decided, and its client gets the outcome refused. Nor will what
+//! the replica appended after it in the same ballot: that is in no log without it, since a leader's log only grows, a
+//! follower's log is a part of its leader's from the beginning on, and whole logs are taken over. So the empty entry with
+//! which the next leader begins settles what this replica proposed, unless this replica had inherited entries that the next
+//! leader did not: then later entries settle it.
 //!
 //! **A configuration ends in its own log.** The control group names the next configuration; the leader orders it as an
 //! entry, the stop-sign, and appends nothing after it in this configuration. A leader that inherits a stop-sign appends

@@ -20,7 +20,8 @@ pub(super) struct Proposal {
     /// Its index in the log. If another entry is decided there, this one never will be: only its proposer ever puts it in a
     /// log, once, and entries keep their indices.
     pub(super) index: usize,
-    /// The ballot in which it was appended.
+    /// The ballot in which it was appended. A log that holds it also holds what its proposer appended before it in this
+    /// ballot.
     pub(super) ballot: Ballot,
     /// When it was proposed, on this replica's clock: a lease begins then.
     pub(super) proposed_us: u64,
@@ -30,12 +31,21 @@ pub(super) struct Proposal {
     pub(super) askers: Vec<Asker>,
 }
 
+impl Proposal {
+    /// How many requests wait for its outcome. O(requests).
+    fn awaited(&self) -> usize {
+        self.askers.iter().flatten().count()
+    }
+}
+
 /// Batches in the order in which they were proposed.
 #[derive(Debug, Default)]
 pub(super) struct Proposals {
     batches: VecDeque<Proposal>,
     bytes: usize,
     work_ns: u64,
+    /// How many requests wait for an outcome.
+    awaited: usize,
     /// The last batch proposed in this incarnation.
     last: u64,
     /// The last batch that holds a purge.
@@ -51,6 +61,7 @@ impl Proposals {
         assert!(proposal.batch > self.last, "nothing is proposed twice");
         self.bytes += proposal.bytes;
         self.work_ns += proposal.work_ns;
+        self.awaited += proposal.awaited();
         self.last = proposal.batch;
         self.batches.push_back(proposal);
     }
@@ -59,12 +70,19 @@ impl Proposals {
         let proposal = self.batches.pop_front_if(|proposal| fits(proposal))?;
         self.bytes -= proposal.bytes;
         self.work_ns -= proposal.work_ns;
+        self.awaited -= proposal.awaited();
         Some(proposal)
     }
 
     /// True when every batch is settled.
     pub(super) fn is_empty(&self) -> bool {
         self.batches.is_empty()
+    }
+
+    /// True when a request waits for an outcome. If none does, what is not settled may still be decided, but its clients know
+    /// that.
+    pub(super) fn are_awaited(&self) -> bool {
+        self.awaited > 0
     }
 
     /// The last batch proposed in this incarnation.
@@ -113,15 +131,18 @@ impl Proposals {
     ) -> Option<Proposal> {
         let Proposer { node, life, batch } = head.proposer;
         let is_own = (node, life) == own;
+        let mut lost_in = None;
         loop {
-            let proposal = self.pop_if(|proposal| {
-                // A later proposal of this replica stands in a log without the earlier one; or another entry has taken its
-                // index.
-                if is_own { proposal.batch <= batch } else { proposal.index <= index }
+            let proposal = self.pop_if(|proposal| match is_own {
+                // A later proposal of this replica stands in a log without this one.
+                true => proposal.batch <= batch,
+                // Another entry has taken its index, or that of an earlier proposal without which no log holds this one.
+                false => proposal.index <= index || lost_in == Some(proposal.ballot),
             })?;
             if is_own && proposal.batch == batch {
                 return Some(proposal);
             }
+            lost_in = Some(proposal.ballot);
             refuse_lost(&proposal, effects);
         }
     }
@@ -168,6 +189,7 @@ impl Proposals {
                 Some((ticket, deadline_us)) if deadline_us <= now_us => {
                     end_as_unknown(ticket, settings, counters, effects);
                     overdue.push(index);
+                    self.awaited -= 1;
                     *asker = None;
                 }
                 Some((_, deadline_us)) => self.earliest_us = self.earliest_us.min(deadline_us),
@@ -182,8 +204,10 @@ impl Proposals {
         let numbers = self.batches.iter().map(|proposal| proposal.batch);
         assert!(numbers.is_sorted_by(|one, other| one < other), "a proposal's number is given twice");
         assert!(self.batches.back().is_none_or(|it| it.batch == self.last), "a number that was not given");
-        let sums = self.batches.iter().fold((0, 0), |(bytes, ns), it| (bytes + it.bytes, ns + it.work_ns));
-        assert_eq!(sums, (self.bytes, self.work_ns), "what is under way");
+        let sums = self.batches.iter().fold((0, 0, 0), |(bytes, ns, awaited), it| {
+            (bytes + it.bytes, ns + it.work_ns, awaited + it.awaited())
+        });
+        assert_eq!(sums, (self.bytes, self.work_ns, self.awaited), "what is under way");
     }
 }
 
@@ -197,7 +221,7 @@ fn end_as_unknown(ticket: Ticket, settings: &Settings, counters: &mut Counters, 
 }
 
 fn refuse_lost(proposal: &Proposal, effects: &mut Effects) {
-    let error = "TRYAGAIN LOST another leader's write was decided in its place; nothing was done, try again";
+    let error = "TRYAGAIN LOST another leader took over without it; nothing was done, try again";
     proposal.askers.iter().flatten().for_each(|(ticket, _)| effects.refuse(*ticket, error));
 }
 
@@ -209,14 +233,18 @@ mod tests {
 
     const OWN: (NodeId, u64) = (1, 1);
 
-    fn proposal(batch: u64, index: usize, deadline_us: u64) -> Proposal {
-        let askers = vec![Some((ticket(batch), deadline_us)), None];
-        Proposal { batch, index, ballot: Ballot::default(), proposed_us: 0, bytes: 10, work_ns: 3, askers }
+    fn proposal(batch: u64, index: usize, ballot: u32, deadline_us: u64) -> Proposal {
+        let (askers, ballot) =
+            (vec![Some((ticket(batch), deadline_us)), None], Ballot::with(1, ballot, 0, 1));
+        Proposal { batch, index, ballot, proposed_us: 0, bytes: 10, work_ns: 3, askers }
     }
 
+    /// Batch 1 at index 5 in ballot 1, and batches 2 and 3 at the next indices in ballot 2.
     fn three() -> Proposals {
         let mut proposals = Proposals::default();
-        (1..=3).for_each(|batch| proposals.push(proposal(batch, batch as usize + 4, 100 * batch)));
+        for batch in 1..=3 {
+            proposals.push(proposal(batch, batch as usize + 4, batch.min(2) as u32, 100 * batch));
+        }
         proposals
     }
 
@@ -240,6 +268,19 @@ mod tests {
     }
 
     #[test]
+    fn with_a_proposal_those_after_it_in_its_ballot_are_refused() {
+        let (mut proposals, mut effects) = (Proposals::default(), Effects::default());
+        for (batch, index, ballot) in [(1, 5, 1), (2, 6, 1), (3, 7, 1), (4, 7, 2)] {
+            proposals.push(proposal(batch, index, ballot, 0));
+        }
+        assert!(proposals.take(OWN, 5, entry(2, 9, &[]).head(), &mut effects).is_none());
+        assert_eq!(ends(&effects), [1, 2, 3].map(|number| (number, Result::Refused)));
+        let taken = proposals.take(OWN, 7, entry(1, 4, &["a", "b"]).head(), &mut effects);
+        assert_eq!(taken.map(|it| it.batch), Some(4), "a later ballot's log is another one");
+        proposals.check();
+    }
+
+    #[test]
     fn the_same_number_in_another_incarnation_is_another_proposal() {
         let (mut proposals, mut effects) = (three(), Effects::default());
         assert!(proposals.take((1, 2), 4, entry(1, 3, &[]).head(), &mut effects).is_none());
@@ -254,10 +295,13 @@ mod tests {
         assert_eq!(overdue, [5, 6]);
         assert_eq!(ends(&effects), [(1, Result::Unknown), (2, Result::Unknown)]);
         assert_eq!(proposals.settled(), 0, "they may still be decided");
+        assert!(proposals.are_awaited(), "the third one");
         assert!(proposals.end_overdue(299, &settings, &mut counters, &mut effects).is_empty());
         proposals.skip_before(8, &settings, &mut counters, &mut effects);
         assert_eq!(ends(&effects)[2..], [(3, Result::Unknown)]);
         assert_eq!((counters.unknown_writes, proposals.is_empty()), (3, true));
+        assert!(!proposals.are_awaited());
+        proposals.check();
     }
 
     #[test]
@@ -265,7 +309,7 @@ mod tests {
         let (mut proposals, mut effects) = (three(), Effects::default());
         proposals.purges();
         assert!(!proposals.may_purge());
-        proposals.push(proposal(4, 8, 0));
+        proposals.push(proposal(4, 8, 2, 0));
         proposals.take(OWN, 7, entry(1, 3, &[]).head(), &mut effects);
         assert!(!proposals.may_purge());
         proposals.take(OWN, 8, entry(1, 4, &[]).head(), &mut effects);

@@ -90,9 +90,11 @@ impl Replica {
             .is_some_and(|leadership| leadership.may_answer(now, applied, is_alone, &self.settings))
     }
 
-    /// Whether every earlier request here has its outcome.
+    /// Whether every earlier write that was requested here has its outcome. That may be "unknown": a write that its client
+    /// has given up may take effect at any time.
     fn everything_is_settled(&self) -> bool {
-        self.proposals.is_empty() && self.agreement.leadership().is_none_or(Leadership::has_gathered_nothing)
+        !self.proposals.are_awaited()
+            && self.agreement.leadership().is_none_or(Leadership::has_gathered_nothing)
     }
 
     fn serve(&mut self, now: Now, asked: Asked, request: &Request<'_>, effects: &mut Effects) {
@@ -154,7 +156,7 @@ impl Replica {
         let leader = match self.standing(now) {
             Standing::Leads if self.settings.options.is_bounded => Some(self.settings.id),
             Standing::Leads => None,
-            // See `request`: the next leader's entries will soon show what has become of the proposals of this replica.
+            // See `request`: the next leader's first entry will soon show what has become of the proposals of this replica.
             Standing::Follows(leader) if self.everything_is_settled() => Some(leader),
             _ => return,
         };
