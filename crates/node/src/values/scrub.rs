@@ -5,7 +5,7 @@
 //!
 //! Values are read in the order of their names, starting at a random one: otherwise a node that is restarted often
 //! would never reach the last ones. Pieces of fragments are skipped: a fragment is rebuilt when a reader finds it
-//! damaged.
+//! damaged. While a value's other replicas are all out of reach, as right after a start, scrubbing pauses.
 
 use super::{Values, name_of, reference_of};
 use crate::context::Context;
@@ -85,8 +85,12 @@ impl Values {
         if self.scrub.under_way.is_some_and(|name| self.is_scrubbing(&name)) {
             return; // The disk is slow, or no replica has answered yet.
         }
-        while let Some(name) = self.scrub.names.pop_front() {
+        while let Some(name) = self.scrub.names.front().copied() {
             let (group, reference) = (name.group(), reference_of(&name));
+            if !can_repair(cx, group) {
+                return; // What is found damaged now would stay so until the next pass.
+            }
+            self.scrub.names.pop_front();
             let is_value = self.is_needed(cx, group, &reference) && !self.is_piece(cx, group, &reference);
             if is_value && self.scrub_value(name) {
                 self.scrub.under_way = Some(name);
@@ -137,6 +141,13 @@ impl Values {
         }
         self.scrub.names.extend(names);
     }
+}
+
+/// Whether another replica can be asked for a group's values, or there is none at all.
+fn can_repair(cx: &Context, group: u16) -> bool {
+    let members = cx.groups.get(group).map(|group| group.members.as_slice()).unwrap_or_default();
+    let mut others = members.iter().filter(|member| **member != cx.configuration.node).peekable();
+    others.peek().is_none() || others.any(|member| cx.peers.is_up(*member))
 }
 
 /// A place among the names of a group's values, which differ in their versions first. It is derived from the seed

@@ -397,6 +397,26 @@ fn values_that_are_not_read_are_scrubbed_and_repaired(replication: &str) {
     assert!(scrubbed <= 60 * (passes + 2), "{scrubbed} values in {passes} passes");
 }
 
+/// What is found damaged while no other replica can be reached would stay so until the next pass.
+fn scrubbing_pauses_while_no_other_replica_can_be_reached(replication: &str) {
+    let setup =
+        with_checkpoints(replication).with(|configuration| configuration.storage.scrub_period_us = 2_000_000);
+    let mut cluster = sixty_values_damaged_at(setup, &[]);
+    [1, 3].into_iter().for_each(|node| cluster.kill(node));
+    cluster.turns(10);
+    (0..60).for_each(|place| assert!(cluster.values(2).rot(place | place << 20)));
+    let scrubbed = info(&mut cluster, 2, "values_scrubbed");
+    cluster.turns(4000);
+    assert_eq!(info(&mut cluster, 2, "values_scrubbed"), scrubbed);
+    assert_eq!(info(&mut cluster, 2, "values_damaged"), 0);
+    [1, 3].into_iter().for_each(|node| cluster.restart(node));
+    let passes = info(&mut cluster, 2, "values_scrub_passes");
+    cluster.until("all are scrubbed", |cluster| info(cluster, 2, "values_scrub_passes") >= passes + 2);
+    let damaged = info(&mut cluster, 2, "values_damaged");
+    assert!((50..=60).contains(&damaged), "{damaged} are found");
+    assert_eq!(info(&mut cluster, 2, "values_repaired"), damaged);
+}
+
 fn long_damaged_values_are_fetched_in_parts(replication: &str) {
     let setup = with_checkpoints(replication).with(|configuration| configuration.long_command_bytes = 300);
     let mut cluster = sixty_values_damaged_at(setup, &[1, 2]);
@@ -470,6 +490,7 @@ with_each!(
     long_damaged_values_are_fetched_in_parts,
     a_slow_fetch_does_not_hold_up_other_clients,
     values_that_are_not_read_are_scrubbed_and_repaired,
+    scrubbing_pauses_while_no_other_replica_can_be_reached,
     a_node_without_its_values_does_not_start,
     a_dropped_keyspace_leaves_nothing_on_the_disk,
 );
@@ -490,6 +511,7 @@ with_each!(
     long_damaged_values_are_fetched_in_parts,
     a_slow_fetch_does_not_hold_up_other_clients,
     values_that_are_not_read_are_scrubbed_and_repaired,
+    scrubbing_pauses_while_no_other_replica_can_be_reached,
     a_node_without_its_values_does_not_start,
     a_dropped_keyspace_leaves_nothing_on_the_disk,
 );
