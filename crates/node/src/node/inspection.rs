@@ -56,6 +56,13 @@ impl Node {
         self.cluster.control().known_durable(node)
     }
 
+    /// What this node's replica of the control group has promised and holds: the number of a ballot, and how many entries
+    /// its log has. `None` if this is not a control node.
+    pub fn control_log(&self) -> Option<(u64, u64)> {
+        let status = self.cluster.control().status(self.cx.now)?;
+        Some((status.epoch, status.end_entries))
+    }
+
     /// Whether this node leads the control group, as far as it knows.
     pub fn leads_control(&self) -> bool {
         self.cluster.control().status(self.cx.now).is_some_and(|status| status.role == "leader")

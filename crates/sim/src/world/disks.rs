@@ -202,7 +202,10 @@ impl World {
             (DiskFault::RolledBack { node, down_us, replaced_us, .. }, _) => {
                 let copy = self.host(node).disk.copy.take();
                 // What all other control nodes know is found whichever of them are down when the node restarts.
-                happens = copy.is_some() && self.known_durable(node).is_some() && self.may_lose_disk(node);
+                happens = copy.is_some()
+                    && self.known_durable(node).is_some()
+                    && self.is_control_log_elsewhere(node)
+                    && self.may_lose_disk(node);
                 if let Some(copy) = copy.filter(|_| happens) {
                     again = replaced_us;
                     let was_durable = self.known_durable(node);
@@ -264,6 +267,20 @@ impl World {
         let known =
             others.map(|member| self.hosts[usize::from(place_of(*member))].node()?.known_durable(id(place)));
         known.min().flatten()
+    }
+
+    /// Whether every other control node has promised and holds as much in the control group as a node. One that was cut off
+    /// may lack entries and promises that this node forgets when its disk is put back; then no majority may know of them,
+    /// and the two vote together before the control group admits the node. That is beyond what is promised
+    /// (`docs/design/control.md`).
+    fn is_control_log_elsewhere(&self, place: Place) -> bool {
+        let held = |place: Place| self.hosts[usize::from(place)].node().and_then(Node::control_log);
+        let (Some((ballot, entries)), Some(control)) = (held(place), self.map.groups.get(&CONTROL_GROUP))
+        else {
+            return true;
+        };
+        let mut others = control.members.iter().filter(|member| **member != id(place));
+        others.all(|other| held(place_of(*other)).is_some_and(|it| it.0 >= ballot && it.1 >= entries))
     }
 
     /// Checks that a node whose disk was put back to an earlier state is not admitted, if that disk lacks something that
