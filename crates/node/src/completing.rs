@@ -15,7 +15,7 @@
 //!
 //! A read is answered with references, and the values replace them later. A write that needs values has done nothing;
 //! it is submitted again, supplied with them ([`kv::Command::Supplied`]), under the same ticket. If a value was
-//! overwritten meanwhile, the write reports again which values it needs.
+//! overwritten by then, the write reports again which values it needs.
 //!
 //! The place of the bytes decides which node completes. Only the node of the replica that answers has that replica's
 //! disk, so it puts in the values that are there, and supplies a write whose values are there, in part or all.

@@ -239,7 +239,7 @@ impl Groups {
     }
 
     /// The number at a place among the groups that are not quiescent: for loops that change groups. Groups that
-    /// become active meanwhile come at the end.
+    /// become active during such a loop come at the end.
     #[inline]
     pub(crate) fn active_at(&self, place: usize) -> Option<u16> {
         let activated = || self.activated.get(place - self.active.len());

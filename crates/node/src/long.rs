@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A record goes through a node in one piece: one of 64 MiB keeps a node busy so long that its group elects another
-//! leader meanwhile, and the write is lost. Only a few parts are under way at a time, so heartbeats and small
+//! leader, and the write is lost. Only a few parts are under way at a time, so heartbeats and small
 //! commands go between them.
 //!
 //! Parts have no effect, so a part whose outcome is unknown is sent again: the group reports how many bytes it has

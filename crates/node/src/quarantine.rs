@@ -294,7 +294,7 @@ impl Quarantine {
     }
 
     /// Where so many others are stopped that a group cannot continue, a replica that has not reached the record stops
-    /// there, too: it may have been down meanwhile. Only then can the record be skipped.
+    /// there, too: it may have been down when the others stopped. Only then can the record be skipped.
     fn stop_with_others(&mut self, cx: &mut Context, map: &ClusterMap) -> bool {
         let mut changed = false;
         for (id, standing) in &map.quarantine.standing {

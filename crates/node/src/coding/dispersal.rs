@@ -124,8 +124,8 @@ impl Attempt {
         (newest, kept.filter(|membership| *membership == newest).count())
     }
 
-    /// Whether the group's members have changed meanwhile, and either some members keep their fragments in a former
-    /// membership, or the attempt was made for other members.
+    /// Whether the group's members have changed since the attempt began, and either some members keep their fragments in
+    /// a former membership, or the attempt was made for other members.
     fn is_overtaken(&self) -> bool {
         let (newest, kept) = self.newest();
         let is_for_others = usize::from(newest.1) != self.targets.len();

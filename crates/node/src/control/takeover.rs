@@ -10,7 +10,7 @@ impl ClusterMap {
     ///
     /// A leader that is appointed asks so many members what they hold that at least one of them has each acknowledged
     /// write. How many are enough follows from the members that the group had when the write was acknowledged. If the
-    /// members changed meanwhile, the leader might ask too few. So no member leaves or is added before the leader has
+    /// members had changed since then, the leader might ask too few. So no member leaves or is added before the leader has
     /// taken over. Under `all` the in-sync set holds everything at any time, and under `none` nothing is promised.
     pub fn awaits_takeover(&self, id: GroupId) -> bool {
         self.has(Feature::TakingOver)

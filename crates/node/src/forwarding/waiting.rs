@@ -205,7 +205,7 @@ impl Forwarding {
             self.waiting.bytes -= kept.request.len() as u64;
             cx.complete_with_error(kept.asked.ticket, group, Outcome::Refused, &kept.why);
         }
-        // Requests that came meanwhile go behind these.
+        // Requests that were added during the loop go behind these.
         left.append(&mut cx.groups[group].waiting);
         cx.groups[group].waiting = left;
     }

@@ -46,7 +46,7 @@ const PENDING_BYTES: usize = 8 << 20;
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
 /// The most work of one client's long requests that may wait for outcomes before no more are taken, in nanoseconds:
-/// other clients are served meanwhile.
+/// other clients are served in between.
 const WAITING_NS_MAX: u64 = 10_000_000;
 
 /// From this much work on, in nanoseconds as estimated, a request is worth a reading of the clock when it is done.

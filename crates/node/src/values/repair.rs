@@ -163,7 +163,7 @@ impl Values {
         self.counters.repaired += 1;
         let text = format!("{} is whole again: node {from} had it", self.describe(cx, group, &reference));
         cx.log.push(Line { level: Level::Info, text });
-        // The value may have been overwritten meanwhile.
+        // The value may have been overwritten while it was fetched.
         if self.is_needed(cx, group, &reference) {
             self.keep(group, &reference, Arc::clone(&value));
             self.pump_values(cx);

@@ -1,6 +1,6 @@
 //! Scrubbing: every value on the disk is read from time to time, whether or not a client asks for it.
 //!
-//! A disk may damage a value long before a client reads it, and meanwhile other disks may damage or lose the other copies.
+//! A disk may damage a value long before a client reads it, and by then other disks may have damaged or lost the other copies.
 //! So all values are read within some days, one at a time and evenly spread, and damaged ones are repaired (`repair`).
 //!
 //! Values are read in the order of their names, starting at a random one: otherwise a node that is restarted often

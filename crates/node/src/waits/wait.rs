@@ -235,7 +235,7 @@ impl Waits {
         let is_longer = pause_us > PAUSE_US && pause_us >= self.pause_us;
         if is_longer || now_us >= self.doubts_until_us {
             self.pause_us = pause_us;
-            // Messages that arrived meanwhile may take some turns to be read.
+            // Messages that arrived during the pause may take some turns to be read.
             self.doubts_until_us = now_us.saturating_add(pause_us);
         }
     }

@@ -126,7 +126,7 @@ fn a_scripts_message_is_received_at_most_once_whenever_its_leader_dies() {
                 !count.starts_with('-')
             });
             cluster.turns(1000);
-            // The script may have been retried meanwhile, if it certainly had not taken effect.
+            // The script may have been retried in these turns, if it certainly had not taken effect.
             count = cluster.ask(reader, "GET k");
             let heard = listeners.map(|listener| {
                 let mut heard = 0;

@@ -40,7 +40,7 @@ impl Fragments for Replica {
     fn take_rebuilt(&mut self, now: Now, piece: KeptPiece) {
         let Piece { reference, number, .. } = piece.piece();
         if self.applied.table().reference(reference.id) != Some(reference) {
-            return; // The value was overwritten meanwhile.
+            return; // The value has been overwritten since the piece was made.
         }
         assert_eq!(number_of(self.settings.id), Some(number), "it was made for this replica");
         if self.applied.keep(&piece, now.monotonic_us) == Kept::New {

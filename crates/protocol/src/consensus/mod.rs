@@ -24,7 +24,7 @@
 //!   its place, so that it will never take effect; as unknown when neither is known in time. No write is proposed twice.
 //!
 //! While the leader's last batch is not durable on its own disk, new writes are gathered for the next batch (and a little
-//! longer if more are expected: see `leading`). The next batch also tells the followers what has been decided meanwhile.
+//! longer if more are expected: see `leading`). The next batch also tells the followers what has been decided since the last one.
 //!
 //! # Structure
 //!

@@ -58,7 +58,7 @@ pub struct Timing {
     /// A batch is closed when it has grown to this, even within a turn.
     pub batch_bytes: usize,
     /// How long the scripts that are applied in one turn may take, in nanoseconds: less than a round of heartbeats, whose
-    /// answers wait meanwhile. A batch is closed when its scripts take this long.
+    /// answers wait for them. A batch is closed when its scripts take this long.
     pub applying_ns: u64,
     /// How long the scripts that are not applied yet may take, in nanoseconds: beyond it new ones are refused.
     pub unapplied_ns_max: u64,

@@ -79,7 +79,7 @@ impl Rounds {
     }
 
     /// Ends the round and begins the next one. Returns the answers, and whether another candidate has won this replica's
-    /// promise meanwhile.
+    /// promise during the round.
     ///
     /// The answers show the state of the others when the round began. If another candidate has won the promise since then, all
     /// members may still seem to be without a leader, and the crate would bid against that candidate. So it gets no answers
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn news_ends_quiescence_and_peers_are_live_meanwhile() {
+    fn news_ends_quiescence_and_peers_are_live_until_then() {
         let (mut rounds, settings, mut peers) = (Rounds::default(), settings(1), Peers::new());
         let (agreement, log) = (Agreement::new(), Log::default());
         rounds.set_reached(at_ms(1), (2, true), &agreement, &mut peers.links);

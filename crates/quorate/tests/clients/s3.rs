@@ -475,7 +475,7 @@ fn one_backup_at_a_time_writes_into_a_place() {
     is_open.store(true, Ordering::Relaxed);
     let slow = slow.wait_with_output().unwrap();
     let output = String::from_utf8_lossy(&slow.stderr);
-    assert!(!slow.status.success() && output.contains("has begun meanwhile"), "{output}");
+    assert!(!slow.status.success() && output.contains("has begun, since"), "{output}");
     assert_eq!(store.objects("manifest.json").len(), 1);
 
     // A killed backup leaves the lock, for a while.

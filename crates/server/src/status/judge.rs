@@ -564,7 +564,7 @@ fn node_risks(answers: &Answers, node: &Node, risks: &mut Vec<Risk>) {
             Severity::AtRisk,
             "clock-off",
             format!("node {id}: its machine's clock is {} ms off", facts.clock.ahead_ms),
-            "have the machine's clock set (NTP); keys are safe meanwhile".into(),
+            "have the machine's clock set (NTP); keys are safe until then".into(),
         );
     }
 }

@@ -129,7 +129,7 @@ fn changes_are_read_once_and_in_order() {
 }
 
 /// A copy and the changes after it are what replicas held at each version, and another cluster holds them once they are
-/// restored, whatever happens to it meanwhile.
+/// restored, whatever happens to it in between.
 #[test]
 fn backups_match_what_replicas_held_and_can_be_restored() {
     for protocol in [Protocol::Consensus, Protocol::LeaderFollower] {

@@ -162,7 +162,7 @@ fn with_value<R>(counter: u64, command: &Command<'_>, use_it: impl FnOnce(&Comma
 }
 
 #[test]
-fn a_value_that_was_overwritten_meanwhile_is_not_put_back() {
+fn a_value_that_has_been_overwritten_since_is_not_put_back() {
     let mut store = store();
     put(&mut store, "k", 1);
     put(&mut store, "k", 2);

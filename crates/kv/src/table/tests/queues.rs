@@ -258,7 +258,7 @@ fn unclaimed_elements_go_back_and_serve_the_next_request() {
         ["1", "1", "0"]
     );
     assert_eq!(store.list("l"), r#"["a" "b" "c" "d" "e"]"#);
-    // A member that was added again meanwhile keeps its new score.
+    // A member that was added again since then keeps its new score.
     store.play("ZADD z 9 n -> 1");
     assert_eq!(store.withdraw(id(1, 4)), "1");
     store.play("ZRANGE z 0 -1 WITHSCORES -> <\"m\":1 \"o\":3 \"n\":9>");

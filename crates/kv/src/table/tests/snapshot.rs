@@ -62,7 +62,7 @@ fn a_chunk_holds_at_least_one_entry_and_an_ended_snapshot_has_none() {
 }
 
 #[test]
-fn a_table_that_is_cleared_meanwhile_is_still_in_its_snapshots() {
+fn a_cleared_table_is_still_in_its_earlier_snapshots() {
     let mut store = Store::new();
     for number in 0..100 {
         store.set(&format!("k{number}"), "v");

@@ -163,7 +163,7 @@ fn changed_values_are_spilled_again_and_values_only_read_are_not() {
 }
 
 #[test]
-fn a_value_that_has_changed_meanwhile_is_requested_again() {
+fn a_value_that_has_changed_since_is_requested_again() {
     let mut replica = Replica::new(1);
     replica.apply(&plain_set(b"k", LONG), 1, 0);
     let append = Command::Append { key: b"k", value: b"!", bytes_max: 100 };

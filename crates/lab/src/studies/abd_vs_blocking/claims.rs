@@ -132,7 +132,7 @@ fn one_replica(results: &Results) -> Judgement {
         &format!(
             "the study's reason is that locks are met; {met}. The study's clients reach the one server three or four times in each \
              operation, with a new connection and a new thread each time (blocking/blocking_client.cpp, lines 196 to 214 and 222 \
-             to 242; 27 to 32), and the lock stands meanwhile."
+             to 242; 27 to 32), and holds the lock all that time."
         ),
     )
 }

@@ -310,8 +310,7 @@ fn leader_is_fresh(results: &Results) -> Judgement {
         let why = "The check of a history took too long to come to an end, so nothing is known of it.";
         return Judgement::new(Verdict::Undecided, format!("{ours}, {} not known", checked.len() - ok), why);
     }
-    let why =
-        "All clients ask the leader, which is one process with one table, and nothing failed meanwhile.";
+    let why = "All clients ask the leader, which is one process with one table, and nothing failed during the runs.";
     Judgement::new(Verdict::Holds, ours, format!("{why} {of_followers}"))
 }
 

@@ -169,7 +169,7 @@ impl Study for LeaderFollower {
             Measure::new("writes_resumed", "Whether writes succeed again after the leader's death", ""),
             Measure::new("writes_gap_ms", "From the leader's death until a write succeeds again", "ms")
                 .or_never(),
-            Measure::new("writes_failed", "Writes that failed meanwhile", ""),
+            Measure::new("writes_failed", "Writes that failed in that time", ""),
             Measure::new(
                 "writes_at_risk",
                 "Writes acknowledged by the leader in the half second before its death",

@@ -318,7 +318,7 @@ impl Leader {
         let applied_bytes = state.backlog.bytes_between(state.backlog.base().offset, state.applied);
         for follower in &mut self.followers {
             if applied_bytes > limit && follower.needs_after().is_some_and(|after| after < state.applied) {
-                follower.leave("too much was written meanwhile", state, effects);
+                follower.leave("too much was written during the transfer", state, effects);
             }
         }
         let needed = self.followers.iter().filter_map(Follower::needs_after);

@@ -184,7 +184,7 @@ fn three_in_reach() -> Group {
     group
 }
 
-/// A leader pauses right after a read, and is deposed meanwhile. The read does not keep any replica from becoming
+/// A leader pauses right after a read, and is deposed during the pause. The read does not keep any replica from becoming
 /// quiescent.
 #[test]
 fn a_deposed_leader_becomes_quiescent() {

@@ -115,7 +115,7 @@ impl Backups {
     /// Adds a backup whose files are written. When this returns, all of it is durable.
     ///
     /// # Errors
-    /// It cannot be written, or another backup has written here meanwhile.
+    /// It cannot be written, or another backup has written here since this one began.
     pub(super) fn add(&self, manifest: &mut Manifest) -> Result<()> {
         // Another backup that took over the place has removed the files that are in no manifest yet.
         self.store.lock()?;

@@ -261,7 +261,7 @@ impl Taking<'_> {
         for (number, group) in entry.groups.iter().enumerate() {
             match source.copy(prefix, number) {
                 Ok((client, begun)) => {
-                    ensure!(begun.group == *group, "the keyspace was created again meanwhile");
+                    ensure!(begun.group == *group, "the keyspace was created again during the backup");
                     keyspace.shards.push(self.copied(client, &begun)?);
                 }
                 Err(NoCopy::Walk(why)) => {

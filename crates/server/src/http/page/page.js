@@ -768,7 +768,7 @@ async function changeKeyspace(prefix) {
   dialog({
     title: `Change ${nameOf(prefix)}`, go: "Change",
     body: [
-      h("p", { class: "muted" }, "It stays in use meanwhile. What cannot be changed is refused, with the reason."),
+      h("p", { class: "muted" }, "It stays in use during the change. What cannot be changed is refused, with the reason."),
       field("setting", "Setting", choice(fixed.map(([name, value]) => [name, `${name} (now ${shown(value) === "" ? "empty" : shown(value)})`]), "acks")),
       field("value", "New value", input("", { required: true, class: "mono" })),
     ],
@@ -1030,7 +1030,7 @@ function editKey(key, value, again) {
   const text = h("textarea", { spellcheck: "false", rows: 8 });
   text.value = value;
   dialog({
-    title: `Edit ${shown(key)}`, go: "Store", body: [field("value", "Value", text, "Its expiry stays. Refused if the value has changed meanwhile.")],
+    title: `Edit ${shown(key)}`, go: "Store", body: [field("value", "Value", text, "Its expiry stays. Refused if the value has changed since it was shown.")],
     act: async () => {
       const stored = await runThere("SET", word(key), text.value, "IFEQ", value, "KEEPTTL");
       if (stored === null) throw new Refused(0, "CHANGED", "another client has changed it in the meantime; close this and open the key again");

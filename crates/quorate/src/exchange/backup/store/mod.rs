@@ -23,7 +23,7 @@ pub(super) trait Store {
     /// is.
     ///
     /// # Errors
-    /// Another backup writes here; or one did meanwhile, and may have removed files that no manifest names.
+    /// Another backup writes here; or one did since this one began, and may have removed files that no manifest names.
     fn lock(&self) -> Result<()>;
 
     /// Reports that nothing will be written until the next [`Store::lock`]: a lock that costs something may be

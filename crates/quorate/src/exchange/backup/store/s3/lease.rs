@@ -140,7 +140,7 @@ impl Lease {
         let (held, name) = (&self.held, self.held.remote.name_of(""));
         held.renew().map_err(|failure| match held.is_lost.load(Ordering::Relaxed) {
             true => anyhow!(
-                "another backup into {name} has begun meanwhile, since nothing was heard of this one for {} s: there is no backup \
+                "another backup into {name} has begun, since nothing was heard of this one for {} s: there is no backup \
                  of this one",
                 LASTS.as_secs()
             ),

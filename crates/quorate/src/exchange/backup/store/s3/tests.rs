@@ -256,7 +256,7 @@ fn the_lock_belongs_to_one_backup_until_it_expires() {
         two.lock().unwrap();
         objects.lock().unwrap().age = 0;
         let why = one.lock().unwrap_err().to_string();
-        assert!(why.contains("has begun meanwhile"), "{why}");
+        assert!(why.contains("has begun, since"), "{why}");
         // It gets that error once, and then it is a backup like any other.
         assert!(one.lock().unwrap_err().to_string().contains("is under way"));
         two.rest();
