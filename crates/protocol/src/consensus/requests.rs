@@ -66,11 +66,13 @@ impl Replica {
         }
         match self.standing(now) {
             _ if asked.fenced && !self.agreement.leads() => effects.redirect(asked.ticket, NOBODY),
+            // A client with nothing under way waits for no other client.
+            Standing::Follows(leader) if !asked.follows => effects.redirect(asked.ticket, leader),
             _ if !self.held.is_empty() => self.held.hold(asked, *request, effects),
             Standing::Leads => self.serve(now, asked, request, effects),
             // Earlier requests of this client, and proposals of this replica, may still take effect: another node must not
             // overtake them.
-            Standing::Follows(_) if asked.follows && !self.everything_is_settled() => {
+            Standing::Follows(_) if !self.everything_is_settled() => {
                 self.held.hold(asked, *request, effects);
             }
             Standing::Follows(leader) => effects.redirect(asked.ticket, leader),
