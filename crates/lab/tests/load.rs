@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use check::Verdict;
 use lab::load::{
-    Arrivals, Error, ErrorWord, KeyChoice, Mix, Operation, Options, Outcome, Pace, Report, Sizes, Stop,
-    Transport, Wait, compare, run,
+    Arrivals, Error, ErrorWord, KeyChoice, Login, Mix, Operation, Options, Outcome, Pace, Report, Sizes,
+    Stop, Transport, Wait, compare, run,
 };
 use lab::systems::{Children, Etcd, Running, System, ZooKeeper};
 use mock::http::{self, Manner};
@@ -240,13 +240,17 @@ fn a_server_that_is_not_there_is_named() {
     assert!(error.to_string().starts_with(&format!("cannot use {address}: ")), "{error}");
 }
 
+fn login(password: &str) -> Login {
+    Login { user: None, password: password.to_owned() }
+}
+
 #[test]
 fn a_refused_password_is_reported_at_once() {
     let mock = start(Behaviour::Sound);
-    let refused = Options { password: Some("wrong".to_owned()), ..options(mock.address) };
+    let refused = Options { login: Some(login("wrong")), ..options(mock.address) };
     let error = run(&refused, |_| {}).err().unwrap();
     assert!(error.to_string().contains("WRONGPASS"), "{error}");
-    let accepted = Options { password: Some(mock::PASSWORD.to_owned()), ..options(mock.address) };
+    let accepted = Options { login: Some(login(mock::PASSWORD)), ..options(mock.address) };
     assert_eq!(run_quietly(&accepted).operations(), 1000);
 }
 

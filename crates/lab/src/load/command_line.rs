@@ -1,6 +1,6 @@
 //! `quorate bench`: the flags, and the output.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,9 +17,10 @@ use super::flags::{
 use super::hgrm::write_hgrm;
 use super::keys::KeyChoice;
 use super::live::Live;
-use super::options::{Arrivals, Mix, Options, Pace, Stop, Transport, Wait};
+use super::options::{Arrivals, Login, Mix, Options, Pace, Stop, Transport, Wait};
 use super::outcome::Operation;
 use super::report::Report;
+use super::tls::{Tls, Trust};
 use super::value::Sizes;
 use super::versus::{Comparison, compare};
 use super::{Error, run};
@@ -40,6 +41,8 @@ Examples:
   quorate bench --addr 127.0.0.1:7000 --send 'ZADD board {random} {key}'
   quorate bench --addr 127.0.0.1:7000 --load-with 'RPUSH list {value}' --send 'LRANGE list 0 99' --vs 127.0.0.1:6379
   quorate bench --addr 127.0.0.1:8000 --http --get-ratio 0.9 --verify
+  quorate bench --addr db1.example:7443 --cacert authority.crt --user ada --password-file ada.txt
+  quorate bench --addr rediss://db1.example:7443 --cacert authority.crt --vs db1.example:7000    what TLS costs
 
 Latencies are in microseconds. With --rate they are measured from when a request was due, not from when it was sent.
 Failures never count as throughput and never enter its latencies.
@@ -49,8 +52,8 @@ Exit code: 0 done; 1 not done, nothing succeeded, a value was wrong or a history
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct BenchArgs {
-    /// Server to measure: HOST:PORT, etcd://HOST:PORT or zookeeper://HOST:PORT; repeat it to spread the connections
-    /// over several
+    /// Server to measure: HOST:PORT, rediss://HOST:PORT (TLS), etcd://HOST:PORT or zookeeper://HOST:PORT; repeat it to
+    /// spread the connections over several
     #[arg(long = "addr", value_name = "SERVER", default_value = "127.0.0.1:7000", value_parser = parse_server)]
     servers: Vec<Server>,
 
@@ -165,6 +168,30 @@ pub struct BenchArgs {
     /// Password to send with AUTH
     #[arg(long, short = 'a')]
     password: Option<String>,
+
+    /// A file with the password
+    #[arg(long, value_name = "FILE", conflicts_with = "password")]
+    password_file: Option<PathBuf>,
+
+    /// The user to log in as [default: default]
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+
+    /// Use TLS with every server whose address begins with no protocol; rediss://HOST:PORT asks for it for one
+    #[arg(long)]
+    tls: bool,
+
+    /// With TLS: the certificates of the authorities to trust, in PEM [default: this machine's]
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+
+    /// With TLS, if a server requires one: this client's certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+
+    /// The private key of that certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
 
     /// Record every operation and check that the history is linearizable; keys must be new or loaded
     #[arg(long, conflicts_with = "vs")]
@@ -306,6 +333,41 @@ fn print(text: &str) -> bool {
 }
 
 impl BenchArgs {
+    /// As whom to log in.
+    fn login(&self) -> Result<Option<Login>, Error> {
+        let password = match &self.password_file {
+            Some(file) => {
+                let text = fs::read_to_string(file);
+                let text = text.map_err(|error| Error::Usage(format!("{}: {error}", file.display())))?;
+                Some(text.trim_end().to_owned())
+            }
+            None => self.password.clone(),
+        };
+        if self.user.is_some() && password.is_none() {
+            return Err(Error::Usage("--user needs --password-file or --password".to_owned()));
+        }
+        Ok(password.map(|password| Login { user: self.user.clone(), password }))
+    }
+
+    /// How to speak TLS with the servers of one side, if it does.
+    fn tls(&self, servers: &[Server]) -> Result<Option<Tls>, Error> {
+        let is_given = self.tls || self.cacert.is_some() || self.cert.is_some();
+        let names_one = self.servers.iter().chain(&self.vs).any(|server| server.is_tls);
+        // Where an address asks for it, the files are for that one.
+        let is_implied = self.tls || is_given && !names_one;
+        let has_tls = |server: &Server| server.is_tls || is_implied && server.transport.is_none();
+        let count = servers.iter().filter(|server| has_tls(server)).count();
+        if count == 0 {
+            return Ok(None);
+        }
+        if count < servers.len() {
+            return Err(Error::Usage("the servers of one side must all have TLS, or none".to_owned()));
+        }
+        let own = self.cert.clone().zip(self.key.clone());
+        let trust = Trust { authority: self.cacert.clone(), own };
+        Tls::new(&trust, servers.iter().map(|server| server.host.as_str())).map(Some)
+    }
+
     fn options(&self, servers: &[Server]) -> Result<Options, Error> {
         let unsaid = if self.http { Transport::Http } else { Transport::Resp };
         let transport_of = |server: &Server| server.transport.unwrap_or(unsaid);
@@ -355,7 +417,8 @@ impl BenchArgs {
                     || mix.set > 0 && transport == Transport::ZooKeeper),
             record: self.verify || self.history.is_some(),
             threads: self.threads,
-            password: self.password.clone(),
+            login: self.login()?,
+            tls: self.tls(servers)?,
             reply_timeout: self.timeout,
         })
     }
@@ -418,6 +481,39 @@ mod tests {
         let mixed = parse("--addr 127.0.0.1:1 --addr etcd://127.0.0.1:2").unwrap();
         assert!(matches!(mixed.options(&mixed.servers), Err(Error::Usage(_))));
         assert!(parse("--addr gopher://127.0.0.1:1").is_err());
+    }
+
+    #[test]
+    fn tls_is_for_all_servers_of_a_side_or_for_none() {
+        let sides = |line: &str| {
+            let args = parse(line).unwrap();
+            [&args.servers, &args.vs].map(|side| match args.tls(side) {
+                Ok(tls) => tls.map_or("plain".to_owned(), |_| "tls".to_owned()),
+                Err(error) => error.to_string(),
+            })
+        };
+        let plain = "plain".to_owned();
+        assert_eq!(sides("--addr 127.0.0.1:1 --vs 127.0.0.1:2"), [plain.clone(), plain.clone()]);
+        assert_eq!(
+            sides("--addr redis://127.0.0.1:1 --vs etcd://127.0.0.1:2 --tls"),
+            [plain.clone(), plain.clone()]
+        );
+        let [one, other] = sides("--addr 127.0.0.1:1 --vs 127.0.0.1:2 --cacert nowhere.crt");
+        assert!(one.contains("nowhere.crt") && other.contains("nowhere.crt"), "{one}; {other}");
+        let [one, other] = sides("--addr rediss://127.0.0.1:1 --vs 127.0.0.1:2 --cacert nowhere.crt");
+        assert!(one.contains("nowhere.crt") && other == plain, "the file is for the one that has TLS");
+        let [mixed, _] = sides("--addr rediss://127.0.0.1:1 --addr 127.0.0.1:2");
+        assert!(mixed.contains("must all have TLS"), "{mixed}");
+    }
+
+    #[test]
+    fn a_user_needs_a_password() {
+        let login =
+            |line: &str| parse(line).unwrap().login().map(|login| login.map(|it| (it.user, it.password)));
+        assert!(matches!(login("-c 1"), Ok(None)));
+        let ada = (Some("ada".to_owned()), "word".to_owned());
+        assert_eq!(login("--user ada -a word").unwrap(), Some(ada));
+        assert!(login("--user ada").is_err() && login("--password-file /nowhere").is_err());
     }
 
     #[test]

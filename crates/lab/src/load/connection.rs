@@ -4,13 +4,13 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
 use super::language::Dialogue;
 use super::outcome::Expected;
 use super::outcome::Outcome;
 use super::recorder::Observed;
+use super::tls::{Socket, Tls};
 
 /// A new receive buffer holds the replies to a whole batch, so that one read takes them all, within these limits.
 /// It grows when a single reply is larger.
@@ -134,7 +134,7 @@ pub(crate) struct Connection {
     pub(crate) output: Vec<u8>,
     written: usize,
     pub(crate) input: Input,
-    stream: Option<TcpStream>,
+    socket: Option<Socket>,
     failures_in_a_row: u32,
 }
 
@@ -168,24 +168,30 @@ impl Connection {
                 unread: 0,
                 filled: 0,
             },
-            stream: None,
+            socket: None,
             failures_in_a_row: 0,
         }
     }
 
-    /// Starts connecting.
-    pub(crate) fn open(&mut self, registry: &Registry, token: Token, now: Instant) -> io::Result<()> {
-        let mut stream = TcpStream::connect(self.address)?;
+    /// Starts connecting to its address, which has the number `place` among the servers'.
+    pub(crate) fn open(
+        &mut self,
+        registry: &Registry,
+        token: Token,
+        now: Instant,
+        (place, tls): (usize, Option<&Tls>),
+    ) -> io::Result<()> {
+        let mut socket = Socket::open(self.address, place, tls)?;
         // Registered for both interests permanently: edges cost nothing while nothing happens.
-        registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
-        self.stream = Some(stream);
+        registry.register(&mut socket.stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        self.socket = Some(socket);
         self.state = State::Connecting { since: now };
         Ok(())
     }
 
     /// Whether the socket is connected; an error if connecting has failed.
     pub(crate) fn is_connected(&self) -> io::Result<bool> {
-        let Some(stream) = &self.stream else {
+        let Some(Socket { stream, .. }) = &self.socket else {
             return Ok(false);
         };
         if let Some(error) = stream.take_error()? {
@@ -235,11 +241,14 @@ impl Connection {
 
     /// Writes as much as the socket takes; the rest follows when it becomes writable.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        let Some(stream) = &mut self.stream else {
+        let Some(socket) = &mut self.socket else {
             return Ok(());
         };
+        if !socket.push()? {
+            return Ok(());
+        }
         while self.written < self.output.len() {
-            match stream.write(&self.output[self.written..]) {
+            match socket.write(&self.output[self.written..]) {
                 Ok(written) => self.written += written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -251,10 +260,10 @@ impl Connection {
 
     /// Reads once.
     pub(crate) fn fill(&mut self) -> io::Result<Filled> {
-        let Some(stream) = &mut self.stream else { return Ok(Filled::Nothing) };
+        let Some(socket) = &mut self.socket else { return Ok(Filled::Nothing) };
         let room = self.input.room();
         loop {
-            match stream.read(room) {
+            match socket.read(room) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(bytes) => {
                     let filled = if bytes < room.len() { Filled::Drained } else { Filled::Full };
@@ -270,7 +279,7 @@ impl Connection {
 
     /// Drops the socket and everything in flight. `jitter` in `0..1000` spreads reconnections.
     pub(crate) fn close(&mut self, now: Instant, jitter: u32) {
-        self.stream = None;
+        self.socket = None;
         self.clear_batch();
         self.input.unread = 0;
         self.input.filled = 0;

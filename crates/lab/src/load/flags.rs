@@ -11,22 +11,34 @@ use super::value::Sizes;
 const ZIPF_EXPONENT: f64 = 0.99;
 
 /// A server to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    /// The host as it was given: the name that its certificate must have.
+    pub(crate) host: String,
     /// Its protocol, if the address names one.
     pub(crate) transport: Option<Transport>,
+    /// Whether the address asks for TLS.
+    pub(crate) is_tls: bool,
 }
 
-/// `HOST:PORT`, `etcd://HOST:PORT` or `zookeeper://HOST:PORT`.
+/// `HOST:PORT`, `rediss://HOST:PORT`, `etcd://HOST:PORT` or `zookeeper://HOST:PORT`.
 pub(crate) fn parse_server(text: &str) -> Result<Server, String> {
     let (transport, address) = match text.split_once("://") {
         None => (None, text),
+        Some(("redis" | "rediss", address)) => (Some(Transport::Resp), address),
         Some(("etcd", address)) => (Some(Transport::Etcd), address),
         Some(("zookeeper", address)) => (Some(Transport::ZooKeeper), address),
-        Some(_) => return Err("expected HOST:PORT, etcd://HOST:PORT or zookeeper://HOST:PORT".to_owned()),
+        Some(_) => {
+            return Err(
+                "expected HOST:PORT, redis://HOST:PORT, rediss://HOST:PORT (TLS), etcd://HOST:PORT or \
+                        zookeeper://HOST:PORT"
+                    .to_owned(),
+            );
+        }
     };
-    Ok(Server { address: parse_address(address)?, transport })
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host).to_owned();
+    Ok(Server { address: parse_address(address)?, host, transport, is_tls: text.starts_with("rediss://") })
 }
 
 /// A host and a port. Of a host with several addresses, takes the first IPv4 one, because servers listen on IPv4

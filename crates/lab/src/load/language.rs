@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::etcd;
 use super::http;
-use super::options::{Options, Transport};
+use super::options::{Login, Options, Transport};
 use super::outcome::Expected;
 use super::reply::{Malformed, Scanned};
 use super::resp;
@@ -47,10 +47,10 @@ impl Language {
     }
 
     /// The initial state of a connection to this server.
-    pub(crate) fn dialogue(&self, address: SocketAddr, password: Option<&str>) -> Dialogue {
+    pub(crate) fn dialogue(&self, address: SocketAddr, login: Option<&Login>) -> Dialogue {
         let fields = match self.kind {
             Kind::Resp(_) | Kind::ZooKeeper(_) => Vec::new(),
-            Kind::Http(..) => http::fields(address, password),
+            Kind::Http(..) => http::fields(address, login),
             Kind::Etcd(_) => etcd::fields(address),
         };
         Dialogue { fields, ..Dialogue::default() }
@@ -58,9 +58,9 @@ impl Language {
 
     /// The greeting of a new connection, and its number of replies: a server that will refuse every request is detected
     /// at once. The replies are read as those to a PING.
-    pub(crate) fn greeting(&self, dialogue: &mut Dialogue, password: Option<&str>) -> (Vec<u8>, usize) {
+    pub(crate) fn greeting(&self, dialogue: &mut Dialogue, login: Option<&Login>) -> (Vec<u8>, usize) {
         match self.kind {
-            Kind::Resp(_) => resp::greeting(password),
+            Kind::Resp(_) => resp::greeting(login),
             Kind::Http(..) => (http::health(&dialogue.fields), 1),
             Kind::Etcd(_) => (dialogue.streams.greeting(&dialogue.fields), 1),
             Kind::ZooKeeper(_) => (zookeeper::greeting(), 1),

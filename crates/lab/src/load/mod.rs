@@ -15,7 +15,7 @@
 //! - Requests in flight on a lost connection are *unknown*, neither success nor failure.
 //!
 //! The path of a request: `schedule` admits a batch, `workload` chooses its content, `language` (`resp`, `http`,
-//! `etcd`, `zookeeper`) encodes it, `worker` moves the bytes of a `connection`, `language` finds the replies in them,
+//! `etcd`, `zookeeper`) encodes it, `worker` moves the bytes of a `connection`, over `tls` if wanted, `language` finds the replies in them,
 //! `workload` judges each, `tally` counts it, `recorder` records it if requested, and `report` presents the sums.
 
 mod command_line;
@@ -40,6 +40,7 @@ pub(crate) mod steal;
 mod tally;
 mod template;
 mod timer;
+mod tls;
 mod validation;
 mod value;
 mod versus;
@@ -57,11 +58,12 @@ pub use custom::Custom;
 pub use hgrm::write_hgrm;
 pub use keys::KeyChoice;
 pub use live::Live;
-pub use options::{Arrivals, Mix, Options, Pace, Stop, Transport, Wait};
+pub use options::{Arrivals, Login, Mix, Options, Pace, Stop, Transport, Wait};
 pub use outcome::{ErrorWord, Operation, Outcome};
 #[cfg(test)]
 pub(crate) use report::tests::sample as sample_report;
 pub use report::{Delays, Report, Row};
+pub use tls::{Tls, Trust};
 pub use value::Sizes;
 pub use versus::{Comparison, compare};
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::custom::Custom;
 use super::keys::KeyChoice;
 use super::outcome::Operation;
+use super::tls::Tls;
 use super::value::Sizes;
 
 /// Keys have at least this many digits, as those of redis-benchmark.
@@ -58,10 +59,21 @@ pub struct Options {
     pub record: bool,
     /// How many threads drive the connections.
     pub threads: usize,
-    /// The password to send with AUTH.
-    pub password: Option<String>,
+    /// As whom to log in, if at all.
+    pub login: Option<Login>,
+    /// How to speak TLS with the servers; `None` is without.
+    pub tls: Option<Tls>,
     /// How long to wait for a batch's replies before its connection is given up.
     pub reply_timeout: Duration,
+}
+
+/// A user, and the password.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// The user's name; `None` is the default user.
+    pub user: Option<String>,
+    /// The password.
+    pub password: String,
 }
 
 /// The share of each operation, as weights: GET 1 and SET 1 is half and half.
@@ -215,7 +227,8 @@ impl Default for Options {
             load: true,
             record: false,
             threads: 1,
-            password: None,
+            login: None,
+            tls: None,
             reply_timeout: Duration::from_secs(10),
         }
     }

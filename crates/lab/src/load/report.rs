@@ -291,6 +291,7 @@ impl Report {
                 "custom": options.custom.as_ref().map(Custom::text),
                 "custom_load": options.custom_load.as_ref().map(Custom::text),
                 "transport": options.transport.name(),
+                "tls": options.tls.is_some(),
                 "keys": options.keys,
                 "key_choice": key_choice_in_words(options.key_choice),
                 "key_prefix": options.key_prefix,
@@ -446,7 +447,8 @@ pub(crate) fn describe(options: &Options) -> String {
     }
     let each = if options.wait_once { " once for each pipeline" } else { "" };
     let wait = options.wait.map_or(String::new(), |wait| format!(", WAIT {}{each}", wait.replicas));
-    let transport = options.transport.words();
+    let tls = if options.tls.is_some() { " with TLS" } else { "" };
+    let transport = format!("{}{tls}", options.transport.words());
     let pace = match options.pace {
         Pace::Closed => String::new(),
         Pace::Open { per_second, arrivals } => {

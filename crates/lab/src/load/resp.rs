@@ -6,7 +6,7 @@
 //! refused: the generator asks for none.
 
 use super::custom::Custom;
-use super::options::{Options, Wait};
+use super::options::{Login, Options, Wait};
 use super::outcome::{Expected, Operation};
 use super::random::Random;
 use super::reply::{Malformed, Reply};
@@ -96,10 +96,14 @@ impl Requests {
 }
 
 /// The greeting of a new connection, and its number of replies.
-pub(crate) fn greeting(password: Option<&str>) -> (Vec<u8>, usize) {
-    let mut greeting = password.map_or(Vec::new(), |password| command(&["AUTH", password]));
+pub(crate) fn greeting(login: Option<&Login>) -> (Vec<u8>, usize) {
+    let mut greeting = match login {
+        None => Vec::new(),
+        Some(Login { user: None, password }) => command(&["AUTH", password]),
+        Some(Login { user: Some(user), password }) => command(&["AUTH", user, password]),
+    };
     greeting.extend_from_slice(PING);
-    (greeting, 1 + usize::from(password.is_some()))
+    (greeting, 1 + usize::from(login.is_some()))
 }
 
 /// A command as RESP.
@@ -255,8 +259,12 @@ mod tests {
 
     #[test]
     fn a_password_comes_before_the_first_ping() {
-        let (greeting, replies) = greeting(Some("word"));
-        assert_eq!(greeting, b"*2\r\n$4\r\nAUTH\r\n$4\r\nword\r\n*1\r\n$4\r\nPING\r\n");
+        let mut login = Login { user: None, password: "word".to_owned() };
+        let (greeting_of_default, replies) = greeting(Some(&login));
+        assert_eq!(greeting_of_default, b"*2\r\n$4\r\nAUTH\r\n$4\r\nword\r\n*1\r\n$4\r\nPING\r\n");
+        login.user = Some("ada".to_owned());
+        let of_user = b"*3\r\n$4\r\nAUTH\r\n$3\r\nada\r\n$4\r\nword\r\n*1\r\n$4\r\nPING\r\n";
+        assert_eq!(greeting(Some(&login)), (of_user.to_vec(), 2));
         assert_eq!(replies, 2);
     }
 

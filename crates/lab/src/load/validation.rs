@@ -101,7 +101,7 @@ impl Transport {
     /// The options that this protocol does not support.
     fn refusals(self, options: &Options) -> Vec<(bool, &'static str)> {
         let is_larger_than = |bytes_max: usize| options.value_bytes.max > bytes_max;
-        let has_password = options.password.is_some();
+        let has_password = options.login.is_some();
         match self {
             Self::Resp => Vec::new(),
             Self::Http => vec![
@@ -112,6 +112,7 @@ impl Transport {
                 (options.mix.incr > 0 || options.mix.ping > 0, "only GET and SET are supported for etcd"),
                 (options.wait.is_some(), "there is no WAIT at etcd"),
                 (has_password, "passwords are not supported for etcd"),
+                (options.tls.is_some(), "TLS is not supported for etcd"),
                 (is_larger_than(etcd::VALUE_BYTES_MAX), "values for etcd must have at most 8 KiB: one frame"),
                 (
                     options.pipeline.saturating_mul(etcd::request_bytes_max(options)) > etcd::BATCH_BYTES_MAX,
@@ -122,6 +123,7 @@ impl Transport {
                 (options.mix.incr > 0, "there is no INCR at ZooKeeper"),
                 (options.wait.is_some(), "there is no WAIT at ZooKeeper"),
                 (has_password, "passwords are not supported for ZooKeeper"),
+                (options.tls.is_some(), "TLS is not supported for ZooKeeper"),
                 (
                     options.key_prefix.contains('/'),
                     "keys for ZooKeeper must have no slash: they are nodes of the root",

@@ -103,6 +103,7 @@ pub(super) fn run(args: &UserArgs) -> Result<()> {
     match &args.verb {
         Verb::List => list(manage),
         Verb::Create { name, password, rules } => {
+            has_no_flag(rules)?;
             let mut node = manage.open()?;
             ensure!(
                 !exists(&mut node, name)?,
@@ -119,6 +120,7 @@ pub(super) fn run(args: &UserArgs) -> Result<()> {
             report(manage, name, "created", drawn)
         }
         Verb::Alter { name, password, rules } => {
+            has_no_flag(rules)?;
             let mut node = manage.open()?;
             ensure!(exists(&mut node, name)?, "there is no user '{name}': quorate user create makes one");
             let (first, drawn) = password.rules(&mut node)?;
@@ -137,14 +139,19 @@ pub(super) fn run(args: &UserArgs) -> Result<()> {
     }
 }
 
+/// Refuses flags among the rules: rules may begin with one hyphen, so all that follows the first one is read as rules.
+fn has_no_flag(rules: &[String]) -> Result<()> {
+    match rules.iter().find(|rule| rule.starts_with("--")) {
+        Some(flag) => bail!("{flag} is not a rule: flags go before the rules"),
+        None => Ok(()),
+    }
+}
+
 fn exists(node: &mut Node, name: &str) -> Result<bool> {
     Ok(node.ask(&["ACL", "GETUSER", name])? != Reply::Null)
 }
 
 fn set(node: &mut Node, name: &str, rules: Vec<String>) -> Result<()> {
-    if let Some(flag) = rules.iter().find(|rule| rule.starts_with("--")) {
-        bail!("{flag} is not a rule: flags go before the rules");
-    }
     let words: Vec<&str> =
         ["ACL", "SETUSER", name].into_iter().chain(rules.iter().map(String::as_str)).collect();
     node.ask(&words).map(|_| ())

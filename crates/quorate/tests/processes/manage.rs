@@ -71,6 +71,7 @@ fn operators_manage_a_cluster_from_the_command_line() {
     let password = folder.path().join("password");
     fs::write(&password, "of the shop\n").unwrap();
     refused(base, "user create shop ~* +@read", "how does 'shop' log in?");
+    refused(base, "user create shop ~* +@read --draw-password", "flags go before the rules");
     let made = done(
         base,
         &format!("user create shop --set-password {} ~shop:* +@all -@cluster", password.display()),

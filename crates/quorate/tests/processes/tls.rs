@@ -7,7 +7,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
+use lab::load::{Options, Sizes, Stop, Tls, Transport, Trust};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustix::process::Signal;
 use rustls::pki_types::pem::PemObject as _;
@@ -313,6 +315,50 @@ fn clients_present_certificates_where_they_are_asked() {
     let mut client = node.connect(&certs, None);
     assert!(client.stream.get_mut().write_all(b"PING\r\n").is_err());
     node.awaits_line("it does not accept this node's certificate");
+}
+
+#[test]
+fn the_load_generator_measures_over_tls() {
+    let (certs, others) = (Certs::new(&["--node", "127.0.0.1", "--client", "alice"]), one_node());
+    let node = Node::start(certs.0.path(), "client_certificates = \"required\"");
+    let alice = || Some((certs.file("client-alice.crt"), certs.file("client-alice.key")));
+    let load = |port: u16, (authority, own): (&Certs, _), more: Options| {
+        let trust = Trust { authority: Some(authority.file("authority.crt")), own };
+        let options = Options {
+            addresses: vec![([127, 0, 0, 1], port).into()],
+            tls: Some(Tls::new(&trust, ["127.0.0.1"].into_iter()).unwrap()),
+            connections: 8,
+            keys: 100,
+            warmup: Duration::ZERO,
+            stop: Stop::Count(2000),
+            ..more
+        };
+        lab::load::run(&options, |_| {}).map_err(|error| error.to_string())
+    };
+    // Batches that fill several records and the socket, whose values are compared.
+    for (pipeline, bytes) in [(1, 64), (16, 100), (4, 60_000)] {
+        let more = Options { pipeline, value_bytes: Sizes::fixed(bytes), ..Options::default() };
+        let report = load(node.tls_port, (&certs, alice()), more).unwrap();
+        assert!(report.operations() == 2000 && !report.has_wrong_answers(), "{report}");
+    }
+    let http = || Options { transport: Transport::Http, ..Options::default() };
+    let report = load(node.https_port, (&certs, alice()), http()).unwrap();
+    assert!(report.operations() == 2000 && !report.has_wrong_answers(), "{report}");
+
+    let refused = |port, trust, what: &str| {
+        let error = load(port, trust, Options::default()).err().unwrap();
+        assert!(
+            error.starts_with(&format!("cannot use 127.0.0.1:{port}: ")) && error.contains(what),
+            "{error}"
+        );
+    };
+    refused(
+        node.tls_port,
+        (&certs, None),
+        "it wants a certificate of this client: give one by --cert and --key",
+    );
+    refused(node.tls_port, (&others, alice()), "give its certificate by --cacert");
+    refused(node.server.client_port, (&certs, alice()), "its TLS port is a different one");
 }
 
 #[test]

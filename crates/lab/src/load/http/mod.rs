@@ -5,9 +5,11 @@ mod response;
 
 use std::net::SocketAddr;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use serde_json::Value as Json;
 
-use super::options::Options;
+use super::options::{Login, Options};
 use super::outcome::{Expected, Operation};
 use super::template::{Template, append_number};
 use super::value::Values;
@@ -61,10 +63,17 @@ impl Requests {
 }
 
 /// The header fields of every request to a server: its host, and the authorization.
-pub(crate) fn fields(address: SocketAddr, password: Option<&str>) -> Vec<u8> {
+pub(crate) fn fields(address: SocketAddr, login: Option<&Login>) -> Vec<u8> {
     let mut fields = format!("Host: {address}\r\n");
-    if let Some(password) = password {
-        fields.push_str(&format!("Authorization: Bearer {password}\r\n"));
+    match login {
+        None => {}
+        Some(Login { user: None, password }) => {
+            fields.push_str(&format!("Authorization: Bearer {password}\r\n"));
+        }
+        Some(Login { user: Some(user), password }) => {
+            let both = BASE64.encode(format!("{user}:{password}"));
+            fields.push_str(&format!("Authorization: Basic {both}\r\n"));
+        }
     }
     fields.into_bytes()
 }
@@ -100,11 +109,19 @@ mod tests {
             ..Options::default()
         };
         let values = Values::new(options.value_bytes);
-        let fields = fields(SocketAddr::from(([127, 0, 0, 1], 8000)), Some("secret"));
+        let login = Login { user: None, password: "secret".to_owned() };
+        let fields = fields(SocketAddr::from(([127, 0, 0, 1], 8000)), Some(&login));
         let mut out = Vec::new();
         let asked = Expected { operation, key: 42, sequence: 7 };
         Requests::new(&options).append(asked, &values, &fields, &mut out);
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_user_logs_in_with_basic() {
+        let login = Login { user: Some("user".to_owned()), password: "pa:ss".to_owned() };
+        let fields = fields(SocketAddr::from(([127, 0, 0, 1], 1)), Some(&login));
+        assert_eq!(fields, b"Host: 127.0.0.1:1\r\nAuthorization: Basic dXNlcjpwYTpzcw==\r\n");
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl<'options> Worker<'options> {
             .step_by(options.threads)
             .map(|number| {
                 let address = options.addresses[number % options.addresses.len()];
-                let dialogue = language.dialogue(address, options.password.as_deref());
+                let dialogue = language.dialogue(address, options.login.as_ref());
                 Connection::new(number, address, dialogue, pipeline_max, options.value_bytes.max, now)
             })
             .collect();
@@ -244,7 +244,7 @@ impl<'options> Worker<'options> {
         let connection = &mut self.connections[index];
         if connection.is_connected().map_err(lost)? {
             let (greeting, replies) =
-                self.work.language.greeting(&mut connection.dialogue, self.options.password.as_deref());
+                self.work.language.greeting(&mut connection.dialogue, self.options.login.as_ref());
             connection.greet(&greeting, replies, self.now).map_err(lost)?;
         }
         Ok(())

@@ -29,7 +29,9 @@ impl Worker<'_> {
             let connection = &mut self.connections[index];
             let result = match connection.state {
                 State::Down { retry_at } if self.now >= retry_at => {
-                    connection.open(self.poll.registry(), Token(index), self.now).map_err(lost)
+                    let options = self.options;
+                    let server = (connection.number % options.addresses.len(), options.tls.as_ref());
+                    connection.open(self.poll.registry(), Token(index), self.now, server).map_err(lost)
                 }
                 State::Connecting { since } | State::Greeting { since, .. }
                     if self.now.saturating_duration_since(since) > CONNECT_TIMEOUT =>
