@@ -22,11 +22,13 @@
 
 use crate::configuration::{PARTS_UNDER_WAY, part_bytes};
 use crate::context::{CommandPart, Context};
+use crate::forwarding::MOVED;
 use crate::origin::Asked;
 use crate::origin::Origin;
 use crate::slab::{Handle, Slab};
 use crate::transfer::{Transfer, Window};
 use kv::SharedBytes;
+use kv::codec::Reader;
 use kv::{Command, Coordinator, Reply, ValueId};
 use protocol::{Request, Result as Outcome};
 use std::collections::BTreeMap;
@@ -50,6 +52,8 @@ struct Long {
     id: ValueId,
     /// See [`Command::LongEnd`].
     watched_in: Option<u64>,
+    /// The version of the map by which the group was found.
+    map_version: u64,
     /// The command; its arrived bytes are those that the group last reported as gathered.
     command: Transfer,
     /// The most bytes that the group ever reported.
@@ -159,6 +163,7 @@ impl LongCommands {
             group,
             id: ValueId { coordinator: self.coordinator, counter: self.counter },
             watched_in,
+            map_version: cx.map.version,
             command: encoded,
             farthest: 0,
             awaited: 0,
@@ -272,9 +277,19 @@ impl LongCommands {
 
     /// Orders a command whose parts are all gathered.
     fn order(&mut self, cx: &mut Context, handle: Handle) {
-        let Some(Long { asked, group, id, watched_in, deadline_us, .. }) = self.end(handle) else {
+        let Some(Long { asked, group, id, watched_in, map_version, command, deadline_us, .. }) =
+            self.end(handle)
+        else {
             return;
         };
+        // The end does not have the key, so no other node can check it.
+        if cx.map.version != map_version {
+            let whole = command.whole();
+            let command = Command::decode(&mut Reader::new(&whole)).expect("it was encoded here");
+            if !cx.belongs(group, &command) {
+                return cx.complete_with_error(asked.ticket, group, Outcome::Refused, MOVED);
+            }
+        }
         let asked = Asked { deadline_us, ..asked };
         cx.submit(group, asked, &Request::Command(&Command::LongEnd { id, watched_in }));
     }

@@ -273,6 +273,7 @@ pub(crate) fn end<'r>(
             replies.extend_encoded(&instead);
             Ended::Reply(replies)
         }
+        Pending::Copy(_) => unreachable!("a copy has no reply that is made here"),
         Pending::Exec { items, alone: true } => Ended::Exec(items, reply),
         // All elements are the group's: its reply is the client's.
         Pending::Exec { items, alone: false } if items.iter().all(|item| matches!(item, Item::Data)) => {

@@ -56,6 +56,11 @@ impl Transfer {
         }
     }
 
+    /// All bytes. O(bytes).
+    pub(crate) fn whole(&self) -> Vec<u8> {
+        [&*self.head, &*self.bytes].concat()
+    }
+
     /// Notes how many bytes the receiver has: fewer than before, if it has lost some.
     pub(crate) fn has(&mut self, arrived: usize) {
         self.arrived = arrived.min(self.len());

@@ -52,6 +52,15 @@ impl Context {
         self.group_in(self.database_of(client), command)
     }
 
+    /// Whether this node's map has a command's keys in a group. True of a command without keys, and of one whose keys are in
+    /// several groups. The command may have been given to the group by another map: a keyspace that was created since then
+    /// may have its keys, and they would not be found in the group later.
+    pub(crate) fn belongs(&self, group: u16, command: &Command<'_>) -> bool {
+        let number = self.groups.get(group).map_or(0, |group| group.keyspace.database());
+        let found = self.group_in(self.router.database(number), command.unrouted(&mut None));
+        found.is_none_or(|found| found == group)
+    }
+
     /// The group of all keys of a command on a database; `None` if they are, or may be, in several groups.
     #[inline]
     pub(crate) fn group_in(&self, database: &Database, command: &Command<'_>) -> Option<u16> {

@@ -13,10 +13,11 @@ use super::readers::{OUTPUT_BYTES, check_kept, history_of, take_record};
 use crate::context::Context;
 use crate::control::Refusal;
 use crate::log::{Level, Line};
-use crate::session::{ClientId, ClientKind};
+use crate::session::{ClientId, ClientKind, Pending};
 use kv::codec::Reader;
 use kv::table::{ExpiringField, SnapshotId, Table};
 use kv::{Reply, ReplyBuffer, Version};
+use protocol::Result as Outcome;
 use protocol::planted::Fault;
 use std::collections::{BTreeMap, VecDeque};
 use wire::resp::Arguments;
@@ -36,6 +37,17 @@ const SILENCE_US: u64 = 60_000_000;
 
 /// How soon to check again whether a replica reads.
 const LOOK_US: u64 = 10_000;
+
+const NOT_ALONE: &str = "ERR send KEYSPACE COPY on a connection of its own, with no other request";
+
+/// A copy for a client that has begun, and of which nothing is sent yet.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// The line that the client gets before the keys.
+    pub(crate) status: String,
+    stream: Stream,
+    copy: Copy,
+}
 
 /// The replicas that follow this node.
 #[derive(Debug, Default)]
@@ -266,19 +278,62 @@ impl Replicas {
         Some(stream)
     }
 
-    /// `KEYSPACE COPY prefix shard`: begins to send a client the keys of a shard.
-    pub(crate) fn copy(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
-        let begun = self.find_copied(cx, client, &arguments[2], &arguments[3]).and_then(|(group, name)| {
-            // The number of the database does not matter: the reader knows which one it asked for.
-            let begun = self.copied(cx, client, vec![Shard { database: 0, group }]);
-            begun.map(|begun| (group, name, begun)).map_err(|why| format!("NOCOPY {why}"))
-        });
-        let (group, name, (stream, copy)) = match begun {
-            Ok(begun) => begun,
-            Err(error) => return cx.answer(client, |replies| replies.error(&error)),
+    /// `KEYSPACE COPY prefix shard`: returns the group that must be asked for its version before it is copied. A deposed
+    /// leader may not know yet that it is one, and then lacks writes that were acknowledged since.
+    pub(crate) fn ask_to_copy(
+        &self,
+        cx: &mut Context,
+        client: ClientId,
+        arguments: Arguments<'_>,
+    ) -> Option<u16> {
+        match self.find_copied(cx, client, &arguments[2], &arguments[3]) {
+            Ok((group, name)) => {
+                cx.clients.sessions.get_mut(client)?.expect(Pending::Copy(name));
+                Some(group)
+            }
+            Err(error) => {
+                cx.answer(client, |replies| replies.error(&error));
+                None
+            }
+        }
+    }
+
+    /// Begins a copy of a group, which has answered at which version it is. When the client has its reply, the keys are
+    /// sent: [`Replicas::send_copy`].
+    ///
+    /// # Errors
+    /// The group did not answer, or this node's replica lacks some of what it has; or the keys cannot be copied.
+    pub(crate) fn begin_copy(
+        &mut self,
+        cx: &mut Context,
+        (client, sequence): (ClientId, u64),
+        (group, name): (u16, &str),
+        (result, reply): (Outcome, &[u8]),
+    ) -> Result<Begun, String> {
+        if !cx.clients.sessions.get(client).is_some_and(|session| session.waits_only_for(sequence)) {
+            return Err(NOT_ALONE.into());
+        }
+        let mut answer = Reader::new(reply);
+        let newest = match (result, Reply::decode(&mut answer), Reply::decode(&mut answer)) {
+            (Outcome::Done { .. }, Ok(Reply::Array(1)), Ok(Reply::Integer(version))) => version as Version,
+            _ => Version::MAX,
         };
-        let answer = format!("COPY {group}-{} {} {}", stream.versions[0].1, cx.now.unix_ms, copy.mark);
-        cx.answer(client, |replies| replies.push(Reply::Status(answer.as_bytes())));
+        let held = table_of(cx, group).map(|table| table.version_floor());
+        let is_confirmed = cx.configuration.planted.has(Fault::CopyOfDeposedLeader)
+            || held.is_some_and(|held| held >= newest);
+        if !is_confirmed {
+            return Err(not_leader(cx, name));
+        }
+        // The number of the database does not matter: the reader knows which one it asked for.
+        let begun = self.copied(cx, client, vec![Shard { database: 0, group }]);
+        let (stream, copy) = begun.map_err(|why| format!("NOCOPY {why}"))?;
+        let status = format!("COPY {group}-{} {} {}", stream.versions[0].1, cx.now.unix_ms, copy.mark);
+        Ok(Begun { status, stream, copy })
+    }
+
+    /// Sends a client the keys of a copy that has begun.
+    pub(crate) fn send_copy(&mut self, cx: &mut Context, client: ClientId, name: &str, begun: Begun) {
+        let Begun { stream, copy, .. } = begun;
         // Version 12 of the format.
         cx.send_raw(client, b"REDIS0012");
         let line = |address: &str| format!("{name} is copied for the client at {address}");
@@ -303,9 +358,7 @@ impl Replicas {
         // What is sent is not a reply, so only a client with a socket can take it.
         let is_free = session.is_some_and(|it| !it.is_waiting() && it.kind != ClientKind::Internal);
         if !is_free || self.all.contains_key(&client) {
-            return Err(
-                "ERR send KEYSPACE COPY on a connection of its own, with no other request before it".into()
-            );
+            return Err(NOT_ALONE.into());
         }
         if !entry.keyspace.has_leader() {
             return Err(format!(
@@ -323,10 +376,7 @@ impl Replicas {
         // All writes acknowledged so far are in the leader's table; a follower's may lack some of them.
         match replica.is_some_and(|replica| replica.is_leader() && replica.summary(cx.now).ready) {
             true => Ok((*group, named)),
-            false => {
-                let own = cx.configuration.node;
-                Err(format!("NOTLEADER node {own} does not lead {named}: ask another node"))
-            }
+            false => Err(not_leader(cx, &named)),
         }
     }
 
@@ -577,6 +627,12 @@ fn followed_keyspaces(cx: &Context) -> String {
         true => format!("of keyspaces {kept}"),
         false => format!("of keyspaces {kept}, and not of {others}, which keep no changes"),
     }
+}
+
+/// Why a group, which this names, cannot be copied here.
+fn not_leader(cx: &Context, name: &str) -> String {
+    let own = cx.configuration.node;
+    format!("NOTLEADER node {own} does not lead {name}, or cannot be sure of it: ask another node")
 }
 
 /// The table of this node's replica of a group, if the replica is not stopped and can be copied.

@@ -157,7 +157,9 @@ impl Node {
                 command @ (KeyspaceCommand::Watch | KeyspaceCommand::Unwatch | KeyspaceCommand::Changes),
             ) => self.following.readers.command(cx, client, command, arguments),
             NodeCommand::Keyspace(KeyspaceCommand::Copy) => {
-                self.following.replicas.copy(cx, client, arguments);
+                if let Some(group) = self.following.replicas.ask_to_copy(cx, client, arguments) {
+                    self.ask_version(client, group);
+                }
             }
             NodeCommand::Keyspace(command) => operators::keyspace_command(cx, client, command, arguments),
             NodeCommand::Cluster(command) => operators::cluster_command(cx, client, command, arguments),

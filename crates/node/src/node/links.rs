@@ -190,15 +190,8 @@ impl Node {
                 self.cx.spans.begin_forwarded(self.cx.now, ticket, (from, asked.id));
             }
             let ForwardedRequest { follows, seen, hops, leadership, .. } = asked;
-            // A node with another map may send a key to a group in which it would not be found later.
             let belongs = match &decoded {
-                DecodedRequest::Command(command) => {
-                    let group = self.cx.groups.get(asked.group);
-                    let number = group.map_or(0, |group| group.keyspace.database());
-                    let found =
-                        self.cx.group_in(self.cx.router.database(number), command.unrouted(&mut None));
-                    found.is_none_or(|found| found == asked.group)
-                }
+                DecodedRequest::Command(command) => self.cx.belongs(asked.group, command),
                 DecodedRequest::Wait { .. } => true,
             };
             if belongs && self.cx.groups.get(asked.group).is_some() {

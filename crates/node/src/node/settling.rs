@@ -302,6 +302,9 @@ impl Node {
         group: u16,
         (result, reply): (Outcome, &[u8]),
     ) {
+        if let Pending::Copy(name) = &pending {
+            return self.copy(client, ticket, (group, name), (result, reply));
+        }
         match transactions::end(&mut self.cx, client, pending, group, (result, reply)) {
             Ended::Same => self.complete(ticket, group, result, reply),
             Ended::Error(error) => self.complete_with_error(ticket, group, result, &error),
@@ -310,6 +313,27 @@ impl Node {
                 let replies = self.exec_replies(client, &items, elements);
                 self.complete_with(ticket, group, result, replies);
             }
+        }
+    }
+
+    /// Answers `KEYSPACE COPY` when the group has answered at which version it is.
+    fn copy(
+        &mut self,
+        client: ClientId,
+        ticket: Ticket,
+        (group, name): (u16, &str),
+        answer: (Outcome, &[u8]),
+    ) {
+        let Node { cx, following, .. } = self;
+        match following.replicas.begin_copy(cx, (client, ticket.sequence), (group, name), answer) {
+            Ok(begun) => {
+                let mut replies = ReplyBuffer::new();
+                replies.push(Reply::Status(begun.status.as_bytes()));
+                let done = Outcome::Done { version: 0, offset: 0 };
+                self.complete_now(ticket, group, done, replies.as_bytes());
+                self.following.replicas.send_copy(&mut self.cx, client, name, begun);
+            }
+            Err(error) => self.complete_with_error(ticket, group, Outcome::Refused, &error),
         }
     }
 

@@ -10,12 +10,13 @@ use crate::context::status;
 use crate::envelope::DecodedRequest;
 use crate::eviction::{self, Need};
 use crate::exchanges;
+use crate::forwarding::MOVED;
 use crate::gather::Combine;
 use crate::groups::routed;
 use crate::origin::{Asked, Origin};
 use crate::session::{ClientId, Session};
 use kv::codec::Reader;
-use kv::{Command, ScriptOptions, Version, WhenFull};
+use kv::{Command, List, ScriptOptions, Version, WhenFull};
 use protocol::planted::Fault;
 use protocol::{Input, NOBODY, Request, Result as Outcome};
 
@@ -62,6 +63,14 @@ impl Node {
         // A client that watches keys must not read anything older than the watched versions.
         let seen = if session.transaction.is_none() { session.seen(group) } else { Version::MAX };
         self.ask_not_before(client, group, wants_version, request, (seen, deadline_us));
+    }
+
+    /// Asks a group for its version: that of everything that was acknowledged before.
+    pub(super) fn ask_version(&mut self, client: ClientId, group: u16) {
+        let mut scratch = Vec::new();
+        let keys = List::build(&mut scratch, []);
+        let (request, deadline_us) = (Command::Watch { keys }, self.usual_deadline_us());
+        self.ask_not_before(client, group, false, &Request::Command(&request), (Version::MAX, deadline_us));
     }
 
     /// Sends a client's request to one group, whose answer must not be older than `seen`.
@@ -338,7 +347,13 @@ impl Node {
         self.for_each_group(|node, group| {
             node.forwarding.end_overdue_waiting(&mut node.cx, group);
             while let Some(kept) = node.forwarding.begin_retry(&mut node.cx, group) {
-                node.submit(group, kept.asked, &decoded(&kept.request).request());
+                let request = decoded(&kept.request);
+                match &request {
+                    DecodedRequest::Command(command) if !node.cx.belongs(group, command) => {
+                        node.complete_with_error(kept.asked.ticket, group, Outcome::Refused, MOVED);
+                    }
+                    request => node.submit(group, kept.asked, &request.request()),
+                }
                 if node.forwarding.end_retry() {
                     break;
                 }

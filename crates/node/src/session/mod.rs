@@ -384,6 +384,11 @@ impl Session {
         !self.slots.is_empty()
     }
 
+    /// Whether this request is the only one without a reply.
+    pub(crate) fn waits_only_for(&self, sequence: u64) -> bool {
+        self.slots.len() == 1 && self.first == sequence
+    }
+
     /// Whether more of the client's input may be read.
     pub(crate) fn wants_input(&self) -> bool {
         !self.closing

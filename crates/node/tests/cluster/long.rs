@@ -232,3 +232,27 @@ fn a_node_is_idle_after_its_last_long_command_was_refused() {
     let restless = cluster.restless_turns(2, 1000);
     assert!(restless < 100, "it is idle except in {restless} of 1000 turns");
 }
+
+/// A node that was down when a keyspace was created routes by its old map until it has the new one. What it acknowledges must
+/// be found in the new keyspace.
+#[test]
+fn writes_that_wait_for_the_newest_map_go_to_its_keyspaces_or_are_refused() {
+    let long = value('x', 1000);
+    for (replication, value) in
+        [("consensus", "v"), ("consensus", &long), ("leader-follower", "v"), ("leader-follower", &long)]
+    {
+        let mut cluster = three(CONSENSUS).start();
+        cluster.kill(3);
+        let other = cluster.client(1);
+        let created = format!("KEYSPACE CREATE p: replication={replication}");
+        cluster.until("it is created", |cluster| cluster.ask(other, &created) == "OK");
+        cluster.until("it is served", |cluster| cluster.ask(other, "SET p:k v") == "OK");
+        cluster.restart(3);
+        let client = cluster.client(3);
+        let reply = cluster.ask(client, &format!("SET p:new {value}"));
+        match reply == "OK" {
+            true => assert_eq!(cluster.ask(other, "GET p:new"), format!("\"{value}\"")),
+            false => assert!(reply.starts_with("-TRYAGAIN MOVED"), "{reply}"),
+        }
+    }
+}
