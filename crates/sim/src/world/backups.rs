@@ -101,6 +101,12 @@ impl World {
     }
 
     fn restore(&self) -> Result<Option<Restore>, String> {
+        // Keys that were written after their keyspace was dropped are in the default keyspace. The other cluster has all
+        // keyspaces, so they would not be restored to where they were.
+        let prefixes = self.scenario.spaces.iter().map(|space| &space.keyspace.prefix);
+        if prefixes.into_iter().any(|prefix| !self.map.keyspaces.contains_key(prefix)) {
+            return Ok(None);
+        }
         let mut random = Random::new(self.scenario.seed, stream::RESTORED);
         let mut files = Vec::new();
         for backup in self.backups() {
