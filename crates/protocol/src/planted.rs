@@ -143,8 +143,6 @@ pub enum Fault {
     ChangesRepeated,
     /// Backups: a copy is labelled with the version before the one that it shows.
     CopyOfLaterVersion,
-    /// Backups: a node copies a group that it believes to lead, and does not ask whether it still does.
-    CopyOfDeposedLeader,
     /// control: a node is admitted although its log ends before what it was known to have made durable.
     OlderDiskAdmitted,
     /// control: a level's features are used before the cluster has reached that level.
@@ -177,7 +175,7 @@ impl Fault {
     pub const OF_CHANGES: [Fault; 2] = [Fault::ChangesOutliveSnapshot, Fault::ChangesRepeated];
 
     /// The faults planted in the contents of backups.
-    pub const OF_BACKUPS: [Fault; 2] = [Fault::CopyOfLaterVersion, Fault::CopyOfDeposedLeader];
+    pub const OF_BACKUPS: [Fault; 1] = [Fault::CopyOfLaterVersion];
 
     /// The faults planted in the handling of damaged values.
     pub const OF_DAMAGE: [Fault; 2] = [Fault::DamagedValueBelieved, Fault::DamagedValueNotFetched];

@@ -319,9 +319,7 @@ impl Replicas {
             _ => Version::MAX,
         };
         let held = table_of(cx, group).map(|table| table.version_floor());
-        let is_confirmed = cx.configuration.planted.has(Fault::CopyOfDeposedLeader)
-            || held.is_some_and(|held| held >= newest);
-        if !is_confirmed {
+        if held.is_none_or(|held| held < newest) {
             return Err(not_leader(cx, name));
         }
         // The number of the database does not matter: the reader knows which one it asked for.

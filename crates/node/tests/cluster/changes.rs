@@ -170,6 +170,28 @@ fn a_shard_is_copied_by_its_leader_if_the_copy_can_show_one_moment() {
     );
 }
 
+/// A leader was paused, and another one leads by now. It does not know that yet, and what was acknowledged since would be
+/// missing in its copy.
+#[test]
+fn a_deposed_leader_gives_no_copy() {
+    let mut cluster = setup(3, &["prefix= replication=consensus leader=1"]).start();
+    let (copies, writer) = (cluster.client(1), cluster.client(2));
+    let leads = |cluster: &mut Cluster, id| cluster.keyspace(id, "default").role == "leader";
+    cluster.until("node 1 leads", |cluster| leads(cluster, 1));
+    assert_eq!(cluster.ask(writer, "SET k old"), "OK");
+    // It hears the others' heartbeats at once, and gets their other messages late.
+    [2, 3].into_iter().for_each(|peer| cluster.set_bandwidth(1, peer, Some(1)));
+    cluster.pause(1);
+    cluster.until("another node leads", |cluster| leads(cluster, 2) || leads(cluster, 3));
+    cluster.until("it serves", |cluster| cluster.ask(writer, "SET k new") == "OK");
+    cluster.go_on(1);
+    cluster.turns(2);
+    assert!(leads(&mut cluster, 1) && cluster.keyspace(1, "default").ready, "it believes that it leads");
+    cluster.send(copies, "KEYSPACE COPY  0");
+    let reply = cluster.reply(copies);
+    assert!(reply.contains("NOTLEADER"), "{reply}");
+}
+
 #[test]
 fn invalid_requests_for_changes_are_refused() {
     let keyspaces = &[CONSENSUS, "prefix=abd: replication=abd", "prefix=off: replication=consensus"];

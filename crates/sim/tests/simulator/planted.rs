@@ -333,11 +333,6 @@ fn a_copy_has_a_later_version_than_it_announces() {
 }
 
 #[test]
-fn a_deposed_leader_is_copied() {
-    assert_eq!(find(Fault::CopyOfDeposedLeader, Protocol::Consensus, 0), Broken::Safety);
-}
-
-#[test]
 fn a_recovered_group_reuses_versions_of_lost_replicas() {
     assert_eq!(find_recovered(Fault::RecoveryKeepsVersions, 119), Broken::Safety);
 }
