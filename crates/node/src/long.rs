@@ -21,8 +21,8 @@
 //! answer to its end is the command's answer; if anything fails before that, nothing was done.
 
 use crate::configuration::{PARTS_UNDER_WAY, part_bytes};
+use crate::context::routing::MOVED;
 use crate::context::{CommandPart, Context};
-use crate::forwarding::MOVED;
 use crate::origin::Asked;
 use crate::origin::Origin;
 use crate::slab::{Handle, Slab};

@@ -29,6 +29,9 @@ impl<'a> Sent<'a> {
     }
 }
 
+/// The error for a command that waited while the keyspace of its key changed.
+pub(crate) const MOVED: &str = "TRYAGAIN MOVED the keyspaces have changed, and another one has this key now; nothing was done, try again";
+
 impl Context {
     /// Draws a number that cannot be guessed without the seed; the same in every run with the same seed.
     pub(crate) fn draw(&mut self) -> u64 {

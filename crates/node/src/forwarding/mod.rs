@@ -6,8 +6,6 @@ mod answers;
 mod parts;
 mod waiting;
 
-pub(crate) use waiting::MOVED;
-
 use crate::context::Context;
 use crate::envelope::{DecodedRequest, Envelope, ForwardedRequest, NO_DEADLINE_MS};
 use crate::groups::{Group, UnderWay};

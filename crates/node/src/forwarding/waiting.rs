@@ -42,9 +42,6 @@ pub(crate) struct Waiting {
     waits_on: bool,
 }
 
-/// The error for a command that waited while the keyspace of its key changed.
-pub(crate) const MOVED: &str = "TRYAGAIN MOVED the keyspaces have changed, and another one has this key now; nothing was done, try again";
-
 /// The number of a request that was not forwarded yet.
 const NEVER_PASSED_ON: u64 = u64::MAX;
 
