@@ -282,7 +282,7 @@ impl LongCommands {
         else {
             return;
         };
-        // The end does not have the key, so no other node can check it.
+        // The group's leader checks, too; its map may be the older one.
         if cx.map.version != map_version {
             let whole = command.whole();
             let command = Command::decode(&mut Reader::new(&whole)).expect("it was encoded here");

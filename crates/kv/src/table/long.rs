@@ -178,6 +178,12 @@ impl Table {
         out.integer(gathered as i64);
     }
 
+    /// A long command whose parts have all arrived, encoded.
+    pub fn long_command(&self, id: ValueId) -> Option<&[u8]> {
+        let gathered = self.long.gathered.get(&id)?;
+        (gathered.len() == gathered.length as usize).then(|| &gathered.bytes[ROOM_BYTES..])
+    }
+
     /// Carries out a long command if all its parts have arrived.
     pub(super) fn carry_out_long(&mut self, id: ValueId, record: Record, out: &mut ReplyBuffer) -> Version {
         let is_in_snapshot =

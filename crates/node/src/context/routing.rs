@@ -6,6 +6,7 @@ use crate::keyspace::Database;
 use crate::session::ClientId;
 use crate::setting::Protocol;
 use kv::Command;
+use kv::codec::Reader;
 use protocol::NodeId;
 
 /// The error for keys of several groups, which cannot be handled in one step.
@@ -58,7 +59,17 @@ impl Context {
     /// Whether this node's map has a command's keys in a group. True of a command without keys, and of one whose keys are in
     /// several groups. The command may have been given to the group by another map: a keyspace that was created since then
     /// may have its keys, and they would not be found in the group later.
+    ///
+    /// The end of a long command has no keys: they are in the parts. A replica that has not gathered all of these cannot tell.
     pub(crate) fn belongs(&self, group: u16, command: &Command<'_>) -> bool {
+        let Command::LongEnd { id, .. } = command else { return self.is_in(group, command) };
+        let replica = self.groups.get(group).and_then(|it| it.replica.as_ref());
+        let whole = replica.and_then(|it| it.table().long_command(*id));
+        let command = whole.and_then(|it| Command::decode(&mut Reader::new(it)).ok());
+        command.is_none_or(|it| self.is_in(group, &it))
+    }
+
+    fn is_in(&self, group: u16, command: &Command<'_>) -> bool {
         let number = self.groups.get(group).map_or(0, |group| group.keyspace.database());
         let found = self.group_in(self.router.database(number), command.unrouted(&mut None));
         found.is_none_or(|found| found == group)

@@ -74,8 +74,8 @@ pub(super) struct Leading {
     /// The latest answers, in case one is lost.
     answered: VecDeque<(NodeId, u64, u64, Result<u64, Refusal>)>,
     in_flight: Option<InFlight>,
-    /// Changes of libraries, users and databases that are made, with the versions of their maps. They are answered
-    /// when no node can execute functions by an older map: see [`Leading::answer_spread`].
+    /// Changes of libraries, users, keyspaces and databases that are made, with the versions of their maps. They are
+    /// answered when no node with a lease has an older map: see [`Leading::answer_spread`].
     spreading: Vec<(u64, Asked)>,
     /// Requests for the exchange of databases that is under way.
     exchanging: Vec<Asked>,
@@ -324,7 +324,11 @@ impl Leading {
     /// Answers a change that the map with this version contains.
     fn answer_made(&mut self, turn: &Turn<'_>, version: u64, asked: Asked, out: &mut Effects) {
         match asked.change {
-            Change::Libraries(_) | Change::Users(_) => self.spreading.push((version, asked)),
+            Change::Libraries(_)
+            | Change::Users(_)
+            | Change::CreateKeyspace(_)
+            | Change::DropKeyspace(_)
+            | Change::SetKeyspace { .. } => self.spreading.push((version, asked)),
             Change::Exchange(ExchangeStep::Begin { .. }) => self.exchanging.push(asked),
             _ => self.answer(turn.id, asked, Ok(version), out),
         }
@@ -360,8 +364,8 @@ impl Leading {
         (turn.now.monotonic_us >= since_us + PATIENCE_US).then_some(Change::Exchange(ExchangeStep::GiveUp))
     }
 
-    /// Answers the changes of libraries, users and databases that every node knows which may serve clients: each node
-    /// has the map, or it has no lease any more and gets none before it has the map.
+    /// Answers the changes of libraries, users, keyspaces and databases that every node knows which may serve clients:
+    /// each node has the map, or it has no lease any more and gets none before it has the map.
     fn answer_spread(&mut self, turn: &Turn<'_>, out: &mut Effects) {
         if self.spreading.is_empty() {
             return;

@@ -2,7 +2,7 @@
 
 use crate::support::{Cluster, setup};
 use kv::codec::Writer;
-use kv::{Command, Deadline, Expiry};
+use kv::{Command, Condition, Coordinator, Deadline, Expiry, SetAnswer, ValueId};
 use proptest::prelude::*;
 use protocol::NodeId;
 use protocol::leader_follower::{Message, Position};
@@ -78,6 +78,26 @@ fn a_command_forwarded_to_the_wrong_keyspace_is_refused() {
     let node = cluster.node(1);
     let strayed = Command::Get { key: b"b:k" };
     assert!(node.peer_frame(2, &forwarded(1, 0, 100, &strayed)).is_ok());
+    node.flush();
+    node.end_turn(&mut MemoryDisk::new());
+    let answer = String::from_utf8_lossy(node.peer_output(2)).into_owned();
+    assert!(answer.contains("NOLEADER") && answer.contains("nothing was done"), "{answer}");
+}
+
+/// The same for a long command, whose keys are in its parts.
+#[test]
+fn a_long_command_forwarded_to_the_wrong_keyspace_is_refused() {
+    let (mut set, value) = (Vec::new(), [b'v'; 100]);
+    let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
+    Command::Set { key: b"b:k", value: &value, expiry, condition, answer }.encode(&mut set);
+    let id = ValueId { coordinator: Coordinator { node: 2, life: 9 }, counter: 1 };
+    let part = Command::LongPart { id, offset: 0, length: set.len() as u32, bytes: &set };
+    let mut cluster = cluster();
+    assert!(cluster.node(1).peer_frame(2, &forwarded(1, 0, 1000, &part)).is_ok());
+    cluster.settle();
+    let end = Command::LongEnd { id, watched_in: None };
+    let node = cluster.node(1);
+    assert!(node.peer_frame(2, &forwarded(2, 0, 1000, &end)).is_ok());
     node.flush();
     node.end_turn(&mut MemoryDisk::new());
     let answer = String::from_utf8_lossy(node.peer_output(2)).into_owned();

@@ -52,6 +52,8 @@ pub(super) struct Proposals {
     purge: u64,
     /// No asker has an earlier deadline.
     earliest_us: u64,
+    /// The ballot of the last proposal that was found lost.
+    lost_in: Option<Ballot>,
 }
 
 impl Proposals {
@@ -131,8 +133,8 @@ impl Proposals {
     ) -> Option<Proposal> {
         let Proposer { node, life, batch } = head.proposer;
         let is_own = (node, life) == own;
-        let mut lost_in = None;
         loop {
+            let lost_in = self.lost_in;
             let proposal = self.pop_if(|proposal| match is_own {
                 // A later proposal of this replica stands in a log without this one.
                 true => proposal.batch <= batch,
@@ -140,9 +142,13 @@ impl Proposals {
                 false => proposal.index <= index || lost_in == Some(proposal.ballot),
             })?;
             if is_own && proposal.batch == batch {
+                assert!(
+                    lost_in != Some(proposal.ballot),
+                    "a log holds all of its ballot's earlier proposals"
+                );
                 return Some(proposal);
             }
-            lost_in = Some(proposal.ballot);
+            self.lost_in = Some(proposal.ballot);
             refuse_lost(&proposal, effects);
         }
     }
@@ -278,6 +284,15 @@ mod tests {
         let taken = proposals.take(OWN, 7, entry(1, 4, &["a", "b"]).head(), &mut effects);
         assert_eq!(taken.map(|it| it.batch), Some(4), "a later ballot's log is another one");
         proposals.check();
+    }
+
+    #[test]
+    #[should_panic(expected = "a log holds all of its ballot's earlier proposals")]
+    fn no_proposal_is_decided_in_a_ballot_in_which_an_earlier_one_was_lost() {
+        let (mut proposals, mut effects) = (Proposals::default(), Effects::default());
+        proposals.push(proposal(1, 5, 1, 0));
+        proposals.push(proposal(2, 6, 1, 0));
+        proposals.take(OWN, 6, entry(1, 2, &["a", "b"]).head(), &mut effects);
     }
 
     #[test]

@@ -1,12 +1,25 @@
-//! Changes of the libraries of functions: once a change is answered, every node with a lease has a map with it.
+//! Changes that decide how nodes carry out commands, as of libraries and keyspaces: once a change is answered, every node with a
+//! lease has a map with it.
 
 use crate::world::World;
+use node::Keyspace;
 use node::control::Change;
 
 fn change(text: u64) -> Change {
     let library = serde_json::json!({ "text": text.to_string(), "functions": [{ "name": "f" }] });
     let step = serde_json::json!({ "add": { "libraries": { "lib": library }, "policy": "replace" } });
     serde_json::from_value(serde_json::json!({ "libraries": step })).expect("a change")
+}
+
+fn change_of_keyspaces(number: u64) -> Change {
+    match number % 3 {
+        0 => Change::CreateKeyspace(Keyspace::parse("prefix=p: replication=consensus").expect("a keyspace")),
+        1 => Change::DropKeyspace("p:".into()),
+        _ => {
+            let settings = [("script_cost_max".to_string(), (1_000_000 + number).to_string())].into();
+            Change::SetKeyspace { prefix: String::new(), settings }
+        }
+    }
 }
 
 /// The newest version of the map in the answers to these requests.
@@ -29,6 +42,15 @@ fn check(world: &World, seed: u64, acknowledged: u64) {
 
 #[test]
 fn a_change_of_libraries_is_answered_once_every_node_with_a_lease_has_it() {
+    changes_are_answered_once_every_node_with_a_lease_has_them(change);
+}
+
+#[test]
+fn a_change_of_keyspaces_is_answered_once_every_node_with_a_lease_has_it() {
+    changes_are_answered_once_every_node_with_a_lease_has_them(change_of_keyspaces);
+}
+
+fn changes_are_answered_once_every_node_with_a_lease_has_them(change: fn(u64) -> Change) {
     let mut answered = 0;
     for seed in 0..60 {
         let mut world = World::new(seed, if seed % 2 == 0 { 3 } else { 7 }, 100);
@@ -65,7 +87,7 @@ fn a_change_of_libraries_is_answered_once_every_node_with_a_lease_has_it() {
         }
         world.heal();
         world.become_whole();
-        world.make(ids[0], &change(99)).expect("a healthy cluster answers");
+        world.make(ids[0], &change(101)).expect("a healthy cluster answers");
         let acknowledged = acknowledged(&world, &requests);
         check(&world, seed, acknowledged);
         let done = world.answers.iter().filter(|(_, answer)| requests.contains(&answer.request));
