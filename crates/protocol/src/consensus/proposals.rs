@@ -325,7 +325,9 @@ mod tests {
         proposals.purges();
         assert!(!proposals.may_purge());
         proposals.push(proposal(4, 8, 2, 0));
-        proposals.take(OWN, 7, entry(1, 3, &[]).head(), &mut effects);
+        for batch in 1..=3 {
+            proposals.take(OWN, batch as usize + 4, entry(1, batch, &[]).head(), &mut effects);
+        }
         assert!(!proposals.may_purge());
         proposals.take(OWN, 8, entry(1, 4, &[]).head(), &mut effects);
         assert!(proposals.may_purge());
