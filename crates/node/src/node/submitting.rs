@@ -178,38 +178,17 @@ impl Node {
                 return self.forwarding.forward(&mut self.cx, group, to, asked, *request);
             }
         }
-        let (in_full, mut in_full_bytes);
-        let mut request = *request;
         let written = request.write();
-        if let Some(command) = written {
-            let is_node_full =
-                self.cx.memory.is_bounded() && memory::refuses_growth(&mut self.cx, group, command);
-            let refusal = if is_node_full {
-                Some(OUT_OF_MEMORY)
-            } else if self.cx.groups[group].keyspace.memory_max > 0 {
-                let need = Need::of(&self.cx, group, command);
-                self.make_room(need)
-            } else {
-                None
-            };
-            if let Some(error) = refusal {
-                let script = without_room(command).filter(|_| error == OUT_OF_MEMORY && !is_node_full);
-                let Some(script) = script else {
-                    self.cx.counters.memory_refused += 1;
-                    let error = refusal_without_room(command, error);
-                    return self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
-                };
-                in_full_bytes = Vec::new();
-                in_full = match command {
-                    Command::Routed(it) => {
-                        routed(it.exchanges(), &script, &mut in_full_bytes).unwrap_or(script)
-                    }
-                    _ => script,
-                };
-                request = Request::Command(&in_full);
+        let mut scratch = Vec::new();
+        let in_full = match written.map_or(Fit::Whole, |command| self.fit(group, command, &mut scratch)) {
+            Fit::Whole => None,
+            Fit::InFull(script) => Some(script),
+            Fit::Refused(error) => {
+                self.cx.counters.memory_refused += 1;
+                return self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
             }
-        }
-        let request = &request;
+        };
+        let request = &in_full.as_ref().map_or(*request, Request::Command);
         if self.is_settled_by_room(group, &asked, request) {
             return;
         }
@@ -295,6 +274,25 @@ impl Node {
         self.settle(group);
     }
 
+    /// Decides what becomes of a write where memory is bounded. What replaces it is encoded in `scratch`.
+    #[inline]
+    fn fit<'c>(&mut self, group: u16, command: &Command<'c>, scratch: &'c mut Vec<u8>) -> Fit<'c> {
+        if self.cx.memory.is_bounded() && memory::refuses_growth(&mut self.cx, group, command) {
+            return Fit::Refused(refusal_without_room(command, OUT_OF_MEMORY));
+        }
+        if self.cx.groups[group].keyspace.memory_max == 0 {
+            return Fit::Whole;
+        }
+        let need = Need::of(&self.cx, group, command);
+        match self.make_room(need) {
+            None => Fit::Whole,
+            Some(error) => match in_full(command, scratch).filter(|_| error == OUT_OF_MEMORY) {
+                Some(script) => Fit::InFull(script),
+                None => Fit::Refused(refusal_without_room(command, error)),
+            },
+        }
+    }
+
     /// Has keys removed until the needed room is there. If none can be made, returns the error for the client.
     #[inline(never)]
     pub(super) fn make_room(&mut self, mut need: Need) -> Option<&'static str> {
@@ -361,13 +359,25 @@ impl Node {
     }
 }
 
+/// What becomes of a write where memory is bounded.
+enum Fit<'c> {
+    Whole,
+    /// The keyspace is full. This script runs instead, whose commands are refused if they enlarge the data.
+    InFull(Command<'c>),
+    Refused(&'static str),
+}
+
 /// The script to run instead of this one in a full keyspace, if it may run there.
 #[cold]
-fn without_room<'c>(command: &Command<'c>) -> Option<Command<'c>> {
+fn in_full<'c>(command: &Command<'c>, scratch: &'c mut Vec<u8>) -> Option<Command<'c>> {
     let mut inner = None;
     let Command::Script(script) = command.unrouted(&mut inner) else { return None };
     let options = ScriptOptions { is_in_full: true, ..script.options() };
-    (options.when_full == WhenFull::ByCommand).then(|| Command::Script(script.with_options(options)))
+    let script = Command::Script(script.with_options(options));
+    (options.when_full == WhenFull::ByCommand).then(|| match command {
+        Command::Routed(it) => routed(it.exchanges(), &script, scratch).unwrap_or(script),
+        _ => script,
+    })
 }
 
 /// The error for a command for which there is no room.
