@@ -265,6 +265,7 @@ impl Tracking {
     ) -> &'r [u8] {
         let split = ReplyBuffer::split_reads(reply);
         let rest = split.as_ref().map_or(reply, |(_, rest)| *rest);
+        // Without one, the client has ended its tracking, or no script ran.
         let Some(script) = self.scripts.remove(&(client, sequence)) else { return rest };
         match split {
             Some((reads, _)) if !reads.are_more => {
@@ -373,12 +374,6 @@ impl Tracking {
         let held = Held { ticket, group, result, reply: reply.to_vec(), offset, until_us };
         self.held.entry(group).or_default().push_back(held);
         true
-    }
-
-    /// Whether scripts of clients that track are under way.
-    #[inline]
-    pub(crate) fn has_scripts(&self) -> bool {
-        !self.scripts.is_empty()
     }
 
     /// Whether any reply waits, or an invalidation for one.

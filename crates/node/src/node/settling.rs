@@ -216,17 +216,8 @@ impl Node {
                     let is_taken = completing.complete(cx, (values, coding), ticket, group, result, reply);
                     return assert!(is_taken, "the node of the client completes what it lacks");
                 }
-                let reply = match self.following.tracking.has_scripts() {
-                    true => self.following.tracking.take_reads(
-                        &mut self.cx,
-                        client,
-                        ticket.sequence,
-                        result,
-                        reply,
-                    ),
-                    // The client has ended its tracking.
-                    false => ReplyBuffer::split_reads(reply).map_or(reply, |(_, rest)| rest),
-                };
+                let Node { cx, following, .. } = self;
+                let reply = following.tracking.take_reads(cx, client, ticket.sequence, result, reply);
                 let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
                 if let Some(pending) = session.take_pending(ticket.sequence) {
                     return self.complete_pending(client, pending, ticket, group, (result, reply));

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use redis::{Connection, Value};
 
 use crate::scripts::Redis;
-use crate::support::{Cluster, as_text, until};
+use crate::support::{Cluster, PATIENCE, as_text, until};
 
 /// Pseudo-random numbers, the same in each run.
 pub(crate) struct Draw(pub(crate) u64);
@@ -40,10 +41,20 @@ impl Draw {
     }
 }
 
+/// Runs a command; again, as client libraries do, if a busy machine makes another node the leader.
 pub(crate) fn run(client: &mut Connection, words: &[&[u8]]) -> Value {
     let mut command = redis::Cmd::new();
     command.arg(words);
-    command.query(client).unwrap_or_else(|error| panic!("{}: {error}", words[0].escape_ascii()))
+    let by = Instant::now() + PATIENCE;
+    loop {
+        match command.query(client) {
+            Ok(reply) => return reply,
+            Err(error) if error.code() == Some("TRYAGAIN") && Instant::now() < by => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(error) => panic!("{}: {error}", words[0].escape_ascii()),
+        }
+    }
 }
 
 /// Makes a value of a type.
