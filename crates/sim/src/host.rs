@@ -127,8 +127,8 @@ pub(crate) struct Host {
     /// If its disk was put back to an earlier state: the position up to which its log had been durable, which all
     /// control nodes knew. `None` once they may have forgotten it.
     pub(crate) was_durable: Option<u64>,
-    /// Whether it has lost its disk and is not yet known to hold again what it held in keyspaces that outlive
-    /// crashes.
+    /// Whether it has lost its disk, or died before it had a memory of some keyspace of registers, and is not yet known
+    /// to hold what it has to hold in keyspaces that outlive crashes.
     pub(crate) is_refilling: bool,
     /// How many messages of each machine have arrived, over all its incarnations.
     pub(crate) received: [u32; NODES_MAX],

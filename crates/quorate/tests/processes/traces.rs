@@ -195,6 +195,8 @@ fn without_a_collector_commands_are_served_and_spans_are_counted_as_dropped() {
     }
     until("spans are dropped", || server.metric("quorate_spans_dropped_total") >= 200);
     assert_eq!(server.metric("quorate_spans_sent_total"), 0);
+    // The line is written after they are counted.
+    until("it is logged", || server.log().contains("takes no spans"));
     assert_eq!(server.log().matches("takes no spans").count(), 1);
     assert_eq!(server.stop(), 0);
 }

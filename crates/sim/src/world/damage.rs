@@ -156,6 +156,22 @@ impl World {
 
     // Disks.
 
+    /// Whether a member of a group of registers runs without a memory: it has not begun, or refills itself.
+    fn lacks_memory(&self, member: NodeId, group: GroupId, space: &Space) -> bool {
+        let has_none = |health: KeyspaceHealth| health.role != "replica";
+        let runs = self.hosts.get(usize::from(place_of(member))).is_some_and(Host::is_alive);
+        // A node that does not know of the keyspace yet has not begun either.
+        space.protocol.has_registers() && runs && self.health_of(member, group).is_none_or(has_none)
+    }
+
+    /// Whether a node leaves no memory of some group of registers on its disk.
+    pub(super) fn leaves_no_memory(&self, place: Place) -> bool {
+        let member = id(place);
+        self.promised().any(|(id, group, space)| {
+            group.members.contains(&member) && space.is_durable() && self.lacks_memory(member, id, space)
+        })
+    }
+
     /// Whether every group can do without this node forever, and every other node would recognise it if it returned
     /// with another identity. If not, counts a spared fault.
     pub(super) fn may_lose_disk(&mut self, place: Place) -> bool {
@@ -169,12 +185,14 @@ impl World {
             let is_lost = |host: &Host| has_lost_disk(host) || host.is_refilling || has_rotten_values(host);
             other == member || self.hosts.get(usize::from(place_of(other))).is_none_or(is_lost)
         };
-        let lost = |group: &Group| group.members.iter().filter(|other| is_lost(**other)).count();
+        let lost = |group: &Group, is_lost: &dyn Fn(NodeId) -> bool| {
+            group.members.iter().filter(|other| is_lost(**other)).count()
+        };
         let is_control_spared = self
             .map
             .groups
             .get(&CONTROL_GROUP)
-            .is_some_and(|group| group.settled && lost(group) <= (group.members.len() - 1) / 2);
+            .is_some_and(|group| group.settled && lost(group, &is_lost) <= (group.members.len() - 1) / 2);
         let is_spared = self.promised().filter(|(_, group, _)| group.members.contains(&member)).all(
             |(id, group, space)| {
                 // A replaced member counts as empty until the group is settled, and known to hold everything.
@@ -183,10 +201,11 @@ impl World {
                 let leads = self.health_of(group.leader, id);
                 let is_led = group.leader == 0 || leads.is_some_and(|health| health.ready);
                 let may_forget = !space.forgets_with_its_leader() || self.scenario.may_forget;
+                let is_lost = |other: NodeId| is_lost(other) || self.lacks_memory(other, id, space);
                 is_settled
                     && is_led
                     && may_forget
-                    && lost(group) <= space.spares(group)
+                    && lost(group, &is_lost) <= space.spares(group)
                     && space.survives(group, is_lost)
             },
         );

@@ -240,7 +240,9 @@ impl World {
         self.tell_of(place, "dies");
         self.note_lost_writes(place);
         self.forget_durable(place);
+        let leaves_no_memory = self.leaves_no_memory(place);
         let host = self.host(place);
+        host.is_refilling |= leaves_no_memory;
         (host.process, host.turn_at, host.free_at, host.doom) = (None, u64::MAX, 0, None);
         (host.stall_us, host.stall_first_us, host.has_begun) = (None, None, false);
         host.happened.clear();
