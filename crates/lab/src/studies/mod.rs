@@ -129,33 +129,38 @@ mod tests {
         let measures: Vec<&str> = study.measures().iter().map(|measure| measure.name).collect();
         let mut results = Results::new(&names, &measures);
         let steepness = |words: &[&str]| drawn(seed, words) * 4.0 - 2.0;
+        let zeros: BTreeMap<String, f64> =
+            measures.iter().map(|measure| ((*measure).to_owned(), 0.0)).collect();
+        let measures: Vec<&str> =
+            measures.into_iter().filter(|measure| drawn(seed, &[measure, "is zero"]) >= 0.15).collect();
+        let verdict = ["ok", "ok", "unknown", "violation"][(drawn(seed, &["verdict"]) * 4.0) as usize];
         for arm in study.arms(&plan(Scale::Full)) {
+            // For some seeds all arms follow one law.
+            let law = if drawn(seed, &["laws"]) < 0.5 { "" } else { &arm.name };
             for point in &arm.points {
                 let key = point.key(&parameters);
+                let figure = |measure: &&str| {
+                    let mut logarithm = drawn(seed, &[measure]) * 16.0 - 6.0;
+                    logarithm += 2.0 * steepness(&[measure, &arm.name]);
+                    for (name, value) in names.iter().zip(&key) {
+                        logarithm += match value.parse::<f64>() {
+                            Ok(number) => (1.0 + number).ln() * steepness(&[measure, name, law]),
+                            Err(_) => steepness(&[measure, name, value]),
+                        };
+                    }
+                    ((*measure).to_owned(), logarithm.exp())
+                };
+                let mut figures: BTreeMap<String, f64> = zeros.clone();
+                figures.extend(measures.iter().map(figure));
                 for repeat in 1..=3 {
-                    let figure = |measure: &&str| {
-                        if drawn(seed, &[measure, "is zero"]) < 0.15 {
-                            return ((*measure).to_owned(), 0.0);
-                        }
-                        let mut logarithm = drawn(seed, &[measure]) * 16.0 - 6.0;
-                        logarithm += 2.0 * steepness(&[measure, &arm.name]);
-                        // For some seeds all arms follow one law.
-                        let law = if drawn(seed, &["laws"]) < 0.5 { "" } else { &arm.name };
-                        for (name, value) in names.iter().zip(&key) {
-                            logarithm += match value.parse::<f64>() {
-                                Ok(number) => (1.0 + number).ln() * steepness(&[measure, name, law]),
-                                Err(_) => steepness(&[measure, name, value]),
-                            };
-                        }
-                        ((*measure).to_owned(), logarithm.exp() * (1.0 + f64::from(repeat) / 1000.0))
-                    };
-                    let verdict =
-                        ["ok", "ok", "unknown", "violation"][(drawn(seed, &["verdict"]) * 4.0) as usize];
+                    let figures = figures
+                        .iter()
+                        .map(|(name, it)| (name.clone(), it * (1.0 + f64::from(repeat) / 1000.0)));
                     results.push(Row {
                         arm: arm.name.clone(),
                         point: key.clone(),
                         repeat,
-                        figures: measures.iter().map(figure).collect::<BTreeMap<_, _>>(),
+                        figures: figures.collect(),
                         checked: Some(Checked {
                             operations: 10,
                             verdict: verdict.to_owned(),
