@@ -5,7 +5,7 @@ use crate::world::World;
 use node::Keyspace;
 use node::control::Change;
 
-fn change(text: u64) -> Change {
+fn change_of_libraries(text: u64) -> Change {
     let library = serde_json::json!({ "text": text.to_string(), "functions": [{ "name": "f" }] });
     let step = serde_json::json!({ "add": { "libraries": { "lib": library }, "policy": "replace" } });
     serde_json::from_value(serde_json::json!({ "libraries": step })).expect("a change")
@@ -42,7 +42,7 @@ fn check(world: &World, seed: u64, acknowledged: u64) {
 
 #[test]
 fn a_change_of_libraries_is_answered_once_every_node_with_a_lease_has_it() {
-    changes_are_answered_once_every_node_with_a_lease_has_them(change);
+    changes_are_answered_once_every_node_with_a_lease_has_them(change_of_libraries);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_change_of_libraries_takes_no_longer_than_a_renewal_of_leases() {
     world.ids().into_iter().for_each(|id| world.start(id));
     world.become_whole();
     let before_us = world.now_us;
-    world.make(2, &change(1)).expect("a healthy cluster answers");
+    world.make(2, &change_of_libraries(1)).expect("a healthy cluster answers");
     let took_ms = (world.now_us - before_us) / 1000;
     assert!(took_ms < 150, "it took {took_ms} ms");
     let control = world.control(5).expect("it lives");
