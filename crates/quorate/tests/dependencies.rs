@@ -11,7 +11,7 @@ use spdx::{Expression, LicenseReq, ParseMode};
 
 /// Crates that contain C code or search for it, and why they are here. `wasm-bindgen-shared` links nothing: it only
 /// ensures that there is one version.
-const NATIVE: [&str; 11] = [
+const NATIVE: [&str; 7] = [
     "aegis",               // seals frames between nodes
     "alloca",              // benchmarks only
     "libmimalloc-sys",     // the allocator
@@ -19,11 +19,6 @@ const NATIVE: [&str; 11] = [
     "ring",                // authenticates the lengths of frames between nodes
     "signal-hook",         // for a feature that is off here
     "wasm-bindgen-shared", // for browsers, where some libraries run, too
-    // All others belong to the feature `rocksdb`, which is off by default.
-    "bzip2-sys",
-    "clang-sys",
-    "librocksdb-sys",
-    "libz-sys",
 ];
 
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";

@@ -18,7 +18,6 @@
 //! segment_bytes = 67108864
 //!
 //! [values]                          # all optional, see ValueSettings
-//! engine = "fjall"
 //! scrub_days = 14
 //!
 //! [traces]                          # optional, see TraceSettings
@@ -57,11 +56,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use node::control::GROUPS_MAX;
 use node::{DebugCommand, Keyspace, NodeAddress, NodeId, StorageSettings, check_host, one_line};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::memory::{self, MEMORY_BYTES_MIN};
 use crate::traces::TraceSettings;
-use crate::values::Engine;
 
 /// The length of the shortest secret, in bytes: a shorter one could be guessed.
 pub const SECRET_BYTES_MIN: usize = 16;
@@ -133,15 +132,28 @@ impl Default for Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ValueSettings {
-    /// The storage engine. It cannot change while there are values.
-    pub engine: Engine,
+    /// Older files name the store. There is only one left, so nothing depends on this.
+    #[serde(skip_serializing, deserialize_with = "only_fjall")]
+    engine: (),
     /// Every value is read once in this many days, to find out whether the disk has damaged it. 0: never.
     pub scrub_days: f64,
 }
 
 impl Default for ValueSettings {
     fn default() -> ValueSettings {
-        ValueSettings { engine: Engine::default(), scrub_days: 14.0 }
+        ValueSettings { engine: (), scrub_days: 14.0 }
+    }
+}
+
+/// Reads `engine`, which earlier versions had.
+fn only_fjall<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
+    match String::deserialize(from)?.as_str() {
+        "fjall" => Ok(()),
+        "rocksdb" => Err(D::Error::custom(
+            "this version cannot keep values in RocksDB: remove the key, start this node with an empty data folder and \
+             admit it again with CLUSTER REPLACE, which copies everything from the others",
+        )),
+        _ => Err(D::Error::custom("values are kept in fjall: remove the key")),
     }
 }
 
@@ -518,7 +530,6 @@ impl Config {
             checkpoint_bytes >= segment_bytes,
             "storage: checkpoint_bytes = {checkpoint_bytes} must be at least segment_bytes = {segment_bytes}"
         );
-        self.values.engine.check().context("values")?;
         let scrub_days = self.values.scrub_days;
         ensure!(
             (0.0..=3650.0).contains(&scrub_days),
@@ -766,23 +777,18 @@ peer_port = 9000
     }
 
     #[test]
-    fn the_engine_of_large_values_must_be_in_this_program() {
+    fn files_of_earlier_versions_may_name_the_engine_of_large_values_that_is_left() {
         let with = |engine: &str| {
             GOOD.replace("[[nodes]]", &format!("[values]\nengine = \"{engine}\"\n\n[[nodes]]"))
         };
         assert_eq!(Config::parse(GOOD).unwrap().values, ValueSettings::default());
-        assert_eq!(Config::parse(&with("fjall")).unwrap().values.engine, Engine::Fjall);
-        assert!(refusal(&with("leveldb")).contains("key engine: unknown variant `leveldb`"));
-        #[cfg(feature = "rocksdb")]
-        assert_eq!(Config::parse(&with("rocksdb")).unwrap().values.engine, Engine::Rocksdb);
-        #[cfg(not(feature = "rocksdb"))]
-        {
-            let error = refusal(&with("rocksdb"));
-            assert!(
-                error.contains("values: engine = \"rocksdb\" is not in this program: build it with"),
-                "{error}"
-            );
-        }
+        let read = Config::parse(&with("fjall")).unwrap();
+        assert_eq!(read.values, ValueSettings::default());
+        assert!(!read.text().unwrap().contains("engine"), "it is not written any more");
+        let error = refusal(&with("rocksdb"));
+        assert!(error.contains("key engine: this version cannot keep values in RocksDB: remove"), "{error}");
+        let error = refusal(&with("leveldb"));
+        assert!(error.contains("key engine: values are kept in fjall: remove the key"), "{error}");
     }
 
     #[test]

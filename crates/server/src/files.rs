@@ -20,8 +20,8 @@ use rustix::fs::Mode;
 /// The permission bits of everyone but the owner.
 const OTHERS: u32 = 0o077;
 
-/// Makes all files that this process creates from now on accessible to their owner alone, including those of storage
-/// engines.
+/// Makes all files that this process creates from now on accessible to their owner alone, including those of the
+/// store of values.
 pub fn make_for_owner_alone() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }

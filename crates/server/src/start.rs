@@ -75,7 +75,7 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
 
     let mut disk = FolderDisk::open(&folder.storage())
         .with_context(|| format!("cannot use the folder {}", folder.storage().display()))?;
-    let mut values = TreeValues::new(&folder.values(), config.values.engine)
+    let mut values = TreeValues::new(&folder.values())
         .with_context(|| format!("the node cannot start with {}", config.file.display()))?;
     let past = notebook::open(&folder)?;
     let (configuration, now) = (node_configuration(&config)?, Clock.now());

@@ -1,6 +1,5 @@
 //! Values on the disk (`storage = "disk"`): more of them than fit into the cache, and what remains of them when
-//! processes are killed, after a node was down, and when there is no room. Also with RocksDB, in a build that
-//! has it: `cargo test -p quorate --features rocksdb --test operator values`.
+//! processes are killed, after a node was down, and when there is no room.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,11 +23,8 @@ backlog_bytes = 1048576
 durability = "fsync"
 "#;
 
-/// A protocol, and the storage of the values.
-type Kind = (&'static str, &'static str);
-
-fn tables((replication, engine): Kind) -> String {
-    format!("{TABLES}replication = \"{replication}\"\n\n[values]\nengine = \"{engine}\"\n")
+fn tables(replication: &str) -> String {
+    format!("{TABLES}replication = \"{replication}\"\n\n[values]\n")
 }
 
 const VALUE_BYTES: usize = 10_000;
@@ -76,9 +72,9 @@ fn info(bare: &Bare, node: u16, field: &str) -> u64 {
     line.unwrap_or_else(|| panic!("{field} is missing in {text}")).parse().unwrap()
 }
 
-fn ten_times_the_cache_survives_a_kill_of_all_processes(kind: Kind) {
+fn ten_times_the_cache_survives_a_kill_of_all_processes(replication: &str) {
     const COUNT: usize = 1200;
-    let mut bare = Bare::new(&tables(kind), |config, _| config);
+    let mut bare = Bare::new(&tables(replication), |config, _| config);
     (1..=3).for_each(|node| bare.start(node));
     bare.wait_until_ready(&[1, 2, 3]);
     let mut client = Client::connect(bare.client_port(1));
@@ -102,9 +98,9 @@ fn ten_times_the_cache_survives_a_kill_of_all_processes(kind: Kind) {
     });
 }
 
-fn a_returning_node_gets_what_it_lacks(kind: Kind) {
+fn a_returning_node_gets_what_it_lacks(replication: &str) {
     const COUNT: usize = 600;
-    let mut bare = Bare::new(&tables(kind), |config, _| config);
+    let mut bare = Bare::new(&tables(replication), |config, _| config);
     (1..=3).for_each(|node| bare.start(node));
     bare.wait_until_ready(&[1, 2, 3]);
     let mut client = Client::connect(bare.client_port(1));
@@ -120,9 +116,10 @@ fn a_returning_node_gets_what_it_lacks(kind: Kind) {
 }
 
 /// The fragments of all values are ten times the cache too.
-fn fragments_are_on_the_disk(engine: &'static str) {
+#[test]
+fn consensus_keeps_fragments_of_ten_times_the_cache() {
     const COUNT: usize = 1200;
-    let coded = tables(("consensus", engine)).replace(
+    let coded = tables("consensus").replace(
         "replication = \"consensus\"",
         "replication = \"consensus\"\ncoding = 2\ncoding_threshold = 4096",
     );
@@ -149,8 +146,7 @@ fn fragments_are_on_the_disk(engine: &'static str) {
     assert_all_there(&mut Client::connect(bare.client_port(3)), 0..COUNT);
 }
 
-/// The files below a folder in which an engine keeps values separately from their names: both engines call them
-/// blobs.
+/// The files below a folder in which the store keeps values separately from their names.
 fn blobs(folder: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let of = |path: PathBuf| if path.is_dir() { blobs(&path) } else { vec![path] };
@@ -159,13 +155,13 @@ fn blobs(folder: &Path) -> Vec<PathBuf> {
 
 /// When a disk returns other bytes than were written, every read still succeeds, and the node repairs its copies: those that
 /// are read or, if it scrubs, all of them.
-fn damaged_values_are_repaired_from_another_replica(kind: Kind, scrub_days: f64) {
+fn damaged_values_are_repaired_from_another_replica(replication: &str, scrub_days: f64) {
     const COUNT: usize = 2400;
-    let any = match kind.0 {
+    let any = match replication {
         "leader-follower" => {
-            tables(kind).replace("durability = \"fsync\"", "durability = \"fsync\"\nreads = \"any\"")
+            tables(replication).replace("durability = \"fsync\"", "durability = \"fsync\"\nreads = \"any\"")
         }
-        _ => tables(kind),
+        _ => tables(replication),
     };
     let mut bare = Bare::new(&format!("{any}scrub_days = {scrub_days}\n"), |config, _| config);
     (1..=3).for_each(|node| bare.start(node));
@@ -174,7 +170,7 @@ fn damaged_values_are_repaired_from_another_replica(kind: Kind, scrub_days: f64)
     (0..COUNT).for_each(|number| set(&mut client, number));
     until("node 3 has them all", || info(&bare, 3, "values_on_disk") == COUNT as u64);
     bare.kill(3);
-    // One byte of nearly every value that has left the engine's memory.
+    // One byte of nearly every value that has left the store's memory.
     let blobs = blobs(&bare.node(3).join("values"));
     let mut changed = 0;
     for blob in &blobs {
@@ -221,8 +217,9 @@ fn damaged_values_are_repaired_from_another_replica(kind: Kind, scrub_days: f64)
 /// The folder of the values.
 const VALUES: (&str, u32) = ("values", 24);
 
-fn a_node_without_room_reports_it_and_continues(kind: Kind) {
-    let mut bare = Bare::new(&tables(kind), |config, _| config);
+#[test]
+fn a_node_without_room_for_values_reports_it_and_continues_when_there_is_room() {
+    let mut bare = Bare::new(&tables("consensus"), |config, _| config);
     let silent = |command: &mut Command| {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
@@ -259,81 +256,32 @@ fn a_node_without_room_reports_it_and_continues(kind: Kind) {
     assert_all_there(&mut Client::connect(bare.client_port(3)), 0..count);
 }
 
-/// The tests that each engine must pass.
-macro_rules! with_engine {
-    ($engine:ident) => {
-        mod $engine {
-            const ENGINE: &str = stringify!($engine);
-
-            #[test]
-            fn consensus_keeps_ten_times_the_cache() {
-                super::ten_times_the_cache_survives_a_kill_of_all_processes(("consensus", ENGINE));
-            }
-
-            #[test]
-            fn leader_follower_keeps_ten_times_the_cache() {
-                super::ten_times_the_cache_survives_a_kill_of_all_processes(("leader-follower", ENGINE));
-            }
-
-            #[test]
-            fn consensus_brings_a_returning_node_up_to_date() {
-                super::a_returning_node_gets_what_it_lacks(("consensus", ENGINE));
-            }
-
-            #[test]
-            fn consensus_keeps_fragments_of_ten_times_the_cache() {
-                super::fragments_are_on_the_disk(ENGINE);
-            }
-
-            #[test]
-            fn leader_follower_repairs_damaged_values_from_another_replica() {
-                let kind = ("leader-follower", ENGINE);
-                super::damaged_values_are_repaired_from_another_replica(kind, 0.0);
-            }
-
-            #[test]
-            fn consensus_finds_damaged_values_that_no_client_reads() {
-                super::damaged_values_are_repaired_from_another_replica(("consensus", ENGINE), 0.00005);
-            }
-
-            #[test]
-            fn leader_follower_brings_a_returning_node_up_to_date() {
-                super::a_returning_node_gets_what_it_lacks(("leader-follower", ENGINE));
-            }
-
-            #[test]
-            fn a_node_without_room_for_values_reports_it_and_continues_when_there_is_room() {
-                super::a_node_without_room_reports_it_and_continues(("consensus", ENGINE));
-            }
-        }
-    };
+#[test]
+fn consensus_keeps_ten_times_the_cache() {
+    ten_times_the_cache_survives_a_kill_of_all_processes("consensus");
 }
 
-with_engine!(fjall);
-#[cfg(feature = "rocksdb")]
-with_engine!(rocksdb);
+#[test]
+fn leader_follower_keeps_ten_times_the_cache() {
+    ten_times_the_cache_survives_a_kill_of_all_processes("leader-follower");
+}
 
 #[test]
-#[cfg(feature = "rocksdb")]
-fn a_node_with_values_of_another_engine_does_not_start() {
-    let mut bare = Bare::new(&tables(("consensus", "rocksdb")), |config, _| config);
-    (1..=3).for_each(|node| bare.start(node));
-    bare.wait_until_ready(&[1, 2, 3]);
-    set(&mut Client::connect(bare.client_port(1)), 7);
-    until("node 3 has it", || info(&bare, 3, "values_on_disk") == 1);
-    until("its store is made", || bare.node(3).join("values/CURRENT").exists());
-    bare.kill(3);
-    let file = bare.node(3).join("quorate.toml");
-    let before = fs::read_to_string(&file).unwrap();
-    fs::write(&file, before.replace("engine = \"rocksdb\"", "engine = \"fjall\"")).unwrap();
-    bare.start(3);
-    until("it says why it does not", || {
-        bare.log(3).contains("were written by rocksdb, and fjall cannot read them: set engine = \"rocksdb\"")
-    });
-    bare.kill(3);
-    fs::write(&file, before).unwrap();
-    bare.start(3);
-    bare.wait_until_ready(&[1, 2, 3]);
-    bare.kill(1);
-    assert_all_there(&mut Client::connect(bare.client_port(3)), 7..8);
+fn consensus_brings_a_returning_node_up_to_date() {
+    a_returning_node_gets_what_it_lacks("consensus");
+}
+
+#[test]
+fn leader_follower_brings_a_returning_node_up_to_date() {
+    a_returning_node_gets_what_it_lacks("leader-follower");
+}
+
+#[test]
+fn leader_follower_repairs_damaged_values_from_another_replica() {
+    damaged_values_are_repaired_from_another_replica("leader-follower", 0.0);
+}
+
+#[test]
+fn consensus_finds_damaged_values_that_no_client_reads() {
+    damaged_values_are_repaired_from_another_replica("consensus", 0.00005);
 }

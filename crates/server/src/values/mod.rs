@@ -1,31 +1,24 @@
 //! Large values on the disk: a store that is a log-structured merge tree, and the threads on which it is used.
 //!
-//! The node's configuration names the tree ([`Engine`]): `fjall`, or RocksDB in a program that was built with it. The
-//! guarantees of such a tree suffice, since the node's log is the truth: what was put survives a crash of the process, and
-//! survives a crash of the machine once it was persisted. What both engines need is done here, once. A tree whose own
-//! threads have met an error, a full disk above all, accepts nothing until it is reopened, so after any error it is reopened
-//! before it is used again. And some room is always left for the tree's own work: values are refused before the disk is
-//! full.
+//! The guarantees of the tree (`fjall`) suffice, since the node's log is the truth: what was put survives a crash of the
+//! process, and survives a crash of the machine once it was persisted. A tree whose own threads have met an error, a full
+//! disk above all, accepts nothing until it is reopened, so after any error it is reopened before it is used again. And some
+//! room is always left for the tree's own work: values are refused before the disk is full.
 //!
-//! Reading order: `tree` (the interface of a tree), here (the store), `fjall` and `rocksdb`, `threads`.
+//! Reading order: `tree`, here (the store), `threads`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use storage::{Cause, DiskError, ValueName, ValueStore, Verb};
 
-mod engine;
-mod fjall;
-#[cfg(feature = "rocksdb")]
-mod rocksdb;
 #[cfg(test)]
 mod tests;
 mod threads;
 mod tree;
 
-pub use engine::Engine;
 pub use threads::ValueThreads;
 use tree::{Tree, TreeError};
 
@@ -33,30 +26,35 @@ use tree::{Tree, TreeError};
 const RESERVE_BYTES: u64 = 128 << 20;
 const RESERVE_PART: u64 = 10;
 
+/// Files that RocksDB creates before it keeps anything, and fjall never.
+const ROCKSDB_FILES: [&str; 2] = ["CURRENT", "IDENTITY"];
+
 /// The store of one node. Clones share it.
 #[derive(Clone)]
 pub struct TreeValues {
     path: PathBuf,
-    engine: Engine,
     /// None while it is not open: it is opened when it is first needed, and again after an error.
-    tree: Arc<RwLock<Option<Box<dyn Tree>>>>,
+    tree: Arc<RwLock<Option<Tree>>>,
 }
 
 impl TreeValues {
     /// Creates the store of this folder. The tree is opened, or created, only when it is used.
     ///
     /// # Errors
-    /// This program was built without the engine, or another engine has kept values in the folder; a sentence says what to
-    /// do.
-    pub fn new(path: &Path, engine: Engine) -> Result<TreeValues> {
-        engine.check()?;
-        engine.check_folder(path)?;
-        Ok(TreeValues { path: path.to_owned(), engine, tree: Arc::default() })
+    /// RocksDB has kept values in the folder, as it could in earlier versions; a sentence says what to do.
+    pub fn new(path: &Path) -> Result<TreeValues> {
+        ensure!(
+            !ROCKSDB_FILES.iter().any(|file| path.join(file).exists()),
+            "the values in {} were written by RocksDB, which this version cannot read: start this node with an empty data \
+             folder and admit it again with CLUSTER REPLACE, which copies everything from the others",
+            path.display()
+        );
+        Ok(TreeValues { path: path.to_owned(), tree: Arc::default() })
     }
 
-    fn open(&self) -> Result<Box<dyn Tree>, TreeError> {
+    fn open(&self) -> Result<Tree, TreeError> {
         let is_new = !self.path.exists();
-        let tree = self.engine.open(&self.path)?;
+        let tree = Tree::open(&self.path)?;
         // The folder's own name must survive a crash too.
         if let Some(parent) = self.path.parent().filter(|_| is_new) {
             let synced = File::open(parent).and_then(|folder| folder.sync_all());
@@ -88,11 +86,11 @@ impl TreeValues {
     fn with<T>(
         &self,
         verb: Verb,
-        mut run: impl FnMut(&dyn Tree) -> Result<T, TreeError>,
+        mut run: impl FnMut(&Tree) -> Result<T, TreeError>,
     ) -> Result<T, DiskError> {
         let only_reads = matches!(verb, Verb::Read | Verb::List);
         let mut has_failed = false;
-        if let Some(tree) = self.tree.read().unwrap_or_else(PoisonError::into_inner).as_deref() {
+        if let Some(tree) = self.tree.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
             match run(tree) {
                 Ok(done) => return Ok(done),
                 Err(error) if only_reads => return Err(self.error(verb, error)),
@@ -106,7 +104,7 @@ impl TreeValues {
             Some(tree) => tree,
             None => self.open().map_err(|error| self.error(Verb::Create, error))?,
         };
-        let done = run(tree.as_ref());
+        let done = run(&tree);
         if done.is_ok() || only_reads {
             *place = Some(tree);
         }
@@ -150,7 +148,7 @@ impl ValueStore for TreeValues {
         }
         // Not tried again: after a failed sync, a sync that succeeds proves nothing.
         let place = self.tree.read().unwrap_or_else(PoisonError::into_inner);
-        match place.as_deref() {
+        match place.as_ref() {
             Some(tree) => tree.persist().map_err(|error| self.error(Verb::Sync, error)),
             None => {
                 drop(place);

@@ -1,4 +1,4 @@
-//! The promises of the store that every engine must keep, and the errors when one cannot.
+//! The promises of the store, and the errors when it cannot keep them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use std::sync::mpsc::channel;
 use storage::values::NAME_BYTES;
 use storage::{ValueName, ValueOutcome, ValueStore as _, ValueWork};
 
-use super::{Engine, TreeValues, ValueThreads};
+use super::{TreeValues, ValueThreads};
 
 /// A folder that does not exist yet, and is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
-    fn new(engine: Engine, name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("quorate-{engine}-{name}-{}", std::process::id()));
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("quorate-values-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         Folder(path)
     }
@@ -27,8 +27,8 @@ impl Drop for Folder {
     }
 }
 
-fn store(folder: &Folder, engine: Engine) -> TreeValues {
-    TreeValues::new(&folder.0, engine).unwrap()
+fn store(folder: &Folder) -> TreeValues {
+    TreeValues::new(&folder.0).unwrap()
 }
 
 fn name(number: u32) -> ValueName {
@@ -64,14 +64,12 @@ fn bytes(folder: &Path) -> u64 {
     entries.map(|entry| length(entry.path())).sum()
 }
 
-fn a_store_is_created_over_a_half_created_one(engine: Engine) {
+#[test]
+fn a_store_is_created_over_a_half_created_one() {
     // They are created in this order.
-    let steps: &[&str] = match engine {
-        Engine::Fjall => &["lock", "keyspaces/", "0.jnl", "version"],
-        Engine::Rocksdb => &["LOCK", "LOG", "IDENTITY", "MANIFEST-000001", "000001.dbtmp"],
-    };
+    let steps = ["lock", "keyspaces/", "0.jnl", "version"];
     for count in 0..=steps.len() {
-        let folder = Folder::new(engine, "half-made");
+        let folder = Folder::new("half-made");
         fs::create_dir_all(&folder.0).unwrap();
         for step in &steps[..count] {
             match step.strip_suffix('/') {
@@ -79,15 +77,16 @@ fn a_store_is_created_over_a_half_created_one(engine: Engine) {
                 None => fs::write(folder.0.join(step), "").unwrap(),
             }
         }
-        let mut store = store(&folder, engine);
+        let mut store = store(&folder);
         store.put(&[(name(1), value(1))]).unwrap();
         assert_eq!(store.get(&name(1)).unwrap(), Some(value(1).to_vec()), "after {count} steps");
     }
 }
 
-fn values_survive_the_store_that_put_them(engine: Engine) {
-    let folder = Folder::new(engine, "outlive");
-    let mut before = store(&folder, engine);
+#[test]
+fn values_survive_the_store_that_put_them() {
+    let folder = Folder::new("outlive");
+    let mut before = store(&folder);
     assert_eq!((before.get(&name(1)).unwrap(), names(&mut before)), (None, vec![]));
     assert!(!folder.0.exists(), "nothing is created before there is a value to keep");
     let values: Vec<_> = (0..100).map(|number| (name(number), value(number))).collect();
@@ -95,7 +94,7 @@ fn values_survive_the_store_that_put_them(engine: Engine) {
     before.persist().unwrap();
     before.remove(&[name(3), name(4)]).unwrap();
     drop(before);
-    let mut after = store(&folder, engine);
+    let mut after = store(&folder);
     for number in [7, 8] {
         assert_eq!(after.get(&name(number)).unwrap(), Some(value(number).to_vec()));
     }
@@ -109,9 +108,10 @@ fn values_survive_the_store_that_put_them(engine: Engine) {
     assert!(names_from(&mut after, &name(100), 7).is_empty());
 }
 
-fn more_values_than_fit_in_memory_are_put_and_removed(engine: Engine) {
-    let folder = Folder::new(engine, "more");
-    let mut store = store(&folder, engine);
+#[test]
+fn more_values_than_fit_in_memory_are_put_and_removed() {
+    let folder = Folder::new("more");
+    let mut store = store(&folder);
     let large = Arc::new(vec![7; 64 << 10]);
     for round in 0..8 {
         let values: Vec<_> = (0..64).map(|number| (name(round * 64 + number), Arc::clone(&large))).collect();
@@ -124,10 +124,11 @@ fn more_values_than_fit_in_memory_are_put_and_removed(engine: Engine) {
 }
 
 /// 768 MiB are put, and at no time are more than 32 MiB of them needed.
-fn removed_values_free_their_room(engine: Engine) {
+#[test]
+fn removed_values_free_their_room() {
     const VALUES: u32 = 256;
-    let folder = Folder::new(engine, "room");
-    let mut store = store(&folder, engine);
+    let folder = Folder::new("room");
+    let mut store = store(&folder);
     let large = Arc::new(vec![7; 64 << 10]);
     let mut most = 0;
     for round in 0..48 {
@@ -151,30 +152,28 @@ fn longest(folder: &Path, end: &str) -> PathBuf {
     ended.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
 }
 
-fn a_crash_that_tears_the_end_loses_only_the_last_batch(engine: Engine) {
-    let folder = Folder::new(engine, "torn");
-    let mut before = store(&folder, engine);
+#[test]
+fn a_crash_that_tears_the_end_loses_only_the_last_batch() {
+    let folder = Folder::new("torn");
+    let mut before = store(&folder);
     before.put(&[(name(1), value(1)), (name(2), value(2))]).unwrap();
     before.put(&[(name(3), value(3)), (name(4), value(4))]).unwrap();
     drop(before);
-    let end = match engine {
-        Engine::Fjall => ".jnl",
-        Engine::Rocksdb => ".log",
-    };
-    let log = longest(&folder.0, end);
+    let log = longest(&folder.0, ".jnl");
     // The file may be longer than what was written to it.
     let last = fs::read(&log).unwrap().iter().rposition(|byte| *byte != 0).unwrap();
     fs::OpenOptions::new().write(true).open(log).unwrap().set_len(last as u64).unwrap();
-    let mut after = store(&folder, engine);
+    let mut after = store(&folder);
     assert_eq!(names(&mut after), [name(1), name(2)], "a batch is kept whole or not at all");
     assert_eq!(after.get(&name(2)).unwrap(), Some(value(2).to_vec()));
     assert_eq!(after.get(&name(3)).unwrap(), None);
 }
 
 /// The folder is removed: from then on the tree can create nothing in it, and its threads fail.
-fn a_tree_that_fails_is_reopened(engine: Engine) {
-    let folder = Folder::new(engine, "anew");
-    let mut store = store(&folder, engine);
+#[test]
+fn a_tree_that_fails_is_reopened() {
+    let folder = Folder::new("anew");
+    let mut store = store(&folder);
     store.put(&[(name(0), value(0))]).unwrap();
     fs::remove_dir_all(&folder.0).unwrap();
     let large = Arc::new(vec![7; 1 << 20]);
@@ -189,10 +188,11 @@ fn a_tree_that_fails_is_reopened(engine: Engine) {
     assert_eq!(store.get(&name(0)).unwrap(), None, "lost values stay missing");
 }
 
-fn work_runs_beside_the_loop(engine: Engine) {
-    let folder = Folder::new(engine, "threads");
+#[test]
+fn work_runs_beside_the_loop() {
+    let folder = Folder::new("threads");
     let (wake, woken) = channel();
-    let threads = ValueThreads::start(&store(&folder, engine), move || {
+    let threads = ValueThreads::start(&store(&folder), move || {
         let _ = wake.send(());
     })
     .unwrap();
@@ -206,87 +206,11 @@ fn work_runs_beside_the_loop(engine: Engine) {
     drop(threads);
 }
 
-/// The tests that each engine must pass.
-macro_rules! of_each_engine {
-    ($($test:ident)*) => {
-        mod fjall {
-            $(#[test] fn $test() { super::$test(super::Engine::Fjall); })*
-        }
-        #[cfg(feature = "rocksdb")]
-        mod rocksdb {
-            $(#[test] fn $test() { super::$test(super::Engine::Rocksdb); })*
-        }
-    };
-}
-
-of_each_engine! {
-    a_store_is_created_over_a_half_created_one
-    values_survive_the_store_that_put_them
-    more_values_than_fit_in_memory_are_put_and_removed
-    removed_values_free_their_room
-    a_crash_that_tears_the_end_loses_only_the_last_batch
-    a_tree_that_fails_is_reopened
-    work_runs_beside_the_loop
-}
-
-#[track_caller]
-fn refusal(folder: &Folder, engine: Engine) -> String {
-    match TreeValues::new(&folder.0, engine) {
-        Ok(_) => panic!("accepted"),
-        Err(error) => format!("{error:#}"),
-    }
-}
-
 #[test]
-#[cfg(not(feature = "rocksdb"))]
-fn a_program_without_rocksdb_says_how_to_build_one_with_it() {
-    let why = refusal(&Folder::new(Engine::Rocksdb, "without"), Engine::Rocksdb);
-    assert!(why.contains("cargo build --release --features rocksdb"), "{why}");
-}
-
-#[test]
-fn fjall_refuses_a_folder_written_by_rocksdb() {
-    let folder = Folder::new(Engine::Rocksdb, "refused");
-    #[cfg(feature = "rocksdb")]
-    store(&folder, Engine::Rocksdb).put(&[(name(1), value(1))]).unwrap();
-    #[cfg(not(feature = "rocksdb"))]
-    {
-        fs::create_dir_all(&folder.0).unwrap();
-        fs::write(folder.0.join("CURRENT"), "MANIFEST-000005\n").unwrap();
-    }
-    let why = refusal(&folder, Engine::Fjall);
-    assert!(why.contains("were written by rocksdb, and fjall cannot read them"), "{why}");
-}
-
-#[test]
-#[cfg(feature = "rocksdb")]
-fn rocksdb_refuses_a_folder_written_by_fjall() {
-    let folder = Folder::new(Engine::Fjall, "refused");
-    store(&folder, Engine::Fjall).put(&[(name(1), value(1))]).unwrap();
-    let why = refusal(&folder, Engine::Rocksdb);
-    assert!(why.contains("were written by fjall, and rocksdb cannot read them"), "{why}");
-    assert_eq!(
-        store(&folder, Engine::Fjall).get(&name(1)).unwrap(),
-        Some(value(1).to_vec()),
-        "it is unchanged"
-    );
-}
-
-#[test]
-#[cfg(feature = "rocksdb")]
-fn rocksdb_reports_a_damaged_value_and_reads_the_others() {
-    use std::os::unix::fs::FileExt as _;
-    const VALUES: u32 = 512;
-    let folder = Folder::new(Engine::Rocksdb, "damaged");
-    let large = Arc::new(vec![7; 64 << 10]);
-    let values: Vec<_> = (0..VALUES).map(|number| (name(number), Arc::clone(&large))).collect();
-    let mut before = store(&folder, Engine::Rocksdb);
-    values.chunks(64).for_each(|values| before.put(values).unwrap());
-    drop(before);
-    let blobs = fs::OpenOptions::new().write(true).open(longest(&folder.0, ".blob")).unwrap();
-    blobs.write_all_at(&[8], blobs.metadata().unwrap().len() / 2).unwrap();
-    let mut after = store(&folder, Engine::Rocksdb);
-    let found: Vec<_> = (0..VALUES).map(|number| after.get(&name(number))).collect();
-    assert_eq!(found.iter().filter(|found| found.is_err()).count(), 1);
-    assert!(found.iter().flatten().all(|found| found.as_ref() == Some(&large)));
+fn a_folder_that_was_written_by_rocksdb_is_refused() {
+    let folder = Folder::new("refused");
+    fs::create_dir_all(&folder.0).unwrap();
+    fs::write(folder.0.join("CURRENT"), "MANIFEST-000005\n").unwrap();
+    let why = TreeValues::new(&folder.0).err().map(|error| format!("{error:#}"));
+    assert!(why.as_ref().is_some_and(|why| why.contains("were written by RocksDB")), "{why:?}");
 }
