@@ -9,12 +9,12 @@
 use crate::command::{CommandError, FunctionCommand, NamedBy, RunScript, ScriptCommand, printable};
 use crate::context::routing::{CROSSSLOT, Sent};
 use crate::context::{Call, Confirmation, Context};
-use crate::control::Change;
+use crate::control::{Change, Feature};
 use crate::envelope::Envelope;
 use crate::libraries::{self, Flag, Libraries, Library, Policy, Step};
 use crate::scripts::{Cache, Digest, Header, check, check_library, digest_of};
 use crate::session::ClientId;
-use crate::users;
+use crate::users::{self, Table};
 use kv::glob::PATTERN_BYTES_MAX;
 use kv::limits::{KEY_BYTES_MAX, SCRIPT_BYTES_MAX, SCRIPT_COST_DEFAULT};
 use kv::number::parse_integer;
@@ -166,7 +166,11 @@ impl Cache {
         // The rights of the caller are determined here and now, and are sent with the script: replicas learn of
         // changes of the users at different times, and must all run the script alike.
         let user = cx.clients.sessions.get(client).and_then(|session| session.user.as_ref());
-        let rights = user.filter(|user| !user.is_free()).map(|user| users::recorded(user));
+        let table = match cx.map.has(Feature::RightsOfRedis) {
+            true => Table::Present,
+            false => Table::Release1,
+        };
+        let rights = user.filter(|user| !user.is_free()).map(|user| users::recorded(user, table));
         let inputs = keys.chain(function.iter().map(|function| &*function.name)).chain(rest);
         let inputs = inputs.chain(rights.as_deref());
         let when_full = match &flags {

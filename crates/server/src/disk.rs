@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -44,6 +44,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 const FILL_PAUSE: Duration = Duration::from_millis(8);
 const FILL_LOOK: Duration = Duration::from_millis(1);
 
+/// How often all files are looked at, whether somebody has removed them. The file that is synced is looked at each time.
+const LOOK_FOR_FILES: Duration = Duration::from_secs(1);
+
 /// The files of one folder. Clones share their open files, so that each thread may have one.
 ///
 /// What is synced at once is written past the page cache where the file system supports it ([`Disk::write_through`]): the
@@ -55,6 +58,8 @@ pub struct FolderDisk {
     aligned: Vec<u8>,
     /// Slow operations are done in steps, with pauses in which others use the disk; nothing waits for them.
     is_patient: bool,
+    /// When all files were looked at last.
+    looked: Instant,
 }
 
 #[derive(Debug)]
@@ -73,7 +78,8 @@ struct Folder {
 
 impl Clone for FolderDisk {
     fn clone(&self) -> FolderDisk {
-        FolderDisk { folder: Arc::clone(&self.folder), aligned: Vec::new(), is_patient: self.is_patient }
+        let (folder, is_patient) = (Arc::clone(&self.folder), self.is_patient);
+        FolderDisk { folder, aligned: Vec::new(), is_patient, looked: self.looked }
     }
 }
 
@@ -93,7 +99,8 @@ impl FolderDisk {
         let (open, direct) = (Mutex::default(), Mutex::default());
         let (written, is_ending) = (AtomicU64::new(0), AtomicBool::new(false));
         let folder = Folder { path, folder, open, direct, written, is_ending };
-        Ok(FolderDisk { folder: Arc::new(folder), aligned: Vec::new(), is_patient: false })
+        let folder = Arc::new(folder);
+        Ok(FolderDisk { folder, aligned: Vec::new(), is_patient: false, looked: Instant::now() })
     }
 
     fn path(&self, file: &str) -> PathBuf {
@@ -253,6 +260,14 @@ impl FolderDisk {
         Ok(())
     }
 
+    /// Checks that no file was removed by somebody else. A file that has no name any more can still be written and synced,
+    /// but is gone with the process.
+    fn check_files(&mut self) -> Result<(), DiskError> {
+        self.looked = Instant::now();
+        let files = self.open_files();
+        files.iter().try_for_each(|(name, file)| check_name(file).map_err(error(Verb::Measure, name)))
+    }
+
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.folder.path)? {
@@ -260,6 +275,17 @@ impl FolderDisk {
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
+    }
+}
+
+/// Checks that an open file still has a name.
+fn check_name(file: &File) -> io::Result<()> {
+    match file.metadata()?.nlink() {
+        0 => Err(io::Error::other(
+            "somebody has removed this file while the node runs: what is written to it would be lost with the process, \
+             so the node ends, and acknowledges nothing more",
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -350,13 +376,20 @@ impl Disk for FolderDisk {
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         let written = self.file(file).and_then(|open| open.write_all_at(bytes, offset));
         self.note_growth(bytes);
-        written.map_err(error(Verb::Write, file))
+        written.map_err(error(Verb::Write, file))?;
+        if !self.is_patient && self.looked.elapsed() >= LOOK_FOR_FILES {
+            self.check_files()?;
+        }
+        Ok(())
     }
 
     fn write_through(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         let begun = Instant::now();
         if self.write_direct(file, offset, bytes).map_err(error(Verb::Write, file))? {
             self.note_growth(bytes);
+            if !self.is_patient && begun.duration_since(self.looked) >= LOOK_FOR_FILES {
+                self.check_files()?;
+            }
         } else {
             self.write(file, offset, bytes)?;
             // Writes that nothing waits for must not accumulate in the cache: the next sync of another file would have to
@@ -398,12 +431,14 @@ impl Disk for FolderDisk {
     }
 
     fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError> {
+        // First: a file that is replaced has no name any more, which must not look as if somebody else had removed it.
+        self.open_files().remove(to);
         fs::rename(self.path(from), self.path(to)).map_err(error(Verb::Rename, from))?;
         let mut open = self.open_files();
-        match open.remove(from) {
-            Some(file) => open.insert(to.to_owned(), file),
-            None => open.remove(to),
-        };
+        if let Some(file) = open.remove(from) {
+            open.insert(to.to_owned(), file);
+        }
+        drop(open);
         let mut direct = self.direct_files();
         direct.remove(from);
         direct.remove(to);
@@ -424,7 +459,8 @@ impl Disk for FolderDisk {
     }
 
     fn sync(&mut self, file: &str) -> Result<(), DiskError> {
-        self.file(file).and_then(|open| open.sync_data()).map_err(error(Verb::Sync, file))
+        let synced = self.file(file).and_then(|open| open.sync_data().and_then(|()| check_name(&open)));
+        synced.map_err(error(Verb::Sync, file))
     }
 
     fn sync_folder(&mut self) -> Result<(), DiskError> {
@@ -528,6 +564,27 @@ mod tests {
         let opening = open(disk, options()).unwrap();
         let (log, _) = opening.replay(disk, |e| entries.push((e.kind, e.bytes.to_vec()))).unwrap();
         (log, entries)
+    }
+
+    #[test]
+    fn a_file_that_somebody_else_removes_is_missed() {
+        let path = empty_folder("removed");
+        let mut disk = FolderDisk::open(&path).unwrap();
+        disk.create("a", 4096).unwrap();
+        disk.create("b", 4096).unwrap();
+        disk.rename("b", "a").unwrap();
+        disk.create("b", 4096).unwrap();
+        assert_eq!(disk.check_files(), Ok(()));
+        fs::remove_file(path.join("a")).unwrap();
+        let missed = disk.check_files().unwrap_err();
+        assert!(missed.file == "a" && missed.to_string().contains("somebody has removed"), "{missed}");
+        assert_eq!(disk.sync("b"), Ok(()));
+        disk.write("a", 0, b"x").unwrap();
+        assert!(disk.sync("a").unwrap_err().to_string().contains("somebody has removed"));
+        // Where nothing is synced, writes look from time to time, at all files.
+        disk.looked -= LOOK_FOR_FILES;
+        assert!(disk.write("b", 0, b"x").unwrap_err().to_string().contains("somebody has removed"));
+        fs::remove_dir_all(&path).unwrap();
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         tracing::warn!("{} holds the key for TLS, and all users may read it: chmod 600", tls.key.display());
     }
     let mut limits = config.limits.within_memory();
-    let sockets = descriptors::share(&mut limits);
+    let sockets = descriptors::share(&mut limits)?;
     tracing::info!(
         "this node may use {} MiB of memory (limits.memory_max), and values may have up to {} bytes",
         limits.memory_max >> 20,
@@ -107,10 +107,10 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         counters: Arc::clone(&tls_counters),
     });
     let ports = (listeners.http, listeners.tls_http.zip(sealed));
-    let http = Http::start(ports, &config, sockets, caller)?;
+    let http = Http::start(ports, &config, sockets.http, caller)?;
     let door = certificates.map(|certificates| {
         let (counters, waker) = (Arc::clone(&tls_counters), Arc::clone(&waker));
-        tls::Door::start(listeners.tls_clients, certificates, counters, sockets, waker)
+        tls::Door::start(listeners.tls_clients, certificates, counters, sockets.clients, waker)
     });
     let (door, arrivals, handshakes) = match door.transpose()? {
         Some((door, arrivals, handshakes)) => (Some(door), Some(arrivals), Some(handshakes)),
@@ -134,7 +134,7 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         signals: mio::net::UnixStream::from_std(signals),
         node,
         clients: Clients::new(limits.input_bytes_max, limits.request_timeout_ms),
-        sockets,
+        sockets: sockets.clients,
         peers: Peers::new(identity, config.node, config.dial.clone(), resolver, limits.patience, security),
         scratch,
         bridge,

@@ -5,12 +5,14 @@
 use kv::glob::Pattern;
 use kv::number::parse_integer;
 use kv::{Reply, ReplyBuffer};
+use std::ops::Range;
 use wire::resp::Arguments;
 
 use super::arguments::{at, counted, is, streams};
 use super::keyspace::checked_pattern;
-use super::spec::{Category, Flag, KeyFlag, KeyFlags, KeyPositions};
-use super::{COMMANDS, CommandCommand, CommandError, CommandSpec, Handler, NodeCommand, ScriptCommand};
+use super::spec::{Begin, Category, Find, Flag, KeyFlag, KeyFlags, KeySpec, KeySpecs};
+use super::table::{CHANGES, READS, REMOVES, REPLACES, TAKES, UPDATES};
+use super::{COMMANDS, CommandCommand, CommandError, CommandSpec};
 use super::{all, by_full_name, named};
 
 /// Answers `COMMAND` or one of its subcommands, possibly with an error. `request` is the whole request.
@@ -101,10 +103,9 @@ fn info(spec: &CommandSpec, out: &mut ReplyBuffer) {
     out.array(10);
     out.bulk(spec.name.as_bytes());
     out.integer(spec.arity.into());
-    words(spec.flags.iter().map(Flag::name), out);
-    out.integer(spec.keys.first as i64);
-    out.integer(spec.keys.last as i64);
-    out.integer(i64::from(spec.keys.step));
+    words(spec.shown_flags().iter().map(Flag::name), out);
+    let ((first, last, step), _) = spec.keys.legacy();
+    [first as i64, last as i64, step.into()].into_iter().for_each(|number| out.integer(number));
     let categories: Vec<_> =
         spec.categories().iter().map(|category: Category| format!("@{}", category.name())).collect();
     words(categories.iter().map(String::as_str), out);
@@ -121,66 +122,55 @@ fn words<'w>(words: impl Iterator<Item = &'w str>, out: &mut ReplyBuffer) {
     words.iter().for_each(|word| out.push(Reply::Status(word.as_bytes())));
 }
 
-/// Appends where the keys are, in the newer form: one map for each kind of access.
-fn key_specs(keys: &KeyPositions, out: &mut ReplyBuffer) {
-    out.push(Reply::Set(keys.access.len() as u32));
-    for (which, access) in keys.access.iter().enumerate() {
+/// Appends where the keys are, in the newer form: one map for each specification.
+fn key_specs(keys: &KeySpecs, out: &mut ReplyBuffer) {
+    out.push(Reply::Set(keys.iter().len() as u32));
+    for spec in keys.iter() {
         out.map(3);
         out.bulk(b"flags");
-        words(access.iter().map(KeyFlag::name), out);
-
-        let is_counted = keys.counted_at > 0 && which + 1 == keys.access.len();
-        let begin = if is_counted { keys.counted_at } else { keys.first + which * usize::from(keys.step) };
+        words(spec.access.iter().map(KeyFlag::name), out);
         out.bulk(b"begin_search");
-        out.map(2);
-        out.bulk(b"type");
-        if keys.streams_from > 0 {
-            out.bulk(b"keyword");
-            out.bulk(b"spec");
-            out.map(2);
-            out.bulk(b"keyword");
-            out.bulk(b"STREAMS");
-            out.bulk(b"startfrom");
-            out.integer(keys.streams_from.into());
-        } else {
-            out.bulk(b"index");
-            out.bulk(b"spec");
-            out.map(1);
-            out.bulk(b"index");
-            out.integer(begin as i64);
-        }
-
-        out.bulk(b"find_keys");
-        out.map(2);
-        out.bulk(b"type");
-        if is_counted {
-            out.bulk(b"keynum");
-            out.bulk(b"spec");
-            out.map(3);
-            // These are counted from where the search begins.
-            for (name, value) in [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)] {
-                out.bulk(name.as_bytes());
-                out.integer(value);
+        let number = |at: u8| Reply::Integer(at.into());
+        match spec.begin {
+            Begin::At(at) => kind("index", &[("index", number(at))], out),
+            Begin::After(word, from) => {
+                let word = Reply::Bulk(word.as_bytes());
+                kind("keyword", &[("keyword", word), ("startfrom", number(from))], out);
             }
-            continue;
+            Begin::AfterUnsure(..) | Begin::Unknown => kind("unknown", &[], out),
         }
-        out.bulk(b"range");
-        out.bulk(b"spec");
-        out.map(3);
-        // The last key is counted from the first key or from the end.
-        out.bulk(b"lastkey");
-        let is_last = which + 1 == keys.access.len();
-        // Behind a word, half of the arguments are keys.
-        let is_half = keys.streams_from > 0;
-        out.integer(match keys.last {
-            _ if is_half => -1,
-            last if last < 0 && is_last => last as i64,
-            _ => 0,
-        });
-        out.bulk(b"keystep");
-        out.integer(if is_half { 1 } else { keys.step.into() });
-        out.bulk(b"limit");
-        out.integer(if is_half { 2 } else { 0 });
+        out.bulk(b"find_keys");
+        let range = |last: i8, step: u8, limit: i64, out: &mut ReplyBuffer| {
+            let last = Reply::Integer(last.into());
+            kind(
+                "range",
+                &[("lastkey", last), ("keystep", number(step)), ("limit", Reply::Integer(limit))],
+                out,
+            );
+        };
+        match (spec.begin, spec.find) {
+            (Begin::AfterUnsure(..) | Begin::Unknown, _) => kind("unknown", &[], out),
+            (_, Find::Range { last, step }) => range(last, step, 0, out),
+            (_, Find::Half) => range(-1, 1, 2, out),
+            // These are counted from where the search begins.
+            (_, Find::Counted) => {
+                let facts = [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)];
+                kind("keynum", &facts.map(|(name, value)| (name, Reply::Integer(value))), out);
+            }
+        }
+    }
+}
+
+/// Appends how keys are searched for or found.
+fn kind(name: &str, facts: &[(&str, Reply<'_>)], out: &mut ReplyBuffer) {
+    out.map(2);
+    out.bulk(b"type");
+    out.bulk(name.as_bytes());
+    out.bulk(b"spec");
+    out.map(facts.len());
+    for (name, fact) in facts {
+        out.bulk(name.as_bytes());
+        out.push(*fact);
     }
 }
 
@@ -235,40 +225,19 @@ fn arguments(syntax: &str, out: &mut ReplyBuffer) {
     }
 }
 
-/// The positions of the keys of a script; their number precedes them.
-fn script_keys(command: Arguments<'_>) -> Result<std::ops::Range<usize>, CommandError> {
-    const KEYS_FROM: usize = 3;
-    let most = command.len().saturating_sub(KEYS_FROM);
-    let count = parse_integer(at(command, KEYS_FROM - 1)).and_then(|count| usize::try_from(count).ok());
+/// The positions of keys that follow their number.
+fn counted_places(
+    spec: &CommandSpec,
+    command: Arguments<'_>,
+    at: usize,
+) -> Result<Range<usize>, CommandError> {
+    if !spec.flags.has(Flag::NoMandatoryKeys) {
+        return counted(command, at);
+    }
+    let most = command.len().saturating_sub(at + 1);
+    let count = command.get(at).and_then(parse_integer).and_then(|count| usize::try_from(count).ok());
     let count = count.filter(|count| *count <= most).ok_or(CommandError::GetKeysWrongArity)?;
-    Ok(KEYS_FROM..KEYS_FROM + count)
-}
-
-/// The positions of the keys of a whole command, counted from 0, its name.
-///
-/// # Errors
-/// [`CommandError`] if there is no such command, it has no keys, or its arguments do not show which of them are keys.
-pub fn key_positions(command: Arguments<'_>) -> Result<Vec<usize>, CommandError> {
-    let found = named(command).map_err(|_| CommandError::GetKeysUnknownCommand)?;
-    let spec = found.spec;
-    let is_script = matches!(spec.handler, Handler::Node(NodeCommand::Script(_)));
-    let counted_at = spec.keys.counted_at;
-    if spec.keys.first == 0 && counted_at == 0 && spec.keys.streams_from == 0 && !is_script {
-        return Err(CommandError::GetKeysWithoutKeys);
-    }
-    if !spec.takes(command.len()) {
-        return Err(CommandError::GetKeysWrongArity);
-    }
-    if is_script {
-        return script_keys(command).map(Iterator::collect);
-    }
-    let counted = match (counted_at, spec.keys.streams_from) {
-        (_, from @ 1..) => streams(command, from).ok_or(CommandError::GetKeysWrongCount)?,
-        (0, 0) => 0..0,
-        _ => counted(command, counted_at).map_err(|_| CommandError::GetKeysWrongCount)?,
-    };
-    let stored = stored_at(spec, command);
-    Ok(spec.keys.positions(command.len()).chain(counted).chain(stored).collect())
+    Ok(at + 1..at + 1 + count)
 }
 
 /// Calls `each` with the place of every key of a whole command, counted from its name, and the access to it. No key is
@@ -279,96 +248,134 @@ pub fn key_positions(command: Arguments<'_>) -> Result<Vec<usize>, CommandError>
 pub(crate) fn for_each_key(
     spec: &CommandSpec,
     command: Arguments<'_>,
+    each: impl FnMut(usize, KeyFlags),
+) -> Result<(), CommandError> {
+    visit_keys(spec, command, |_| true, each)
+}
+
+/// Does what [`for_each_key`] does, but keys that options name are visited only if `is_visited` is true of their places.
+pub(super) fn visit_keys(
+    spec: &CommandSpec,
+    command: Arguments<'_>,
+    is_visited: impl Fn(usize) -> bool,
     mut each: impl FnMut(usize, KeyFlags),
 ) -> Result<(), CommandError> {
-    const READS: KeyFlags = KeyFlags::of(&[KeyFlag::ReadOnly, KeyFlag::Access]);
-    const CHANGES: KeyFlags = KeyFlags::of(&[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Update]);
-    const REPLACES: KeyFlags = KeyFlags::of(&[KeyFlag::Overwrite, KeyFlag::Update]);
-    if let Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) = spec.handler {
-        let access = if how.only_reads { READS } else { CHANGES };
-        // A request without a valid number of keys runs no script.
-        script_keys(command).into_iter().flatten().for_each(|place| each(place, access));
-        return Ok(());
-    }
-    let counted = match (spec.keys.counted_at, spec.keys.streams_from) {
-        (_, from @ 1..) => streams(command, from).ok_or(CommandError::GetKeysWrongCount)?,
-        (0, 0) => 0..0,
-        (counted_at, _) => counted(command, counted_at)?,
-    };
-    for (which, place) in spec.keys.positions(command.len()).chain(counted).enumerate() {
-        let access = spec.keys.access_of(which);
-        let access = match spec.name {
-            _ if access.has(KeyFlag::Variable) => access_of_set(command),
-            "bitfield" if !command.iter().skip(2).any(|word| is(word, "SET") || is(word, "INCRBY")) => READS,
-            _ => access,
-        };
-        each(place, access);
-    }
-    // Whether a word is an option depends on the words before it: every word that might be one counts.
-    let behind = |word: &'static str| {
-        let places = 2..command.len().saturating_sub(1);
-        places.filter(move |place| is(at(command, *place), word)).map(|place| place + 1)
-    };
-    if may_store(spec) {
-        behind("STORE").chain(behind("STOREDIST")).for_each(|place| each(place, REPLACES));
+    let end = command.len() as isize;
+    for keys in spec.keys.iter().filter(|keys| !keys.access.has(KeyFlag::NotKey)) {
+        let access = access_of(spec, keys, command);
+        let mut each = |place: usize| each(place, access);
+        match (keys.begin, keys.find) {
+            (Begin::At(first), Find::Range { last, step }) => {
+                let last =
+                    if last < 0 { end + isize::from(last) } else { isize::from(first) + isize::from(last) };
+                let places = first.into()..(last.min(end - 1) + 1).max(0) as usize;
+                places.step_by(step.into()).for_each(&mut each);
+            }
+            (Begin::At(at), _) => match counted_places(spec, command, at.into()) {
+                Ok(places) => places.for_each(&mut each),
+                // A request without a valid number of keys runs no script.
+                Err(_) if spec.flags.has(Flag::NoMandatoryKeys) => {}
+                Err(error) => return Err(error),
+            },
+            (Begin::After(_, from), Find::Half) => {
+                streams(command, from).ok_or(CommandError::GetKeysWrongCount)?.for_each(&mut each);
+            }
+            (Begin::After(word, from) | Begin::AfterUnsure(word, from), _) => {
+                let places = places_after(command, word, from.into());
+                places.filter(|place| is_visited(*place)).for_each(&mut each);
+            }
+            (Begin::Unknown, _) => {}
+        }
     }
     if spec.name == "set" {
-        behind("FENCE").for_each(|place| each(place, READS));
+        let places = places_after(command, "FENCE", 3);
+        places.filter(|place| is_visited(*place)).for_each(|place| each(place, READS));
     }
     Ok(())
+}
+
+/// The places behind a word. Whether it is an option depends on the words before it: every word that might be one counts.
+pub(super) fn places_after(
+    command: Arguments<'_>,
+    word: &'static str,
+    from: usize,
+) -> impl DoubleEndedIterator<Item = usize> {
+    let places = from..command.len().saturating_sub(1);
+    places.filter(move |place| is(at(command, *place), word)).map(|place| place + 1)
+}
+
+/// What a command does with the keys of one specification, which its options may decide.
+fn access_of(spec: &CommandSpec, keys: &KeySpec, command: Arguments<'_>) -> KeyFlags {
+    if !keys.access.has(KeyFlag::Variable) {
+        return keys.access;
+    }
+    let has = |from: usize, words: &[&str]| {
+        command.iter().skip(from).any(|given| words.iter().any(|word| is(given, word)))
+    };
+    match spec.name {
+        "bitfield" if !has(2, &["SET", "INCRBY"]) => READS,
+        // Whoever learns whether a value is equal to another can learn the value.
+        "set" if !has(3, &["GET", "IFEQ", "IFNE", "IFDEQ", "IFDNE"]) => REPLACES,
+        "delex" if !has(2, &["IFEQ", "IFNE", "IFDEQ", "IFDNE"]) => REMOVES,
+        "delex" => TAKES,
+        // The new score is that of before and the increment; with CH and a comparison, its answer compares scores.
+        "zadd" if !has(2, &["INCR"]) && !(has(2, &["CH"]) && has(2, &["GT", "LT"])) => UPDATES,
+        _ => CHANGES,
+    }
+}
+
+/// The keys of a whole command that carries them out as it is, with the access to each: of several options, the last one counts.
+fn keys_of(spec: &CommandSpec, command: Arguments<'_>) -> Result<Vec<(usize, KeyFlags)>, CommandError> {
+    let is_key = |keys: &&KeySpec| !keys.access.has(KeyFlag::NotKey);
+    if !spec.keys.iter().any(|keys| is_key(&keys)) {
+        return Err(CommandError::GetKeysWithoutKeys);
+    }
+    if !spec.takes(command.len()) {
+        return Err(CommandError::GetKeysWrongArity);
+    }
+    if let Some(Begin::At(at)) =
+        spec.keys.iter().find(|keys| keys.find == Find::Counted).map(|keys| keys.begin)
+        && let Err(error) = counted_places(spec, command, at.into())
+    {
+        let is_script = spec.flags.has(Flag::NoMandatoryKeys);
+        return Err(if is_script { error } else { CommandError::GetKeysWrongCount });
+    }
+    let option = |keys: &KeySpec| match (keys.begin, keys.find) {
+        (Begin::After(word, from) | Begin::AfterUnsure(word, from), Find::Range { .. }) => {
+            places_after(command, word, from.into()).next_back()
+        }
+        _ => None,
+    };
+    let last = spec.keys.iter().filter_map(option).max();
+    let mut found = Vec::new();
+    visit_keys(spec, command, |place| Some(place) == last, |place, access| found.push((place, access)))?;
+    Ok(found)
+}
+
+/// The positions of the keys of a whole command, counted from 0, its name.
+///
+/// # Errors
+/// [`CommandError`] if there is no such command, it has no keys, or its arguments do not show which of them are keys.
+pub fn key_positions(command: Arguments<'_>) -> Result<Vec<usize>, CommandError> {
+    let spec = named(command).map_err(|_| CommandError::GetKeysUnknownCommand)?.spec;
+    Ok(keys_of(spec, command)?.into_iter().map(|(place, _)| place).collect())
 }
 
 /// Appends the keys of a whole command, with the access to each if `with_flags`.
 fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Result<(), CommandError> {
-    let positions = key_positions(command)?;
     let spec = named(command).map_err(|_| CommandError::GetKeysUnknownCommand)?.spec;
-    let is_script = matches!(spec.handler, Handler::Node(NodeCommand::Script(_)));
-    let stored = stored_at(spec, command);
-    out.array(positions.len());
-    for (which, position) in positions.into_iter().enumerate() {
+    let found = keys_of(spec, command)?;
+    out.array(found.len());
+    for (place, access) in found {
         if with_flags {
             out.array(2);
         }
-        out.bulk(at(command, position));
-        if !with_flags {
-            continue;
-        }
-        if is_script {
-            words([KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Update].iter().map(|flag| flag.name()), out);
-        } else if stored == Some(position) {
-            words([KeyFlag::Overwrite, KeyFlag::Update].iter().map(|flag| flag.name()), out);
-        } else {
-            let access = spec.keys.access_of(which);
-            let access = if access.has(KeyFlag::Variable) { access_of_set(command) } else { access };
+        out.bulk(at(command, place));
+        if with_flags {
             words(access.iter().map(KeyFlag::name), out);
         }
     }
     Ok(())
-}
-
-/// Whether a command has an option that names a key under which it stores its result.
-fn may_store(spec: &CommandSpec) -> bool {
-    let KeyPositions { counted_at, streams_from, .. } = spec.keys;
-    let is_movable = spec.flags.has(Flag::MovableKeys) && spec.flags.has(Flag::Write);
-    is_movable && counted_at == 0 && streams_from == 0
-}
-
-/// The position of the key that an option such as `STORE` of `SORT` names to store the result under; the last such option
-/// counts.
-fn stored_at(spec: &CommandSpec, command: Arguments<'_>) -> Option<usize> {
-    let is_option =
-        |position: &usize| is(at(command, *position), "STORE") || is(at(command, *position), "STOREDIST");
-    let option = (2..command.len() - 1).rev().find(is_option).filter(|_| may_store(spec));
-    option.map(|option| option + 1)
-}
-
-/// Returns the access of this `SET` to its key. `SET` is the only command whose options decide that.
-fn access_of_set(command: Arguments<'_>) -> KeyFlags {
-    if command.iter().skip(3).any(|option| is(option, "GET")) {
-        KeyFlags::of(&[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Update])
-    } else {
-        KeyFlags::of(&[KeyFlag::Overwrite, KeyFlag::Update])
-    }
 }
 
 /// `DEBUG PROTOCOL`: appends Redis's example of a reply of this kind, or an error if there is no such kind.
@@ -409,7 +416,7 @@ pub(crate) fn example(kind: &[u8], out: &mut ReplyBuffer) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::find;
+    use crate::command::{Handler, NodeCommand, find};
     use wire::resp::{ArgumentsBuffer, Protocol, write_reply};
 
     /// Returns the answer as a RESP3 client sees it, with its line ends as spaces.

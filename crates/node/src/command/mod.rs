@@ -14,6 +14,7 @@ mod keyspace;
 mod lists;
 pub(crate) mod locks;
 mod lookup;
+pub(crate) mod release_1;
 mod sets;
 mod sort;
 mod sorted;

@@ -429,7 +429,7 @@ named_set! {
     NoAuth = "no_auth",
     /// It is left out of the list of slow commands.
     SkipSlowlog = "skip_slowlog",
-    /// Its keys are not at fixed positions.
+    /// Not all of its keys are at fixed positions. This follows from the positions: see [`CommandSpec::shown_flags`].
     MovableKeys = "movablekeys",
     /// It is served while a script is running too long.
     AllowBusy = "allow_busy",
@@ -437,6 +437,12 @@ named_set! {
     NoMulti = "no_multi",
     /// It is about channels.
     PubSub = "pubsub",
+    /// Redis does not serve it while it loads data beside those that it serves.
+    NoAsyncLoading = "no_async_loading",
+    /// `MONITOR` shows it before it begins, and not like other commands.
+    SkipMonitor = "skip_monitor",
+    /// It can have keys, and be without any.
+    NoMandatoryKeys = "no_mandatory_keys",
 }
 
 named_set! {
@@ -462,6 +468,8 @@ named_set! {
     Delete = "delete",
     /// Its options decide which of the others apply.
     Variable = "variable_flags",
+    /// It is no key, but is routed like one: a channel of `SPUBLISH`.
+    NotKey = "not_key",
 }
 
 named_set! {
@@ -515,43 +523,103 @@ named_set! {
     Cluster = "cluster",
 }
 
-/// Where a command's keys are among its arguments, counted from 0, the command's own name.
-#[derive(Clone, Copy, Debug)]
-pub struct KeyPositions {
-    /// The position of the first key, or 0 when there are no keys.
-    pub first: usize,
-    /// The position of the last key; negative ones count from the end, -1 is the last argument.
-    pub last: isize,
-    /// The distance from one key to the next.
-    pub step: u16,
-    /// The position of the number of keys that follow it, or 0 when no keys are counted. Such keys come after those
-    /// above.
-    pub counted_at: usize,
-    /// The position from which on the word `STREAMS` is searched for, or 0 when there is no such word. Keys follow it, and
-    /// then as many ids.
-    pub streams_from: u8,
-    /// The access to the keys, one entry for each; the last one is for all that follow, and for counted keys.
-    pub access: &'static [KeyFlags],
+/// Where the search for keys among a command's arguments begins. Arguments are counted from 0, the command's own name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// At this position.
+    At(u8),
+    /// After this word, which is searched for from the position on.
+    After(&'static str, u8),
+    /// The same, but `COMMAND` says that it is unknown: the word may be the argument of an option before it.
+    AfterUnsure(&'static str, u8),
+    /// No argument is a key: other data decides which keys are used.
+    Unknown,
 }
 
-impl KeyPositions {
-    /// No keys.
-    pub const NONE: KeyPositions =
-        KeyPositions { first: 0, last: 0, step: 0, counted_at: 0, streams_from: 0, access: &[] };
+/// Which arguments are keys, from where the search begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Find {
+    /// The first argument, and every `step`th up to `last`, which is counted from the first, or if negative from the end: -1
+    /// is the last argument.
+    Range {
+        /// The place of the last key.
+        last: i8,
+        /// The distance from one key to the next.
+        step: u8,
+    },
+    /// The first half of all arguments: something else follows for each of them.
+    Half,
+    /// The first argument is the number of the keys that follow.
+    Counted,
+}
 
-    /// The positions of the keys that are not counted in a request of `argument_count` arguments, the command's name
-    /// included.
-    pub fn positions(&self, argument_count: usize) -> impl Iterator<Item = usize> + Clone + use<> {
-        let last = if self.last < 0 { argument_count as isize + self.last } else { self.last };
-        let last = last.min(argument_count as isize - 1);
-        // An empty range when there are no keys.
-        let end = if self.first == 0 { 0 } else { (last + 1).max(0) as usize };
-        (self.first..end).step_by(self.step.max(1).into())
+/// Where some of a command's keys are, and what it does with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeySpec {
+    /// What it does with them.
+    pub access: KeyFlags,
+    /// Where the search begins.
+    pub begin: Begin,
+    /// Which arguments are keys from there on.
+    pub find: Find,
+}
+
+/// Where a command's keys are among its arguments.
+#[derive(Clone, Copy, Debug)]
+pub struct KeySpecs {
+    specs: [KeySpec; KeySpecs::MAX],
+    count: u8,
+}
+
+impl KeySpecs {
+    const MAX: usize = 3;
+
+    /// No keys.
+    pub const NONE: KeySpecs = KeySpecs::of(&[]);
+
+    /// These, at most three.
+    ///
+    /// # Panics
+    /// If there are more; the table is evaluated when the program is compiled.
+    pub const fn of(given: &[KeySpec]) -> KeySpecs {
+        const NOTHING: KeySpec =
+            KeySpec { access: KeyFlags::NONE, begin: Begin::Unknown, find: Find::Range { last: 0, step: 1 } };
+        let mut specs = [NOTHING; KeySpecs::MAX];
+        let mut at = 0;
+        while at < given.len() {
+            specs[at] = given[at];
+            at += 1;
+        }
+        KeySpecs { specs, count: at as u8 }
     }
 
-    /// The access to key number `which`, counted from 0 among the keys.
-    pub fn access_of(&self, which: usize) -> KeyFlags {
-        self.access.get(which).or(self.access.last()).copied().unwrap_or(KeyFlags::NONE)
+    /// All of them, in the order of the keys.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &KeySpec> {
+        self.specs[..self.count.into()].iter()
+    }
+
+    /// The first key, the last key and the step of those keys that are at fixed places, as clients knew them before there were
+    /// several specifications: zeros when there are none. Also whether there may be other keys.
+    pub fn legacy(&self) -> ((usize, isize, u8), bool) {
+        let mut all = self.iter();
+        let range_of = |spec: &KeySpec| match (spec.begin, spec.find) {
+            (Begin::At(first), Find::Range { last, step }) => {
+                let last = if last < 0 { isize::from(last) } else { isize::from(first) + isize::from(last) };
+                Some((usize::from(first), last, step))
+            }
+            _ => None,
+        };
+        let Some(first) = all.next() else { return ((0, 0, 0), false) };
+        // The rest only counts where it continues what came before, one key after the other.
+        let Some(mut range) = range_of(first) else { return ((0, 0, 0), true) };
+        let mut has_others = false;
+        for spec in all {
+            match range_of(spec) {
+                Some((first, last, 1)) if range.2 == 1 && range.1 + 1 == first as isize => range.1 = last,
+                _ => has_others = true,
+            }
+        }
+        (range, has_others)
     }
 }
 
@@ -613,7 +681,7 @@ pub struct CommandSpec {
     /// Its properties, by Redis's names.
     pub flags: Flags,
     /// Where its keys are.
-    pub keys: KeyPositions,
+    pub keys: KeySpecs,
     /// The categories that do not follow from its flags: see [`CommandSpec::categories`].
     pub own_categories: Categories,
     /// Hints for proxies and cluster clients.
@@ -652,14 +720,22 @@ impl CommandSpec {
         self.name.split_once('|').map_or(self.name, |(_, subcommand)| subcommand)
     }
 
+    /// Its properties, with those that follow from the places of its keys.
+    pub fn shown_flags(&self) -> Flags {
+        let (_, is_movable) = self.keys.legacy();
+        if is_movable { self.flags.with(&[Flag::MovableKeys]) } else { self.flags }
+    }
+
     /// The categories it belongs to: its own, and those that its flags imply, as in Redis.
     pub fn categories(&self) -> Categories {
         let implied = |flag: Flag, categories: &'static [Category]| {
             if self.flags.has(flag) { categories } else { &[] }
         };
+        // Whoever may read data may not therefore run programs, even such as only read.
+        let is_script = self.own_categories.has(Category::Scripting);
         self.own_categories
             .with(implied(Flag::Write, &[Category::Write]))
-            .with(implied(Flag::ReadOnly, &[Category::Read]))
+            .with(if is_script { &[] } else { implied(Flag::ReadOnly, &[Category::Read]) })
             .with(implied(Flag::Blocking, &[Category::Blocking]))
             .with(implied(Flag::Admin, &[Category::Admin, Category::Dangerous]))
             .with(if self.flags.has(Flag::Fast) { &[Category::Fast] } else { &[Category::Slow] })

@@ -82,13 +82,13 @@ impl AuthGuard {
         }
         let address = address_of(cx, client);
         let now_us = cx.now.monotonic_us;
-        if !self.listens_to(address, now_us) {
+        if !self.listens_to(address, user, now_us) {
             self.refused();
             return Err(TOO_MANY_FAILURES);
         }
         let Some(known) = cx.users.log_in(user, given).cloned() else {
-            if self.failed(address, now_us) {
-                let is_over = !self.listens_to(address, now_us);
+            if self.failed(address, user, now_us) {
+                let is_over = !self.listens_to_all(address, now_us);
                 let then = if is_over { "; it is not listened to for a while" } else { "" };
                 let name = String::from_utf8_lossy(&user[..user.len().min(USER_NAME_BYTES_MAX)]);
                 let name = one_line(&name);
@@ -100,6 +100,7 @@ impl AuthGuard {
             note(cx, client, kind, (user, &object), arguments);
             return Err(WRONG_PASSWORD);
         };
+        self.logged_in(address, user, now_us);
         if let Some(session) = cx.clients.sessions.get_mut(client) {
             session.become_user(Some(known));
         }

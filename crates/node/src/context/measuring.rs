@@ -137,18 +137,88 @@ impl Context {
     }
 }
 
-/// Whether an argument is a password, or a name that belongs to one.
+/// The parameters of `CONFIG SET` whose values are passwords, or names that belong to one. Here they are refused, but not before
+/// the request could be shown.
+const SECRET_PARAMETERS: [&[u8]; 5] =
+    [b"requirepass", b"masterauth", b"masteruser", b"tls-key-file-pass", b"tls-client-key-file-pass"];
+
+/// Whether an argument of a request is a password, or a name that belongs to one, so that nothing that shows requests may
+/// show it.
 #[inline]
 pub(crate) fn is_secret(arguments: Arguments<'_>, place: usize) -> bool {
-    let is = |at: usize, word: &[u8]| {
-        arguments.get(at).is_some_and(|argument| argument.eq_ignore_ascii_case(word))
+    // These take a whole command.
+    let nested_from = match arguments.get(0).map_or(0, <[u8]>::len) {
+        3 if is(arguments, 0, b"ACL") && is(arguments, 1, b"DRYRUN") => 3,
+        7 if is(arguments, 0, b"CLUSTER") && is(arguments, 1, b"ASK") => 3,
+        7 if is(arguments, 0, b"COMMAND") => 2,
+        _ => 0,
     };
-    let is_behind_auth =
-        |behind: usize| place.checked_sub(behind).is_some_and(|at| at >= 2 && is(at, b"AUTH"));
+    place >= nested_from && is_password(arguments.skip(nested_from), place - nested_from)
+}
+
+#[inline]
+fn is(arguments: Arguments<'_>, at: usize, word: &[u8]) -> bool {
+    arguments.get(at).is_some_and(|argument| argument.eq_ignore_ascii_case(word))
+}
+
+#[inline]
+fn is_password(arguments: Arguments<'_>, place: usize) -> bool {
+    let is = |at: usize, word: &[u8]| is(arguments, at, word);
+    let is_behind = |word: &[u8], behind: usize| place.checked_sub(behind).is_some_and(|at| is(at, word));
     match arguments.get(0).map_or(0, <[u8]>::len) {
         3 => place > 1 && is(0, b"ACL") && is(1, b"SETUSER"),
         4 => place > 0 && is(0, b"AUTH"),
-        5 => is(0, b"HELLO") && (is_behind_auth(1) || is_behind_auth(2)),
+        5 => is(0, b"HELLO") && (is_behind(b"AUTH", 1) || is_behind(b"AUTH", 2)),
+        // A value of several words would be in the places of the parameters that follow.
+        6 if place > 2 && is(0, b"CONFIG") && is(1, b"SET") => {
+            (2..place).any(|at| SECRET_PARAMETERS.iter().any(|name| is(at, name)))
+        }
+        7 => {
+            let is_migrate = is(0, b"MIGRATE");
+            is_migrate && (is_behind(b"AUTH", 1) || is_behind(b"AUTH2", 1) || is_behind(b"AUTH2", 2))
+        }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::resp::ArgumentsBuffer;
+
+    fn shown(request: &str) -> String {
+        let words: ArgumentsBuffer = request.split(' ').map(str::as_bytes).collect();
+        let arguments = words.as_arguments();
+        let shown = |(place, word)| match is_secret(arguments, place) {
+            true => "*".into(),
+            false => String::from_utf8_lossy(word),
+        };
+        arguments.iter().enumerate().map(shown).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn no_password_is_shown_wherever_it_stands() {
+        for (request, expected) in [
+            ("AUTH secret", "AUTH *"),
+            ("auth name secret", "auth * *"),
+            ("HELLO 3 AUTH name secret SETNAME x", "HELLO 3 AUTH * * SETNAME x"),
+            ("HELLO AUTH name secret", "HELLO AUTH * *"),
+            ("ACL SETUSER name on >secret", "ACL SETUSER * * *"),
+            ("CONFIG SET requirepass secret", "CONFIG SET requirepass *"),
+            ("CONFIG SET maxmemory 1 MasterAuth secret", "CONFIG SET maxmemory 1 MasterAuth *"),
+            ("CONFIG SET requirepass two words", "CONFIG SET requirepass * *"),
+            ("CONFIG SET tls-key-file-pass secret", "CONFIG SET tls-key-file-pass *"),
+            ("CONFIG GET requirepass masterauth", "CONFIG GET requirepass masterauth"),
+            ("MIGRATE h 1 k 0 1 AUTH secret", "MIGRATE h 1 k 0 1 AUTH *"),
+            ("MIGRATE h 1 k 0 1 AUTH2 name secret KEYS k", "MIGRATE h 1 k 0 1 AUTH2 * * KEYS k"),
+            ("ACL DRYRUN u AUTH secret", "ACL DRYRUN u AUTH *"),
+            ("ACL DRYRUN u CONFIG SET requirepass secret", "ACL DRYRUN u CONFIG SET requirepass *"),
+            ("COMMAND GETKEYS MIGRATE h 1 k 0 1 AUTH secret", "COMMAND GETKEYS MIGRATE h 1 k 0 1 AUTH *"),
+            ("CLUSTER ASK 2 AUTH secret", "CLUSTER ASK 2 AUTH *"),
+            ("SET auth secret", "SET auth secret"),
+            ("GET AUTH", "GET AUTH"),
+        ] {
+            assert_eq!(shown(request), expected);
+        }
     }
 }

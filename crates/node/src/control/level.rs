@@ -27,17 +27,29 @@ pub enum Feature {
     /// Two databases are exchanged: this needs fields of the map, records, and commands with the number of exchanges
     /// by which they were routed, none of which release 1 knows.
     Exchanges,
+    /// What a script's caller may do is read by the categories and keys that Redis has for each command, which release 1 does not
+    /// know.
+    RightsOfRedis,
 }
 
 impl Feature {
     /// All features.
-    pub const ALL: [Feature; 4] =
-        [Feature::LevelHeld, Feature::Databases, Feature::TakingOver, Feature::Exchanges];
+    pub const ALL: [Feature; 5] = [
+        Feature::LevelHeld,
+        Feature::Databases,
+        Feature::TakingOver,
+        Feature::Exchanges,
+        Feature::RightsOfRedis,
+    ];
 
     /// The level that brings the feature.
     pub fn since(self) -> Release {
         match self {
-            Feature::LevelHeld | Feature::Databases | Feature::TakingOver | Feature::Exchanges => 2,
+            Feature::LevelHeld
+            | Feature::Databases
+            | Feature::TakingOver
+            | Feature::Exchanges
+            | Feature::RightsOfRedis => 2,
         }
     }
 
@@ -48,6 +60,7 @@ impl Feature {
             Feature::Databases => "a database beside database 0",
             Feature::TakingOver => "knowing when a leader has taken over",
             Feature::Exchanges => "SWAPDB",
+            Feature::RightsOfRedis => "rights by the categories and keys that Redis has",
         }
     }
 
@@ -57,6 +70,8 @@ impl Feature {
             Feature::LevelHeld => map.is_level_held,
             // A new cluster, which begins at the lowest level, may be configured with databases.
             Feature::Databases => false,
+            // It is in the records of scripts.
+            Feature::RightsOfRedis => false,
             Feature::TakingOver => map.groups.values().any(|group| group.taken_over > 0),
             Feature::Exchanges => map.keyspaces.values().any(|entry| entry.exchanges > 0),
         }

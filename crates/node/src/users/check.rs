@@ -1,8 +1,9 @@
 //! Whether a user may run a command with its arguments, on its keys and channels.
 
 use super::log::Reason;
-use super::rules::{KeyPattern, Selector, User};
+use super::rules::{KeyPattern, Selector, Table, User};
 use crate::command::introspection::for_each_key;
+use crate::command::release_1;
 use crate::command::spec::{KeyFlag, KeyFlags};
 use crate::command::{self, ChannelCommand, CommandSpec, Flag, Found, Handler, KeyspaceCommand, NodeCommand};
 use crate::listening::Listening;
@@ -97,11 +98,15 @@ impl Selector {
     fn check_keys(&self, spec: &CommandSpec, arguments: Arguments<'_>) -> Result<(), Denial> {
         let argument = |place| arguments.get(place).unwrap_or_default();
         let mut denied = None;
-        let known = for_each_key(spec, arguments, |place, access| {
+        let each = |place, access| {
             if denied.is_none() && !self.may_use(argument(place), access) {
                 denied = Some(Denial::Key(place));
             }
-        });
+        };
+        let known = match self.table {
+            Table::Present => for_each_key(spec, arguments, each),
+            Table::Release1 => release_1::for_each_key(spec, arguments, each),
+        };
         // If the arguments do not show which of them are keys, no key is known to be allowed.
         if denied.is_none() && known.is_err() {
             denied = Some(Denial::Key(0));
@@ -300,6 +305,41 @@ mod tests {
             ("%R~a +@all", "SET a 1", denied(1)),
             ("%W~a +@all", "SET a 1", Ok(())),
             ("%W~a +@all", "SET a 1 GET", denied(1)),
+            // Whoever may only write learns no value, also not by guessing, and whoever may only read needs no more.
+            ("%W~* +@all", "GEORADIUS g 13 38 200 km WITHCOORD", denied(1)),
+            ("%W~* +@all", "GEORADIUSBYMEMBER g m 200 km", denied(1)),
+            ("%R~* +@all", "GEORADIUS g 13 38 200 km", Ok(())),
+            ("%R~* +@all", "GEORADIUSBYMEMBER g STORE 200 km", Ok(())),
+            ("%R~g %W~d +@all", "GEORADIUS g 13 38 200 km STORE d STOREDIST e", denied(9)),
+            ("%R~g %W~d +@all", "GEORADIUSBYMEMBER g m 200 km STOREDIST d", Ok(())),
+            ("%R~* +@all", "GEORADIUSBYMEMBER g m 200 km STOREDIST d", denied(6)),
+            ("%W~* +@all", "XCLAIM s g c 0 1-1", denied(1)),
+            ("%W~* +@all", "XAUTOCLAIM s g c 0 0", denied(1)),
+            ("%W~* +@all", "XACK s g 1-1", Ok(())),
+            ("%R~* +@all", "XACK s g 1-1", denied(1)),
+            ("%W~* +@all", "PFCOUNT p", denied(1)),
+            ("%R~* +@all", "PFCOUNT p", Ok(())),
+            ("%W~* +@all", "PFMERGE p", denied(1)),
+            ("%W~* +@all", "DELIFEQ k guess", denied(1)),
+            ("%W~* +@all", "DELEX k", Ok(())),
+            ("%W~* +@all", "DELEX k IFEQ guess", denied(1)),
+            ("%W~* +@all", "DELEX k ifdne 0123456789abcdef", denied(1)),
+            ("%R~* +@all", "DELEX k IFEQ guess", denied(1)),
+            ("%W~* +@all", "SET k v IFEQ guess", denied(1)),
+            ("%W~* +@all", "SET k v IFNE guess", denied(1)),
+            ("%W~* +@all", "SET k v IFDEQ 0123456789abcdef", denied(1)),
+            ("%W~* +@all", "SET k v NX", Ok(())),
+            ("%W~* +@all", "ZADD z 1 m", Ok(())),
+            ("%W~* +@all", "ZADD z INCR 1 m", denied(1)),
+            ("%W~* +@all", "ZADD z GT 1 m", Ok(())),
+            ("%W~* +@all", "ZADD z GT CH 1 m", denied(1)),
+            ("%W~* +@all", "BITFIELD b SET u8 0 1", denied(1)),
+            ("%R~* +@all", "XREADGROUP GROUP g c STREAMS s >", Ok(())),
+            ("+@read ~*", "EVAL_RO s 0", Err(Denial::Command)),
+            ("+@read ~*", "EVALSHA_RO s 0", Err(Denial::Command)),
+            ("+@read ~*", "FCALL_RO f 0", Err(Denial::Command)),
+            ("+@scripting ~*", "FCALL_RO f 0", Ok(())),
+            ("%W~a +@all", "EVAL_RO s 1 a", denied(3)),
             ("%W~a +@all", "STRLEN a", Ok(())),
             ("%W~a %R~b +@all", "COPY b a", Ok(())),
             ("%W~a %R~b +@all", "COPY a b", denied(1)),
@@ -335,6 +375,38 @@ mod tests {
         ] {
             assert_eq!(checked(rules, request), expected, "{rules}: {request}");
         }
+    }
+
+    /// Replicas of release 1 run the same records, so all replicas read their callers' rights as those do.
+    #[test]
+    fn the_rights_of_a_script_that_release_1_has_ordered_are_read_as_there() {
+        let checked = |record: &str, request: &str| {
+            let user = super::super::user_of_record(record.as_bytes());
+            let words: ArgumentsBuffer = request.split(' ').map(str::as_bytes).collect();
+            user.check(command::named(words.as_arguments()).unwrap(), words.as_arguments())
+        };
+        let (writes, reads) = ("%W~*\n+@all", "%R~*\n+@all\n-@admin");
+        let denied = |place| Err(Denial::Key(place));
+        for (rules, request, first, present) in [
+            (writes, "GEORADIUS g 13 38 200 km", Ok(()), denied(1)),
+            (reads, "GEORADIUS g 13 38 200 km", denied(1), Ok(())),
+            (reads, "SORT l STOREDIST x", denied(3), Ok(())),
+            (writes, "XACK s g 1-1", denied(1), Ok(())),
+            (writes, "XCLAIM s g c 0 1-1", Ok(()), denied(1)),
+            (writes, "ZADD z INCR 1 m", Ok(()), denied(1)),
+            (writes, "PFMERGE p", Ok(()), denied(1)),
+            (writes, "DELIFEQ k v", Ok(()), denied(1)),
+            (writes, "DELEX k IFEQ v", Ok(()), denied(1)),
+            (writes, "DELEX k IFEQ GET", denied(1), denied(1)),
+            (writes, "SET k v IFEQ v", Ok(()), denied(1)),
+            (writes, "SET k FENCE v", denied(3), Ok(())),
+            (writes, "SET k v", Ok(()), Ok(())),
+            (reads, "LASTSAVE", Ok(()), Err(Denial::Command)),
+        ] {
+            assert_eq!(checked(&format!("u\n{rules}"), request), first, "release 1, {rules}: {request}");
+            assert_eq!(checked(&format!("u\ntable 2\n{rules}"), request), present, "{rules}: {request}");
+        }
+        assert_eq!(checked("u\ntable 3\n+@all\n~*", "GET k"), Err(Denial::Command));
     }
 
     #[test]

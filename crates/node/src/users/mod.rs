@@ -10,7 +10,8 @@ mod rules;
 pub(crate) use check::{DENIED_IN_SCRIPT, Denial};
 pub(crate) use log::{ACL_LOG_ENTRIES_MAX, AclLog, Place, Reason};
 pub(crate) use rules::{
-    RuleError, USER_NAME_BYTES_MAX, User, category_named, commands_in, has_space, hash_of, hash_rule, merged,
+    RuleError, Table, USER_NAME_BYTES_MAX, User, category_named, commands_in, has_space, hash_of, hash_rule,
+    merged,
 };
 
 use crate::libraries::Text;
@@ -262,9 +263,16 @@ impl Users {
     }
 }
 
+/// The line of a record behind which there are rules that [`Table::Present`] reads. Release 1 writes none.
+const PRESENT_TABLE: &[u8] = b"table 2";
+
 /// A user's rules as one text, which a record can carry: [`user_of_record`] reads it.
-pub(crate) fn recorded(user: &User) -> Vec<u8> {
+pub(crate) fn recorded(user: &User, table: Table) -> Vec<u8> {
     let mut text = user.name.clone();
+    if table == Table::Present {
+        text.push(b'\n');
+        text.extend_from_slice(PRESENT_TABLE);
+    }
     for rule in user.rules() {
         // Password hashes are of no use in a record, and records are kept.
         if !rule.starts_with(b"#") {
@@ -277,9 +285,13 @@ pub(crate) fn recorded(user: &User) -> Vec<u8> {
 
 /// The user of [`recorded`]. A user whose rules this release does not know may do nothing.
 pub(crate) fn user_of_record(text: &[u8]) -> User {
-    let mut lines = text.split(|byte| *byte == b'\n');
+    let mut lines = text.split(|byte| *byte == b'\n').peekable();
     let name = lines.next().unwrap_or_default();
-    let mut user = User::new(name);
+    let table = match lines.next_if_eq(&PRESENT_TABLE) {
+        Some(_) => Table::Present,
+        None => Table::Release1,
+    };
+    let mut user = User::new_by(name, table);
     match user.apply_all(lines) {
         Ok(()) => user,
         Err(_) => User::new(name),
@@ -401,10 +413,12 @@ mod tests {
         let rules = [&b"on"[..], b">secret", b"~a b"];
         user.apply_all(rules[..2].iter().copied()).unwrap();
         user.apply_all([&b"~a*"[..], b"+get", b"(%R~x +set)"]).unwrap();
-        let text = recorded(&user);
-        let read = user_of_record(&text);
-        assert_eq!(recorded(&read), text);
-        assert!(read.hashes().is_empty() && read.permissions().len() == 2);
+        for table in [Table::Present, Table::Release1] {
+            let text = recorded(&user, table);
+            let read = user_of_record(&text);
+            assert_eq!(recorded(&read, table), text);
+            assert!(read.hashes().is_empty() && read.permissions().len() == 2);
+        }
         assert!(user_of_record(b"u\n+@all\n+nosuch").permissions().all(|it| it.0 == "-@all"));
     }
 

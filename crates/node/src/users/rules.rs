@@ -5,7 +5,7 @@
 //! all of it.
 
 use crate::command::spec::Category;
-use crate::command::{self, COMMAND_COUNT, Found};
+use crate::command::{self, COMMAND_COUNT, Found, release_1};
 use kv::glob::{PATTERN_BYTES_MAX, Pattern};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -132,9 +132,20 @@ impl KeyPattern {
     }
 }
 
+/// Whose categories and keys of commands count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Table {
+    /// Those of this program.
+    #[default]
+    Present,
+    /// Those of release 1: see [`crate::command::release_1`].
+    Release1,
+}
+
 /// What a user may do with which keys and channels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selector {
+    pub(super) table: Table,
     pub(super) commands: [u64; WORDS],
     /// Every command is allowed, including those that a later version adds.
     pub(super) all_commands: bool,
@@ -268,7 +279,11 @@ impl Selector {
         if let Some(category) = rule.strip_prefix('@') {
             let category = category_named(category.as_bytes()).ok_or(RuleError::Unknown)?;
             for (number, spec) in command::all().enumerate() {
-                if spec.categories().has(category) {
+                let categories = match self.table {
+                    Table::Present => spec.categories(),
+                    Table::Release1 => release_1::categories(spec),
+                };
+                if categories.has(category) {
                     self.change(Found { spec, number }, is_allowed);
                 }
             }
@@ -396,13 +411,18 @@ pub(crate) struct User {
 impl User {
     /// A user that may do nothing, and cannot log in.
     pub(crate) fn new(name: &[u8]) -> User {
+        User::new_by(name, Table::Present)
+    }
+
+    /// The same, by a table.
+    pub(crate) fn new_by(name: &[u8], table: Table) -> User {
         User {
             name: name.to_vec(),
             is_on: false,
             needs_no_password: false,
             skips_sanitizing: false,
             passwords: Vec::new(),
-            selectors: vec![Selector::default()],
+            selectors: vec![Selector { table, ..Selector::default() }],
         }
     }
 
@@ -432,7 +452,7 @@ impl User {
             b"skip-sanitize-payload" => self.skips_sanitizing = true,
             b"sanitize-payload" => self.skips_sanitizing = false,
             b"clearselectors" => self.selectors.truncate(1),
-            b"reset" => *self = User::new(&self.name),
+            b"reset" => *self = User::new_by(&self.name, self.selectors[0].table),
             _ => match modifier.split_first() {
                 Some((b'>', password)) => self.add_password(hash_of(password)),
                 Some((b'#', hash)) => self.add_password(parse_hash(hash)?),
@@ -440,7 +460,7 @@ impl User {
                 Some((b'!', hash)) => self.remove_password(parse_hash(hash)?)?,
                 Some((b'(', _)) => {
                     let inside = modifier[1..].strip_suffix(b")").ok_or(RuleError::Syntax)?;
-                    let mut selector = Selector::default();
+                    let mut selector = Selector { table: self.selectors[0].table, ..Selector::default() };
                     let words = inside.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
                     words.into_iter().try_for_each(|word| selector.apply(word))?;
                     self.selectors.push(selector);

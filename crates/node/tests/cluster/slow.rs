@@ -47,7 +47,8 @@ fn commands_slower_than_the_threshold_are_logged_by_the_clients_node() {
 #[test]
 fn a_threshold_of_zero_logs_all_commands_without_secrets() {
     let (mut cluster, client, operator) = three_nodes();
-    cluster.ask(operator, "CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 4");
+    cluster.ask(operator, "CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 5");
+    assert!(cluster.ask(operator, "CONFIG SET requirepass secret").starts_with("-ERR"));
     for request in ["GET k", "AUTH someone secret", "HELLO 2 AUTH someone secret SETNAME x", "BLPOP l 0.001"]
     {
         cluster.ask(client, request);
@@ -57,6 +58,7 @@ fn a_threshold_of_zero_logs_all_commands_without_secrets() {
         "HELLO 2 AUTH (redacted) (redacted) SETNAME x",
         "AUTH (redacted) (redacted)",
         "GET k",
+        "CONFIG SET requirepass (redacted)",
     ];
     assert_eq!(logged(&mut cluster, operator), expected);
     let entries = cluster.ask_for(operator, "SLOWLOG GET").elements();

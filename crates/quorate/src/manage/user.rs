@@ -13,7 +13,7 @@ const EXAMPLES: &str = "\
 Examples:
   quorate user list --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   quorate user list
-  quorate user create shop --draw-password '~shop:*' '&shop:*' +@all -@cluster -@dangerous
+  quorate user create shop --draw-password '~shop:*' '&shop:*' +@all -@cluster -@dangerous -function
   quorate user create report --set-password password.txt '~*' +@read
   quorate user alter shop -@scripting
   quorate user drop shop

@@ -4,6 +4,7 @@
 //! have what is missing.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::bounded::{Cluster, rounds};
 use crate::kept::Kept;
 use crate::random::Random;
-use crate::support::try_http;
+use crate::support::{connect, request, try_http, until};
 
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
 
@@ -112,4 +113,29 @@ fn a_damaged_folder_is_refused_or_holds_everything() {
         child.wait().unwrap();
     }
     assert!(served > 0 && refused > 0, "{served} served, {refused} refused");
+}
+
+/// The system keeps files that are open, so that a node could go on as if nothing had happened, and all of it would be lost with
+/// its process.
+#[test]
+fn a_node_whose_log_is_removed_while_it_runs_acknowledges_nothing_more() {
+    for (durability, acknowledged_s) in [("fsync", 0), ("os", 5)] {
+        let keyspace = format!(
+            "[[keyspaces]]\nprefix = \"\"\nreplication = \"consensus\"\ndurability = \"{durability}\"\n"
+        );
+        let mut cluster = Cluster::start(1, &keyspace);
+        let mut client = cluster.client(1);
+        let set = request(&[b"SET", b"k", b"v"]);
+        client.send(&set);
+        assert_eq!(client.line(), "+OK");
+        files(&cluster.folder(1).join("storage")).iter().for_each(|file| fs::remove_file(file).unwrap());
+        let removed = Instant::now();
+        let mut stream = connect(cluster.client_port(1));
+        let mut answer = [0; 5];
+        while stream.write_all(&set).and_then(|()| stream.read_exact(&mut answer)).is_ok() {
+            assert!(removed.elapsed().as_secs() < acknowledged_s, "{durability}: {}", answer.escape_ascii());
+        }
+        until("the node ends", || !cluster.runs(1));
+        assert!(cluster.log(1).contains("somebody has removed this file"), "{}", cluster.log(1));
+    }
 }

@@ -41,6 +41,8 @@ fn http_accepts_nothing_that_a_page_of_another_site_can_send() {
         ("POST /put HTTP/1.1\r\nHost: evil.example", 403, "HOST"),
         ("GET /get/k HTTP/1.1\r\nHost: evil.example:8000", 403, "HOST"),
         ("GET /health HTTP/1.1\r\nHost: evil.example", 403, "HOST"),
+        ("GET http://evil.example/get/k HTTP/1.1", 421, "HOST"),
+        ("GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost", 400, "BADREQUEST"),
         ("POST /put HTTP/1.1\r\nOrigin: http://evil.example", 403, "ORIGIN"),
         ("DELETE /k HTTP/1.1\r\nOrigin: null", 403, "ORIGIN"),
         ("GET /metrics HTTP/1.1\r\nSec-Fetch-Site: cross-site", 403, "ORIGIN"),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN};
-use hyper::{HeaderMap, StatusCode};
+use hyper::{HeaderMap, Request, StatusCode, Uri, Version};
 use node::{AuthGuard, Credentials};
 use wire::handshake::secret_matches;
 
@@ -32,7 +32,16 @@ impl Access {
 
     /// Refuses a host name that a page of another site has pointed at this node. Public paths need no further check, so a
     /// link on another site may lead to them.
-    pub(super) fn check_host(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    /// The name is in `Host`, which HTTP/1.1 requires, or in the target, as proxies send it.
+    pub(super) fn check_host<B>(&self, request: &Request<B>) -> Result<(), Refusal> {
+        let headers = request.headers();
+        let hosts = headers.get_all(HOST).iter().count();
+        if hosts > 1 || (hosts == 0 && request.version() >= Version::HTTP_11) {
+            return Err(Refusal::bad_request(format!(
+                "a request of HTTP/1.1 has one Host, and this has {hosts}"
+            )));
+        }
+        self.hosts.check_target(request.uri())?;
         self.hosts.check(headers)
     }
 
@@ -57,29 +66,31 @@ impl Access {
             }
         };
         if secret_matches(&given, secret.as_bytes()) {
+            self.logged_in(from, b"");
             return Ok(());
         }
-        self.failed(from);
+        self.failed(from, b"");
         Err(Refusal::unauthorized("wrong cluster's secret"))
     }
 
     /// Returns the credentials of a request, unless its address has sent wrong ones too often.
     pub(super) fn credentials_of(&self, from: IpAddr, headers: &HeaderMap) -> Result<Credentials, Refusal> {
         let Some(given) = headers.get(AUTHORIZATION) else { return Ok(Credentials::Nothing) };
-        self.check_address(from)?;
-        credentials(given).ok_or_else(|| {
+        let credentials = credentials(given).ok_or_else(|| {
             Refusal::unauthorized(
                 "Authorization must be Basic with a user's name and password, or Bearer with a password",
             )
-        })
+        })?;
+        self.check_guesses(from, name_in(&credentials))?;
+        Ok(credentials)
     }
 
     /// Refuses an address that has sent wrong credentials too often. Call it before the credentials are compared and again
     /// before the result is sent: of requests at the same time, all are under way before the first is known to be wrong.
-    pub(super) fn check_address(&self, from: IpAddr) -> Result<(), Refusal> {
+    pub(super) fn check_guesses(&self, from: IpAddr, name: &[u8]) -> Result<(), Refusal> {
         // No code panics while the lock is held.
         let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-        if guard.listens_to(from, self.now_us()) {
+        if guard.listens_to(from, name, self.now_us()) {
             return Ok(());
         }
         guard.refused();
@@ -88,13 +99,20 @@ impl Access {
     }
 
     /// Counts a failure of an address. Returns how long to delay its answer.
-    pub(super) fn failed(&self, from: IpAddr) -> Duration {
+    pub(super) fn failed(&self, from: IpAddr, name: &[u8]) -> Duration {
         let now_us = self.now_us();
         let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-        if guard.failed(from, now_us) {
+        if guard.failed(from, name, now_us) {
             tracing::info!(target: "audit", "audit: a client at {from} has failed to authenticate over HTTP");
         }
         guard.delay(from, now_us)
+    }
+
+    /// Notes that credentials were right.
+    pub(super) fn logged_in(&self, from: IpAddr, name: &[u8]) {
+        let now_us = self.now_us();
+        let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.logged_in(from, name, now_us);
     }
 
     fn now_us(&self) -> u64 {
@@ -119,10 +137,25 @@ impl Hosts {
         Hosts { takes_any: names.iter().any(|name| name == "*"), names }
     }
 
-    /// A literal IP address is always accepted: it is not a name that someone else has pointed at this node. Programs that
-    /// are not browsers may send no name.
+    /// A literal IP address is always accepted: it is not a name that someone else has pointed at this node.
     fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         headers.get_all(HOST).iter().try_for_each(|host| self.check_one(host))
+    }
+
+    /// A target in absolute form asks for something of that host: this node is no proxy.
+    fn check_target(&self, target: &Uri) -> Result<(), Refusal> {
+        let (Some(host), scheme) = (target.host(), target.scheme_str()) else { return Ok(()) };
+        if matches!(scheme, None | Some("http" | "https")) && self.is_known(&host.to_ascii_lowercase()) {
+            return Ok(());
+        }
+        let error =
+            format!("this node is not '{}', and passes nothing on", target.to_string().escape_debug());
+        Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "HOST", error))
+    }
+
+    fn is_known(&self, name: &str) -> bool {
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        self.takes_any || bare.parse::<IpAddr>().is_ok() || self.names.iter().any(|known| known == name)
     }
 
     fn check_one(&self, host: &HeaderValue) -> Result<(), Refusal> {
@@ -131,8 +164,7 @@ impl Hosts {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
             _ => host.as_str(),
         };
-        let bare = name.trim_start_matches('[').trim_end_matches(']');
-        if self.takes_any || bare.parse::<IpAddr>().is_ok() || self.names.iter().any(|known| known == name) {
+        if self.is_known(name) {
             return Ok(());
         }
         let error = format!(
@@ -140,6 +172,14 @@ impl Hosts {
             name.escape_debug()
         );
         Err(Refusal::new(StatusCode::FORBIDDEN, "HOST", error))
+    }
+}
+
+/// The name that credentials contain; empty if they have none.
+pub(super) fn name_in(credentials: &Credentials) -> &[u8] {
+    match credentials {
+        Credentials::Password { user, .. } => user,
+        Credentials::Token(_) | Credentials::Nothing => b"",
     }
 }
 
@@ -250,6 +290,30 @@ mod tests {
         assert!(hosts.check(&HeaderMap::new()).is_ok());
         let any = Hosts { names: vec![], takes_any: true };
         assert!(any.check(&[(HOST, "any.example".parse().unwrap())].into_iter().collect()).is_ok());
+    }
+
+    #[test]
+    fn a_request_says_once_whom_it_is_for() {
+        let config = Config::parse("id = 1\nclient_port = 7001\n").unwrap();
+        let access = Access::new(&config);
+        let checked = |version: Version, target: &str, hosts: &[&str]| {
+            let mut request = Request::builder().version(version).uri(target);
+            for host in hosts {
+                request = request.header(HOST, *host);
+            }
+            access.check_host(&request.body(()).unwrap()).err().map(|refusal| refusal.status().as_u16())
+        };
+        let (older, newer) = (Version::HTTP_10, Version::HTTP_11);
+        assert_eq!(checked(newer, "/health", &["localhost"]), None);
+        assert_eq!(checked(newer, "/health", &[]), Some(400));
+        assert_eq!(checked(newer, "/health", &["localhost", "localhost"]), Some(400));
+        assert_eq!(checked(older, "/health", &[]), None, "checks of old load balancers");
+        assert_eq!(checked(newer, "http://localhost:8001/health", &["localhost"]), None);
+        assert_eq!(checked(newer, "http://[::1]:8001/health", &["localhost"]), None);
+        assert_eq!(checked(newer, "http://example.org/health", &["localhost"]), Some(421));
+        assert_eq!(checked(older, "http://example.org/health", &[]), Some(421));
+        assert_eq!(checked(newer, "ftp://localhost/health", &["localhost"]), Some(421));
+        assert_eq!(checked(newer, "http://localhost/health", &["example.org"]), Some(403));
     }
 
     #[test]

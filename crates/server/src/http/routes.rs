@@ -36,7 +36,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use wire::resp::ArgumentsBuffer;
 
-use super::access::{Access, require_json};
+use super::access::{Access, name_in, require_json};
 use super::answer::{Answer, Refusal, only};
 use super::fields::{bytes_of, database_of, key_of, named, prefix_of, tracing_of};
 use super::page;
@@ -133,7 +133,7 @@ impl Routes {
         from: IpAddr,
         request: Request<Incoming>,
     ) -> Result<Answer, Refusal> {
-        self.access.check_host(request.headers())?;
+        self.access.check_host(&request)?;
         let path = request.uri().path().to_owned();
         if let Some(file) = page::file(&path, request.method(), request.headers()) {
             return file;
@@ -173,19 +173,25 @@ impl Routes {
         let wants = wants.map(|words| words.iter().copied().collect());
         let credentials = self.access.credentials_of(from, request.headers())?;
         let shows_some = !matches!(credentials, Credentials::Nothing);
+        let name = name_in(&credentials).to_vec();
         let answer = self.ask(|sender| Call::LogIn(credentials, wants, sender)).await?;
         if shows_some {
-            self.access.check_address(from)?;
+            self.access.check_guesses(from, &name)?;
         }
         match answer {
-            Ok(user) => Ok(user),
+            Ok(user) => {
+                if shows_some {
+                    self.access.logged_in(from, &name);
+                }
+                Ok(user)
+            }
             Err(LogInError::Denied(error)) => Err(Refusal::from_node(error.as_bytes())),
             Err(LogInError::NotKnown(NotKnown::Nothing)) => Err(Refusal::unauthorized(
                 "this needs Authorization: Basic with a user's name and password, or Bearer with a password",
             )),
             Err(LogInError::NotKnown(NotKnown::Wrong)) => {
                 // Delays only this answer.
-                tokio::time::sleep(self.access.failed(from)).await;
+                tokio::time::sleep(self.access.failed(from, &name)).await;
                 Err(Refusal::unauthorized("wrong password, or the user is disabled"))
             }
         }

@@ -1,23 +1,25 @@
 //! The rows of the commands on the bytes of strings: bits, sketches, `LCS`.
 
-use super::row::{READ, READS, REPLACES, STORE, UPDATES, data, key, keys, two_keys};
+use super::row::{READ, READS, REPLACES, STORE, data, key, key_and_others, keys, range};
 use crate::command::bytes;
 use crate::command::spec::Category::{Bitmap, HyperLogLog, String as StringCategory};
 use crate::command::spec::Flag::Fast;
-use crate::command::spec::KeyFlag::{Access, Insert, ReadWrite, Update};
-use crate::command::spec::{CommandSpec, Group, KeyFlags, KeyPositions, ParseFn};
+use crate::command::spec::KeyFlag::{Access, Insert, ReadWrite, Update, Variable};
+use crate::command::spec::{CommandSpec, Group, KeyFlags, KeySpecs, ParseFn};
 
 const CHANGES_BITS: KeyFlags = KeyFlags::of(&[ReadWrite, Access, Update]);
 const COUNTS: KeyFlags = KeyFlags::of(&[ReadWrite, Insert]);
-const COMBINED: KeyPositions =
-    KeyPositions { first: 2, last: -1, step: 1, access: &[REPLACES, READS], ..KeyPositions::NONE };
+const COMBINED: KeySpecs = KeySpecs::of(&[range(2, 0, REPLACES), range(3, -1, READS)]);
+/// Redis keeps the estimate of a sketch in its value, so it writes to what it counts. That needs no right to write.
+const ESTIMATES: KeyFlags = KeyFlags::of(&[ReadWrite, Access]);
+const MERGES: KeyFlags = KeyFlags::of(&[ReadWrite, Access, Insert]);
 
 const fn reads(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
-    data(name, arity, parse).flags(READ).keys(key(&[READS])).in_categories(&[Bitmap])
+    data(name, arity, parse).flags(READ).keys(key(READS)).in_categories(&[Bitmap])
 }
 
 const fn stores(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
-    data(name, arity, parse).flags(STORE).keys(key(&[CHANGES_BITS])).in_categories(&[Bitmap])
+    data(name, arity, parse).flags(STORE).keys(key(CHANGES_BITS)).in_categories(&[Bitmap])
 }
 
 /// The rows, in the order of the listing.
@@ -40,6 +42,7 @@ pub(super) const BYTES: [CommandSpec; 11] = [
         .docs(Group::Bitmap, "2.6.0", "O(N) for N bytes in all strings")
         .help("AND|OR|XOR|NOT destkey key [key ...]", "Stores several strings made one, bit by bit"),
     stores("bitfield", -2, bytes::bitfield)
+        .keys(key(CHANGES_BITS.with(&[Variable])))
         .docs(Group::Bitmap, "3.2.0", "O(N) for N operations")
         .help(
             "key [GET encoding offset|[OVERFLOW WRAP|SAT|FAIL] SET encoding offset value|INCRBY encoding offset increment] ...",
@@ -51,22 +54,22 @@ pub(super) const BYTES: [CommandSpec; 11] = [
         .help("key [GET encoding offset] ...", "Reads numbers of some bits in a string"),
     stores("pfadd", -2, bytes::pfadd)
         .flags(STORE.with(&[Fast]))
-        .keys(key(&[COUNTS]))
+        .keys(key(COUNTS))
         .in_categories(&[HyperLogLog])
         .docs(Group::HyperLogLog, "2.8.9", "O(N) for N elements")
         .help("key [element [element ...]]", "Counts elements in a sketch, each of them once"),
     reads("pfcount", -2, bytes::pfcount)
-        .keys(keys(&[READS]))
+        .keys(keys(ESTIMATES))
         .in_categories(&[HyperLogLog])
         .docs(Group::HyperLogLog, "2.8.9", "O(N) for N keys")
         .help("key [key ...]", "Estimates how many different elements sketches have counted together"),
     stores("pfmerge", -2, bytes::pfmerge)
-        .keys(keys(&[UPDATES, READS]))
+        .keys(key_and_others(MERGES, READS))
         .in_categories(&[HyperLogLog])
         .docs(Group::HyperLogLog, "2.8.9", "O(N) for N keys")
         .help("destkey [sourcekey [sourcekey ...]]", "Makes one sketch of several"),
     reads("lcs", -3, bytes::lcs)
-        .keys(two_keys(&[READS, READS]))
+        .keys(KeySpecs::of(&[range(1, 1, READS)]))
         .in_categories(&[StringCategory])
         .docs(Group::String, "7.0.0", "O(N*M) for strings of N and M bytes")
         .help(

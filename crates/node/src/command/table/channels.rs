@@ -1,11 +1,14 @@
 //! The rows of the commands on channels.
 
-use super::row::{container, help_of, node};
+use super::row::{container, help_of, key, keys, node};
 use crate::command::spec::Category::PubSub;
 use crate::command::spec::ChannelCommand::{Counts, Names, PatternCount, Publish, Subscribe, Unsubscribe};
 use crate::command::spec::Flag::{Fast, Loading, NoScript, PubSub as PubSubFlag, Stale};
-use crate::command::spec::{ChannelCommand, CommandSpec, Flags, Group, NodeCommand};
+use crate::command::spec::{ChannelCommand, CommandSpec, Flags, Group, KeyFlag, KeyFlags, NodeCommand};
 use crate::listening::Listening::{self, Channel, Pattern, Shard};
+
+/// Clients route these channels by their slots, as if they were keys.
+const ROUTED: KeyFlags = KeyFlags::of(&[KeyFlag::NotKey]);
 
 const fn listens(name: &'static str, arity: i16, command: ChannelCommand) -> CommandSpec {
     node(name, arity, NodeCommand::Channel(command))
@@ -48,17 +51,21 @@ pub(super) const CHANNELS: [CommandSpec; 9] = [
         .docs(Group::PubSub, "2.0.0", "O(N) for N patterns")
         .help("[pattern [pattern ...]]", "Ends listening to patterns, or to all of them"),
     subscribes("ssubscribe", Shard)
+        .keys(keys(ROUTED))
         .docs(Group::PubSub, "7.0.0", "O(N) for N channels")
         .help("shardchannel [shardchannel ...]", "Listens to channels of SPUBLISH, on any node"),
-    unsubscribes("sunsubscribe", Shard).docs(Group::PubSub, "7.0.0", "O(N) for N channels").help(
-        "[shardchannel [shardchannel ...]]",
-        "Ends listening to channels of SPUBLISH, or to all of them",
-    ),
+    unsubscribes("sunsubscribe", Shard)
+        .keys(keys(ROUTED))
+        .docs(Group::PubSub, "7.0.0", "O(N) for N channels")
+        .help(
+            "[shardchannel [shardchannel ...]]",
+            "Ends listening to channels of SPUBLISH, or to all of them",
+        ),
     publishes("publish", false).docs(Group::PubSub, "2.0.0", "O(N+M) for N listeners and M patterns").help(
         "channel message",
         "Sends a message to all listeners, and returns how many there are on this node",
     ),
-    publishes("spublish", true).docs(Group::PubSub, "7.0.0", "O(N) for N listeners").help(
+    publishes("spublish", true).keys(key(ROUTED)).docs(Group::PubSub, "7.0.0", "O(N) for N listeners").help(
         "shardchannel message",
         "Sends a message to all listeners of SSUBSCRIBE, and returns how many there are on this node",
     ),

@@ -1,17 +1,25 @@
 //! The rows of the commands on places, which are scores of sorted sets.
 
-use super::row::{READ, READS, REPLACES, STORE, UPDATES, data, key, two_keys};
+use super::row::{READ, READS, REPLACES, STORE, UPDATES, after, data, key, range, two_keys};
 use crate::command::geo;
 use crate::command::spec::Category::Geo;
-use crate::command::spec::Flag::MovableKeys;
-use crate::command::spec::{CommandSpec, Group, ParseFn};
+use crate::command::spec::{Begin, CommandSpec, Group, KeySpecs, ParseFn};
 
 const fn reads(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
-    data(name, arity, parse).flags(READ).keys(key(&[READS])).in_categories(&[Geo])
+    data(name, arity, parse).flags(READ).keys(key(READS)).in_categories(&[Geo])
 }
 
 const fn stores(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
-    data(name, arity, parse).flags(STORE).keys(key(&[UPDATES])).in_categories(&[Geo])
+    data(name, arity, parse).flags(STORE).keys(key(UPDATES)).in_categories(&[Geo])
+}
+
+/// A key, and those behind the options that store what was found. These are searched for from a position on.
+const fn reads_or_stores(options: u8) -> KeySpecs {
+    KeySpecs::of(&[
+        range(1, 0, READS),
+        after(Begin::After("STORE", options), REPLACES),
+        after(Begin::After("STOREDIST", options), REPLACES),
+    ])
 }
 
 const SEARCH: &str = "O(N + log M) for N members in the cells around the centre, and a sorted set of M";
@@ -39,7 +47,7 @@ pub(super) const GEO: [CommandSpec; 10] = [
         "Returns the members in a circle or a box",
     ),
     stores("geosearchstore", -8, geo::geosearchstore)
-        .keys(two_keys(&[REPLACES, READS]))
+        .keys(two_keys(REPLACES, READS))
         .docs(Group::Geo, "6.2.0", SEARCH)
         .help(
             "destination source FROMMEMBER member|FROMLONLAT longitude latitude BYRADIUS radius M|KM|FT|MI|BYBOX width \
@@ -47,7 +55,7 @@ pub(super) const GEO: [CommandSpec; 10] = [
             "Stores the members in a circle or a box",
         ),
     stores("georadius", -6, geo::georadius)
-        .flags(STORE.with(&[MovableKeys]))
+        .keys(reads_or_stores(6))
         .docs(Group::Geo, "3.2.0", SEARCH)
         .help(
             "key longitude latitude radius M|KM|FT|MI [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC|DESC] [STORE \
@@ -55,7 +63,7 @@ pub(super) const GEO: [CommandSpec; 10] = [
             "Returns the members in a circle, or stores them; the old form of GEOSEARCH",
         ),
     stores("georadiusbymember", -5, geo::georadiusbymember)
-        .flags(STORE.with(&[MovableKeys]))
+        .keys(reads_or_stores(5))
         .docs(Group::Geo, "3.2.0", SEARCH)
         .help(
             "key member radius M|KM|FT|MI [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC|DESC] [STORE \

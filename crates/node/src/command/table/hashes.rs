@@ -1,14 +1,14 @@
 //! The rows of the commands on hashes.
 
-use super::row::{CHANGES, INSERTS, LOOKS_AT, READ, READS, STORE, UPDATES, data, key};
+use super::row::{CHANGES, LOOKS_AT, READ, READS, STORE, UPDATES, data, key};
 use crate::command::hashes;
 use crate::command::spec::Category::Hash;
 use crate::command::spec::Flag::{Fast, Write};
-use crate::command::spec::KeyFlag::{Access, Delete, ReadWrite};
+use crate::command::spec::KeyFlag::{Access, Delete, Insert, ReadWrite};
 use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, ParseFn};
 
 const fn reads(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
-    data(name, arity, parse).flags(READ).keys(key(&[READS])).in_categories(&[Hash])
+    data(name, arity, parse).flags(READ).keys(key(READS)).in_categories(&[Hash])
 }
 
 const fn looks_up(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
@@ -16,7 +16,7 @@ const fn looks_up(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec
 }
 
 const fn stores(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
-    data(name, arity, parse).flags(STORE.with(&[Fast])).keys(key(&[UPDATES])).in_categories(&[Hash])
+    data(name, arity, parse).flags(STORE.with(&[Fast])).keys(key(UPDATES)).in_categories(&[Hash])
 }
 
 const fn expires(name: &'static str, parse: ParseFn) -> CommandSpec {
@@ -29,7 +29,7 @@ pub(super) const HASHES: [CommandSpec; 28] = [
         .docs(Group::Hash, "2.0.0", "O(N) for N fields")
         .help("key field value [field value ...]", "Sets fields of a hash and returns how many are new"),
     stores("hsetnx", 4, hashes::hsetnx)
-        .keys(key(&[INSERTS]))
+        .keys(key(KeyFlags::of(&[ReadWrite, Insert])))
         .docs(Group::Hash, "2.0.0", "O(1)")
         .help("key field value", "Sets a field of a hash that does not exist"),
     stores("hmset", -4, hashes::hmset)
@@ -54,28 +54,28 @@ pub(super) const HASHES: [CommandSpec; 28] = [
         .docs(Group::Hash, "2.0.0", "O(N) for N fields in the hash")
         .help("key", "Returns the values of all fields of a hash"),
     looks_up("hlen", 2, hashes::hlen)
-        .keys(key(&[LOOKS_AT]))
+        .keys(key(LOOKS_AT))
         .docs(Group::Hash, "2.0.0", "O(1)")
         .help("key", "Returns how many fields a hash has"),
     looks_up("hexists", 3, hashes::hexists)
-        .keys(key(&[LOOKS_AT]))
+        .keys(key(LOOKS_AT))
         .docs(Group::Hash, "2.0.0", "O(1)")
         .help("key field", "Returns whether a hash has a field"),
     looks_up("hstrlen", 3, hashes::hstrlen)
-        .keys(key(&[LOOKS_AT]))
+        .keys(key(LOOKS_AT))
         .docs(Group::Hash, "3.2.0", "O(1)")
         .help("key field", "Returns the length of the value of a field in bytes"),
     stores("hdel", -3, hashes::hdel)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(key(&[KeyFlags::of(&[ReadWrite, Delete])]))
+        .keys(key(KeyFlags::of(&[ReadWrite, Delete])))
         .docs(Group::Hash, "2.0.0", "O(N) for N fields")
         .help("key field [field ...]", "Removes fields of a hash and returns how many there were"),
     stores("hincrby", 4, hashes::hincrby)
-        .keys(key(&[CHANGES]))
+        .keys(key(CHANGES))
         .docs(Group::Hash, "2.0.0", "O(1)")
         .help("key field increment", "Adds to the integer in a field of a hash"),
     stores("hincrbyfloat", 4, hashes::hincrbyfloat)
-        .keys(key(&[CHANGES]))
+        .keys(key(CHANGES))
         .docs(Group::Hash, "2.6.0", "O(1)")
         .help("key field increment", "Adds to the decimal number in a field of a hash"),
     reads("hscan", -3, hashes::hscan)
@@ -125,7 +125,7 @@ pub(super) const HASHES: [CommandSpec; 28] = [
         .help("key FIELDS numfields field [field ...]", "Removes the expiry of fields of a hash"),
     stores("hgetex", -5, hashes::hgetex)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(key(&[CHANGES]))
+        .keys(key(CHANGES))
         .docs(Group::Hash, "8.0.0", "O(N log S) for N fields and a hash of S")
         .help(
             "key [EX seconds|PX milliseconds|EXAT unix-time-seconds|PXAT unix-time-milliseconds|PERSIST] FIELDS numfields \
@@ -141,7 +141,7 @@ pub(super) const HASHES: [CommandSpec; 28] = [
         ),
     stores("hgetdel", -5, hashes::hgetdel)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(key(&[KeyFlags::of(&[ReadWrite, Access, Delete])]))
+        .keys(key(KeyFlags::of(&[ReadWrite, Access, Delete])))
         .docs(Group::Hash, "8.0.0", "O(N log S) for N fields and a hash of S")
         .help("key FIELDS numfields field [field ...]", "Returns the values of fields of a hash and removes them"),
 ];

@@ -6,7 +6,7 @@ use super::row::{
 use crate::command::arguments::{wait_in_first, wait_in_last};
 use crate::command::lists;
 use crate::command::spec::Category::List;
-use crate::command::spec::Flag::{Blocking, Fast, MovableKeys, NoScript, Write};
+use crate::command::spec::Flag::{Blocking, Fast, NoScript, Write};
 use crate::command::spec::KeyFlag::{Delete, Insert, ReadWrite};
 use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, ParseFn};
 
@@ -14,15 +14,15 @@ const ADDS: KeyFlags = KeyFlags::of(&[ReadWrite, Insert]);
 const SHORTENS: KeyFlags = KeyFlags::of(&[ReadWrite, Delete]);
 
 const fn reads(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
-    data(name, arity, parse).flags(READ).keys(key(&[READS])).in_categories(&[List])
+    data(name, arity, parse).flags(READ).keys(key(READS)).in_categories(&[List])
 }
 
 const fn stores(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
-    data(name, arity, parse).flags(STORE).keys(key(&[ADDS])).in_categories(&[List])
+    data(name, arity, parse).flags(STORE).keys(key(ADDS)).in_categories(&[List])
 }
 
 const fn takes(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
-    data(name, arity, parse).flags(Flags::of(&[Write])).keys(key(&[SHORTENS])).in_categories(&[List])
+    data(name, arity, parse).flags(Flags::of(&[Write])).keys(key(SHORTENS)).in_categories(&[List])
 }
 
 /// The rows, in the order of the listing.
@@ -45,17 +45,17 @@ pub(super) const LISTS: [CommandSpec; 22] = [
         .help("key element [element ...]", "Adds elements to the end of a list that exists"),
     takes("lpop", -2, lists::lpop)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(key(&[TAKES]))
+        .keys(key(TAKES))
         .docs(Group::List, "1.0.0", "O(N + log L) for N elements and a list of L")
         .help("key [count]", "Removes the first elements of a list and returns them"),
     takes("rpop", -2, lists::rpop)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(key(&[TAKES]))
+        .keys(key(TAKES))
         .docs(Group::List, "1.0.0", "O(N + log L) for N elements and a list of L")
         .help("key [count]", "Removes the last elements of a list and returns them, the last one first"),
     takes("lmpop", -4, lists::lmpop)
-        .flags(Flags::of(&[Write, MovableKeys]))
-        .keys(counted_keys(1, &[TAKES]))
+        .flags(Flags::of(&[Write]))
+        .keys(counted_keys(1, TAKES))
         .docs(Group::List, "7.0.0", "O(K + N + log L) for K keys, N elements and a list of L")
         .help(
             "numkeys key [key ...] LEFT|RIGHT [COUNT count]",
@@ -63,7 +63,7 @@ pub(super) const LISTS: [CommandSpec; 22] = [
         ),
     reads("llen", 2, lists::llen)
         .flags(READ.with(&[Fast]))
-        .keys(key(&[LOOKS_AT]))
+        .keys(key(LOOKS_AT))
         .docs(Group::List, "1.0.0", "O(1)")
         .help("key", "Returns the length of a list"),
     reads("lindex", 3, lists::lindex)
@@ -79,7 +79,7 @@ pub(super) const LISTS: [CommandSpec; 22] = [
             "Returns the indexes of elements of a list that are equal to one",
         ),
     stores("lset", 4, lists::lset)
-        .keys(key(&[UPDATES]))
+        .keys(key(UPDATES))
         .docs(Group::List, "1.0.0", "O(log L) for a list of L elements")
         .help("key index element", "Replaces an element of a list"),
     stores("linsert", 5, lists::linsert)
@@ -92,20 +92,20 @@ pub(super) const LISTS: [CommandSpec; 22] = [
         .docs(Group::List, "1.0.0", "O(log L) for a list of L elements; memory is freed later")
         .help("key start stop", "Removes all elements of a list but those from one index to another"),
     stores("lmove", 5, lists::lmove)
-        .keys(two_keys(&[TAKES, ADDS]))
+        .keys(two_keys(TAKES, ADDS))
         .docs(Group::List, "6.2.0", "O(log L) for lists of L elements")
         .help(
             "source destination LEFT|RIGHT LEFT|RIGHT",
             "Moves an element from an end of a list to an end of another and returns it",
         ),
     stores("rpoplpush", 3, lists::rpoplpush)
-        .keys(two_keys(&[TAKES, ADDS]))
+        .keys(two_keys(TAKES, ADDS))
         .docs(Group::List, "1.2.0", "O(log L) for lists of L elements")
         .help("source destination", "Moves the last element of a list to the front of another; see LMOVE"),
     takes("blpop", -3, lists::blpop)
         .waits(wait_in_last)
         .flags(Flags::of(&[Write, NoScript, Blocking]))
-        .keys(keys_before_last(&[TAKES]))
+        .keys(keys_before_last(TAKES))
         .docs(Group::List, "2.0.0", "O(K + log L) for K keys and a list of L")
         .help(
             "key [key ...] timeout",
@@ -114,7 +114,7 @@ pub(super) const LISTS: [CommandSpec; 22] = [
     takes("brpop", -3, lists::brpop)
         .waits(wait_in_last)
         .flags(Flags::of(&[Write, NoScript, Blocking]))
-        .keys(keys_before_last(&[TAKES]))
+        .keys(keys_before_last(TAKES))
         .docs(Group::List, "2.0.0", "O(K + log L) for K keys and a list of L")
         .help(
             "key [key ...] timeout",
@@ -123,7 +123,7 @@ pub(super) const LISTS: [CommandSpec; 22] = [
     stores("blmove", 6, lists::blmove)
         .waits(wait_in_last)
         .flags(STORE.with(&[NoScript, Blocking]))
-        .keys(two_keys(&[TAKES, ADDS]))
+        .keys(two_keys(TAKES, ADDS))
         .docs(Group::List, "6.2.0", "O(log L) for lists of L elements")
         .help(
             "source destination LEFT|RIGHT LEFT|RIGHT timeout",
@@ -131,8 +131,8 @@ pub(super) const LISTS: [CommandSpec; 22] = [
         ),
     takes("blmpop", -5, lists::blmpop)
         .waits(wait_in_first)
-        .flags(Flags::of(&[Write, Blocking, MovableKeys]))
-        .keys(counted_keys(2, &[TAKES]))
+        .flags(Flags::of(&[Write, Blocking]))
+        .keys(counted_keys(2, TAKES))
         .docs(Group::List, "7.0.0", "O(K + N + log L) for K keys, N elements and a list of L")
         .help(
             "timeout numkeys key [key ...] LEFT|RIGHT [COUNT count]",
@@ -141,7 +141,7 @@ pub(super) const LISTS: [CommandSpec; 22] = [
     stores("brpoplpush", 4, lists::brpoplpush)
         .waits(wait_in_last)
         .flags(STORE.with(&[NoScript, Blocking]))
-        .keys(two_keys(&[TAKES, ADDS]))
+        .keys(two_keys(TAKES, ADDS))
         .docs(Group::List, "2.2.0", "O(log L) for lists of L elements")
         .help(
             "source destination timeout",

@@ -16,12 +16,12 @@ mod streams;
 mod subcommands;
 
 use super::spec::Category::{
-    Connection, Dangerous, Keyspace, List, Set, SortedSet, String as StringCategory,
+    Admin, Connection, Dangerous, Keyspace, List, Set, SortedSet, String as StringCategory,
     Transaction as TransactionCategory,
 };
 use super::spec::CommandCommand::All;
 use super::spec::Flag::{
-    AllowBusy, Blocking, Fast, Loading, MovableKeys, NoMulti, NoScript, ReadOnly, SkipSlowlog, Stale, Write,
+    AllowBusy, Blocking, Fast, Loading, NoMulti, NoScript, ReadOnly, SkipSlowlog, Stale, Write,
 };
 use super::spec::KeyFlag::{Access, Delete, Insert, ReadWrite, Update, Variable};
 use super::spec::NamedBy::{Digest, Function, Text};
@@ -29,7 +29,9 @@ use super::spec::NodeCommand::{
     self, Auth, Command, Echo, Hello, Info, Lock, Ping, Quit, Reset, Select, Server, Time, Transaction, Wait,
 };
 use super::spec::TransactionCommand::{Discard, Exec, Multi, Unwatch, Watch};
-use super::spec::{CommandSpec, Flags, Group, KeyFlags, LockVerb, RunScript, ServerCommand};
+use super::spec::{
+    Begin, CommandSpec, Flag, Flags, Group, KeyFlags, KeySpec, KeySpecs, LockVerb, RunScript, ServerCommand,
+};
 use super::{expiry, keyspace, sort, strings};
 use bytes::BYTES;
 use channels::CHANNELS;
@@ -37,9 +39,10 @@ use geo::GEO;
 use hashes::HASHES;
 use lists::LISTS;
 use row::{
-    ANY_TIME, BEFORE_AUTH, CHANGES, GUARDS, INSERTS, LOCKS, LOOKS_AT, OPERATORS, READ, READS, REMOVES,
-    REPLACES, STORE, TAKES, UPDATES, container, data, key, keys, keys_with_values, node, script, two_keys,
+    ANY_TIME, BEFORE_AUTH, GUARDS, INSERTS, LOCKS, LOOKS_AT, OPERATORS, READ, STORE, after, container, data,
+    key, keys, keys_with_values, node, range, script, two_keys,
 };
+pub(super) use row::{CHANGES, READS, REMOVES, REPLACES, TAKES, UPDATES};
 use sets::SETS;
 use sorted::SORTED;
 use streams::STREAMS;
@@ -74,18 +77,25 @@ pub static COMMANDS: [CommandSpec; COMMAND_ROWS] = {
     all
 };
 
+/// Commands on a copy of all data.
+const COPIES_ALL: Flags = Flags::of(&[Flag::Admin, NoScript, Flag::NoAsyncLoading]);
+
+/// What `SORT` sorts, and the keys that `BY` and `GET` make of the items.
+const SORTED_KEY: KeySpec = range(1, 0, READS);
+const SORTED_BY: KeySpec = after(Begin::Unknown, READS);
+
 /// The commands whose rows have no file of their own.
 static ROWS: [CommandSpec; 105] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
-        .keys(key(&[READS]))
+        .keys(key(READS))
         .in_categories(&[StringCategory])
         .docs(Group::String, "1.0.0", "O(1)")
         .help("key", "Returns the value of a key"),
     data("set", -3, strings::set)
         .flags(STORE)
-        .keys(key(&[KeyFlags::of(&[ReadWrite, Access, Update, Variable])]))
+        .keys(key(KeyFlags::of(&[ReadWrite, Access, Update, Variable])))
         .in_categories(&[StringCategory])
         .docs(Group::String, "1.0.0", "O(1)")
         .help(
@@ -95,37 +105,37 @@ static ROWS: [CommandSpec; 105] = [
         ),
     data("setnx", 3, strings::setnx)
         .flags(STORE.with(&[Fast]))
-        .keys(key(&[INSERTS]))
+        .keys(key(INSERTS))
         .in_categories(&[StringCategory])
         .docs(Group::String, "1.0.0", "O(1)")
         .help("key value", "Sets the value of a key that does not exist"),
     data("setex", 4, expiry::setex)
         .flags(STORE)
-        .keys(key(&[REPLACES]))
+        .keys(key(REPLACES))
         .in_categories(&[StringCategory])
         .docs(Group::String, "2.0.0", "O(1)")
         .help("key seconds value", "Sets the value of a key and its time to live in seconds"),
     data("psetex", 4, expiry::psetex)
         .flags(STORE)
-        .keys(key(&[REPLACES]))
+        .keys(key(REPLACES))
         .in_categories(&[StringCategory])
         .docs(Group::String, "2.6.0", "O(1)")
         .help("key milliseconds value", "Sets the value of a key and its time to live in milliseconds"),
     data("getset", 3, strings::getset)
         .flags(STORE.with(&[Fast]))
-        .keys(key(&[CHANGES]))
+        .keys(key(CHANGES))
         .in_categories(&[StringCategory])
         .docs(Group::String, "1.0.0", "O(1)")
         .help("key value", "Sets the value of a key and returns the one before"),
     data("getdel", 2, strings::getdel)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(key(&[TAKES]))
+        .keys(key(TAKES))
         .in_categories(&[StringCategory])
         .docs(Group::String, "6.2.0", "O(1)")
         .help("key", "Returns the value of a key and removes the key"),
     data("getex", -2, expiry::getex)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(key(&[CHANGES]))
+        .keys(key(CHANGES))
         .in_categories(&[StringCategory])
         .docs(Group::String, "6.2.0", "O(1)")
         .help(
@@ -134,34 +144,35 @@ static ROWS: [CommandSpec; 105] = [
         ),
     data("mget", -2, strings::mget)
         .flags(READ.with(&[Fast]))
-        .keys(keys(&[READS]))
+        .keys(keys(READS))
         .in_categories(&[StringCategory])
         .tips(&["request_policy:multi_shard"])
         .docs(Group::String, "1.0.0", "O(N) for N keys")
         .help("key [key ...]", "Returns the values of several keys"),
     data("mset", -3, strings::mset)
         .flags(STORE)
-        .keys(keys_with_values(&[REPLACES]))
+        .keys(keys_with_values(REPLACES))
         .in_categories(&[StringCategory])
         .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"])
         .docs(Group::String, "1.0.1", "O(N) for N keys")
         .help("key value [key value ...]", "Sets the values of several keys"),
     data("msetnx", -3, strings::msetnx)
         .flags(STORE)
-        .keys(keys_with_values(&[INSERTS]))
+        .keys(keys_with_values(INSERTS))
         .in_categories(&[StringCategory])
         .tips(&["request_policy:multi_shard", "response_policy:agg_min"])
         .docs(Group::String, "1.0.1", "O(N) for N keys")
         .help("key value [key value ...]", "Sets the values of several keys, if none of them exists"),
     data("delifeq", 3, strings::delifeq)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(key(&[REMOVES]))
+        // Whether it removes the key tells what the value is.
+        .keys(key(TAKES))
         .in_categories(&[StringCategory])
         .docs(Group::String, "9.0.0", "O(1)")
         .help("key value", "Removes a key if it has this value; Valkey's name for DELEX with IFEQ"),
     data("delex", -2, strings::delex)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(key(&[KeyFlags::of(&[ReadWrite, Delete, Variable])]))
+        .keys(key(KeyFlags::of(&[ReadWrite, Access, Delete, Variable])))
         .in_categories(&[StringCategory])
         .docs(Group::String, "8.4.0", "O(1), O(N) for IFDEQ and IFDNE and a value of N bytes")
         .help(
@@ -170,196 +181,196 @@ static ROWS: [CommandSpec; 105] = [
         ),
     data("digest", 2, strings::digest)
         .flags(READ.with(&[Fast]))
-        .keys(key(&[READS]))
+        .keys(key(READS))
         .in_categories(&[StringCategory])
         .docs(Group::String, "8.4.0", "O(N) for a value of N bytes")
         .help("key", "Returns the digest of a key's value: XXH3 in 16 hexadecimal digits"),
     data("append", 3, strings::append)
         .flags(STORE.with(&[Fast]))
-        .keys(key(&[KeyFlags::of(&[ReadWrite, Insert])]))
+        .keys(key(KeyFlags::of(&[ReadWrite, Insert])))
         .in_categories(&[StringCategory])
         .docs(Group::String, "2.0.0", "O(1) amortized")
         .help("key value", "Appends to the value of a key and returns its length"),
     data("strlen", 2, strings::strlen)
         .flags(READ.with(&[Fast]))
-        .keys(key(&[LOOKS_AT]))
+        .keys(key(LOOKS_AT))
         .in_categories(&[StringCategory])
         .docs(Group::String, "2.2.0", "O(1)")
         .help("key", "Returns the length of a key's value in bytes"),
     data("getrange", 4, strings::getrange)
         .flags(READ)
-        .keys(key(&[READS]))
+        .keys(key(READS))
         .in_categories(&[StringCategory])
         .docs(Group::String, "2.4.0", "O(N) for N bytes returned")
         .help("key start end", "Returns a part of a key's value"),
     data("substr", 4, strings::getrange)
         .flags(READ)
-        .keys(key(&[READS]))
+        .keys(key(READS))
         .in_categories(&[StringCategory])
         .docs(Group::String, "1.0.0", "O(N) for N bytes returned")
         .help("key start end", "Returns a part of a key's value; the old name of GETRANGE"),
     data("setrange", 4, strings::setrange)
         .flags(STORE)
-        .keys(key(&[KeyFlags::of(&[ReadWrite, Update])]))
+        .keys(key(KeyFlags::of(&[ReadWrite, Update])))
         .in_categories(&[StringCategory])
         .docs(Group::String, "2.2.0", "O(N) for N bytes written")
         .help("key offset value", "Overwrites a part of a key's value from an offset on"),
     data("incr", 2, strings::incr)
         .flags(STORE.with(&[Fast]))
-        .keys(key(&[CHANGES]))
+        .keys(key(CHANGES))
         .in_categories(&[StringCategory])
         .docs(Group::String, "1.0.0", "O(1)")
         .help("key", "Adds one to the integer at a key"),
     data("decr", 2, strings::decr)
         .flags(STORE.with(&[Fast]))
-        .keys(key(&[CHANGES]))
+        .keys(key(CHANGES))
         .in_categories(&[StringCategory])
         .docs(Group::String, "1.0.0", "O(1)")
         .help("key", "Subtracts one from the integer at a key"),
     data("incrby", 3, strings::incrby)
         .flags(STORE.with(&[Fast]))
-        .keys(key(&[CHANGES]))
+        .keys(key(CHANGES))
         .in_categories(&[StringCategory])
         .docs(Group::String, "1.0.0", "O(1)")
         .help("key increment", "Adds to the integer at a key"),
     data("decrby", 3, strings::decrby)
         .flags(STORE.with(&[Fast]))
-        .keys(key(&[CHANGES]))
+        .keys(key(CHANGES))
         .in_categories(&[StringCategory])
         .docs(Group::String, "1.0.0", "O(1)")
         .help("key decrement", "Subtracts from the integer at a key"),
     data("incrbyfloat", 3, strings::incrbyfloat)
         .flags(STORE.with(&[Fast]))
-        .keys(key(&[CHANGES]))
+        .keys(key(CHANGES))
         .in_categories(&[StringCategory])
         .docs(Group::String, "2.6.0", "O(1)")
         .help("key increment", "Adds to the decimal number at a key"),
     // Expiry.
     data("expire", -3, expiry::expire)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(key(&[UPDATES]))
+        .keys(key(UPDATES))
         .in_categories(&[Keyspace])
         .docs(Group::Generic, "1.0.0", "O(1)")
         .help("key seconds [NX|XX|GT|LT]", "Lets a key expire after so many seconds"),
     data("pexpire", -3, expiry::pexpire)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(key(&[UPDATES]))
+        .keys(key(UPDATES))
         .in_categories(&[Keyspace])
         .docs(Group::Generic, "2.6.0", "O(1)")
         .help("key milliseconds [NX|XX|GT|LT]", "Lets a key expire after so many milliseconds"),
     data("expireat", -3, expiry::expireat)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(key(&[UPDATES]))
+        .keys(key(UPDATES))
         .in_categories(&[Keyspace])
         .docs(Group::Generic, "1.2.0", "O(1)")
         .help("key unix-time-seconds [NX|XX|GT|LT]", "Lets a key expire at a Unix time in seconds"),
     data("pexpireat", -3, expiry::pexpireat)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(key(&[UPDATES]))
+        .keys(key(UPDATES))
         .in_categories(&[Keyspace])
         .docs(Group::Generic, "2.6.0", "O(1)")
         .help("key unix-time-milliseconds [NX|XX|GT|LT]", "Lets a key expire at a Unix time in milliseconds"),
     data("ttl", 2, expiry::ttl)
         .flags(READ.with(&[Fast]))
-        .keys(key(&[READS]))
+        .keys(key(READS))
         .in_categories(&[Keyspace])
         .tips(&["nondeterministic_output"])
         .docs(Group::Generic, "1.0.0", "O(1)")
         .help("key", "Returns how many seconds a key has left"),
     data("pttl", 2, expiry::pttl)
         .flags(READ.with(&[Fast]))
-        .keys(key(&[READS]))
+        .keys(key(READS))
         .in_categories(&[Keyspace])
         .tips(&["nondeterministic_output"])
         .docs(Group::Generic, "2.6.0", "O(1)")
         .help("key", "Returns how many milliseconds a key has left"),
     data("expiretime", 2, expiry::expiretime)
         .flags(READ.with(&[Fast]))
-        .keys(key(&[READS]))
+        .keys(key(READS))
         .in_categories(&[Keyspace])
         .docs(Group::Generic, "7.0.0", "O(1)")
         .help("key", "Returns when a key expires, as a Unix time in seconds"),
     data("pexpiretime", 2, expiry::pexpiretime)
         .flags(READ.with(&[Fast]))
-        .keys(key(&[READS]))
+        .keys(key(READS))
         .in_categories(&[Keyspace])
         .docs(Group::Generic, "7.0.0", "O(1)")
         .help("key", "Returns when a key expires, as a Unix time in milliseconds"),
     data("persist", 2, expiry::persist)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(key(&[UPDATES]))
+        .keys(key(UPDATES))
         .in_categories(&[Keyspace])
         .docs(Group::Generic, "2.2.0", "O(1)")
         .help("key", "Removes the expiry of a key"),
     // Keys of any kind, and the keyspace as a whole.
     data("del", -2, keyspace::delete)
         .flags(Flags::of(&[Write]))
-        .keys(keys(&[REMOVES]))
+        .keys(keys(REMOVES))
         .in_categories(&[Keyspace])
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
         .docs(Group::Generic, "1.0.0", "O(N) for N keys")
         .help("key [key ...]", "Removes keys and returns how many there were"),
     data("unlink", -2, keyspace::delete)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(keys(&[REMOVES]))
+        .keys(keys(REMOVES))
         .in_categories(&[Keyspace])
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
         .docs(Group::Generic, "4.0.0", "O(N) for N keys")
         .help("key [key ...]", "Removes keys and returns how many there were; the same as DEL"),
     data("exists", -2, keyspace::exists)
         .flags(READ.with(&[Fast]))
-        .keys(keys(&[LOOKS_AT]))
+        .keys(keys(LOOKS_AT))
         .in_categories(&[Keyspace])
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
         .docs(Group::Generic, "1.0.0", "O(N) for N keys")
         .help("key [key ...]", "Returns how many of the keys exist"),
     data("touch", -2, keyspace::exists)
         .flags(READ.with(&[Fast]))
-        .keys(keys(&[LOOKS_AT]))
+        .keys(keys(LOOKS_AT))
         .in_categories(&[Keyspace])
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
         .docs(Group::Generic, "3.2.1", "O(N) for N keys")
         .help("key [key ...]", "Returns how many of the keys exist; no time of access is kept"),
     data("type", 2, keyspace::kind)
         .flags(READ.with(&[Fast]))
-        .keys(key(&[LOOKS_AT]))
+        .keys(key(LOOKS_AT))
         .in_categories(&[Keyspace])
         .docs(Group::Generic, "1.0.0", "O(1)")
         .help("key", "Returns the kind of value at a key"),
     data("rename", 3, keyspace::rename)
         .flags(Flags::of(&[Write]))
-        .keys(two_keys(&[TAKES, REPLACES]))
+        .keys(two_keys(TAKES, REPLACES))
         .in_categories(&[Keyspace])
         .docs(Group::Generic, "1.0.0", "O(1)")
         .help("key newkey", "Renames a key, whatever the new name held"),
     data("renamenx", 3, keyspace::renamenx)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(two_keys(&[TAKES, INSERTS]))
+        .keys(two_keys(TAKES, INSERTS))
         .in_categories(&[Keyspace])
         .docs(Group::Generic, "1.0.0", "O(1)")
         .help("key newkey", "Renames a key, if the new name is free"),
     data("copy", -3, keyspace::copy)
         .flags(STORE)
-        .keys(two_keys(&[READS, REPLACES]))
+        .keys(two_keys(READS, REPLACES))
         .in_categories(&[Keyspace])
         .docs(Group::Generic, "6.2.0", "O(N) for N bytes")
         .help("source destination [DB destination-db] [REPLACE]", "Copies a key with its expiry"),
     node("move", 3, NodeCommand::Move)
-        .flags(STORE.with(&[NoScript, NoMulti]))
-        .keys(key(&[TAKES]))
+        .flags(Flags::of(&[Write, Fast, NoScript, NoMulti]))
+        .keys(key(CHANGES))
         .in_categories(&[Keyspace])
         .docs(Group::Generic, "1.0.0", "O(N) for N bytes")
         .help("key db", "Moves a key with its expiry to another database, unless that has one"),
     data("dump", 2, keyspace::dump)
         .flags(READ)
-        .keys(key(&[READS]))
+        .keys(key(READS))
         .in_categories(&[Keyspace])
         .tips(&["nondeterministic_output"])
         .docs(Group::Generic, "2.6.0", "O(N) for N bytes")
         .help("key", "Returns a value in Redis's serialization format"),
     data("restore", -4, keyspace::restore)
         .flags(STORE)
-        .keys(key(&[REPLACES]))
+        .keys(key(REPLACES))
         .in_categories(&[Keyspace, Dangerous])
         .docs(Group::Generic, "2.6.0", "O(N log N) for N items")
         .help(
@@ -367,8 +378,8 @@ static ROWS: [CommandSpec; 105] = [
             "Stores a value that DUMP has returned, here or in Redis",
         ),
     data("sort", -2, sort::sort)
-        .flags(STORE.with(&[MovableKeys]))
-        .keys(key(&[READS]))
+        .flags(STORE)
+        .keys(KeySpecs::of(&[SORTED_KEY, SORTED_BY, after(Begin::AfterUnsure("STORE", 2), REPLACES)]))
         .in_categories(&[Set, SortedSet, List, Dangerous])
         .docs(Group::Generic, "1.0.0", "O(N log N) for N items")
         .help(
@@ -376,8 +387,8 @@ static ROWS: [CommandSpec; 105] = [
             "Returns the items of a list, a set or a sorted set in another order, or stores them",
         ),
     data("sort_ro", -2, sort::sort_ro)
-        .flags(READ.with(&[MovableKeys]))
-        .keys(key(&[READS]))
+        .flags(READ)
+        .keys(KeySpecs::of(&[SORTED_KEY, SORTED_BY]))
         .in_categories(&[Set, SortedSet, List, Dangerous])
         .docs(Group::Generic, "7.0.0", "O(N log N) for N items")
         .help(
@@ -453,7 +464,7 @@ static ROWS: [CommandSpec; 105] = [
         .help("", "Forgets what was queued, and the watched keys"),
     node("watch", -2, Transaction(Watch))
         .flags(GUARDS.with(&[NoMulti]))
-        .keys(keys(&[LOOKS_AT]))
+        .keys(keys(LOOKS_AT))
         .in_categories(&[TransactionCategory])
         .docs(Group::Transactions, "2.2.0", "O(N) for N keys")
         .help("key [key ...]", "Lets the next EXEC do nothing if one of the keys has changed until then"),
@@ -550,33 +561,33 @@ static ROWS: [CommandSpec; 105] = [
         .docs(Group::Server, "1.0.0", "O(N) for N bytes of all requests")
         .help("", "Shows the requests of this node's clients as they come"),
     node("psync", 3, NodeCommand::ReplicaSync)
-        .flags(OPERATORS.with(&[NoMulti]))
+        .flags(COPIES_ALL.with(&[NoMulti]))
         .docs(Group::Server, "2.8.0", "O(N) for N keys and changes")
         .help("id offset", "Sends a Redis replica the default keyspace, and all its changes"),
     node("replconf", -1, NodeCommand::ReplicaConfiguration)
-        .flags(OPERATORS.with(&[NoMulti, Loading, Stale]))
+        .flags(OPERATORS.with(&[NoMulti, AllowBusy]))
         .docs(Group::Server, "3.0.0", "O(1)")
         .help("[name value ...]", "Tells what a Redis replica can do, and how far it is"),
     node("role", 1, NodeCommand::Role)
         .flags(Flags::of(&[NoScript, Loading, Stale, Fast]))
-        .in_categories(&[Dangerous])
+        .in_categories(&[Admin, Dangerous])
         .docs(Group::Server, "2.8.12", "O(N) for N replicas")
         .help("", "Returns this node's role in the default keyspace"),
     node("save", 1, Server(ServerCommand::Save))
-        .flags(OPERATORS.with(&[NoMulti]))
+        .flags(COPIES_ALL.with(&[NoMulti]))
         .docs(Group::Server, "1.0.0", "O(1)")
         .help("", "Refuses: there are no RDB files"),
     node("bgsave", -1, Server(ServerCommand::Save))
-        .flags(OPERATORS)
+        .flags(COPIES_ALL)
         .docs(Group::Server, "1.0.0", "O(1)")
         .help("[SCHEDULE]", "Refuses: there are no RDB files"),
     node("bgrewriteaof", 1, Server(ServerCommand::Save))
-        .flags(OPERATORS)
+        .flags(COPIES_ALL)
         .docs(Group::Server, "1.0.0", "O(1)")
         .help("", "Refuses: there is no AOF"),
     node("lastsave", 1, Server(ServerCommand::LastSave))
         .flags(ANY_TIME.with(&[Fast]))
-        .in_categories(&[Dangerous])
+        .in_categories(&[Admin, Dangerous])
         .tips(&["nondeterministic_output"])
         .docs(Group::Server, "1.0.0", "O(1)")
         .help("", "Returns 0: nothing was ever saved to an RDB file"),
@@ -606,7 +617,7 @@ static ROWS: [CommandSpec; 105] = [
     // Locks.
     node("lock", -5, Lock(LockVerb::Lock))
         .flags(LOCKS.with(&[Write, Blocking]))
-        .keys(key(&[CHANGES]))
+        .keys(key(CHANGES))
         .docs(Group::Locks, "3.0.0", "O(log N) for N locks and waiters")
         .help(
             "name owner PX milliseconds|SESSION id [WAIT milliseconds]",
@@ -614,17 +625,17 @@ static ROWS: [CommandSpec; 105] = [
         ),
     node("unlock", 3, Lock(LockVerb::Unlock))
         .flags(LOCKS.with(&[Write, Fast]))
-        .keys(key(&[REMOVES]))
+        .keys(key(REMOVES))
         .docs(Group::Locks, "3.0.0", "O(log N) for N locks and waiters")
         .help("name token", "Gives a lock back: it goes to who has waited longest"),
     node("lock.renew", 5, Lock(LockVerb::Renew))
         .flags(LOCKS.with(&[Write, Fast]))
-        .keys(key(&[UPDATES]))
+        .keys(key(UPDATES))
         .docs(Group::Locks, "3.0.0", "O(log N) for N locks")
         .help("name token PX milliseconds", "Renews the lease of a lock"),
     node("lock.info", 2, Lock(LockVerb::Info))
         .flags(LOCKS.with(&[ReadOnly, Fast]))
-        .keys(key(&[READS]))
+        .keys(key(READS))
         .docs(Group::Locks, "3.0.0", "O(log N) for N locks")
         .help("name", "Describes who holds a lock, for how long, and how many wait"),
     node("lock.list", -1, NodeCommand::LockList)

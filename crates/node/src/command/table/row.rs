@@ -2,13 +2,14 @@
 
 use crate::command::spec::Category::{Connection, Scripting as ScriptingCategory};
 use crate::command::spec::Flag::{
-    Admin, AllowBusy, DenyOom, Fast, Loading, MovableKeys, NoAuth, NoMulti, NoScript, ReadOnly, Stale, Write,
+    Admin, AllowBusy, DenyOom, Fast, Loading, NoAuth, NoMandatoryKeys, NoMulti, NoScript, ReadOnly,
+    SkipMonitor, Stale, Write,
 };
 use crate::command::spec::KeyFlag::{Access, Delete, Insert, Overwrite, ReadWrite, Remove, Update};
 use crate::command::spec::NodeCommand::{self, Client, Help};
 use crate::command::spec::{
-    Categories, Category, ClientCommand, CommandSpec, Flags, Group, Handler, KeyFlag, KeyFlags, KeyPositions,
-    ParseFn, RunScript, ScriptCommand, WaitFn,
+    Begin, Categories, Category, ClientCommand, CommandSpec, Find, Flags, Group, Handler, KeyFlag, KeyFlags,
+    KeySpec, KeySpecs, ParseFn, RunScript, ScriptCommand, WaitFn,
 };
 
 // Flags that several commands share.
@@ -25,48 +26,68 @@ pub(super) const BEFORE_AUTH: Flags = Flags::of(&[NoScript, Loading, Stale, Fast
 
 // Access to keys.
 pub(super) const LOOKS_AT: KeyFlags = KeyFlags::of(&[KeyFlag::ReadOnly]);
-pub(super) const READS: KeyFlags = KeyFlags::of(&[KeyFlag::ReadOnly, Access]);
-pub(super) const CHANGES: KeyFlags = KeyFlags::of(&[ReadWrite, Access, Update]);
-pub(super) const UPDATES: KeyFlags = KeyFlags::of(&[ReadWrite, Update]);
-pub(super) const TAKES: KeyFlags = KeyFlags::of(&[ReadWrite, Access, Delete]);
-pub(super) const REPLACES: KeyFlags = KeyFlags::of(&[Overwrite, Update]);
+pub(in crate::command) const READS: KeyFlags = KeyFlags::of(&[KeyFlag::ReadOnly, Access]);
+pub(in crate::command) const CHANGES: KeyFlags = KeyFlags::of(&[ReadWrite, Access, Update]);
+pub(in crate::command) const UPDATES: KeyFlags = KeyFlags::of(&[ReadWrite, Update]);
+pub(in crate::command) const TAKES: KeyFlags = KeyFlags::of(&[ReadWrite, Access, Delete]);
+pub(in crate::command) const REPLACES: KeyFlags = KeyFlags::of(&[Overwrite, Update]);
 pub(super) const INSERTS: KeyFlags = KeyFlags::of(&[Overwrite, Insert]);
-pub(super) const REMOVES: KeyFlags = KeyFlags::of(&[Remove, Delete]);
+pub(in crate::command) const REMOVES: KeyFlags = KeyFlags::of(&[Remove, Delete]);
 
 // Positions of keys.
-pub(super) const fn key(access: &'static [KeyFlags]) -> KeyPositions {
-    KeyPositions { first: 1, last: 1, step: 1, counted_at: 0, streams_from: 0, access }
+/// The keys from a position on to `last`: see [`Find::Range`].
+pub(super) const fn range(first: u8, last: i8, access: KeyFlags) -> KeySpec {
+    KeySpec { access, begin: Begin::At(first), find: Find::Range { last, step: 1 } }
 }
 
-pub(super) const fn second_key(access: &'static [KeyFlags]) -> KeyPositions {
-    KeyPositions { first: 2, last: 2, step: 1, counted_at: 0, streams_from: 0, access }
+/// Keys that follow their number, which is at a position.
+pub(super) const fn counted(at: u8, access: KeyFlags) -> KeySpec {
+    KeySpec { access, begin: Begin::At(at), find: Find::Counted }
 }
 
-pub(super) const fn two_keys(access: &'static [KeyFlags]) -> KeyPositions {
-    KeyPositions { first: 1, last: 2, step: 1, counted_at: 0, streams_from: 0, access }
+/// The key after an option.
+pub(super) const fn after(begin: Begin, access: KeyFlags) -> KeySpec {
+    KeySpec { access, begin, find: Find::Range { last: 0, step: 1 } }
 }
 
-pub(super) const fn keys(access: &'static [KeyFlags]) -> KeyPositions {
-    KeyPositions { first: 1, last: -1, step: 1, counted_at: 0, streams_from: 0, access }
+pub(super) const fn key(access: KeyFlags) -> KeySpecs {
+    KeySpecs::of(&[range(1, 0, access)])
+}
+
+pub(super) const fn second_key(access: KeyFlags) -> KeySpecs {
+    KeySpecs::of(&[range(2, 0, access)])
+}
+
+pub(super) const fn two_keys(first: KeyFlags, second: KeyFlags) -> KeySpecs {
+    KeySpecs::of(&[range(1, 0, first), range(2, 0, second)])
+}
+
+pub(super) const fn keys(access: KeyFlags) -> KeySpecs {
+    KeySpecs::of(&[range(1, -1, access)])
+}
+
+/// A key, and others after it.
+pub(super) const fn key_and_others(first: KeyFlags, others: KeyFlags) -> KeySpecs {
+    KeySpecs::of(&[range(1, 0, first), range(2, -1, others)])
 }
 
 /// Keys, and one argument after them.
-pub(super) const fn keys_before_last(access: &'static [KeyFlags]) -> KeyPositions {
-    KeyPositions { first: 1, last: -2, step: 1, access, ..KeyPositions::NONE }
+pub(super) const fn keys_before_last(access: KeyFlags) -> KeySpecs {
+    KeySpecs::of(&[range(1, -2, access)])
 }
 
-pub(super) const fn keys_with_values(access: &'static [KeyFlags]) -> KeyPositions {
-    KeyPositions { first: 1, last: -1, step: 2, counted_at: 0, streams_from: 0, access }
+pub(super) const fn keys_with_values(access: KeyFlags) -> KeySpecs {
+    KeySpecs::of(&[KeySpec { access, begin: Begin::At(1), find: Find::Range { last: -1, step: 2 } }])
 }
 
-/// Keys that follow their number, which is the argument at `counted_at`.
-pub(super) const fn counted_keys(counted_at: usize, access: &'static [KeyFlags]) -> KeyPositions {
-    KeyPositions { counted_at, access, ..KeyPositions::NONE }
+/// Keys that follow their number, which is the argument at `at`.
+pub(super) const fn counted_keys(at: u8, access: KeyFlags) -> KeySpecs {
+    KeySpecs::of(&[counted(at, access)])
 }
 
-/// Keys after the word `STREAMS`, with as many ids after them. The word is searched for from the index `streams_from` on.
-pub(super) const fn streams(access: &'static [KeyFlags], streams_from: u8) -> KeyPositions {
-    KeyPositions { streams_from, access, ..KeyPositions::NONE }
+/// Keys after the word `STREAMS`, with as many ids after them. The word is searched for from the index `from` on.
+pub(super) const fn streams(access: KeyFlags, from: u8) -> KeySpecs {
+    KeySpecs::of(&[KeySpec { access, begin: Begin::After("STREAMS", from), find: Find::Half }])
 }
 
 // Each kind of row is named after what executes the command.
@@ -75,7 +96,7 @@ pub(super) const fn row(name: &'static str, arity: i16, handler: Handler) -> Com
         name,
         arity,
         flags: Flags::NONE,
-        keys: KeyPositions::NONE,
+        keys: KeySpecs::NONE,
         own_categories: Categories::NONE,
         tips: &[],
         group: Group::Generic,
@@ -108,9 +129,10 @@ pub(super) const fn client(name: &'static str, arity: i16, command: ClientComman
 }
 
 pub(super) const fn script(name: &'static str, how: RunScript) -> CommandSpec {
-    let flags = Flags::of(&[NoScript, Stale, MovableKeys]);
+    let flags = Flags::of(&[NoScript, Stale, SkipMonitor, NoMandatoryKeys]);
     node(name, -3, NodeCommand::Script(ScriptCommand::Run(how)))
         .flags(if how.only_reads { flags.with(&[ReadOnly]) } else { flags })
+        .keys(counted_keys(2, if how.only_reads { READS } else { CHANGES }))
         .in_categories(&[ScriptingCategory])
 }
 
@@ -123,7 +145,7 @@ impl CommandSpec {
         CommandSpec { flags, ..self }
     }
 
-    pub(super) const fn keys(self, keys: KeyPositions) -> Self {
+    pub(super) const fn keys(self, keys: KeySpecs) -> Self {
         CommandSpec { keys, ..self }
     }
 

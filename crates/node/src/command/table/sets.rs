@@ -1,11 +1,12 @@
 //! The rows of the commands on sets.
 
 use super::row::{
-    LOOKS_AT, READ, READS, REPLACES, STORE, TAKES, UPDATES, counted_keys, data, key, keys, two_keys,
+    LOOKS_AT, READ, READS, REPLACES, STORE, TAKES, UPDATES, counted_keys, data, key, key_and_others, keys,
+    two_keys,
 };
 use crate::command::sets;
 use crate::command::spec::Category::Set;
-use crate::command::spec::Flag::{Fast, MovableKeys, Write};
+use crate::command::spec::Flag::{Fast, Write};
 use crate::command::spec::KeyFlag::{Delete, Insert, ReadWrite};
 use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, ParseFn};
 
@@ -13,35 +14,35 @@ const ADDS: KeyFlags = KeyFlags::of(&[ReadWrite, Insert]);
 const TAKE: Flags = Flags::of(&[Write, Fast]);
 
 const fn reads(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
-    data(name, arity, parse).flags(READ).keys(key(&[READS])).in_categories(&[Set])
+    data(name, arity, parse).flags(READ).keys(key(READS)).in_categories(&[Set])
 }
 
 const fn looks_up(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
-    reads(name, arity, parse).flags(READ.with(&[Fast])).keys(key(&[LOOKS_AT]))
+    reads(name, arity, parse).flags(READ.with(&[Fast])).keys(key(LOOKS_AT))
 }
 
 const fn changes(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
-    data(name, arity, parse).flags(TAKE).keys(key(&[TAKES])).in_categories(&[Set])
+    data(name, arity, parse).flags(TAKE).keys(key(TAKES)).in_categories(&[Set])
 }
 
 const fn combines(name: &'static str, parse: ParseFn) -> CommandSpec {
-    reads(name, -2, parse).keys(keys(&[READS])).tips(&["nondeterministic_output_order"])
+    reads(name, -2, parse).keys(keys(READS)).tips(&["nondeterministic_output_order"])
 }
 
 /// The first key is written, and the others are read.
-const fn stores(name: &'static str, access: &'static [KeyFlags], parse: ParseFn) -> CommandSpec {
-    data(name, -3, parse).flags(STORE).keys(keys(access)).in_categories(&[Set])
+const fn stores(name: &'static str, target: KeyFlags, parse: ParseFn) -> CommandSpec {
+    data(name, -3, parse).flags(STORE).keys(key_and_others(target, READS)).in_categories(&[Set])
 }
 
 /// The rows, in the order of the listing.
 pub(super) const SETS: [CommandSpec; 17] = [
     changes("sadd", -3, sets::sadd)
         .flags(STORE.with(&[Fast]))
-        .keys(key(&[ADDS]))
+        .keys(key(ADDS))
         .docs(Group::Set, "1.0.0", "O(N log S) for N members and a set of S")
         .help("key member [member ...]", "Adds members to a set and returns how many are new"),
     changes("srem", -3, sets::srem)
-        .keys(key(&[KeyFlags::of(&[ReadWrite, Delete])]))
+        .keys(key(KeyFlags::of(&[ReadWrite, Delete])))
         .docs(Group::Set, "1.0.0", "O(N log S) for N members and a set of S")
         .help("key member [member ...]", "Removes members of a set and returns how many there were"),
     looks_up("scard", 2, sets::scard)
@@ -51,7 +52,7 @@ pub(super) const SETS: [CommandSpec; 17] = [
         .docs(Group::Set, "1.0.0", "O(log S) for a set of S members")
         .help("key member", "Returns whether something is a member of a set"),
     looks_up("smismember", -3, sets::smismember)
-        .keys(key(&[READS]))
+        .keys(key(READS))
         .docs(Group::Set, "6.2.0", "O(N log S) for N members and a set of S")
         .help("key member [member ...]", "Returns for each whether it is a member of a set"),
     reads("smembers", 2, sets::smembers)
@@ -67,7 +68,7 @@ pub(super) const SETS: [CommandSpec; 17] = [
         .docs(Group::Set, "1.0.0", "O(N log S) for N members and a set of S")
         .help("key [count]", "Removes members of a set, drawn at random, and returns them"),
     changes("smove", 4, sets::smove)
-        .keys(two_keys(&[TAKES, ADDS]))
+        .keys(two_keys(TAKES, ADDS))
         .docs(Group::Set, "1.0.0", "O(log S) for sets of S members")
         .help("source destination member", "Moves a member from one set to another"),
     reads("sscan", -3, sets::sscan)
@@ -81,11 +82,11 @@ pub(super) const SETS: [CommandSpec; 17] = [
         .docs(Group::Set, "1.0.0", "O(N*M log S) for N members in the smallest of M sets of S")
         .help("key [key ...]", "Returns what all sets hold"),
     reads("sintercard", -3, sets::sintercard)
-        .flags(READ.with(&[MovableKeys]))
-        .keys(counted_keys(1, &[READS]))
+        .flags(READ)
+        .keys(counted_keys(1, READS))
         .docs(Group::Set, "7.0.0", "O(N*M log S) for N members in the smallest of M sets of S")
         .help("numkeys key [key ...] [LIMIT limit]", "Returns how many members all sets have in common"),
-    stores("sinterstore", &[UPDATES, READS], sets::sinterstore)
+    stores("sinterstore", UPDATES, sets::sinterstore)
         .docs(Group::Set, "1.0.0", "O(N*M log S) for N members in the smallest of M sets of S")
         .help(
             "destination key [key ...]",
@@ -94,7 +95,7 @@ pub(super) const SETS: [CommandSpec; 17] = [
     combines("sunion", sets::sunion)
         .docs(Group::Set, "1.0.0", "O(N log M) for N members in M sets")
         .help("key [key ...]", "Returns what any of the sets holds"),
-    stores("sunionstore", &[REPLACES, READS], sets::sunionstore)
+    stores("sunionstore", REPLACES, sets::sunionstore)
         .docs(Group::Set, "1.0.0", "O(N log M) for N members in M sets")
         .help(
             "destination key [key ...]",
@@ -103,7 +104,7 @@ pub(super) const SETS: [CommandSpec; 17] = [
     combines("sdiff", sets::sdiff)
         .docs(Group::Set, "1.0.0", "O(N*M log S) for N members in the first of M sets of S")
         .help("key [key ...]", "Returns what the first set holds and the others do not"),
-    stores("sdiffstore", &[REPLACES, READS], sets::sdiffstore)
+    stores("sdiffstore", REPLACES, sets::sdiffstore)
         .docs(Group::Set, "1.0.0", "O(N*M log S) for N members in the first of M sets of S")
         .help(
             "destination key [key ...]",

@@ -1,24 +1,23 @@
 //! The rows of the commands on sorted sets.
 
 use super::row::{
-    CHANGES, READ, READS, REPLACES, STORE, TAKES, UPDATES, counted_keys, data, key, keys_before_last,
+    CHANGES, READ, READS, REPLACES, STORE, TAKES, counted, counted_keys, data, key, keys_before_last, range,
     two_keys,
 };
 use crate::command::arguments::{wait_in_first, wait_in_last};
 use crate::command::sorted;
 use crate::command::spec::Category::SortedSet;
-use crate::command::spec::Flag::{Blocking, Fast, MovableKeys, NoScript, Write};
-use crate::command::spec::KeyFlag::{Delete, ReadWrite};
-use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, KeyPositions, ParseFn};
+use crate::command::spec::Flag::{Blocking, Fast, NoScript, Write};
+use crate::command::spec::KeyFlag::{Access, Delete, ReadWrite, Update, Variable};
+use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, KeySpecs, ParseFn};
 
 const SHORTENS: KeyFlags = KeyFlags::of(&[ReadWrite, Delete]);
-const COUNTED: KeyPositions = counted_keys(1, &[READS]);
+const COUNTED: KeySpecs = counted_keys(1, READS);
 /// A key to store under, and counted keys.
-const STORED: KeyPositions =
-    KeyPositions { first: 1, last: 1, step: 1, counted_at: 2, streams_from: 0, access: &[REPLACES, READS] };
+const STORED: KeySpecs = KeySpecs::of(&[range(1, 0, REPLACES), counted(2, READS)]);
 
 const fn reads(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
-    data(name, arity, parse).flags(READ).keys(key(&[READS])).in_categories(&[SortedSet])
+    data(name, arity, parse).flags(READ).keys(key(READS)).in_categories(&[SortedSet])
 }
 
 const fn looks_up(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
@@ -26,22 +25,22 @@ const fn looks_up(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec
 }
 
 const fn changes(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
-    data(name, arity, parse).flags(Flags::of(&[Write])).keys(key(&[SHORTENS])).in_categories(&[SortedSet])
+    data(name, arity, parse).flags(Flags::of(&[Write])).keys(key(SHORTENS)).in_categories(&[SortedSet])
 }
 
 const fn combines(name: &'static str, parse: ParseFn) -> CommandSpec {
-    reads(name, -3, parse).flags(READ.with(&[MovableKeys])).keys(COUNTED)
+    reads(name, -3, parse).flags(READ).keys(COUNTED)
 }
 
 const fn stores(name: &'static str, parse: ParseFn) -> CommandSpec {
-    changes(name, -4, parse).flags(STORE.with(&[MovableKeys])).keys(STORED)
+    changes(name, -4, parse).flags(STORE).keys(STORED)
 }
 
 /// The rows, in the order of the listing.
 pub(super) const SORTED: [CommandSpec; 35] = [
     changes("zadd", -4, sorted::zadd)
         .flags(STORE.with(&[Fast]))
-        .keys(key(&[UPDATES]))
+        .keys(key(KeyFlags::of(&[ReadWrite, Access, Update, Variable])))
         .docs(Group::SortedSet, "1.2.0", "O(N log S) for N members and a sorted set of S")
         .help(
             "key [NX|XX] [GT|LT] [CH] [INCR] score member [score member ...]",
@@ -49,7 +48,7 @@ pub(super) const SORTED: [CommandSpec; 35] = [
         ),
     changes("zincrby", 4, sorted::zincrby)
         .flags(STORE.with(&[Fast]))
-        .keys(key(&[CHANGES]))
+        .keys(key(CHANGES))
         .docs(Group::SortedSet, "1.2.0", "O(log S) for a sorted set of S members")
         .help("key increment member", "Adds to the score of a member of a sorted set"),
     changes("zrem", -3, sorted::zrem)
@@ -57,7 +56,7 @@ pub(super) const SORTED: [CommandSpec; 35] = [
         .docs(Group::SortedSet, "1.2.0", "O(N log S) for N members and a sorted set of S")
         .help("key member [member ...]", "Removes members of a sorted set and returns how many there were"),
     looks_up("zcard", 2, sorted::zcard)
-        .keys(key(&[super::row::LOOKS_AT]))
+        .keys(key(super::row::LOOKS_AT))
         .docs(Group::SortedSet, "1.2.0", "O(1)")
         .help("key", "Returns how many members a sorted set has"),
     looks_up("zscore", 3, sorted::zscore)
@@ -86,7 +85,7 @@ pub(super) const SORTED: [CommandSpec; 35] = [
         ),
     changes("zrangestore", -5, sorted::zrangestore)
         .flags(STORE)
-        .keys(two_keys(&[REPLACES, READS]))
+        .keys(two_keys(REPLACES, READS))
         .docs(Group::SortedSet, "6.2.0", "O(N + log S) for N members and a sorted set of S")
         .help(
             "destination source start stop [BYSCORE|BYLEX] [REV] [LIMIT offset count]",
@@ -115,17 +114,17 @@ pub(super) const SORTED: [CommandSpec; 35] = [
         ),
     changes("zpopmin", -2, sorted::zpopmin)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(key(&[TAKES]))
+        .keys(key(TAKES))
         .docs(Group::SortedSet, "5.0.0", "O(N log S) for N members and a sorted set of S")
         .help("key [count]", "Removes the members with the lowest scores and returns them"),
     changes("zpopmax", -2, sorted::zpopmax)
         .flags(Flags::of(&[Write, Fast]))
-        .keys(key(&[TAKES]))
+        .keys(key(TAKES))
         .docs(Group::SortedSet, "5.0.0", "O(N log S) for N members and a sorted set of S")
         .help("key [count]", "Removes the members with the highest scores and returns them"),
     changes("zmpop", -4, sorted::zmpop)
-        .flags(Flags::of(&[Write, MovableKeys]))
-        .keys(counted_keys(1, &[TAKES]))
+        .flags(Flags::of(&[Write]))
+        .keys(counted_keys(1, TAKES))
         .docs(Group::SortedSet, "7.0.0", "O(K + N log S) for K keys, N members and a sorted set of S")
         .help(
             "numkeys key [key ...] MIN|MAX [COUNT count]",
@@ -190,7 +189,7 @@ pub(super) const SORTED: [CommandSpec; 35] = [
     changes("bzpopmin", -3, sorted::bzpopmin)
         .waits(wait_in_last)
         .flags(Flags::of(&[Write, NoScript, Blocking, Fast]))
-        .keys(keys_before_last(&[TAKES]))
+        .keys(keys_before_last(TAKES))
         .docs(Group::SortedSet, "5.0.0", "O(K + log S) for K keys and a sorted set of S")
         .help(
             "key [key ...] timeout",
@@ -199,7 +198,7 @@ pub(super) const SORTED: [CommandSpec; 35] = [
     changes("bzpopmax", -3, sorted::bzpopmax)
         .waits(wait_in_last)
         .flags(Flags::of(&[Write, NoScript, Blocking, Fast]))
-        .keys(keys_before_last(&[TAKES]))
+        .keys(keys_before_last(TAKES))
         .docs(Group::SortedSet, "5.0.0", "O(K + log S) for K keys and a sorted set of S")
         .help(
             "key [key ...] timeout",
@@ -207,8 +206,8 @@ pub(super) const SORTED: [CommandSpec; 35] = [
         ),
     changes("bzmpop", -5, sorted::bzmpop)
         .waits(wait_in_first)
-        .flags(Flags::of(&[Write, Blocking, MovableKeys]))
-        .keys(counted_keys(2, &[TAKES]))
+        .flags(Flags::of(&[Write, Blocking]))
+        .keys(counted_keys(2, TAKES))
         .docs(Group::SortedSet, "7.0.0", "O(K + N log S) for K keys, N members and a sorted set of S")
         .help(
             "timeout numkeys key [key ...] MIN|MAX [COUNT count]",

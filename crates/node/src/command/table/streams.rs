@@ -4,7 +4,7 @@ use super::row::{
     self, CHANGES, READ, READS, STORE, TAKES, UPDATES, container, data, help_of, key, second_key,
 };
 use crate::command::spec::Category::Stream;
-use crate::command::spec::Flag::{Blocking, Fast, MovableKeys, Write};
+use crate::command::spec::Flag::{Blocking, Fast, Write};
 use crate::command::spec::KeyFlag::{Delete, Insert, ReadWrite};
 use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, ParseFn};
 use crate::command::streams;
@@ -13,45 +13,40 @@ const ADDS: KeyFlags = KeyFlags::of(&[ReadWrite, Insert]);
 const REMOVES_OF: KeyFlags = KeyFlags::of(&[ReadWrite, Delete]);
 
 const fn reads(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
-    data(name, arity, parse).flags(READ).keys(key(&[READS])).in_categories(&[Stream])
+    data(name, arity, parse).flags(READ).keys(key(READS)).in_categories(&[Stream])
 }
 
 const fn changes(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
-    data(name, arity, parse).flags(Flags::of(&[Write, Fast])).keys(key(&[CHANGES])).in_categories(&[Stream])
+    data(name, arity, parse).flags(Flags::of(&[Write, Fast])).keys(key(CHANGES)).in_categories(&[Stream])
 }
 
-const fn on_group(
-    name: &'static str,
-    arity: i16,
-    access: &'static [KeyFlags],
-    parse: ParseFn,
-) -> CommandSpec {
+const fn on_group(name: &'static str, arity: i16, access: KeyFlags, parse: ParseFn) -> CommandSpec {
     data(name, arity, parse).flags(Flags::of(&[Write])).keys(second_key(access)).in_categories(&[Stream])
 }
 
 const fn facts(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
-    data(name, arity, parse).flags(READ).keys(second_key(&[READS])).in_categories(&[Stream])
+    data(name, arity, parse).flags(READ).keys(second_key(READS)).in_categories(&[Stream])
 }
 
 static XGROUP: [CommandSpec; 6] = [
-    on_group("xgroup|create", -5, &[ADDS], streams::create_group)
+    on_group("xgroup|create", -5, ADDS, streams::create_group)
         .flags(STORE)
         .docs(Group::Stream, "5.0.0", "O(log N) for N entries and groups")
         .help(
             "key group id|$ [MKSTREAM] [ENTRIESREAD entries-read]",
             "Begins a group, which reads the entries behind an id",
         ),
-    on_group("xgroup|setid", -5, &[UPDATES], streams::set_group)
+    on_group("xgroup|setid", -5, UPDATES, streams::set_group)
         .docs(Group::Stream, "5.0.0", "O(log N) for N entries and groups")
         .help("key group id|$ [ENTRIESREAD entries-read]", "Sets up to which id a group has read"),
-    on_group("xgroup|destroy", 4, &[REMOVES_OF], streams::destroy_group)
+    on_group("xgroup|destroy", 4, REMOVES_OF, streams::destroy_group)
         .docs(Group::Stream, "5.0.0", "O(log N) for N pending entries; freeing them goes on afterwards")
         .help("key group", "Removes a group with its consumers and pending entries"),
-    on_group("xgroup|createconsumer", 5, &[ADDS], streams::create_consumer)
+    on_group("xgroup|createconsumer", 5, ADDS, streams::create_consumer)
         .flags(STORE)
         .docs(Group::Stream, "6.2.0", "O(log N) for N entries and groups")
         .help("key group consumer", "Adds a consumer to a group"),
-    on_group("xgroup|delconsumer", 5, &[REMOVES_OF], streams::delete_consumer)
+    on_group("xgroup|delconsumer", 5, REMOVES_OF, streams::delete_consumer)
         .docs(Group::Stream, "5.0.0", "O(M log N) for M pending entries of the consumer")
         .help("key group consumer", "Removes a consumer, and returns how many entries were pending for it"),
     help_of("xgroup|help").in_categories(&[Stream]).docs(Group::Stream, "5.0.0", "O(1)"),
@@ -75,7 +70,7 @@ static XINFO: [CommandSpec; 4] = [
 pub(super) const STREAMS: [CommandSpec; 15] = [
     changes("xadd", -5, streams::xadd)
         .flags(STORE.with(&[Fast]))
-        .keys(key(&[UPDATES]))
+        .keys(key(UPDATES))
         .tips(&["nondeterministic_output"])
         .docs(Group::Stream, "5.0.0", "O(log N) for N entries")
         .help(
@@ -84,7 +79,7 @@ pub(super) const STREAMS: [CommandSpec; 15] = [
         ),
     reads("xlen", 2, streams::xlen)
         .flags(READ.with(&[Fast]))
-        .keys(key(&[row::LOOKS_AT]))
+        .keys(key(row::LOOKS_AT))
         .docs(Group::Stream, "5.0.0", "O(log N) for N groups and pending entries")
         .help("key", "Returns how many entries a stream has"),
     reads("xrange", -4, streams::xrange)
@@ -95,8 +90,8 @@ pub(super) const STREAMS: [CommandSpec; 15] = [
         .help("key end start [COUNT count]", "Returns the entries of a range of ids, the last one first"),
     data("xread", -4, streams::xread)
         .waits(streams::wait)
-        .flags(READ.with(&[Blocking, MovableKeys]))
-        .keys(row::streams(&[READS], 1))
+        .flags(READ.with(&[Blocking]))
+        .keys(row::streams(READS, 1))
         .in_categories(&[Stream])
         .docs(Group::Stream, "5.0.0", "O(log N + M) for each stream of N entries, M of which are returned")
         .help(
@@ -104,12 +99,12 @@ pub(super) const STREAMS: [CommandSpec; 15] = [
             "Returns the entries of several streams behind an id of each",
         ),
     changes("xdel", -3, streams::xdel)
-        .keys(key(&[REMOVES_OF]))
+        .keys(key(REMOVES_OF))
         .docs(Group::Stream, "5.0.0", "O(M log N) for M ids and N entries")
         .help("key id [id ...]", "Removes entries of a stream and returns how many there were"),
     changes("xtrim", -4, streams::xtrim)
         .flags(Flags::of(&[Write]))
-        .keys(key(&[REMOVES_OF]))
+        .keys(key(REMOVES_OF))
         .tips(&["nondeterministic_output"])
         .docs(Group::Stream, "5.0.0", "O(log N) for N entries; freeing them goes on afterwards")
         .help(
@@ -118,7 +113,7 @@ pub(super) const STREAMS: [CommandSpec; 15] = [
         ),
     changes("xsetid", -3, streams::xsetid)
         .flags(STORE.with(&[Fast]))
-        .keys(key(&[UPDATES]))
+        .keys(key(UPDATES))
         .docs(Group::Stream, "5.0.0", "O(log N) for N entries")
         .help(
             "key last-id [ENTRIESADDED entries-added] [MAXDELETEDID max-deleted-id]",
@@ -132,8 +127,8 @@ pub(super) const STREAMS: [CommandSpec; 15] = [
         .help("", "Holds commands that describe streams"),
     data("xreadgroup", -7, streams::xreadgroup)
         .waits(streams::wait)
-        .flags(Flags::of(&[Write, Blocking, MovableKeys]))
-        .keys(row::streams(&[READS], 4))
+        .flags(Flags::of(&[Write, Blocking]))
+        .keys(row::streams(READS, 4))
         .in_categories(&[Stream])
         .docs(Group::Stream, "5.0.0", "O(M log N) for M entries that are returned, and N entries of a stream")
         .help(
@@ -141,7 +136,7 @@ pub(super) const STREAMS: [CommandSpec; 15] = [
             "Returns entries that a group has not read yet, which become pending, or those pending for a consumer",
         ),
     changes("xack", -4, streams::xack)
-        .keys(key(&[TAKES]))
+        .keys(key(UPDATES))
         .docs(Group::Stream, "5.0.0", "O(M log N) for M ids and N pending entries")
         .help("key group id [id ...]", "Makes entries not pending any more and returns how many were"),
     reads("xpending", -3, streams::xpending)
@@ -152,7 +147,6 @@ pub(super) const STREAMS: [CommandSpec; 15] = [
             "Returns what is pending in a group",
         ),
     changes("xclaim", -6, streams::xclaim)
-        .keys(key(&[UPDATES]))
         .tips(&["nondeterministic_output"])
         .docs(Group::Stream, "5.0.0", "O(M log N) for M ids and N pending entries")
         .help(
@@ -161,7 +155,7 @@ pub(super) const STREAMS: [CommandSpec; 15] = [
             "Makes pending entries those of another consumer",
         ),
     changes("xautoclaim", -6, streams::xautoclaim)
-        .keys(key(&[UPDATES]))
+        .keys(key(TAKES))
         .tips(&["nondeterministic_output"])
         .docs(Group::Stream, "6.2.0", "O(M log N) for a count of M and N pending entries")
         .help(

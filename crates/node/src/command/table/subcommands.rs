@@ -29,17 +29,17 @@ use crate::command::spec::{
 pub(super) static LOCK_SESSION: [CommandSpec; 4] = [
     node("lock.session|open", 5, Lock(LockVerb::OpenSession))
         .flags(LOCKS.with(&[Write, Fast]))
-        .keys(second_key(&[CHANGES]))
+        .keys(second_key(CHANGES))
         .docs(Group::Locks, "3.0.0", "O(log N) for N sessions")
         .help("key PX milliseconds", "Begins a session for the locks in a key's group, and returns its id"),
     node("lock.session|renew", 4, Lock(LockVerb::RenewSession))
         .flags(LOCKS.with(&[Write, Fast]))
-        .keys(second_key(&[UPDATES]))
+        .keys(second_key(UPDATES))
         .docs(Group::Locks, "3.0.0", "O(log N) for N sessions")
         .help("key id", "Renews the lease of a session"),
     node("lock.session|close", 4, Lock(LockVerb::CloseSession))
         .flags(LOCKS.with(&[Write]))
-        .keys(second_key(&[REMOVES]))
+        .keys(second_key(REMOVES))
         .docs(Group::Locks, "3.0.0", "O(N) for N locks of the session")
         .help("key id", "Ends a session, and frees all locks that are held under it"),
     help_of("lock.session|help").docs(Group::Locks, "3.0.0", "O(1)"),
@@ -129,28 +129,28 @@ const fn function(name: &'static str, arity: i16, command: FunctionCommand) -> C
 pub(super) static OBJECT: [CommandSpec; 5] = [
     data("object|encoding", 3, keyspace::encoding)
         .flags(READ)
-        .keys(second_key(&[LOOKS_AT]))
+        .keys(second_key(LOOKS_AT))
         .in_categories(&[Keyspace])
         .tips(&["nondeterministic_output"])
         .docs(Group::Generic, "2.2.3", "O(1)")
         .help("key", "Returns how a value is kept"),
     data("object|freq", 3, keyspace::frequency)
         .flags(READ)
-        .keys(second_key(&[LOOKS_AT]))
+        .keys(second_key(LOOKS_AT))
         .in_categories(&[Keyspace])
         .tips(&["nondeterministic_output"])
         .docs(Group::Generic, "4.0.0", "O(1)")
         .help("key", "Returns a logarithmic count of a key's accesses, where eviction goes by it"),
     data("object|idletime", 3, keyspace::idle_time)
         .flags(READ)
-        .keys(second_key(&[LOOKS_AT]))
+        .keys(second_key(LOOKS_AT))
         .in_categories(&[Keyspace])
         .tips(&["nondeterministic_output"])
         .docs(Group::Generic, "2.2.3", "O(1)")
         .help("key", "Returns for how many seconds a key was not used, where eviction goes by it"),
     node("object|refcount", 3, NodeCommand::ObjectRefCount)
         .flags(READ.with(&[NoScript, NoMulti]))
-        .keys(second_key(&[LOOKS_AT]))
+        .keys(second_key(LOOKS_AT))
         .in_categories(&[Keyspace])
         .tips(&["nondeterministic_output"])
         .docs(Group::Generic, "2.2.3", "O(1)")
@@ -161,7 +161,7 @@ pub(super) static OBJECT: [CommandSpec; 5] = [
 pub(super) static MEMORY: [CommandSpec; 6] = [
     data("memory|usage", -3, keyspace::memory_usage)
         .flags(READ)
-        .keys(second_key(&[LOOKS_AT]))
+        .keys(second_key(LOOKS_AT))
         .docs(Group::Server, "4.0.0", "O(1)")
         .help("key [SAMPLES count]", "Returns how many bytes a key and its value take"),
     node("memory|doctor", 2, NodeCommand::Memory(MemoryCommand::Doctor))
@@ -395,12 +395,12 @@ pub(super) static CLUSTER: [CommandSpec; 16] = [
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help("", "Returns the latest lines of this node's log, and the leaderships that it has taken over, as JSON"),
     node("cluster|info", 2, NodeCommand::Cluster(ClusterCommand::Info))
-        .flags(ANY_TIME)
+        .flags(Flags::of(&[Stale]))
         .tips(&["nondeterministic_output"])
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help("", "Returns how the cluster stands"),
     node("cluster|keyslot", 3, NodeCommand::Cluster(ClusterCommand::KeySlot))
-        .flags(ANY_TIME)
+        .flags(Flags::of(&[Stale]))
         .docs(Group::Cluster, "3.0.0", "O(N) for N bytes")
         .help("key", "Returns the hash slot of a key"),
     node("cluster|level", -2, NodeCommand::Cluster(ClusterCommand::Level))
@@ -416,11 +416,11 @@ pub(super) static CLUSTER: [CommandSpec; 16] = [
         .docs(Group::Cluster, "3.0.0", "O(N) for N groups")
         .help("", "Returns the whole cluster map as JSON"),
     node("cluster|myid", 2, NodeCommand::Cluster(ClusterCommand::MyId))
-        .flags(ANY_TIME)
+        .flags(Flags::of(&[Stale]))
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help("", "Returns the name of this node"),
     node("cluster|nodes", 2, NodeCommand::Cluster(ClusterCommand::Nodes))
-        .flags(ANY_TIME)
+        .flags(Flags::of(&[Stale]))
         .tips(&["nondeterministic_output"])
         .docs(Group::Cluster, "3.0.0", "O(N) for N nodes")
         .help("", "Lists the nodes, and which slots of the default keyspace each serves"),
@@ -451,12 +451,12 @@ pub(super) static CLUSTER: [CommandSpec; 16] = [
         .docs(Group::Cluster, "3.0.0", "O(N) for N groups")
         .help("", "Returns what this node says of itself as JSON: its health, and figures"),
     node("cluster|shards", 2, NodeCommand::Cluster(ClusterCommand::Shards))
-        .flags(ANY_TIME)
+        .flags(Flags::of(&[Stale]))
         .tips(&["nondeterministic_output"])
         .docs(Group::Cluster, "7.0.0", "O(N) for N shards")
         .help("", "Describes the default keyspace's shards"),
     node("cluster|slots", 2, NodeCommand::Cluster(ClusterCommand::Slots))
-        .flags(ANY_TIME)
+        .flags(Flags::of(&[Stale]))
         .tips(&["nondeterministic_output"])
         .docs(Group::Cluster, "3.0.0", "O(N) for N shards")
         .help("", "Returns which nodes serve which slots of the default keyspace"),
@@ -578,7 +578,7 @@ pub(super) static LATENCY: [CommandSpec; 7] = [
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
         .docs(Group::Server, "2.8.13", "O(1)")
         .help("[event [event ...]]", "Forgets events, and returns how many"),
-    help_of("latency|help").flags(OPERATORS).docs(Group::Server, "2.8.13", "O(1)"),
+    help_of("latency|help").flags(ANY_TIME.with(&[NoScript])).docs(Group::Server, "2.8.13", "O(1)"),
 ];
 
 pub(super) static DEBUG: [CommandSpec; 5] = [

@@ -4,6 +4,7 @@ mod bytes;
 mod expiry;
 mod keyspace;
 mod lists;
+mod redis;
 mod sets;
 mod sorted;
 mod streams;
@@ -206,13 +207,8 @@ fn key_positions_and_flags_agree_with_what_is_parsed() {
             parse(arguments, &mut scratch, &CONTEXT).unwrap_or_else(|error| panic!("{}: {error}", spec.name));
         let mut parsed = Vec::new();
         command.for_each_key(|key| parsed.push(key));
-        let counted = match (spec.keys.counted_at, spec.keys.streams_from) {
-            (_, from @ 1..) => arguments::streams(arguments, from).unwrap(),
-            (0, 0) => 0..0,
-            (counted_at, _) => arguments::counted(arguments, counted_at).unwrap(),
-        };
-        let positions = spec.keys.positions(arguments.len()).chain(counted);
-        let described: Vec<_> = positions.map(|at| &arguments[at]).collect();
+        let mut described = Vec::new();
+        introspection::for_each_key(spec, arguments, |at, _| described.push(&arguments[at])).unwrap();
         assert_eq!(parsed, described, "{}", spec.name);
         // These commands may write, but do not with these arguments.
         let may_read =

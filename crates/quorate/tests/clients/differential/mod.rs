@@ -11,6 +11,7 @@
 
 mod compare;
 mod reply;
+mod rights;
 mod templates;
 
 use std::collections::BTreeMap;
@@ -85,6 +86,14 @@ struct Difference {
 const STEPS: usize = 40;
 
 impl Pair {
+    /// Sends requests to both, and returns the replies of each.
+    fn ask(&mut self, requests: Vec<Words>) -> [Vec<Reply>; 2] {
+        [&mut self.redis, &mut self.quorate].map(|connection| {
+            connection.send(&requests);
+            connection.replies(requests.len())
+        })
+    }
+
     /// Runs a program, starting without keys. Returns the first difference.
     fn run(&mut self, steps: &[Step], resp: &[u8]) -> Option<Difference> {
         let mut requests: Vec<Words> =
@@ -181,13 +190,32 @@ fn program(random: &mut Random, known: &[&Template]) -> Vec<Step> {
         .collect()
 }
 
-/// The names of all commands of a server.
-fn commands_of(connection: &mut Connection) -> Vec<String> {
+/// The names of all commands and subcommands of a server.
+fn full_names(connection: &mut Connection) -> Vec<String> {
     connection.send(&[vec![b"COMMAND".to_vec(), b"LIST".to_vec()]]);
     let Some(Reply::Elements(_, names)) = connection.replies(1).pop() else { panic!("COMMAND LIST") };
+    names.iter().map(|name| String::from_utf8_lossy(name.bytes()).to_lowercase()).collect()
+}
+
+/// The names of all commands of a server.
+fn commands_of(connection: &mut Connection) -> Vec<String> {
     // Subcommands follow their command's name.
-    let names = names.iter().map(|name| String::from_utf8_lossy(name.bytes()).to_lowercase());
-    names.filter(|name| !name.contains('|')).collect()
+    full_names(connection).into_iter().filter(|name| !name.contains('|')).collect()
+}
+
+/// A number in the environment.
+fn number_of(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"))
+}
+
+/// The seed, and for how long to search; without such a time, the tests use the same seed each time.
+fn seed_and_time() -> (u64, Option<Duration>) {
+    let minutes = number_of("QUORATE_DIFFERENTIAL_MINUTES");
+    let seed = number_of("QUORATE_DIFFERENTIAL_SEED").unwrap_or_else(|| match minutes {
+        None => 1,
+        Some(_) => std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_secs()),
+    });
+    (seed, minutes.map(|minutes| Duration::from_secs(minutes * 60)))
 }
 
 fn show(steps: &[Step], found: &Difference) -> String {
@@ -224,19 +252,14 @@ fn random_programs_get_the_replies_of_redis() {
         .collect();
     assert!(without.is_empty(), "templates.rs has no template for {without:?}");
 
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let minutes = number("QUORATE_DIFFERENTIAL_MINUTES");
-    let seed = number("QUORATE_DIFFERENTIAL_SEED").unwrap_or_else(|| match minutes {
-        None => 1,
-        Some(_) => std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_secs()),
-    });
-    let only = number("QUORATE_DIFFERENTIAL_PROGRAM").map(|only| only as usize);
-    let programs = match (only, minutes) {
+    let (seed, time) = seed_and_time();
+    let only = number_of("QUORATE_DIFFERENTIAL_PROGRAM").map(|only| only as usize);
+    let programs = match (only, time) {
         (Some(only), _) => only + 1,
         (None, Some(_)) => usize::MAX,
         (None, None) => 600,
     };
-    let time = Duration::from_secs(minutes.map_or(300, |minutes| minutes * 60));
+    let time = time.unwrap_or(Duration::from_secs(300));
     println!("seed {seed}");
 
     const SHOWN_MAX: usize = 30;
