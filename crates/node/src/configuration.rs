@@ -107,6 +107,17 @@ pub enum DebugCommand {
     Yes,
 }
 
+/// Which nodes call themselves a master, in `INFO`, `ROLE` and `HELLO`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Masters {
+    /// The node that leads the default keyspace, and no other: who asks all nodes finds one master.
+    #[default]
+    Leader,
+    /// Each that serves the default keyspace: every node takes every write, for clients that know only one of them.
+    All,
+}
+
 /// The configuration that a node is started with.
 #[derive(Clone, Debug)]
 pub struct Configuration {
@@ -150,6 +161,8 @@ pub struct Configuration {
     pub password_seed: [u8; 32],
     /// Which clients may use `DEBUG`.
     pub enable_debug_command: DebugCommand,
+    /// Which nodes call themselves a master.
+    pub masters: Masters,
     /// Names the log if there is none yet; drawn at the start. An existing log has its own name.
     pub identity: u64,
     /// How often the log was opened, including this time. The log itself counts that: this value is overwritten.

@@ -74,7 +74,9 @@ mod values;
 mod waits;
 mod words;
 
-pub use configuration::{Configuration, DebugCommand, NodeAddress, ProcessFacts, StorageSettings, TlsFacts};
+pub use configuration::{
+    Configuration, DebugCommand, Masters, NodeAddress, ProcessFacts, StorageSettings, TlsFacts,
+};
 
 pub use configuration::LONG_COMMAND_BYTES;
 pub use envelope::{fragment_message, payload_words, replica_message};

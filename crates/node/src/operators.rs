@@ -3,7 +3,7 @@
 //! The hash slots are those of the default keyspace: a cluster-aware client that sends a key of another keyspace to
 //! the node of its slot is still served, by forwarding.
 
-use crate::command::{ClusterCommand, KeyspaceCommand};
+use crate::command::{ClusterCommand, KeyspaceCommand, printable};
 use crate::configuration::NodeAddress;
 use crate::context::status::{group_status, quarantined};
 use crate::context::{Call, Confirmation, Context};
@@ -12,7 +12,7 @@ use crate::keyspace::Keyspace;
 use crate::quarantine;
 use crate::session::{ClientId, ClientKind};
 use crate::setting::Protocol;
-use crate::slots::slot_of;
+use crate::slots::{SLOTS, slot_of};
 use crate::words::word;
 use kv::{Reply, ReplyBuffer};
 use protocol::NodeId;
@@ -21,6 +21,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::rc::Rc;
 use wire::resp::Arguments;
+
+/// The most keys of a shard among which those of a slot are looked for: some ten milliseconds.
+const SLOT_WALKED_KEYS_MAX: usize = 100_000;
+
+/// `CLUSTER GETKEYSINSLOT` returns no more keys than fit into about this many bytes.
+const REPLY_BYTES: usize = 1 << 20;
 
 /// The result of a request to recover a keyspace.
 enum Recovery {
@@ -255,6 +261,32 @@ pub(crate) fn cluster_command(
             let name = name_of(cx, cx.configuration.node);
             return cx.answer(client, |replies| replies.bulk(name.as_bytes()));
         }
+        ClusterCommand::MyShardId => {
+            let name = own_shard(cx);
+            return cx.answer(client, |replies| replies.bulk(name.as_bytes()));
+        }
+        ClusterCommand::CountKeysInSlot | ClusterCommand::GetKeysInSlot => {
+            let mut text = ReplyBuffer::new();
+            if let Err(why) = keys_in_slot(cx, command, arguments, &mut text) {
+                text.error(&why);
+            }
+            return cx.answer(client, |replies| replies.extend_encoded(text.as_bytes()));
+        }
+        ClusterCommand::Links => {
+            let mut text = ReplyBuffer::new();
+            cluster_links(cx, &mut text);
+            return cx.answer(client, |replies| replies.extend_encoded(text.as_bytes()));
+        }
+        ClusterCommand::Replicas => {
+            let lines = cluster_replicas(cx, &arguments[2], tls_distance(cx, client));
+            return cx.answer(client, |replies| match lines {
+                Ok(lines) => {
+                    replies.array(lines.len());
+                    lines.iter().for_each(|line| replies.bulk(line.as_bytes()));
+                }
+                Err(why) => replies.error(&why),
+            });
+        }
         ClusterCommand::Map => {
             // Every client may see it: users' names and hashes of passwords are for operators only.
             let map = ClusterMap { users: Default::default(), ..(*cx.map).clone() }.encode();
@@ -409,32 +441,127 @@ fn cluster_info(cx: &Context) -> String {
 
 fn cluster_nodes(cx: &Context, tls_distance: i32) -> String {
     let ranges = ranges(cx);
-    let mut text = String::new();
-    for (id, node) in &cx.map.nodes {
-        let led: Vec<&Range<'_>> = ranges.iter().filter(|range| range.leader == *id).collect();
-        let followed = ranges.iter().find(|range| range.members.contains(id));
-        let myself = if *id == cx.configuration.node { "myself," } else { "" };
-        let (role, leader) = match followed {
-            Some(range) if led.is_empty() => ("slave", name_of(cx, range.leader)),
-            _ => ("master", "-".to_string()),
-        };
-        let link = if is_reached(cx, *id) { "connected" } else { "disconnected" };
-        let failed = if is_reached(cx, *id) { "" } else { ",fail?" };
+    cx.map.nodes.keys().map(|id| node_line(cx, &ranges, *id, tls_distance) + "\n").collect()
+}
+
+/// The node that a node follows in the default keyspace; `None`: it leads, or has no part in it.
+fn followed_by(ranges: &[Range<'_>], id: NodeId) -> Option<NodeId> {
+    let leads = ranges.iter().any(|range| range.leader == id);
+    ranges.iter().find(|range| !leads && range.members.contains(&id)).map(|range| range.leader)
+}
+
+/// A node's line of `CLUSTER NODES`.
+fn node_line(cx: &Context, ranges: &[Range<'_>], id: NodeId, tls_distance: i32) -> String {
+    let myself = if id == cx.configuration.node { "myself," } else { "" };
+    let (role, leader) = match followed_by(ranges, id) {
+        Some(leader) => ("slave", name_of(cx, leader)),
+        None => ("master", "-".to_string()),
+    };
+    let (failed, link) = if is_reached(cx, id) { ("", "connected") } else { (",fail?", "disconnected") };
+    let (host, port, peer_port) = address(cx, id).map_or((String::new(), 0, 0), |address| {
         // An earlier release may have admitted a host that is not a word.
-        let (host, peer_port) = (word(&node.address.host), node.address.peer_port);
-        let port = port_of(&node.address, tls_distance);
-        let (name, version) = (name_of(cx, *id), cx.map.version);
+        (word(&address.host), port_of(address, tls_distance), address.peer_port)
+    });
+    let (name, version) = (name_of(cx, id), cx.map.version);
+    let mut line =
+        format!("{name} {host}:{port}@{peer_port} {myself}{role}{failed} {leader} 0 0 {version} {link}");
+    for Range { slots: Slots { first, last }, .. } in ranges.iter().filter(|range| range.leader == id) {
         // Writing to a string does not fail.
-        let _ = write!(
-            text,
-            "{name} {host}:{port}@{peer_port} {myself}{role}{failed} {leader} 0 0 {version} {link}"
-        );
-        for Range { slots: Slots { first, last }, .. } in led {
-            let _ = if first == last { write!(text, " {first}") } else { write!(text, " {first}-{last}") };
-        }
-        text.push('\n');
+        let _ = if first == last { write!(line, " {first}") } else { write!(line, " {first}-{last}") };
     }
-    text
+    line
+}
+
+/// `CLUSTER REPLICAS`: the lines of the nodes that follow the one with this name.
+fn cluster_replicas(cx: &Context, name: &[u8], tls_distance: i32) -> Result<Vec<String>, String> {
+    let ranges = ranges(cx);
+    let known = cx.map.nodes.keys().copied().find(|id| name_of(cx, *id).as_bytes() == name);
+    let leader = known.ok_or_else(|| format!("ERR Unknown node {}", printable(name)))?;
+    if followed_by(&ranges, leader).is_some() {
+        return Err("ERR The specified node is not a master".into());
+    }
+    let followers = cx.map.nodes.keys().filter(|id| followed_by(&ranges, **id) == Some(leader));
+    Ok(followers.map(|id| node_line(cx, &ranges, *id, tls_distance)).collect())
+}
+
+/// The name of the default keyspace's first shard of which this node is a member: 40 hexadecimal digits, the same on all of
+/// its members.
+fn own_shard(cx: &Context) -> String {
+    let ranges = ranges(cx);
+    let own = ranges.iter().find(|range| range.members.contains(&cx.configuration.node));
+    let cluster = kv::digest::digest_of(cx.configuration.cluster.as_bytes());
+    format!("{cluster:016x}{:024x}", own.map_or(0, |range| range.group))
+}
+
+/// `CLUSTER LINKS`. One link carries the messages of both directions.
+fn cluster_links(cx: &Context, replies: &mut ReplyBuffer) {
+    let links: Vec<_> = cx.peers.iter().filter(|(_, peer)| peer.is_up()).collect();
+    replies.array(links.len());
+    for (id, peer) in links {
+        replies.map(6);
+        for (field, value) in [("direction", "to"), ("node", &name_of(cx, id)), ("events", "rw")] {
+            replies.bulk(field.as_bytes());
+            replies.bulk(value.as_bytes());
+        }
+        let bytes = peer.output_bytes() as u64;
+        for (field, value) in [
+            ("create-time", peer.since_ms()),
+            ("send-buffer-allocated", bytes),
+            ("send-buffer-used", bytes),
+        ] {
+            replies.bulk(field.as_bytes());
+            replies.integer(value as i64);
+        }
+    }
+}
+
+/// `CLUSTER COUNTKEYSINSLOT slot` and `CLUSTER GETKEYSINSLOT slot count`: keys of this node's replica, as in Redis.
+fn keys_in_slot(
+    cx: &Context,
+    command: ClusterCommand,
+    arguments: Arguments<'_>,
+    replies: &mut ReplyBuffer,
+) -> Result<(), String> {
+    let number = |place| {
+        let number = kv::number::parse_integer(arguments.get(place).unwrap_or(b"0"));
+        number.ok_or("ERR value is not an integer or out of range")
+    };
+    let (slot, count) = (number(2)?, number(3)?);
+    let slot = u16::try_from(slot).ok().filter(|slot| *slot < SLOTS);
+    let (slot, count) = match (slot, usize::try_from(count)) {
+        (Some(slot), Ok(count)) => (slot, count),
+        _ if command == ClusterCommand::CountKeysInSlot => return Err("ERR Invalid slot".into()),
+        _ => return Err("ERR Invalid slot or number of keys".into()),
+    };
+    let ranges = ranges(cx);
+    let range = ranges.iter().find(|range| (range.slots.first..=range.slots.last).contains(&slot));
+    let group = range.and_then(|range| cx.groups.get(range.group)).filter(|group| group.holds.is_none());
+    let own = cx.configuration.node;
+    let table = group.and_then(|group| group.replica.as_ref()).map(|replica| replica.table());
+    let table = table.ok_or_else(|| format!("ERR node {own} has no replica of slot {slot}: ask another node"))?;
+    if table.len() > SLOT_WALKED_KEYS_MAX {
+        return Err(format!(
+            "ERR the keys of a slot are found by looking at all keys of its shard, and node {own} holds {}, more than \
+             SLOT_WALKED_KEYS_MAX ({SLOT_WALKED_KEYS_MAX}): use SCAN, and CLUSTER KEYSLOT of each key",
+            table.len()
+        ));
+    }
+    let mut keys = table.live_keys(cx.now.unix_ms).filter(|key| slot_of(key) == slot);
+    if command == ClusterCommand::CountKeysInSlot {
+        replies.integer(keys.count() as i64);
+        return Ok(());
+    }
+    let (mut found, mut rows) = (0, ReplyBuffer::new());
+    while found < count
+        && rows.len() < REPLY_BYTES
+        && let Some(key) = keys.next()
+    {
+        rows.bulk(key);
+        found += 1;
+    }
+    replies.array(found);
+    replies.extend_encoded(rows.as_bytes());
+    Ok(())
 }
 
 fn cluster_slots(cx: &Context, tls_distance: i32, replies: &mut ReplyBuffer) {
@@ -470,8 +597,11 @@ fn cluster_shards(cx: &Context, tls_distance: i32, replies: &mut ReplyBuffer) {
         replies.integer(i64::from(range.slots.last));
         replies.bulk(b"nodes");
         replies.array(range.members.len());
-        let offset = group_status(cx, range.group).offset;
+        let status = group_status(cx, range.group);
         for id in range.members {
+            // Only the leader knows how far the others are.
+            let follower = status.followers.iter().find(|follower| follower.id == *id);
+            let offset = follower.map_or(status.offset, |follower| follower.acked);
             let known = address(cx, *id);
             let (host, port) = known.map_or(("", 0), |address| (address.host.as_str(), address.client_port));
             let tls_port = known.filter(|_| tls_distance != 0).map(|address| port_of(address, tls_distance));

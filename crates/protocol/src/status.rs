@@ -21,11 +21,11 @@ pub struct FollowerStatus {
     pub id: NodeId,
     /// `streaming`, `snapshot`, `silent` or `absent`.
     pub state: &'static str,
-    /// The last offset that it acknowledged.
+    /// The last offset that it acknowledged, in the unit of [`Status::offset`]; 0 if that is not known.
     pub acked: Version,
-    /// The number of records that it has not acknowledged.
+    /// By how much that is behind the leader's [`Status::offset`].
     pub lag: u64,
-    /// The milliseconds for which the oldest of these records has been waiting.
+    /// The milliseconds for which the oldest of what it has not acknowledged has been waiting, as far as measured.
     pub lag_ms: u64,
 }
 

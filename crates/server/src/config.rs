@@ -55,7 +55,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use node::control::GROUPS_MAX;
-use node::{DebugCommand, Keyspace, NodeAddress, NodeId, StorageSettings, check_host, one_line};
+use node::{DebugCommand, Keyspace, Masters, NodeAddress, NodeId, StorageSettings, check_host, one_line};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -329,6 +329,9 @@ pub struct Config {
     /// Who may use `DEBUG`: no client, by default.
     #[serde(default, skip_serializing_if = "is_default")]
     pub enable_debug_command: DebugCommand,
+    /// Which nodes call themselves a master: the one that leads the default keyspace, by default.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub masters: Masters,
     /// Names and addresses accepted in URLs of HTTP requests, besides loopback's and those of the nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub http_hosts: Vec<String>,

@@ -87,6 +87,11 @@ impl Filter<'_> {
 }
 
 impl Table {
+    /// The keys that have not expired, in no particular order. Takes time in proportion to the table.
+    pub fn live_keys(&self, now: UnixMs) -> impl Iterator<Item = &[u8]> {
+        self.index.iter().filter(move |entry| !entry.expired(now)).map(Entry::key)
+    }
+
     pub(super) fn keys(&mut self, pattern: &[u8], now: UnixMs, out: &mut ReplyBuffer) {
         let pattern = Pattern::new(pattern);
         let mut encoded = std::mem::take(&mut self.scratch);

@@ -10,15 +10,15 @@ use super::table::COMMANDS;
 /// The longest name that is found in this way. A longer name is compared with all names that are longer.
 const NAME_BYTES_MAX: usize = 16;
 
-const EMPTY: u8 = u8::MAX;
-const SLOT_BITS: u32 = 9;
+const EMPTY: u16 = u16::MAX;
+const SLOT_BITS: u32 = 10;
 const SLOTS: usize = 1 << SLOT_BITS;
 
 struct Index {
     /// The folded names in the table's order.
     folded: [u128; COMMANDS.len()],
     /// Positions in the table, at or after the slot of a name's hash, or [`EMPTY`].
-    slots: [u8; SLOTS],
+    slots: [u16; SLOTS],
 }
 
 static INDEX: Index = build(&COMMANDS);
@@ -69,7 +69,7 @@ const fn build(commands: &[CommandSpec; COMMANDS.len()]) -> Index {
             assert!(index.folded[index.slots[slot] as usize] != folded, "two commands have the same name");
             slot = (slot + 1) % SLOTS;
         }
-        index.slots[slot] = position as u8;
+        index.slots[slot] = position as u16;
         position += 1;
     }
     index

@@ -57,7 +57,8 @@ pub enum NodeCommand {
     Select,
     SwapDatabases,
     Move,
-    /// `READONLY` and `READWRITE`, without effect: the keyspace's `reads` decides which replica may answer.
+    /// `READONLY`, `READWRITE` and `ASKING`, without effect: the keyspace's `reads` decides which replica may answer, and
+    /// every node takes every key.
     ReadOnly,
     Auth,
     Acl(AclCommand),
@@ -90,7 +91,7 @@ pub enum NodeCommand {
     MemoryStats,
     /// `REPLCONF`.
     ReplicaConfiguration,
-    /// `PSYNC`.
+    /// `PSYNC` and `SYNC`.
     ReplicaSync,
     ObjectRefCount,
     Role,
@@ -277,6 +278,8 @@ pub enum ServerCommand {
     Save,
     /// `LASTSAVE`.
     LastSave,
+    /// `REPLICAOF` and `SLAVEOF`.
+    Follow,
     /// `SHUTDOWN`.
     Shutdown,
     /// `LOLWUT`.
@@ -325,15 +328,20 @@ pub enum KeyspaceCommand {
 #[allow(missing_docs)] // Each is the subcommand of that name.
 pub enum ClusterCommand {
     Add,
+    CountKeysInSlot,
+    GetKeysInSlot,
     Info,
     KeySlot,
     Level,
+    Links,
     Map,
     MyId,
+    MyShardId,
     Nodes,
     Quarantine,
     Remove,
     Replace,
+    Replicas,
     Shards,
     Slots,
 }

@@ -168,7 +168,7 @@ impl AuthGuard {
         }
         let version = if session.protocol == Protocol::Resp3 { 3 } else { 2 };
         let number = session.number();
-        let role = if status::leads_default(cx) { "master" } else { "replica" };
+        let role = if status::is_master(cx) { "master" } else { "replica" };
         cx.answer(client, |replies| {
             replies.map(7);
             let mut text = |field: &str, value: &str| {

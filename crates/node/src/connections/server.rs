@@ -1,20 +1,23 @@
 //! Redis's commands about the whole server. The replies say what is true here, which is mostly that Quorate has nothing of
 //! the kind.
 
-use crate::command::{MemoryCommand, ServerCommand};
+use crate::command::{MemoryCommand, ServerCommand, printable};
 use crate::context::Context;
 use crate::session::ClientId;
 use kv::{Reply, ReplyBuffer};
 use wire::resp::Arguments;
 
-const NO_FILES: &str = "there are no RDB and AOF files: a write is kept as its keyspace's durability says";
+/// Programs send `BGSAVE` or `SAVE` before they copy a file, and a success would have them copy an old one, or none.
+const NO_FILES: &str = "no RDB or AOF file is written that could be copied: an acknowledged write is kept as its keyspace's \
+                        durability says. For a copy use quorate backup, quorate export, or redis-cli --rdb FILE";
 
 pub(super) fn server(cx: &mut Context, client: ClientId, command: ServerCommand, arguments: Arguments<'_>) {
     let name = String::from_utf8_lossy(&arguments[0]).to_ascii_uppercase();
+    let saved_ms = cx.saved_ms;
     cx.answer(client, |replies| match command {
         ServerCommand::Save => replies.error(&format!("ERR {name} is refused: {NO_FILES}")),
-        // The same time as INFO's `rdb_last_save_time`.
-        ServerCommand::LastSave => replies.integer(0),
+        ServerCommand::LastSave => replies.integer((saved_ms / 1000) as i64),
+        ServerCommand::Follow => follow(&name, arguments, replies),
         ServerCommand::Shutdown => {
             replies.error("ERR SHUTDOWN is refused: a node is stopped by SIGTERM or SIGINT to its process");
         }
@@ -26,6 +29,19 @@ pub(super) fn server(cx: &mut Context, client: ClientId, command: ServerCommand,
             replies.push(Reply::Text(text.as_bytes()));
         }
     });
+}
+
+/// `REPLICAOF` and `SLAVEOF`.
+fn follow(name: &str, arguments: Arguments<'_>, replies: &mut ReplyBuffer) {
+    let [host, port] = [1, 2].map(|place| printable(&arguments[place]));
+    // A cluster follows no server.
+    if host.eq_ignore_ascii_case("NO") && port.eq_ignore_ascii_case("ONE") {
+        return replies.ok();
+    }
+    replies.error(&format!(
+        "ERR {name} is refused: a cluster follows no other server. To take over its keys and follow its writes until the \
+         applications switch, run quorate import redis://{host}:{port} --addr HOST:PORT, with a node of this cluster as HOST:PORT"
+    ));
 }
 
 /// `MEMORY DOCTOR`, `MEMORY MALLOC-STATS` and `MEMORY PURGE`.

@@ -73,6 +73,8 @@ pub(crate) struct Context {
     /// The time of this turn.
     pub(crate) now: Now,
     pub(crate) counters: Counters,
+    /// When this node last ended a checkpoint or sent a whole copy of keys, or started, in milliseconds since the Unix epoch.
+    pub(crate) saved_ms: u64,
     pub(crate) log: Vec<Line>,
     pub(crate) memory: Memory,
     /// The work done for clients in this turn, in nanoseconds; see [`Context::spend`].

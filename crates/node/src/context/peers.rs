@@ -32,6 +32,8 @@ pub(crate) struct Peer {
     link: u32,
     /// The release that both sides speak on the link; 0 while it is not up.
     release: Release,
+    /// When the newest link came up, in milliseconds since the Unix epoch.
+    since_ms: u64,
     /// Frames to be written.
     output: Vec<u8>,
     /// Whether there is a second link, for frames that must not wait behind long ones.
@@ -208,6 +210,11 @@ impl Peer {
         self.release
     }
 
+    /// When the link that is up came up, in milliseconds since the Unix epoch.
+    pub(crate) fn since_ms(&self) -> u64 {
+        self.since_ms
+    }
+
     /// Whether the link with this number is up. A newer link may be that of another incarnation of the node, which
     /// numbers its requests from the start again.
     #[inline]
@@ -222,6 +229,7 @@ impl Peer {
         self.release = release.unwrap_or_default();
         let was_up = std::mem::replace(&mut self.is_up, is_up);
         self.link = self.link.wrapping_add(u32::from(is_up));
+        self.since_ms = now.unix_ms;
         self.output.clear();
         self.set_urgent_link(false);
         self.requests.clear();

@@ -1,6 +1,7 @@
 //! The state of groups, as far as this node knows.
 
 use super::Context;
+use crate::configuration::Masters;
 use crate::control::FatalRecord;
 use protocol::status::Status;
 
@@ -47,12 +48,14 @@ pub(crate) fn group_status(cx: &Context, id: u16) -> Status {
     Status { role: "none", leader, ready, explanation, ..Status::default() }
 }
 
-/// Whether this node takes writes of the default keyspace itself: it leads, or the keyspace has no leader.
-pub(crate) fn leads_default(cx: &Context) -> bool {
-    let default = cx.groups.iter().map(|(_, group)| group).find(|group| group.keyspace.prefix.is_empty());
-    default.is_some_and(|group| match &group.replica {
-        _ if !group.keyspace.has_leader() => true,
-        Some(replica) => replica.is_leader(),
-        None => false,
+/// Whether this node calls itself a master: it leads the default keyspace, that has no leader, or every node that serves it
+/// is to be called one.
+pub(crate) fn is_master(cx: &Context) -> bool {
+    let default = cx.groups.iter().find(|(_, group)| group.keyspace.prefix.is_empty());
+    default.is_some_and(|(id, group)| {
+        let status = group_status(cx, id);
+        !group.keyspace.has_leader()
+            || matches!(status.role, "leader" | "recovering")
+            || (cx.configuration.masters == Masters::All && status.ready)
     })
 }

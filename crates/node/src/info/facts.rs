@@ -26,6 +26,8 @@ pub(crate) struct Facts {
     pub(crate) keyspaces: Vec<KeyspaceFacts>,
     /// Counters of commands and errors.
     pub(crate) commands: CommandStatistics,
+    /// What `LASTSAVE` returns, in milliseconds.
+    pub(crate) saved_ms: u64,
     /// Whether the node is still loading its data.
     pub(crate) loading: bool,
     /// Whether the disk has no room but the reserve; how many bytes of log can still be written; and how many commands
@@ -178,8 +180,8 @@ pub(crate) struct LockFacts {
 /// Replication of the default keyspace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReplicationFacts {
-    /// Whether this node leads.
-    pub(crate) is_leader: bool,
+    /// Whether this node calls itself a master.
+    pub(crate) is_master: bool,
     /// At the leader: the followers.
     pub(crate) replicas: Vec<ReplicaFacts>,
     /// 40 hexadecimal digits that name the history.
@@ -214,11 +216,11 @@ pub(crate) struct ReplicaFacts {
     pub(crate) host: String,
     /// The port for clients.
     pub(crate) port: u16,
-    /// In Redis's words: `online`, `wait_bgsave`, `send_bulk`; ours for a follower that is away: `offline`.
+    /// In Redis's words: `online`, `send_bulk`; ours for a follower that is away: `offline`.
     pub(crate) state: String,
-    /// The last offset that the follower acknowledged.
+    /// The last offset that the follower acknowledged, in the unit of the leader's.
     pub(crate) offset: u64,
-    /// Records that the follower has not acknowledged.
+    /// By how much that is behind the leader's.
     pub(crate) lag_records: u64,
     /// How long the oldest of them has been waiting, in milliseconds.
     pub(crate) lag_ms: u64,

@@ -232,7 +232,9 @@ fn persistence(facts: &Facts, fields: &mut Fields<'_>) {
         ("async_loading", "0"),
         ("rdb_changes_since_last_save", "0"),
         ("rdb_bgsave_in_progress", "0"),
-        ("rdb_last_save_time", "0"),
+    ]);
+    fields.put("rdb_last_save_time", facts.saved_ms / 1000);
+    fields.constants(&[
         ("rdb_last_bgsave_status", "ok"),
         ("rdb_last_bgsave_time_sec", "-1"),
         ("rdb_current_bgsave_time_sec", "-1"),
@@ -290,7 +292,7 @@ const NO_REPLICATION_ID: &str = "0000000000000000000000000000000000000000";
 
 fn replication(facts: &Facts, fields: &mut Fields<'_>) {
     let replication = &facts.replication;
-    if replication.is_leader {
+    if replication.is_master {
         fields.put("role", "master");
     } else {
         fields.put("role", "slave");
@@ -307,26 +309,18 @@ fn replication(facts: &Facts, fields: &mut Fields<'_>) {
         if !replication.leader_is_up {
             fields.put("master_link_down_since_seconds", silent_seconds);
         }
-        fields.constants(&[("slave_priority", "100"), ("slave_read_only", "1"), ("replica_announced", "1")]);
+        // Every node takes writes, and passes them on.
+        fields.constants(&[("slave_priority", "100"), ("slave_read_only", "0"), ("replica_announced", "1")]);
     }
-    fields.put(
-        "connected_slaves",
-        replication.replicas.iter().filter(|replica| replica.is_connected()).count(),
-    );
-    for (number, replica) in replication.replicas.iter().enumerate() {
+    // Those that are connected, with Redis's fields only: clients match whole lines. The section `quorate` has the rest.
+    let connected = replication.replicas.iter().filter(|replica| replica.is_connected());
+    fields.put("connected_slaves", connected.clone().count());
+    for (number, replica) in connected.enumerate() {
+        let ReplicaFacts { host, port, state, offset, lag_ms, .. } = replica;
+        let (host, lag) = (field(host), lag_ms / 1000);
         fields.put(
             &format!("slave{number}"),
-            format_args!(
-                "ip={},port={},state={},offset={},lag={},lag_ms={},lag_records={},node={}",
-                field(&replica.host),
-                replica.port,
-                replica.state,
-                replica.offset,
-                replica.lag_ms / 1000,
-                replica.lag_ms,
-                replica.lag_records,
-                replica.node
-            ),
+            format_args!("ip={host},port={port},state={state},offset={offset},lag={lag}"),
         );
     }
     fields.constants(&[("master_failover_state", "no-failover")]);
@@ -408,6 +402,16 @@ fn quorate(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("cluster_name", field(&facts.server.cluster));
     fields.put("node", facts.server.node);
     fields.put("nodes", facts.server.nodes);
+    for replica in &facts.replication.replicas {
+        let ReplicaFacts { node, host, port, state, offset, lag_records, lag_ms } = replica;
+        fields.put(
+            &format!("follower{node}"),
+            format_args!(
+                "ip={},port={port},state={state},offset={offset},lag_records={lag_records},lag_ms={lag_ms}",
+                field(host)
+            ),
+        );
+    }
     fields.put("keyspaces", facts.keyspaces.len());
     for (number, keyspace) in facts.keyspaces.iter().enumerate() {
         fields.put(

@@ -68,18 +68,48 @@ fn a_leader_lists_its_followers() {
         lag_ms: 2500,
     };
     let offline = ReplicaFacts { node: 3, port: 7002, state: "offline".into(), ..online.clone() };
+    let copied = ReplicaFacts { node: 4, port: 7003, state: "send_bulk".into(), offset: 0, ..online.clone() };
     let replication = ReplicationFacts {
-        is_leader: true,
-        replicas: vec![online, offline],
+        is_master: true,
+        replicas: vec![online, offline, copied],
         offset: 100,
         ..Default::default()
     };
-    let text = text_of(&Facts { replication, ..Default::default() }, "replication");
-    assert!(text.starts_with("# Replication\r\nrole:master\r\nconnected_slaves:1\r\nslave0:ip=127.0.0.1,"));
-    assert!(text.contains("port=7001,state=online,offset=90,lag=2,lag_ms=2500,lag_records=10,node=2\r\n"));
-    assert!(text.contains("slave1:ip=127.0.0.1,port=7002,state=offline"));
+    let facts = Facts { replication, ..Default::default() };
+    let text = text_of(&facts, "replication");
+    // The followers that are connected are counted, and numbered from 0.
+    assert!(text.starts_with(
+        "# Replication\r\nrole:master\r\nconnected_slaves:2\r\n\
+         slave0:ip=127.0.0.1,port=7001,state=online,offset=90,lag=2\r\n\
+         slave1:ip=127.0.0.1,port=7003,state=send_bulk,offset=0,lag=2\r\n"
+    ));
     assert!(text.contains("\r\nmaster_repl_offset:100\r\n"));
-    assert!(!text.contains("master_host"));
+    assert!(!text.contains("master_host") && !text.contains("offline"));
+    // All of them, and what only this server has.
+    let text = text_of(&facts, "quorate");
+    for (node, port, state, offset) in [(2, 7001, "online", 90), (3, 7002, "offline", 90), (4, 7003, "send_bulk", 0)] {
+        let line = format!("\r\nfollower{node}:ip=127.0.0.1,port={port},state={state},offset={offset},lag_records=10,lag_ms=2500\r\n");
+        assert!(text.contains(&line), "{text}");
+    }
+}
+
+/// Lettuce matches the whole line, and takes no underscore in the names of fields: a line that it does not match is no
+/// replica. Others cut the line at commas and `=`, and take any name that begins with `slave` and a digit for such a line.
+#[test]
+fn lines_of_replicas_have_the_fields_of_redis_and_no_others() {
+    let replica = ReplicaFacts { host: "10.0.0.2".into(), port: 7001, state: "online".into(), ..Default::default() };
+    let replication = ReplicationFacts { is_master: true, replicas: vec![replica], ..Default::default() };
+    let text = text_of(&Facts { replication, ..Default::default() }, "all");
+    let is_slave = |line: &&str| {
+        line.strip_prefix("slave").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let lines: Vec<&str> = text.split("\r\n").filter(is_slave).collect();
+    let [line] = lines[..] else { panic!("{lines:?}") };
+    let (name, fields) = line.split_once(':').unwrap();
+    assert_eq!(name, "slave0");
+    assert!(fields.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, ',' | '=' | '.' | ':')), "{fields}");
+    let names: Vec<&str> = fields.split(',').map(|field| field.split_once('=').unwrap().0).collect();
+    assert_eq!(names, ["ip", "port", "state", "offset", "lag"]);
 }
 
 #[test]
@@ -97,6 +127,7 @@ fn a_follower_names_its_leader() {
     assert!(up.starts_with("# Replication\r\nrole:slave\r\nmaster_host:10.0.0.1\r\nmaster_port:7000\r\n"));
     assert!(up.contains("master_link_status:up\r\nmaster_last_io_seconds_ago:1\r\n"));
     assert!(up.contains("slave_read_repl_offset:100\r\nslave_repl_offset:95\r\n"));
+    assert!(up.contains("\r\nslave_read_only:0\r\n"), "it passes writes on");
     let replication = ReplicationFacts { leader_is_up: false, ..replication };
     let down = text_of(&Facts { replication, ..Default::default() }, "replication");
     assert!(down.contains("master_link_status:down\r\nmaster_last_io_seconds_ago:-1\r\n"));

@@ -1,6 +1,6 @@
 //! Collects the facts of `INFO`.
 
-use crate::context::status::group_status;
+use crate::context::status::{group_status, is_master};
 use crate::groups::Group;
 use crate::info::{
     ClientFacts, CodingFacts, CpuFacts, Facts, KeyspaceFacts, LockFacts, MemoryFacts, ReplicaFacts,
@@ -29,7 +29,7 @@ pub(super) fn info(node: &Node, arguments: Arguments<'_>) -> ReplyBuffer {
 pub(super) fn role(node: &Node) -> ReplyBuffer {
     let replication = facts(node).replication;
     let mut replies = ReplyBuffer::new();
-    if replication.is_leader {
+    if replication.is_master {
         let connected = || replication.replicas.iter().filter(|replica| replica.is_connected());
         replies.array(3);
         replies.bulk(b"master");
@@ -113,6 +113,7 @@ fn facts(node: &Node) -> Facts {
         values: value_facts(node),
         keyspaces: keyspaces.map(|(group, status)| keyspace_facts(group, status)).collect(),
         commands: node.cx.clients.statistics.clone(),
+        saved_ms: node.cx.saved_ms,
         disk_is_full: node.cx.room.is_short(),
         disk_ready_bytes: node.cx.journal.ready_bytes(),
         disk_refused: node.cx.room.refused(),
@@ -279,7 +280,7 @@ fn replication_facts(node: &Node, group: &Group, status: &Status) -> Replication
     };
     let (leader_host, leader_port) = address_of(node, status.leader);
     ReplicationFacts {
-        is_leader: matches!(status.role, "leader" | "recovering"),
+        is_master: is_master(&node.cx),
         replicas: status.followers.iter().map(replica).collect(),
         // 40 digits that change with the history. Here they are the epoch.
         replication_id: format!("{:040x}", status.epoch),

@@ -49,7 +49,7 @@ use crate::following::Following;
 use crate::forwarding::Forwarding;
 use crate::gather::Gathers;
 use crate::guard::AuthGuard;
-use crate::journal::Released;
+use crate::journal::{News, Released};
 use crate::long::LongCommands;
 use crate::parameters::Parameters;
 use crate::quarantine::Quarantine;
@@ -339,6 +339,9 @@ impl Node {
     /// Takes the result of a piece of that work. Call it within a turn.
     pub fn work_finished(&mut self, work: Work, result: Result<(), DiskError>) {
         if let Some(news) = self.cx.journal.work_finished(work, result, self.cx.now, &mut self.cx.log) {
+            if let News::Checkpoint(_) = news {
+                self.cx.saved_ms = self.cx.now.unix_ms;
+            }
             self.values.log_changed(news);
         }
         self.notify_durable(false);

@@ -251,6 +251,7 @@ pub(super) fn read_log<D: Disk>(
         parameters: Parameters::new(&configuration),
         now,
         counters: Counters::default(),
+        saved_ms: now.unix_ms,
         log: lines,
         memory,
         spent_ns: 0,

@@ -106,7 +106,6 @@ fn commands_about_missing_features_get_true_replies() {
             "OBJECT IDLETIME k",
             "-ERR OBJECT IDLETIME is refused: times of access are kept where the keyspace's eviction is lru or volatile-lru",
         ),
-        ("LASTSAVE", "0"),
         ("CLIENT GETREDIR", "-1"),
         ("CLIENT TRACKING OFF", "OK"),
         ("CLIENT TRACKINGINFO", "[\"flags\", [\"off\"], \"redirect\", -1, \"prefixes\", []]"),
@@ -136,6 +135,17 @@ fn commands_about_missing_features_get_true_replies() {
     assert!(cluster.ask(client, "MEMORY STATS").contains("\"keys.count\", 1"));
     assert!(cluster.ask(client, "MEMORY DOCTOR").contains("memory_max"));
     assert!(cluster.ask(client, "LOLWUT").contains("Quorate ver. "));
+    // A program that saves before it copies a file must not copy an old one.
+    for request in ["SAVE", "BGSAVE", "BGSAVE SCHEDULE"] {
+        let error = cluster.ask(client, request);
+        assert!(error.contains("quorate backup") && error.contains("redis-cli --rdb"), "{error}");
+    }
+    for request in ["REPLICAOF 10.0.0.3 6379", "slaveof 10.0.0.3 6379"] {
+        let error = cluster.ask(client, request);
+        assert!(error.contains("quorate import redis://10.0.0.3:6379 --addr "), "{error}");
+    }
+    assert_eq!(cluster.ask(client, "REPLICAOF NO ONE"), "OK", "it follows none");
+    assert_eq!(cluster.ask(client, "ASKING"), "OK");
     let roles: Vec<String> = (1..=3)
         .map(|node| {
             let client = cluster.client(node);
@@ -144,6 +154,29 @@ fn commands_about_missing_features_get_true_replies() {
         .collect();
     assert_eq!(roles.iter().filter(|role| role.starts_with("[\"master\", ")).count(), 1, "{roles:?}");
     assert_eq!(roles.iter().filter(|role| role.starts_with("[\"slave\", ")).count(), 2, "{roles:?}");
+}
+
+#[test]
+fn the_last_save_is_the_last_checkpoint() {
+    let mut cluster = setup(1, &["prefix= replication=consensus"])
+        .with(|configuration| configuration.storage.checkpoint_bytes = 100_000)
+        .start();
+    let client = cluster.client(1);
+    let saved = |cluster: &mut Cluster| {
+        let saved = cluster.ask(client, "LASTSAVE");
+        assert!(cluster.ask(client, "INFO persistence").contains(&format!("rdb_last_save_time:{saved}")));
+        saved.parse::<u64>().expect("a time")
+    };
+    let at_start = saved(&mut cluster);
+    assert!(at_start > 0 && at_start <= cluster.now.unix_ms / 1000, "{at_start}");
+    cluster.turns(5000);
+    assert_eq!(saved(&mut cluster), at_start, "there was none");
+    let value = vec![b'x'; 50_000];
+    for _ in 0..20 {
+        cluster.send_words(client, &[b"SET", b"k", &value]);
+        assert_eq!(cluster.reply(client), "OK");
+    }
+    cluster.until("a checkpoint", |cluster| saved(cluster) > at_start + 4);
 }
 
 #[test]

@@ -120,6 +120,7 @@ pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
             default_changes_cluster: true,
             password_seed: [7; 32],
             enable_debug_command: Default::default(),
+            masters: Default::default(),
             life: 0,
             identity: 7,
             storage: StorageSettings { segment_bytes: 1 << 20, ..Default::default() },

@@ -57,6 +57,7 @@ impl Host {
             default_changes_cluster: true,
             password_seed: [7; 32],
             enable_debug_command: Default::default(),
+            masters: Default::default(),
             life: 0,
             identity: 7,
             storage: StorageSettings {

@@ -87,6 +87,11 @@ impl Log {
         self.base
     }
 
+    /// How many commands the entries before it hold.
+    pub(super) fn base_offset(&self) -> Version {
+        self.base_offset
+    }
+
     /// The index after the last entry.
     pub(super) fn end(&self) -> usize {
         self.base + self.slots.len()

@@ -17,6 +17,8 @@ pub struct FollowerStatus {
     pub live: bool,
     /// How many entries it has accepted durably in this ballot.
     pub accepted: u64,
+    /// How many commands these entries hold; 0 if their end is cut off from the leader's log.
+    pub held: Version,
 }
 
 /// The status of a replica.
@@ -53,6 +55,8 @@ pub struct Status {
     pub end_entries: u64,
     /// The first entry that is still in memory.
     pub log_start: u64,
+    /// How many commands the entries before it hold.
+    pub log_start_offset: Version,
     /// Bytes of entries in memory.
     pub log_bytes: usize,
     /// Whether requests can be served, here or by the leader.
@@ -110,6 +114,7 @@ impl Replica {
             applied_entries: self.applied.index() as u64,
             end_entries: log.end() as u64,
             log_start: log.base() as u64,
+            log_start_offset: log.base_offset(),
             log_bytes: log.bytes(),
             ready: explanation.is_empty(),
             writable: standing == Standing::Leads,
@@ -126,10 +131,15 @@ impl Replica {
 
     fn followers(&self, now: Now) -> Vec<FollowerStatus> {
         let Some(ballot) = self.agreement.leads_in() else { return Vec::new() };
-        let follower = |(id, accepted): (NodeId, (Ballot, usize))| FollowerStatus {
-            id,
-            live: self.rounds.is_peer_live(now, id, &self.links, &self.settings),
-            accepted: if accepted.0 == ballot { accepted.1 as u64 } else { 0 },
+        let log = self.log.borrow();
+        let follower = |(id, (round, index)): (NodeId, (Ballot, usize))| {
+            let accepted = if round == ballot { index } else { 0 };
+            FollowerStatus {
+                id,
+                live: self.rounds.is_peer_live(now, id, &self.links, &self.settings),
+                accepted: accepted as u64,
+                held: log.offset_at(accepted).unwrap_or(0),
+            }
         };
         self.links.accepted().map(follower).collect()
     }
@@ -140,9 +150,13 @@ impl From<Status> for status::Status {
         let counted = status.counters;
         let follower = |follower: FollowerStatus| status::FollowerStatus {
             id: follower.id,
-            state: if follower.live { "streaming" } else { "silent" },
-            acked: follower.accepted,
-            lag: status.end_entries.saturating_sub(follower.accepted),
+            state: match follower.live {
+                true if 0 < follower.accepted && follower.accepted < status.log_start => "snapshot",
+                true => "streaming",
+                false => "silent",
+            },
+            acked: follower.held,
+            lag: status.offset.saturating_sub(follower.held),
             lag_ms: 0,
         };
         status::Status {
@@ -154,7 +168,7 @@ impl From<Status> for status::Status {
             ready: status.ready,
             writable: status.writable,
             lag: status.offset.saturating_sub(status.applied),
-            backlog_start: status.log_start,
+            backlog_start: status.log_start_offset,
             backlog_bytes: status.log_bytes,
             receives_snapshot: status.receives_snapshot,
             followers: status.followers.iter().copied().map(follower).collect(),

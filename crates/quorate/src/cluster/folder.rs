@@ -104,6 +104,7 @@ impl Folder {
                 operator_password: None,
                 default_user: None,
                 enable_debug_command: Default::default(),
+                masters: Default::default(),
                 http_hosts: Vec::new(),
                 limits: limits.clone(),
                 storage: Default::default(),

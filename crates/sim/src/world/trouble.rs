@@ -355,6 +355,7 @@ impl World {
             default_changes_cluster: true,
             password_seed: [7; 32],
             enable_debug_command: Default::default(),
+            masters: Default::default(),
             life: 0,
             identity: seed,
             storage,

@@ -21,7 +21,7 @@ use super::spec::Category::{
 };
 use super::spec::CommandCommand::All;
 use super::spec::Flag::{
-    AllowBusy, Blocking, Fast, Loading, NoMulti, NoScript, ReadOnly, SkipSlowlog, Stale, Write,
+    Admin, AllowBusy, Blocking, Fast, MovableKeys, NoMulti, NoScript, ReadOnly, SkipSlowlog, Stale, Write,
 };
 use super::spec::KeyFlag::{Access, Delete, Insert, ReadWrite, Update, Variable};
 use super::spec::NamedBy::{Digest, Function, Text};
@@ -85,7 +85,7 @@ const SORTED_KEY: KeySpec = range(1, 0, READS);
 const SORTED_BY: KeySpec = after(Begin::Unknown, READS);
 
 /// The commands whose rows have no file of their own.
-static ROWS: [CommandSpec; 105] = [
+static ROWS: [CommandSpec; 109] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
@@ -523,6 +523,11 @@ static ROWS: [CommandSpec; 105] = [
         .in_categories(&[Connection])
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help("", "Ends what READONLY began"),
+    node("asking", 1, NodeCommand::ReadOnly)
+        .flags(Flags::of(&[Fast]))
+        .in_categories(&[Connection])
+        .docs(Group::Cluster, "3.0.0", "O(1)")
+        .help("", "Does nothing: every node takes every key"),
     container("client", &CLIENT)
         .docs(Group::Connection, "2.4.0", "Depends on the subcommand")
         .help("", "Holds commands about client connections"),
@@ -563,7 +568,11 @@ static ROWS: [CommandSpec; 105] = [
     node("psync", 3, NodeCommand::ReplicaSync)
         .flags(COPIES_ALL.with(&[NoMulti]))
         .docs(Group::Server, "2.8.0", "O(N) for N keys and changes")
-        .help("id offset", "Sends a Redis replica the default keyspace, and all its changes"),
+        .help("id offset", "Sends a Redis replica the keyspaces that keep their changes, and all their changes"),
+    node("sync", 1, NodeCommand::ReplicaSync)
+        .flags(OPERATORS.with(&[NoMulti]))
+        .docs(Group::Server, "1.0.0", "O(N) for N keys and changes")
+        .help("", "Does what PSYNC does, for programs that know no offsets"),
     node("replconf", -1, NodeCommand::ReplicaConfiguration)
         .flags(OPERATORS.with(&[NoMulti, AllowBusy]))
         .docs(Group::Server, "3.0.0", "O(1)")
@@ -576,11 +585,11 @@ static ROWS: [CommandSpec; 105] = [
     node("save", 1, Server(ServerCommand::Save))
         .flags(COPIES_ALL.with(&[NoMulti]))
         .docs(Group::Server, "1.0.0", "O(1)")
-        .help("", "Refuses: there are no RDB files"),
+        .help("", "Refuses: there are no RDB files; the error names what makes a copy"),
     node("bgsave", -1, Server(ServerCommand::Save))
         .flags(COPIES_ALL)
         .docs(Group::Server, "1.0.0", "O(1)")
-        .help("[SCHEDULE]", "Refuses: there are no RDB files"),
+        .help("[SCHEDULE]", "Refuses: there are no RDB files; the error names what makes a copy"),
     node("bgrewriteaof", 1, Server(ServerCommand::Save))
         .flags(COPIES_ALL)
         .docs(Group::Server, "1.0.0", "O(1)")
@@ -590,7 +599,15 @@ static ROWS: [CommandSpec; 105] = [
         .in_categories(&[Admin, Dangerous])
         .tips(&["nondeterministic_output"])
         .docs(Group::Server, "1.0.0", "O(1)")
-        .help("", "Returns 0: nothing was ever saved to an RDB file"),
+        .help("", "Returns when this node last ended a checkpoint or sent a copy, or started"),
+    node("replicaof", 3, Server(ServerCommand::Follow))
+        .flags(Flags::of(&[Admin, NoScript, Stale]))
+        .docs(Group::Server, "5.0.0", "O(1)")
+        .help("host port|NO ONE", "Refuses: quorate import follows another server"),
+    node("slaveof", 3, Server(ServerCommand::Follow))
+        .flags(Flags::of(&[Admin, NoScript, Stale]))
+        .docs(Group::Server, "1.0.0", "O(1)")
+        .help("host port|NO ONE", "Refuses: quorate import follows another server"),
     node("shutdown", -1, Server(ServerCommand::Shutdown))
         .flags(OPERATORS.with(&[NoMulti, AllowBusy]))
         .docs(Group::Server, "1.0.0", "O(1)")

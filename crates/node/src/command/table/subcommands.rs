@@ -375,7 +375,7 @@ pub(super) static KEYSPACE: [CommandSpec; 11] = [
     help_of("keyspace|help").docs(Group::Cluster, "3.0.0", "O(1)"),
 ];
 
-pub(super) static CLUSTER: [CommandSpec; 16] = [
+pub(super) static CLUSTER: [CommandSpec; 22] = [
     node("cluster|add", 7, NodeCommand::Cluster(ClusterCommand::Add))
         .flags(CLUSTER_WIDE)
         .in_categories(&[ClusterCategory])
@@ -389,11 +389,20 @@ pub(super) static CLUSTER: [CommandSpec; 16] = [
         .tips(&["nondeterministic_output"])
         .docs(Group::Cluster, "3.0.0", "Depends on the command")
         .help("id command [arg [arg ...]]", "Asks another node a command that tells how that node stands"),
+    node("cluster|countkeysinslot", 3, NodeCommand::Cluster(ClusterCommand::CountKeysInSlot))
+        .flags(Flags::of(&[Stale]))
+        .docs(Group::Cluster, "3.0.0", "O(N) for N keys of the slot's shard")
+        .help("slot", "Counts the keys of a hash slot that this node's replica holds"),
     node("cluster|events", 2, NodeCommand::Events)
         .flags(OPERATORS)
         .tips(&["nondeterministic_output"])
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help("", "Returns the latest lines of this node's log, and the leaderships that it has taken over, as JSON"),
+    node("cluster|getkeysinslot", 4, NodeCommand::Cluster(ClusterCommand::GetKeysInSlot))
+        .flags(Flags::of(&[Stale]))
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Cluster, "3.0.0", "O(N) for N keys of the slot's shard")
+        .help("slot count", "Returns keys of a hash slot that this node's replica holds"),
     node("cluster|info", 2, NodeCommand::Cluster(ClusterCommand::Info))
         .flags(Flags::of(&[Stale]))
         .tips(&["nondeterministic_output"])
@@ -411,6 +420,11 @@ pub(super) static CLUSTER: [CommandSpec; 16] = [
             "[HOLD | RISE]",
             "Returns the cluster's level and what keeps it there; holds it; lets it rise by itself again",
         ),
+    node("cluster|links", 2, NodeCommand::Cluster(ClusterCommand::Links))
+        .flags(Flags::of(&[Stale]))
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Cluster, "7.0.0", "O(N) for N nodes")
+        .help("", "Describes this node's links to the others"),
     node("cluster|map", 2, NodeCommand::Cluster(ClusterCommand::Map))
         .flags(ANY_TIME)
         .docs(Group::Cluster, "3.0.0", "O(N) for N groups")
@@ -419,6 +433,10 @@ pub(super) static CLUSTER: [CommandSpec; 16] = [
         .flags(Flags::of(&[Stale]))
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help("", "Returns the name of this node"),
+    node("cluster|myshardid", 2, NodeCommand::Cluster(ClusterCommand::MyShardId))
+        .flags(Flags::of(&[Stale]))
+        .docs(Group::Cluster, "7.2.0", "O(1)")
+        .help("", "Returns the name of the default keyspace's shard of which this node has a replica"),
     node("cluster|nodes", 2, NodeCommand::Cluster(ClusterCommand::Nodes))
         .flags(Flags::of(&[Stale]))
         .tips(&["nondeterministic_output"])
@@ -445,6 +463,11 @@ pub(super) static CLUSTER: [CommandSpec; 16] = [
             "id [ACCEPTLOSS]",
             "Lets a node that has lost its storage in again, as a new member of its groups",
         ),
+    node("cluster|replicas", 3, NodeCommand::Cluster(ClusterCommand::Replicas))
+        .flags(Flags::of(&[Admin, Stale]))
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Cluster, "5.0.0", "O(N) for N nodes")
+        .help("node-id", "Lists the nodes that follow a node in the default keyspace"),
     node("cluster|report", 2, NodeCommand::Report)
         .flags(ANY_TIME)
         .tips(&["nondeterministic_output"])
@@ -460,6 +483,11 @@ pub(super) static CLUSTER: [CommandSpec; 16] = [
         .tips(&["nondeterministic_output"])
         .docs(Group::Cluster, "3.0.0", "O(N) for N shards")
         .help("", "Returns which nodes serve which slots of the default keyspace"),
+    node("cluster|slaves", 3, NodeCommand::Cluster(ClusterCommand::Replicas))
+        .flags(Flags::of(&[Admin, Stale]))
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Cluster, "3.0.0", "O(N) for N nodes")
+        .help("node-id", "Lists the nodes that follow a node in the default keyspace"),
     help_of("cluster|help").docs(Group::Cluster, "5.0.0", "O(1)"),
 ];
 
