@@ -7,7 +7,7 @@ use std::io::Read;
 use anyhow::{Context as _, Error, Result, anyhow, bail};
 use node::database_named;
 use rdb::file::{FileReader, Item};
-use rdb::{Fault, Form, Kind, Part, Source, payload, value};
+use rdb::{Damaged, Fault, Flaw, Form, Kind, Part, Source, payload, value};
 
 use crate::pieces::{Pieces, whole_bytes};
 
@@ -53,6 +53,9 @@ pub struct Rules {
     pub expired_ms: u64,
     /// Longest string that the cluster accepts, in bytes.
     pub string_bytes_max: usize,
+    /// Whether a value that is damaged within is left out, or mended if only a number is wrong. Otherwise reading ends
+    /// there.
+    pub goes_on: bool,
 }
 
 /// A receiver of keys.
@@ -74,6 +77,22 @@ pub trait Sink {
 
     /// Ends that value.
     fn end_pieces(&mut self, key: &[u8], deadline_ms: Option<u64>, kind: Kind) -> Result<()>;
+
+    /// Ends that value, which cannot be read to its end: what was taken of it is removed, and it is reported as left out.
+    ///
+    /// # Errors
+    /// If nothing may be left out.
+    fn abandon_pieces(&mut self, key: &[u8], reason: &str) -> Result<()> {
+        Err(refused(reason, key))
+    }
+
+    /// Reports a value that was taken, although it is not what its file says.
+    ///
+    /// # Errors
+    /// If all must be as it is written.
+    fn mended(&mut self, reason: &str, key: &[u8]) -> Result<()> {
+        Err(refused(reason, key))
+    }
 
     /// Takes a library of functions. Files of keys alone have none.
     ///
@@ -127,12 +146,12 @@ pub fn read<R: Read>(file: &mut FileReader<R>, rules: &Rules, sink: &mut impl Si
                 let source = file.source();
                 let place = || format!("the value of the key \"{}\"", key.escape_ascii());
                 let Some(destination) = rules.destinations.get(&database) else {
-                    skip(form, source).with_context(place)?;
+                    skip(form, source, rules).with_context(place)?;
                     sink.refuse(&of_database(database), &key)?;
                     continue;
                 };
                 if deadline_ms.is_some_and(|deadline| deadline <= rules.expired_ms) {
-                    skip(form, source).with_context(place)?;
+                    skip(form, source, rules).with_context(place)?;
                     sink.expired();
                     continue;
                 }
@@ -160,38 +179,87 @@ fn take<R: Read>(
     let kind = form.kind();
     if kind == Kind::String {
         let mut text = Vec::new();
-        source.text(&mut text)?;
-        if text.len() > rules.string_bytes_max {
-            return sink.refuse("a string that is longer than the cluster allows", key);
-        }
-        return sink.text(key, deadline_ms, &text);
+        let flaw = value::read_on(form, source, &mut |part: Part<'_>| {
+            if let Part::Text(whole) = part {
+                text.extend_from_slice(whole);
+            }
+            Ok::<(), Fault>(())
+        })?;
+        return match damage(flaw, rules)? {
+            Some(reason) => sink.refuse(&reason, key),
+            None if text.len() > rules.string_bytes_max => {
+                sink.refuse("a string that is longer than the cluster allows", key)
+            }
+            None => sink.text(key, deadline_ms, &text),
+        };
     }
     source.keep(whole_bytes(kind));
-    match value::read(form, source, &mut |_| Ok::<(), Fault>(())) {
-        Ok(()) => {
+    match value::read_on(form, source, &mut |_| Ok::<(), Fault>(())) {
+        Ok(None) => {
             let mut content = vec![tag];
             content.extend_from_slice(&source.kept());
             payload::close(version as u16, 0, &mut content);
             sink.payload(key, deadline_ms, kind, &content)
         }
+        Ok(flaw) => match damage(flaw, rules)? {
+            Some(reason) => {
+                source.kept();
+                sink.refuse(&reason, key)
+            }
+            // Commands need no numbers.
+            None => {
+                source.rewind();
+                take_in_pieces(key, deadline_ms, form, source, rules, sink)
+            }
+        },
         Err(Fault::TooLong) => {
             source.rewind();
-            if !sink.begin_pieces(key)? {
-                return Ok(skip(form, source)?);
-            }
-            let mut pieces = Pieces::new(key);
-            let mut send = |request: Vec<u8>| sink.piece(key, &request);
-            let read = value::read(form, source, &mut |part: Part<'_>| {
-                pieces.take(part, &mut send).map_err(Stopped::Sending)
-            });
-            read.map_err(|stopped| match stopped {
-                Stopped::Reading(fault) => anyhow::Error::from(fault),
-                Stopped::Sending(error) => error,
-            })?;
-            pieces.end(&mut send)?;
-            sink.end_pieces(key, deadline_ms, kind)
+            take_in_pieces(key, deadline_ms, form, source, rules, sink)
         }
         Err(fault) => Err(fault.into()),
+    }
+}
+
+fn take_in_pieces<R: Read>(
+    key: &[u8],
+    deadline_ms: Option<u64>,
+    form: Form,
+    source: &mut Source<R>,
+    rules: &Rules,
+    sink: &mut impl Sink,
+) -> Result<()> {
+    if !sink.begin_pieces(key)? {
+        return Ok(skip(form, source, rules)?);
+    }
+    let mut pieces = Pieces::new(key);
+    let mut send = |request: Vec<u8>| sink.piece(key, &request);
+    let read = value::read_on(form, source, &mut |part: Part<'_>| {
+        pieces.take(part, &mut send).map_err(Stopped::Sending)
+    });
+    let flaw = read.map_err(|stopped| match stopped {
+        Stopped::Reading(fault) => anyhow::Error::from(fault),
+        Stopped::Sending(error) => error,
+    })?;
+    if let Some(reason) = damage(flaw, rules)? {
+        return sink.abandon_pieces(key, &reason);
+    }
+    pieces.end(&mut send)?;
+    sink.end_pieces(key, deadline_ms, form.kind())?;
+    match flaw {
+        Some(Flaw::Miscounted(Damaged { why, .. })) => sink.mended(why, key),
+        _ => Ok(()),
+    }
+}
+
+/// Why a value is left out, if it is damaged.
+///
+/// # Errors
+/// What is wrong, if reading ends there.
+fn damage(flaw: Option<Flaw>, rules: &Rules) -> Result<Option<String>, Fault> {
+    match flaw {
+        Some(Flaw::Damaged(damaged) | Flaw::Miscounted(damaged)) if !rules.goes_on => Err(damaged.into()),
+        Some(Flaw::Damaged(Damaged { why, .. })) => Ok(Some(format!("damaged: {why}"))),
+        Some(Flaw::Miscounted(_)) | None => Ok(None),
     }
 }
 
@@ -207,6 +275,145 @@ impl From<Fault> for Stopped {
     }
 }
 
-fn skip<R: Read>(form: Form, source: &mut Source<R>) -> Result<(), Fault> {
-    value::read(form, source, &mut |_| Ok::<(), Fault>(()))
+fn skip<R: Read>(form: Form, source: &mut Source<R>, rules: &Rules) -> Result<(), Fault> {
+    let flaw = value::read_on(form, source, &mut |_| Ok::<(), Fault>(()))?;
+    damage(flaw, rules).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdb::Id;
+    use rdb::value::Words;
+    use rdb::write::{FileWriter, StreamHead, put_length, put_node, tag};
+
+    /// What a sink was told.
+    #[derive(Default)]
+    struct Seen(Vec<String>);
+
+    fn shown(key: &[u8]) -> String {
+        String::from_utf8_lossy(key).into_owned()
+    }
+
+    impl Sink for Seen {
+        fn select(&mut self, _: u8) -> Result<()> {
+            Ok(())
+        }
+        fn text(&mut self, key: &[u8], _: Option<u64>, _: &[u8]) -> Result<()> {
+            self.0.push(format!("{} text", shown(key)));
+            Ok(())
+        }
+        fn payload(&mut self, key: &[u8], _: Option<u64>, _: Kind, _: &[u8]) -> Result<()> {
+            self.0.push(format!("{} payload", shown(key)));
+            Ok(())
+        }
+        fn begin_pieces(&mut self, key: &[u8]) -> Result<bool> {
+            self.0.push(format!("{} begins", shown(key)));
+            Ok(true)
+        }
+        fn piece(&mut self, _: &[u8], request: &[u8]) -> Result<()> {
+            let name = shown(request).split("\r\n").nth(2).unwrap().to_owned();
+            self.0.push(name);
+            Ok(())
+        }
+        fn end_pieces(&mut self, key: &[u8], _: Option<u64>, _: Kind) -> Result<()> {
+            self.0.push(format!("{} ends", shown(key)));
+            Ok(())
+        }
+        fn abandon_pieces(&mut self, key: &[u8], reason: &str) -> Result<()> {
+            self.0.push(format!("{} is abandoned: {reason}", shown(key)));
+            Ok(())
+        }
+        fn mended(&mut self, reason: &str, key: &[u8]) -> Result<()> {
+            self.0.push(format!("{} is mended: {reason}", shown(key)));
+            Ok(())
+        }
+        fn refuse(&mut self, reason: &str, what: &[u8]) -> Result<()> {
+            self.0.push(format!("{} is refused: {reason}", shown(what)));
+            Ok(())
+        }
+        fn expired(&mut self) {
+            self.0.push("expired".into());
+        }
+    }
+
+    /// A stream of two entries that says how many it has.
+    fn stream(length: u64) -> Vec<u8> {
+        let mut words = Words::default();
+        [&b"f"[..], b"v"].iter().for_each(|word| words.push(word));
+        let entry = |ms| (Id { ms, seq: 0 }, words.clone());
+        let mut value = Vec::new();
+        put_length(1, &mut value);
+        put_node(&[entry(1), entry(2)], &mut value);
+        let last = Id { ms: 2, seq: 0 };
+        StreamHead { length, last, added: 2, ..StreamHead::default() }.put(&mut value);
+        value
+    }
+
+    /// A large hash of one field, whose last string does not expand to as much as it says.
+    fn large_hash() -> Vec<u8> {
+        let mut value = vec![2, 1, b'a'];
+        let bytes = whole_bytes(Kind::Hash) + 1;
+        put_length(bytes as u64, &mut value);
+        value.resize(value.len() + bytes, b'x');
+        value.extend_from_slice(b"\x01b\xc3\x02\x28\x00z");
+        value
+    }
+
+    /// A file with sound keys between values that are damaged within.
+    fn file() -> Vec<u8> {
+        let mut writer = FileWriter::begin(Vec::new()).unwrap();
+        let mut key = |name: &str, deadline, tag, value: &[u8]| {
+            writer.key(name.as_bytes(), deadline, tag, value).unwrap();
+        };
+        key("sound1", None, tag::STRING, b"\x01v");
+        key("counts", None, tag::STREAM, &stream(9));
+        key("sound2", None, tag::STREAM, &stream(2));
+        key("string", None, tag::STRING, b"\xc3\x02\x28\x00z");
+        key("hash", None, 16, b"\x05abcde");
+        key("large", None, 4, &large_hash());
+        key("expired", Some(1), 16, b"\x05abcde");
+        key("sound3", None, tag::STRING, b"\x01v");
+        writer.end().unwrap().0
+    }
+
+    fn read_file(goes_on: bool) -> (Result<()>, Vec<String>) {
+        let destinations = [(0, Destination::default())].into();
+        let rules = Rules { destinations, expired_ms: 5, string_bytes_max: usize::MAX, goes_on };
+        let (file, mut seen) = (file(), Seen::default());
+        let outcome = read(&mut FileReader::new(&file[..]).unwrap(), &rules, &mut seen);
+        (outcome, seen.0)
+    }
+
+    #[test]
+    fn values_that_are_damaged_within_are_mended_or_left_out_and_the_rest_is_taken() {
+        let (outcome, seen) = read_file(true);
+        outcome.unwrap();
+        let expected = [
+            "sound1 text",
+            "counts begins",
+            "XADD",
+            "XADD",
+            "XSETID",
+            "counts ends",
+            "counts is mended: a stream with another number of entries than it says",
+            "sound2 payload",
+            "string is refused: damaged: a compressed string that is damaged",
+            "hash is refused: damaged: a packed collection ends early",
+            "large begins",
+            "HSET",
+            "large is abandoned: damaged: a compressed string that is damaged",
+            "expired",
+            "sound3 text",
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_strict_reader_ends_at_the_first_value_that_is_damaged_within() {
+        let (outcome, seen) = read_file(false);
+        let why = format!("{:#}", outcome.unwrap_err());
+        assert!(why.contains("the key \"counts\"") && why.contains("at byte "), "{why}");
+        assert_eq!(seen, ["sound1 text"]);
+    }
 }

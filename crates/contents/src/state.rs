@@ -294,6 +294,7 @@ mod tests {
             destinations: [(0, Destination::default())].into(),
             expired_ms: 0,
             string_bytes_max: usize::MAX,
+            goes_on: false,
         }
     }
 

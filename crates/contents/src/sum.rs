@@ -20,7 +20,7 @@ use crate::keys::{self, Destination, Rules, Sink, refused};
 pub fn sum(file: impl Read, expired_ms: u64) -> Result<u64> {
     let destinations = BTreeMap::from([(0, Destination::default())]);
     let mut sum = Sum::default();
-    let rules = Rules { destinations, expired_ms, string_bytes_max: usize::MAX };
+    let rules = Rules { destinations, expired_ms, string_bytes_max: usize::MAX, goes_on: false };
     keys::read(&mut FileReader::new(file)?, &rules, &mut sum)?;
     Ok(sum.0)
 }

@@ -504,11 +504,9 @@ fn cluster_links(cx: &Context, replies: &mut ReplyBuffer) {
             replies.bulk(value.as_bytes());
         }
         let bytes = peer.output_bytes() as u64;
-        for (field, value) in [
-            ("create-time", peer.since_ms()),
-            ("send-buffer-allocated", bytes),
-            ("send-buffer-used", bytes),
-        ] {
+        for (field, value) in
+            [("create-time", peer.since_ms()), ("send-buffer-allocated", bytes), ("send-buffer-used", bytes)]
+        {
             replies.bulk(field.as_bytes());
             replies.integer(value as i64);
         }
@@ -538,7 +536,8 @@ fn keys_in_slot(
     let group = range.and_then(|range| cx.groups.get(range.group)).filter(|group| group.holds.is_none());
     let own = cx.configuration.node;
     let table = group.and_then(|group| group.replica.as_ref()).map(|replica| replica.table());
-    let table = table.ok_or_else(|| format!("ERR node {own} has no replica of slot {slot}: ask another node"))?;
+    let table =
+        table.ok_or_else(|| format!("ERR node {own} has no replica of slot {slot}: ask another node"))?;
     if table.len() > SLOT_WALKED_KEYS_MAX {
         return Err(format!(
             "ERR the keys of a slot are found by looking at all keys of its shard, and node {own} holds {}, more than \

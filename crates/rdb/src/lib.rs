@@ -22,4 +22,4 @@ pub mod write;
 
 pub use crc::Crc;
 pub use source::{Damaged, Fault, Source};
-pub use value::{Form, Id, Kind, Part, Words};
+pub use value::{Flaw, Form, Id, Kind, Part, Words};

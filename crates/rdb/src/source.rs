@@ -42,6 +42,8 @@ pub struct Source<R> {
     kept: Option<Kept>,
     /// How many more bytes compressed strings may expand to.
     expands_max: u64,
+    /// While a value is read to its end although it is damaged within: what was found.
+    noted: Option<Noted>,
     packed: Vec<u8>,
 }
 
@@ -51,6 +53,13 @@ struct Kept {
     bytes: Vec<u8>,
     most: usize,
     start: (u64, Option<Crc>),
+}
+
+/// The first damage within a value, and the first number of entries that was wrong.
+#[derive(Debug, Default)]
+struct Noted {
+    damaged: Option<Damaged>,
+    miscounted: Option<Damaged>,
 }
 
 /// A length, or the number of a special form of a string.
@@ -69,6 +78,7 @@ impl<R: Read> Source<R> {
             again: (Vec::new(), 0),
             kept: None,
             expands_max: u64::MAX,
+            noted: None,
             packed: Vec::new(),
         }
     }
@@ -115,6 +125,42 @@ impl<R: Read> Source<R> {
         (self.at, self.crc) = start;
         bytes.extend_from_slice(&self.again.0[self.again.1..]);
         self.again = (bytes, 0);
+    }
+
+    /// From here on, damage that does not hide where a value ends is noted, and is no error.
+    pub(crate) fn begin_noting(&mut self) {
+        self.noted = Some(Noted::default());
+    }
+
+    /// Ends that, and returns the first damage, and the first number of entries that was wrong.
+    pub(crate) fn end_noting(&mut self) -> (Option<Damaged>, Option<Damaged>) {
+        let Noted { damaged, miscounted } = self.noted.take().unwrap_or_default();
+        (damaged, miscounted)
+    }
+
+    /// Whether no damage was noted.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.noted.as_ref().is_none_or(|noted| noted.damaged.is_none())
+    }
+
+    /// Notes damage within a value.
+    ///
+    /// # Errors
+    /// The damage, if none is to be noted.
+    pub(crate) fn note(&mut self, damaged: Damaged) -> Result<(), Fault> {
+        let noted = self.noted.as_mut().ok_or(Fault::Damaged(damaged))?;
+        noted.damaged.get_or_insert(damaged);
+        Ok(())
+    }
+
+    /// Notes a number of entries that is wrong.
+    ///
+    /// # Errors
+    /// It, if none is to be noted.
+    pub(crate) fn note_count(&mut self, damaged: Damaged) -> Result<(), Fault> {
+        let noted = self.noted.as_mut().ok_or(Fault::Damaged(damaged))?;
+        noted.miscounted.get_or_insert(damaged);
+        Ok(())
     }
 
     pub(crate) fn damaged(&self, why: &'static str) -> Fault {
@@ -226,7 +272,10 @@ impl<R: Read> Source<R> {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let is_whole = lzf::expand(&packed, length, out);
         self.packed = packed;
-        if is_whole { Ok(()) } else { Err(self.damaged("a compressed string that is damaged")) }
+        match is_whole {
+            true => Ok(()),
+            false => self.note(Damaged { at: self.at, why: "a compressed string that is damaged" }),
+        }
     }
 }
 

@@ -249,16 +249,9 @@ struct Base {
 }
 
 impl Base {
-    fn wrong<E: From<Fault>>(self, (offset, why): Wrong) -> E {
+    fn damaged(self, (offset, why): Wrong) -> Damaged {
         let at = self.begin.map_or(self.end, |begin| begin + offset as u64);
-        E::from(Fault::Damaged(Damaged { at, why }))
-    }
-
-    fn either<E: From<Fault>>(self, error: Either<E>) -> E {
-        match error {
-            Either::Wrong(wrong) => self.wrong(wrong),
-            Either::Other(error) => error,
-        }
+        Damaged { at, why }
     }
 }
 
@@ -269,6 +262,56 @@ fn piece<R: Read>(source: &mut Source<R>, out: &mut Vec<u8>) -> Result<Base, Fau
     let end = source.at();
     let begin = (end - start > out.len() as u64).then(|| end - out.len() as u64);
     Ok(Base { begin, end })
+}
+
+/// Reads a piece into `bytes`, and has `take` read what is in it. Damage there does not concern what follows the piece.
+fn in_piece<R: Read, E: From<Fault>>(
+    source: &mut Source<R>,
+    bytes: &mut Vec<u8>,
+    take: impl FnOnce(&[u8]) -> Result<(), Either<E>>,
+) -> Result<Base, E> {
+    let base = piece(source, bytes)?;
+    if source.is_sound() {
+        match take(bytes) {
+            Ok(()) => {}
+            Err(Either::Wrong(wrong)) => source.note(base.damaged(wrong))?,
+            Err(Either::Other(error)) => return Err(error),
+        }
+    }
+    Ok(base)
+}
+
+/// Passes a part on, unless something before it was damaged.
+fn pass<R: Read, E>(
+    source: &Source<R>,
+    visit: &mut impl FnMut(Part<'_>) -> Result<(), E>,
+    part: Part<'_>,
+) -> Result<(), E> {
+    if source.is_sound() { visit(part) } else { Ok(()) }
+}
+
+/// What is wrong with a value whose end was found nevertheless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// A stream has another number of entries than it says. All of it was passed on, with the number that it has.
+    Miscounted(Damaged),
+    /// Something within is damaged. Parts behind that were not passed on.
+    Damaged(Damaged),
+}
+
+/// Like [`read`], but goes on to the end of a value that is damaged within, as long as its lengths are sound: then the
+/// source is behind the value.
+///
+/// # Errors [`Fault::Damaged`] if the end of the value cannot be found; the error of `visit` if it returns one.
+pub fn read_on<R: Read, E: From<Fault>>(
+    form: Form,
+    source: &mut Source<R>,
+    visit: &mut impl FnMut(Part<'_>) -> Result<(), E>,
+) -> Result<Option<Flaw>, E> {
+    source.begin_noting();
+    let outcome = read(form, source, visit);
+    let (damaged, miscounted) = source.end_noting();
+    outcome.map(|()| damaged.map(Flaw::Damaged).or(miscounted.map(Flaw::Miscounted)))
 }
 
 /// Reads a value and passes its parts to `visit`, in order.
@@ -285,12 +328,13 @@ pub fn read<R: Read, E: From<Fault>>(
     match form.0 {
         String => {
             source.text(&mut one)?;
-            visit(Part::Text(&one))?;
+            pass(source, visit, Part::Text(&one))?;
         }
         List | Set => {
             for _ in 0..source.length()? {
                 source.text(&mut one)?;
-                visit(if form.0 == List { Part::Element(&one) } else { Part::Member(&one) })?;
+                let part = if form.0 == List { Part::Element(&one) } else { Part::Member(&one) };
+                pass(source, visit, part)?;
             }
         }
         ListOfZiplist => elements(source, Format::Ziplist, visit)?,
@@ -305,7 +349,7 @@ pub fn read<R: Read, E: From<Fault>>(
                     // An element that is too long for a listpack.
                     1 => {
                         source.text(&mut one)?;
-                        visit(Part::Element(&one))?;
+                        pass(source, visit, Part::Element(&one))?;
                     }
                     2 => elements(source, Format::Listpack, visit)?,
                     _ => return Err(source.damaged("a node of a list in an unknown form").into()),
@@ -313,69 +357,51 @@ pub fn read<R: Read, E: From<Fault>>(
             }
         }
         SetOfIntegers => {
-            let base = piece(source, &mut one)?;
-            let take =
-                |member| visit(Part::Member(packed::decimal(member, &mut [0; 20]))).map_err(Either::Other);
-            packed::integers(&one, take).map_err(|error| base.either(error))?;
+            in_piece(source, &mut one, |bytes| {
+                packed::integers(bytes, |member| {
+                    visit(Part::Member(packed::decimal(member, &mut [0; 20]))).map_err(Either::Other)
+                })
+            })?;
         }
         SetOfListpack => {
-            let base = piece(source, &mut one)?;
-            let mut items = Items::of(&one, Format::Listpack).map_err(|wrong| base.wrong::<E>(wrong))?;
-            while let Some(member) = items.next().map_err(|wrong| base.wrong::<E>(wrong))? {
-                visit(Part::Member(member.text(&mut [0; 20])))?;
-            }
-        }
-        SortedOfTexts | SortedOfNumbers => {
-            for _ in 0..source.length()? {
-                source.text(&mut one)?;
-                let score = match form.0 {
-                    SortedOfNumbers => f64::from_le_bytes(source.array()?),
-                    _ => score_in_text(source)?,
-                };
-                if score.is_nan() {
-                    return Err(source.damaged("a score that is not a number").into());
+            in_piece(source, &mut one, |bytes| {
+                let mut items = Items::of(bytes, Format::Listpack)?;
+                while let Some(member) = items.next()? {
+                    visit(Part::Member(member.text(&mut [0; 20]))).map_err(Either::Other)?;
                 }
-                visit(Part::Scored(&one, score))?;
-            }
+                Ok(())
+            })?;
         }
+        SortedOfTexts | SortedOfNumbers => sorted(source, form.0 == SortedOfNumbers, visit)?,
         SortedOf(format) => {
-            let base = piece(source, &mut one)?;
-            let mut items = Items::of(&one, format).map_err(|wrong| base.wrong::<E>(wrong))?;
-            while let Some(member) = items.next().map_err(|wrong| base.wrong::<E>(wrong))? {
-                let score = items.must().map_err(|wrong| base.wrong::<E>(wrong))?;
-                let score = match score {
-                    Packed::Integer(integer) => Some(integer as f64),
-                    Packed::Bytes(text) => score_of(text),
-                };
-                let score =
-                    score.ok_or_else(|| base.wrong::<E>((items.at(), "a score that is not a number")))?;
-                visit(Part::Scored(member.text(&mut [0; 20]), score))?;
-            }
+            in_piece(source, &mut one, |bytes| scored(bytes, format, visit))?;
         }
-        Hash => {
+        Hash | HashOfValkey => {
             for _ in 0..source.length()? {
                 source.text(&mut one)?;
                 source.text(&mut other)?;
-                visit(Part::Field { name: &one, value: &other, deadline_ms: None })?;
+                let deadline_ms = match form.0 {
+                    HashOfValkey => u64::try_from(i64::from_le_bytes(source.array()?)).ok(),
+                    _ => None,
+                };
+                pass(source, visit, Part::Field { name: &one, value: &other, deadline_ms })?;
             }
         }
         HashOfZipmap => {
-            let base = piece(source, &mut one)?;
-            let take = |name: &[u8], value: &[u8]| {
-                visit(Part::Field { name, value, deadline_ms: None }).map_err(Either::Other)
-            };
-            packed::zipmap(&one, take).map_err(|error| base.either(error))?;
+            in_piece(source, &mut one, |bytes| {
+                packed::zipmap(bytes, |name, value| {
+                    visit(Part::Field { name, value, deadline_ms: None }).map_err(Either::Other)
+                })
+            })?;
         }
         HashOf(format) => {
-            let base = piece(source, &mut one)?;
-            fields(&one, format, false, base, visit)?;
+            in_piece(source, &mut one, |bytes| fields(bytes, format, false, visit))?;
         }
         HashOfTriples { has_least } => {
             if has_least {
                 source.array::<8>()?;
             }
-            let base = piece(source, &mut one)?;
-            fields(&one, Format::Listpack, true, base, visit)?;
+            in_piece(source, &mut one, |bytes| fields(bytes, Format::Listpack, true, visit))?;
         }
         HashWithDeadlines { has_least } => {
             let least = if has_least { u64::from_le_bytes(source.array()?) } else { 1 };
@@ -385,15 +411,7 @@ pub fn read<R: Read, E: From<Fault>>(
                 source.text(&mut other)?;
                 // Relative to the earliest deadline, plus one; zero means none.
                 let deadline_ms = (behind > 0).then(|| least.saturating_add(behind - 1));
-                visit(Part::Field { name: &one, value: &other, deadline_ms })?;
-            }
-        }
-        HashOfValkey => {
-            for _ in 0..source.length()? {
-                source.text(&mut one)?;
-                source.text(&mut other)?;
-                let deadline_ms = u64::try_from(i64::from_le_bytes(source.array()?)).ok();
-                visit(Part::Field { name: &one, value: &other, deadline_ms })?;
+                pass(source, visit, Part::Field { name: &one, value: &other, deadline_ms })?;
             }
         }
         Stream(version) => stream(source, version, visit)?,
@@ -407,36 +425,72 @@ fn elements<R: Read, E: From<Fault>>(
     format: Format,
     visit: &mut impl FnMut(Part<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut bytes = Vec::new();
-    let base = piece(source, &mut bytes)?;
-    let mut items = Items::of(&bytes, format).map_err(|wrong| base.wrong::<E>(wrong))?;
-    while let Some(element) = items.next().map_err(|wrong| base.wrong::<E>(wrong))? {
-        visit(Part::Element(element.text(&mut [0; 20])))?;
+    in_piece(source, &mut Vec::new(), |bytes| {
+        let mut items = Items::of(bytes, format)?;
+        while let Some(element) = items.next()? {
+            visit(Part::Element(element.text(&mut [0; 20]))).map_err(Either::Other)?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn sorted<R: Read, E: From<Fault>>(
+    source: &mut Source<R>,
+    in_numbers: bool,
+    visit: &mut impl FnMut(Part<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut member = Vec::new();
+    for _ in 0..source.length()? {
+        source.text(&mut member)?;
+        let score = match in_numbers {
+            true => f64::from_le_bytes(source.array()?),
+            false => score_in_text(source)?,
+        };
+        if score.is_nan() {
+            source.note(Damaged { at: source.at(), why: "a score that is not a number" })?;
+        }
+        pass(source, visit, Part::Scored(&member, score))?;
     }
     Ok(())
 }
 
-fn fields<E: From<Fault>>(
+fn scored<E>(
+    bytes: &[u8],
+    format: Format,
+    visit: &mut impl FnMut(Part<'_>) -> Result<(), E>,
+) -> Result<(), Either<E>> {
+    let mut items = Items::of(bytes, format)?;
+    while let Some(member) = items.next()? {
+        let score = match items.must()? {
+            Packed::Integer(integer) => Some(integer as f64),
+            Packed::Bytes(text) => score_of(text),
+        };
+        let score = score.ok_or_else(|| (items.at(), "a score that is not a number"))?;
+        visit(Part::Scored(member.text(&mut [0; 20]), score)).map_err(Either::Other)?;
+    }
+    Ok(())
+}
+
+fn fields<E>(
     bytes: &[u8],
     format: Format,
     has_deadlines: bool,
-    base: Base,
     visit: &mut impl FnMut(Part<'_>) -> Result<(), E>,
-) -> Result<(), E> {
-    let wrong = |wrong| base.wrong::<E>(wrong);
-    let mut items = Items::of(bytes, format).map_err(wrong)?;
-    while let Some(name) = items.next().map_err(wrong)? {
-        let value = items.must().map_err(wrong)?;
+) -> Result<(), Either<E>> {
+    let mut items = Items::of(bytes, format)?;
+    while let Some(name) = items.next()? {
+        let value = items.must()?;
         let mut deadline_ms = None;
         if has_deadlines {
-            let deadline = items.must().map_err(wrong)?.integer();
+            let deadline = items.must()?.integer();
             let deadline = deadline.and_then(|deadline| u64::try_from(deadline).ok());
-            let deadline = deadline.ok_or_else(|| wrong((items.at(), "a deadline that is none")))?;
+            let deadline = deadline.ok_or_else(|| (items.at(), "a deadline that is none"))?;
             deadline_ms = Some(deadline).filter(|deadline| *deadline > 0);
         }
         let (mut name_buffer, mut value_buffer) = ([0; 20], [0; 20]);
         let (name, value) = (name.text(&mut name_buffer), value.text(&mut value_buffer));
-        visit(Part::Field { name, value, deadline_ms })?;
+        visit(Part::Field { name, value, deadline_ms }).map_err(Either::Other)?;
     }
     Ok(())
 }
@@ -480,21 +534,36 @@ fn stream<R: Read, E: From<Fault>>(
     for _ in 0..source.length()? {
         source.text(&mut bytes)?;
         let first = <[u8; 16]>::try_from(&bytes[..]).map(fixed_id);
-        let first = first.map_err(|_| source.damaged("a node of a stream without an id"))?;
-        let base = piece(source, &mut bytes)?;
-        count += entries(&bytes, first, base, &mut words, visit)?;
+        if first.is_err() {
+            source.note(Damaged { at: source.at(), why: "a node of a stream without an id" })?;
+        }
+        let (first, mut counts) = (first.unwrap_or_default(), (0, 0));
+        let base = in_piece(source, &mut bytes, |bytes| {
+            counts = entries(bytes, first, &mut words, visit)?;
+            Ok(())
+        })?;
+        let (written, there) = counts;
+        if written != there {
+            let why = "a node of a stream with another number of entries than it says";
+            source.note_count(base.damaged((0, why)))?;
+        }
+        count += there;
     }
     let (length, last) = (source.length()?, id(source)?);
-    if length != count {
-        return Err(source.damaged("a stream with another number of entries than it says").into());
+    if length != count && source.is_sound() {
+        let why = "a stream with another number of entries than it says";
+        source.note_count(Damaged { at: source.at(), why })?;
     }
-    let (mut removed, mut added) = (Id::default(), length);
+    let (mut removed, mut added) = (Id::default(), count);
     if version >= 2 {
         // The first id is known from the entries.
         id(source)?;
         (removed, added) = (id(source)?, source.length()?);
+        if length != count {
+            added = added.max(count);
+        }
     }
-    visit(Part::Stream { last, added, removed, has_counts: version >= 2 })?;
+    pass(source, visit, Part::Stream { last, added, removed, has_counts: version >= 2 })?;
     for _ in 0..source.length()? {
         group(source, version, &mut bytes, visit)?;
     }
@@ -512,11 +581,11 @@ fn group<R: Read, E: From<Fault>>(
     // It is written as a signed number: minus one means unknown.
     let read =
         if version >= 2 { Some(source.length()?).filter(|read| *read <= i64::MAX as u64) } else { None };
-    visit(Part::Group { name, last, read })?;
+    pass(source, visit, Part::Group { name, last, read })?;
     for _ in 0..source.length()? {
         let id = fixed_id(source.array()?);
         let (delivered_ms, deliveries) = (u64::from_le_bytes(source.array()?), source.length()?);
-        visit(Part::Pending { id, delivered_ms, deliveries })?;
+        pass(source, visit, Part::Pending { id, delivered_ms, deliveries })?;
     }
     for _ in 0..source.length()? {
         source.text(name)?;
@@ -525,10 +594,10 @@ fn group<R: Read, E: From<Fault>>(
             // When the consumer was last active.
             source.array::<8>()?;
         }
-        visit(Part::Consumer { name, seen_ms })?;
+        pass(source, visit, Part::Consumer { name, seen_ms })?;
         for _ in 0..source.length()? {
             let id = fixed_id(source.array()?);
-            visit(Part::Owned(id))?;
+            pass(source, visit, Part::Owned(id))?;
         }
     }
     Ok(())
@@ -540,63 +609,58 @@ const REMOVED: i64 = 1;
 const SAME_NAMES: i64 = 2;
 
 /// Reads a node of a stream: the number of entries, the number of removed ones, the names of the first entry's
-/// fields, and the entries. Returns the number of entries.
-fn entries<E: From<Fault>>(
+/// fields, and the entries. Returns the number of entries that it names, and that of those that are there.
+fn entries<E>(
     bytes: &[u8],
     first: Id,
-    base: Base,
     words: &mut Words,
     visit: &mut impl FnMut(Part<'_>) -> Result<(), E>,
-) -> Result<u64, E> {
-    let wrong = |wrong| base.wrong::<E>(wrong);
-    let mut items = Items::of(bytes, Format::Listpack).map_err(wrong)?;
-    let number = |items: &mut Items<'_>| {
-        let item = items.must().map_err(wrong)?;
-        item.integer().ok_or_else(|| wrong((items.at(), "a number of a stream's node that is none")))
+) -> Result<(u64, u64), Either<E>> {
+    let mut items = Items::of(bytes, Format::Listpack)?;
+    let number = |items: &mut Items<'_>| -> Result<i64, Wrong> {
+        let item = items.must()?;
+        item.integer().ok_or_else(|| (items.at(), "a number of a stream's node that is none"))
     };
     let (written, _) = (number(&mut items)?, number(&mut items)?);
     let names = number(&mut items)?;
     let names_begin = items.at();
     for _ in 0..names {
-        items.must().map_err(wrong)?;
+        items.must()?;
     }
     number(&mut items)?;
     let mut count = 0;
     loop {
-        let Some(flags) = items.next().map_err(wrong)? else { break };
-        let flags = flags.integer().ok_or_else(|| wrong((items.at(), "an entry that is none")))?;
+        let Some(flags) = items.next()? else { break };
+        let flags = flags.integer().ok_or_else(|| (items.at(), "an entry that is none"))?;
         let (ms, seq) = (number(&mut items)?, number(&mut items)?);
         // The differences are unsigned.
         let id = Id { ms: first.ms.wrapping_add(ms as u64), seq: first.seq.wrapping_add(seq as u64) };
         words.clear();
         let mut text = [0; 20];
         if flags & SAME_NAMES != 0 {
-            let mut named = Items::of(bytes, Format::Listpack).map_err(wrong)?;
+            let mut named = Items::of(bytes, Format::Listpack)?;
             named.skip_to(names_begin);
             for _ in 0..names {
-                words.push(named.must().map_err(wrong)?.text(&mut text));
-                words.push(items.must().map_err(wrong)?.text(&mut text));
+                words.push(named.must()?.text(&mut text));
+                words.push(items.must()?.text(&mut text));
             }
         } else {
             for _ in 0..number(&mut items)? {
-                words.push(items.must().map_err(wrong)?.text(&mut text));
-                words.push(items.must().map_err(wrong)?.text(&mut text));
+                words.push(items.must()?.text(&mut text));
+                words.push(items.must()?.text(&mut text));
             }
         }
         // The number of items of the entry, for reading backwards.
         number(&mut items)?;
         if flags & REMOVED == 0 {
             if words.is_empty() {
-                return Err(wrong((items.at(), "an entry without fields")));
+                return Err((items.at(), "an entry without fields").into());
             }
             count += 1;
-            visit(Part::Entry(id, words))?;
+            visit(Part::Entry(id, words)).map_err(Either::Other)?;
         }
     }
-    if written as u64 != count {
-        return Err(wrong((0, "a node of a stream with another number of entries than it says")));
-    }
-    Ok(count)
+    Ok((written as u64, count))
 }
 
 /// Skips data that a module wrote.
@@ -708,6 +772,125 @@ Owned(Id { ms: 5, seq: 9 })";
         assert_eq!(rest, expected);
     }
 
+    /// What [`read_on`] returns, the parts that it has passed on, and whether the source is then behind the value.
+    fn parts_on(payload: &[u8]) -> Result<(Option<Flaw>, usize, bool), Fault> {
+        let (form, mut source) = payload::open(payload).expect("a footer");
+        let mut count = 0;
+        let flaw = read_on(form, &mut source, &mut |_| {
+            count += 1;
+            Ok::<(), Fault>(())
+        })?;
+        Ok((flaw, count, source.at() == payload.len() as u64 - 10))
+    }
+
+    /// A stream of one node with these entries, which says that the node, and all of it, has other numbers of them.
+    fn miscounted(in_node: u64, in_all: u64) -> Vec<u8> {
+        let (mut value, mut node) = (Vec::new(), Vec::new());
+        let entry = |ms| (Id { ms, seq: 0 }, words(&[b"a", b"b"]));
+        put_node(&[entry(1), entry(2), entry(3)], &mut node);
+        // The id and its length, the length of the listpack, its head, and the number of entries.
+        let place = 1 + 16 + 1 + 6;
+        assert_eq!(node[place], 3);
+        node[place] = in_node as u8;
+        put_length(1, &mut value);
+        value.extend_from_slice(&node);
+        let last = Id { ms: 3, seq: 0 };
+        StreamHead { length: in_all, last, added: 1, groups: 1, ..StreamHead::default() }.put(&mut value);
+        put_group(b"g", last, None, &mut value);
+        put_length(0, &mut value);
+        put_length(0, &mut value);
+        payload_of(tag::STREAM, payload::VERSION, &value)
+    }
+
+    #[test]
+    fn a_stream_that_counts_wrong_is_refused_or_read_whole() {
+        for (in_node, in_all) in [(3, 7), (3, 0), (2, 3), (9, 9)] {
+            let payload = miscounted(in_node, in_all);
+            assert!(parts(&payload).unwrap_err().contains("another number of entries"), "{in_node} {in_all}");
+            let (flaw, count, is_behind) = parts_on(&payload).unwrap();
+            assert!(matches!(flaw, Some(Flaw::Miscounted(_))) && is_behind, "{flaw:?}");
+            assert_eq!(count, 3 + 2, "entries, the stream, its group");
+            let (form, mut source) = payload::open(&payload).unwrap();
+            let mut added = 0;
+            let take = &mut |part: Part<'_>| {
+                if let Part::Stream { added: number, .. } = part {
+                    added = number;
+                }
+                Ok::<(), Fault>(())
+            };
+            read_on(form, &mut source, take).unwrap();
+            assert_eq!(added, if in_all == 3 { 1 } else { 3 }, "no fewer than there are");
+        }
+        assert_eq!(parts_on(&miscounted(3, 3)).unwrap(), (None, 5, true));
+    }
+
+    /// Values whose bytes within pieces are damaged, each with how many parts stand before the damage.
+    fn damaged_within() -> Vec<(&'static str, Vec<u8>, usize)> {
+        let mut listpack = b"\x14\0\0\0\x06\0\x81f\x02\x81v\x02\x81g\x02\x81w\x02\xff".to_vec();
+        listpack[0] = listpack.len() as u8;
+        listpack[4] = 4;
+        let whole = [&[listpack.len() as u8][..], &listpack].concat();
+        // The third item has a form that is none.
+        listpack[12] = 0xff;
+        let broken = [&[listpack.len() as u8][..], &listpack].concat();
+        // A string of 40 bytes of which 5 are there, packed.
+        let packed = b"\xc3\x02\x28\x00z";
+        let text = |text: &[u8]| [&[text.len() as u8][..], text].concat();
+        vec![
+            ("a string", payload_of(tag::STRING, 10, packed), 0),
+            ("a hash", payload_of(16, 10, &broken), 1),
+            (
+                "a list of pieces",
+                payload_of(
+                    18,
+                    10,
+                    &[b"\x03", &b"\x02"[..], &whole, b"\x02", &broken, b"\x02", &whole].concat(),
+                ),
+                4 + 2,
+            ),
+            (
+                "a set of strings",
+                payload_of(2, 10, &[b"\x03", &text(b"a")[..], packed, &text(b"b")].concat()),
+                1,
+            ),
+            ("a set of integers", payload_of(11, 10, &text(b"\x03\0\0\0\x01\0\0\0zz")), 0),
+            (
+                "a zset in text",
+                payload_of(
+                    3,
+                    10,
+                    &[b"\x02", &text(b"a")[..], &text(b"1x"), &text(b"b"), &text(b"2")].concat(),
+                ),
+                0,
+            ),
+            ("a zset", payload_of(17, 10, &whole), 0),
+            (
+                "a stream",
+                payload_of(15, 10, &[b"\x01", &text(b"short")[..], &whole, b"\0\0\0\0"].concat()),
+                0,
+            ),
+        ]
+    }
+
+    #[test]
+    fn damage_within_a_value_does_not_hide_its_end() {
+        for (what, payload, before) in damaged_within() {
+            assert!(parts(&payload).is_err(), "{what}");
+            let (flaw, count, is_behind) =
+                parts_on(&payload).unwrap_or_else(|fault| panic!("{what}: {fault}"));
+            assert!(matches!(flaw, Some(Flaw::Damaged(_))), "{what}: {flaw:?}");
+            assert!(is_behind, "{what}");
+            assert_eq!(count, before, "{what}: nothing behind the damage is passed on");
+        }
+        // Where the lengths are not sound, the end is not known.
+        let cut = payload_of(4, 10, b"\x02\x01a\x01b");
+        assert!(matches!(parts_on(&cut), Err(Fault::Damaged(_))));
+        assert!(
+            parts_on(&payload_of(18, 10, b"\x01\x03\x01a")).is_err(),
+            "a form of a node that is not known"
+        );
+    }
+
     #[test]
     fn fields_have_deadlines_in_several_forms() {
         let listpack = b"\x14\0\0\0\x06\0\x81f\x02\x81v\x02\x09\x01\x81g\x02\x81w\x02\0\x01\xff";
@@ -751,6 +934,15 @@ Owned(Id { ms: 5, seq: 9 })";
         #[test]
         fn damaged_values_do_no_harm(tag in 0..30_u8, version in prop_oneof![Just(12), Just(80)], value in vec(any::<u8>(), 0..200)) {
             let _ = parts(&payload_of(tag, version, &value));
+        }
+
+        #[test]
+        fn values_without_damage_have_no_flaw(tag in 0..30_u8, version in prop_oneof![Just(12), Just(80)], value in vec(any::<u8>(), 0..200)) {
+            let payload = payload_of(tag, version, &value);
+            if let (Ok(found), Ok((form, _))) = (parts(&payload), payload::open(&payload)) {
+                let (flaw, count, is_behind) = parts_on(&payload).unwrap();
+                prop_assert_eq!((flaw, count, is_behind), (None, found.len(), true), "{:?}", form);
+            }
         }
 
         #[test]

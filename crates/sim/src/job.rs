@@ -217,7 +217,7 @@ fn begun(text: &str) -> Option<(u16, Version)> {
 
 fn read(file: &[u8], sink: &mut impl keys::Sink) -> Result<(), String> {
     let destinations = BTreeMap::from([(0, Destination::default())]);
-    let rules = Rules { destinations, expired_ms: 0, string_bytes_max: usize::MAX };
+    let rules = Rules { destinations, expired_ms: 0, string_bytes_max: usize::MAX, goes_on: false };
     let mut file = FileReader::new(file).map_err(|why| why.to_string())?;
     keys::read(&mut file, &rules, sink).map_err(|why| format!("{why:#}"))
 }

@@ -81,6 +81,11 @@ impl Table {
         }
     }
 
+    /// Whether any field of a hash expires.
+    pub fn has_field_deadlines(&self) -> bool {
+        !self.fields_due.is_empty()
+    }
+
     /// The deadline up to which a leader should propose [`crate::Command::Purge`] now; `None` when nothing is due.
     ///
     /// Chosen so that the purge removes at most about `keys_max` keys: more only when several keys share that deadline.

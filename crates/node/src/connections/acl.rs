@@ -440,6 +440,6 @@ fn may_go_on(session: &Session, user: &User, is_monitor: bool) -> bool {
     (!is_monitor || may(&[b"MONITOR"]))
         // The keyspaces of its readers are not checked: a client that may read them connects again.
         && (session.readers == 0 || may(&[b"KEYSPACE", b"WATCH", b""]))
-        && (!session.takes_marked_copy || may(&[b"PSYNC", b"?", b"-1"]))
+        && (!session.replica.is_one || may(&[b"PSYNC", b"?", b"-1"]))
         && [Listening::Channel, Listening::Pattern, Listening::Shard].into_iter().all(may_listen)
 }

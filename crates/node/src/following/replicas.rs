@@ -1,10 +1,14 @@
-//! Replicas of Redis and Valkey that follow all keyspaces that keep their changes (`REPLICAOF`): `REPLCONF` and `PSYNC`; and
-//! clients that only want a copy, of one shard of any keyspace: `KEYSPACE COPY`.
+//! Replicas of Redis and Valkey that follow all keyspaces that keep their changes (`REPLICAOF`): `REPLCONF`, `PSYNC` and `SYNC`;
+//! and clients that only want a copy: of all keyspaces (`redis-cli --rdb`), or of one shard of any keyspace (`KEYSPACE COPY`).
 //!
-//! A replica gets a copy of the keyspaces, each shard as it is at one moment, in the form of a Redis file that ends with
-//! a mark, and then the effects of all changes after these moments ([`kv::table::History`]). Replication is asynchronous:
-//! nothing waits for the replica, and its acknowledgements have no effect. If the set of keyspaces or shards to follow
-//! changes, it starts again with a new copy.
+//! A replica gets a copy of the keyspaces, each shard as it is at one moment, in the form of a Redis file, and then the
+//! effects of all changes after these moments ([`kv::table::History`]). Replication is asynchronous: nothing waits for the
+//! replica, and its acknowledgements have no effect. If the set of keyspaces or shards to follow changes, it starts again
+//! with a new copy.
+//!
+//! The copy ends with a mark, if the replica has announced that it takes that. Otherwise its length comes first. To know
+//! it, a second snapshot of the same moments is read and counted before: that takes processor time, but neither memory in
+//! proportion to the keys nor a file.
 //!
 //! The stream's offset counts its bytes. The end of each record is noted with the versions there, so a replica that
 //! reconnects to this node continues where it was, as long as the changes after that point are kept.
@@ -13,7 +17,7 @@ use super::readers::{OUTPUT_BYTES, check_kept, history_of, take_record};
 use crate::context::Context;
 use crate::control::Refusal;
 use crate::log::{Level, Line};
-use crate::session::{ClientId, ClientKind, Pending};
+use crate::session::{ClientId, ClientKind, Pending, ReplicaWishes};
 use kv::codec::Reader;
 use kv::table::{ExpiringField, SnapshotId, Table};
 use kv::{Reply, ReplyBuffer, Version};
@@ -66,6 +70,8 @@ struct Replica {
     /// The version of the map for which it was last checked that the replica follows all that it should. `None`: it only
     /// gets a copy.
     map_version: Option<u64>,
+    /// A copy of the same moments that is only counted, before the other one is sent.
+    counted: Option<Counted>,
     /// What is left to send of the copy; `None`: all was sent.
     copy: Option<Copy>,
     /// The copy is not acknowledged yet. Nothing may be sent until then: the replica finds the copy's end only if nothing
@@ -109,11 +115,27 @@ struct Copy {
     left: Vec<(Shard, SnapshotId, u64)>,
     /// The database of the keys that were written last.
     database: Option<u8>,
+    /// What it ends with; empty if its length was sent first.
     mark: String,
+    /// How many bytes of the length that was sent are left.
+    promised: Option<u64>,
     /// Fields that expire, by database: what a copy in the format from before Redis 7.4 cannot hold. `None`: the format
     /// holds them, and nothing follows the copy.
     expiring: Option<BTreeMap<u8, Vec<ExpiringField>>>,
 }
+
+/// A copy of which only the length is wanted.
+#[derive(Debug)]
+struct Counted {
+    copy: Copy,
+    bytes: u64,
+    /// The beginning of the file, which counts, too.
+    head: &'static [u8],
+}
+
+/// The beginnings of files in the format's versions 10 and 12, which has deadlines of fields of hashes.
+const HEAD: &[u8] = b"REDIS0010";
+const HEAD_WITH_DEADLINES: &[u8] = b"REDIS0012";
 
 impl Replicas {
     /// Whether there are any replicas.
@@ -143,8 +165,21 @@ impl Replicas {
                 }
                 b"capa" if value.eq_ignore_ascii_case(b"eof") => {
                     if let Some(session) = cx.clients.sessions.get_mut(client) {
-                        session.takes_marked_copy = true;
+                        session.replica.takes_mark = true;
                     }
+                }
+                b"rdb-only" => {
+                    if let Some(session) = cx.clients.sessions.get_mut(client) {
+                        session.replica.wants_only_copy = value != b"0";
+                    }
+                }
+                b"rdb-filter-only" if !value.is_empty() => {
+                    return cx.answer(client, |replies| {
+                        replies.error(
+                            "ERR REPLCONF rdb-filter-only is refused: a copy has all keys, and no functions: those are read \
+                             with FUNCTION DUMP",
+                        );
+                    });
                 }
                 _ => {}
             }
@@ -152,47 +187,82 @@ impl Replicas {
         cx.answer(client, ReplyBuffer::ok);
     }
 
-    /// `PSYNC id offset`: begins to send a client a copy and the changes after it, or continues an earlier stream.
+    /// `PSYNC id offset`: begins to send a client a copy and the changes after it, or continues an earlier stream. `SYNC`: the
+    /// same with a new copy, and without a line that names the stream.
     pub(crate) fn begin(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
-        let shards = match self.check(cx, client) {
+        let wishes = cx.clients.sessions.get(client).map(|session| session.replica).unwrap_or_default();
+        let shards = match self.check(cx, client, wishes.wants_only_copy) {
             Ok(shards) => shards,
             Err(error) => return cx.answer(client, |replies| replies.error(&format!("ERR {error}"))),
         };
-        let continued = self.continued(cx, &shards, &arguments[1], &arguments[2]);
-        let how = match &continued {
-            Some(_) => "goes on".to_owned(),
-            None => format!("gets a copy {}", followed_keyspaces(cx)),
+        let named = arguments.get(1).zip(arguments.get(2)).filter(|_| !wishes.wants_only_copy);
+        if let Some(stream) = named.and_then(|(id, offset)| self.continued(cx, &shards, id, offset)) {
+            cx.answer(client, |replies| replies.push(Reply::Status(b"CONTINUE")));
+            let map_version = Some(cx.map.version);
+            return self.add(cx, client, (stream, None, None), map_version, |address| {
+                format!("a Redis replica at {address} goes on")
+            });
+        }
+        if let Err(why) = self.begin_whole(cx, client, shards, wishes, arguments.len() > 1) {
+            cx.answer(client, |replies| replies.error(&format!("ERR {why}")));
+        }
+    }
+
+    /// Begins to send a client a copy.
+    fn begin_whole(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        shards: Vec<Shard>,
+        ReplicaWishes { takes_mark, wants_only_copy, .. }: ReplicaWishes,
+        is_named: bool,
+    ) -> Result<(), &'static str> {
+        let has_deadlines =
+            |shard: &Shard| table_of(cx, shard.group).is_some_and(|it| it.has_field_deadlines());
+        let head = match wants_only_copy && shards.iter().any(has_deadlines) {
+            true => HEAD_WITH_DEADLINES,
+            false => HEAD,
         };
-        let (stream, copy) = match continued {
-            Some(stream) => {
-                cx.answer(client, |replies| replies.push(Reply::Status(b"CONTINUE")));
-                (stream, None)
-            }
-            None => {
-                let (stream, copy) = match self.copied(cx, client, shards) {
-                    Ok((stream, copy)) => (stream, Copy { expiring: Some(BTreeMap::new()), ..copy }),
-                    Err(why) => {
-                        return cx.answer(client, |replies| replies.error(&format!("ERR {why}")));
-                    }
-                };
-                let answer = format!("FULLRESYNC {} {}", stream.id, stream.offset);
-                cx.answer(client, |replies| replies.push(Reply::Status(answer.as_bytes())));
-                // Version 10 of the format.
-                cx.send_raw(client, format!("$EOF:{}\r\nREDIS0010", copy.mark).as_bytes());
-                (stream, Some(copy))
+        // What follows a copy has the deadlines of fields.
+        let expiring = || (!wants_only_copy).then(BTreeMap::new);
+        let counted = match takes_mark {
+            true => None,
+            false => {
+                let (_, copy) = self.copied(cx, client, shards.clone())?;
+                let copy = Copy { expiring: expiring(), mark: String::new(), ..copy };
+                Some(Counted { copy, bytes: head.len() as u64, head })
             }
         };
-        let map_version = Some(cx.map.version);
-        self.add(cx, client, (stream, copy), map_version, |address| {
+        // At the same moment: the node does nothing else in between.
+        let (stream, mut copy) = self.copied(cx, client, shards)?;
+        copy.expiring = expiring();
+        if is_named {
+            let answer = format!("FULLRESYNC {} {}", stream.id, stream.offset);
+            cx.answer(client, |replies| replies.push(Reply::Status(answer.as_bytes())));
+        }
+        match takes_mark {
+            true => cx.send_raw(client, &[format!("$EOF:{}\r\n", copy.mark).as_bytes(), head].concat()),
+            false => copy.mark.clear(),
+        }
+        if let Some(session) = cx.clients.sessions.get_mut(client) {
+            session.replica.is_one = true;
+        }
+        let how = match wants_only_copy {
+            true => "gets a copy of all keyspaces".to_owned(),
+            false => format!("gets a copy {}", followed_keyspaces(cx)),
+        };
+        let map_version = (!wants_only_copy).then_some(cx.map.version);
+        self.add(cx, client, (stream, counted, Some(copy)), map_version, |address| {
             format!("a Redis replica at {address} {how}")
         });
+        Ok(())
     }
 
     fn add(
         &mut self,
         cx: &mut Context,
         client: ClientId,
-        (stream, copy): (Stream, Option<Copy>),
+        (stream, counted, copy): (Stream, Option<Counted>, Option<Copy>),
         map_version: Option<u64>,
         line: impl FnOnce(&str) -> String,
     ) {
@@ -210,25 +280,36 @@ impl Replicas {
         cx.log.push(Line { level: Level::Info, text });
         let now_us = cx.now.monotonic_us;
         let (took_us, ping_us) = (now_us, now_us + PING_US);
-        let is_loading = copy.is_some();
+        // With the length known, what follows the copy cannot be taken for a part of it.
+        let is_loading = copy.as_ref().is_some_and(|copy| !copy.mark.is_empty());
         let first = Vec::new();
-        let replica =
-            Replica { client, stream, map_version, copy, is_loading, first, took_us, ping_us, due_us: 0 };
+        let replica = Replica {
+            client,
+            stream,
+            map_version,
+            counted,
+            copy,
+            is_loading,
+            first,
+            took_us,
+            ping_us,
+            due_us: 0,
+        };
         self.all.insert(client, replica);
         self.due_us = 0;
     }
 
-    /// The shards to follow.
+    /// The shards to follow, or to copy.
     ///
     /// # Errors
     /// Why a replica cannot follow all of them here.
-    fn check(&self, cx: &Context, client: ClientId) -> Result<Vec<Shard>, String> {
+    fn check(&self, cx: &Context, client: ClientId, wants_only_copy: bool) -> Result<Vec<Shard>, String> {
         let session = cx.clients.sessions.get(client).ok_or("the client is gone")?;
         if session.is_waiting() || self.all.contains_key(&client) {
-            return Err("a connection's only request is PSYNC, and its last one".into());
+            return Err("a connection's only request is PSYNC or SYNC, and its last one".into());
         }
-        if !session.takes_marked_copy {
-            return Err("a replica must take copies that end with a mark: REPLCONF capa eof".into());
+        if wants_only_copy {
+            return all_shards(cx);
         }
         let shards = shards_to_follow(cx);
         if shards.is_empty() {
@@ -335,7 +416,7 @@ impl Replicas {
         // Version 12 of the format.
         cx.send_raw(client, b"REDIS0012");
         let line = |address: &str| format!("{name} is copied for the client at {address}");
-        self.add(cx, client, (stream, Some(copy)), None, line);
+        self.add(cx, client, (stream, None, Some(copy)), None, line);
     }
 
     /// The group of a shard of a keyspace, and its name, if this node leads it.
@@ -408,19 +489,16 @@ impl Replicas {
         }
         left.reverse();
         let stream = Stream { id, offset: 1, selected: None, shards, versions, ends: VecDeque::new() };
-        Ok((stream, Copy { left, database: None, mark, expiring: None }))
+        Ok((stream, Copy { left, database: None, mark, promised: None, expiring: None }))
     }
 
     /// Ends the stream of a disconnected client.
     pub(crate) fn end(&mut self, cx: &mut Context, client: ClientId) {
         let Some(replica) = self.all.remove(&client) else { return };
-        match replica.copy {
-            Some(copy) => copy.end(cx),
-            None => {
-                self.gone.push_back(replica.stream);
-                if self.gone.len() > GONE_MAX {
-                    self.gone.pop_front();
-                }
+        if let Some(stream) = replica.end(cx) {
+            self.gone.push_back(stream);
+            if self.gone.len() > GONE_MAX {
+                self.gone.pop_front();
             }
         }
     }
@@ -448,8 +526,8 @@ impl Replicas {
                 format!("a client that is sent a copy, or follows as a Redis replica, is closed: {why}");
             cx.log.push(Line { level: Level::Warning, text });
             // The replica reconnects, and gets a new copy.
-            if let Some(copy) = replica.and_then(|replica| replica.copy) {
-                copy.end(cx);
+            if let Some(replica) = replica {
+                replica.end(cx);
             }
             cx.kill(client);
         }
@@ -464,6 +542,17 @@ impl Copy {
                 table.end_snapshot(snapshot);
             }
         }
+    }
+
+    /// Counts bytes that are sent, if their number was announced.
+    ///
+    /// # Errors
+    /// It is another number.
+    fn keep_promise(&mut self, bytes: usize, is_whole: bool) -> Result<(), &'static str> {
+        const OTHER: &str = "the copy has another length than was counted";
+        let Some(promised) = &mut self.promised else { return Ok(()) };
+        *promised = promised.checked_sub(bytes as u64).ok_or(OTHER)?;
+        if is_whole && *promised > 0 { Err(OTHER) } else { Ok(()) }
     }
 
     /// Appends the next part of the copy. Returns whether the copy is complete.
@@ -495,6 +584,41 @@ impl Copy {
 }
 
 impl Replica {
+    /// Ends what it was sent. Returns its stream, which it may continue later unless its copy was not whole.
+    fn end(self, cx: &mut Context) -> Option<Stream> {
+        if let Some(Counted { copy, .. }) = self.counted {
+            copy.end(cx);
+        }
+        match self.copy {
+            Some(copy) => {
+                copy.end(cx);
+                None
+            }
+            None => Some(self.stream),
+        }
+    }
+
+    /// Counts the next part of the copy, which is not sent before its length is known.
+    fn count(&mut self, cx: &mut Context) -> Result<(), &'static str> {
+        let (now_us, mut part) = (cx.now.monotonic_us, Vec::new());
+        self.due_us = now_us;
+        let Some(counted) = &mut self.counted else { return Ok(()) };
+        let is_whole = counted.copy.write(cx, &mut part)?;
+        counted.bytes += part.len() as u64;
+        if is_whole && let Some(Counted { bytes, head, .. }) = self.counted.take() {
+            cx.send_raw(self.client, &[format!("${bytes}\r\n").as_bytes(), head].concat());
+            let promised = bytes.checked_sub(head.len() as u64);
+            if let Some(copy) = &mut self.copy {
+                copy.promised = promised;
+            }
+        } else if now_us >= self.ping_us {
+            // A replica that waits for the length takes empty lines for a sign of life.
+            cx.send_raw(self.client, b"\n");
+            self.ping_us = now_us + PING_US;
+        }
+        Ok(())
+    }
+
     /// Sends what there is, as far as the client's output has room. Returns whether more may follow.
     fn advance(&mut self, cx: &mut Context) -> Result<bool, &'static str> {
         let now_us = cx.now.monotonic_us;
@@ -513,12 +637,17 @@ impl Replica {
             };
         }
         self.took_us = now_us;
+        if self.counted.is_some() {
+            return self.count(cx).map(|()| true);
+        }
         let mut out = Vec::new();
         if let Some(copy) = &mut self.copy {
             self.due_us = now_us;
             let is_whole = copy.write(cx, &mut out)?;
+            copy.keep_promise(out.len(), is_whole)?;
             cx.send_raw(self.client, &out);
             if is_whole && let Some(copy) = self.copy.take() {
+                cx.saved_ms = cx.now.unix_ms;
                 let Some(expiring) = copy.expiring else { return Ok(false) };
                 // This is sent once the copy is acknowledged.
                 for (database, fields) in expiring {
@@ -612,6 +741,38 @@ fn shards_to_follow(cx: &Context) -> Vec<Shard> {
         .collect();
     shards.sort_unstable();
     shards
+}
+
+/// The shards of all keyspaces, by database.
+///
+/// # Errors
+/// Why not all of them can be copied here.
+fn all_shards(cx: &Context) -> Result<Vec<Shard>, String> {
+    let mut shards = Vec::new();
+    for entry in cx.map.keyspaces.values() {
+        let (name, own) = (entry.keyspace.name(), cx.configuration.node);
+        if !entry.keyspace.has_leader() || entry.keyspace.spills() {
+            return Err(format!(
+                "keyspace '{name}' has registers, or values on the disk, which are in no copy: use quorate export, which names \
+                 what it leaves out, or quorate backup"
+            ));
+        }
+        let serves = |group: &u16| {
+            let group = cx.groups.get(*group).filter(|group| group.holds.is_none());
+            group
+                .and_then(|group| group.replica.as_ref())
+                .is_some_and(|replica| replica.summary(cx.now).ready)
+        };
+        if !entry.groups.iter().all(serves) {
+            return Err(format!(
+                "node {own} has no replica of keyspace '{name}' that serves: ask another node"
+            ));
+        }
+        let database = entry.keyspace.database();
+        shards.extend(entry.groups.iter().map(|group| Shard { database, group: *group }));
+    }
+    shards.sort_unstable();
+    Ok(shards)
 }
 
 /// The keyspaces that a replica follows, and those that it does not, for the log.

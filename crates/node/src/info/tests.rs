@@ -87,8 +87,12 @@ fn a_leader_lists_its_followers() {
     assert!(!text.contains("master_host") && !text.contains("offline"));
     // All of them, and what only this server has.
     let text = text_of(&facts, "quorate");
-    for (node, port, state, offset) in [(2, 7001, "online", 90), (3, 7002, "offline", 90), (4, 7003, "send_bulk", 0)] {
-        let line = format!("\r\nfollower{node}:ip=127.0.0.1,port={port},state={state},offset={offset},lag_records=10,lag_ms=2500\r\n");
+    for (node, port, state, offset) in
+        [(2, 7001, "online", 90), (3, 7002, "offline", 90), (4, 7003, "send_bulk", 0)]
+    {
+        let line = format!(
+            "\r\nfollower{node}:ip=127.0.0.1,port={port},state={state},offset={offset},lag_records=10,lag_ms=2500\r\n"
+        );
         assert!(text.contains(&line), "{text}");
     }
 }
@@ -97,7 +101,8 @@ fn a_leader_lists_its_followers() {
 /// replica. Others cut the line at commas and `=`, and take any name that begins with `slave` and a digit for such a line.
 #[test]
 fn lines_of_replicas_have_the_fields_of_redis_and_no_others() {
-    let replica = ReplicaFacts { host: "10.0.0.2".into(), port: 7001, state: "online".into(), ..Default::default() };
+    let replica =
+        ReplicaFacts { host: "10.0.0.2".into(), port: 7001, state: "online".into(), ..Default::default() };
     let replication = ReplicationFacts { is_master: true, replicas: vec![replica], ..Default::default() };
     let text = text_of(&Facts { replication, ..Default::default() }, "all");
     let is_slave = |line: &&str| {
@@ -107,7 +112,10 @@ fn lines_of_replicas_have_the_fields_of_redis_and_no_others() {
     let [line] = lines[..] else { panic!("{lines:?}") };
     let (name, fields) = line.split_once(':').unwrap();
     assert_eq!(name, "slave0");
-    assert!(fields.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, ',' | '=' | '.' | ':')), "{fields}");
+    assert!(
+        fields.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, ',' | '=' | '.' | ':')),
+        "{fields}"
+    );
     let names: Vec<&str> = fields.split(',').map(|field| field.split_once('=').unwrap().0).collect();
     assert_eq!(names, ["ip", "port", "state", "offset", "lag"]);
 }

@@ -1,6 +1,7 @@
 //! A client's session: its name and settings, and its replies in the order of its requests.
 
 mod queued;
+mod replica;
 mod subscriptions;
 mod tracking;
 
@@ -15,6 +16,7 @@ use kv::codec::Reader;
 use kv::{Reply, ReplyBuffer, Version};
 use protocol::Ticket;
 pub(crate) use queued::{Gathered, ITEM_BYTES, Item, Pending};
+pub(crate) use replica::ReplicaWishes;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -248,8 +250,8 @@ pub(crate) struct Session {
     pub(crate) tracking: Option<Box<TrackingChoice>>,
     /// How many readers of changes the client has.
     pub(crate) readers: u16,
-    /// Whether the client has announced, as a replica of Redis, that it takes copies that end with a mark.
-    pub(crate) takes_marked_copy: bool,
+    /// What the client has said of itself as a replica of Redis, and whether it is one.
+    pub(crate) replica: ReplicaWishes,
     /// Channel messages stay after the replies of requests before this one.
     messages_held_until: u64,
     /// How many of `pending` request the versions of watched keys.
@@ -314,7 +316,7 @@ impl Session {
             subscriptions: None,
             tracking: None,
             readers: 0,
-            takes_marked_copy: false,
+            replica: ReplicaWishes::default(),
             messages_held_until: 0,
             versions_awaited: 0,
             request_bytes: 0,

@@ -6,7 +6,9 @@ use node::{Masters, NodeId};
 /// The value of a field of `INFO replication`.
 fn field(info: &str, name: &str) -> Option<String> {
     let line = info.split("\\r\\n").flat_map(|text| text.split("\r\n"));
-    line.filter_map(|line| line.split_once(':')).find(|(found, _)| *found == name).map(|(_, value)| value.into())
+    line.filter_map(|line| line.split_once(':'))
+        .find(|(found, _)| *found == name)
+        .map(|(_, value)| value.into())
 }
 
 fn info(cluster: &mut Cluster, client: Client) -> String {
@@ -19,7 +21,8 @@ fn roles(cluster: &mut Cluster, node: NodeId) -> [String; 3] {
     let role = field(&info(cluster, client), "role").expect("a role");
     let [by_role, by_hello] = ["ROLE", "HELLO"].map(|request| cluster.ask(client, request));
     let word = |text: &str, words: [&str; 2]| {
-        let found = words.into_iter().find(|word| text.contains(&format!("\"{word}\"")) || text.contains(word));
+        let found =
+            words.into_iter().find(|word| text.contains(&format!("\"{word}\"")) || text.contains(word));
         found.unwrap_or_else(|| panic!("{text}")).to_owned()
     };
     [role, word(&by_role, ["master", "slave"]), word(&by_hello, ["master", "replica"])]

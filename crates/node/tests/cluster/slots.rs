@@ -56,8 +56,9 @@ fn keys_of_a_slot_are_not_looked_for_among_very_many() {
     let client = cluster.client(1);
     for batch in 0..101 {
         let names: Vec<String> = (0..1000).map(|number| format!("k{batch}:{number}")).collect();
-        let words: Vec<&[u8]> =
-            std::iter::once(&b"MSET"[..]).chain(names.iter().flat_map(|name| [name.as_bytes(), b"v"])).collect();
+        let words: Vec<&[u8]> = std::iter::once(&b"MSET"[..])
+            .chain(names.iter().flat_map(|name| [name.as_bytes(), b"v"]))
+            .collect();
         cluster.send_words(client, &words);
         assert_eq!(cluster.reply(client), "OK");
     }

@@ -64,6 +64,11 @@ pub(crate) struct ImportArgs {
     #[arg(long = "database", value_name = "NUMBER=PREFIX", value_parser = database)]
     databases: Vec<(u64, String)>,
 
+    /// End at the first value that is damaged, instead of leaving it out, or of mending it if only its number of entries
+    /// is wrong
+    #[arg(long)]
+    strict: bool,
+
     #[command(flatten)]
     live: LiveArgs,
 }
@@ -119,6 +124,8 @@ pub(super) struct Importer {
     commands: u64,
     expired: u64,
     refusals: Refusals,
+    /// Values that were taken although they are not what the file says.
+    mended: Refusals,
     progress: Progress,
 }
 
@@ -132,7 +139,7 @@ pub(super) fn run(args: &ImportArgs) -> Result<()> {
     let destinations = [(0, Destination::default())].into_iter().chain(given).collect();
     if let Some(server) = from.to_str().filter(|text| live::is_server(text)) {
         ensure!(!args.dry_run && !args.replace, "--dry-run and --replace are for files");
-        return live::run(server, &args.live, &args.connect, destinations);
+        return live::run(server, &args.live, &args.connect, destinations, !args.strict);
     }
     let files = match from.is_dir() {
         true => log::files(from)?,
@@ -147,6 +154,7 @@ pub(super) fn run(args: &ImportArgs) -> Result<()> {
         None => usize::MAX,
     };
     let mut importer = Importer::new(client, string_bytes_max, destinations, args.replace);
+    importer.rules.goes_on = !args.strict;
     let outcome = files.iter().try_for_each(|file| {
         importer.read(file).with_context(|| format!("{} was read up to there", file.display()))
     });
@@ -169,7 +177,12 @@ impl Importer {
         Importer {
             client,
             database: 0,
-            rules: Rules { destinations, expired_ms: now.as_millis() as u64, string_bytes_max },
+            rules: Rules {
+                destinations,
+                expired_ms: now.as_millis() as u64,
+                string_bytes_max,
+                goes_on: false,
+            },
             replaces,
             file_bytes: 0,
             before_bytes: 0,
@@ -181,6 +194,7 @@ impl Importer {
             commands: 0,
             expired: 0,
             refusals: Refusals::default(),
+            mended: Refusals::default(),
             progress: Progress::begin(),
         }
     }
@@ -406,6 +420,7 @@ impl Importer {
         if self.expired > 0 {
             say(&format!("{} keys had expired", self.expired));
         }
+        self.mended.show("mended");
     }
 }
 
@@ -459,6 +474,21 @@ impl Sink for Importer {
             }
             _ => *self.taken.entry(kind).or_default() += 1,
         }
+        Ok(())
+    }
+
+    fn abandon_pieces(&mut self, key: &[u8], reason: &str) -> Result<()> {
+        self.flush()?;
+        self.failed = None;
+        if let Some(client) = &mut self.client {
+            client.ask(&[b"DEL", key])?;
+        }
+        self.refusals.add(reason, key);
+        Ok(())
+    }
+
+    fn mended(&mut self, reason: &str, key: &[u8]) -> Result<()> {
+        self.mended.add(reason, key);
         Ok(())
     }
 

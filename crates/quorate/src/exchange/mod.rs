@@ -177,16 +177,21 @@ impl Refusals {
         }
     }
 
-    /// Prints them.
+    /// Prints them, with what became of them in front.
+    fn show(&self, what: &str) {
+        for (reason, (count, examples)) in &self.0 {
+            let more = if *count > examples.len() as u64 { ", …" } else { "" };
+            crate::output::say(&format!("{what}: {count}, {reason} ({}{more})", examples.join(", ")));
+        }
+    }
+
+    /// Prints them as not taken.
     ///
     /// # Errors
     /// Something was refused.
     fn conclude(&self, what: &str) -> Result<()> {
         let count: u64 = self.0.values().map(|(count, _)| count).sum();
-        for (reason, (count, examples)) in &self.0 {
-            let more = if *count > examples.len() as u64 { ", …" } else { "" };
-            crate::output::say(&format!("not {what}: {count}, {reason} ({}{more})", examples.join(", ")));
-        }
+        self.show(&format!("not {what}"));
         if count > 0 {
             bail!("{count} were not {what}: see above");
         }

@@ -317,6 +317,52 @@ fn files_of_keys_go_from_redis_and_back() {
     assert!(code == 1 && output.contains("at byte "), "{output}");
 }
 
+/// A value of each kind of damage between two sound keys: a stream that says another number of entries than it has, and a
+/// compressed string that is damaged.
+#[test]
+fn values_that_are_damaged_within_do_not_end_an_import() {
+    use rdb::write::{FileWriter, StreamHead, put_length, put_node, tag};
+    let mut words = rdb::Words::default();
+    [&b"f"[..], b"v"].iter().for_each(|word| words.push(word));
+    let entry = |ms| (rdb::Id { ms, seq: 0 }, words.clone());
+    let mut stream = Vec::new();
+    put_length(1, &mut stream);
+    put_node(&[entry(1), entry(2)], &mut stream);
+    StreamHead { length: 5, last: rdb::Id { ms: 7, seq: 0 }, added: 9, ..StreamHead::default() }
+        .put(&mut stream);
+    let mut writer = FileWriter::begin(Vec::new()).unwrap();
+    writer.key(b"first", None, tag::STRING, b"\x01v").unwrap();
+    writer.key(b"counts", None, tag::STREAM, &stream).unwrap();
+    writer.key(b"broken", None, tag::STRING, b"\xc3\x02\x28\x00z").unwrap();
+    writer.key(b"last", None, tag::STRING, b"\x01v").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("dump.rdb");
+    std::fs::write(&file, writer.end().unwrap().0).unwrap();
+    let cluster = Cluster::start(1, &[]);
+    let (mut ours, address) = (cluster.client(1), format!("127.0.0.1:{}", cluster.client_port(1)));
+    let file = file.to_str().unwrap();
+
+    let (code, output) = quorate(&["import", file, "--addr", &address, "--strict"]);
+    assert!(code == 1 && output.contains("the key \"counts\"") && output.contains("at byte "), "{output}");
+    assert_eq!(keys_of(&mut ours), [b"first"]);
+
+    for arguments in [&["--dry-run"][..], &["--addr", &address, "--replace"]] {
+        let (code, output) = quorate(&[&["import", file][..], arguments].concat());
+        assert_eq!(code, 1, "one key is left out: {output}");
+        for part in [
+            " 3 keys (2 string, 1 stream)",
+            "mended: 1, a stream with another number of entries than it says (\"counts\")",
+            "not taken: 1, damaged: a compressed string that is damaged (\"broken\")",
+        ] {
+            assert!(output.contains(part), "{part}: {output}");
+        }
+    }
+    assert_eq!(keys_of(&mut ours), [&b"counts"[..], b"first", b"last"]);
+    assert_eq!(as_text(&run(&mut ours, &[b"XLEN", b"counts"])), "2");
+    let info = as_text(&run(&mut ours, &[b"XINFO", b"STREAM", b"counts"]));
+    assert!(info.contains("7-0") && info.contains('9'), "{info}");
+}
+
 pub(crate) fn has_loaded(client: &mut Connection) -> bool {
     !as_text(&run(client, &[b"INFO", b"persistence"])).contains("loading_start_time")
 }

@@ -14,6 +14,7 @@ mod changes;
 mod channels;
 mod commands;
 mod contents;
+mod copies;
 mod databases;
 mod differential;
 mod dump;

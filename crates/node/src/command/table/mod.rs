@@ -21,7 +21,7 @@ use super::spec::Category::{
 };
 use super::spec::CommandCommand::All;
 use super::spec::Flag::{
-    Admin, AllowBusy, Blocking, Fast, MovableKeys, NoMulti, NoScript, ReadOnly, SkipSlowlog, Stale, Write,
+    AllowBusy, Blocking, Fast, Loading, MovableKeys, NoMulti, NoScript, ReadOnly, SkipSlowlog, Stale, Write,
 };
 use super::spec::KeyFlag::{Access, Delete, Insert, ReadWrite, Update, Variable};
 use super::spec::NamedBy::{Digest, Function, Text};
@@ -570,7 +570,7 @@ static ROWS: [CommandSpec; 109] = [
         .docs(Group::Server, "2.8.0", "O(N) for N keys and changes")
         .help("id offset", "Sends a Redis replica the keyspaces that keep their changes, and all their changes"),
     node("sync", 1, NodeCommand::ReplicaSync)
-        .flags(OPERATORS.with(&[NoMulti]))
+        .flags(COPIES_ALL.with(&[NoMulti]))
         .docs(Group::Server, "1.0.0", "O(N) for N keys and changes")
         .help("", "Does what PSYNC does, for programs that know no offsets"),
     node("replconf", -1, NodeCommand::ReplicaConfiguration)
@@ -601,11 +601,11 @@ static ROWS: [CommandSpec; 109] = [
         .docs(Group::Server, "1.0.0", "O(1)")
         .help("", "Returns when this node last ended a checkpoint or sent a copy, or started"),
     node("replicaof", 3, Server(ServerCommand::Follow))
-        .flags(Flags::of(&[Admin, NoScript, Stale]))
+        .flags(Flags::of(&[Flag::Admin, NoScript, Stale]))
         .docs(Group::Server, "5.0.0", "O(1)")
         .help("host port|NO ONE", "Refuses: quorate import follows another server"),
     node("slaveof", 3, Server(ServerCommand::Follow))
-        .flags(Flags::of(&[Admin, NoScript, Stale]))
+        .flags(Flags::of(&[Flag::Admin, NoScript, Stale]))
         .docs(Group::Server, "1.0.0", "O(1)")
         .help("host port|NO ONE", "Refuses: quorate import follows another server"),
     node("shutdown", -1, Server(ServerCommand::Shutdown))

@@ -184,7 +184,7 @@ pub(super) fn is_server(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
 }
 
-/// Imports the keys of a running server.
+/// Imports the keys of a running server. `goes_on`: see [`Rules`].
 ///
 /// # Errors
 /// A sentence that says why it ended, or which keys differ.
@@ -193,6 +193,7 @@ pub(super) fn run(
     args: &LiveArgs,
     connect: &Connect,
     destinations: BTreeMap<u64, Destination>,
+    goes_on: bool,
 ) -> Result<()> {
     let address = server(from, &args.tls)?.context("this names no server")?;
     let cluster = connect.resolve(Role::Changes)?;
@@ -213,7 +214,7 @@ pub(super) fn run(
     let import = Import {
         target,
         routes,
-        rules: Rules { destinations, expired_ms: 0, string_bytes_max },
+        rules: Rules { destinations, expired_ms: 0, string_bytes_max, goes_on },
         run: format!("{:016x}", u64::from_le_bytes(number)),
         spool_folder: args.spool.clone().unwrap_or_else(std::env::temp_dir),
         spool_bytes: args.spool_max << 20,
@@ -541,6 +542,7 @@ fn hand_over(import: &Import, origins: &[Origin], how: Compare) -> Result<()> {
     if report.messages > 0 {
         say(&format!("{} messages of PUBLISH were not passed on", report.messages));
     }
+    report.mended.show("mended");
     let refusals = std::mem::take(&mut report.refusals);
     let mut outcome = refusals.conclude("taken");
     if let Some(compared) = compared {

@@ -64,6 +64,8 @@ pub(super) struct Report {
     pub(super) function_commands: u64,
     pub(super) messages: u64,
     pub(super) refusals: Refusals,
+    /// Values that were taken although they are not what the snapshot says.
+    pub(super) mended: Refusals,
 }
 
 impl Import {
@@ -454,6 +456,18 @@ impl Sink for Loader<'_> {
         }
         self.count(kind);
         self.send(group, Some(0))
+    }
+
+    fn abandon_pieces(&mut self, key: &[u8], reason: &str) -> Result<()> {
+        let Some(group) = self.loading(key) else { return Ok(()) };
+        self.groups[group].batch.add(&[b"DEL", key]);
+        self.import.refuse(reason, key);
+        self.send(group, Some(0))
+    }
+
+    fn mended(&mut self, reason: &str, key: &[u8]) -> Result<()> {
+        self.import.report().mended.add(reason, key);
+        Ok(())
     }
 
     fn library(&mut self, text: &[u8]) -> Result<()> {

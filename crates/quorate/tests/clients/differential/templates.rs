@@ -314,6 +314,7 @@ pub(super) const TEMPLATES: &[Template] = &[
 pub(super) const NOT_COMPARED: &[&str] = &[
     // The server, its connections and its cluster.
     "acl",
+    "asking",
     "auth",
     "bgrewriteaof",
     "bgsave",
@@ -338,13 +339,16 @@ pub(super) const NOT_COMPARED: &[&str] = &[
     "readonly",
     "readwrite",
     "replconf",
+    "replicaof",
     "reset",
     "role",
     "save",
     "select",
     "shutdown",
+    "slaveof",
     "slowlog",
     "swapdb",
+    "sync",
     "time",
     "wait",
     // `dump.rs` sends them both ways with random values: their bytes are not text.
