@@ -21,7 +21,7 @@ use super::spec::Category::{
 };
 use super::spec::CommandCommand::All;
 use super::spec::Flag::{
-    AllowBusy, Blocking, Fast, Loading, MovableKeys, NoMulti, NoScript, ReadOnly, SkipSlowlog, Stale, Write,
+    AllowBusy, Blocking, Fast, Loading, NoMulti, NoScript, ReadOnly, SkipSlowlog, Stale, Write,
 };
 use super::spec::KeyFlag::{Access, Delete, Insert, ReadWrite, Update, Variable};
 use super::spec::NamedBy::{Digest, Function, Text};
