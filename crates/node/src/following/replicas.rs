@@ -195,6 +195,9 @@ impl Replicas {
             Ok(shards) => shards,
             Err(error) => return cx.answer(client, |replies| replies.error(&format!("ERR {error}"))),
         };
+        if let Some(session) = cx.clients.sessions.get_mut(client) {
+            session.replica.is_one = true;
+        }
         let named = arguments.get(1).zip(arguments.get(2)).filter(|_| !wishes.wants_only_copy);
         if let Some(stream) = named.and_then(|(id, offset)| self.continued(cx, &shards, id, offset)) {
             cx.answer(client, |replies| replies.push(Reply::Status(b"CONTINUE")));
@@ -243,9 +246,6 @@ impl Replicas {
         match takes_mark {
             true => cx.send_raw(client, &[format!("$EOF:{}\r\n", copy.mark).as_bytes(), head].concat()),
             false => copy.mark.clear(),
-        }
-        if let Some(session) = cx.clients.sessions.get_mut(client) {
-            session.replica.is_one = true;
         }
         let how = match wants_only_copy {
             true => "gets a copy of all keyspaces".to_owned(),

@@ -7,6 +7,6 @@ pub(crate) struct ReplicaWishes {
     pub(crate) takes_mark: bool,
     /// It wants a copy of all keys, and no changes after it.
     pub(crate) wants_only_copy: bool,
-    /// It gets, or has got, a copy.
+    /// It has asked for a copy, or for changes: it must have the right to them as long as it is connected.
     pub(crate) is_one: bool,
 }
