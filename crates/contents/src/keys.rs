@@ -399,7 +399,7 @@ mod tests {
             "counts is mended: a stream with another number of entries than it says",
             "sound2 payload",
             "string is refused: damaged: a compressed string that is damaged",
-            "hash is refused: damaged: a packed collection ends early",
+            "hash is refused: damaged: a packed collection with another length than it says",
             "large begins",
             "HSET",
             "large is abandoned: damaged: a compressed string that is damaged",
