@@ -447,7 +447,7 @@ named_set! {
     PubSub = "pubsub",
     /// Redis does not serve it while it loads data beside those that it serves.
     NoAsyncLoading = "no_async_loading",
-    /// `MONITOR` shows it before it begins, and not like other commands.
+    /// Redis's `MONITOR` shows it in another way than most commands: before what it does.
     SkipMonitor = "skip_monitor",
     /// It can have keys, and be without any.
     NoMandatoryKeys = "no_mandatory_keys",

@@ -58,7 +58,9 @@ impl Access {
         headers: &HeaderMap,
         secret: &str,
     ) -> Result<(), Refusal> {
-        let given = match self.credentials_of(from, headers)? {
+        let credentials = self.credentials_of(from, headers)?;
+        let name = name_in(&credentials).to_vec();
+        let given = match credentials {
             Credentials::Token(given) | Credentials::Password { password: given, .. } => given,
             Credentials::Nothing => {
                 let error = "this needs Authorization: Bearer with the cluster's secret, or Basic";
@@ -66,10 +68,10 @@ impl Access {
             }
         };
         if secret_matches(&given, secret.as_bytes()) {
-            self.logged_in(from, b"");
+            self.logged_in(from, &name);
             return Ok(());
         }
-        self.failed(from, b"");
+        self.failed(from, &name);
         Err(Refusal::unauthorized("wrong cluster's secret"))
     }
 

@@ -94,7 +94,7 @@ fn command(random: &mut Random, known: &[&Template], commands: &[String]) -> Wor
 }
 
 /// Whether a command is allowed by Redis, but refused here for the reason that is given in each case.
-fn is_stricter(tried: &Words, theirs: &Reply, ours: &Reply) -> bool {
+fn is_stricter(tried: &[Vec<u8>], theirs: &Reply, ours: &Reply) -> bool {
     let name = String::from_utf8_lossy(&tried[0]).to_lowercase();
     let ours = String::from_utf8_lossy(ours.bytes()).to_lowercase();
     if theirs.bytes() != b"OK" {
@@ -167,6 +167,6 @@ fn users_may_do_what_redis_lets_them_do() {
     assert!(allowed > 500 && denied > 500, "{allowed} allowed and {denied} denied");
 }
 
-fn line(words: &Words) -> String {
+fn line(words: &[Vec<u8>]) -> String {
     words.iter().map(|word| printable(word)).collect::<Vec<_>>().join(" ")
 }
