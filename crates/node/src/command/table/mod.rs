@@ -77,7 +77,7 @@ pub static COMMANDS: [CommandSpec; COMMAND_ROWS] = {
     all
 };
 
-/// Commands on a copy of all data.
+/// Commands on a copy of all data, or on where it comes from.
 const COPIES_ALL: Flags = Flags::of(&[Flag::Admin, NoScript, Flag::NoAsyncLoading]);
 
 /// What `SORT` sorts, and the keys that `BY` and `GET` make of the items.
@@ -601,11 +601,11 @@ static ROWS: [CommandSpec; 109] = [
         .docs(Group::Server, "1.0.0", "O(1)")
         .help("", "Returns when this node last ended a checkpoint or sent a copy, or started"),
     node("replicaof", 3, Server(ServerCommand::Follow))
-        .flags(Flags::of(&[Flag::Admin, NoScript, Stale]))
+        .flags(COPIES_ALL.with(&[Stale]))
         .docs(Group::Server, "5.0.0", "O(1)")
         .help("host port|NO ONE", "Refuses: quorate import follows another server"),
     node("slaveof", 3, Server(ServerCommand::Follow))
-        .flags(Flags::of(&[Flag::Admin, NoScript, Stale]))
+        .flags(COPIES_ALL.with(&[Stale]))
         .docs(Group::Server, "1.0.0", "O(1)")
         .help("host port|NO ONE", "Refuses: quorate import follows another server"),
     node("shutdown", -1, Server(ServerCommand::Shutdown))
