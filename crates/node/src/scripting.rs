@@ -23,6 +23,9 @@ use rdb::payload::{self, Refusal};
 use std::rc::Rc;
 use wire::resp::Arguments;
 
+/// The length of a script's name.
+const DIGEST_LETTERS: usize = 40;
+
 const NOSCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 const NOTBUSY: &str = "NOTBUSY No scripts in execution right now.";
 
@@ -61,6 +64,12 @@ impl Cache {
                 cx.peers.send_to_all(&Envelope::ForgetScripts);
                 cx.answer(client, ReplyBuffer::ok);
             }
+            ScriptCommand::Debug => cx.answer(client, |replies| {
+                replies.error(
+                    "ERR SCRIPT DEBUG is refused: there is no debugger, since a script is a record that every replica runs; run \
+                     parts of it with EVAL_RO, and return what you want to see",
+                );
+            }),
             // Limits end a script before any client could request that.
             ScriptCommand::Kill => {
                 cx.answer(client, |replies| replies.error(NOTBUSY));
@@ -116,6 +125,10 @@ impl Cache {
             NamedBy::Function => Some(self.function_of(cx, &arguments[1])?),
             NamedBy::Text | NamedBy::Digest => None,
         };
+        // What has not the length of a digest is none, whatever follows.
+        if how.named_by == NamedBy::Digest && arguments[1].len() != DIGEST_LETTERS {
+            return Err(NOSCRIPT.into());
+        }
         let key_count = match parse_integer(&arguments[2]) {
             None if function.is_some() => return Err("ERR Bad number of keys provided".into()),
             None => return Err(CommandError::NotAnInteger.to_string().into()),
@@ -180,8 +193,9 @@ impl Cache {
         };
         Script::build_in(scratch, text, inputs, key_count, extent().filter(|_| is_known), limits, writes)
             .map(|script| {
-                let has_rights = rights.is_some();
-                script.with_options(ScriptOptions { when_full, has_rights, ..ScriptOptions::default() })
+                let (has_rights, by_second_rules) = (rights.is_some(), cx.map.has(Feature::Answers));
+                let options = ScriptOptions { when_full, has_rights, by_second_rules, ..Default::default() };
+                script.with_options(options)
             })
             .ok_or_else(|| CommandError::Syntax.to_string().into())
     }

@@ -15,6 +15,7 @@ use crate::connections;
 use crate::context::Context;
 use crate::context::memory::OUT_OF_MEMORY;
 use crate::context::routing::{CROSSSLOT, Sent};
+use crate::control::Feature;
 use crate::databases;
 use crate::parameters::request_bytes_max;
 use crate::scripts;
@@ -41,6 +42,9 @@ pub(crate) const EXEC_HAS_ARGUMENTS: &str =
     "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command";
 
 const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
+
+const NO_MOVE: &str = "ERR MOVE is not allowed inside a transaction: each database is a group of its own, and a transaction is of one \
+     group; move the key before MULTI or after EXEC";
 
 /// The consequence of a command on a transaction, if its client has no answer yet.
 pub(crate) enum Then<'s> {
@@ -273,6 +277,7 @@ pub(crate) fn end<'r>(
             replies.extend_encoded(&instead);
             Ended::Reply(replies)
         }
+        Pending::Described => described(reply).map_or(Ended::Same, Ended::Reply),
         Pending::Copy(_) => unreachable!("a copy has no reply that is made here"),
         Pending::Exec { items, alone: true } => Ended::Exec(items, reply),
         // All elements are the group's: its reply is the client's.
@@ -293,6 +298,28 @@ pub(crate) fn end<'r>(
 fn gathered(cx: &mut Context, client: ClientId, generation: u64) -> Option<&mut Gathered> {
     let session = cx.clients.sessions.get_mut(client).filter(|session| session.generation == generation)?;
     session.transaction.as_deref_mut()
+}
+
+/// The answer to `DEBUG OBJECT`, from its two reads. Values have neither an address nor a count of references here.
+fn described(replies: &[u8]) -> Option<ReplyBuffer> {
+    let mut elements = Reader::new(replies);
+    if !matches!(Reply::decode(&mut elements), Ok(Reply::Array(2))) {
+        return None;
+    }
+    let mut out = ReplyBuffer::new();
+    match (Reply::decode(&mut elements), Reply::decode(&mut elements)) {
+        (Ok(Reply::Bulk(encoding)), Ok(Reply::Bulk(dump))) => {
+            let encoding = String::from_utf8_lossy(encoding);
+            let length = dump.len();
+            let text = format!(
+                "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{length} lru:0 lru_seconds_idle:0"
+            );
+            out.push(Reply::Status(text.as_bytes()));
+        }
+        (Ok(Reply::Error(text)), _) | (_, Ok(Reply::Error(text))) => out.push(Reply::Error(text)),
+        _ => out.error("ERR no such key"),
+    }
+    Some(out)
 }
 
 /// Whether a group had no room for a transaction.
@@ -451,7 +478,8 @@ fn gather(
     scratch: &mut Vec<u8>,
 ) -> Result<(), String> {
     if found.spec.flags.has(command::Flag::NoMulti) {
-        return Err(NOT_ALLOWED.into());
+        let is_move = matches!(found.spec.handler, Handler::Node(NodeCommand::Move));
+        return Err(if is_move { NO_MOVE.into() } else { NOT_ALLOWED.into() });
     }
     let number = cx.clients.sessions.get(client).map_or(0, |session| session.database);
     let value_bytes_max = cx.parameters.value_bytes_max();
@@ -469,6 +497,7 @@ fn gather(
     let goes_elsewhere = matches!(found.spec.handler, Handler::Node(NodeCommand::Select))
         && databases::named(cx, &arguments[1]).is_ok_and(|named| named != number);
     let draw = cx.draw();
+    let knows_answers = cx.map.has(Feature::Answers);
     let mut script_bytes = Vec::new();
     let script = match found.spec.handler {
         Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) => {
@@ -505,6 +534,13 @@ fn gather(
             Some(Err(error)) => answered(&|reply| reply.push(Reply::Error(&error))),
             None => return Err(NOT_ALLOWED.into()),
         },
+        Handler::Node(NodeCommand::ObjectRefCount) if knows_answers => {
+            match command::reference_count(arguments, scratch) {
+                Err(error) => answered(&|reply| reply.error(&error.to_string())),
+                Ok(command) if gathered.draft.push(&command) => Item::Data,
+                Ok(_) => return Err(NOT_ALLOWED.into()),
+            }
+        }
         Handler::Container => return Err(CommandError::WrongArity(found.spec.name).to_string()),
         Handler::Node(NodeCommand::Transaction(_)) => answered(&ReplyBuffer::ok), // UNWATCH.
         Handler::Node(NodeCommand::Select) if goes_elsewhere => {
@@ -517,8 +553,13 @@ fn gather(
         }
         // As in Redis, an error in the arguments is reported at its place in the answer, and does not stop the other
         // commands.
-        Handler::Data(parse) => match parse(arguments, scratch, &context) {
-            Err(error) => answered(&|reply| reply.error(&error.to_string())),
+        Handler::Data(parse) => match match parse(arguments, scratch, &context) {
+            Ok(command) => Ok(command),
+            Err(error) => {
+                error.foreseen(arguments, scratch).filter(|_| knows_answers).ok_or_else(|| error.to_string())
+            }
+        } {
+            Err(error) => answered(&|reply| reply.error(&error)),
             Ok(command) => {
                 clears |= matches!(command, Command::Clear);
                 let command = match (command, only_group) {

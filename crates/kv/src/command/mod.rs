@@ -9,6 +9,7 @@ mod bytes;
 mod comparison;
 mod encoding;
 mod family;
+mod foreseen;
 mod growth;
 mod hash;
 mod list;
@@ -34,6 +35,7 @@ pub use bytes::{
     BitOperation, BytesCommand, CommonAnswer, FIELD_OPERATION_BYTES, FieldAction, FieldOperation, Overflow,
 };
 pub use comparison::{Comparison, DIGEST_HEX_BYTES};
+pub use foreseen::{Answer, Foreseen, Kinds, Looked};
 pub use hash::{HashCommand, HashPart};
 pub use list::List;
 pub use lists::ListCommand;
@@ -327,6 +329,8 @@ pub enum Command<'a> {
     OnBytes(BytesCommand<'a>),
     /// Items in another order (`SORT`).
     Sort(SortCommand<'a>),
+    /// A command with a wrong argument, which is found only after its keys were looked at. A read.
+    Foreseen(Foreseen<'a>),
 
     /// A command with the bytes it needs from values stored outside the table. Ordered as a write.
     Supplied(Supplied<'a>),
@@ -361,6 +365,7 @@ impl<'a> Command<'a> {
             | Digest { .. }
             | Dump { .. }
             | Recent { .. }
+            | Foreseen(_)
             | Watch { .. } => false,
             Set { .. }
             | GetDelete { .. }
@@ -478,6 +483,7 @@ impl<'a> Command<'a> {
             OnStream(command) => command.for_each_key(visit),
             OnBytes(command) => command.for_each_key(visit),
             Sort(command) => command.for_each_key(visit),
+            Foreseen(foreseen) => foreseen.keys().for_each(visit),
             Supplied(supplied) => supplied.for_each_key(&mut visit),
             Routed(routed) => routed.for_each_key(&mut visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}

@@ -35,6 +35,9 @@ pub struct ScriptOptions {
     pub is_in_full: bool,
     /// Whether its last argument is not for the program, but the rights of its caller ([`Script::rights`]).
     pub has_rights: bool,
+    /// Whether it runs by the rules of release 2, which replicas of release 1 do not know. All replicas must run it alike, so
+    /// the node that orders it decides.
+    pub by_second_rules: bool,
 }
 
 /// What to do with a script that may write while its keyspace is full.
@@ -55,6 +58,7 @@ impl ScriptOptions {
     const RUNS: u8 = 4;
     const IN_FULL: u8 = 8;
     const HAS_RIGHTS: u8 = 16;
+    const BY_SECOND_RULES: u8 = 32;
 
     fn encoded(self) -> u8 {
         let when_full = match self.when_full {
@@ -64,7 +68,8 @@ impl ScriptOptions {
         };
         let tells_reads = if self.tells_reads { Self::TELLS_READS } else { 0 };
         let has_rights = if self.has_rights { Self::HAS_RIGHTS } else { 0 };
-        when_full | tells_reads | has_rights | if self.is_in_full { Self::IN_FULL } else { 0 }
+        let rules = if self.by_second_rules { Self::BY_SECOND_RULES } else { 0 };
+        when_full | tells_reads | has_rights | rules | if self.is_in_full { Self::IN_FULL } else { 0 }
     }
 
     fn decode(encoded: u8) -> Result<ScriptOptions, Malformed> {
@@ -75,8 +80,8 @@ impl ScriptOptions {
             (false, true) => WhenFull::Runs,
         };
         let (tells_reads, is_in_full) = (has(Self::TELLS_READS), has(Self::IN_FULL));
-        let has_rights = has(Self::HAS_RIGHTS);
-        let options = ScriptOptions { tells_reads, when_full, is_in_full, has_rights };
+        let (has_rights, by_second_rules) = (has(Self::HAS_RIGHTS), has(Self::BY_SECOND_RULES));
+        let options = ScriptOptions { tells_reads, when_full, is_in_full, has_rights, by_second_rules };
         match options.encoded() == encoded {
             true => Ok(options),
             false => Err(Malformed("unknown options of a script")),

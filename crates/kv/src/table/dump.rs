@@ -18,7 +18,8 @@ use rdb::value;
 use rdb::write::{self, put_length, put_text};
 use rdb::{Damaged, Fault, Part};
 
-const BUSY: &str = "BUSYKEY Target key name already exists.";
+/// The error of a restored value whose key exists.
+pub const BUSY_KEY: &str = "BUSYKEY Target key name already exists.";
 const WRONG_FOOTER: &str = "ERR DUMP payload version or checksum are wrong";
 const BAD_DATA: &str = "ERR Bad data format";
 
@@ -135,7 +136,7 @@ impl Table {
     ) {
         let place = self.find_live(self.index.hash(key), key, record);
         if place.is_some() && !replaces {
-            return out.error(BUSY);
+            return out.error(BUSY_KEY);
         }
         let (form, mut source) = match payload::open(payload) {
             Ok(opened) => opened,

@@ -1,5 +1,7 @@
 //! The kinds of values.
 
+use crate::command::Kinds;
+
 /// The kind of a value, and how Redis would store it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -39,6 +41,18 @@ impl Kind {
             15 => Set,
             _ => return None,
         })
+    }
+
+    /// The kind as clients know it, as a set.
+    pub(super) fn as_set(self) -> Kinds {
+        match self {
+            Kind::Plain | Kind::Text | Kind::Raw | Kind::Coded => Kinds::STRING,
+            Kind::List => Kinds::LIST,
+            Kind::Set => Kinds::SET,
+            Kind::Sorted => Kinds::SORTED,
+            Kind::Stream => Kinds::STREAM,
+            Kind::Hash => Kinds::HASH,
+        }
     }
 
     /// Whether the value is neither a string nor a reference to one.

@@ -27,6 +27,7 @@ mod entry_items;
 mod eviction;
 mod exchange;
 mod expire;
+mod foreseen;
 mod found;
 mod geo;
 mod hashes;
@@ -88,7 +89,7 @@ use tree::{Descent, Discarded};
 
 pub use changes::{Change, ChangeClass, Changes};
 pub use coded::CodedChanges;
-pub use dump::ExpiringField;
+pub use dump::{BUSY_KEY, ExpiringField};
 pub use eviction::{COMMAND_BYTES, Chooser, Eviction, Victim, blocks_bytes_max};
 pub use history::{History, Recent};
 pub use interpreter::{Interpreter, NoInterpreter};
@@ -612,6 +613,7 @@ impl Table {
             OnStream(command) if !command.is_write() => return self.read_stream(&command, now, out),
             OnBytes(command) if !command.is_write() => return self.read_bytes(&command, now, out),
             Sort(command) if !command.is_write() => self.read_sort(&command, now, out),
+            Foreseen(foreseen) => self.answer_foreseen(&foreseen, now, out),
             // The table has not applied the exchange after which this command was routed.
             Routed(_) => exchange::Exchanged.write(out),
             _ => out.error("ERR a write has to be ordered before it is applied"),

@@ -29,6 +29,11 @@ pub enum ScriptRefusal<'a> {
     NotInMemory(&'a [u8]),
     /// The command's effect or reply differs between replicas, or it concerns all keys.
     NotInScripts,
+    /// The command's reply may differ between replicas, and the script has written already, or is a part of a transaction
+    /// that may write.
+    LooksAround,
+    /// The command is a write, after one whose reply may differ between replicas.
+    HasLookedAround,
     /// The command may enlarge the data, and the keyspace was full when the script was ordered.
     NoRoom,
 }
@@ -51,6 +56,12 @@ pub struct Access<'t> {
     announced_bytes: usize,
     /// Whether the keyspace was full: the run must not enlarge the data before it has written something.
     is_in_full: bool,
+    /// Whether commands are allowed whose replies may differ between replicas ([`looks_around`]). The run must not write before
+    /// or after them, so that replicas stay equal, whatever they answer.
+    may_look_around: bool,
+    has_looked_around: bool,
+    /// See [`crate::ScriptOptions::by_second_rules`].
+    by_second_rules: bool,
     /// The keys that it has read, if its reply must name them.
     reads: Option<Reads>,
     /// Where the notes of the run's changes begin.
@@ -124,6 +135,9 @@ impl Access<'_> {
             self.list_keys(pattern, out);
             return Ok(());
         }
+        if looks_around(command) {
+            return self.look_around(command, out);
+        }
         if !may_be_in_a_script(command) {
             return Err(ScriptRefusal::NotInScripts);
         }
@@ -138,13 +152,58 @@ impl Access<'_> {
             return Ok(());
         }
         let Some(record) = self.record else { return Err(ScriptRefusal::Write) };
+        if self.has_looked_around {
+            return Err(ScriptRefusal::HasLookedAround);
+        }
         if self.is_in_full && command.may_grow() {
             return Err(ScriptRefusal::NoRoom);
         }
         self.is_in_full = false;
+        self.may_look_around = false;
         command.for_each_key(|key| self.remember(key));
         self.table.carry_out(command, record, out);
         Ok(())
+    }
+
+    /// A command whose reply may differ between replicas: of all keys, it concerns those of this table.
+    fn look_around<'c>(
+        &mut self,
+        command: &Command<'c>,
+        out: &mut ReplyBuffer,
+    ) -> Result<(), ScriptRefusal<'c>> {
+        let mut keys = (0, None);
+        command.for_each_key(|key| {
+            let is_here = self.position(key).is_some() || self.extends_to(key);
+            keys = (keys.0 + 1, keys.1.or((!is_here).then_some(ScriptRefusal::Undeclared(key))));
+        });
+        match keys {
+            _ if !self.by_second_rules => return Err(ScriptRefusal::NotInScripts),
+            (0, _) if self.extent.is_empty() => return Err(ScriptRefusal::NotInScripts),
+            (_, Some(refusal)) => return Err(refusal),
+            _ if !self.may_look_around => return Err(ScriptRefusal::LooksAround),
+            _ => {}
+        }
+        self.has_looked_around = true;
+        self.note_read(command);
+        let command = match command {
+            Command::RandomKey { .. } => {
+                self.table.read_seed = self.table.read_seed.wrapping_add(1);
+                Command::RandomKey { draw: mix(self.table.read_seed) }
+            }
+            command => *command,
+        };
+        self.table.read_routed(&command, self.now, out);
+        Ok(())
+    }
+
+    /// Whether the run is by the rules of release 2.
+    pub fn is_by_second_rules(&self) -> bool {
+        self.by_second_rules
+    }
+
+    /// The number of keys, including expired ones that have not been removed yet.
+    pub fn all_keys(&self) -> usize {
+        self.table.len()
     }
 
     /// The number of keys that have not expired, if that is at most `most`; otherwise `most`. O(most), beside expired keys.
@@ -272,6 +331,13 @@ impl Access<'_> {
     }
 }
 
+/// Whether replicas may answer a command differently: it depends on the order of the keys, which follows from the cluster's
+/// secret, on memory, or on what each replica has read itself.
+fn looks_around(command: &Command<'_>) -> bool {
+    use Command::*;
+    matches!(command, Scan { .. } | RandomKey { .. } | Size | MemoryUsage { .. } | Used { .. })
+}
+
 /// Whether scripts may use a command. They may if it names its keys and its outcome is the same on every replica.
 fn may_be_in_a_script(command: &Command<'_>) -> bool {
     use Command::*;
@@ -283,9 +349,7 @@ fn may_be_in_a_script(command: &Command<'_>) -> bool {
     !matches!(
         command,
         // On all keys; a script may use only those that it has declared.
-        Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Evict { .. }
-        // Depends on memory or on local reads, which differ between replicas.
-        | MemoryUsage { .. } | Used { .. }
+        Keys { .. } | Clear | Purge { .. } | Evict { .. }
         // Used only by the cluster itself, or not allowed within another command.
         | Fetch { .. } | Watch { .. } | Recent { .. } | Replicate { .. } | SkipVersions { .. } | Transaction(_) | Script(_) | Lock(_) | Queue(_) | SetCoded { .. } | Inline { .. } | Abandon { .. } | Supplied(_)
         | LongPart { .. } | LongEnd { .. } | Exchange { .. } | Routed(_)
@@ -369,6 +433,10 @@ impl Table {
             announcements,
             announced_bytes,
             is_in_full: script.options().is_in_full,
+            by_second_rules: script.options().by_second_rules,
+            // Within a transaction, what this run costs would decide about the others, which may write.
+            may_look_around: record.is_none() || before.is_none(),
+            has_looked_around: false,
             reads,
             changes,
             cost_max,

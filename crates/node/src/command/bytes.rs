@@ -2,10 +2,11 @@
 
 use kv::command::{BitOperation, CommonAnswer, FieldAction, FieldOperation, Overflow};
 use kv::number::parse_integer;
-use kv::{BytesCommand, Command, List};
+use kv::{Answer, BytesCommand, Command, Kinds, List};
 use wire::resp::Arguments;
 
 use super::arguments::{Parsed, at, integer, is, key, parsers, value};
+use super::later::Looks;
 use super::strings::all_keys;
 use super::{CommandError, Context};
 
@@ -49,12 +50,14 @@ fn in_bits(arguments: Arguments<'_>, index: usize) -> Result<bool, CommandError>
 
 pub(super) fn bitcount<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     let key = key(arguments, 1)?;
-    let (start, end) = match arguments.len() {
-        2 => (0, -1),
-        4 | 5 => (integer(arguments, 2)?, integer(arguments, 3)?),
-        _ => return Err(CommandError::Syntax),
+    let range = || match arguments.len() {
+        2 => Ok((0, -1, false)),
+        4 | 5 => Ok((integer(arguments, 2)?, integer(arguments, 3)?, in_bits(arguments, 4)?)),
+        _ => Err(CommandError::Syntax),
     };
-    bytes(BytesCommand::CountBits { key, start, end, in_bits: in_bits(arguments, 4)? })
+    let looks = Looks::at(1, Kinds::STRING).or(Answer::Integer(0));
+    let (start, end, in_bits) = looks.then(range())?;
+    bytes(BytesCommand::CountBits { key, start, end, in_bits })
 }
 
 pub(super) fn bitpos<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
@@ -63,12 +66,18 @@ pub(super) fn bitpos<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Conte
         1 => true,
         _ => return Err(CommandError::NotZeroOrOne),
     };
-    let start = if arguments.len() > 3 { integer(arguments, 3)? } else { 0 };
-    let end = if arguments.len() > 4 { Some(integer(arguments, 4)?) } else { None };
-    if arguments.len() > 6 {
-        return Err(CommandError::Syntax);
-    }
-    bytes(BytesCommand::FindBit { key: key(arguments, 1)?, bit, start, end, in_bits: in_bits(arguments, 5)? })
+    let range = || {
+        if arguments.len() > 6 {
+            return Err(CommandError::Syntax);
+        }
+        let start = if arguments.len() > 3 { integer(arguments, 3)? } else { 0 };
+        let in_bits = in_bits(arguments, 5)?;
+        let end = if arguments.len() > 4 { Some(integer(arguments, 4)?) } else { None };
+        Ok((start, end, in_bits))
+    };
+    let missing = Answer::Integer(if bit { -1 } else { 0 });
+    let (start, end, in_bits) = Looks::at(1, Kinds::STRING).or(missing).then(range())?;
+    bytes(BytesCommand::FindBit { key: key(arguments, 1)?, bit, start, end, in_bits })
 }
 
 pub(super) fn bitop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
@@ -179,6 +188,8 @@ pub(super) fn pfmerge<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _:
 
 pub(super) fn lcs<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     let (first, second) = (key(arguments, 1)?, key(arguments, 2)?);
+    let looks =
+        || Looks::at_all(1..3, Kinds::STRING).or_else("ERR The specified keys must contain string values");
     let (mut length, mut ranges, mut with_lengths, mut least, mut index) = (false, false, false, 0, 3);
     while let Some(option) = arguments.get(index) {
         if is(option, "LEN") {
@@ -189,14 +200,14 @@ pub(super) fn lcs<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context)
             with_lengths = true;
         } else if is(option, "MINMATCHLEN") && index + 1 < arguments.len() {
             index += 1;
-            least = u64::try_from(integer(arguments, index)?).unwrap_or(0);
+            least = u64::try_from(looks().then(integer(arguments, index))?).unwrap_or(0);
         } else {
-            return Err(CommandError::Syntax);
+            return looks().then(Err(CommandError::Syntax));
         }
         index += 1;
     }
     let answer = match (length, ranges) {
-        (true, true) => return Err(CommandError::LengthAndRanges),
+        (true, true) => return looks().then(Err(CommandError::LengthAndRanges)),
         (true, _) => CommonAnswer::Length,
         (_, true) if with_lengths => CommonAnswer::RangesWithLengths,
         (_, true) => CommonAnswer::Ranges,

@@ -5,6 +5,8 @@ use kv::limits::{CHANNEL_BYTES_MAX, KEY_BYTES_MAX};
 use kv::locks::{LEASE_MS_MAX, LOCK_NAME_BYTES_MAX, OWNER_BYTES_MAX};
 use wire::resp::Arguments;
 
+use super::Later;
+
 /// A command that was refused before anything was done. Its text is Redis's own where Redis has one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
@@ -24,6 +26,9 @@ pub enum CommandError {
         /// The subcommand's name as sent.
         given: String,
     },
+    /// An error of an argument that is read after the keys were looked at.
+    #[error("{}", .0.error)]
+    Later(Box<Later>),
     /// Too few or too many arguments for the command of this full name, such as `config|get`.
     #[error("ERR wrong number of arguments for '{0}' command")]
     WrongArity(&'static str),

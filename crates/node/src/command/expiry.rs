@@ -1,11 +1,12 @@
 //! Parsing of the commands on expiry, and of the expiry options of others.
 
 use kv::command::{ExpireCondition, ExpiryUnit};
-use kv::{Command, Condition, Deadline, Expiry, SetAnswer};
+use kv::{Answer, Command, Condition, Deadline, Expiry, Kinds, SetAnswer};
 use wire::resp::Arguments;
 
 use super::arguments::{Parsed, integer, is, key, parsers, value};
 use super::error::printable;
+use super::later::Looks;
 use super::{CommandError, Context};
 
 /// How an expiry is given: by an option of `SET` or `GETEX`, or by the command that means the same.
@@ -113,7 +114,8 @@ pub(super) fn getex<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &
     }
     match expiry {
         Some((option, index)) => {
-            let deadline = option.deadline("getex", arguments, index, context)?;
+            let looks = Looks::at(1, Kinds::STRING).or(Answer::Null);
+            let deadline = looks.then(option.deadline("getex", arguments, index, context))?;
             Ok(Command::GetExpire { key, expiry: Expiry::Set(deadline) })
         }
         None if persist => Ok(Command::GetExpire { key, expiry: Expiry::Clear }),

@@ -2,11 +2,12 @@
 
 use kv::geo::{Centre, Order, Place, Query, Shape, Shown};
 use kv::number::parse_float;
-use kv::{AddOptions, Command, List, SortedCommand};
+use kv::{AddOptions, Command, Kinds, List, SortedCommand};
 use wire::resp::Arguments;
 
 use super::arguments::{Parsed, at, integer, is, key, parsers, value};
 use super::error::printable;
+use super::later::Looks;
 use super::{CommandError, Context};
 
 fn sorted(command: SortedCommand<'_>) -> Parsed<'_> {
@@ -232,8 +233,13 @@ const NO_OPTIONS: Options<'static> = Options {
     to: None,
 };
 
+/// A search looks at its sorted set, the key at `index`, before it reads its arguments.
+fn looks(index: usize) -> Looks {
+    Looks::at(index, Kinds::SORTED)
+}
+
 pub(super) fn geosearch<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let options = NO_OPTIONS.read(Kind::Search, arguments, 2)?;
+    let options = looks(1).then(NO_OPTIONS.read(Kind::Search, arguments, 2))?;
     options.command(key(arguments, 1)?, scratch)
 }
 
@@ -243,20 +249,26 @@ pub(super) fn geosearchstore<'a>(
     _: &Context,
 ) -> Parsed<'a> {
     let options = Options { to: Some(key(arguments, 1)?), ..NO_OPTIONS };
-    options.read(Kind::Store, arguments, 3)?.command(key(arguments, 2)?, scratch)
+    looks(2).then(options.read(Kind::Store, arguments, 3))?.command(key(arguments, 2)?, scratch)
 }
 
 fn radius<'a>(may_store: bool, arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Parsed<'a> {
-    let centre = Some(Centre::Place(place(arguments, 2)?));
-    let options = Options { centre, shape: Some(circle(arguments, 4)?), ..NO_OPTIONS };
-    let options = options.read(Kind::Radius { may_store }, arguments, 6)?;
+    let read = || {
+        let centre = Some(Centre::Place(place(arguments, 2)?));
+        let options = Options { centre, shape: Some(circle(arguments, 4)?), ..NO_OPTIONS };
+        options.read(Kind::Radius { may_store }, arguments, 6)
+    };
+    let options = looks(1).then(read())?;
     options.command(key(arguments, 1)?, scratch)
 }
 
 fn radius_by_member<'a>(may_store: bool, arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Parsed<'a> {
-    let centre = Some(Centre::Member(at(arguments, 2)));
-    let options = Options { centre, shape: Some(circle(arguments, 3)?), ..NO_OPTIONS };
-    let options = options.read(Kind::Radius { may_store }, arguments, 5)?;
+    let read = || {
+        let centre = Some(Centre::Member(at(arguments, 2)));
+        let options = Options { centre, shape: Some(circle(arguments, 3)?), ..NO_OPTIONS };
+        options.read(Kind::Radius { may_store }, arguments, 5)
+    };
+    let options = looks(1).then(read())?;
     options.command(key(arguments, 1)?, scratch)
 }
 

@@ -2,7 +2,7 @@
 
 use kv::command::{ExpireCondition, ExpiryUnit};
 use kv::number::parse_float;
-use kv::{Command, Condition, Deadline, Expiry, HashCommand, HashPart, List};
+use kv::{Command, Condition, Deadline, Expiry, HashCommand, HashPart, Kinds, List};
 use wire::resp::Arguments;
 
 use super::arguments::{Parsed, at, integer, is, key, parsers, random_options, value};
@@ -87,7 +87,7 @@ pub(super) fn hincrbyfloat<'a>(
 pub(super) fn hscan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     let with_values = !is(at(arguments, arguments.len() - 1), "NOVALUES") || arguments.len() < 4;
     let options = if with_values { arguments.len() } else { arguments.len() - 1 };
-    let (position, count, pattern) = scan_options(arguments, options)?;
+    let (position, count, pattern) = scan_options(arguments, options, Kinds::HASH)?;
     Ok(Command::Hash(HashCommand::Scan { key: key(arguments, 1)?, position, count, pattern, with_values }))
 }
 

@@ -2,10 +2,11 @@
 
 use kv::command::{FormerUse, Usage};
 use kv::glob::PATTERN_BYTES_MAX;
-use kv::{Command, Deadline};
+use kv::{Answer, Command, Deadline, Kinds};
 use wire::resp::Arguments;
 
 use super::arguments::{Parsed, at, integer, is, key, parsers, value};
+use super::later::Looks;
 use super::strings::all_keys;
 use super::{CommandError, Context};
 use crate::keyspace::DATABASES;
@@ -69,9 +70,10 @@ pub(super) fn restore<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context:
         }
         index += 1;
     }
-    let ms = integer(arguments, 2)?;
+    let looks = Looks::at(1, if replaces { Kinds::ANY } else { Kinds::NONE }).or_else(kv::table::BUSY_KEY);
+    let ms = looks.clone().then(integer(arguments, 2))?;
     let deadline = match ms {
-        ..0 => return Err(CommandError::NegativeTtl),
+        ..0 => return looks.then(Err(CommandError::NegativeTtl)),
         0 => None,
         _ if is_absolute => Some(Deadline::At(ms)),
         _ => Some(Deadline::In(ms)),
@@ -125,12 +127,18 @@ pub(super) fn scan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
     Ok(Command::Scan { position, count, pattern, kind, group: 0, next: 0 })
 }
 
-/// Reads the cursor of a scan of one key's value, and its options up to `end`: the count, and the pattern, if any.
+/// Reads the cursor of a scan of one key's value, of a kind, and its options up to `end`: the count, and the pattern, if any.
 pub(super) fn scan_options(
     arguments: Arguments<'_>,
     end: usize,
+    kinds: Kinds,
 ) -> Result<(u64, u64, Option<&[u8]>), CommandError> {
     let position = cursor(at(arguments, 2))?;
+    let (count, pattern) = Looks::at(1, kinds).or(Answer::EmptyScan).then(options_of_scan(arguments, end))?;
+    Ok((position, count, pattern))
+}
+
+fn options_of_scan(arguments: Arguments<'_>, end: usize) -> Result<(u64, Option<&[u8]>), CommandError> {
     let (mut count, mut pattern) = (SCAN_COUNT_DEFAULT, None);
     for index in (3..end).step_by(2) {
         let option = at(arguments, index);
@@ -146,7 +154,7 @@ pub(super) fn scan_options(
             return Err(CommandError::Syntax);
         }
     }
-    Ok((position, count, pattern))
+    Ok((count, pattern))
 }
 
 /// An unsigned number in decimal. Without any digits it is 0, as in Redis, which reads it with C's `strtoul`.

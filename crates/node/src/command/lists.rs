@@ -1,12 +1,13 @@
 //! Parsing of the commands on lists.
 
-use kv::{Command, List, ListCommand};
+use kv::{Answer, Command, Kinds, List, ListCommand};
 use wire::resp::Arguments;
 
 use super::arguments::{
     Parsed, at, counted_keys, integer, is, key, keys_before_last, not_negative, parsers, pop_count, timeout,
     value,
 };
+use super::later::{Looks, NO_SUCH_KEY};
 use super::{CommandError, Context};
 
 /// Which end of a list an argument names: whether it is the front.
@@ -58,12 +59,15 @@ fn pop<'a>(name: &'static str, at_front: bool, arguments: Arguments<'a>) -> Pars
 
 parsers! { (arguments, scratch, context)
     llen => Ok(Command::OnList(ListCommand::Length { key: key(arguments, 1)? }));
-    lindex =>
-        Ok(Command::OnList(ListCommand::Index { key: key(arguments, 1)?, rank: integer(arguments, 2)? }));
+    lindex => {
+        let rank = Looks::at(1, Kinds::LIST).or(Answer::Null).then(integer(arguments, 2))?;
+        Ok(Command::OnList(ListCommand::Index { key: key(arguments, 1)?, rank }))
+    };
 }
 
 pub(super) fn lset<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
-    let (key, rank, element) = (key(arguments, 1)?, integer(arguments, 2)?, value(arguments, 3, context)?);
+    let rank = Looks::at(1, Kinds::LIST).or(NO_SUCH_KEY).then(integer(arguments, 2))?;
+    let (key, element) = (key(arguments, 1)?, value(arguments, 3, context)?);
     Ok(Command::OnList(ListCommand::Set { key, rank, element }))
 }
 

@@ -11,6 +11,7 @@ mod geo;
 mod hashes;
 pub mod introspection;
 mod keyspace;
+mod later;
 mod lists;
 pub(crate) mod locks;
 mod lookup;
@@ -28,6 +29,8 @@ mod tests;
 
 pub use error::CommandError;
 pub(crate) use error::printable;
+pub use later::Later;
+pub(crate) use later::reference_count;
 pub use spec::{
     AclCommand, ChannelCommand, ClientCommand, ClusterCommand, CommandCommand, CommandSpec, ConfigCommand,
     Context, Flag, FunctionCommand, Handler, KeyspaceCommand, LatencyCommand, LockVerb, MemoryCommand,

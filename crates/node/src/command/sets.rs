@@ -1,6 +1,6 @@
 //! Parsing of the commands on sets.
 
-use kv::{Command, List, SetCommand, SetOperation};
+use kv::{Command, Kinds, List, SetCommand, SetOperation};
 use wire::resp::Arguments;
 
 use super::arguments::{Parsed, at, counted, integer, is, key, not_negative, parsers, positive, value};
@@ -66,7 +66,7 @@ pub(super) fn srandmember<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &
 }
 
 pub(super) fn sscan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let (position, count, pattern) = scan_options(arguments, arguments.len())?;
+    let (position, count, pattern) = scan_options(arguments, arguments.len(), Kinds::SET)?;
     Ok(Command::OnSet(SetCommand::Scan { key: key(arguments, 1)?, position, count, pattern }))
 }
 

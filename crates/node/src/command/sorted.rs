@@ -2,7 +2,7 @@
 
 use kv::command::{parse_member_bound, parse_score, parse_score_bound};
 use kv::number::parse_integer;
-use kv::{AddOptions, Aggregate, By, Command, List, SetOperation, SortedCommand};
+use kv::{AddOptions, Aggregate, By, Command, Kinds, List, SetOperation, SortedCommand};
 use wire::resp::Arguments;
 
 use super::arguments::{
@@ -10,6 +10,7 @@ use super::arguments::{
     random_options, timeout, value,
 };
 use super::keyspace::scan_options;
+use super::later::Looks;
 use super::{CommandError, Context};
 
 fn sorted(command: SortedCommand<'_>) -> Parsed<'_> {
@@ -267,7 +268,7 @@ pub(super) fn zrandmember<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &
 }
 
 pub(super) fn zscan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let (position, count, pattern) = scan_options(arguments, arguments.len())?;
+    let (position, count, pattern) = scan_options(arguments, arguments.len(), Kinds::SORTED)?;
     sorted(SortedCommand::Scan { key: key(arguments, 1)?, position, count, pattern })
 }
 
@@ -303,13 +304,14 @@ fn combined<'a>(
     scratch: &'a mut Vec<u8>,
 ) -> Result<Combined<'a>, CommandError> {
     let keys = inputs(name, arguments, if is_stored { 2 } else { 1 })?;
+    let looks = || Looks::at_all(keys.clone(), Kinds::SET.or(Kinds::SORTED));
     let (mut weights, mut aggregate, mut with_scores) = (None, Aggregate::Sum, false);
     let (takes_weights, mut index) = (operation != SetOperation::Difference, keys.end);
     while let Some(option) = arguments.get(index) {
         let left = arguments.len() - index - 1;
         if takes_weights && is(option, "WEIGHTS") && left >= keys.len() {
             for weight in index + 1..=index + keys.len() {
-                parse_score(at(arguments, weight)).ok_or(CommandError::NotAWeight)?;
+                looks().then(parse_score(at(arguments, weight)).ok_or(CommandError::NotAWeight))?;
             }
             weights = Some(index + 1);
             index += keys.len();
@@ -319,12 +321,12 @@ fn combined<'a>(
                 sum if is(sum, "SUM") => Aggregate::Sum,
                 min if is(min, "MIN") => Aggregate::Least,
                 max if is(max, "MAX") => Aggregate::Greatest,
-                _ => return Err(CommandError::Syntax),
+                _ => return looks().then(Err(CommandError::Syntax)),
             };
         } else if !is_stored && is(option, "WITHSCORES") {
             with_scores = true;
         } else {
-            return Err(CommandError::Syntax);
+            return looks().then(Err(CommandError::Syntax));
         }
         index += 1;
     }
@@ -370,12 +372,13 @@ parsers! { (arguments, scratch, context)
 
 pub(super) fn zintercard<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     let keys = inputs("zintercard", arguments, 1)?;
+    let looks = || Looks::at_all(keys.clone(), Kinds::SET.or(Kinds::SORTED));
     let mut limit = 0;
     for index in (keys.end..arguments.len()).step_by(2) {
         if !is(at(arguments, index), "LIMIT") || index + 1 == arguments.len() {
-            return Err(CommandError::Syntax);
+            return looks().then(Err(CommandError::Syntax));
         }
-        limit = not_negative(arguments, index + 1, CommandError::Negative("LIMIT"))?;
+        limit = looks().then(not_negative(arguments, index + 1, CommandError::Negative("LIMIT")))?;
     }
     let keys = List::build(scratch, arguments.iter().skip(keys.start).take(keys.len()));
     sorted(SortedCommand::CountCommon { keys, limit })

@@ -82,6 +82,10 @@ pub enum NodeCommand {
     Script(ScriptCommand),
     Function(FunctionCommand),
     DebugSleep,
+    /// `DEBUG ERROR`.
+    DebugError,
+    /// `DEBUG OBJECT`.
+    DebugObject,
     DebugExpire,
     DebugPauseCron,
     /// `MONITOR`.
@@ -162,6 +166,8 @@ pub enum ScriptCommand {
     Flush,
     /// `SCRIPT KILL`.
     Kill,
+    /// `SCRIPT DEBUG`.
+    Debug,
 }
 
 /// How a request names a script, and what the script may do.
@@ -260,6 +266,7 @@ pub enum ConfigCommand {
     Get,
     Set,
     ResetStat,
+    Rewrite,
 }
 
 /// The subcommands of `MEMORY` that the node answers without looking at keys.
@@ -284,6 +291,8 @@ pub enum ServerCommand {
     Shutdown,
     /// `LOLWUT`.
     Lolwut,
+    /// `MODULE LIST`.
+    Modules,
 }
 
 /// The subcommands of `SLOWLOG`.

@@ -2,11 +2,12 @@
 
 use kv::command::{NOT_AN_ID, parse_id_bound};
 use kv::limits::KEY_BYTES_MAX;
-use kv::{Command, List, NewId, StreamCommand, StreamId, Trim};
+use kv::{Command, Kinds, List, NewId, StreamCommand, StreamId, Trim};
 use wire::resp::Arguments;
 
 use super::arguments::{Parsed, at, integer, is, key, parsers, value};
 use super::error::printable;
+use super::later::{Looks, NO_SUCH_KEY};
 use super::{CommandError, Context};
 
 fn stream(command: StreamCommand<'_>) -> Parsed<'_> {
@@ -336,13 +337,16 @@ fn min_idle(arguments: Arguments<'_>, error: &'static str) -> Result<u64, Comman
 }
 
 pub(super) fn xclaim<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let min_idle_ms = min_idle(arguments, "ERR Invalid min-idle-time argument for XCLAIM")?;
+    let looks = || Looks::at(1, Kinds::STREAM).with_group(2);
+    let min_idle_ms = min_idle(arguments, "ERR Invalid min-idle-time argument for XCLAIM");
+    let min_idle_ms = looks().then(min_idle_ms)?;
     let ids = arguments.iter().skip(5).take_while(|text| StreamId::parse(text, 0).is_some()).count();
     let (mut delivered_ms, mut is_idle, mut deliveries, mut last) = (0, true, -1, &b"0"[..]);
     let (mut is_forced, mut only_ids, mut index) = (false, false, 5 + ids);
     while let Some(option) = arguments.get(index) {
         let argument = index + 1;
-        let number = |error| integer(arguments, argument).map_err(|_| CommandError::OfStream(error));
+        let number =
+            |error| looks().then(integer(arguments, argument).map_err(|_| CommandError::OfStream(error)));
         let has_argument = argument < arguments.len();
         if is(option, "FORCE") {
             is_forced = true;
@@ -359,10 +363,10 @@ pub(super) fn xclaim<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: 
             index += 1;
         } else if is(option, "LASTID") && has_argument {
             last = at(arguments, argument);
-            id(last)?;
+            looks().then(id(last))?;
             index += 1;
         } else {
-            return Err(CommandError::UnknownClaimOption(printable(option)));
+            return looks().then(Err(CommandError::UnknownClaimOption(printable(option))));
         }
         index += 1;
     }
@@ -462,13 +466,14 @@ pub(super) fn stream_facts<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: 
     /// How many entries and pending entries of each list are returned by default, so that nothing takes long by accident.
     const USUAL_COUNT: u64 = 10;
     let key = key(arguments, 2)?;
+    let looks = Looks::at(2, Kinds::STREAM).or(NO_SUCH_KEY);
     let count = match arguments.len() {
         3 => return stream(StreamCommand::Info { key }),
         4 if is(at(arguments, 3), "FULL") => USUAL_COUNT,
         6 if is(at(arguments, 3), "FULL") && is(at(arguments, 4), "COUNT") => {
-            u64::try_from(integer(arguments, 5)?).unwrap_or(USUAL_COUNT)
+            u64::try_from(looks.then(integer(arguments, 5))?).unwrap_or(USUAL_COUNT)
         }
-        _ => return Err(misused("XINFO", arguments)),
+        _ => return looks.then(Err(misused("XINFO", arguments))),
     };
     stream(StreamCommand::InfoFull { key, count })
 }

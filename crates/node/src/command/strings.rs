@@ -2,11 +2,12 @@
 
 use kv::locks::LOCK_NAME_BYTES_MAX;
 use kv::number::parse_float;
-use kv::{Command, Comparison, Condition, Expiry, Fenced, List, SetAnswer, Version};
+use kv::{Command, Comparison, Condition, Expiry, Fenced, Kinds, List, SetAnswer, Version};
 use wire::resp::Arguments;
 
 use super::arguments::{Parsed, at, integer, is, key, parsers, value};
 use super::expiry::ExpiryOption;
+use super::later::Looks;
 use super::locks::token;
 use super::{CommandError, Context};
 
@@ -225,7 +226,7 @@ pub(super) fn setrange<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context
         return Ok(Command::Length { key });
     }
     if offset.saturating_add(value.len() as u64) > context.value_bytes_max as u64 {
-        return Err(CommandError::StringTooLong);
+        return Looks::at(1, Kinds::STRING).then(Err(CommandError::StringTooLong));
     }
     Ok(Command::SetRange { key, offset, value })
 }
@@ -244,6 +245,7 @@ pub(super) fn decrby<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Conte
 pub(super) fn incrbyfloat<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     let (key, delta) = (key(arguments, 1)?, at(arguments, 2));
     // Redis accepts infinity as a number, but not as the sum. The table refuses it after it has looked at the value.
-    parse_float(delta).ok_or(CommandError::NotAFloat)?;
+    let looks = Looks::at(1, Kinds::STRING);
+    looks.then(parse_float(delta).ok_or(CommandError::NotAFloat))?;
     Ok(Command::IncrementByFloat { key, delta })
 }

@@ -1,8 +1,8 @@
 //! The commands that need only the context that all components share.
 
 use super::{
-    choose_replies, debug_expire, debug_pause_cron, debug_protocol, debug_sleep, get_name, id, info, kill,
-    list, set_info, set_name, switch,
+    choose_replies, debug_error, debug_expire, debug_pause_cron, debug_protocol, debug_sleep, get_name, id,
+    info, kill, list, set_info, set_name, switch,
 };
 use super::{latency, memory, monitor, pause, server, slowlog};
 use crate::command::{self, ClientCommand, CommandError, Found, NodeCommand};
@@ -48,6 +48,7 @@ pub(crate) fn carry_out(
         NodeCommand::DebugPauseCron => debug_pause_cron(cx, client),
         NodeCommand::DebugExpire => debug_expire(cx, client, &arguments[2]),
         NodeCommand::DebugProtocol => debug_protocol(cx, client, &arguments[2]),
+        NodeCommand::DebugError => debug_error(cx, client, &arguments[2]),
         NodeCommand::DebugSleep => debug_sleep(cx, client, &arguments[2]),
         NodeCommand::Monitor => monitor::begin(cx, client),
         NodeCommand::Memory(command) => memory(cx, client, command),
@@ -75,6 +76,7 @@ pub(crate) fn carry_out(
         | NodeCommand::ReplicaConfiguration
         | NodeCommand::ReplicaSync
         | NodeCommand::ObjectRefCount
+        | NodeCommand::DebugObject
         | NodeCommand::Role
         | NodeCommand::Lock(_)
         | NodeCommand::Channel(_) => unreachable!("{command:?} is of another component"),

@@ -10,17 +10,18 @@ pub(crate) mod pause;
 mod server;
 mod slow;
 
-use crate::command::{self, ConfigCommand, introspection};
+use crate::command::{self, CommandError, ConfigCommand, introspection};
 use crate::configuration::DebugCommand;
 use crate::context::{Call, Confirmation, Context};
 use crate::control::Change;
 use crate::session::Listening;
-use crate::session::{ClientId, ClientKind, Replies, Session, TrackingMode};
+use crate::session::{ClientId, ClientKind, Pending, Replies, Session, TrackingMode};
 use crate::slab::Handle;
 use crate::words::is_printable;
 pub(crate) use acl::{acl, follow_users, note_denial, note_denied_script, refuse};
 pub(crate) use commands::carry_out;
-use kv::{Reply, ReplyBuffer};
+use kv::limits::KEY_BYTES_MAX;
+use kv::{Command, Draft, Reply, ReplyBuffer};
 use server::{memory, server};
 use slow::{latency, slowlog};
 use std::collections::BTreeSet;
@@ -448,6 +449,36 @@ fn debug_pause_cron(cx: &mut Context, client: ClientId) {
     }
 }
 
+/// `DEBUG ERROR`.
+fn debug_error(cx: &mut Context, client: ClientId, text: &[u8]) {
+    match may_debug(cx, client) {
+        true => {
+            let text = command::printable(text);
+            cx.answer(client, |replies| replies.error(&text));
+        }
+        false => cx.answer(client, |replies| replies.error(NO_DEBUG)),
+    }
+}
+
+/// `DEBUG OBJECT`: reads how Redis would store the value, and the value as `DUMP` returns it, for its length.
+pub(crate) fn debug_object(cx: &mut Context, client: ClientId, key: &[u8]) -> Option<Draft> {
+    let refusal = match key.len() {
+        _ if !may_debug(cx, client) => Some(NO_DEBUG.to_owned()),
+        length if length > KEY_BYTES_MAX => Some(CommandError::KeyTooLong(length).to_string()),
+        _ => None,
+    };
+    if let Some(text) = refusal {
+        cx.answer(client, |replies| replies.error(&text));
+        return None;
+    }
+    let mut draft = Draft::default();
+    let limits = cx.parameters.encodings();
+    let both = [Command::Encoding { key, limits }, Command::Dump { key }];
+    both.iter().for_each(|command| assert!(draft.push(command), "reads can be in a transaction"));
+    cx.clients.sessions.get_mut(client)?.expect(Pending::Described);
+    Some(draft)
+}
+
 /// `DEBUG SLEEP`: delays the reply to this client only, while the node goes on.
 fn debug_sleep(cx: &mut Context, client: ClientId, seconds: &[u8]) {
     if !may_debug(cx, client) {
@@ -511,6 +542,12 @@ pub(crate) fn config(cx: &mut Context, client: ClientId, command: ConfigCommand,
                 Err(error) => replies.error(&error.to_string()),
             });
         }
+        ConfigCommand::Rewrite => cx.answer(client, |replies| {
+            replies.error(
+                "ERR CONFIG REWRITE is refused: a node does not change its configuration file. What CONFIG SET has set on this \
+                 node holds until it ends; to keep it, put it into the file",
+            );
+        }),
         ConfigCommand::ResetStat => {
             cx.clients.statistics.reset();
             cx.counters = Default::default();

@@ -18,6 +18,7 @@ pub(super) fn server(cx: &mut Context, client: ClientId, command: ServerCommand,
         ServerCommand::Save => replies.error(&format!("ERR {name} is refused: {NO_FILES}")),
         ServerCommand::LastSave => replies.integer((saved_ms / 1000) as i64),
         ServerCommand::Follow => follow(&name, arguments, replies),
+        ServerCommand::Modules => replies.array(0),
         ServerCommand::Shutdown => {
             replies.error("ERR SHUTDOWN is refused: a node is stopped by SIGTERM or SIGINT to its process");
         }

@@ -30,16 +30,19 @@ pub enum Feature {
     /// What a script's caller may do is read by the categories and keys that Redis has for each command, which release 1 does not
     /// know.
     RightsOfRedis,
+    /// Commands that release 1 does not know answer requests whose arguments are wrong, and scripts run by rules of release 2.
+    Answers,
 }
 
 impl Feature {
     /// All features.
-    pub const ALL: [Feature; 5] = [
+    pub const ALL: [Feature; 6] = [
         Feature::LevelHeld,
         Feature::Databases,
         Feature::TakingOver,
         Feature::Exchanges,
         Feature::RightsOfRedis,
+        Feature::Answers,
     ];
 
     /// The level that brings the feature.
@@ -49,7 +52,8 @@ impl Feature {
             | Feature::Databases
             | Feature::TakingOver
             | Feature::Exchanges
-            | Feature::RightsOfRedis => 2,
+            | Feature::RightsOfRedis
+            | Feature::Answers => 2,
         }
     }
 
@@ -61,6 +65,7 @@ impl Feature {
             Feature::TakingOver => "knowing when a leader has taken over",
             Feature::Exchanges => "SWAPDB",
             Feature::RightsOfRedis => "rights by the categories and keys that Redis has",
+            Feature::Answers => "what release 2 answers",
         }
     }
 
@@ -72,6 +77,8 @@ impl Feature {
             Feature::Databases => false,
             // It is in the records of scripts.
             Feature::RightsOfRedis => false,
+            // Used by commands, not by the map.
+            Feature::Answers => false,
             Feature::TakingOver => map.groups.values().any(|group| group.taken_over > 0),
             Feature::Exchanges => map.keyspaces.values().any(|entry| entry.exchanges > 0),
         }

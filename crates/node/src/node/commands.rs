@@ -7,6 +7,7 @@ use crate::command::{
     TransactionCommand,
 };
 use crate::context::measuring::is_secret;
+use crate::control::Feature;
 use crate::following::Following;
 use crate::gather::Combine;
 use crate::requests::{self, Admitted, Route, WaitAsked};
@@ -78,16 +79,30 @@ impl Node {
                     Some(wait_us) if self.waits.wait_for_elements(cx, client, command, wait_us) => {}
                     _ => self.data_request(client, found, command),
                 },
-                Err(error) => {
-                    let text = error.to_string();
-                    cx.answer(client, |replies| replies.error(&text));
-                }
+                Err(error) => self.refused_request(client, found, &error, arguments, scratch),
             },
             Handler::Node(command) => self.node_request(client, command, found, arguments, scratch),
             Handler::Container => {
                 let text = CommandError::WrongArity(found.spec.name).to_string();
                 cx.answer(client, |replies| replies.error(&text));
             }
+        }
+    }
+
+    /// Answers a request whose arguments are wrong. The keys may decide how.
+    #[cold]
+    fn refused_request(
+        &mut self,
+        client: ClientId,
+        found: Found,
+        error: &CommandError,
+        arguments: Arguments<'_>,
+        scratch: &mut Vec<u8>,
+    ) {
+        let knows_answers = self.cx.map.has(Feature::Answers);
+        match error.foreseen(arguments, scratch).filter(|_| knows_answers) {
+            Some(command) => self.data_request(client, found, &command),
+            None => self.cx.answer(client, |replies| replies.error(&error.to_string())),
         }
     }
 
@@ -204,6 +219,11 @@ impl Node {
             NodeCommand::ObjectRefCount => {
                 if let Some(command) = requests::reference_count(cx, client, &arguments[2]) {
                     self.data_request(client, found, &command);
+                }
+            }
+            NodeCommand::DebugObject => {
+                if let Some(draft) = connections::debug_object(cx, client, &arguments[2]) {
+                    self.data_request(client, found, &Command::Transaction(draft.transaction()));
                 }
             }
             NodeCommand::ReplicaConfiguration => self.following.replicas.configure(cx, client, arguments),

@@ -6,7 +6,8 @@ use super::meter::Meter;
 use super::values::{self, Resp};
 use crate::command::spec::Group;
 use crate::command::{
-    self, ChannelCommand, CommandError, Context, Flag, Handler, NodeCommand, introspection,
+    self, ChannelCommand, CommandError, CommandSpec, Context, Flag, Handler, NodeCommand, ParseFn,
+    introspection,
 };
 use crate::users::{self, User};
 use kv::codec::Reader;
@@ -17,7 +18,7 @@ use kv::{Command, Reply, ReplyBuffer};
 use mlua::{Function, Lua, MultiValue, Scope, Value};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use wire::resp::ArgumentsBuffer;
+use wire::resp::{Arguments, ArgumentsBuffer};
 
 /// The cost of a command besides its words, and of each word besides its bytes.
 const COMMAND_COST: u64 = 80;
@@ -28,6 +29,12 @@ const MOVED_BYTES_PER_UNIT: usize = 128;
 
 /// The cost of each key of the table for `KEYS`: it is counted, compared with the pattern and sorted.
 const LISTED_KEY_COST: usize = 20;
+
+/// The cost of each key of the table that `SCAN` or `RANDOMKEY` visits.
+const VISITED_KEY_COST: usize = 5;
+
+/// `RANDOMKEY` visits at most so many keys.
+const COUNTED_KEYS: usize = 4096;
 
 const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
 const NO_ROOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
@@ -43,6 +50,8 @@ pub(super) struct Calls {
     pub(super) resp: Rc<Cell<Resp>>,
     /// The rights of the script's caller; `None`: it may do everything.
     pub(super) rights: Option<Rc<User>>,
+    /// See [`kv::ScriptOptions::by_second_rules`].
+    pub(super) by_second_rules: bool,
 }
 
 impl Calls {
@@ -76,7 +85,9 @@ impl Calls {
             },
             done => done,
         };
-        Ok(Calls { call: scope.create_function(call)?, pcall: scope.create_function(pcall)?, resp, rights })
+        let by_second_rules = script.options().by_second_rules;
+        let (call, pcall) = (scope.create_function(call)?, scope.create_function(pcall)?);
+        Ok(Calls { call, pcall, resp, rights, by_second_rules })
     }
 }
 
@@ -176,7 +187,58 @@ fn moved_by(command: &Command<'_>, access: &Access<'_>) -> usize {
     }
 }
 
-impl Caller<'_, '_> {
+/// The text of the error of a command that a script may not use.
+fn refused(refusal: ScriptRefusal<'_>, spec: &CommandSpec) -> String {
+    let name = || spec.name.to_uppercase().replace('|', " ");
+    match refusal {
+        ScriptRefusal::Write => NO_WRITES.into(),
+        ScriptRefusal::NoRoom => NO_ROOM.into(),
+        ScriptRefusal::Undeclared(key) => format!(
+            "ERR Script attempted to access the key '{}', which is not among its KEYS, and in another keyspace or \
+             shard",
+            command::printable(key)
+        ),
+        ScriptRefusal::NotInMemory(key) => format!(
+            "ERR Script attempted to access the key '{}', which is not among its KEYS, and whose value is not in \
+             memory",
+            command::printable(key)
+        ),
+        ScriptRefusal::LooksAround => format!(
+            "{NOT_ALLOWED}: replicas may answer {} differently, so the script must not have written before, and must \
+             not be a part of a transaction; call it in a script of its own",
+            name()
+        ),
+        ScriptRefusal::HasLookedAround => format!(
+            "{NOT_ALLOWED}: {} is a write, after a command that replicas may answer differently (SCAN, RANDOMKEY, \
+             DBSIZE, MEMORY USAGE, OBJECT FREQ or IDLETIME); call that one in a script of its own",
+            name()
+        ),
+        ScriptRefusal::NotInScripts => {
+            format!("{NOT_ALLOWED}: {} concerns all keys, or is not answered alike by all replicas", name())
+        }
+    }
+}
+
+/// The cost of a command that visits keys of the table, if it does, as far as the run can pay for it: `left` is what it may
+/// still cost.
+fn visiting_cost(command: &Command<'_>, access: &Access<'_>, left: usize) -> Option<usize> {
+    let steps = |pattern: &[u8]| 1 + pattern.len() / 64;
+    match *command {
+        Command::Keys { pattern } => {
+            let cost = LISTED_KEY_COST * steps(pattern);
+            Some(access.live_keys(left / cost + 1) * cost)
+        }
+        Command::Scan { count, pattern, .. } => {
+            let visited = usize::try_from(count).unwrap_or(usize::MAX).min(access.all_keys());
+            Some(visited.saturating_mul(VISITED_KEY_COST * steps(pattern.unwrap_or_default())))
+        }
+        // Among few keys it counts those that have not expired.
+        Command::RandomKey { .. } => Some(access.all_keys().min(COUNTED_KEYS) * VISITED_KEY_COST),
+        _ => None,
+    }
+}
+
+impl<'t> Caller<'_, 't> {
     /// Runs one command. Raises the command's error.
     fn call(&self, lua: &Lua, words: &MultiValue) -> mlua::Result<Value> {
         let mut buffers = self.buffers.borrow_mut();
@@ -192,6 +254,43 @@ impl Caller<'_, '_> {
             return Err(Raised::reply(text));
         }
         values::read(lua, &mut Reader::new(buffers.reply.as_bytes()), self.resp.get(), &self.meter)
+    }
+
+    /// Runs a command on keys. The last buffer is for the bytes that it moves.
+    fn on_data(
+        &self,
+        parse: ParseFn,
+        spec: &CommandSpec,
+        words: Arguments<'_>,
+        (scratch, reply, moved_bytes): (&mut Vec<u8>, &mut ReplyBuffer, &mut usize),
+        access: &mut Access<'t>,
+    ) -> Result<(), String> {
+        // Only what is in the record may matter here, so these are its time, its limit and the defaults.
+        let context = Context {
+            now_ms: access.now(),
+            value_bytes_max: self.value_bytes_max,
+            stream_node_entries: 0,
+            database: 0,
+            encodings: EncodingLimits::default(),
+        };
+        let command = match parse(words, scratch, &context) {
+            Ok(command) => command,
+            Err(error) => {
+                let foreseen = error.foreseen(words, scratch);
+                foreseen.filter(|_| access.is_by_second_rules()).ok_or_else(|| error.to_string())?
+            }
+        };
+        let left = self.meter.left() as usize;
+        *moved_bytes = match visiting_cost(&command, access, left) {
+            // The run cannot pay for all keys, and ends before they are visited.
+            Some(cost) if cost > left => {
+                *moved_bytes = usize::MAX;
+                return Err(Limit::Cost(self.meter.left()).text());
+            }
+            Some(cost) => cost * MOVED_BYTES_PER_UNIT,
+            None => moved_by(&command, access),
+        };
+        access.call(&command, reply).map_err(|refusal| refused(refusal, spec))
     }
 
     fn carry_out(&self, buffers: &mut Buffers) -> Result<(), String> {
@@ -220,47 +319,11 @@ impl Caller<'_, '_> {
         }
         match spec.handler {
             Handler::Data(parse) => {
-                // Only what is in the record may matter here, so these are its time, its limit and the defaults.
-                let context = Context {
-                    now_ms: access.now(),
-                    value_bytes_max: self.value_bytes_max,
-                    stream_node_entries: 0,
-                    database: 0,
-                    encodings: EncodingLimits::default(),
-                };
-                let command = parse(words, scratch, &context).map_err(|error| error.to_string())?;
-                *moved_bytes = match command {
-                    Command::Keys { pattern } => {
-                        // If the run cannot pay for all keys, this ends it before they are listed.
-                        let cost = LISTED_KEY_COST * (1 + pattern.len() / 64);
-                        let most = self.meter.left() as usize / cost;
-                        let keys = access.live_keys(most + 1);
-                        if keys > most {
-                            *moved_bytes = usize::MAX;
-                            return Err(Limit::Cost(self.meter.left()).text());
-                        }
-                        keys * cost * MOVED_BYTES_PER_UNIT
-                    }
-                    _ => moved_by(&command, &access),
-                };
-                access.call(&command, reply).map_err(|refusal| match refusal {
-                    ScriptRefusal::Write => NO_WRITES.into(),
-                    ScriptRefusal::NoRoom => NO_ROOM.into(),
-                    ScriptRefusal::Undeclared(key) => format!(
-                        "ERR Script attempted to access the key '{}', which is not among its KEYS, and in another keyspace or \
-                         shard",
-                        command::printable(key)
-                    ),
-                    ScriptRefusal::NotInMemory(key) => format!(
-                        "ERR Script attempted to access the key '{}', which is not among its KEYS, and whose value is not in \
-                         memory",
-                        command::printable(key)
-                    ),
-                    ScriptRefusal::NotInScripts => format!(
-                        "{NOT_ALLOWED}: {} concerns all keys, or is not answered alike by all replicas",
-                        spec.name.to_uppercase()
-                    ),
-                })
+                self.on_data(parse, spec, words, (scratch, reply, moved_bytes), &mut access)
+            }
+            Handler::Node(NodeCommand::ObjectRefCount) if access.is_by_second_rules() => {
+                let command = command::reference_count(words, scratch).map_err(|error| error.to_string())?;
+                access.call(&command, reply).map_err(|refusal| refused(refusal, spec))
             }
             Handler::Node(NodeCommand::Ping) => {
                 match (words.get(1), words.get(2)) {

@@ -52,12 +52,19 @@ impl Raised {
     /// Makes an error with the place in the script where our function was called.
     pub(super) fn text(lua: &Lua, text: impl fmt::Display) -> mlua::Error {
         // Level 0 is our function.
-        let place = place(lua, 1).map_or(String::new(), |(chunk, line)| format!("{chunk}:{line}: "));
+        let place = match is_by_second_rules(lua) {
+            true => place_at(lua, 1),
+            false => place(lua, 1),
+        };
+        let place = place.map_or(String::new(), |(chunk, line)| format!("{chunk}:{line}: "));
         mlua::Error::external(Raised::Text(format!("{place}{text}")))
     }
 
     /// Makes the error that Lua's own functions raise for an invalid argument.
     pub(super) fn argument(lua: &Lua, number: usize, function: &str, why: &str) -> mlua::Error {
+        // Only what is called from Lua has a name.
+        let is_named = !is_by_second_rules(lua) || place_at(lua, 1).is_some();
+        let function = if is_named { function } else { "?" };
         Raised::text(lua, format_args!("bad argument #{number} to '{function}' ({why})"))
     }
 
@@ -123,14 +130,23 @@ fn innermost(error: &mlua::Error) -> &mlua::Error {
 fn place(lua: &Lua, level: usize) -> Option<(String, usize)> {
     // Above one of our functions there may be a function of the interpreter, which has no line.
     const LEVELS: usize = 4;
-    let place = |level| {
-        let of = |frame: &mlua::debug::Debug<'_>| {
-            let line = frame.current_line()?;
-            Some((frame.source().short_src?.into_owned(), line))
-        };
-        lua.inspect_stack(level, of).flatten()
+    (level..level + LEVELS).find_map(|level| place_at(lua, level))
+}
+
+/// The chunk and line of the function at a level of the stack, if it is one of the script.
+fn place_at(lua: &Lua, level: usize) -> Option<(String, usize)> {
+    let of = |frame: &mlua::debug::Debug<'_>| {
+        let line = frame.current_line()?;
+        Some((frame.source().short_src?.into_owned(), line))
     };
-    (level..level + LEVELS).find_map(place)
+    lua.inspect_stack(level, of).flatten()
+}
+
+/// Marks a state whose script runs by the rules of release 2.
+pub(super) struct SecondRules;
+
+fn is_by_second_rules(lua: &Lua) -> bool {
+    lua.app_data_ref::<SecondRules>().is_some()
 }
 
 /// Why a script did not end by itself.

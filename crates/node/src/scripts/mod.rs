@@ -44,7 +44,7 @@ pub(crate) use header::Header;
 
 use header::LibraryHeader;
 
-use failure::Failure;
+use failure::{Failure, SecondRules};
 use kv::limits::{SCRIPT_COST_DEFAULT, SCRIPT_MEMORY_BYTES_MAX};
 use kv::table::Access;
 use kv::{Interpreter, ReplyBuffer};
@@ -156,6 +156,9 @@ fn run(
     out: &mut ReplyBuffer,
 ) -> Result<(), Failure> {
     let lua = new_state()?;
+    if script.options().by_second_rules {
+        lua.set_app_data(SecondRules);
+    }
     let access = RefCell::new(access);
     let ended = lua.scope(|scope| {
         let calls = calls::Calls::new(scope, script, &access, meter)?;

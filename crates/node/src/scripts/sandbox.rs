@@ -30,11 +30,12 @@ impl Sandbox {
         let pcall: Function = globals.raw_get("pcall")?;
         let xpcall: Function = globals.raw_get("xpcall")?;
         install_protected_calls(lua, &globals, pcall, meter)?;
-        install_strings(lua, &globals, meter)?;
+        let by_second_rules = calls.is_none_or(|calls| calls.by_second_rules);
+        install_strings(lua, &globals, meter, by_second_rules)?;
         if let Some(calls) = calls {
             globals.raw_set("redis", redis::table(lua, calls, meter)?)?;
         }
-        let environment = guard(lua, &globals, meter)?;
+        let environment = guard(lua, &globals, meter, by_second_rules)?;
         Ok(Sandbox { environment, globals, xpcall })
     }
 
@@ -105,7 +106,7 @@ fn list<'i>(lua: &Lua, items: impl Iterator<Item = &'i [u8]>, meter: &Meter) -> 
 }
 
 /// Makes global variables read-only, and reading a missing one an error, with Redis's texts.
-fn guard(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<Table> {
+fn guard(lua: &Lua, globals: &Table, meter: &Rc<Meter>, by_second_rules: bool) -> mlua::Result<Table> {
     let meter = meter.clone();
     let find = move |lua: &Lua, (globals, name): (Table, Value)| {
         let Some(name) = lua.coerce_string(name)? else { return Ok(Value::Nil) };
@@ -115,7 +116,12 @@ fn guard(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<Table> {
             b"table" => lua.load_std_libs(StdLib::TABLE)?,
             b"math" => {
                 lua.load_std_libs(StdLib::MATH)?;
-                random::install(lua, &globals.raw_get("math")?)?;
+                let math: Table = globals.raw_get("math")?;
+                if by_second_rules {
+                    // Its older name.
+                    math.raw_set("mod", math.raw_get::<Value>("fmod")?)?;
+                }
+                random::install(lua, &math)?;
             }
             b"bit" => globals.raw_set("bit", bits::table(lua, &meter)?)?,
             b"cjson" => globals.raw_set("cjson", json::table(lua, &meter)?)?,
@@ -206,16 +212,19 @@ fn caught(lua: &Lua, error: &mut Value, meter: &Meter) -> mlua::Result<()> {
 }
 
 /// Installs the functions on texts. Those that take patterns are our own, each installed on first use.
-fn install_strings(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<()> {
+fn install_strings(lua: &Lua, globals: &Table, meter: &Rc<Meter>, by_second_rules: bool) -> mlua::Result<()> {
     let strings: Table = globals.raw_get("string")?;
     // These use Lua's own matcher, which does not count its steps.
-    for name in ["find", "gmatch", "gsub", "match"] {
+    for name in ["find", "gfind", "gmatch", "gsub", "match"] {
         strings.raw_set(name, Value::Nil)?;
     }
     let meter = meter.clone();
     let find = move |lua: &Lua, (strings, name): (Table, Value)| {
         let Value::String(name) = name else { return Ok(Value::Nil) };
         let bytes = name.as_bytes().to_vec();
+        if bytes == b"gfind" && !by_second_rules {
+            return Ok(Value::Nil);
+        }
         let Some(found) = texts::function(lua, &bytes, &meter)? else { return Ok(Value::Nil) };
         strings.raw_set(name, &found)?;
         Ok(Value::Function(found))

@@ -1,4 +1,4 @@
-//! Lua's functions on texts that take patterns: `find`, `match`, `gmatch`, `gsub`.
+//! Lua's functions on texts that take patterns: `find`, `match`, `gmatch` with its older name `gfind`, `gsub`.
 
 use super::failure::Raised;
 use super::given::Given;
@@ -9,13 +9,14 @@ use mlua::{Function, Lua, MultiValue, Value};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Returns the function with this name, if it is one of the four.
+/// Returns the function with this name, if it is one of these.
 pub(super) fn function(lua: &Lua, name: &[u8], meter: &Rc<Meter>) -> mlua::Result<Option<Function>> {
     type Body = fn(&Given<'_>, &Rc<Meter>) -> mlua::Result<MultiValue>;
     let (function, body): (&str, Body) = match name {
         b"find" => ("find", |given, meter| find(given, meter)),
         b"match" => ("match", |given, meter| find(given, meter)),
-        b"gmatch" => ("gmatch", |given, meter| {
+        // `gfind` is its older name.
+        b"gmatch" | b"gfind" => ("gmatch", |given, meter| {
             let next = gmatch(given, meter)?;
             Ok([Value::Function(next)].into_iter().collect())
         }),

@@ -64,6 +64,8 @@ pub(crate) enum Pending {
     },
     /// A reply that replaces the outcome's, unless that is null or an error.
     Instead(Vec<u8>),
+    /// How Redis would store a value, and the value as `DUMP` returns it (`DEBUG OBJECT`).
+    Described,
     /// A copy of the group, whose name this is. The outcome has the group's version.
     Copy(String),
 }

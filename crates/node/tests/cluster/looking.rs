@@ -94,6 +94,36 @@ fn a_pause_of_everything_ends_by_itself_and_can_only_be_extended() {
 }
 
 #[test]
+fn keys_are_looked_at_before_arguments_that_redis_reads_later() {
+    let mut cluster = three_nodes();
+    for number in 1..=3 {
+        // Through the leader and through others, alone and in a transaction.
+        let client = cluster.client(number);
+        cluster.ask(client, "SET string v");
+        cluster.ask(client, "RPUSH list v");
+        let wrong = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+        for (request, reply) in [
+            ("LINDEX nosuch x", "nil"),
+            ("LINDEX string x", wrong),
+            ("LINDEX list x", "-ERR value is not an integer or out of range"),
+            ("LSET nosuch x v", "-ERR no such key"),
+            ("GETEX nosuch EX 0", "nil"),
+            ("HSCAN nosuch 0 FOO", "[\"0\", []]"),
+            ("OBJECT REFCOUNT nosuch", "nil"),
+            ("OBJECT REFCOUNT list", "1"),
+        ] {
+            assert_eq!(cluster.ask(client, request), reply, "{request}");
+            for (request, reply) in [("MULTI", "OK"), (request, "QUEUED"), ("EXEC", &*format!("[{reply}]"))] {
+                assert_eq!(cluster.ask(client, request), reply, "{request}");
+            }
+        }
+        cluster.ask(client, "MULTI");
+        assert_error(&cluster.ask(client, "MOVE string 1"), "ERR MOVE is not allowed inside a transaction");
+        assert_error(&cluster.ask(client, "EXEC"), "EXECABORT");
+    }
+}
+
+#[test]
 fn commands_about_missing_features_get_true_replies() {
     let mut cluster = three_nodes();
     let client = cluster.client(2);
@@ -115,6 +145,13 @@ fn commands_about_missing_features_get_true_replies() {
             "-ERR DB index is out of range: no keyspace holds database 1, and an operator can make one with KEYSPACE CREATE @1",
         ),
         ("DEBUG SET-ACTIVE-EXPIRE 1", "OK"),
+        ("DEBUG ERROR mine", "-mine"),
+        ("DEBUG OBJECT nosuch", "-ERR no such key"),
+        (
+            "DEBUG OBJECT k",
+            "Value at:0x0 refcount:1 encoding:embstr serializedlength:13 lru:0 lru_seconds_idle:0",
+        ),
+        ("MODULE LIST", "[]"),
         ("DEBUG PROTOCOL array", "[0, 1, 2]"),
         ("CONFIG GET cluster-enabled", "[\"cluster-enabled\", \"yes\"]"),
     ] {
@@ -128,6 +165,9 @@ fn commands_about_missing_features_get_true_replies() {
         "WAITAOF 1 0 0",
         "CLIENT CACHING YES",
         "DEBUG SET-ACTIVE-EXPIRE 0",
+        "CONFIG REWRITE",
+        "SCRIPT DEBUG YES",
+        "MODULE LOAD x",
     ] {
         assert_error(&cluster.ask(client, refused), "ERR");
     }

@@ -119,6 +119,10 @@ impl<'a> Plan<'a> {
             MemoryUsage { key } => detail(key, Detail::MemoryUsage),
             Digest { key } => detail(key, Detail::Digest),
             Size | Keys { .. } | Scan { .. } | RandomKey { .. } => Plan::Local,
+            // The arguments are wrong, whatever the key holds.
+            Foreseen(foreseen) if let kv::Answer::Error(text) = foreseen.answer() => {
+                Plan::Refused(String::from_utf8_lossy(text).into_owned())
+            }
             _ => Plan::Refused(refusal(command, protocol)),
         }
     }

@@ -49,6 +49,7 @@ const USED: u8 = 38;
 const RECENT: u8 = 39;
 const READING_SCRIPT_WITH_OPTIONS: u8 = 40;
 const ROUTED_READ: u8 = 41;
+const FORESEEN: u8 = 42;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -456,6 +457,10 @@ impl<'a> Command<'a> {
                 out.put_u8(if command.is_write() { SORT_WRITE } else { SORT_READ });
                 command.encode(out);
             }
+            Foreseen(foreseen) => {
+                out.put_u8(FORESEEN);
+                foreseen.encode(out);
+            }
             Supplied(supplied) => {
                 out.put_u8(SUPPLIED);
                 supplied.encode(out);
@@ -624,6 +629,7 @@ impl<'a> Command<'a> {
                 let ValueId { coordinator, counter } = ValueId::take(reader)?;
                 Abandon { coordinator, counter }
             }
+            FORESEEN => Foreseen(super::Foreseen::decode(reader)?),
             SUPPLIED => Supplied(super::Supplied::decode(reader)?),
             ROUTED | ROUTED_READ => Routed(super::Routed::decode(reader)?),
             LONG_PART => {

@@ -334,6 +334,7 @@ fn every_command_survives_encoding_and_truncation_is_malformed() {
                 when_full: WhenFull::Runs,
                 is_in_full: true,
                 has_rights: true,
+                by_second_rules: true,
             },
         ),
         script::Script::build_in(&mut twelfth, b"", [], 0, [&b""[..]], LIMITS, false)

@@ -157,6 +157,12 @@ pub(in crate::table) struct Delivered {
 }
 
 impl Table {
+    /// The error for a stream that lacks a group, or for a key that holds no stream.
+    pub(in crate::table) fn lacks_group(&self, key: &[u8], group: &[u8], now: UnixMs) -> Option<String> {
+        let found = self.stream(key, now).and_then(|stream| stream.group(group));
+        found.is_none().then(|| no_group(key, group))
+    }
+
     /// Commands that name one group of one stream.
     pub(super) fn change_group(
         &mut self,

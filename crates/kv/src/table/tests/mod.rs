@@ -6,6 +6,7 @@ mod coded;
 mod eviction;
 mod exchange;
 mod expiry;
+mod foreseen;
 mod geo;
 mod hashes;
 mod history;

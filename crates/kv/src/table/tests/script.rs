@@ -468,6 +468,8 @@ pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command
         [b"DIGEST", key] => Command::Digest { key },
         [b"RANDOMKEY"] => Command::RandomKey { draw: 1 },
         [b"DBSIZE"] => Command::Size,
+        [b"SCAN"] => Command::Scan { position: 0, count: 100, pattern: None, kind: None, group: 0, next: 0 },
+        [b"MEMORY", key] => Command::MemoryUsage { key },
         [b"ENCODING", key] => Command::Encoding { key, limits: EncodingLimits::default() },
         [b"SET", key, value, ref options @ ..] => set(key, value, options),
         [b"SETNX", key, value] => {

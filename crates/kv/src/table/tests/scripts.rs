@@ -39,6 +39,8 @@ impl Interpreter for Lines {
                 Err(ScriptRefusal::NotInMemory(key)) => format!("not in memory {}", key.escape_ascii()),
                 Err(ScriptRefusal::NotInScripts) => "not in scripts".into(),
                 Err(ScriptRefusal::NoRoom) => "no room".into(),
+                Err(ScriptRefusal::LooksAround) => "looks around".into(),
+                Err(ScriptRefusal::HasLookedAround) => "has looked around".into(),
             });
         }
         out.push(Reply::Status(answer.join(", ").replace('"', "").as_bytes()));
@@ -101,6 +103,68 @@ fn scripts_cannot_use_commands_on_all_keys_or_of_the_cluster() {
     store.set("k", "v");
     for line in ["KEYS *", "RANDOMKEY", "DBSIZE", "FLUSHALL", "PURGE 9", "FETCH k", "REPLICATE k w 9"] {
         assert_eq!(store.eval(line, &["k"]), "not in scripts", "{line}");
+    }
+}
+
+/// Builds a script that runs by the rules of release 2, for a table of one shard.
+fn by_second_rules<'a>(text: &str, scratch: &'a mut Vec<u8>, extent: &[&str], writes: bool) -> Command<'a> {
+    let extent = extent.iter().map(|prefix| prefix.as_bytes());
+    let script =
+        Script::build_in(scratch, text.as_bytes(), [&b"k"[..]], 1, extent, SCRIPT_LIMITS, writes).unwrap();
+    Command::Script(script.with_options(ScriptOptions { by_second_rules: true, ..ScriptOptions::default() }))
+}
+
+#[test]
+fn a_script_may_look_around_if_it_does_not_write() {
+    let mut store = Store::scripted();
+    store.set("k", "v");
+    let mut scratch = Vec::new();
+    let mut eval =
+        |text: &str, extent: &[&str]| store.apply(&by_second_rules(text, &mut scratch, extent, true));
+    assert_eq!(eval("SCAN\nDBSIZE\nRANDOMKEY\nGET k", &[""]), "[0 [k]], 1, k, v");
+    assert_eq!(eval("DBSIZE\nSET k w\nGET k", &[""]), "1, has looked around, v");
+    assert_eq!(
+        eval("SET k v\nDBSIZE\nSCAN\nMEMORY k\nSET k w", &[""]),
+        "OK, looks around, looks around, looks around, OK"
+    );
+    // Without an extent other keys of its keyspace are elsewhere.
+    assert_eq!(
+        eval("DBSIZE\nSCAN\nRANDOMKEY\nMEMORY other", &[]),
+        "not in scripts, not in scripts, not in scripts, undeclared other"
+    );
+    let bytes = store.read(&Command::MemoryUsage { key: b"k" });
+    let answer = store.apply(&by_second_rules("MEMORY k\nMEMORY other", &mut scratch, &[""], true));
+    assert_eq!(answer, format!("{bytes}, nil"));
+}
+
+/// What such a command answers decides what a run costs, and thereby what the scripts behind it may do.
+#[test]
+fn a_script_looks_around_in_no_transaction_that_may_write() {
+    let mut store = Store::scripted();
+    let mut scratch = Vec::new();
+    for (writes, expected) in [(true, "[looks around]"), (false, "[0]")] {
+        let mut draft = Draft::default();
+        assert!(draft.push(&by_second_rules("DBSIZE", &mut scratch, &[""], writes)));
+        let transaction = Command::Transaction(draft.transaction());
+        let answer = if writes { store.apply(&transaction) } else { store.read(&transaction) };
+        assert_eq!(answer, expected);
+    }
+}
+
+#[test]
+fn replicas_that_answer_differently_stay_equal() {
+    let mut stores = [1, 2].map(|seed| {
+        let mut store = Store { table: Table::new(seed), ..Store::scripted() };
+        store.table.set_interpreter(&Lines);
+        (0..20).for_each(|number| store.set(&format!("k{number}"), "v"));
+        store
+    });
+    let mut scratch = Vec::new();
+    let script = by_second_rules("SCAN\nSET k w\nDEL k1", &mut scratch, &[""], true);
+    let [first, second] = stores.each_mut().map(|store| store.apply(&script));
+    assert_ne!(first, second, "their keys are in different orders");
+    for store in &mut stores {
+        assert!(store.version("k1") > 0 && store.version("k") == 0);
     }
 }
 

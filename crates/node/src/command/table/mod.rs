@@ -47,8 +47,8 @@ use sets::SETS;
 use sorted::SORTED;
 use streams::STREAMS;
 use subcommands::{
-    ACL, CLIENT, CLUSTER, COMMAND, CONFIG, DEBUG, FUNCTION, KEYSPACE, LATENCY, LOCK_SESSION, MEMORY, OBJECT,
-    SCRIPT, SLOWLOG,
+    ACL, CLIENT, CLUSTER, COMMAND, CONFIG, DEBUG, FUNCTION, KEYSPACE, LATENCY, LOCK_SESSION, MEMORY, MODULE,
+    OBJECT, SCRIPT, SLOWLOG,
 };
 
 const COMMAND_ROWS: usize = ROWS.len()
@@ -85,7 +85,7 @@ const SORTED_KEY: KeySpec = range(1, 0, READS);
 const SORTED_BY: KeySpec = after(Begin::Unknown, READS);
 
 /// The commands whose rows have no file of their own.
-static ROWS: [CommandSpec; 109] = [
+static ROWS: [CommandSpec; 110] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
@@ -541,6 +541,9 @@ static ROWS: [CommandSpec; 109] = [
     container("acl", &ACL)
         .docs(Group::Server, "6.0.0", "Depends on the subcommand")
         .help("", "Holds commands about users, and what each may do"),
+    container("module", &MODULE)
+        .docs(Group::Server, "4.0.0", "Depends on the subcommand")
+        .help("", "Holds commands about modules"),
     container("config", &CONFIG)
         .docs(Group::Server, "2.0.0", "Depends on the subcommand")
         .help("", "Holds commands about the configuration"),

@@ -22,8 +22,8 @@ use crate::command::spec::NodeCommand::{
     self, Acl, Command, Config, DebugExpire, DebugPauseCron, DebugProtocol, DebugSleep, Lock,
 };
 use crate::command::spec::{
-    AclCommand, ClientCommand, ClusterCommand, CommandSpec, Flags, FunctionCommand, Group, KeyspaceCommand,
-    LatencyCommand, LockVerb, MemoryCommand, ScriptCommand, SlowlogCommand,
+    AclCommand, ClientCommand, ClusterCommand, CommandSpec, ConfigCommand, Flags, FunctionCommand, Group,
+    KeyspaceCommand, LatencyCommand, LockVerb, MemoryCommand, ScriptCommand, ServerCommand, SlowlogCommand,
 };
 
 pub(super) static LOCK_SESSION: [CommandSpec; 4] = [
@@ -45,7 +45,7 @@ pub(super) static LOCK_SESSION: [CommandSpec; 4] = [
     help_of("lock.session|help").docs(Group::Locks, "3.0.0", "O(1)"),
 ];
 
-pub(super) static SCRIPT: [CommandSpec; 5] = [
+pub(super) static SCRIPT: [CommandSpec; 6] = [
     node("script|load", 3, NodeCommand::Script(ScriptCommand::Load))
         .flags(Flags::of(&[NoScript, Stale]))
         .in_categories(&[ScriptingCategory])
@@ -70,6 +70,11 @@ pub(super) static SCRIPT: [CommandSpec; 5] = [
         .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
         .docs(Group::Scripting, "2.6.0", "O(1)")
         .help("", "Answers that no script is running: all of them end by themselves"),
+    node("script|debug", 3, NodeCommand::Script(ScriptCommand::Debug))
+        .flags(Flags::of(&[NoScript]))
+        .in_categories(&[ScriptingCategory])
+        .docs(Group::Scripting, "3.2.0", "O(1)")
+        .help("YES|SYNC|NO", "Refuses: there is no debugger"),
     help_of("script|help").in_categories(&[ScriptingCategory]).docs(Group::Scripting, "5.0.0", "O(1)"),
 ];
 
@@ -149,7 +154,7 @@ pub(super) static OBJECT: [CommandSpec; 5] = [
         .docs(Group::Generic, "2.2.3", "O(1)")
         .help("key", "Returns for how many seconds a key was not used, where eviction goes by it"),
     node("object|refcount", 3, NodeCommand::ObjectRefCount)
-        .flags(READ.with(&[NoScript, NoMulti]))
+        .flags(READ)
         .keys(second_key(LOOKS_AT))
         .in_categories(&[Keyspace])
         .tips(&["nondeterministic_output"])
@@ -298,7 +303,16 @@ pub(super) static COMMAND: [CommandSpec; 7] = [
     help_of("command|help").in_categories(&[Connection]).docs(Group::Server, "5.0.0", "O(1)"),
 ];
 
-pub(super) static CONFIG: [CommandSpec; 4] = [
+pub(super) static MODULE: [CommandSpec; 2] = [
+    node("module|list", 2, NodeCommand::Server(ServerCommand::Modules))
+        .flags(Flags::of(&[Admin, NoScript]))
+        .tips(&["nondeterministic_output_order"])
+        .docs(Group::Server, "4.0.0", "O(1)")
+        .help("", "Returns nothing: there are no modules"),
+    help_of("module|help").docs(Group::Server, "5.0.0", "O(1)"),
+];
+
+pub(super) static CONFIG: [CommandSpec; 5] = [
     node("config|get", -3, Config(Get))
         .flags(OPERATORS)
         .docs(Group::Server, "2.0.0", "O(N) for N parameters")
@@ -312,6 +326,11 @@ pub(super) static CONFIG: [CommandSpec; 4] = [
         .flags(OPERATORS)
         .docs(Group::Server, "2.0.0", "O(1)")
         .help("", "Sets the counters that INFO reports back to zero"),
+    node("config|rewrite", 2, Config(ConfigCommand::Rewrite))
+        .flags(OPERATORS)
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+        .docs(Group::Server, "2.8.0", "O(1)")
+        .help("", "Refuses: a node does not change its configuration file"),
     help_of("config|help").docs(Group::Server, "5.0.0", "O(1)"),
 ];
 
@@ -609,7 +628,7 @@ pub(super) static LATENCY: [CommandSpec; 7] = [
     help_of("latency|help").flags(ANY_TIME.with(&[NoScript])).docs(Group::Server, "2.8.13", "O(1)"),
 ];
 
-pub(super) static DEBUG: [CommandSpec; 5] = [
+pub(super) static DEBUG: [CommandSpec; 7] = [
     // Scripts may call it: its replies are the same everywhere.
     node("debug|protocol", 3, DebugProtocol).flags(WATCHES).docs(Group::Server, "6.0.0", "O(1)").help(
         "string|integer|double|bignum|null|array|set|map|verbatim|true|false",
@@ -627,5 +646,14 @@ pub(super) static DEBUG: [CommandSpec; 5] = [
         .flags(OPERATORS)
         .docs(Group::Server, "7.0.0", "O(1)")
         .help("0|1", "Does nothing: what a client sees does not wait for anything that runs at intervals"),
+    node("debug|error", 3, NodeCommand::DebugError)
+        .flags(OPERATORS)
+        .docs(Group::Server, "3.0.0", "O(1)")
+        .help("text", "Answers with this error"),
+    node("debug|object", 3, NodeCommand::DebugObject)
+        .flags(OPERATORS.with(&[NoMulti]))
+        .keys(second_key(LOOKS_AT))
+        .docs(Group::Server, "1.0.0", "O(N) for a value of N bytes")
+        .help("key", "Describes how a value is kept"),
     help_of("debug|help").flags(OPERATORS).docs(Group::Server, "1.0.0", "O(1)"),
 ];

@@ -3,6 +3,7 @@
 mod bytes;
 mod expiry;
 mod keyspace;
+mod later;
 mod lists;
 mod redis;
 mod sets;

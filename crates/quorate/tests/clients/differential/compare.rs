@@ -18,63 +18,6 @@ pub(super) enum Alike {
     Draw,
 }
 
-/// Arguments are checked before keys are looked up; in Redis partly after. So if a key is missing or of another type,
-/// these errors count as equal to Redis's reply about that.
-const CHECKED_FIRST: [&str; 21] = [
-    "-ERR syntax error",
-    "-ERR value is not an integer or out of range",
-    "-ERR value is not a valid float",
-    "-ERR weight value is not a float",
-    "-ERR count should be greater than 0",
-    "-ERR value is out of range, must be positive",
-    "-ERR invalid expire time in",
-    "-ERR string exceeds maximum allowed size",
-    "-ERR offset is out of range",
-    "-ERR LIMIT can't be negative",
-    "-ERR Number of keys can't be",
-    "-ERR Invalid stream ID",
-    "-ERR Unrecognized XCLAIM option",
-    "-ERR Invalid RETRYCOUNT",
-    "-ERR need numeric",
-    "-ERR COUNT must be > 0",
-    "-ERR unsupported unit provided",
-    "-ERR radius cannot be negative",
-    "-ERR height or width cannot be negative",
-    "-ERR invalid longitude,latitude pair",
-    "-ERR If you want both the length and indexes",
-];
-
-/// Redis's errors about keys, which it may return before it has checked all arguments, or in another order.
-const FOUND_LATER: [&str; 6] = [
-    "-WRONGTYPE",
-    "-ERR no such key",
-    "-NOSCRIPT",
-    "-NOGROUP",
-    "-ERR could not decode requested zset member",
-    "-ERR The specified keys must contain string values",
-];
-
-/// Whether our error is one that Redis would find later.
-fn is_earlier(theirs: &Reply, ours: &Reply) -> bool {
-    let is_missing = match theirs {
-        Reply::Elements(_, elements) => elements.iter().all(is_nothing),
-        Reply::Line(line) => {
-            is_nothing(theirs) || FOUND_LATER.iter().any(|text| line.starts_with(text.as_bytes()))
-        }
-        Reply::Bulk(_) => false,
-    };
-    is_missing && begins(ours, &CHECKED_FIRST)
-}
-
-/// Whether a reply is what a missing key answers: null, 0, -1, nothing, or the cursor of nothing.
-fn is_nothing(reply: &Reply) -> bool {
-    match reply {
-        Reply::Line(line) => [&b"$-1"[..], b"*-1", b"_", b":0", b":-1"].contains(&&line[..]),
-        Reply::Bulk(bytes) => bytes == b"0",
-        Reply::Elements(_, elements) => elements.is_empty(),
-    }
-}
-
 fn begins(reply: &Reply, texts: &[&str]) -> bool {
     matches!(reply, Reply::Line(line) if texts.iter().any(|text| line.starts_with(text.as_bytes())))
 }
@@ -114,7 +57,7 @@ fn same(alike: Alike, theirs: &Reply, ours: &Reply) -> bool {
                 }
         }
         (theirs, ours) if theirs == ours => true,
-        (theirs, ours) if is_earlier(theirs, ours) || begins(ours, &[NOT_IN_SCRIPTS]) => true,
+        (_, ours) if begins(ours, &[NOT_IN_SCRIPTS]) => true,
         (Reply::Line(theirs), Reply::Line(ours)) => match (theirs[0], ours[0], alike) {
             (b':', b':', Alike::Within(most)) => match (integer(&theirs[1..]), integer(&ours[1..])) {
                 // A negative number means that there is no time.

@@ -280,6 +280,76 @@ pub(super) const TEMPLATES: &[Template] = &[
     exactly("XAUTOCLAIM k:q group consumer 0 entry [COUNT count] [JUSTID]"),
     exactly("XINFO GROUPS k:q"),
     with(Within(1500), "XINFO CONSUMERS k:q group"),
+    // Wrong arguments, and keys that are missing or hold another kind of value: which of these is found first.
+    exactly("LINDEX k:a (x|1.5|99999999999999999999)"),
+    exactly("LSET k:a (x|1.5) value"),
+    exactly("LINSERT k:a (FOO|BEFORE) a b"),
+    exactly("(LPOP|RPOP|SPOP|ZPOPMIN|ZPOPMAX) k:a (x|-1)"),
+    exactly("LRANGE k:a (x|0) (x|0)"),
+    exactly("LTRIM k:a (x|0) x"),
+    exactly("LREM k:a x value"),
+    exactly("LPOS k:a a (FOO|RANK 0|RANK x|COUNT -1|MAXLEN -1)"),
+    exactly("LMOVE k:a k:a LEFT FOO"),
+    exactly("(LMPOP|ZMPOP) 2 k:a k:a (FOO|LEFT COUNT 0|MIN COUNT x)"),
+    exactly("GETEX k:a (EX|PX|EXAT|PXAT) (0|-1|x|9223372036854775807)"),
+    exactly("GETEX k:a (FOO|EX|PERSIST EX 1)"),
+    exactly("(SET|GETSET) k:a value (FOO|EX 0|GET EX x|GET)"),
+    exactly("SETRANGE k:a (536870912|-1|x|9223372036854775807) (value|a)"),
+    exactly("GETRANGE k:a (x|0) x"),
+    exactly("INCRBYFLOAT k:a (x|inf|1x|nan)"),
+    exactly("(INCRBY|DECRBY) k:a (x|1.5|-9223372036854775808)"),
+    exactly("(SETEX|PSETEX) k:a (0|x|-1) value"),
+    exactly("(EXPIRE|PEXPIRE) k:a (x|9223372036854775807|100) [FOO|NX XX|GT LT]"),
+    exactly("BITCOUNT k:a (x y|1|0 1 FOO|0 x|0 1 BIT x)"),
+    exactly("BITPOS k:a (0|1) (x|0 x|0 1 FOO|0 x FOO|0 1 BIT x)"),
+    exactly("BITPOS k:a (2|x) (x|0)"),
+    exactly("SETBIT k:a (x|-1|7) (x|2)"),
+    exactly("GETBIT k:a (x|-1)"),
+    exactly("BITFIELD k:a (FOO|GET x 0|GET u8 x|SET u8 0 x)"),
+    exactly("LCS k:a k:a (FOO|LEN IDX|MINMATCHLEN x|LEN IDX FOO)"),
+    exactly("RESTORE k:a (x|-1|0) value"),
+    exactly("SORT k:a (FOO|LIMIT x 1)"),
+    exactly("(HSCAN|SSCAN|ZSCAN) k:a (0|x) (FOO|COUNT 0|COUNT x|MATCH|COUNT 10 FOO)"),
+    exactly("HINCRBY k:a a (x|1.5)"),
+    exactly("HINCRBYFLOAT k:a a (x|inf|nan)"),
+    exactly("(HRANDFIELD|SRANDMEMBER|ZRANDMEMBER) k:a (x|1.5)"),
+    exactly("(HRANDFIELD|ZRANDMEMBER) k:a 1 FOO"),
+    exactly("SINTERCARD (2|x|0|9) k:a k:a (FOO|LIMIT x|LIMIT -1)"),
+    exactly("ZADD k:a (x a|NX XX 1 a|GT LT 1 a|1|1 a 2|1 a x b)"),
+    exactly("(ZCOUNT|ZLEXCOUNT|ZRANGEBYSCORE|ZRANGEBYLEX|ZREMRANGEBYSCORE|ZREMRANGEBYRANK) k:a x (x|1)"),
+    exactly("ZRANGE k:a (x|0) (1|x) (FOO|LIMIT 0 1|BYLEX WITHSCORES|BYSCORE LIMIT x 1|REV)"),
+    exactly("ZRANGESTORE k:a k:a (x|0) 1 (FOO|LIMIT 0 1|BYSCORE LIMIT x 1|REV)"),
+    exactly("(ZUNION|ZINTER|ZDIFF) (2|x|0|9) k:a k:a (FOO|WEIGHTS 1 x|WEIGHTS 1|AGGREGATE x|WITHSCORES FOO)"),
+    exactly(
+        "(ZUNIONSTORE|ZINTERSTORE|ZDIFFSTORE) k:a 2 k:a k:a (FOO|WEIGHTS 1 x|WEIGHTS 1|AGGREGATE x|WITHSCORES)",
+    ),
+    exactly("ZINTERCARD 2 k:a k:a (FOO|LIMIT x|LIMIT -1)"),
+    exactly("GEOADD k:a (x 1 a|1 x a|1 1|1 1 a b)"),
+    exactly("GEODIST k:a a b (FOO|M FOO)"),
+    exactly("GEOSEARCH k:a (FROMMEMBER a BYRADIUS x M|FROMLONLAT x 1 BYRADIUS 1 M|FROMMEMBER a|FOO)"),
+    exactly(
+        "GEOSEARCHSTORE k:a k:a (FROMMEMBER a BYRADIUS 1 FOO|FROMLONLAT 1 1 BYBOX -1 1 M|FROMLONLAT 1 1 BYRADIUS 1 M COUNT 0|FOO BAR BAZ X)",
+    ),
+    exactly("(GEORADIUS|GEORADIUS_RO) k:a (x|1) 1 (x|-1|1) (FOO|M) [COUNT 0|FOO|ANY]"),
+    // Without the key Redis does not read the radius.
+    exactly("(GEORADIUSBYMEMBER|GEORADIUSBYMEMBER_RO) k:a a 1 M (COUNT 0|FOO|ANY)"),
+    exactly("XADD k:a (x|0-0|1-1) (a|a b)"),
+    exactly("XADD k:a MAXLEN (x|-1) 1-1 a b"),
+    exactly("XTRIM k:a (MAXLEN x|MAXLEN -1|FOO 1|MINID x)"),
+    exactly("XDEL k:a (x|1-1) (x|1-1)"),
+    exactly("(XRANGE|XREVRANGE) k:a (x|-) (x|+) [COUNT x|FOO 1]"),
+    exactly("XSETID k:a (x|1-1) [ENTRIESADDED x|ENTRIESADDED -1|FOO]"),
+    exactly("XREAD COUNT x STREAMS k:a 0"),
+    exactly("XREAD STREAMS k:a k:a (x|0) (x|>)"),
+    exactly("XREADGROUP GROUP group c1 STREAMS k:a k:a (x|>) (x|>)"),
+    exactly("XACK k:a group (x|1-1) x"),
+    exactly("XPENDING k:a group (x|-) (x|+) (x|1)"),
+    exactly("XCLAIM k:a group c1 (x|0) 1-1 (FOO|RETRYCOUNT x|LASTID x|IDLE x)"),
+    exactly("XAUTOCLAIM k:a group c1 (x|0) (x|0) [COUNT 0|COUNT x|FOO]"),
+    exactly("XGROUP CREATE k:a group (x|$) [ENTRIESREAD x|ENTRIESREAD -5|FOO]"),
+    exactly("XGROUP SETID k:a group (x|$) [ENTRIESREAD x|FOO]"),
+    exactly("XINFO STREAM k:a (FOO|FULL COUNT x|FULL FOO)"),
+    exactly("(EVALSHA|FCALL) (ffff|e0e1f9fabfc9d4800c877a703b823ac0578ff8db|nothing) (x|-1|9) k:a"),
     // Transactions and scripts. Others are made of the commands above.
     exactly("WATCH k:a ; SET k:t value ; MULTI ; GET k:t ; EXEC ; UNWATCH"),
     exactly("WATCH k:a ; MULTI ; GET k:t ; EXEC"),
@@ -571,10 +641,10 @@ fn argument(random: &mut Random, kind: &str) -> String {
 }
 
 /// Commands whose words stay in their places. The result of another cursor follows from the order of members,
-/// which differs; ZINCRBY accepts options of ZADD as its score; Redis has more databases than one to copy to; some
-/// accept times in milliseconds; and BITPOS names another one of several wrong arguments.
-const NOT_SPOILED: [&str; 10] =
-    ["SCAN", "HSCAN", "SSCAN", "ZSCAN", "ZINCRBY", "COPY", "XCLAIM", "XAUTOCLAIM", "XPENDING", "BITPOS"];
+/// which differs; ZINCRBY accepts options of ZADD as its score; Redis has more databases than one to copy to; and
+/// some accept times in milliseconds.
+const NOT_SPOILED: [&str; 9] =
+    ["SCAN", "HSCAN", "SSCAN", "ZSCAN", "ZINCRBY", "COPY", "XCLAIM", "XAUTOCLAIM", "XPENDING"];
 
 /// What may replace any word. No number among them requests much.
 const ODD: [&str; 22] = [
@@ -605,7 +675,8 @@ const ODD: [&str; 22] = [
 impl Template {
     /// The names of its commands.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.text.split(" ; ").map(|command| command.split(' ').next().unwrap_or_default())
+        let first = self.text.split(" ; ").map(|command| command.split(' ').next().unwrap_or_default());
+        first.flat_map(|names| names.trim_matches(['(', ')']).split('|'))
     }
 
     /// Makes the commands of a step.
@@ -736,7 +807,8 @@ fn one(random: &mut Random, item: &str) -> Words {
 }
 
 /// Words in small letters that stand for themselves.
-const THEMSELVES: [&str; 9] = ["string", "list", "set", "zset", "hash", "none", "nothing", "nosort", "ffff"];
+const THEMSELVES: [&str; 11] =
+    ["string", "list", "set", "zset", "hash", "none", "nothing", "nosort", "ffff", "inf", "nan"];
 
 /// A key that usually holds a kind of value.
 fn key(random: &mut Random, kind: &str) -> String {
