@@ -50,6 +50,43 @@ fn acknowledged_writes_survive_when_all_nodes_die_at_once() {
     }
 }
 
+/// A replica that was recovered from the disk has no configuration until its node is admitted.
+#[test]
+fn a_command_that_comes_before_the_admission_waits_for_it() {
+    for keyspace in KEYSPACES {
+        let mut cluster = setup(3, &[keyspace]).start();
+        fill(&mut cluster, 0..3, "v");
+        cluster.settle();
+        (1..=3).for_each(|node| cluster.kill(node));
+        (1..=3).for_each(|node| cluster.restart(node));
+        for node in 1..=3 {
+            assert_eq!(role(&cluster, node), "idle", "it has its records, and no configuration");
+        }
+        let clients = [1, 2, 3].map(|node| cluster.client(node));
+        clients.iter().for_each(|client| cluster.send(*client, "GET r:1"));
+        for client in clients {
+            assert_eq!(cluster.reply(client), "\"v1\"", "{keyspace}");
+        }
+    }
+}
+
+/// The same if its node is never admitted, as in a minority.
+#[test]
+fn a_command_that_waits_for_the_admission_ends_in_time() {
+    for keyspace in KEYSPACES {
+        let mut cluster = setup(3, &[keyspace]).start();
+        fill(&mut cluster, 0..3, "v");
+        (1..=3).for_each(|node| cluster.kill(node));
+        cluster.restart(2);
+        let client = cluster.client(2);
+        let reply = cluster.ask(client, "GET r:1");
+        assert!(
+            reply.starts_with("-LOADING") && reply.contains("not admitted node 2"),
+            "{keyspace}: {reply}"
+        );
+    }
+}
+
 #[test]
 fn a_replica_with_a_full_disk_accepts_nothing_and_catches_up_later() {
     for keyspace in KEYSPACES {

@@ -69,7 +69,7 @@ mod options;
 mod outbox;
 mod summary;
 
-use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Request, Ticket, Trace};
+use crate::contract::{Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, Ticket, Trace};
 use crate::planted::Fault;
 use crate::registers::{self, Incarnation, LivesView, Loss, Registers, Replacement, Sender, Tag, Upkeep};
 pub use coordinator::Counters;
@@ -194,12 +194,8 @@ impl Replica {
         request: &Request<'_>,
         effects: &mut Effects,
     ) {
-        let Some(upkeep) = &self.upkeep else {
-            return effects.refuse(
-                ticket,
-                "CLUSTERDOWN NOQUORUM this replica has no configuration yet; nothing was done",
-            );
-        };
+        // A node that has just started configures its replicas when it is admitted. Until then requests wait there.
+        let Some(upkeep) = &self.upkeep else { return effects.redirect(ticket, NOBODY) };
         let Replica { timing, registers, coordinator, .. } = self;
         if !upkeep.is_ready() {
             // Any ready node takes any command. While none is known, one may become ready in a moment.

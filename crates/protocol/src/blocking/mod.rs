@@ -104,7 +104,7 @@ mod options;
 mod state;
 mod summary;
 
-use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Request, Ticket, Trace};
+use crate::contract::{Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, Ticket, Trace};
 use crate::registers::{self, Incarnation, LivesView, Loss, Replacement, Sender, Upkeep};
 use coordinator::Coordinator;
 pub use item::{Answer, Ask};
@@ -250,12 +250,8 @@ impl Replica {
         request: &Request<'_>,
         effects: &mut Effects,
     ) {
-        let Some(upkeep) = &self.upkeep else {
-            return effects.refuse(
-                ticket,
-                "CLUSTERDOWN NOQUORUM this replica has no configuration yet; nothing was done",
-            );
-        };
+        // A node that has just started configures its replicas when it is admitted. Until then requests wait there.
+        let Some(upkeep) = &self.upkeep else { return effects.redirect(ticket, NOBODY) };
         let Replica { state, coordinator, .. } = self;
         if upkeep.is_ready() {
             return coordinator.request(state, now, (ticket, follows, deadline_us), request, effects);
