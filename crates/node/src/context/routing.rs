@@ -30,8 +30,11 @@ impl<'a> Sent<'a> {
     }
 }
 
-/// The error for a command that waited while the keyspace of its key changed.
+/// The error for a command that was given to its group by an old map, here or at the node that forwarded it.
 pub(crate) const MOVED: &str = "TRYAGAIN MOVED the keyspaces have changed, and another one has this key now; nothing was done, try again";
+
+/// How the error begins, whatever the release of the node that it comes from.
+pub(crate) const MOVED_CODE: &str = "TRYAGAIN MOVED ";
 
 impl Context {
     /// Draws a number that cannot be guessed without the seed; the same in every run with the same seed.

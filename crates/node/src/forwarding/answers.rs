@@ -2,6 +2,7 @@
 
 use super::{Forwarded, Forwarding};
 use crate::context::Context;
+use crate::context::routing::{MOVED, MOVED_CODE};
 use crate::slab::Handle;
 use kv::Reply;
 use protocol::planted::Fault;
@@ -165,9 +166,12 @@ impl Forwarding {
 }
 
 /// Notes that a node could not serve a forwarded request, so that another node is asked next time. Returns the node's
-/// reason, if it refused because of that.
+/// reason, if it refused because of that, or because this node's map and its own differ: one of them is old.
 pub(crate) fn note_refusal(cx: &mut Context, entry: &Forwarded, reply: &[u8]) -> Option<String> {
     let Reply::Error(error) = Reply::first(reply) else { return None };
+    if error.starts_with(MOVED_CODE.as_bytes()) {
+        return Some(MOVED.into());
+    }
     if !error.starts_with(b"CLUSTERDOWN ") && !error.starts_with(b"LOADING ") {
         return None;
     }

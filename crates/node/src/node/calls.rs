@@ -4,6 +4,7 @@ use super::Node;
 use super::submitting::decoded;
 use crate::completing::{Lacking, Next};
 use crate::connections;
+use crate::context::routing::MOVED;
 use crate::context::{Call, CommandPart, Submitted, peers};
 use crate::control::{self, CONTROL_GROUP, ClusterMap};
 use crate::envelope::DecodedRequest;
@@ -31,8 +32,7 @@ impl Node {
             match call {
                 // The keyspace may have been dropped since.
                 Call::Submit { group, asked, .. } if self.cx.groups.get(group).is_none() => {
-                    let error = "CLUSTERDOWN NOLEADER the keyspace was dropped; nothing was done";
-                    self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
+                    self.complete_with_error(asked.ticket, group, Outcome::Refused, MOVED);
                 }
                 Call::Submit { group, asked, request } => {
                     let decoded = match &request {

@@ -3,6 +3,7 @@
 use super::Node;
 use crate::clock;
 use crate::context::peers::{self, peer_payload_bytes_max};
+use crate::context::routing::MOVED;
 use crate::context::{memory, room};
 use crate::control::CONTROL_GROUP;
 use crate::envelope::{DecodedRequest, Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
@@ -201,11 +202,7 @@ impl Node {
                     &decoded.request(),
                 );
             } else {
-                let own = self.cx.configuration.node;
-                let error = format!(
-                    "CLUSTERDOWN NOLEADER node {own} does not know that keyspace; nothing was done, try again"
-                );
-                self.complete_with_error(ticket, asked.group, Outcome::Refused, &error);
+                self.complete_with_error(ticket, asked.group, Outcome::Refused, MOVED);
             }
         }
         Ok(())

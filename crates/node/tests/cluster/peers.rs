@@ -1,6 +1,6 @@
 //! Peers may send anything: invalid messages are refused or have no effect, and never end a node.
 
-use crate::support::{Cluster, setup};
+use crate::support::{Cluster, assert_error, setup};
 use kv::codec::Writer;
 use kv::{Command, Condition, Coordinator, Deadline, Expiry, SetAnswer, ValueId};
 use proptest::prelude::*;
@@ -81,7 +81,7 @@ fn a_command_forwarded_to_the_wrong_keyspace_is_refused() {
     node.flush();
     node.end_turn(&mut MemoryDisk::new());
     let answer = String::from_utf8_lossy(node.peer_output(2)).into_owned();
-    assert!(answer.contains("NOLEADER") && answer.contains("nothing was done"), "{answer}");
+    assert!(answer.contains("TRYAGAIN MOVED") && answer.contains("nothing was done"), "{answer}");
 }
 
 /// The same for a long command, whose keys are in its parts.
@@ -101,7 +101,7 @@ fn a_long_command_forwarded_to_the_wrong_keyspace_is_refused() {
     node.flush();
     node.end_turn(&mut MemoryDisk::new());
     let answer = String::from_utf8_lossy(node.peer_output(2)).into_owned();
-    assert!(answer.contains("NOLEADER") && answer.contains("nothing was done"), "{answer}");
+    assert!(answer.contains("TRYAGAIN MOVED") && answer.contains("nothing was done"), "{answer}");
 }
 
 #[test]
@@ -113,7 +113,40 @@ fn messages_for_an_unknown_group_are_ignored_or_refused() {
     node.flush();
     node.end_turn(&mut MemoryDisk::new());
     let answer = String::from_utf8_lossy(node.peer_output(2)).into_owned();
-    assert!(answer.contains("NOLEADER node 1 does not know that keyspace; nothing was done"), "{answer}");
+    assert!(answer.contains("TRYAGAIN MOVED") && answer.contains("nothing was done"), "{answer}");
+}
+
+/// The node whose map is old may be this one or the other: what was refused because of that is sent again, and the client of a
+/// command that cannot be sent again gets the same error as if this node had found out.
+#[test]
+fn a_command_that_another_node_refuses_by_its_map_is_sent_again() {
+    for has_later in [false, true] {
+        let mut cluster = cluster();
+        let client = cluster.client(3);
+        cluster.record();
+        cluster.send(client, "SET k w");
+        if has_later {
+            cluster.send(client, "SET k x");
+        }
+        cluster.turns(2);
+        let asked =
+            cluster.recorded().into_iter().find(|(from, _, payload)| (*from, payload[0]) == (3, REQUESTS));
+        let (_, to, request) = asked.expect("node 3 passes it on");
+        let mut refusal = vec![OUTCOMES];
+        refusal.extend_from_slice(&request[1..9]);
+        refusal.put_u8(1);
+        let mut reply = kv::ReplyBuffer::new();
+        reply.error("TRYAGAIN MOVED in the words of another release");
+        refusal.put_bytes(reply.as_bytes());
+        cluster.node(3).peer_frame(to, &refusal).expect("it is well formed");
+        match has_later {
+            false => assert_eq!(cluster.reply(client), "OK"),
+            true => {
+                assert_error(&cluster.reply(client), "MOVED");
+                assert_eq!(cluster.reply(client), "OK");
+            }
+        }
+    }
 }
 
 #[test]
