@@ -458,11 +458,5 @@ fn piece_read(
     piece: &StoredPiece,
     bytes: Option<&SharedBytes>,
 ) {
-    let replica = cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
-    if let Some(fragments) = replica.and_then(|replica| replica.fragments_mut())
-        && bytes.is_none()
-    {
-        fragments.lose_piece(cx.now, piece);
-    }
     coding.piece_read(cx, group, to, piece, bytes.map(|bytes| &**bytes));
 }

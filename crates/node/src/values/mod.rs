@@ -72,7 +72,8 @@ pub(crate) struct ValueCounters {
     pub(crate) misses: u64,
     pub(crate) stored: u64,
     pub(crate) removed: u64,
-    /// Values that differed from what had been stored, or were missing, and those of them that another replica had.
+    /// Values and pieces of fragments that differed from what had been stored, or were missing, and those of them that another
+    /// replica had, or that were rebuilt.
     pub(crate) damaged: u64,
     pub(crate) repaired: u64,
     /// Values that were scrubbed, and how many complete passes over all values were made.
@@ -128,6 +129,8 @@ pub(crate) struct Values {
     /// By number: the values that were requested from other nodes, and from which.
     fetches: BTreeMap<u64, (ValueName, NodeId)>,
     fetch_count: u64,
+    /// Damaged pieces of fragments that were not rebuilt yet: at most as many as were found since the start.
+    lost_pieces: BTreeSet<ValueName>,
     scrub: Scrub,
     stopped: Option<String>,
     planted: Planted,
@@ -184,6 +187,7 @@ impl Values {
             for_copies: BTreeSet::new(),
             fetches: BTreeMap::new(),
             fetch_count: 0,
+            lost_pieces: BTreeSet::new(),
             scrub: Scrub::new(settings.scrub_period_us),
             stopped: None,
             planted,
@@ -365,10 +369,14 @@ impl Values {
         if let Some(Spilled { kept, released }) =
             replica.spilled_values_mut().and_then(SpilledValues::take_spilled)
         {
+            let is_durable = target.tail.is_durable();
             for (reference, value) in kept {
+                if !self.lost_pieces.is_empty() {
+                    self.note_rebuilt(cx, group, &reference);
+                }
                 self.keep(group, &reference, value);
             }
-            match target.tail.is_durable() {
+            match is_durable {
                 true => self.release(group, released),
                 false => self.remove(group, released), // No start will find a table that refers to them.
             }

@@ -119,14 +119,35 @@ impl Values {
     /// A value is damaged here: asks the first of the other replicas for it, if a request here waits for it.
     pub(super) fn fetch(&mut self, cx: &mut Context, name: ValueName) {
         let (group, reference) = (name.group(), reference_of(&name));
+        if self.is_piece(cx, group, &reference) {
+            self.lose_piece(cx, name);
+            return self.end_lookup(cx, name, None);
+        }
         let is_own = self.lookups.get(&name).is_some_and(|lookup| lookup.is_own);
-        // A piece of a fragment is rebuilt from other fragments.
-        let is_repaired = is_own && !self.is_piece(cx, group, &reference);
-        if !is_repaired || self.planted.has(Fault::DamagedValueNotFetched) {
+        if !is_own || self.planted.has(Fault::DamagedValueNotFetched) {
             return self.end_lookup(cx, name, None);
         }
         cx.call(Call::RefuseValue { group, reference });
         self.ask_next(cx, name);
+    }
+
+    /// A piece of a fragment is damaged here: the replica lacks the fragment from now on, and so it is rebuilt from others
+    /// (`coding/rebuilding`).
+    fn lose_piece(&mut self, cx: &mut Context, name: ValueName) {
+        let replica = cx.groups.get_mut(name.group()).and_then(|group| group.replica.as_mut());
+        if let Some(fragments) = replica.and_then(|replica| replica.fragments_mut()) {
+            fragments.lose_piece(cx.now, &reference_of(&name));
+            self.lost_pieces.insert(name);
+        }
+    }
+
+    /// The store gets a piece. If that piece was damaged, it has been rebuilt.
+    pub(super) fn note_rebuilt(&mut self, cx: &mut Context, group: u16, reference: &Reference) {
+        if self.lost_pieces.remove(&name_of(group, reference)) {
+            self.counters.repaired += 1;
+            let text = format!("{} is whole again: it was rebuilt", self.describe(cx, group, reference));
+            cx.log.push(Line { level: Level::Info, text });
+        }
     }
 
     /// Asks the next replica, in a ring from this node on. Those that answer at present come first.

@@ -4,13 +4,14 @@
 //! So all values are read within some days, one at a time and evenly spread, and damaged ones are repaired (`repair`).
 //!
 //! Values are read in the order of their names, starting at a random one: otherwise a node that is restarted often
-//! would never reach the last ones. Pieces of fragments are skipped: a fragment is rebuilt when a reader finds it
-//! damaged. While a value's other replicas are all out of reach, as right after a start, scrubbing pauses.
+//! would never reach the last ones. Pieces of fragments are values here. While the other replicas of a value are all out of
+//! reach, as right after a start, scrubbing pauses.
 
 use super::{Values, name_of, reference_of};
 use crate::context::Context;
 use crate::groups::Group;
 use crate::log::{Level, Line};
+use crate::replica::Replica;
 use kv::Reference;
 use std::collections::VecDeque;
 use storage::{ValueName, ValueOutcome, ValueResult, ValueWork};
@@ -91,8 +92,7 @@ impl Values {
                 return; // What is found damaged now would stay so until the next pass.
             }
             self.scrub.names.pop_front();
-            let is_value = self.is_needed(cx, group, &reference) && !self.is_piece(cx, group, &reference);
-            if is_value && self.scrub_value(name) {
+            if self.is_needed(cx, group, &reference) && self.scrub_value(name) {
                 self.scrub.under_way = Some(name);
                 return;
             }
@@ -101,8 +101,7 @@ impl Values {
     }
 
     fn list_next(&mut self, cx: &Context) {
-        let replicas = cx.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
-        let count: u64 = replicas.map(|replica| replica.table().spilled_len() as u64).sum();
+        let count: u64 = cx.groups.iter().map(|(_, group)| stored_by(group)).sum();
         if count == 0 {
             self.scrub.interval_us = IDLE_US;
             return;
@@ -150,16 +149,29 @@ fn can_repair(cx: &Context, group: u16) -> bool {
     others.peek().is_none() || others.any(|member| cx.peers.is_up(*member))
 }
 
-/// A place among the names of a group's values, which differ in their versions first. It is derived from the seed
-/// that was drawn at the start.
+/// How many values of a group, and how many pieces of its fragments, are in the store.
+fn stored_by(group: &Group) -> u64 {
+    let Some(replica) = &group.replica else { return 0 };
+    replica.table().spilled_len() as u64 + pieces_of(replica)
+}
+
+fn pieces_of(replica: &Replica) -> u64 {
+    replica.fragments().map_or(0, |fragments| fragments.stored_len() as u64)
+}
+
+/// A place among the names of a group's values, which differ in their versions first, and those of its pieces. It is derived
+/// from the seed that was drawn at the start. O(pieces).
 fn random_place(cx: &Context) -> ValueName {
-    let spills = |group: &Group| group.replica.as_ref().is_some_and(|it| it.table().spilled_len() > 0);
-    let groups: Vec<u16> = cx.groups.iter().filter(|(_, group)| spills(group)).map(|(id, _)| id).collect();
+    let groups: Vec<u16> =
+        cx.groups.iter().filter(|(_, group)| stored_by(group) > 0).map(|(id, _)| id).collect();
     let drawn = cx.configuration.seed;
     let Some(id) = groups.get(drawn as usize % groups.len().max(1)) else { return ValueName::FIRST };
-    let replica = cx.groups[*id].replica.as_ref();
-    let last = replica.and_then(|replica| replica.held_and_applied()).map_or(0, |(_, applied)| applied);
-    name_of(*id, &Reference::spilled((drawn >> 16) % last.max(1), 0, 0, 0))
+    let Some(replica) = &cx.groups[*id].replica else { return ValueName::FIRST };
+    let place = (drawn >> 16) % stored_by(&cx.groups[*id]);
+    let piece = replica.fragments().and_then(|fragments| fragments.stored_name(place as usize));
+    let last = replica.held_and_applied().map_or(0, |(_, applied)| applied);
+    let value = || Reference::spilled((drawn >> 16) % last.max(1), 0, 0, 0);
+    name_of(*id, &piece.unwrap_or_else(value))
 }
 
 #[cfg(test)]

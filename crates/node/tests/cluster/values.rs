@@ -397,6 +397,52 @@ fn values_that_are_not_read_are_scrubbed_and_repaired(replication: &str) {
     assert!(scrubbed <= 60 * (passes + 2), "{scrubbed} values in {passes} passes");
 }
 
+/// How many values on a node's disk are not what their names say.
+fn not_whole(cluster: &mut Cluster, node: u16) -> usize {
+    let names = names(cluster, node);
+    let is_whole = |name: &ValueName| {
+        let value = cluster.values(node).value(name).expect("it is listed");
+        name.0.ends_with(&kv::digest::digest_of(value).to_be_bytes())
+    };
+    names.iter().filter(|name| !is_whole(name)).count()
+}
+
+#[test]
+fn pieces_of_fragments_that_are_not_read_are_scrubbed_and_rebuilt() {
+    let setup =
+        with_checkpoints(CODED).with(|configuration| configuration.storage.scrub_period_us = 2_000_000);
+    let mut cluster = setup.start();
+    let client = cluster.client(1);
+    for number in 0..60 {
+        insist(&mut cluster, client, &format!("SET k{number} {}", value(number, 1000)));
+    }
+    cluster.until("all are on the disks", |cluster| {
+        let has_all = |cluster: &mut Cluster, node| {
+            names(cluster, node).len() == 60 && info(cluster, node, "values_pending_memory") == 0
+        };
+        (1..=3).all(|node| has_all(cluster, node))
+    });
+    assert_eq!(info(&mut cluster, 2, "values_on_disk"), 0, "no value is there as a whole");
+    (0..60).for_each(|place| assert!(cluster.values(2).rot(place | place << 20)));
+    assert_eq!(not_whole(&mut cluster, 2), 60);
+    cluster.until("all are found", |cluster| info(cluster, 2, "values_damaged") == 60);
+    cluster.until("all are rebuilt", |cluster| {
+        info(cluster, 2, "values_repaired") == 60 && info(cluster, 2, "coded_fragments_lacking") == 0
+    });
+    cluster.until("they are stored", |cluster| info(cluster, 2, "values_pending_memory") == 0);
+    assert_eq!(not_whole(&mut cluster, 2), 0);
+    let passes = info(&mut cluster, 2, "values_scrub_passes");
+    cluster.until("all are scrubbed", |cluster| info(cluster, 2, "values_scrub_passes") >= passes + 2);
+    assert_eq!(info(&mut cluster, 2, "values_damaged"), 60, "rebuilt pieces are whole");
+    // Every value now needs the fragment of node 2.
+    cluster.kill(1);
+    let client = cluster.client(3);
+    for number in 0..60 {
+        let expected = format!("\"{}\"", value(number, 1000));
+        cluster.until("it is read", |cluster| cluster.ask(client, &format!("GET k{number}")) == expected);
+    }
+}
+
 /// What is found damaged while no other replica can be reached would stay so until the next pass.
 fn scrubbing_pauses_while_no_other_replica_can_be_reached(replication: &str) {
     let setup =

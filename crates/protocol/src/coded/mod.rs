@@ -38,11 +38,14 @@ pub trait Fragments {
     /// Returns `count` pieces of a value's fragment, as far as one answer may hold them; none if the fragment is not whole.
     fn pieces(&self, id: ValueId, stripe: u32, count: u32) -> Vec<HeldPiece>;
 
-    /// Notes that the bytes of this piece cannot be read.
-    fn lose_piece(&mut self, now: Now, piece: &StoredPiece);
+    /// Notes that the bytes of the piece with this name cannot be read.
+    fn lose_piece(&mut self, now: Now, name: &Reference);
 
     /// The number of pieces whose bytes are in the node's store (`storage = "disk"`).
     fn stored_len(&self) -> usize;
+
+    /// Returns the name of the piece in the store that has this place among them. O(place).
+    fn stored_name(&self, place: usize) -> Option<Reference>;
 
     /// Whether it has a piece whose bytes have this name in the node's store.
     fn stores(&self, name: &Reference) -> bool;

@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 /// The number of bits of a stripe's number in the name of a stored piece.
 const STRIPE_BITS: u32 = 16;
+const STRIPE_MASK: u32 = (1 << STRIPE_BITS) - 1;
 
 /// The approximate memory that a piece takes besides its bytes.
 const PIECE_MEMORY_BYTES: usize = 96;
@@ -233,17 +234,37 @@ impl FragmentStore {
         &self.stored
     }
 
-    /// Notes that the bytes of this piece cannot be read: its value has no whole fragment here until the piece is
+    /// The piece whose bytes have this name in the node's store. O(coordinators): the name does not say which node has
+    /// named the value.
+    fn piece_named(&self, name: &Reference) -> Option<StoredPiece> {
+        let life = name.id.coordinator.life;
+        let (counter, stripe) = (name.id.counter >> STRIPE_BITS, name.id.counter as u32 & STRIPE_MASK);
+        let mut node = 0;
+        loop {
+            let first = ValueId { coordinator: Coordinator { node, life: 0 }, counter: 0 };
+            node = self.fragments.range(first..).next()?.0.coordinator.node;
+            let id = ValueId { coordinator: Coordinator { node, life }, counter };
+            if let Some(HeldPiece::Stored(piece)) = self.get(id).and_then(|fragment| fragment.piece(stripe))
+                && piece.name() == *name
+            {
+                return Some(piece);
+            }
+            node = node.checked_add(1)?;
+        }
+    }
+
+    /// Notes that the bytes with this name cannot be read: the value has no whole fragment here until the piece is
     /// rebuilt.
-    pub fn lose(&mut self, piece: &StoredPiece, table: &Table, now_us: u64) {
+    pub fn lose(&mut self, name: &Reference, table: &Table, now_us: u64) {
+        let Some(piece) = self.piece_named(name) else { return };
         let id = piece.id();
         let Some(fragment) = self.fragments.get_mut(&id) else { return };
         let place = fragment.pieces.get_mut(piece.stripe as usize);
         if place.is_some_and(|place| place.take().is_some()) {
             fragment.absent += 1;
             self.bytes -= fragment.layout.piece_bytes(piece.stripe as usize);
-            self.stored.remove(&piece.name());
-            self.news.released.insert(piece.name());
+            self.stored.remove(name);
+            self.news.released.insert(*name);
             if table.reference(id).is_some() {
                 self.lacking.entry(id).or_insert(now_us);
             }
@@ -677,8 +698,11 @@ mod tests {
         replica.set(1, 0);
         let piece = stored(&replica, 1);
         replica.store.take_spilled();
-        replica.store.lose(&piece, &replica.table, 7);
-        replica.store.lose(&piece, &replica.table, 8);
+        let another = Reference { digest: 9, ..piece.name() };
+        replica.store.lose(&another, &replica.table, 6);
+        assert_eq!(replica.store.lacking_len(), 0, "there is no such piece");
+        replica.store.lose(&piece.name(), &replica.table, 7);
+        replica.store.lose(&piece.name(), &replica.table, 8);
         assert_eq!(replica.store.lacking_since(7).collect::<Vec<_>>(), [id(1)]);
         assert_eq!((replica.store.bytes(), replica.store.stored().len()), (0, 0));
         let released = [piece.name()].into();

@@ -16,8 +16,8 @@ use kv::codec::Reader;
 use kv::locks::{LockEvent, LockNotification};
 use kv::table::{CodedChanges, SnapshotId, Spilled, WARMED_KEYS_MAX};
 use kv::{
-    Command, Interpreter, LockCommand, NoInterpreter, Reply, ReplyBuffer, SKIPPED_VERSIONS, Table, UnixMs,
-    ValueId, Version,
+    Command, Interpreter, LockCommand, NoInterpreter, Reference, Reply, ReplyBuffer, SKIPPED_VERSIONS, Table,
+    UnixMs, ValueId, Version,
 };
 
 /// The table, the number of entries that it holds, and the fragments that its values refer to.
@@ -297,8 +297,8 @@ impl Applied {
         self.fragments.restore(piece, &self.table, now_us);
     }
 
-    pub(super) fn lose_piece(&mut self, piece: &StoredPiece, now_us: u64) {
-        self.fragments.lose(piece, &self.table, now_us);
+    pub(super) fn lose_piece(&mut self, name: &Reference, now_us: u64) {
+        self.fragments.lose(name, &self.table, now_us);
     }
 
     /// What has happened to values on the disk, and to pieces of fragments there.

@@ -10,9 +10,7 @@ use super::group::Group;
 use super::log::SharedLog;
 use super::options::Settings;
 use super::record::Change;
-use crate::coded::{
-    Fragment, Fragments, HeldPiece, Kept, KeptPiece, Message, Piece, Refusal, StoredPiece, number_of,
-};
+use crate::coded::{Fragment, Fragments, HeldPiece, Kept, KeptPiece, Message, Piece, Refusal, number_of};
 use crate::contract::{Effects, NodeId, Now, Outgoing, Recipient};
 use crate::planted::Fault;
 use kv::{Reference, ValueId};
@@ -60,12 +58,16 @@ impl Fragments for Replica {
         held.map(|held| if mixed { held.of_another(id) } else { held }).collect()
     }
 
-    fn lose_piece(&mut self, now: Now, piece: &StoredPiece) {
-        self.applied.lose_piece(piece, now.monotonic_us);
+    fn lose_piece(&mut self, now: Now, name: &Reference) {
+        self.applied.lose_piece(name, now.monotonic_us);
     }
 
     fn stored_len(&self) -> usize {
         self.applied.fragments().stored().len()
+    }
+
+    fn stored_name(&self, place: usize) -> Option<Reference> {
+        self.applied.fragments().stored().iter().nth(place).copied()
     }
 
     fn stores(&self, name: &Reference) -> bool {
