@@ -4,7 +4,7 @@ use super::decider::{CrateMessage, Decider};
 use super::entry::Entry;
 use super::group::{Group, Identity, StopSign};
 use super::leading::{Author, Leadership};
-use super::log::{Handle, SharedLog};
+use super::log::{Handle, Log, SharedLog};
 use super::message::Body;
 use super::options::{Lease, Settings};
 use super::outbox::Outbox;
@@ -13,7 +13,7 @@ use crate::contract::{Effects, NodeId, Now, Trace};
 use crate::planted::Fault;
 use omnipaxos::ballot_leader_election::Ballot;
 use omnipaxos::messages::ballot_leader_election::HeartbeatMsg;
-use omnipaxos::messages::sequence_paxos::{Accepted, PaxosMsg};
+use omnipaxos::messages::sequence_paxos::{Accepted, PaxosMsg, Promise};
 use omnipaxos::storage::Storage;
 use std::rc::Rc;
 
@@ -40,10 +40,22 @@ pub(super) struct Agreement {
     reported_promise: Ballot,
     /// The candidate that requested the newest promise that was requested in this incarnation.
     promised_to: Option<(Ballot, Identity)>,
+    /// What members have promised for this replica's newest ballot.
+    taking_over: TakingOver,
     /// The number of the last question to confirm the leader.
     questions: u64,
     /// The crate's messages that are still to be sent.
     outgoing: Vec<CrateMessage>,
+}
+
+/// A candidate's own log, and those of the members whose promises it counts.
+#[derive(Clone, Copy, Debug, Default)]
+struct TakingOver {
+    ballot: Ballot,
+    /// The greatest of these logs, which the candidate will take over: its ballot, and its end.
+    greatest: (Ballot, usize),
+    /// How many entries are decided, as far as one of them knows.
+    decided: usize,
 }
 
 /// A change of leadership that concerns this replica.
@@ -64,6 +76,7 @@ impl Agreement {
             is_preferred: false,
             reported_promise: Ballot::default(),
             promised_to: None,
+            taking_over: TakingOver::default(),
             questions: 0,
             outgoing: Vec::new(),
         }
@@ -249,6 +262,28 @@ impl Agreement {
         false
     }
 
+    /// Whether a promise agrees with the log that is taken over, which has all that was ever decided. A promise that knows more
+    /// to be decided does not: a voter has forgotten what it accepted, as if its disk had been put back.
+    pub(super) fn agrees(&mut self, promise: &Promise<Entry>, log: &Log) -> bool {
+        let decided = promise.decided_idx;
+        if let Some(leadership) = self.leadership() {
+            // A follower that has accepted this ballot's log knows what this leader has decided since.
+            return promise.n_accepted == promise.n || decided <= leadership.inherited();
+        }
+        if self.taking_over.ballot != promise.n {
+            let (ballot, greatest, decided) = (promise.n, log.accepted(), log.decided());
+            self.taking_over = TakingOver { ballot, greatest, decided };
+        }
+        let TakingOver { ballot, greatest, decided: known } = self.taking_over;
+        let greatest = greatest.max((promise.n_accepted, promise.accepted_idx));
+        let decided = decided.max(known);
+        let agrees = decided <= greatest.1;
+        if agrees {
+            self.taking_over = TakingOver { ballot, greatest, decided };
+        }
+        agrees
+    }
+
     pub(super) fn handle(&mut self, settings: &Settings, from: NodeId, message: PaxosMsg<Entry>) {
         let (Role::Votes(decider) | Role::Leads(decider, _)) = &mut self.role else { return };
         if let PaxosMsg::Promise(_) = message {
@@ -425,7 +460,7 @@ fn is_decide(message: &CrateMessage) -> bool {
 mod tests {
     use super::super::kit::{at_ms, entry, identity, settings};
     use super::super::log::Log;
-    use super::super::record::Moment;
+    use super::super::record::{Change, Moment};
     use super::*;
     use std::cell::RefCell;
 
@@ -439,6 +474,33 @@ mod tests {
         assert!(!is_refused(1, 5) && !is_refused(1, 5), "the same incarnation requests it again");
         assert!(is_refused(2, 5), "it has forgotten that it led");
         assert!(!is_refused(2, 6));
+    }
+
+    #[test]
+    fn a_promise_that_knows_more_decided_than_the_log_that_is_taken_over_is_not_counted() {
+        let ballot = |n| Ballot::with(1, n, 0, 1);
+        let promise = |n_accepted, accepted_idx, decided_idx| Promise {
+            n: ballot(9),
+            n_accepted: ballot(n_accepted),
+            decided_idx,
+            accepted_idx,
+            log_sync: None,
+        };
+        let mut log = Log::default();
+        log.append(vec![entry(1, 1, &["a"]), entry(1, 2, &["b"])]);
+        for change in [Change::Promise(ballot(5)), Change::Accepted(ballot(5)), Change::Decided(1)] {
+            log.replay(change);
+        }
+        // Another log of a later ballot holds what is decided, and so do longer ones of the same ballot.
+        for good in [promise(3, 3, 2), promise(5, 2, 2), promise(5, 4, 4), promise(6, 3, 3)] {
+            assert!(Agreement::new().agrees(&good, &log), "{good:?}");
+        }
+        // Three entries were decided in ballot 3, and the log of ballot 5 does not have the third one.
+        let (mut agreement, before) = (Agreement::new(), promise(3, 3, 3));
+        assert!(!agreement.agrees(&before, &log), "this log is greater, and too short");
+        assert!(agreement.agrees(&promise(5, 2, 2), &log), "what is not counted is forgotten");
+        assert!(!agreement.agrees(&promise(6, 1, 1), &log), "two are decided already");
+        assert!(agreement.agrees(&promise(6, 4, 4), &log) && agreement.agrees(&before, &log));
     }
 
     #[test]

@@ -20,6 +20,7 @@ impl Replica {
         }
         let log = self.log.borrow();
         self.applied.what_is_applied_is_decided(&log);
+        log.what_is_decided_is_held();
         log.promised_before_accepted();
         log.records_become_durable_in_order();
         if let Some(leadership) = self.agreement.leadership() {

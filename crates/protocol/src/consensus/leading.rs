@@ -54,8 +54,6 @@ pub(super) struct Leadership {
     ballot: Ballot,
     /// The end of the inherited log: no read is answered before all of it is applied.
     inherited: usize,
-    /// How many entries peers had reported as decided then. More than that log holds only if a disk was rolled back unnoticed.
-    claimed_decided: usize,
     /// Nothing is appended before this time: an older leader may still be answering reads alone.
     appends_from_us: u64,
     /// When the newest committed entry of this ballot was proposed.
@@ -121,7 +119,6 @@ impl Leadership {
         Leadership {
             ballot,
             inherited: log.end(),
-            claimed_decided: log.claimed_decided(),
             appends_from_us,
             leased_from_us: None,
             newest: Newest::None,
@@ -138,6 +135,11 @@ impl Leadership {
     #[inline]
     pub(super) fn ballot(&self) -> Ballot {
         self.ballot
+    }
+
+    /// The end of the log that it took over.
+    pub(super) fn inherited(&self) -> usize {
+        self.inherited
     }
 
     /// From when on it may append.
@@ -512,8 +514,7 @@ impl Leadership {
         );
         assert!(self.inherited <= log.end(), "the log that it took over is cut off");
         // An index is decided by a message that is passed on only as far as the leader's own log is durable.
-        let taken_over = self.inherited.max(self.claimed_decided);
-        let (decided, durable) = (log.decided(), log.durable_in(ballot).max(taken_over));
+        let (decided, durable) = (log.decided(), log.durable_in(ballot).max(self.inherited));
         assert!(decided <= durable, "{decided} entries are decided, and {durable} durable at their leader");
     }
 

@@ -210,7 +210,7 @@ impl Links {
         }
     }
 
-    /// True only the first time: another identity that sends in a peer's name is reported once.
+    /// True only the first time: that a peer's storage is another one, or an older state of it, is reported once.
     pub(super) fn is_first_warning(&mut self, peer: NodeId) -> bool {
         self.get_mut(peer).is_some_and(|link| !std::mem::replace(&mut link.is_warned, true))
     }

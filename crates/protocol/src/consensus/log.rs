@@ -72,13 +72,8 @@ impl Log {
         self.promise
     }
 
-    /// How many entries are decided and held. Entries that are known to be decided but are not here yet do not count.
+    /// How many entries are decided, as far as this replica knows.
     pub(super) fn decided(&self) -> usize {
-        self.decided.min(self.end())
-    }
-
-    /// How many entries are decided according to peers: more than [`Log::decided`] only if a peer was wrong.
-    pub(super) fn claimed_decided(&self) -> usize {
         self.decided
     }
 
@@ -266,6 +261,8 @@ impl Log {
 
     /// Everything that was replayed is durable, as it was read from the disk.
     pub(super) fn replayed(&mut self) {
+        // Earlier releases believed a peer that knew more to be decided than the log held which they took over.
+        self.decided = self.decided.min(self.end());
         self.durable_accepted = Mark { record: 0, round: self.round, index: self.end() };
     }
 
@@ -438,6 +435,12 @@ impl Log {
 
 /// Invariants.
 impl Log {
+    /// No peer is believed that knows entries to be decided which it does not send.
+    pub(super) fn what_is_decided_is_held(&self) {
+        let (decided, end) = (self.decided, self.end());
+        assert!(decided <= end, "{decided} entries are decided, and {end} held");
+    }
+
     /// A log is accepted only in a promised ballot. Ballots of different configurations are never compared.
     pub(super) fn promised_before_accepted(&self) {
         let (promise, round) = (self.promise, self.round);

@@ -84,6 +84,18 @@
 //! S was decided in a ballot of at most q, so the log never ends before what is decided. A snapshot leaves nothing half
 //! done: it is recorded as it arrives, and messages that rest on it leave when all of it is durable.
 //!
+//! **What is known to be decided is in the log.** Let a member know, when it promises ballot n, that the first d
+//! entries are decided. They were chosen in ballots up to the one in which the member's log was accepted: it has
+//! learned of d from the leaders of these ballots, or from a snapshot, whose log it has adopted or whose ballot is no
+//! greater than its own. By the invariant of Paxos the greatest log of a majority that promised n holds every entry
+//! that was chosen in an earlier ballot. So its end is no less than d, for every member that promises n before it has
+//! accepted anything in n, soon or late. A promise that contradicts this is not counted (`Agreement::agrees`): some
+//! voter has forgotten what it had accepted, as when an unnoticed older state of its disk is in use. A leader that
+//! believed it would hold for decided what it appends next, before that is durable anywhere; and the member would keep
+//! its own entries in places where the leader's log has others. So what is decided is always held, and what a leader
+//! adds is decided only when it is durable at the leader. The price is that a group may have no leader after such a
+//! loss, until a majority without that member can be reached.
+//!
 //! **The log is the lease** (LeaseGuard, SIGMOD 2026). A leader answers reads alone until one lease after it *proposed*
 //! the newest entry that was decided in its own ballot. Let P be the time of that proposal, on its clock. Every leader of a
 //! later ballot has that entry in its log when it has taken over, and received it after P. Let R be the moment when the

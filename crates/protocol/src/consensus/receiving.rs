@@ -194,7 +194,7 @@ impl Replica {
             return reject("it leads in a ballot of another configuration", effects);
         }
         let log = self.log.borrow();
-        let (promise, end, decided) = (log.promise(), log.end(), log.claimed_decided());
+        let (promise, end, decided) = (log.promise(), log.end(), log.decided());
         let must_transfer = |index| self.transfers.must_transfer(from, index, decided, &log, &self.settings);
         match &message {
             PaxosMsg::Prepare(prepare) if prepare.n >= promise => {
@@ -219,12 +219,21 @@ impl Replica {
                 }
                 // Once this replica leads, the crate ignores the entries of a late answer.
                 let is_counted = !self.agreement.is_accepting();
-                if let Err(why) = check_promise(answer, is_counted, (decided, end)) {
+                if let Err(why) = check_promise(answer, is_counted, log.accepted(), decided) {
                     return reject(why, effects);
                 }
                 if must_transfer(continues_from(answer, &log)) {
                     drop(log);
                     return self.begin_transfer(now, from, "it lacks what is cut off here", effects);
+                }
+                if !self.agreement.agrees(answer, &log) {
+                    // The peer repeats it again and again.
+                    if self.links.is_first_warning(from) {
+                        let why = "it knows more entries to be decided than this replica has taken over: some node's disk \
+                                   was put back to an earlier state";
+                        reject(why, effects);
+                    }
+                    return;
                 }
                 self.transfers.note_caught_up(from);
             }
@@ -340,17 +349,21 @@ fn continues_from(promise: &Promise<Entry>, log: &Log) -> usize {
 fn check_promise(
     promise: &Promise<Entry>,
     is_counted: bool,
-    (decided, end): (usize, usize),
+    accepted: (Ballot, usize),
+    decided: usize,
 ) -> Result<(), &'static str> {
     if promise.decided_idx > promise.accepted_idx {
         return Err("it promises more decided than held");
     }
     match &promise.log_sync {
-        Some(sync) if is_counted && (sync.sync_idx < decided || sync.sync_idx > end) => {
+        Some(sync) if is_counted && (sync.sync_idx < decided || sync.sync_idx > accepted.1) => {
             Err("it sends entries that do not continue this log")
         }
         Some(sync) if is_counted && sync.sync_idx + sync.suffix.len() != promise.accepted_idx => {
             Err("it sends other entries than it promises")
+        }
+        None if is_counted && (promise.n_accepted, promise.accepted_idx) > accepted => {
+            Err("it has more than this log, and does not send it")
         }
         _ => Ok(()),
     }

@@ -491,7 +491,7 @@ impl Replica {
             return;
         }
         let ends = |entry: &Entry, group: &Group| entry.stop_sign().is_some_and(|it| it.id > group.id);
-        let decided = self.log.borrow().decided();
+        let decided = self.log.borrow().decided().min(self.log.borrow().end());
         loop {
             let next = self.applied.next(&self.log.borrow(), decided, u64::MAX);
             let Some(entry) = next.filter(|entry| !ends(entry, self.members.group())) else { break };
