@@ -155,3 +155,63 @@ fn while_one_disk_is_full_its_node_stands_aside_and_forwards_writes() {
 fn written_by(full: u16) -> usize {
     usize::from(full % 3)
 }
+
+/// How often a follower got what it lacked from the backlog, and how often a snapshot, as all nodes together count them.
+fn resyncs(cluster: &mut Cluster) -> (u64, u64) {
+    let mut counted = (0, 0);
+    for node in 1..=3 {
+        let client = cluster.client(node);
+        let info = cluster.ask(client, "INFO stats");
+        cluster.close(client);
+        let field = |name: &str| -> u64 {
+            let from = info.find(name).expect("it is counted") + name.len();
+            info[from..]
+                .chars()
+                .take_while(char::is_ascii_digit)
+                .collect::<String>()
+                .parse()
+                .expect("a number")
+        };
+        counted.0 += field("sync_partial_ok:");
+        counted.1 += field("sync_full:");
+    }
+    counted
+}
+
+#[test]
+fn a_follower_whose_disk_was_full_gets_what_it_lacks_from_the_backlog() {
+    for keyspace in KEYSPACES.into_iter().filter(|it| it.contains("leader-follower")) {
+        for full in 1..=3 {
+            let mut cluster = filled(keyspace);
+            let (_, before) = resyncs(&mut cluster);
+            let client = cluster.client(full % 3 + 1);
+            cluster.set_disk_full(full, true);
+            let mut written = KEYS;
+            let mut write = |cluster: &mut Cluster| {
+                written += 1;
+                let set = format!("SET r:{written} {}", value(written));
+                cluster.until("it is written", |cluster| cluster.ask(client, &set) == "OK");
+                written
+            };
+            cluster.until("its node says so", |cluster| {
+                write(cluster);
+                cluster.health(full).disk_full
+            });
+            let last = (0..300).map(|_| write(&mut cluster)).last().expect("it has written");
+            cluster.set_disk_full(full, false);
+            cluster.until("there is room again", |cluster| !cluster.health(full).disk_full);
+            cluster.until("all are in step", |cluster| (1..=3).all(|node| cluster.health(node).ready));
+            cluster.settle();
+            let (partial, whole) = resyncs(&mut cluster);
+            assert_eq!(whole, before, "{keyspace}, node {full}: {partial} from the backlog");
+            cluster.kill(full % 3 + 1);
+            let client = cluster.client(full);
+            for number in [KEYS, last - 100, last] {
+                let expected = format!("\"{}\"", value(number));
+                cluster.until("it has caught up", |cluster| {
+                    cluster.ask(client, &format!("GET r:{number}")) == expected
+                });
+            }
+        }
+    }
+}
