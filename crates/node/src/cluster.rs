@@ -13,6 +13,7 @@ use crate::users::Step as UsersStep;
 use crate::words::one_line;
 use kv::codec::Malformed;
 use protocol::leader_follower::Durability;
+use protocol::vouch::Vouch;
 use protocol::{ControlRequest, NodeId, Now, Progress, Recipient, Result as Outcome, Ticket};
 use std::rc::Rc;
 
@@ -162,6 +163,11 @@ impl Cluster {
     pub(crate) fn link(&mut self, cx: &mut Context, id: NodeId, up: bool) {
         self.tail.drop_held(id);
         self.input(cx, |control, now, effects| control.link(now, id, up, effects));
+    }
+
+    /// Another node vouches for itself: it is alive and busy.
+    pub(crate) fn vouched(&mut self, id: NodeId, vouch: Vouch) {
+        self.control.vouched(id, vouch);
     }
 
     /// Records may have become durable: sends the messages that waited for them.

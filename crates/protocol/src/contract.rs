@@ -8,6 +8,7 @@
 use crate::coded::Fragments;
 use crate::registers::{Loss, Replacement};
 use crate::status::Status;
+use crate::vouch::Vouch;
 use kv::codec::Malformed;
 use kv::table::{Changes, Eviction, Spilled};
 use kv::{RecordName, Reference, Table, Version, Watch};
@@ -57,6 +58,10 @@ pub trait Replica {
     /// Reports whether a peer's node can be reached, which the node determines itself. A peer that was never reported
     /// counts as unreachable. Call this on every change, and whenever a link came up.
     fn set_reached(&mut self, now: Now, peer: NodeId, is_reached: bool);
+
+    /// A peer's node vouches for itself: it is alive and busy. Until that is over, the peer does not count as silent. Call
+    /// this for each vouch, while the link to the peer is up.
+    fn vouched(&mut self, peer: NodeId, vouch: Vouch);
 
     /// True while nothing happens in its group: it needs neither tick nor flush until it gets other input.
     fn is_resting(&self) -> bool;

@@ -15,6 +15,7 @@ pub mod registers;
 mod rest;
 pub mod status;
 mod transfer;
+pub mod vouch;
 mod waiters;
 mod watching;
 

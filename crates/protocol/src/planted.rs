@@ -125,6 +125,8 @@ pub enum Fault {
     DamagedValueNotFetched,
     /// consensus: checkpoints and snapshots of the table omit the gathered parts of long commands.
     PartsNotInSnapshot,
+    /// A node takes one that is alive and busy for a dead one.
+    VouchIgnored,
     /// A node uses its own wall clock, however far it is from the clocks of the others.
     ClockUnbounded,
     /// Any protocol: a write of unknown outcome is reported as refused.

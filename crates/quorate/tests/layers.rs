@@ -162,7 +162,7 @@ const MODULES: [(&str, &[&[&str]]); 13] = [
             &["abd", "blocking", "consensus", "leader_follower"],
             &["contract"],
             &["registers"],
-            &["coded", "rest", "status", "transfer", "waiters", "watching"],
+            &["coded", "rest", "status", "transfer", "vouch", "waiters", "watching"],
             &["effects", "planted"],
         ],
     ),

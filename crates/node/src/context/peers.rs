@@ -6,6 +6,7 @@ use crate::control::CONTROL_GROUP;
 use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest};
 use crate::parameters::request_bytes_max;
 use kv::codec::Malformed;
+use protocol::vouch::Vouch;
 use protocol::{NodeId, Now, Request};
 use std::ops::{Index, IndexMut};
 use wire::frame;
@@ -51,6 +52,8 @@ pub(crate) struct Peer {
     is_reached: bool,
     /// When anything was last received from the peer.
     heard_us: u64,
+    /// The peer's newest vouch for itself.
+    vouch: Vouch,
     /// When the peer was last asked for a sign of life.
     probed_us: u64,
     /// When the peer last left a forwarded request unanswered.
@@ -177,7 +180,7 @@ impl Peers {
             if is_of_use {
                 peer.send_urgently(&Envelope::Alive);
             }
-            if peer.is_reached && now.monotonic_us >= peer.heard_us + SILENCE_MS * patience * 1000 {
+            if peer.is_reached && peer.silent_ms(now) >= SILENCE_MS * patience {
                 silent.push(id);
             }
         }
@@ -238,6 +241,7 @@ impl Peer {
         self.deferred.clear();
         self.is_reached = is_up;
         (self.heard_us, self.probed_us) = (now.monotonic_us, 0);
+        self.vouch = Vouch::default();
         self.unanswered_us = None;
         self.reported = Reported::default();
         was_up
@@ -369,9 +373,14 @@ impl Peer {
         self.heard_us = now.monotonic_us;
     }
 
-    /// For how long nothing has been received from the peer, in milliseconds.
+    /// The peer vouches for itself: it is alive and busy.
+    pub(crate) fn vouched(&mut self, vouch: Vouch) {
+        self.vouch = vouch;
+    }
+
+    /// For how long nothing has been received from the peer, in milliseconds: 0 while it is alive and busy.
     pub(crate) fn silent_ms(&self, now: Now) -> u64 {
-        now.ms_since(self.heard_us)
+        if self.vouch.excuses(now, self.heard_us) { 0 } else { now.ms_since(self.heard_us) }
     }
 
     /// Notes that the peer is asked for a sign of life now.
@@ -389,7 +398,7 @@ impl Peer {
     pub(crate) fn is_mute(&self, now: Now, patience: u64) -> bool {
         self.is_up
             && self.is_probed()
-            && now.ms_since(self.heard_us) >= MUTE_MS * patience
+            && self.silent_ms(now) >= MUTE_MS * patience
             && now.ms_since(self.probed_us) >= MUTE_MS * patience / 2
     }
 
@@ -460,6 +469,18 @@ pub(crate) fn reaches(cx: &mut Context, id: NodeId, is_reached: bool) {
         while let Some(group) = cx.groups.id_at(place) {
             place += 1;
             set_reached(cx, group, id);
+        }
+    }
+}
+
+/// A peer vouches for itself: it is alive and busy.
+pub(crate) fn vouched(cx: &mut Context, id: NodeId, vouch: Vouch) {
+    cx.peers[id].vouched(vouch);
+    let mut place = 0;
+    while let Some(group) = cx.groups.id_at(place) {
+        place += 1;
+        if let Some(replica) = &mut cx.groups[group].replica {
+            replica.vouched(id, vouch);
         }
     }
 }
@@ -566,6 +587,9 @@ mod tests {
         peer.probe(at(1100));
         assert!(peer.is_probed() && !peer.is_mute(at(1299), 1) && peer.is_mute(at(1300), 1));
         assert!(peer.is_silent(at(1300), 1) && !peer.is_silent(at(1300), 2));
+        peer.vouched(Vouch::new(at(1300), 1));
+        assert!(!peer.is_mute(at(1399), 1), "it is alive and busy");
+        assert!(peer.is_mute(at(1400), 1));
         peer.heard(at(1400));
         assert!(!peer.is_silent(at(1400), 1));
         peer.left_unanswered(at(1400));

@@ -14,6 +14,7 @@ use crate::setting::Protocol;
 use protocol::consensus::FollowerStatus;
 use protocol::leader_follower::Acks;
 use protocol::planted::{Fault, Planted};
+use protocol::vouch::{Vouch, Vouches};
 use protocol::{NodeId, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -66,6 +67,8 @@ pub(super) struct Leading {
     /// When this node could append for the first time in this ballot.
     appends_since_us: Option<u64>,
     heard: BTreeMap<NodeId, Heard>,
+    /// The nodes that are alive and busy.
+    vouches: Vouches,
     /// When each node last got a lease from this leader.
     granted: BTreeMap<NodeId, u64>,
     /// For each node that has not confirmed a lease since: its first renewal that was answered, and when.
@@ -166,6 +169,11 @@ impl Leading {
             let heard = Heard { at_us, start, sequence, map_version, releases, is_open: true };
             self.heard.insert(from, heard);
         }
+    }
+
+    /// A node vouches for itself. Control nodes note that whether they lead or not.
+    pub(super) fn vouched(&mut self, node: NodeId, vouch: Vouch) {
+        self.vouches.note(node, vouch);
     }
 
     /// Takes a node's request for a change. A control node that does not lead drops it: the request went to all control
@@ -667,21 +675,30 @@ impl Leading {
     fn is_alive(&self, turn: &Turn<'_>, map: &ClusterMap, id: NodeId) -> bool {
         let (Some(heard), Some(known)) = (self.heard.get(&id), map.nodes.get(&id)) else { return false };
         let silent_us = turn.now.monotonic_us.saturating_sub(heard.at_us);
-        let hears = !self.unconfirmed.get(&id).is_some_and(|granted| is_deaf(turn, *granted));
-        hears
-            && heard.start == known.start
-            && silent_us < turn.timing.with_margin_us(turn.timing.node_lease_ms)
+        let renews = silent_us < turn.timing.with_margin_us(turn.timing.node_lease_ms)
+            || self.vouches.excuse(id, turn.now, heard.at_us);
+        heard.start == known.start && renews && !self.counts_as_deaf(turn, id)
     }
 
-    /// Whether a node was silent, or has received nothing, for so long that it must be dead or cut off. A node that
-    /// never sent this leader anything may be about to start.
+    /// Whether a node has received nothing for so long that it must be cut off. One that is busy only reads late.
+    fn counts_as_deaf(&self, turn: &Turn<'_>, id: NodeId) -> bool {
+        self.unconfirmed.get(&id).is_some_and(|granted| {
+            is_deaf(turn, *granted) && !self.vouches.excuse(id, turn.now, granted.1)
+        })
+    }
+
+    /// Whether a node was silent, or has received nothing, for so long that it must be dead or cut off, and is not just
+    /// busy. A node that never sent this leader anything may be about to start.
     fn is_dead(&self, turn: &Turn<'_>, map: &ClusterMap, id: NodeId) -> bool {
         let Some(since_us) = self.appends_since_us else { return false };
         let known = map.nodes.get(&id).map(|node| node.start);
         let heard = self.heard.get(&id).filter(|heard| Some(heard.start) == known);
         let last_us = heard.map_or(since_us, |heard| heard.at_us);
-        let is_deaf = self.unconfirmed.get(&id).is_some_and(|granted| is_deaf(turn, *granted));
-        is_deaf || turn.now.monotonic_us >= last_us + turn.timing.with_margin_us(turn.timing.node_lease_ms)
+        let is_silent =
+            turn.now.monotonic_us >= last_us + turn.timing.with_margin_us(turn.timing.node_lease_ms);
+        // Another start of the node may be the one that is busy.
+        let is_excused = heard.is_some() && self.vouches.excuse(id, turn.now, last_us);
+        self.counts_as_deaf(turn, id) || is_silent && !is_excused
     }
 
     /// Whether every lease that a node ever got is over, whichever leader granted it.

@@ -132,6 +132,7 @@ pub(crate) use positions::is_positions;
 use protocol::consensus;
 use protocol::contract::{Input, Replica as _};
 use protocol::planted::Planted;
+use protocol::vouch::Vouch;
 use protocol::{NodeId, Now, Progress};
 pub use quarantine::{SKIPPED_MAX, Step as QuarantineStep};
 use record::Record;
@@ -450,6 +451,14 @@ impl Control {
         }
         if let Some(keeper) = self.running() {
             keeper.step(now, Input::Link { peer, up }, out);
+        }
+    }
+
+    /// Another node vouches for itself: it is alive and busy.
+    pub fn vouched(&mut self, peer: NodeId, vouch: Vouch) {
+        self.leading.vouched(peer, vouch);
+        if let Some(keeper) = self.running() {
+            keeper.replica.vouched(peer, vouch);
         }
     }
 

@@ -10,6 +10,8 @@ use crate::envelope::{DecodedRequest, Envelope, ForwardedOutcome, ForwardedReque
 use crate::origin::{Asked, Origin};
 use crate::slab::Handle;
 use kv::codec::{Malformed, Reader};
+use protocol::planted::Fault;
+use protocol::vouch::Vouch;
 use protocol::{Input, NodeId, Result as Outcome};
 use wire::release::Release;
 
@@ -64,6 +66,17 @@ impl Node {
         if let Some(peer) = self.cx.peers.get_mut(id) {
             peer.set_urgent_link(up);
         }
+    }
+
+    /// A peer's process vouches for its node, which is in a long turn: it is alive and busy, and no node may conclude from
+    /// its silence that it is dead. Call this once per turn at most, with what was received since the last one.
+    pub fn peer_vouched(&mut self, id: NodeId) {
+        if !self.cx.peers.is_up(id) || self.cx.configuration.planted.has(Fault::VouchIgnored) {
+            return;
+        }
+        let vouch = Vouch::new(self.cx.now, self.cx.configuration.patience);
+        peers::vouched(&mut self.cx, id, vouch);
+        self.cluster.vouched(id, vouch);
     }
 
     /// Takes a frame from a peer.

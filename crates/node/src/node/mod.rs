@@ -77,6 +77,8 @@ pub struct Node {
     forwarding: Forwarding,
     /// When periodic work was last done.
     checked_us: u64,
+    /// Whether time is judged at the end of this turn's input, and not before it.
+    judges_late: bool,
     gathers: Gathers,
     moves: Moves,
     asking: Asking,
@@ -167,19 +169,12 @@ impl Node {
         self.cx.measuring.begin_turn();
         let now = self.clock.read(now);
         self.waits.note_pause(now.monotonic_us, self.cx.now.monotonic_us);
+        self.judges_late = self.is_late(now);
         self.cx.now = now;
-        peers::tend(&mut self.cx);
-        self.for_each_active(|node, id| {
-            if node.cx.groups[id].next_tick_us <= now.monotonic_us {
-                node.step(id, Input::Tick);
-                let group = &mut node.cx.groups[id];
-                group.next_tick_us =
-                    group.replica.as_ref().map_or(u64::MAX, |replica| replica.wakeup_us(now));
-            }
-        });
-        self.coding.coding_tick(&mut self.cx);
+        if !self.judges_late {
+            self.tick();
+        }
         self.completing.tend(&mut self.cx);
-        self.cluster.tick(&mut self.cx);
         for id in self.cx.peers.ids() {
             if self.cx.peers[id].has_due_requests() {
                 // Each peer has its own share of the turn, and this node's clients have theirs.
@@ -205,6 +200,40 @@ impl Node {
         if self.following.tracking.has_waiting() {
             self.tend_held();
         }
+        if !self.judges_late {
+            self.check();
+        }
+        self.carry_out_calls();
+    }
+
+    /// Whether this node comes later than it wanted to, since its last turn was long or its process was paused. Then what
+    /// the others have sent in the meantime waits in its sockets, and must be read before their silence is judged.
+    #[inline]
+    fn is_late(&self, now: Now) -> bool {
+        const LATE_US: u64 = 10_000;
+        let is_late_after = |due_us: u64| now.monotonic_us >= due_us.saturating_add(LATE_US);
+        is_late_after(self.cx.now.monotonic_us) && is_late_after(self.next_wakeup_us())
+    }
+
+    /// Tells replicas and the control component the time, and judges which peers are silent.
+    fn tick(&mut self) {
+        let now = self.cx.now;
+        peers::tend(&mut self.cx);
+        self.for_each_active(|node, id| {
+            if node.cx.groups[id].next_tick_us <= now.monotonic_us {
+                node.step(id, Input::Tick);
+                let group = &mut node.cx.groups[id];
+                group.next_tick_us =
+                    group.replica.as_ref().map_or(u64::MAX, |replica| replica.wakeup_us(now));
+            }
+        });
+        self.coding.coding_tick(&mut self.cx);
+        self.cluster.tick(&mut self.cx);
+    }
+
+    /// Does what is due several times a second.
+    fn check(&mut self) {
+        let now = self.cx.now;
         const FORWARDS_CHECK_MS: u64 = 100;
         if now.ms_since(self.checked_us) >= FORWARDS_CHECK_MS {
             self.checked_us = now.monotonic_us;
@@ -234,7 +263,6 @@ impl Node {
         } else if self.cx.exchanges.due_us <= now.monotonic_us {
             exchanges::tend(&mut self.cx);
         }
-        self.carry_out_calls();
     }
 
     /// Advances the monotonic clock within the turn: the following inputs had arrived by `now`.
@@ -248,6 +276,11 @@ impl Node {
     /// [`Node::end_turn`] writes, and the peers work on it during that write.
     pub fn flush(&mut self) {
         assert!(self.cx.has_no_calls(), "every input has carried out the calls that came of it");
+        if std::mem::take(&mut self.judges_late) {
+            self.tick();
+            self.check();
+            self.carry_out_calls();
+        }
         self.coding.coding_pump(&mut self.cx);
         self.long.pump(&mut self.cx);
         self.carry_out_calls();

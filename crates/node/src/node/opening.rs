@@ -110,6 +110,7 @@ impl Node {
             cluster: Cluster::new(control, map_record, positions),
             forwarding: Forwarding::default(),
             checked_us: 0,
+            judges_late: false,
             gathers: Default::default(),
             moves: Default::default(),
             asking: Default::default(),

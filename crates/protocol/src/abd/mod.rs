@@ -72,6 +72,7 @@ mod summary;
 use crate::contract::{Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, Ticket, Trace};
 use crate::planted::Fault;
 use crate::registers::{self, Incarnation, LivesView, Loss, Registers, Replacement, Sender, Tag, Upkeep};
+use crate::vouch::Vouch;
 pub use coordinator::Counters;
 use coordinator::{Context, Coordinator, answer_to_query};
 use kv::Table;
@@ -419,6 +420,10 @@ impl crate::contract::Replica for Replica {
 
     fn set_reached(&mut self, _now: Now, peer: NodeId, is_reached: bool) {
         self.registers.set_reached(peer, is_reached);
+    }
+
+    fn vouched(&mut self, peer: NodeId, vouch: Vouch) {
+        self.registers.vouches.note(peer, vouch);
     }
 
     fn is_resting(&self) -> bool {

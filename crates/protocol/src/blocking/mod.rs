@@ -106,6 +106,7 @@ mod summary;
 
 use crate::contract::{Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, Ticket, Trace};
 use crate::registers::{self, Incarnation, LivesView, Loss, Replacement, Sender, Upkeep};
+use crate::vouch::Vouch;
 use coordinator::Coordinator;
 pub use item::{Answer, Ask};
 use kv::codec::Malformed;
@@ -422,6 +423,10 @@ impl crate::contract::Replica for Replica {
 
     fn set_reached(&mut self, _now: Now, peer: NodeId, is_reached: bool) {
         self.state.registers.set_reached(peer, is_reached);
+    }
+
+    fn vouched(&mut self, peer: NodeId, vouch: Vouch) {
+        self.state.registers.vouches.note(peer, vouch);
     }
 
     fn is_resting(&self) -> bool {

@@ -44,6 +44,8 @@ pub(super) struct Agreement {
     taking_over: TakingOver,
     /// The number of the last question to confirm the leader.
     questions: u64,
+    /// The number of the round of heartbeats that has begun last.
+    round: u32,
     /// The crate's messages that are still to be sent.
     outgoing: Vec<CrateMessage>,
 }
@@ -78,6 +80,7 @@ impl Agreement {
             promised_to: None,
             taking_over: TakingOver::default(),
             questions: 0,
+            round: 0,
             outgoing: Vec::new(),
         }
     }
@@ -410,7 +413,12 @@ impl Agreement {
             let to = message.get_receiver() as NodeId;
             let body = match message {
                 CrateMessage::SequencePaxos(message) => Body::Paxos(message.msg),
-                CrateMessage::BLE(message) => Body::Heartbeat(message.msg),
+                CrateMessage::BLE(message) => {
+                    if let HeartbeatMsg::Request(request) = &message.msg {
+                        self.round = request.round;
+                    }
+                    Body::Heartbeat(message.msg)
+                }
             };
             out.send(to, body);
         }
@@ -444,6 +452,11 @@ impl Agreement {
                 out.send(peer, Body::Position { ballot, end, decided });
             }
         }
+    }
+
+    /// The number of the round of heartbeats that has begun last: only answers with this number count.
+    pub(super) fn round(&self) -> u32 {
+        self.round
     }
 
     /// The number of the last question to confirm the leader.

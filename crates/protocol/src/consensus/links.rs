@@ -20,6 +20,7 @@ use super::message::{Body, Envelope, Message, Stream};
 use super::options::Settings;
 use crate::contract::{Effects, NodeId, Now, Outgoing, Recipient};
 use crate::planted::{Fault, Planted};
+use crate::vouch::Vouch;
 use omnipaxos::ballot_leader_election::Ballot;
 use std::collections::BTreeMap;
 
@@ -54,6 +55,8 @@ pub(super) struct Link {
     after_record: u64,
     /// When its last message was accepted; 0 if its link has gone down since.
     heard_us: u64,
+    /// The newest vouch of its node.
+    vouch: Vouch,
     /// How much of the log it has accepted, durably, in which ballot.
     accepted: (Ballot, usize),
     /// The newest question to confirm the leader that it answered, and the ballot.
@@ -239,6 +242,13 @@ impl Links {
         }
     }
 
+    /// A peer's node vouches for itself.
+    pub(super) fn vouched(&mut self, peer: NodeId, vouch: Vouch) {
+        if let Some(link) = self.get_mut(peer) {
+            link.vouch = vouch;
+        }
+    }
+
     /// Sends a message with its envelope, not before a record is durable.
     pub(super) fn send(
         &mut self,
@@ -322,6 +332,7 @@ impl Link {
             sent: [0; 2],
             after_record: 0,
             heard_us: 0,
+            vouch: Vouch::default(),
             accepted: (Ballot::default(), 0),
             confirmed: (Ballot::default(), 0),
             refusals: (Ballot::default(), 0),
@@ -367,9 +378,15 @@ impl Link {
         Arrival::TakeAfterRecord(sender)
     }
 
-    /// True when a message of its came within this many milliseconds.
+    /// True when a message of its came within this many milliseconds, or its node is alive and busy.
     pub(super) fn is_live(&self, now: Now, silence_ms: u64) -> bool {
-        self.heard_us > 0 && now.ms_since(self.heard_us) < silence_ms
+        let is_heard = now.ms_since(self.heard_us) < silence_ms || self.vouch.excuses(now, self.heard_us);
+        self.heard_us > 0 && is_heard
+    }
+
+    /// Whether its node is alive and busy, and so need not have sent anything since `since_us`.
+    pub(super) fn is_excused(&self, now: Now, since_us: u64) -> bool {
+        self.vouch.excuses(now, since_us)
     }
 
     /// The identity of the last sender in its name, in this incarnation of this replica.

@@ -228,6 +228,7 @@ mod turn;
 use crate::coded::Fragments;
 use crate::contract::{Effects, Input, NodeId, Now, Progress, SpilledValues};
 use crate::rest;
+use crate::vouch::Vouch;
 use agreement::Agreement;
 use applied::Applied;
 pub use entry::{Entry, Head, Proposer};
@@ -400,6 +401,10 @@ impl crate::contract::Replica for Replica {
 
     fn set_reached(&mut self, now: Now, peer: NodeId, is_reached: bool) {
         self.rounds.set_reached(now, (peer, is_reached), &self.agreement, &mut self.links);
+    }
+
+    fn vouched(&mut self, peer: NodeId, vouch: Vouch) {
+        self.links.vouched(peer, vouch);
     }
 
     fn is_resting(&self) -> bool {

@@ -7,6 +7,13 @@
 //!
 //! Votes, promises, leases and decisions do not depend on rounds: a lease is measured from entries.
 //!
+//! # A busy leader is not a dead one
+//!
+//! A round goes on beyond its end while what it is to show is known only to members whose nodes are alive and busy
+//! ([`crate::vouch`]): at a follower, that the leader is content; at a leader, that a majority follows it. So a leader's
+//! long turn, or one that all members take for the same entry, causes no election. Their answers count when they come,
+//! since the round is still the same. A round that goes on delays an election and nothing else.
+//!
 //! # Why a dead leader is noticed
 //!
 //! At every other member that could take over, the leader's link breaks, or its node becomes silent, or a client's request
@@ -38,11 +45,16 @@ use omnipaxos::messages::sequence_paxos::PaxosMsg;
 /// heartbeats after that.
 const SETTLING_ROUNDS: u64 = 16;
 
+/// How often a round that goes on is looked at, in the time of one round.
+const LOOKS_PER_ROUND: u64 = 8;
+
 /// The rounds of a replica.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     rest: Rest,
-    /// When the round ends.
+    /// When the round was to end.
+    due_us: u64,
+    /// When the round ends, or is looked at again.
     end_us: u64,
     /// The answers to the heartbeats of this round.
     answers: Vec<(NodeId, HeartbeatMsg)>,
@@ -60,6 +72,40 @@ impl Rounds {
             true => now.next_beat_us(length_us),
             false => now.monotonic_us + length_us,
         };
+        self.due_us = self.end_us;
+    }
+
+    /// Whether the round goes on, although its time is over: it waits for members that are alive and busy.
+    pub(super) fn goes_on(
+        &mut self,
+        now: Now,
+        agreement: &Agreement,
+        links: &Links,
+        settings: &Settings,
+    ) -> bool {
+        let Some(leader) = agreement.leader() else { return false };
+        let answers = |peer: NodeId| {
+            let is_answer = |(from, answer): &(NodeId, HeartbeatMsg)| match answer {
+                HeartbeatMsg::Reply(reply) => *from == peer && reply.round == agreement.round(),
+                HeartbeatMsg::Request(_) => false,
+            };
+            self.answers.iter().any(is_answer)
+        };
+        let is_busy = |peer: NodeId| {
+            !answers(peer) && links.get(peer).is_some_and(|link| link.is_excused(now, self.due_us))
+        };
+        let goes_on = if leader == settings.id {
+            let (answered, busy) = links.peers().fold((0, 0), |(answered, busy), peer| {
+                (answered + usize::from(answers(peer)), busy + usize::from(is_busy(peer)))
+            });
+            (answered + 1 < links.majority()) && (answered + busy + 1 >= links.majority())
+        } else {
+            is_busy(leader)
+        };
+        if goes_on {
+            self.end_us = now.monotonic_us + settings.timing.heartbeat_ms * 1000 / LOOKS_PER_ROUND;
+        }
+        goes_on
     }
 
     /// A configuration begins, or the same one with another log: the answers so far belong to the previous one.
@@ -154,7 +200,7 @@ impl Rounds {
 
     #[cold]
     fn wake_up(&mut self, now: Now, links: &mut Links) {
-        self.end_us = now.monotonic_us;
+        (self.due_us, self.end_us) = (now.monotonic_us, now.monotonic_us);
         links.mark_live(now, |peer| self.rest.reaches(peer));
     }
 

@@ -34,6 +34,9 @@ impl Replica {
         if now.monotonic_us < self.rounds.end_us() {
             return;
         }
+        if self.rounds.goes_on(now, &self.agreement, &self.links, &self.settings) {
+            return;
+        }
         let was_calm = self.is_calm();
         let promise = self.log.borrow().promise();
         let (answers, is_won) = self.rounds.turn(now, promise, &self.settings);

@@ -430,7 +430,9 @@ impl Follower {
     }
 
     pub(super) fn silent_ms(&self, state: &State, now: Now) -> u64 {
-        if self.is_resting(state) { 0 } else { now.ms_since(self.heard_us) }
+        let is_excused = self.is_resting(state)
+            || state.vouches.excuse(state.configuration.leader, now, self.heard_us);
+        if is_excused { 0 } else { now.ms_since(self.heard_us) }
     }
 
     /// Whether its leader has made it quiescent, and it has nothing else to do.

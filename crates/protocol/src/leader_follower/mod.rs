@@ -105,6 +105,7 @@ use crate::contract::{
 };
 use crate::planted::Fault;
 pub use crate::status::FollowerStatus;
+use crate::vouch::Vouch;
 use crate::waiters::Notifier;
 use follower::Follower;
 use kv::codec::Malformed;
@@ -522,6 +523,10 @@ impl crate::contract::Replica for Replica {
 
     fn set_reached(&mut self, now: Now, peer: NodeId, is_reached: bool) {
         self.note_reached(now, peer, is_reached);
+    }
+
+    fn vouched(&mut self, peer: NodeId, vouch: Vouch) {
+        self.state.vouches.note(peer, vouch);
     }
 
     fn is_resting(&self) -> bool {

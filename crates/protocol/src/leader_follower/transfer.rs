@@ -287,8 +287,10 @@ impl Receiver {
         }
     }
 
-    /// True when the sender has sent nothing for so long that the transfer must be requested again.
+    /// True when the sender, which is not just busy, has sent nothing for so long that the transfer must be requested again.
     pub(super) fn is_stuck(&self, state: &State, now: Now) -> bool {
-        self.chunks.stuck_ms(now) > state.timing.silence_ms
+        let stuck_ms = self.chunks.stuck_ms(now);
+        let since_us = now.monotonic_us.saturating_sub(stuck_ms * 1000);
+        stuck_ms > state.timing.silence_ms && !state.vouches.excuse(self.from, now, since_us)
     }
 }

@@ -73,6 +73,7 @@ use crate::effects::{Configuration, Effects, NodeId, Now, Trace};
 use crate::planted::{Fault, Planted};
 use crate::rest::Rest;
 use crate::transfer::{Checkpoint, Window};
+use crate::vouch::Vouches;
 use generations::Generations;
 use journal::Journal;
 use kv::{Register, Table};
@@ -180,6 +181,8 @@ pub struct Registers {
     heard: MemberSet,
     /// The peers that the node reaches.
     rest: Rest,
+    /// The members' nodes that are alive and busy.
+    pub(crate) vouches: Vouches,
     /// How often what this replica holds or knows has changed.
     changes: u64,
     /// The members that have reported that they are without their memory, and have sent nothing since that requires it.
@@ -218,6 +221,7 @@ impl Registers {
             heard_us: Vec::new(),
             heard: MemberSet::EMPTY,
             rest: Rest::default(),
+            vouches: Vouches::default(),
             changes: 0,
             without_memory: MemberSet::EMPTY,
             lost: MemberSet::EMPTY,
@@ -367,9 +371,12 @@ impl Registers {
     }
 
     /// Returns the milliseconds since the last message from a member: 0 while its node can be reached, as the group may
-    /// be quiescent.
+    /// be quiescent, and while its node is alive and busy.
     pub(crate) fn silent_ms(&self, member: usize, now: Now) -> u64 {
-        if self.is_reached(member) { 0 } else { now.ms_since(self.heard_us[member]) }
+        let heard_us = self.heard_us[member];
+        let is_excused =
+            self.is_reached(member) || self.vouches.excuse(self.group.node(member), now, heard_us);
+        if is_excused { 0 } else { now.ms_since(heard_us) }
     }
 
     /// Whether nothing expires by itself here, no member is without memory, and all others are present.

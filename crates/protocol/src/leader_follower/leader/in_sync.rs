@@ -102,7 +102,7 @@ impl Leader {
         for follower in &mut self.followers {
             let is_in = state.configuration.in_sync.contains(&follower.id);
             if is_in {
-                let stays = now.ms_since(follower.in_step_us) <= silence_ms;
+                let stays = follower.stays_in_sync(state, now);
                 changes |= !stays;
                 in_sync.extend(stays.then_some(follower.id));
                 continue;

@@ -284,8 +284,7 @@ impl Leader {
 
     /// Whether enough followers are live to commit a write that is ordered now.
     pub(super) fn can_commit(&self, state: &State, now: Now) -> bool {
-        let silence_ms = state.timing.silence_ms;
-        let is_live = |follower: &&Follower| follower.is_live(now, silence_ms);
+        let is_live = |follower: &&Follower| follower.is_live(state, now);
         match state.options.acks {
             Acks::All => self.followers.iter().filter(|follower| follower.is_awaited).all(|f| is_live(&f)),
             _ => self.followers.iter().filter(is_live).count() >= self.needed,

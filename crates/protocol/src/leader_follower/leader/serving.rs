@@ -177,9 +177,18 @@ impl Follower {
         }
     }
 
-    pub(in crate::leader_follower) fn is_live(&self, now: Now, silence_ms: u64) -> bool {
-        let is_heard = self.is_at_rest || now.ms_since(self.heard_us) <= silence_ms;
+    /// Whether it takes what it is sent, as far as its leader knows: it was heard lately, or its node is alive and busy.
+    pub(in crate::leader_follower) fn is_live(&self, state: &State, now: Now) -> bool {
+        let is_heard = self.is_at_rest
+            || now.ms_since(self.heard_us) <= state.timing.silence_ms
+            || state.vouches.excuse(self.id, now, self.heard_us);
         self.link_up && self.is_streaming() && is_heard
+    }
+
+    /// Whether it may stay in the in-sync set: it has reported lately what it holds, or its node is alive and busy.
+    pub(in crate::leader_follower) fn stays_in_sync(&self, state: &State, now: Now) -> bool {
+        now.ms_since(self.in_step_us) <= state.timing.in_sync_silence_ms
+            || state.vouches.excuse(self.id, now, self.in_step_us)
     }
 }
 
@@ -335,7 +344,7 @@ impl Leader {
         effects: &mut Effects,
     ) {
         for follower in &mut self.followers {
-            let live = follower.is_live(now, state.timing.silence_ms);
+            let live = follower.is_live(state, now);
             if live != follower.was_live {
                 follower.was_live = live;
                 effects.trace.push(Trace::Follower { follower: follower.id, live });
@@ -349,12 +358,12 @@ impl Leader {
     }
 
     pub(in crate::leader_follower) fn live(&self, state: &State, now: Now) -> usize {
-        self.followers.iter().filter(|follower| follower.is_live(now, state.timing.silence_ms)).count()
+        self.followers.iter().filter(|follower| follower.is_live(state, now)).count()
     }
 
     pub(in crate::leader_follower) fn follower_status(&self, state: &State, now: Now) -> Vec<FollowerStatus> {
         let status = |follower: &Follower| {
-            let live = follower.is_live(now, state.timing.silence_ms);
+            let live = follower.is_live(state, now);
             let name = match &follower.service {
                 Service::Absent => "absent",
                 Service::Snapshot(_) => "snapshot",

@@ -14,6 +14,7 @@ use super::snapshot::Snapshot;
 use crate::contract::{Configuration, Effects, NodeId, Now, Trace, not_before};
 use crate::planted::{Fault, in_table};
 use crate::rest::Rest;
+use crate::vouch::Vouches;
 use crate::waiters::Reach;
 use kv::{Table, UnixMs, Version};
 
@@ -72,6 +73,8 @@ pub(super) struct State {
     /// The peers that its node reaches, and whether a leader is quiescent. A follower becomes quiescent when its leader
     /// requests it.
     pub(super) rest: Rest,
+    /// The nodes that are alive and busy.
+    pub(super) vouches: Vouches,
     /// The nodes to which it has links.
     pub(super) reach: Reach,
     /// The checkpoint being written.
@@ -103,6 +106,7 @@ impl State {
             led: None,
             journal: Journal::new(options.durability != Durability::None),
             rest: Rest::default(),
+            vouches: Vouches::default(),
             reach: Reach::default(),
             checkpoint: None,
             replayed: None,
