@@ -76,6 +76,9 @@ pub(crate) struct SimArgs {
     /// At the end a majority of the control nodes is lost, and the cluster is recovered from the others' folders
     #[arg(long)]
     recovery: bool,
+    /// Nothing goes wrong but that nodes have long turns: no leader may change
+    #[arg(long)]
+    busy: bool,
 
     /// Leave out these faults
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = part)]
@@ -160,6 +163,7 @@ fn simulate(args: &SimArgs) -> Result<ExitCode> {
         releases: args.releases,
         backup: args.backup,
         recovery: args.recovery,
+        busy: args.busy,
         without: args.without.iter().copied().collect::<BTreeSet<Part>>(),
         clients_max: args.clients,
         length_ms_max: args.length_ms,

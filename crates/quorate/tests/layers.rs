@@ -215,6 +215,7 @@ const MODULES: [(&str, &[&[&str]]); 13] = [
             &["status"],
             &["worker"],
             &["clients", "peers"],
+            &["vouching"],
             &["tls"],
             &["descriptors", "home", "listen"],
             &["bridge", "config", "log", "metrics", "notebook", "usage"],

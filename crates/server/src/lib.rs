@@ -36,6 +36,7 @@ pub mod traces;
 mod turn;
 mod usage;
 pub mod values;
+mod vouching;
 mod worker;
 
 /// Handles `data` as the bytes of an HTTP client, for the fuzz target.

@@ -31,6 +31,7 @@ use crate::tls::{self, Certificates};
 use crate::traces::Exporter;
 use crate::turn::Clock;
 use crate::values::{TreeValues, ValueThreads};
+use crate::vouching::Vouching;
 use crate::worker::{self, Parts, Worker};
 
 /// Runs one node until SIGTERM or SIGINT asks it to stop. Prints nothing but its log, to standard error.
@@ -121,6 +122,8 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
     let limits = &config.limits;
     let identity = Identity::new(&config.name_for_peers(), config.node, config.secret.as_bytes())?;
     let identity = identity.reached_at_port(config.own()?.peer_port).of_lineage(node.lineage());
+    let vouching = Vouching::start(Arc::clone(&waker), limits.patience)
+        .context("cannot start the thread that vouches for the node")?;
     let resolver = Resolver::new(waker);
     let scratch = tls::scratch();
     let security = Security::new(handshakes, tls::Scratch::clone(&scratch));
@@ -135,7 +138,15 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         node,
         clients: Clients::new(limits.input_bytes_max, limits.request_timeout_ms),
         sockets: sockets.clients,
-        peers: Peers::new(identity, config.node, config.dial.clone(), resolver, limits.patience, security),
+        peers: Peers::new(
+            identity,
+            config.node,
+            config.dial.clone(),
+            resolver,
+            limits.patience,
+            security,
+            vouching,
+        ),
         scratch,
         bridge,
         folder,

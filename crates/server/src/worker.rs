@@ -232,7 +232,10 @@ impl Worker {
         }
         events.iter().for_each(|event| outside.note(event));
         outside.happened.reverse();
-        if let Err(Stopped { why }) = driver.turn(outside) {
+        outside.peers.note_turn();
+        let turned = driver.turn(outside);
+        outside.peers.note_turn();
+        if let Err(Stopped { why }) = turned {
             bail!("the node stops, because its disk has failed: {why}");
         }
         outside.is_stopping |= driver.node.is_removed();
@@ -323,6 +326,7 @@ impl World for Outside {
                 answer(question, (clients, peers, [turns, syncs], calls, tls_counters, traces), turn);
             });
         }
+        peers.take_vouches(turn);
         let registry = self.poll.registry();
         if is_called || peers.wakeup_us() <= turn.now.monotonic_us {
             peers.on_time(registry, turn);

@@ -60,6 +60,9 @@ impl Scenario {
                 self.backups.len()
             ));
         }
+        if self.is_only_busy {
+            lines.push("nothing goes wrong but that turns take long: no leader may change".into());
+        }
         if self.has_old_programs {
             lines.push("nodes have the programs of two releases".into());
         }

@@ -17,6 +17,10 @@ pub(crate) enum Event {
     End { at: Place, peer: Place, generation: u32, up: bool },
     /// One end finds the second connection up or broken.
     Urgent { at: Place, peer: Place, generation: u32, up: bool },
+    /// A node in a long turn vouches for itself.
+    Vouch { node: Place, incarnation: u32 },
+    /// A vouch arrives, beside the connection with this generation.
+    Vouched { from: Place, to: Place, generation: u32 },
     /// The link from a node to a peer may have room for more.
     PeerRoom { node: Place },
     /// A client has read `bytes` that a node wrote.

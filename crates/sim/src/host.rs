@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::conversation::Talk;
 use crate::disk::MachineDisk;
 use crate::events::Place;
-use crate::faults::Within;
+use crate::faults::{Mask, Within};
 use crate::pipe::{ClientSocket, Pipe};
 use crate::random::Random;
 use driver::{Change, Driver, Event};
@@ -153,6 +153,12 @@ pub(crate) struct Host {
     pub(crate) stall_us: Option<u64>,
     /// The duration of a pause at the start of the next turn, before it takes anything in.
     pub(crate) stall_first_us: Option<u64>,
+    /// The duration of the next turn, in which a command takes long.
+    pub(crate) long_turn_us: Option<u64>,
+    /// The end of such a turn: until then the process vouches for its node.
+    pub(crate) busy_until: u64,
+    /// The nodes that have vouched for themselves since this node's last turn.
+    pub(crate) vouched: Mask,
     /// Whether the turn has already begun.
     pub(crate) has_begun: bool,
     pub(crate) doom: Option<Doom>,
@@ -199,6 +205,9 @@ impl Host {
             slow_us: 0,
             stall_us: None,
             stall_first_us: None,
+            long_turn_us: None,
+            busy_until: 0,
+            vouched: 0,
             has_begun: false,
             doom: None,
             ways: Default::default(),
@@ -285,7 +294,7 @@ impl Host {
 
     /// Resumes the process.
     pub(crate) fn resume(&mut self, now: u64) {
-        (self.stall_us, self.stall_first_us) = (None, None);
+        (self.stall_us, self.stall_first_us, self.long_turn_us) = (None, None, None);
         self.slow_us = 0;
         if self.free_at > now {
             self.free_at = now;

@@ -13,6 +13,8 @@ pub enum Broken {
     Safety,
     /// A client or node waited in vain although all faults were over.
     Liveness,
+    /// A leader was replaced, or a request was not answered, although nodes were only busy.
+    Leadership,
     /// Replicas did not become equal.
     Convergence,
     /// A node sent a message that another node cannot read, or an invalid reply.
@@ -33,6 +35,7 @@ impl Broken {
         match self {
             Broken::Safety => "safety",
             Broken::Liveness => "liveness",
+            Broken::Leadership => "leadership",
             Broken::Convergence => "convergence",
             Broken::Language => "language",
             Broken::Storage => "storage",

@@ -51,13 +51,24 @@ pub fn run(seed: u64, settings: &Settings, traced: bool) -> Report {
     }
     let is_whole = panic.is_none() && !world.has_failed();
     let restored = if is_whole { world.restored(traced) } else { None };
+    let is_only_busy = world.scenario.is_only_busy;
     let (failure, digest, lines) = world.finish();
-    report.failure = panic.or(unsafe_answer).or(misread).or(failure);
+    let unanswered = unanswered(&report, is_only_busy);
+    report.failure = panic.or(unsafe_answer).or(misread).or(failure).or(unanswered);
     (report.digest, report.lines) = (digest, lines);
     if let Some(world) = restored {
         run_restored(world, &mut report);
     }
     report
+}
+
+/// In a run in which nothing goes wrong but that nodes are busy, no request has an unknown outcome.
+fn unanswered(report: &Report, is_only_busy: bool) -> Option<Failure> {
+    let unknown: u64 = report.seen.values().map(|seen| seen.unknown).sum();
+    let words = format!("{unknown} requests have an unknown outcome, though nodes were only busy");
+    let window_us = (0, report.simulated_us);
+    let is_broken = is_only_busy && unknown > 0;
+    is_broken.then_some(Failure { broken: Broken::Leadership, words, window_us, picture: None })
 }
 
 /// Runs the cluster into which backups were restored, and adds its results.

@@ -73,6 +73,7 @@ const CHALLENGE: u8 = 2;
 const PROOF: u8 = 3;
 const HELLO_URGENT: u8 = 4;
 const HELLO_SUCCESSOR: u8 = 5;
+const HELLO_VOUCHING: u8 = 6;
 const GREETER: &[u8] = b"quorate hello";
 const DIALER: &[u8] = b"quorate dialer";
 const ACCEPTOR: &[u8] = b"quorate acceptor";
@@ -89,6 +90,8 @@ pub enum Lane {
     Urgent,
     /// Replaces the main one, which is read to its end first.
     Successor,
+    /// For vouches of busy nodes. Release 1 does not know it.
+    Vouching,
 }
 
 impl Lane {
@@ -97,6 +100,7 @@ impl Lane {
             Lane::Main => HELLO,
             Lane::Urgent => HELLO_URGENT,
             Lane::Successor => HELLO_SUCCESSOR,
+            Lane::Vouching => HELLO_VOUCHING,
         }
     }
 }
@@ -470,7 +474,8 @@ impl Acceptor {
         }
         let mut reader = Reader::new(payload);
         let kind = reader.u8()?;
-        let lane = [Lane::Main, Lane::Urgent, Lane::Successor].into_iter().find(|lane| lane.hello() == kind);
+        let lanes = [Lane::Main, Lane::Urgent, Lane::Successor, Lane::Vouching];
+        let lane = lanes.into_iter().find(|lane| lane.hello() == kind);
         let lane = lane.ok_or(HandshakeError::OutOfOrder)?;
         if reader.take(MAGIC.len())? != MAGIC {
             return Err(HandshakeError::NotAPeer("it does not begin with the magic bytes"));

@@ -682,9 +682,9 @@ impl Leading {
 
     /// Whether a node has received nothing for so long that it must be cut off. One that is busy only reads late.
     fn counts_as_deaf(&self, turn: &Turn<'_>, id: NodeId) -> bool {
-        self.unconfirmed.get(&id).is_some_and(|granted| {
-            is_deaf(turn, *granted) && !self.vouches.excuse(id, turn.now, granted.1)
-        })
+        self.unconfirmed
+            .get(&id)
+            .is_some_and(|granted| is_deaf(turn, *granted) && !self.vouches.excuse(id, turn.now, granted.1))
     }
 
     /// Whether a node was silent, or has received nothing, for so long that it must be dead or cut off, and is not just

@@ -2,7 +2,7 @@
 
 use super::Node;
 use super::report::{self, KeyspaceHealth};
-use crate::control::{ClusterMap, GroupId};
+use crate::control::{CONTROL_GROUP, ClusterMap, GroupId};
 use kv::{Version, WaiterId};
 use std::rc::Rc;
 
@@ -61,6 +61,19 @@ impl Node {
     pub fn control_log(&self) -> Option<(u64, u64)> {
         let status = self.cluster.control().status(self.cx.now)?;
         Some((status.epoch, status.end_entries))
+    }
+
+    /// The groups with elected or appointed leaders that this node leads, as far as it knows, the control group included,
+    /// with the number of each leadership.
+    pub fn leaderships(&self) -> Vec<(GroupId, u64)> {
+        let control = self.cluster.control().status(self.cx.now);
+        let control = control.filter(|status| status.role == "leader");
+        let led = |(id, group): (GroupId, &crate::groups::Group)| {
+            let replica = group.replica.as_ref().filter(|replica| replica.is_leader())?;
+            Some((id, replica.summary(self.cx.now).epoch))
+        };
+        let groups = self.cx.groups.iter().filter_map(led);
+        control.map(|status| (CONTROL_GROUP, status.epoch)).into_iter().chain(groups).collect()
     }
 
     /// Whether this node leads the control group, as far as it knows.

@@ -430,8 +430,8 @@ impl Follower {
     }
 
     pub(super) fn silent_ms(&self, state: &State, now: Now) -> u64 {
-        let is_excused = self.is_resting(state)
-            || state.vouches.excuse(state.configuration.leader, now, self.heard_us);
+        let is_excused =
+            self.is_resting(state) || state.vouches.excuse(state.configuration.leader, now, self.heard_us);
         if is_excused { 0 } else { now.ms_since(self.heard_us) }
     }
 

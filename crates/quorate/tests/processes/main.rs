@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod busy;
 mod clients;
 mod cluster;
 mod deploy;

@@ -11,7 +11,8 @@
 //! If `tls.peers` is on, TLS comes before all that (`secure`), with certificates of both sides. When that setting or the
 //! certificates change while the link is up, another connection takes the link's place (`successor`).
 //!
-//! Besides the **link** there is a second connection for short messages that must not wait (`urgent`).
+//! Besides the **link** there is a second connection for short messages that must not wait (`urgent`), and a third one over
+//! which nodes vouch for themselves while they are busy (`vouching`).
 //!
 //! A newer link of the same peer replaces the older one: the peer has dialled again because it knows that the old link
 //! is dead, which this side may not have noticed.
@@ -25,6 +26,7 @@ mod places;
 mod secure;
 mod successor;
 mod urgent;
+mod vouching;
 
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
@@ -45,6 +47,7 @@ use crate::config::Dial;
 use crate::resolver::Resolver;
 use crate::socket;
 use crate::turn::{PEER_TOKENS, Turn};
+use crate::vouching::Vouching;
 
 /// How long dialling and the handshake may take together.
 const HANDSHAKE_US: u64 = 3_000_000;
@@ -99,6 +102,9 @@ pub(crate) struct Peers {
     resolver: Resolver,
     limiter: Limiter,
     security: Security,
+    vouching: Vouching,
+    /// A connection for vouches that was just proved.
+    to_hand_over: Option<usize>,
     /// Connections with input that no event announces.
     ready: Vec<usize>,
     /// The node's lineage has changed since connections were last checked against it.
@@ -119,6 +125,10 @@ struct Peer {
     urgent: Option<usize>,
     /// When to dial the second connection.
     urgent_at_us: Option<u64>,
+    /// The number of the connection for vouches, which the thread that vouches has.
+    vouching: Option<u64>,
+    /// When to dial that connection.
+    vouching_at_us: Option<u64>,
     /// The authenticated connection that is taking the link's place.
     successor: Option<usize>,
     /// When to dial the successor or, while it is being dialled or taking over, its deadline.
@@ -156,6 +166,8 @@ impl Peer {
             link: None,
             urgent: None,
             urgent_at_us: None,
+            vouching: None,
+            vouching_at_us: None,
             successor: None,
             successor_at_us: None,
             is_plain_next: false,
@@ -193,6 +205,7 @@ impl Peers {
         resolver: Resolver,
         patience: u64,
         security: Security,
+        vouching: Vouching,
     ) -> Peers {
         let patience = u32::try_from(patience).unwrap_or(u32::MAX);
         Peers {
@@ -208,6 +221,8 @@ impl Peers {
             resolver,
             limiter: Limiter::default(),
             security,
+            vouching,
+            to_hand_over: None,
             ready: Vec::new(),
             is_of_new_lineage: false,
         }
@@ -279,6 +294,10 @@ impl Peers {
             peer.dial_at_us = None;
             peer.urgent_at_us = None;
             peer.successor_at_us = None;
+            peer.vouching_at_us = None;
+            if peer.vouching.take().is_some() {
+                self.vouching.drop_lane(peer.id);
+            }
             let (id, link) = (peer.id, peer.link.take());
             for beside in [peer.urgent.take(), peer.successor.take()].into_iter().flatten() {
                 self.connections[beside] = None;
@@ -333,9 +352,17 @@ impl Peers {
             .map(|connection| connection.deadline_us);
         let farewells = self.peers.iter().filter_map(|peer| peer.leaves_at_us);
         let urgent = self.peers.iter().filter_map(|peer| peer.urgent_at_us);
+        let vouching = self.peers.iter().filter_map(|peer| peer.vouching_at_us);
         let successors = self.peers.iter().filter_map(|peer| peer.successor_at_us);
         let own = self.security.unfit_until_us.into_iter().chain(successors);
-        dials.chain(urgent).chain(deadlines).chain(farewells).chain(own).min().unwrap_or(u64::MAX)
+        dials
+            .chain(urgent)
+            .chain(vouching)
+            .chain(deadlines)
+            .chain(farewells)
+            .chain(own)
+            .min()
+            .unwrap_or(u64::MAX)
     }
 
     /// Dials nodes that are due, and closes connections that have not proved their identity in time.
@@ -362,6 +389,7 @@ impl Peers {
         }
         for position in 0..self.peers.len() {
             self.dial_urgent(position, registry, turn);
+            self.dial_vouching(position, registry, turn);
             self.attend_successor(position, registry, turn);
             let peer = &mut self.peers[position];
             if peer.dial_at_us.is_none_or(|at| at > now_us) {
@@ -444,13 +472,17 @@ impl Peers {
     /// Whether a connection brings records to be written to the log.
     pub(crate) fn brings_records(&self, index: usize) -> bool {
         let connection = self.connections.get(index).and_then(Option::as_ref);
-        connection.is_some_and(|connection| connection.lane != Lane::Urgent && connection.link().is_some())
+        connection.is_some_and(|connection| {
+            matches!(connection.lane, Lane::Main | Lane::Successor) && connection.link().is_some()
+        })
     }
 
     /// Handles what a connection has sent, up to a turn's share. Returns true when there may be more. Closes the
     /// connection on a fault.
     pub(crate) fn serve(&mut self, index: usize, registry: &Registry, turn: &mut Turn<'_>) -> bool {
-        match self.read(index, registry, turn) {
+        let read = self.read(index, registry, turn);
+        self.hand_over(registry);
+        match read {
             Ok(may_have_more) => may_have_more,
             Err(fault) => {
                 self.close(index, fault, turn);
@@ -534,7 +566,10 @@ impl Peers {
                 // A peer that sends a frame has accepted the link, so it knows what the next connection is for.
                 if is_first && connection.lane == Lane::Main && connection.dialled.is_some() {
                     let peer = self.peers.iter_mut().find(|peer| peer.id == id);
-                    peer.into_iter().for_each(|peer| peer.urgent_at_us = Some(turn.now.monotonic_us));
+                    if let Some(peer) = peer {
+                        let now_us = turn.now.monotonic_us;
+                        (peer.urgent_at_us, peer.vouching_at_us) = (Some(now_us), Some(now_us));
+                    }
                 }
                 let read = turn.node.peer_frame(id, payload);
                 read.map_err(|error| Fault::Refused(format!("a message cannot be read: {error}")))?;
@@ -565,6 +600,11 @@ impl Peers {
                     Lane::Main => self.establish(index, peer, turn),
                     Lane::Urgent => self.establish_urgent(index, peer, turn)?,
                     Lane::Successor => self.establish_successor(index, peer, turn),
+                    Lane::Vouching => {
+                        // What follows is for the thread.
+                        self.establish_vouching(index, peer, turn)?;
+                        break;
+                    }
                 }
             }
         }
@@ -585,6 +625,7 @@ impl Peers {
             turn.node.peer_link(id, None);
         }
         self.drop_urgent(position);
+        self.drop_vouching(position);
         self.drop_successor(position);
         let wants_tls = self.security.speaks_tls();
         let peer = &mut self.peers[position];
@@ -663,6 +704,9 @@ impl Peers {
         if connection.lane == Lane::Urgent && (is_proved || connection.dialled.is_some()) {
             return self.urgent_is_down(index, &connection, turn);
         }
+        if connection.lane == Lane::Vouching && (is_proved || connection.dialled.is_some()) {
+            return self.vouching_is_down(&connection, turn);
+        }
         if let Some(link) = connection.link() {
             let id = link.peer;
             if !matches!(fault, Fault::Forged(_)) {
@@ -671,6 +715,7 @@ impl Peers {
             turn.node.peer_link(id, None);
             if let Some(position) = self.peers.iter().position(|peer| peer.id == id) {
                 self.drop_urgent(position);
+                self.drop_vouching(position);
                 let peer = &mut self.peers[position];
                 peer.link = None;
                 peer.logged = Some(fault.to_string());

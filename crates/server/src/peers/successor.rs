@@ -135,8 +135,8 @@ impl Peers {
         (peer.link, peer.successor, peer.successor_at_us) = (Some(next), None, None);
         peer.logged = None;
         if peer.is_dialled {
-            // The second connection is replaced too.
-            peer.urgent_at_us = Some(0);
+            // The connections beside it are replaced too.
+            (peer.urgent_at_us, peer.vouching_at_us) = (Some(0), Some(0));
         }
         if let Some(link) = &mut self.connections[next] {
             link.lane = Lane::Main;

@@ -24,4 +24,4 @@ pub(crate) use door::{Arrival, Arrivals, Door, shake_hands};
 pub(crate) use links::{Handshakes, Made, Pending, why_broken};
 pub(crate) use refusals::Counters;
 pub(crate) use socket::AnySocket;
-pub(crate) use stream::{Scratch, TlsStream, scratch};
+pub(crate) use stream::{Scratch, Secured, TlsStream, scratch};

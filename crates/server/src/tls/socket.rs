@@ -19,7 +19,7 @@ impl AnySocket {
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {
             AnySocket::Plain(socket) => socket,
-            AnySocket::Tls(stream) => &stream.socket,
+            AnySocket::Tls(stream) => &stream.secured.socket,
         }
     }
 
@@ -27,7 +27,7 @@ impl AnySocket {
     pub(crate) fn socket_mut(&mut self) -> &mut TcpStream {
         match self {
             AnySocket::Plain(socket) => socket,
-            AnySocket::Tls(stream) => &mut stream.socket,
+            AnySocket::Tls(stream) => &mut stream.secured.socket,
         }
     }
 }

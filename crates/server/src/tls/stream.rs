@@ -25,10 +25,15 @@ pub(crate) fn scratch() -> Scratch {
     Rc::new(RefCell::new(vec![0; 64 << 10].into()))
 }
 
-/// A connection whose handshake is done.
-pub(crate) struct TlsStream {
+/// A socket and what encrypts its bytes.
+pub(crate) struct Secured {
     pub(crate) socket: TcpStream,
     session: Box<Connection>,
+}
+
+/// A connection whose handshake is done.
+pub(crate) struct TlsStream {
+    pub(crate) secured: Secured,
     scratch: Scratch,
     /// Bytes that are decrypted and not consumed yet.
     decrypted: usize,
@@ -43,35 +48,38 @@ pub(crate) struct TlsStream {
 
 impl TlsStream {
     pub(crate) fn new(socket: TcpStream, session: Box<Connection>, scratch: Scratch) -> TlsStream {
-        let mut stream = TlsStream {
-            socket,
-            session,
-            scratch,
-            decrypted: 0,
-            undecrypted: Vec::new(),
-            has_ended: false,
-            owed: 0,
-        };
+        TlsStream::of(Secured { socket, session }, scratch)
+    }
+
+    /// Goes on with a connection that was taken out of another stream, perhaps in another thread.
+    pub(crate) fn of(secured: Secured, scratch: Scratch) -> TlsStream {
+        let mut stream =
+            TlsStream { secured, scratch, decrypted: 0, undecrypted: Vec::new(), has_ended: false, owed: 0 };
         // Bytes that arrived with the end of the handshake. An error is returned again by the first read.
         let _ = stream.decrypt();
         stream
     }
 
+    /// The socket and the session, to be used in another thread. `None` while there are bytes that the session has not taken.
+    pub(crate) fn into_secured(self) -> Option<Secured> {
+        (self.undecrypted.is_empty() && self.owed == 0).then_some(self.secured)
+    }
+
     /// The certificate that the other side presented, with its intermediate certificates.
     pub(crate) fn shown(&self) -> &[CertificateDer<'static>] {
-        self.session.peer_certificates().unwrap_or_default()
+        self.secured.session.peer_certificates().unwrap_or_default()
     }
 
     /// Announces that nothing more follows. What the other side still sends is read.
     pub(crate) fn end_writing(&mut self) {
-        self.session.send_close_notify();
+        self.secured.session.send_close_notify();
         // It is sent now, or else when this is dropped.
         let _ = self.send();
     }
 
     /// Decrypts the whole records that the session has.
     fn decrypt(&mut self) -> io::Result<()> {
-        match self.session.process_new_packets() {
+        match self.secured.session.process_new_packets() {
             Ok(state) => {
                 self.decrypted = state.plaintext_bytes_to_read();
                 self.has_ended |= state.peer_has_closed();
@@ -91,7 +99,7 @@ impl TlsStream {
             return Ok(0);
         }
         let wanted = self.decrypted.min(buffer.len());
-        self.session.reader().read_exact(&mut buffer[..wanted])?;
+        self.secured.session.reader().read_exact(&mut buffer[..wanted])?;
         self.decrypted -= wanted;
         Ok(wanted)
     }
@@ -100,7 +108,7 @@ impl TlsStream {
     fn decrypt_into(&mut self, bytes: &[u8], buffer: &mut [u8]) -> io::Result<(usize, usize)> {
         let (mut used, mut filled) = (0, 0);
         while used < bytes.len() && filled < buffer.len() {
-            match self.session.read_tls(&mut &bytes[used..])? {
+            match self.secured.session.read_tls(&mut &bytes[used..])? {
                 // Bytes after the other side's close_notify do not count.
                 0 => used = bytes.len(),
                 count => used += count,
@@ -111,18 +119,8 @@ impl TlsStream {
         Ok((used, filled))
     }
 
-    /// Writes what is encrypted. Returns false if the socket is full.
     fn send(&mut self) -> io::Result<bool> {
-        while self.session.wants_write() {
-            match self.session.write_tls(&mut self.socket) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(true)
+        self.secured.send()
     }
 
     fn read_more(&mut self, buffer: &mut [u8], filled: &mut usize) -> io::Result<()> {
@@ -136,7 +134,7 @@ impl TlsStream {
         let mut scratch = scratch.borrow_mut();
         while *filled < buffer.len() && !self.has_ended {
             let wanted = (buffer.len() - *filled).max(READ_BYTES_MIN).min(scratch.len());
-            let count = match self.socket.read(&mut scratch[..wanted]) {
+            let count = match self.secured.socket.read(&mut scratch[..wanted]) {
                 Ok(0) => {
                     self.has_ended = true;
                     break;
@@ -161,7 +159,7 @@ impl Read for TlsStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = self.take(buffer)?;
         let more = if filled < buffer.len() { self.read_more(buffer, &mut filled) } else { Ok(()) };
-        if self.session.wants_write() {
+        if self.secured.session.wants_write() {
             // An answer to the other side's new keys, for example. What is not sent now is sent with the next reply.
             let _ = self.send();
         }
@@ -195,8 +193,8 @@ impl Write for TlsStream {
         IoSlice::advance_slices(&mut parts, written);
         while written < length {
             let count = match &*parts {
-                [part] => self.session.writer().write(part)?,
-                parts => self.session.writer().write_vectored(parts)?,
+                [part] => self.secured.session.writer().write(part)?,
+                parts => self.secured.session.writer().write_vectored(parts)?,
             };
             if !self.send()? {
                 self.owed = count;
@@ -216,7 +214,23 @@ impl Write for TlsStream {
     }
 }
 
-impl Drop for TlsStream {
+impl Secured {
+    /// Writes what is encrypted. Returns false if the socket is full.
+    fn send(&mut self) -> io::Result<bool> {
+        while self.session.wants_write() {
+            match self.session.write_tls(&mut self.socket) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Secured {
     fn drop(&mut self) {
         // A courtesy: replies have lengths of their own, so a truncated one is noticed anyway.
         self.session.send_close_notify();

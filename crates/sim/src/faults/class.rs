@@ -16,8 +16,10 @@ pub enum Class {
     Pause,
     /// Of these, those paused within a turn.
     PauseWithinTurn,
-    /// Nodes with long turns.
+    /// Nodes whose turns all take long.
     SlowNode,
+    /// Nodes in which one command took long, and which vouched for themselves meanwhile.
+    LongTurn,
     /// Partitions into two halves.
     Partition,
     /// Partitions that block one direction only.
@@ -134,7 +136,7 @@ pub enum Class {
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 63] = [
+    pub const ALL: [Class; 64] = [
         Class::Crash,
         Class::CrashWithinTurn,
         Class::CrashBeforeWrite,
@@ -142,6 +144,7 @@ impl Class {
         Class::Pause,
         Class::PauseWithinTurn,
         Class::SlowNode,
+        Class::LongTurn,
         Class::Partition,
         Class::OneWayPartition,
         Class::BridgePartition,
@@ -227,6 +230,7 @@ impl Class {
             Class::Pause => "pause",
             Class::PauseWithinTurn => "pause-within-turn",
             Class::SlowNode => "slow-node",
+            Class::LongTurn => "long-turn",
             Class::Partition => "partition",
             Class::OneWayPartition => "one-way-partition",
             Class::BridgePartition => "bridge-partition",

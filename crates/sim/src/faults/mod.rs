@@ -87,6 +87,8 @@ pub(crate) enum Kind {
     Pause { node: Place, within_turn: bool, us: u64 },
     /// Each turn of a node takes this long.
     SlowNode { node: Place, turn_us: u64, us: u64 },
+    /// The next turn of these nodes takes this long, as with a long command, while their processes go on.
+    LongTurn { nodes: Mask, us: u64 },
     /// Nodes do not receive messages from each other, for `times` periods. They notice after up to `noticed_us`, or
     /// not at all.
     Partition { cut: Cut, noticed_us: Option<u64>, us: u64, times: u16 },
@@ -121,6 +123,7 @@ impl Kind {
             Kind::Crash { .. } => Class::Crash,
             Kind::Pause { .. } => Class::Pause,
             Kind::SlowNode { .. } => Class::SlowNode,
+            Kind::LongTurn { .. } => Class::LongTurn,
             Kind::Partition { cut: Cut::Halves(_), .. } => Class::Partition,
             Kind::Partition { cut: Cut::OneWay(_), .. } => Class::OneWayPartition,
             Kind::Partition { cut: Cut::Bridge(..), .. } => Class::BridgePartition,
@@ -175,6 +178,26 @@ impl Draw<'_> {
                 let at = self.random.below(self.length_us);
                 let kind = self.random.pick(&chosen)(self);
                 Fault { at, kind }
+            })
+            .collect()
+    }
+
+    /// Draws long turns: of all nodes where they carry out the same record, or of some.
+    pub(crate) fn long_turns(&mut self) -> Vec<Fault> {
+        let per_minute = self.random.scaled(5, 80);
+        let count = 1 + self.length_us * per_minute / (60 * SECOND);
+        (0..count)
+            .map(|_| {
+                let at = self.random.below(self.length_us);
+                let all = ((1u64 << self.nodes) - 1) as Mask;
+                let nodes = match self.random.below(3) {
+                    0 => all,
+                    1 => self.some(),
+                    _ => 1 << self.node(),
+                };
+                let is_longest = self.random.percent(5);
+                let us = if is_longest { 2 * SECOND } else { self.random.scaled(50 * MS, 500 * MS) };
+                Fault { at, kind: Kind::LongTurn { nodes, us } }
             })
             .collect()
     }
@@ -333,6 +356,9 @@ impl fmt::Display for Kind {
             }
             Kind::SlowNode { node, turn_us, us } => {
                 write!(formatter, "turns of node {} take {} ms, for {} ms", node + 1, ms(turn_us), ms(us))
+            }
+            Kind::LongTurn { nodes, us } => {
+                write!(formatter, "a turn of nodes {} takes {} ms", ids(*nodes), ms(us))
             }
             Kind::Partition { cut, noticed_us, us, times } => {
                 let told =

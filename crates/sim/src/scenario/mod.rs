@@ -44,6 +44,7 @@ pub(crate) mod stream {
     pub(crate) const BACKUPS: u64 = 33;
     pub(crate) const RESTORED: u64 = 34;
     pub(crate) const ROTTEN_VALUES: u64 = 35;
+    pub(crate) const LONG_TURNS: u64 = 36;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     /// This number, too, changes the run of no seed that has shown failures of nodes.
@@ -108,6 +109,8 @@ pub struct Settings {
     pub releases: bool,
     /// Whether a majority of the control nodes is lost at the end, and the cluster is recovered from the others' folders.
     pub recovery: bool,
+    /// Whether nothing goes wrong but that nodes have long turns, so that no leader may change.
+    pub busy: bool,
     /// The planted fault of the replicas, in tests.
     pub planted: Planted,
     /// The planted fault of the logs, in tests.
@@ -155,6 +158,9 @@ impl Settings {
         }
         if self.recovery {
             command += " --recovery";
+        }
+        if self.busy {
+            command += " --busy";
         }
         if let Some(clients) = self.clients_max {
             command += &format!(" --clients {clients}");
@@ -270,6 +276,8 @@ pub(crate) struct Scenario {
     pub(crate) may_forget: bool,
     /// Whether nodes are started with the last release's program, too.
     pub(crate) has_old_programs: bool,
+    /// Whether nothing goes wrong but that nodes have long turns.
+    pub(crate) is_only_busy: bool,
 }
 
 impl Scenario {
@@ -339,6 +347,7 @@ impl Scenario {
             missing: draw_missing(nodes, &mut random),
             may_forget: random.percent(50),
             has_old_programs: false,
+            is_only_busy: false,
         };
         if let Some(calm) = settings.calm {
             scenario.calm_down(calm);
@@ -377,6 +386,7 @@ impl Scenario {
         scenario.draw_programs(settings);
         scenario.draw_rotten_values();
         scenario.draw_recovery(settings);
+        scenario.draw_long_turns(settings);
         scenario.restrict(settings);
         scenario
     }
@@ -432,6 +442,7 @@ impl Scenario {
             missing: None,
             may_forget: false,
             has_old_programs: false,
+            is_only_busy: false,
             ..self.clone()
         };
         for space in &mut scenario.spaces {

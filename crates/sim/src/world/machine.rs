@@ -2,7 +2,7 @@
 
 use super::World;
 use crate::events::Place;
-use crate::faults::Mask;
+use crate::faults::{Mask, has};
 use crate::host::{Host, Item};
 use crate::pipe::ClientSocket;
 use crate::report::Broken;
@@ -135,9 +135,13 @@ impl driver::World for Machine<'_> {
         true
     }
 
-    /// Accepts clients that have connected.
+    /// Hands over the vouches that have arrived, and accepts clients that have connected.
     fn attend(&mut self, clients: &mut Clients<ClientSocket>, turn: &mut Turn<'_>) {
         let place = self.place;
+        let vouched = std::mem::take(&mut self.host().vouched);
+        for peer in (0..self.world.scenario.nodes).filter(|peer| has(vouched, *peer)) {
+            turn.node.peer_vouched(id(peer));
+        }
         let host = self.host();
         if !std::mem::take(&mut host.has_visitors) {
             return;

@@ -8,6 +8,7 @@
 
 mod asking;
 mod backups;
+mod busy;
 mod connections;
 mod damage;
 mod disks;
@@ -35,7 +36,7 @@ use crate::trace::{Line, Trace, id};
 use healing::Phase;
 use kv::Version;
 use node::NodeAddress;
-use node::control::ClusterMap;
+use node::control::{ClusterMap, GroupId};
 use operator::{Given, Presence};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -79,6 +80,8 @@ pub(crate) struct World {
     pub(crate) clocks: Agreed,
     /// Draws which program a node is started with.
     programs: Random,
+    /// The leaders of a run in which no leader may change, with the numbers of their leaderships.
+    leaderships: BTreeMap<GroupId, (Place, u64)>,
     failure: Option<Failure>,
     trace: Trace,
     /// A buffer that is reused for every request.
@@ -152,6 +155,7 @@ impl World {
             recovered_at: None,
             clocks: Agreed::default(),
             programs: Random::new(seed, stream::PROGRAMS),
+            leaderships: BTreeMap::new(),
             failure: None,
             trace: Trace::new(traced),
             arguments: ArgumentsBuffer::new(),
@@ -206,6 +210,8 @@ impl World {
             Event::Frame { from, to, is_urgent, generation, buffer } => {
                 self.frame_arrives((from, to, is_urgent), generation, buffer)
             }
+            Event::Vouch { node, incarnation } => self.vouch(node, incarnation),
+            Event::Vouched { from, to, generation } => self.vouch_arrives(from, to, generation),
             Event::PeerRoom { node } => self.hosts[usize::from(node)].wake(self.now),
             Event::Room { node, client, connection, bytes } => {
                 self.client_has_read(node, client, connection, bytes)

@@ -48,7 +48,14 @@ impl World {
         process.take_in(&mut self.machine(place, 0, Mask::MAX));
         let host = &mut self.hosts[usize::from(place)];
         let busy_us = 5 + host.random.below(20) + host.slow_us;
-        let ahead_at = self.now + busy_us / 2;
+        // A long command is carried out before anything leaves.
+        let long_us = host.long_turn_us.take().unwrap_or_default();
+        let busy_us = busy_us + long_us;
+        let ahead_at = self.now + long_us + (busy_us - long_us) / 2;
+        if long_us > 0 {
+            self.begin_long_turn(place, long_us);
+        }
+        let host = &mut self.hosts[usize::from(place)];
         // Where the write takes a moment, messages leave first; the process may die between the two.
         let mut doom = None;
         if process.node.is_about_to_write()
@@ -80,6 +87,7 @@ impl World {
         let (peers, clients) =
             doom.map_or((Mask::MAX, true), |doom| (doom.within.peers, doom.within.clients));
         process.give(&mut self.machine(place, leaves_at, peers));
+        self.check_leaderships(place, &process.node);
         self.note_held(&mut process.node);
         if self.turns.is_multiple_of(TURNS_PER_CHECK) {
             process.node.check_invariants();

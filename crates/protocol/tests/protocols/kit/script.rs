@@ -226,6 +226,12 @@ impl<P: Scripted> Script<P> {
                     self.each(Some(one), |world, id| world.reach(id, other, state == "up"))?;
                 }
             }
+            Verb::Vouch { node } => {
+                let others = self.which(None)?.into_iter().filter(|other| other != node);
+                for other in others.collect::<Vec<_>>() {
+                    self.each(Some(other), |world, id| world.vouch(id, *node))?;
+                }
+            }
             Verb::Crash { node, kept, silent } => {
                 self.world()?.crash(*node, kept.unwrap_or(0));
                 if !silent {

@@ -136,6 +136,8 @@ pub(crate) enum Verb {
         #[arg(key)]
         at: Option<NodeId>,
     },
+    /// A node vouches for itself: all others hear that it is alive and busy.
+    Vouch { node: NodeId },
     /// A node stops and forgets all that is not on its disk, except for the given number of records that were not
     /// synced. With `silent=true` its peers are not notified.
     Crash {

@@ -7,6 +7,7 @@ use kv::Table;
 use protocol::contract::{
     Configuration, ControlRequest, Effects, Input, NodeId, Notice, Now, Outcome, Replica as _, Trace,
 };
+use protocol::vouch::Vouch;
 use protocol::{Progress, Request, Ticket};
 use std::collections::BTreeSet;
 
@@ -316,6 +317,11 @@ impl<P: Protocol> World<P> {
     /// Notifies a replica whether its node reaches a peer's node.
     pub(crate) fn reach(&mut self, id: NodeId, peer: NodeId, is_reached: bool) -> Consequences {
         self.act(id, |replica, now, _| replica.set_reached(now, peer, is_reached))
+    }
+
+    /// Tells a replica that a peer's node vouches for itself.
+    pub(crate) fn vouch(&mut self, id: NodeId, peer: NodeId) -> Consequences {
+        self.act(id, |replica, now, _| replica.vouched(peer, Vouch::new(now, 1)))
     }
 
     /// Sends a replica the control group's current configuration.

@@ -1,0 +1,73 @@
+//! A busy node is not a dead one: commands that take long change no leader, and others get their answers.
+
+use std::time::{Duration, Instant};
+
+use super::support::{Cluster, free_ports, http, request};
+
+/// How often nodes have begun to lead, over all keyspaces and nodes.
+fn leaderships(cluster: &Cluster) -> u64 {
+    let of_node = |id| {
+        let (_, text) = http(cluster.http_port(id), "GET /metrics HTTP/1.1", "");
+        let lines = text.lines().filter_map(|line| line.strip_prefix("quorate_keyspace_leaderships_total{"));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum::<u64>()
+    };
+    (1..=3).map(of_node).sum()
+}
+
+#[test]
+fn long_commands_change_no_leader_and_others_get_their_answers() {
+    const LENGTH: Duration = Duration::from_secs(4);
+    let folder = tempfile::tempdir().unwrap();
+    let keyspaces = ["prefix=f: replication=leader-follower acks=all"];
+    let (cluster, _) = Cluster::start_with(folder.path(), free_ports(9), 3, &keyspaces);
+    let long =
+        |byte: u8| (0..8_800u32).map(|at| byte ^ (at.wrapping_mul(2_654_435_761) >> 28) as u8).collect();
+    let texts: [Vec<u8>; 2] = [long(b'a'), long(b'b')];
+    let mut busy = cluster.client(1);
+    for prefix in ["", "f:"] {
+        for (name, text) in ["one", "two"].iter().zip(&texts) {
+            busy.send(request(&[b"SET", format!("{prefix}{name}").as_bytes(), text]));
+            assert_eq!(busy.line(), "+OK");
+        }
+    }
+    let before = leaderships(&cluster);
+    let until = Instant::now() + LENGTH;
+    let (longest, answers) = std::thread::scope(|scope| {
+        let busy = scope.spawn(|| {
+            let mut longest = Duration::ZERO;
+            while Instant::now() < until {
+                for prefix in ["", "f:"] {
+                    let begun = Instant::now();
+                    let reply = busy.ask(&format!("LCS {prefix}one {prefix}two LEN"));
+                    assert!(reply.starts_with(':'), "{reply}");
+                    longest = longest.max(begun.elapsed());
+                }
+            }
+            longest
+        });
+        let others = (1..=3).flat_map(|id| ["k", "f:k"].map(|key| (id, key)));
+        let others: Vec<_> = others
+            .map(|(id, key)| {
+                let mut client = cluster.client(id);
+                scope.spawn(move || {
+                    let mut answers = 0;
+                    while Instant::now() < until {
+                        assert_eq!(client.ask(&format!("SET {key}:{id} {answers}")), "+OK");
+                        assert_eq!(client.ask(&format!("STRLEN {key}:{id}")).chars().next(), Some(':'));
+                        answers += 1;
+                    }
+                    answers
+                })
+            })
+            .collect();
+        let answers: Vec<u64> = others.into_iter().map(|other| other.join().unwrap()).collect();
+        (busy.join().unwrap(), answers)
+    });
+    assert!(longest >= Duration::from_millis(80), "no command took long: {longest:?}");
+    assert!(answers.iter().all(|count| *count > 0), "{answers:?}");
+    assert_eq!(
+        leaderships(&cluster),
+        before,
+        "leaders have changed; others did {answers:?} times two commands"
+    );
+}
