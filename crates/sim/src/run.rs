@@ -54,7 +54,12 @@ pub fn run(seed: u64, settings: &Settings, traced: bool) -> Report {
     let is_only_busy = world.scenario.is_only_busy;
     let (failure, digest, lines) = world.finish();
     let unanswered = unanswered(&report, is_only_busy);
-    report.failure = panic.or(unsafe_answer).or(misread).or(failure).or(unanswered);
+    // A run that ends early leaves elements with nobody.
+    let (leadership, failure) = match failure {
+        Some(failure) if failure.broken == Broken::Leadership => (Some(failure), None),
+        failure => (None, failure),
+    };
+    report.failure = panic.or(leadership).or(unsafe_answer).or(misread).or(failure).or(unanswered);
     (report.digest, report.lines) = (digest, lines);
     if let Some(world) = restored {
         run_restored(world, &mut report);

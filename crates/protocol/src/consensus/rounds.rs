@@ -12,7 +12,8 @@
 //! A round goes on beyond its end while what it is to show is known only to members whose nodes are alive and busy
 //! ([`crate::vouch`]): at a follower, that the leader is content; at a leader, that a majority follows it. So a leader's
 //! long turn, or one that all members take for the same entry, causes no election. Their answers count when they come,
-//! since the round is still the same. A round that goes on delays an election and nothing else.
+//! since the round is still the same. And a round that began in a long turn of this node goes on for one more turn, as its
+//! heartbeats left at the end of that turn. A round that goes on delays an election and nothing else.
 //!
 //! # Why a dead leader is noticed
 //!
@@ -56,6 +57,10 @@ pub(super) struct Rounds {
     due_us: u64,
     /// When the round ends, or is looked at again.
     end_us: u64,
+    /// How many turns of its node have ended since the round began, the one in which it began included.
+    turns: u32,
+    /// The time of the last of them.
+    turn_us: u64,
     /// The answers to the heartbeats of this round.
     answers: Vec<(NodeId, HeartbeatMsg)>,
     /// The promise when the round began.
@@ -73,6 +78,15 @@ impl Rounds {
             false => now.monotonic_us + length_us,
         };
         self.due_us = self.end_us;
+        (self.turns, self.turn_us) = (0, 0);
+    }
+
+    /// A turn ends, perhaps in several steps of the same time.
+    #[inline]
+    pub(super) fn note_turn(&mut self, now: Now) {
+        if self.turn_us != now.monotonic_us {
+            (self.turns, self.turn_us) = (self.turns.saturating_add(1), now.monotonic_us);
+        }
     }
 
     /// Whether the round goes on, although its time is over: it waits for members that are alive and busy.
@@ -94,13 +108,16 @@ impl Rounds {
         let is_busy = |peer: NodeId| {
             !answers(peer) && links.get(peer).is_some_and(|link| link.is_excused(now, self.due_us))
         };
+        // The turn in which it began was long: the heartbeats left at the end of that turn.
+        let has_just_asked = self.turns < 2 && now.monotonic_us > self.due_us;
         let goes_on = if leader == settings.id {
             let (answered, busy) = links.peers().fold((0, 0), |(answered, busy), peer| {
                 (answered + usize::from(answers(peer)), busy + usize::from(is_busy(peer)))
             });
-            (answered + 1 < links.majority()) && (answered + busy + 1 >= links.majority())
+            let is_enough = |count: usize| count + 1 >= links.majority();
+            !is_enough(answered) && (has_just_asked || is_enough(answered + busy))
         } else {
-            is_busy(leader)
+            is_busy(leader) || has_just_asked && !answers(leader)
         };
         if goes_on {
             self.end_us = now.monotonic_us + settings.timing.heartbeat_ms * 1000 / LOOKS_PER_ROUND;

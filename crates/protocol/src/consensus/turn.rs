@@ -60,6 +60,7 @@ impl Replica {
         if !self.links.is_started() {
             return;
         }
+        self.rounds.note_turn(now);
         self.end_overdue(now.monotonic_us, effects);
         self.release_held(now, effects);
         self.propose(now);

@@ -275,7 +275,11 @@ impl Scenario {
             self.be_only_busy(&mut random);
         }
         let (nodes, length_us) = (self.first_nodes, self.length_us);
-        let faults = Draw { random: &mut random, nodes, length_us }.long_turns();
+        let mut faults = Draw { random: &mut random, nodes, length_us }.long_turns();
+        if settings.busy {
+            // Groups that have just begun may still settle on a leader.
+            faults.iter_mut().for_each(|fault| fault.at = fault.at.max(2 * SECOND));
+        }
         self.faults.extend(faults.into_iter().map(Some));
     }
 

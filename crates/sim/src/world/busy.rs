@@ -3,7 +3,7 @@
 use super::World;
 use super::healing::Phase;
 use crate::events::{Event, Place};
-use crate::faults::MS;
+use crate::faults::{Class, MS};
 use crate::report::Broken;
 use crate::trace::id;
 use node::Node;
@@ -54,7 +54,9 @@ impl World {
 
     /// In a run in which nothing goes wrong but that nodes are busy, checks that no leader changes.
     pub(super) fn check_leaderships(&mut self, place: Place, node: &Node) {
-        if !self.scenario.is_only_busy || self.phase != Phase::Faults {
+        // Groups that have just begun may still settle on a leader.
+        let has_begun = self.counts.of(Class::LongTurn) > 0;
+        if !self.scenario.is_only_busy || self.phase != Phase::Faults || !has_begun {
             return;
         }
         for (group, number) in node.leaderships() {
