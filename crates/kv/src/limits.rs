@@ -53,6 +53,10 @@ pub const SCRIPT_COST_MOST: u32 = 10_000_000;
 /// Most that a run of a script may allocate in total, in bytes. Nothing is freed before the run ends.
 pub const SCRIPT_MEMORY_BYTES_MAX: usize = 16 << 20;
 
+/// Most memory that the data may take in addition through one script or one transaction, beyond its own bytes, in bytes: an
+/// eighth of `memory_max`, if that is less. The bound is a part of the record, so all replicas end it at the same place.
+pub const RUN_ADDED_BYTES_MAX: u64 = 256 << 20;
+
 /// Most that a run of a script may publish in total, in bytes.
 pub const SCRIPT_PUBLISHED_BYTES_MAX: usize = 16 << 20;
 

@@ -26,7 +26,7 @@ const INDEX_BITS: u32 = 14;
 const PATTERN_BITS: u32 = 64 - INDEX_BITS;
 const REGISTER_BITS: usize = 6;
 const HEADER_BYTES: usize = 16;
-const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
+pub(crate) const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
 /// A longer sparse sketch is made dense, as with Redis's default.
 const SPARSE_BYTES_MAX: usize = HEADER_BYTES + 3000;
 const DENSE: u8 = 0;

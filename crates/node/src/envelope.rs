@@ -34,6 +34,7 @@ const ASKED: u8 = 20;
 const ANSWERED: u8 = 21;
 const TRACED: u8 = 22;
 const VALUE_ASKED: u8 = 23;
+const MEMORY_LEFT: u8 = 24;
 
 /// No deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -81,6 +82,8 @@ pub(crate) enum Envelope<'a> {
     OutcomePart(OutcomePart<'a>),
     /// Whether the sender has no memory left for data that grows.
     Memory { is_full: bool },
+    /// How many bytes of memory the sender has left for data that the receiver's clients, or those of one other leader, write.
+    MemoryLeft { bytes: u64 },
     /// Whether the sender's disk has no room but the reserve, and whether the sender stands aside because of that.
     Room { is_short: bool, is_aside: bool },
     /// How much of an outcome's reply has arrived. `None`: the rest of it is not wanted.
@@ -128,6 +131,7 @@ impl<'a> Envelope<'a> {
             SCRIPT => Envelope::Script(reader.rest()),
             FORGET_SCRIPTS => Envelope::ForgetScripts,
             MEMORY => Envelope::Memory { is_full: reader.bool()? },
+            MEMORY_LEFT => Envelope::MemoryLeft { bytes: reader.u64()? },
             ROOM => Envelope::Room { is_short: reader.bool()?, is_aside: reader.bool()? },
             PUBLISHED => {
                 let (is_sharded, channel) = (reader.bool()?, reader.bytes()?);
@@ -212,6 +216,10 @@ impl<'a> Envelope<'a> {
             Envelope::Memory { is_full } => {
                 out.put_u8(MEMORY);
                 out.put_bool(*is_full);
+            }
+            Envelope::MemoryLeft { bytes } => {
+                out.put_u8(MEMORY_LEFT);
+                out.put_u64(*bytes);
             }
             Envelope::Room { is_short, is_aside } => {
                 out.put_u8(ROOM);

@@ -62,9 +62,11 @@ pub(crate) enum Next {
 impl Need {
     /// The room that a write needs.
     pub(crate) fn of(cx: &Context, group: u16, command: &Command<'_>) -> Need {
-        let replica = cx.groups[group].replica.as_ref();
-        let bytes_of = |key: &[u8]| replica.map_or(0, |replica| replica.table().bytes_of(key));
-        let bytes = (command.payload_bytes() as u64).saturating_add(command.growth_bytes(&bytes_of));
+        let growth = match &cx.groups[group].replica {
+            Some(replica) => command.growth_bytes(&replica.table().sizes(cx.now.unix_ms)),
+            None => 0,
+        };
+        let bytes = (command.payload_bytes() as u64).saturating_add(growth);
         let bytes = blocks_bytes_max(bytes).saturating_add(COMMAND_BYTES as u64);
         Need {
             group,

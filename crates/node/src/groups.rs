@@ -3,6 +3,7 @@
 use crate::command::statistics::Latencies;
 use crate::commits::{ApplyTimes, CommitTimes};
 use crate::control::FatalRecord;
+use crate::granted::Granted;
 use crate::journal::Tail;
 use crate::keyspace::{Database, Keyspace};
 use crate::origin::Asked;
@@ -64,6 +65,8 @@ pub(crate) struct Group {
     pub(crate) waiting: VecDeque<Kept>,
     /// The forwarded requests that have no outcome yet, counted by node and leadership.
     pub(crate) under_way: Vec<UnderWay>,
+    /// The bounds of writes that this node has ordered here, as leader.
+    pub(crate) granted: Granted,
 }
 
 /// A request that waits.
@@ -115,6 +118,7 @@ impl Group {
             applies: ApplyTimes::default(),
             waiting: VecDeque::new(),
             under_way: Vec::new(),
+            granted: Granted::default(),
         }
     }
 

@@ -34,6 +34,7 @@ mod exchanges;
 mod following;
 mod forwarding;
 mod gather;
+mod granted;
 mod groups;
 mod guard;
 mod info;

@@ -130,7 +130,7 @@ const MODULES: [(&str, &[&[&str]]); 13] = [
             ],
             &["context"],
             &["groups"],
-            &["commits", "envelope", "replica"],
+            &["commits", "envelope", "granted", "replica"],
             &["control", "journal", "parameters", "scripts", "session"],
             &["users"],
             &["command", "configuration"],

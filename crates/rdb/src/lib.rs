@@ -9,7 +9,7 @@
 //! in the encoding that its own configuration requires. Strings are not compressed.
 //!
 //! Reading order: [`source`] (bytes and lengths), [`packed`] (small collections in one piece of memory), [`value`],
-//! [`payload`] (what `DUMP` returns), [`mod@file`], [`mod@write`].
+//! [`mod@weigh`] (how large a value is before it is read), [`payload`] (what `DUMP` returns), [`mod@file`], [`mod@write`].
 
 mod crc;
 pub mod file;
@@ -18,8 +18,10 @@ pub mod packed;
 pub mod payload;
 pub mod source;
 pub mod value;
+mod weigh;
 pub mod write;
 
 pub use crc::Crc;
 pub use source::{Damaged, Fault, Source};
 pub use value::{Flaw, Form, Id, Kind, Part, Words};
+pub use weigh::Weight;

@@ -4,6 +4,7 @@
 use crate::crc::Crc;
 use crate::source::Source;
 use crate::value::Form;
+use crate::weigh::{self, Weight};
 use crate::write::put_text;
 use crate::write::tag::LIBRARY;
 
@@ -37,6 +38,15 @@ pub fn open(payload: &[u8]) -> Result<(Form, Source<&[u8]>), Refusal> {
     let (tag, value) = value.split_first().ok_or(Refusal::Footer)?;
     let form = Form::of(*tag, version.into()).ok_or(Refusal::Type(*tag))?;
     Ok((form, Source::new(value, 1)))
+}
+
+/// The size of a payload's value, by the lengths in it: nothing is expanded, and the checksum is not compared. `None` if
+/// it holds no value that can be read.
+pub fn weigh(payload: &[u8]) -> Option<Weight> {
+    let (tag, value) = content(payload)?;
+    let version = payload.get(payload.len() - FOOTER_BYTES..)?.first_chunk::<2>()?;
+    let form = Form::of(tag, u16::from_le_bytes(*version).into())?;
+    weigh::weigh(form, &mut Source::new(value, 1)).ok()
 }
 
 /// Returns the texts of the libraries in a payload of `FUNCTION DUMP`.

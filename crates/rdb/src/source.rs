@@ -28,6 +28,9 @@ pub enum Fault {
     TooLong,
 }
 
+/// Bytes of the longest integer that has a form of its own, as text.
+const INTEGER_TEXT_BYTES: u64 = 11;
+
 /// The most memory allocated at once for bytes that may not arrive.
 const TAKEN_AT_ONCE: u64 = 1 << 16;
 
@@ -276,6 +279,28 @@ impl<R: Read> Source<R> {
             true => Ok(()),
             false => self.note(Damaged { at: self.at, why: "a compressed string that is damaged" }),
         }
+    }
+}
+
+impl Source<&[u8]> {
+    /// Skips a string, and returns its length. A compressed one is not expanded.
+    pub(crate) fn skip_text(&mut self) -> Result<u64, Fault> {
+        let (kept, length) = match self.any_length()? {
+            Length::Plain(length) => (length, length),
+            Length::Special(form @ 0..=2) => (1 << form, INTEGER_TEXT_BYTES),
+            Length::Special(3) => (self.length()?, self.length()?),
+            Length::Special(_) => return Err(self.damaged("a string in an unknown form")),
+        };
+        self.skip(kept)?;
+        Ok(length)
+    }
+
+    /// Skips bytes.
+    pub(crate) fn skip(&mut self, count: u64) -> Result<(), Fault> {
+        let rest = usize::try_from(count).ok().and_then(|count| self.inner.get(count..));
+        self.inner = rest.ok_or_else(|| self.damaged("the bytes end early"))?;
+        self.at += count;
+        Ok(())
     }
 }
 

@@ -38,10 +38,10 @@ impl Kind {
 
 /// The form in which a value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Form(Shape);
+pub struct Form(pub(crate) Shape);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
+pub(crate) enum Shape {
     String,
     List,
     ListOfZiplist,

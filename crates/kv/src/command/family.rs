@@ -13,6 +13,11 @@ pub(super) trait Part<'a>: Copy {
     fn bytes(self) -> usize {
         0
     }
+
+    /// The number of items, if it is a list.
+    fn items(self) -> usize {
+        0
+    }
 }
 
 impl<'a> Part<'a> for &'a [u8] {
@@ -40,6 +45,10 @@ impl<'a> Part<'a> for List<'a> {
 
     fn bytes(self) -> usize {
         List::bytes(&self)
+    }
+
+    fn items(self) -> usize {
+        self.len()
     }
 }
 
@@ -146,6 +155,13 @@ macro_rules! family {
             pub(super) fn bytes(&self) -> usize {
                 match *self {
                     $(Self::$variant { $($field),+ } => 0 $(+ $crate::command::family::Part::bytes($field))+,)+
+                }
+            }
+
+            /// The number of items of its lists, and one for itself.
+            pub(super) fn items(&self) -> usize {
+                match *self {
+                    $(Self::$variant { $($field),+ } => 1 $(+ $crate::command::family::Part::items($field))+,)+
                 }
             }
 

@@ -1,6 +1,11 @@
 //! Commands that may enlarge the data, and by how much beyond their own size.
 
-use super::{BytesCommand, Command, LockCommand, QueueCommand, SortCommand, WhenFull};
+use super::{
+    By, BytesCommand, Command, DELIVERED_MAX, HashCommand, List, ListCommand, LockCommand, QueueCommand,
+    SetCommand, SetOperation, SortCommand, SortOptions, SortedCommand, StreamCommand, WhenFull,
+};
+use crate::ValueId;
+use std::ops::Range;
 
 impl Command<'_> {
     /// Whether the command may enlarge the data: those that Redis marks with `denyoom`, and those that request locks. A
@@ -33,6 +38,7 @@ impl Command<'_> {
             // A command that was admitted before its values were fetched, and values that replace references.
             Supplied(_) | Inline { .. } => false,
             Routed(routed) => routed.command().may_grow(),
+            Bounded(bounded) => bounded.command().may_grow(),
             _ => false,
         }
     }
@@ -46,6 +52,7 @@ impl Command<'_> {
                 transaction.commands().all(|command| !command.may_grow() || command.may_overfill())
             }
             Command::Routed(routed) => routed.command().may_overfill(),
+            Command::Bounded(bounded) => bounded.command().may_overfill(),
             _ => false,
         }
     }
@@ -68,44 +75,342 @@ impl Command<'_> {
                 transaction.commands().all(|command| !command.is_write() || command.only_deletes())
             }
             Routed(routed) => routed.command().only_deletes(),
+            Bounded(bounded) => bounded.command().only_deletes(),
             _ => false,
         }
     }
 
-    /// The number of bytes by which the data may grow beyond the command's own size: a `SETRANGE` far beyond the end, a
-    /// `COPY`. `bytes_of` returns the current size of a key in bytes.
+    /// How many bytes of memory the command may add beyond what its own bytes can: a `SETRANGE` far beyond the end, a
+    /// `COPY`, what a `RESTORE` expands to, the result of a `STORE`. Includes what is needed only while it is carried out.
+    /// Takes no look at the table for the usual commands on strings.
     #[inline]
-    pub fn growth_bytes(&self, bytes_of: &dyn Fn(&[u8]) -> usize) -> u64 {
+    pub fn growth_bytes(&self, sizes: &dyn Sizes) -> u64 {
         match self {
-            Command::SetRange { .. } | Command::Copy { .. } | Command::Transaction(_) => {
-                self.growth_bytes_of_any(bytes_of)
-            }
-            Command::OnBytes(_) | Command::Sort(_) | Command::Routed(_) => self.growth_bytes_of_any(bytes_of),
-            _ => 0,
+            Command::Get { .. } | Command::Set { .. } => 0,
+            _ => self.growth_bytes_of_any(sizes),
         }
     }
 
-    #[cold]
-    fn growth_bytes_of_any(&self, bytes_of: &dyn Fn(&[u8]) -> usize) -> u64 {
+    /// At most how many bytes of memory the command adds, its own bytes included. For commands that consist of others, such
+    /// as scripts, what they are known to add: the others are charged when they are carried out.
+    pub fn charge_bytes(&self, sizes: &dyn Sizes) -> u64 {
         match self {
-            Command::SetRange { value: [], .. } => 0,
-            Command::SetRange { key, offset, .. } => offset.saturating_sub(bytes_of(key) as u64),
-            Command::Copy { from, .. } => bytes_of(from) as u64,
-            Command::Sort(SortCommand::Store { key, .. }) => bytes_of(key) as u64,
-            Command::OnBytes(BytesCommand::Combine { keys, .. }) => {
-                keys.iter().map(|key| bytes_of(key) as u64).max().unwrap_or(0)
-            }
-            Command::OnBytes(command) if command.reaches_bytes() > 0 => {
-                let mut key = &b""[..];
-                command.for_each_key(|it| key = it);
-                command.reaches_bytes().saturating_sub(bytes_of(key) as u64)
-            }
             Command::Transaction(transaction) => {
-                let growths = transaction.commands().map(|command| command.growth_bytes(bytes_of));
+                let charges = transaction.commands().map(|command| command.charge_bytes(sizes));
+                charges.fold(0, u64::saturating_add)
+            }
+            _ if !self.is_write() => 0,
+            _ => {
+                let mut key_bytes = 0;
+                self.for_each_key(|key| key_bytes += key.len());
+                let own = (self.payload_bytes() + key_bytes) as u64;
+                let own = own + own / 4 + CHARGE_BYTES + self.items() as u64 * ITEM_BYTES;
+                own.saturating_add(self.growth_bytes(sizes))
+            }
+        }
+    }
+
+    /// Whether what the command adds depends on the table when it is carried out, or is known only then. Such a command is
+    /// ordered with a bound: see [`super::Bounded`].
+    pub fn grows_with_the_table(&self) -> bool {
+        use Command::*;
+        match self {
+            Copy { .. } | Restore { .. } | SetRange { .. } | LongEnd { .. } => true,
+            Script(script) => script.is_write(),
+            Transaction(transaction) => {
+                transaction.is_write() && transaction.commands().any(|it| it.grows_with_the_table())
+            }
+            OnBytes(command) => command.is_write(),
+            Sort(command) => command.is_write(),
+            OnSet(command) => matches!(command, SetCommand::Store { .. }),
+            OnSorted(command) => command.stores(),
+            OnStream(command) => matches!(command, StreamCommand::ReadGroup { .. }),
+            Supplied(supplied) => supplied.command().is_some_and(|it| it.grows_with_the_table()),
+            Routed(routed) => routed.command().grows_with_the_table(),
+            _ => false,
+        }
+    }
+
+    /// Whether the command only carries out others, each of which is charged.
+    pub(crate) fn consists_of_others(&self) -> bool {
+        use Command::*;
+        matches!(self, Transaction(_) | Script(_) | Supplied(_) | LongEnd { .. } | Bounded(_) | Routed(_))
+    }
+
+    /// The number of items of its lists.
+    fn items(&self) -> usize {
+        match self {
+            Command::MultiSet { pairs, .. } => pairs.len(),
+            Command::Delete { keys } => keys.len(),
+            Command::Hash(command) => command.items(),
+            Command::OnList(command) => command.items(),
+            Command::OnSet(command) => command.items(),
+            Command::OnSorted(command) => command.items(),
+            Command::OnStream(command) => command.items(),
+            Command::OnBytes(command) => command.items(),
+            Command::Sort(command) => command.items(),
+            Command::Queue(command) => command.items(),
+            _ => 1,
+        }
+    }
+
+    /// How many items of a collection the command may change, at most. Each may be in a node of its own.
+    pub(crate) fn changed_items(&self) -> u64 {
+        match self {
+            Command::OnList(ListCommand::Remove { count: 0, .. }) => u64::MAX,
+            Command::OnList(ListCommand::Remove { count, .. }) => count.unsigned_abs(),
+            Command::OnSet(SetCommand::Pop { count: Some(count), .. }) => *count,
+            Command::OnStream(StreamCommand::ReadGroup { count, .. }) => delivered(*count),
+            Command::OnStream(StreamCommand::ClaimRange { count, .. }) => delivered(*count),
+            // Those of a range are neighbours.
+            _ => self.items() as u64 + 1,
+        }
+    }
+
+    fn growth_bytes_of_any(&self, sizes: &dyn Sizes) -> u64 {
+        use Command::*;
+        match self {
+            SetRange { value: [], .. } => 0,
+            SetRange { key, offset, value } => {
+                extended(sizes, key, offset.saturating_add(value.len() as u64))
+            }
+            Append { key, value, .. } => match sizes.string_bytes(key) {
+                0 => 0,
+                length => extended(sizes, key, length + value.len() as u64),
+            },
+            IncrementByFloat { .. } => FLOAT_BYTES,
+            Copy { from, .. } => copied(sizes, from),
+            Restore { payload, .. } => restored_bytes(payload),
+            Transaction(transaction) => {
+                let growths = transaction.commands().map(|command| command.growth_bytes(sizes));
                 growths.fold(0, u64::saturating_add)
             }
-            Command::Routed(routed) => routed.command().growth_bytes(bytes_of),
-            _ => 0,
+            LongEnd { id, .. } => sizes.long_growth_bytes(*id),
+            Queue(QueueCommand::Ask { wish, .. }) => wish.command().growth_bytes(sizes),
+            Hash(command) => command.growth_bytes(),
+            OnSet(command) => command.growth_bytes(sizes),
+            OnSorted(command) => command.growth_bytes(sizes),
+            OnStream(command) => command.growth_bytes(sizes),
+            OnBytes(command) => command.growth_bytes(sizes),
+            Sort(SortCommand::Store { key, options, .. }) => {
+                // What other keys hold is charged as it is looked up.
+                let gets = SortOptions::decode(options).map_or(0, |options| options.gets.len() as u64);
+                copied(sizes, key).saturating_mul(2).saturating_add(sizes.items(key) * (1 + gets) * ITEM_BYTES)
+            }
+            Supplied(supplied) => supplied.command().map_or(0, |command| command.growth_bytes(sizes)),
+            Routed(routed) => routed.command().growth_bytes(sizes),
+            Bounded(bounded) => bounded.command().growth_bytes(sizes),
+            // Reads.
+            Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => 0,
+            GetRange { .. } | TimeToLive { .. } | Keys { .. } | Scan { .. } | RandomKey { .. } | Size => 0,
+            Encoding { .. } | Used { .. } | MemoryUsage { .. } | Digest { .. } | Dump { .. } => 0,
+            Watch { .. } | Recent { .. } | Sort(SortCommand::Read { .. }) => 0,
+            // What these add is in them.
+            Set { .. } | SetIf { .. } | MultiSet { .. } | Replicate { .. } | SetCoded { .. } => 0,
+            Inline { .. } | Fenced(_) | LongPart { .. } | IncrementBy { .. } | OnList(_) | Lock(_) => 0,
+            Queue(_) => 0,
+            // They remove something, or change its name or its deadline.
+            GetDelete { .. } | GetExpire { .. } | Delete { .. } | DeleteIf { .. } | Expire { .. } => 0,
+            Persist { .. } | Rename { .. } | Clear | Purge { .. } | Evict { .. } | Abandon { .. } => 0,
+            SkipVersions { .. } | Exchange { .. } => 0,
+            // Known only when it runs.
+            Script(_) => 0,
+        }
+    }
+}
+
+/// Which members of a range are wanted.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // As in [`SortedCommand::Range`].
+pub struct RangePart {
+    pub is_reverse: bool,
+    pub skip: u32,
+    pub count: u32,
+}
+
+impl RangePart {
+    /// The ranks of the wanted members, by those of the range.
+    pub fn of(self, ranks: Range<usize>) -> Range<usize> {
+        let skip = ranks.len().min(self.skip as usize);
+        let count = (ranks.len() - skip).min(self.count as usize);
+        let start = if self.is_reverse { ranks.end - skip - count } else { ranks.start + skip };
+        start..start + count
+    }
+}
+
+/// The sizes on which a charge depends. They are those of contents, never of allocations: replicas agree on them.
+pub trait Sizes {
+    /// Bytes of a key's value; 0 if the key does not exist.
+    fn content_bytes(&self, key: &[u8]) -> u64;
+
+    /// The length of a key's string; 0 if the key does not exist or holds something else.
+    fn string_bytes(&self, key: &[u8]) -> u64;
+
+    /// The number of items of a key's value.
+    fn items(&self, key: &[u8]) -> u64;
+
+    /// Bytes and number of the members of a part of a range of a sorted set.
+    fn range(&self, key: &[u8], by: By, ends: List<'_>, part: RangePart) -> (u64, u64);
+
+    /// [`Command::growth_bytes`] of a command that has arrived in parts.
+    fn long_growth_bytes(&self, id: ValueId) -> u64;
+}
+
+/// A charge for each command, whatever it is: an entry, its place in the index, a deadline, the beginning of a tree.
+const CHARGE_BYTES: u64 = 512;
+
+/// A charge for each item of a command, beside its bytes: the places of a member in two trees.
+const ITEM_BYTES: u64 = 128;
+
+/// Bytes of the longest sum that is stored as text.
+const FLOAT_BYTES: u64 = 512;
+
+/// A charge for each pending entry of a group: its places in the trees of the group and of the consumer.
+const PENDING_BYTES: u64 = 128;
+
+/// Bytes of a group of consumers, and of a consumer.
+const GROUP_BYTES: u64 = 1024;
+
+/// What extending a string to `end` bytes may take: a new allocation, with room for as much again as a half.
+fn extended(sizes: &dyn Sizes, key: &[u8], end: u64) -> u64 {
+    match sizes.string_bytes(key) {
+        0 => end.saturating_mul(2),
+        length if end > length => end.saturating_add(end / 2),
+        _ => 0,
+    }
+}
+
+/// What a copy of a key may take.
+fn copied(sizes: &dyn Sizes, key: &[u8]) -> u64 {
+    match sizes.string_bytes(key) {
+        0 => collection_bytes(sizes.content_bytes(key), sizes.items(key)),
+        length => length,
+    }
+}
+
+/// The most memory of a collection with this content.
+fn collection_bytes(content: u64, items: u64) -> u64 {
+    content.saturating_mul(2).saturating_add(items.saturating_mul(ITEM_BYTES / 2))
+}
+
+/// What the value of a payload may take. Compressed parts count by what they expand to.
+pub(crate) fn restored_bytes(payload: &[u8]) -> u64 {
+    /// Nothing in a payload takes less than two bytes, and becomes more than an item with its name.
+    const TIMES: u64 = 12;
+    let Some(rdb::Weight { bytes, packed_bytes, items }) = rdb::payload::weigh(payload) else { return 0 };
+    let (bytes, packed) = (bytes.saturating_mul(3), packed_bytes.saturating_mul(TIMES));
+    bytes.saturating_add(packed).saturating_add(items.saturating_mul(ITEM_BYTES))
+}
+
+/// How many entries a command delivers or claims that wants so many; 0: all.
+fn delivered(count: u64) -> u64 {
+    if count == 0 { DELIVERED_MAX as u64 } else { count.min(DELIVERED_MAX as u64) }
+}
+
+/// What a combination of collections may take, by the sizes of those that it reads.
+fn combined<'k>(
+    sizes: &dyn Sizes,
+    operation: SetOperation,
+    keys: impl Iterator<Item = &'k [u8]>,
+    of_one: impl Fn(u64, u64) -> u64,
+) -> u64 {
+    let mut all = keys.map(|key| of_one(sizes.content_bytes(key), sizes.items(key)));
+    match operation {
+        SetOperation::Union => all.fold(0, u64::saturating_add),
+        SetOperation::Intersection => all.min().unwrap_or(0),
+        SetOperation::Difference => all.next().unwrap_or(0),
+    }
+}
+
+impl HashCommand<'_> {
+    fn growth_bytes(&self) -> u64 {
+        use HashCommand::*;
+        match self {
+            IncrementByFloat { .. } => FLOAT_BYTES,
+            Get { .. } | MultiGet { .. } | All { .. } | Length { .. } | Exists { .. } => 0,
+            ValueLength { .. } | Scan { .. } | Random { .. } | TimeToLive { .. } => 0,
+            Delete { .. } | Set { .. } | SetIfAbsent { .. } | IncrementBy { .. } | Expire { .. } => 0,
+            Persist { .. } | GetExpire { .. } | SetExpire { .. } | GetDelete { .. } => 0,
+        }
+    }
+}
+
+impl SetCommand<'_> {
+    fn growth_bytes(&self, sizes: &dyn Sizes) -> u64 {
+        use SetCommand::*;
+        match *self {
+            Store { operation, keys, .. } => combined(sizes, operation, keys.iter(), collection_bytes),
+            Length { .. } | Contains { .. } | ContainsEach { .. } | All { .. } | Random { .. } => 0,
+            Scan { .. } | Combine { .. } | CountCommon { .. } => 0,
+            Add { .. } | Remove { .. } | Move { .. } | Pop { .. } => 0,
+        }
+    }
+}
+
+impl SortedCommand<'_> {
+    /// Whether it stores what it reads from other keys.
+    fn stores(&self) -> bool {
+        matches!(self, Self::Store { .. } | Self::StoreRange { .. } | Self::StoreFound { .. })
+    }
+
+    fn growth_bytes(&self, sizes: &dyn Sizes) -> u64 {
+        use SortedCommand::*;
+        // Each member of a set gets a score, and a place in the index of names.
+        let sorted = |content: u64, items: u64| collection_bytes(content, 2 * items).saturating_add(content);
+        match *self {
+            Store { operation, inputs, is_weighted, .. } => {
+                let keys = inputs.iter().step_by(if is_weighted { 2 } else { 1 });
+                combined(sizes, operation, keys, sorted)
+            }
+            StoreRange { from, by, ends, is_reverse, skip, count, .. } => {
+                let (content, items) = sizes.range(from, by, ends, RangePart { is_reverse, skip, count });
+                sorted(content, items)
+            }
+            StoreFound { from, .. } => sorted(sizes.content_bytes(from), sizes.items(from)),
+            Length { .. } | Score { .. } | Scores { .. } | Rank { .. } | Count { .. } | Range { .. } => 0,
+            Random { .. } | Scan { .. } | Combine { .. } | CountCommon { .. } | Distance { .. } => 0,
+            Hashes { .. } | Places { .. } | Find { .. } => 0,
+            Add { .. } | Increment { .. } | Remove { .. } | RemoveRange { .. } | Pop { .. } => 0,
+            MultiPop { .. } | PopAny { .. } => 0,
+        }
+    }
+}
+
+impl StreamCommand<'_> {
+    fn growth_bytes(&self, sizes: &dyn Sizes) -> u64 {
+        use StreamCommand::*;
+        match *self {
+            ReadGroup { acknowledges: true, .. } => GROUP_BYTES,
+            ReadGroup { streams, count, .. } => {
+                let entries = streams.pairs().map(|(key, _)| sizes.items(key).min(delivered(count)));
+                let entries = entries.fold(0, u64::saturating_add);
+                GROUP_BYTES + entries.saturating_mul(PENDING_BYTES)
+            }
+            CreateGroup { .. } | CreateConsumer { .. } | Claim { .. } | ClaimRange { .. } => GROUP_BYTES,
+            Length { .. } | Range { .. } | Read { .. } | Pending { .. } | PendingRange { .. } => 0,
+            Info { .. } | InfoFull { .. } | InfoGroups { .. } | InfoConsumers { .. } => 0,
+            Add { .. } | Delete { .. } | Trim { .. } | SetId { .. } | SetGroup { .. } => 0,
+            DestroyGroup { .. } | DeleteConsumer { .. } | Acknowledge { .. } => 0,
+        }
+    }
+}
+
+impl BytesCommand<'_> {
+    fn growth_bytes(&self, sizes: &dyn Sizes) -> u64 {
+        use BytesCommand::*;
+        match *self {
+            SetBit { key, .. } | ChangeFields { key, .. } => match self.reaches_bytes() {
+                0 => 0,
+                end => extended(sizes, key, end),
+            },
+            // The result is built before it is stored.
+            Combine { keys, .. } => {
+                let longest = keys.iter().map(|key| sizes.string_bytes(key)).max().unwrap_or(0);
+                longest.saturating_mul(2)
+            }
+            Count { .. } | Merge { .. } => 2 * crate::sketch::DENSE_BYTES as u64,
+            GetBit { .. } | CountBits { .. } | FindBit { .. } | ReadFields { .. } => 0,
+            Estimate { .. } | Common { .. } => 0,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! carries a time, set by the group's leader, which makes them absolute when the record is applied, so every replica
 //! computes the same deadline.
 
+mod bounded;
 mod bytes;
 mod comparison;
 mod encoding;
@@ -31,11 +32,14 @@ use crate::{UnixMs, Version};
 
 pub(crate) use encoding::{PLAIN_SET_BYTES, may_come_in_parts};
 
+pub use bounded::Bounded;
 pub use bytes::{
     BitOperation, BytesCommand, CommonAnswer, FIELD_OPERATION_BYTES, FieldAction, FieldOperation, Overflow,
 };
 pub use comparison::{Comparison, DIGEST_HEX_BYTES};
 pub use foreseen::{Answer, Foreseen, Kinds, Looked};
+pub(crate) use growth::restored_bytes;
+pub use growth::{RangePart, Sizes};
 pub use hash::{HashCommand, HashPart};
 pub use list::List;
 pub use lists::ListCommand;
@@ -336,6 +340,8 @@ pub enum Command<'a> {
     Supplied(Supplied<'a>),
     /// A client's command for a keyspace that was exchanged (`SWAPDB`).
     Routed(Routed<'a>),
+    /// A write with a bound on the memory that it may add.
+    Bounded(Bounded<'a>),
 }
 
 impl<'a> Command<'a> {
@@ -385,7 +391,7 @@ impl<'a> Command<'a> {
             Transaction(transaction) => transaction.is_write(),
             Lock(command) => command.is_write(),
             Queue(command) => command.is_write(),
-            Fenced(_) | Supplied(_) => true,
+            Fenced(_) | Supplied(_) | Bounded(_) => true,
             Script(script) => script.is_write(),
             Hash(command) => command.is_write(),
             OnList(command) => command.is_write(),
@@ -430,6 +436,7 @@ impl<'a> Command<'a> {
             Sort(command) if command.is_write() => command.bytes(),
             Supplied(supplied) => supplied.bytes(),
             Routed(routed) if routed.command().is_write() => routed.bytes(),
+            Bounded(bounded) => bounded.bytes(),
             _ => 0,
         }
     }
@@ -486,6 +493,7 @@ impl<'a> Command<'a> {
             Foreseen(foreseen) => foreseen.keys().for_each(visit),
             Supplied(supplied) => supplied.for_each_key(&mut visit),
             Routed(routed) => routed.for_each_key(&mut visit),
+            Bounded(bounded) => bounded.for_each_key(&mut visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
             Recent { .. } | SkipVersions { .. } | Exchange { .. } => {}
             LongPart { .. } | LongEnd { .. } => {}

@@ -79,12 +79,16 @@ impl<'a> Routed<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// The command without its count of exchanges. If it has one, the command itself is decoded into `inner`; otherwise
-    /// nothing is copied.
+    /// The command without its count of exchanges and without its bound. If it has one, the command itself is decoded into
+    /// `inner`; otherwise nothing is copied.
     #[inline]
     pub fn unrouted<'s>(&'s self, inner: &'s mut Option<Command<'a>>) -> &'s Command<'a> {
         match self {
             Command::Routed(routed) => inner.insert(routed.command()),
+            Command::Bounded(bounded) => match bounded.command() {
+                Command::Routed(routed) => inner.insert(routed.command()),
+                command => inner.insert(command),
+            },
             command => command,
         }
     }
@@ -96,7 +100,7 @@ impl<'a> Command<'a> {
         match self {
             Purge { .. } | Evict { .. } | SkipVersions { .. } | Exchange { .. } | Recent { .. } => false,
             SetCoded { .. } | Inline { .. } | Abandon { .. } | LongPart { .. } | LongEnd { .. } => false,
-            Supplied(_) | Routed(_) => false,
+            Supplied(_) | Routed(_) | Bounded(_) => false,
             // Without a key it reads how recent the group's state is.
             Watch { keys } => !keys.is_empty(),
             Lock(command) => !matches!(

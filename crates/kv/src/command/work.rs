@@ -27,6 +27,7 @@ impl Command<'_> {
             OnBytes(command) => return command.may_walk(),
             Sort(_) => return true,
             Routed(routed) => return routed.command().may_walk(),
+            Bounded(bounded) => return bounded.command().may_walk(),
             _ => {}
         }
         matches!(
@@ -116,6 +117,7 @@ impl Command<'_> {
                 walks_ns.saturating_add(scripts_ns)
             }
             Routed(routed) => routed.command().walk_ns(known),
+            Bounded(bounded) => bounded.command().walk_ns(known),
             _ => 0,
         }
     }

@@ -1,6 +1,7 @@
 //! Values in Redis's serialization format: `DUMP` and `RESTORE`.
 
 use super::collections::{Collection, Field};
+use super::charges::OUT_OF_MEMORY;
 use super::entry::Entry;
 use super::kind::Kind;
 use super::members::{item_of, member_of};
@@ -9,7 +10,7 @@ use super::order::{key_of, number_of, short};
 use super::refusals::refuse_large_reply;
 use super::tree::Items;
 use super::{NO_DEADLINE, Record, Table, streams};
-use crate::command::Deadline;
+use crate::command::{Deadline, restored_bytes};
 use crate::limits::{RESTORED_ITEMS_MAX, VALUE_BYTES_MAX_CEILING, WALKED_BYTES_MAX};
 use crate::reply::ReplyBuffer;
 use crate::{UnixMs, Version};
@@ -31,6 +32,8 @@ enum Refused {
     Part(&'static str),
     /// It has more items than one command may store.
     TooMany,
+    /// It takes more memory than its record may add.
+    TooMuch,
 }
 
 impl From<Fault> for Refused {
@@ -104,19 +107,43 @@ impl Restored {
 }
 
 /// Reads the value of a payload, and returns whether it had any items.
-fn read(form: rdb::Form, source: &mut rdb::Source<&[u8]>, now: UnixMs) -> Result<(Restored, bool), Refused> {
+///
+/// Also returns the bytes of its strings, at most `bytes_max`: a field's name that is written once may belong to a million
+/// entries.
+fn read(
+    form: rdb::Form,
+    source: &mut rdb::Source<&[u8]>,
+    now: UnixMs,
+    bytes_max: u64,
+) -> Result<(Restored, bool, u64), Refused> {
     // A compressed string may expand to many times its size.
     source.limit_expansion(WALKED_BYTES_MAX);
     let mut restored = Restored::new(form.kind()).ok_or(Refused::Part("a value of a module"))?;
-    let mut items = 0;
+    let (mut items, mut bytes) = (0, 0);
     value::read(form, source, &mut |part| {
         items += 1;
+        bytes += part_bytes(&part);
+        if bytes > bytes_max {
+            return Err(Refused::TooMuch);
+        }
         if items > RESTORED_ITEMS_MAX {
             return Err(Refused::TooMany);
         }
         restored.take(part, now).map_err(Refused::Part)
     })?;
-    Ok((restored, items > 0))
+    Ok((restored, items > 0, bytes))
+}
+
+/// Bytes of the strings of a part.
+fn part_bytes(part: &Part<'_>) -> u64 {
+    let bytes = match part {
+        Part::Text(text) | Part::Element(text) | Part::Member(text) | Part::Scored(text, _) => text.len(),
+        Part::Field { name, value, .. } => name.len() + value.len(),
+        Part::Entry(_, words) => words.iter().map(<[u8]>::len).sum(),
+        Part::Group { name, .. } | Part::Consumer { name, .. } => name.len(),
+        Part::Stream { .. } | Part::Pending { .. } | Part::Owned(_) => 0,
+    };
+    bytes as u64
 }
 
 fn reply_damaged(at: u64, why: &str, out: &mut ReplyBuffer) {
@@ -146,15 +173,21 @@ impl Table {
             }
         };
         let behind = payload.len() as u64 - payload::FOOTER_BYTES as u64;
-        let restored = match read(form, &mut source, record.time) {
+        let paid = if self.charges.are_bounded() { restored_bytes(payload) } else { 0 };
+        let bytes_max = paid.saturating_add(self.charges.left());
+        let restored = match read(form, &mut source, record.time, bytes_max) {
             Ok(_) if source.at() != behind => {
                 return reply_damaged(source.at(), "bytes behind the value", out);
             }
-            Ok((_, false)) => return reply_damaged(1, "a collection without items", out),
-            Ok((Restored::Text(text), _)) if text.len() > VALUE_BYTES_MAX_CEILING => {
+            Ok((_, false, _)) => return reply_damaged(1, "a collection without items", out),
+            Ok((Restored::Text(text), ..)) if text.len() > VALUE_BYTES_MAX_CEILING => {
                 return reply_damaged(1, "a string that is too long", out);
             }
-            Ok((restored, _)) => restored,
+            Ok((restored, _, bytes)) => {
+                self.charges.take(bytes.saturating_sub(paid));
+                restored
+            }
+            Err(Refused::TooMuch) => return out.error(OUT_OF_MEMORY),
             Err(Refused::Damaged(Damaged { at, why })) => return reply_damaged(at, why, out),
             Err(Refused::Part(why)) => return reply_damaged(source.at(), why, out),
             Err(Refused::TooMany) => {

@@ -9,13 +9,14 @@
 //! kept of them for later readers), `order` (numbers as bytes that are in order); `tree`, `collections` and `entry_items` (what
 //! lists, sets, sorted sets, hashes and streams consist of, with `members` and `stream_items`), `found` (how commands get at them).
 //! Then the commands: `reads`, `scan`, `strings`, `numbers`, `bits`, `sketches`, `common`, `lists`, `sets`, `sorted_view` and `sorted`,
-//! `geo`, `streams`, `hashes`, `sort`, `expire`, `eviction`, `keys`, `transactions`, `locks`, `queues`, `scripts`
-//! and `interpreter`, `registers`; last `coded` and `spill` (values that are not in the table), `long` (commands that
+//! `geo`, `streams`, `hashes`, `sort`, `expire`, `eviction`, `keys`, `charges` (what commands add to memory), `transactions`,
+//! `locks`, `queues`, `scripts` and `interpreter`, `registers`; last `coded` and `spill` (values that are not in the table), `long` (commands that
 //! arrive in parts), `exchange` (which commands come too late or too early for an exchange), and `snapshot`.
 
 mod bits;
 mod blocks;
 mod changes;
+mod charges;
 mod coded;
 mod collections;
 mod common;
@@ -75,6 +76,7 @@ use crate::reply::{Reads, ReplyBuffer};
 use crate::watch::{RecordName, Watch, Watching};
 use crate::{UnixMs, ValueId, Version};
 use arrayvec::ArrayVec;
+use charges::Charges;
 use coded::CodedValues;
 use collections::Collection;
 use entry::Entry;
@@ -212,6 +214,7 @@ pub struct Table {
     /// Whether changes, misses or accesses are noted, or routes are checked: the only test for these on the path of each
     /// command.
     is_observed: bool,
+    charges: Charges,
 }
 
 /// The record being applied: the version it gives to the keys it writes, and its time.
@@ -266,6 +269,7 @@ impl Table {
             uses: Uses::default(),
             exchanges: 0,
             is_observed: false,
+            charges: Charges::default(),
         }
     }
 
@@ -374,6 +378,9 @@ impl Table {
 
     #[inline(never)]
     fn apply_any(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
+        if let Command::Bounded(bounded) = command {
+            return self.apply_bounded(bounded, record, out);
+        }
         if !self.checks_routes(command) {
             return self.apply_routed(command, record, out);
         }
@@ -451,6 +458,14 @@ impl Table {
     }
 
     fn carry_out(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
+        if self.charges.are_bounded() && !self.pays(command, record, out) {
+            return record.version;
+        }
+        self.carry_out_paid(command, record, out)
+    }
+
+    /// Carries out a command that was charged.
+    fn carry_out_paid(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
         let version = self.carry_out_alone(command, record, out);
         if self.changes.have_effects() {
             self.write_effects(command, record);

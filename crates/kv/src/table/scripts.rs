@@ -5,6 +5,7 @@
 //! ([`Access::undo`]).
 
 use super::changes::Mark;
+use super::charges::Copied;
 use super::draws::mix;
 use super::entry::Entry;
 use super::index::KeyHash;
@@ -36,6 +37,8 @@ pub enum ScriptRefusal<'a> {
     HasLookedAround,
     /// The command may enlarge the data, and the keyspace was full when the script was ordered.
     NoRoom,
+    /// The command may add more bytes than are left of the bound of the script's record. The run must end, and be undone.
+    TooMuch,
 }
 
 /// The table, as one run of a script may use it.
@@ -46,11 +49,11 @@ pub struct Access<'t> {
     record: Option<Record>,
     now: UnixMs,
     /// The declared keys in ascending order, each with its state before the run first wrote it.
-    keys: Vec<(&'t [u8], Before)>,
+    keys: Vec<(&'t [u8], Saved)>,
     /// The prefixes of its extent.
     extent: Vec<&'t [u8]>,
     /// The other keys that the run has written, each with its state before.
-    others: BTreeMap<Box<[u8]>, Before>,
+    others: BTreeMap<Box<[u8]>, Saved>,
     /// What the run has published so far, and its size in bytes.
     announcements: Vec<Announcement>,
     announced_bytes: usize,
@@ -71,9 +74,18 @@ pub struct Access<'t> {
     cost: u64,
 }
 
+/// What is kept of a key until the script ends.
+#[derive(Debug, Default)]
+struct Saved {
+    before: Before,
+    /// What the script's changes have copied, since the former value is kept.
+    copied: Copied,
+}
+
 /// The state of a key before a script wrote it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Before {
+    #[default]
     Untouched,
     Absent,
     Was(Entry),
@@ -158,10 +170,13 @@ impl Access<'_> {
         if self.is_in_full && command.may_grow() {
             return Err(ScriptRefusal::NoRoom);
         }
+        if self.table.charges.are_bounded() && !self.pays(command) {
+            return Err(ScriptRefusal::TooMuch);
+        }
         self.is_in_full = false;
         self.may_look_around = false;
         command.for_each_key(|key| self.remember(key));
-        self.table.carry_out(command, record, out);
+        self.table.carry_out_paid(command, record, out);
         Ok(())
     }
 
@@ -275,9 +290,9 @@ impl Access<'_> {
         self.announcements.clear();
         let changes = self.changes;
         let Some(record) = self.record else { return };
-        let others = self.others.iter_mut().map(|(key, before)| (&**key, before));
-        for (key, before) in self.keys.iter_mut().map(|(key, before)| (*key, before)).chain(others) {
-            match std::mem::replace(before, Before::Untouched) {
+        let others = self.others.iter_mut().map(|(key, saved)| (&**key, saved));
+        for (key, saved) in self.keys.iter_mut().map(|(key, saved)| (*key, saved)).chain(others) {
+            match std::mem::take(&mut saved.before) {
                 Before::Untouched => {}
                 Before::Absent => self.table.put_back(key, None, record),
                 Before::Was(entry) => self.table.put_back(key, Some(entry), record),
@@ -319,14 +334,51 @@ impl Access<'_> {
 
     /// Saves the state of a key before the first write to it.
     fn remember(&mut self, key: &[u8]) {
-        let before = match self.position(key) {
+        let saved = match self.position(key) {
             Some(position) => &mut self.keys[position].1,
-            None if self.others.contains_key(key) => return,
-            None => self.others.entry(key.into()).or_insert(Before::Untouched),
+            None => match self.others.contains_key(key) {
+                true => return,
+                false => self.others.entry(key.into()).or_default(),
+            },
         };
-        if let Before::Untouched = before {
+        if let Before::Untouched = saved.before {
             let found = self.table.find(self.table.index.hash(key), key);
-            *before = found.map_or(Before::Absent, |(_, entry)| Before::Was(entry.clone()));
+            saved.before = found.map_or(Before::Absent, |(_, entry)| Before::Was(entry.clone()));
+        }
+    }
+
+    /// Charges a command, and what it copies, to the bound of the record. Returns false if there is no room for it.
+    fn pays(&mut self, command: &Command<'_>) -> bool {
+        let (now, changes) = (self.now, command.changed_items());
+        let mut charge = self.table.charge_of(command, now);
+        let mut copied_of = Vec::new();
+        command.for_each_key(|key| {
+            let before = self.saved(key).map_or(Copied::default(), |saved| saved.copied);
+            let copied = self.table.copied_bytes(key, before, changes, now);
+            charge = charge.saturating_add(copied.0 - before.0);
+            copied_of.push((key, copied));
+        });
+        if !self.table.charges.take(charge) {
+            return false;
+        }
+        for (key, copied) in copied_of {
+            match self.position(key) {
+                Some(position) => self.keys[position].1.copied = copied,
+                None => {
+                    self.remember(key);
+                    if let Some(saved) = self.others.get_mut(key) {
+                        saved.copied = copied;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn saved(&self, key: &[u8]) -> Option<&Saved> {
+        match self.position(key) {
+            Some(position) => Some(&self.keys[position].1),
+            None => self.others.get(key),
         }
     }
 }
@@ -352,7 +404,7 @@ fn may_be_in_a_script(command: &Command<'_>) -> bool {
         Keys { .. } | Clear | Purge { .. } | Evict { .. }
         // Used only by the cluster itself, or not allowed within another command.
         | Fetch { .. } | Watch { .. } | Recent { .. } | Replicate { .. } | SkipVersions { .. } | Transaction(_) | Script(_) | Lock(_) | Queue(_) | SetCoded { .. } | Inline { .. } | Abandon { .. } | Supplied(_)
-        | LongPart { .. } | LongEnd { .. } | Exchange { .. } | Routed(_)
+        | LongPart { .. } | LongEnd { .. } | Exchange { .. } | Routed(_) | Bounded(_)
     )
 }
 
@@ -402,7 +454,7 @@ impl Table {
     }
 
     fn run_with(&mut self, script: &Script<'_>, record: Option<Record>, now: UnixMs, out: &mut ReplyBuffer) {
-        let mut keys: Vec<_> = script.keys().map(|key| (key, Before::Untouched)).collect();
+        let mut keys: Vec<_> = script.keys().map(|key| (key, Saved::default())).collect();
         keys.sort_unstable_by_key(|(key, _)| *key);
         keys.dedup_by_key(|(key, _)| *key);
         let interpreter = self.interpreter;
@@ -447,9 +499,9 @@ impl Table {
         let (cost, reads) = (access.cost, access.reads.take());
         let others = std::mem::take(&mut access.others);
         others.keys().for_each(|key| access.table.note_written(key));
-        let declared = std::mem::take(&mut access.keys).into_iter().map(|(_, before)| before);
-        for before in declared.chain(others.into_values()) {
-            if let Before::Was(entry) = before {
+        let declared = std::mem::take(&mut access.keys).into_iter().map(|(_, saved)| saved);
+        for saved in declared.chain(others.into_values()) {
+            if let Before::Was(entry) = saved.before {
                 access.table.bury(entry.into_collection());
             }
         }

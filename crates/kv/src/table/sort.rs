@@ -1,5 +1,6 @@
 //! `SORT`.
 
+use super::charges::OUT_OF_MEMORY;
 use super::collections::{Collection, Field};
 use super::entry::Entry;
 use super::kind::Kind;
@@ -148,8 +149,14 @@ impl Table {
         let Ok(options) = SortOptions::decode(options) else { return out.error("ERR options that are none") };
         match self.sorted_items(key, &options, true, record.time) {
             Ok(all) => {
+                // What other keys hold was not known before it was looked up.
+                let bytes: u64 = all.iter().flatten().map(|item| item.len() as u64).sum();
+                if !options.gets.is_empty() && bytes.saturating_mul(2) > self.charges.left() {
+                    return out.error(OUT_OF_MEMORY);
+                }
                 let mut list = Collection::new(Kind::List);
                 all.iter().for_each(|item| list.insert(list.len(), item.as_deref().unwrap_or_default()));
+                self.charges.take(if options.gets.is_empty() { 0 } else { bytes.saturating_mul(2) });
                 out.integer(list.len() as i64);
                 self.put_collection(to, list, record);
             }

@@ -78,7 +78,7 @@ fn partition(items: Items<'_>, is_before: impl Fn(&[u8]) -> bool) -> usize {
 }
 
 /// The ranks of a range, or why it is invalid.
-fn ranks_of(items: Items<'_>, by: By, ends: List<'_>) -> Result<Range<usize>, &'static str> {
+pub(super) fn ranks_of(items: Items<'_>, by: By, ends: List<'_>) -> Result<Range<usize>, &'static str> {
     let mut ends = ends.iter();
     let (start, end) = (ends.next().unwrap_or_default(), ends.next().unwrap_or_default());
     let range = match by {

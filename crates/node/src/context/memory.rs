@@ -35,8 +35,8 @@ pub(crate) const SCRIPT_OUT_OF_MEMORY: &str =
 /// in addition.
 const REQUEST_BYTES_MAX: u64 = 128 << 20;
 
-/// How long a short command with a large result is counted by that result: later, the measurement includes it.
-const GROWTH_MS: u64 = 1000;
+/// The most that [`Memory::bound_least`] is, however much memory there is.
+const BOUND_LEAST_MAX: u64 = 16 << 20;
 
 /// The minimum time between two log lines about memory.
 const LINE_MS: u64 = 10_000;
@@ -55,9 +55,15 @@ pub(crate) struct Memory {
     /// What the process had read and written in all at the last measurement.
     traffic: u64,
     measured_us: u64,
-    /// The growth from commands accepted since `grown_since_us`, and in the interval before.
-    grown: [u64; 2],
-    grown_since_us: u64,
+    /// What writes under way may add: see [`super::grants`].
+    pub(crate) granted: u64,
+    /// What writes with a bound have added since the last measurement, and in all.
+    added: u64,
+    pub(crate) added_in_all: u64,
+    /// How many nodes lead groups of which this node has replicas.
+    pub(crate) leaders: u64,
+    /// What was last announced to peers as left.
+    pub(crate) announced: u64,
     /// Bytes of replies since sessions were counted.
     answered: u64,
     /// Bytes of requests under way.
@@ -123,6 +129,11 @@ impl Memory {
         self.requests
     }
 
+    /// Whether memory was measured since the start.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.resident > 0
+    }
+
     /// Whether data may not grow.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full
@@ -164,17 +175,30 @@ impl Memory {
         self.answered > self.bytes_max / 32 && self.is_bounded()
     }
 
-    /// The most that the result of a short command may add now.
-    fn room(&self) -> u64 {
-        let taken = self.data_bytes() + self.grown[0] + self.grown[1];
-        self.data_max().saturating_sub(taken).min(self.bytes_max / 8)
+    /// What data may still take, before what is under way.
+    fn left(&self) -> u64 {
+        self.data_max().saturating_sub(self.data_bytes() + self.added)
     }
 
-    fn forget_growth(&mut self, now: Now) {
-        if now.ms_since(self.grown_since_us) >= GROWTH_MS {
-            self.grown = [0, self.grown[0]];
-            self.grown_since_us = now.monotonic_us;
-        }
+    /// The part of it that writes may take which one node orders, of those that lead groups here.
+    pub(crate) fn share_left(&self) -> u64 {
+        self.left() / self.leaders.max(1)
+    }
+
+    /// The most that a command may add beyond its own bytes.
+    fn room(&self) -> u64 {
+        self.share_left().min(self.bytes_max / 8)
+    }
+
+    /// The least bound that a write gets whose growth is not known.
+    pub(crate) fn bound_least(&self) -> u64 {
+        (self.bytes_max / 128).min(BOUND_LEAST_MAX)
+    }
+
+    /// Counts what writes with a bound have added.
+    pub(crate) fn count_added(&mut self, bytes: u64) {
+        self.added = self.added.saturating_add(bytes);
+        self.added_in_all = self.added_in_all.saturating_add(bytes);
     }
 
     /// Whether memory should be measured again: a second has passed, or `traffic` (what the process has read and
@@ -182,7 +206,8 @@ impl Memory {
     #[inline]
     pub(crate) fn wants_measurement(&self, now: Now, traffic: u64) -> bool {
         let since = traffic.saturating_sub(self.traffic);
-        self.is_bounded() && (since > self.bytes_max / 64 || now.ms_since(self.measured_us) >= 1000)
+        let is_old = || since > self.bytes_max / 64 || self.added > self.bytes_max / 32;
+        self.is_bounded() && (is_old() || now.ms_since(self.measured_us) >= 1000)
     }
 
     /// Whether free memory that the process still holds should be returned to the system.
@@ -203,7 +228,7 @@ pub(crate) fn take_measurement(cx: &mut Context, resident: u64, inputs: u64, tra
     let memory = &mut cx.memory;
     (memory.resident, memory.inputs, memory.traffic) = (resident, inputs, traffic);
     memory.measured_us = cx.now.monotonic_us;
-    memory.forget_growth(cx.now);
+    memory.added = 0;
     if resident > memory.bytes_max / 2 {
         bound_sessions(cx);
     } else {
@@ -253,22 +278,13 @@ pub(crate) fn note_full_peers(cx: &mut Context) {
 /// Whether a write must be refused for the memory that it may take, here or at a member that has to keep the data,
 /// too.
 #[inline]
-pub(crate) fn refuses_growth(cx: &mut Context, group: u16, command: &Command<'_>) -> bool {
+pub(crate) fn refuses_growth(cx: &Context, group: u16, command: &Command<'_>) -> bool {
     let Memory { is_full, is_a_peer_full, .. } = cx.memory;
     if (is_full || is_a_peer_full) && is_full_for(cx, group, command) {
         return true;
     }
-    let replica = cx.groups[group].replica.as_ref();
-    let bytes_of = |key: &[u8]| replica.map_or(0, |replica| replica.table().bytes_of(key));
-    let growth = command.growth_bytes(&bytes_of);
-    if growth == 0 {
-        return false;
-    }
-    if growth > cx.memory.room() {
-        return true;
-    }
-    cx.memory.grown[0] = cx.memory.grown[0].saturating_add(growth);
-    false
+    let Some(replica) = &cx.groups[group].replica else { return false };
+    command.growth_bytes(&replica.table().sizes(cx.now.unix_ms)) > cx.memory.room()
 }
 
 #[cold]
@@ -332,20 +348,20 @@ mod tests {
     }
 
     #[test]
-    fn accepted_growth_counts_until_it_is_measured() {
+    fn what_was_added_counts_until_it_is_measured() {
         let mut memory = Memory::new(1 << 30);
-        let at = |ms: u64| Now { monotonic_us: ms * 1000, unix_ms: 0 };
-        memory.forget_growth(at(1000));
         memory.resident = 700 << 20;
-        memory.grown[0] = 60 << 20;
+        memory.count_added(60 << 20);
         assert_eq!(memory.room(), 8 << 20);
-        memory.forget_growth(at(1999));
-        assert_eq!(memory.room(), 8 << 20);
-        memory.forget_growth(at(2000));
-        assert_eq!(memory.room(), 8 << 20, "a measurement may have come before it was applied");
-        memory.forget_growth(at(3000));
+        let now = Now { monotonic_us: 1000, unix_ms: 0 };
+        memory.measured_us = 1000;
+        assert!(memory.wants_measurement(now, 0), "so much was added that the last one is out of date");
+        memory.added = 0;
+        assert!(!memory.wants_measurement(now, 0));
         assert_eq!(memory.room(), 68 << 20);
-        memory.resident = 0;
+        memory.leaders = 2;
+        assert_eq!(memory.room(), 34 << 20, "another node gives the other half away");
+        (memory.resident, memory.leaders) = (0, 1);
         assert_eq!(memory.room(), 128 << 20, "in one step an eighth of all");
     }
 }

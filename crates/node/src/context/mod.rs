@@ -4,6 +4,7 @@
 pub(crate) mod clients;
 pub(crate) mod delays;
 pub(crate) mod exchanges;
+pub(crate) mod grants;
 pub(crate) mod long_replies;
 pub(crate) mod measuring;
 pub(crate) mod memory;

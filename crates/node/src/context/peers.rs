@@ -69,6 +69,8 @@ struct Reported {
     life: Option<u64>,
     /// Whether the peer has no memory left for data that grows.
     is_full: bool,
+    /// What it has left for data that this node has written, and what this node's writes had added in all by then.
+    memory_left: Option<(u64, u64)>,
     /// Whether the peer's disk has no room but the reserve, and whether the peer stands aside because of that.
     is_short: bool,
     is_aside: bool,
@@ -424,6 +426,10 @@ impl Peer {
         self.reported.is_full = is_full;
     }
 
+    pub(crate) fn report_memory_left(&mut self, bytes: u64, given: u64) {
+        self.reported.memory_left = Some((bytes, given));
+    }
+
     pub(crate) fn report_room(&mut self, is_short: bool, is_aside: bool) {
         (self.reported.is_short, self.reported.is_aside) = (is_short, is_aside);
     }
@@ -436,6 +442,11 @@ impl Peer {
     /// Whether the peer has no memory left for data that grows.
     pub(crate) fn is_full(&self) -> bool {
         self.reported.is_full
+    }
+
+    /// What the peer has left for data that this node has written, and what this node's writes had added in all by then.
+    pub(crate) fn memory_left(&self) -> Option<(u64, u64)> {
+        self.reported.memory_left
     }
 
     /// Whether the peer's disk has no room but the reserve.

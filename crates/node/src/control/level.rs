@@ -32,17 +32,20 @@ pub enum Feature {
     RightsOfRedis,
     /// Commands that release 1 does not know answer requests whose arguments are wrong, and scripts run by rules of release 2.
     Answers,
+    /// Records have a bound on the memory that they may add, which release 1 does not know.
+    BoundedWrites,
 }
 
 impl Feature {
     /// All features.
-    pub const ALL: [Feature; 6] = [
+    pub const ALL: [Feature; 7] = [
         Feature::LevelHeld,
         Feature::Databases,
         Feature::TakingOver,
         Feature::Exchanges,
         Feature::RightsOfRedis,
         Feature::Answers,
+        Feature::BoundedWrites,
     ];
 
     /// The level that brings the feature.
@@ -53,7 +56,8 @@ impl Feature {
             | Feature::TakingOver
             | Feature::Exchanges
             | Feature::RightsOfRedis
-            | Feature::Answers => 2,
+            | Feature::Answers
+            | Feature::BoundedWrites => 2,
         }
     }
 
@@ -66,6 +70,7 @@ impl Feature {
             Feature::Exchanges => "SWAPDB",
             Feature::RightsOfRedis => "rights by the categories and keys that Redis has",
             Feature::Answers => "what release 2 answers",
+            Feature::BoundedWrites => "a bound on what a write adds",
         }
     }
 
@@ -79,6 +84,8 @@ impl Feature {
             Feature::RightsOfRedis => false,
             // Used by commands, not by the map.
             Feature::Answers => false,
+            // Only records have it.
+            Feature::BoundedWrites => false,
             Feature::TakingOver => map.groups.values().any(|group| group.taken_over > 0),
             Feature::Exchanges => map.keyspaces.values().any(|entry| entry.exchanges > 0),
         }

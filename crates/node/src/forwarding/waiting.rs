@@ -73,6 +73,11 @@ impl Waiting {
 }
 
 impl Forwarding {
+    /// Has the next turn check whether waiting requests can continue.
+    pub(crate) fn look_soon(&mut self, cx: &Context) {
+        self.waiting.look_soon(cx.now);
+    }
+
     /// Whether a request must not be sent before earlier ones of its client have continued, or have their outcomes.
     #[inline]
     pub(crate) fn stands_behind(&self, cx: &Context, group: u16, asked: &Asked, to: NodeId) -> bool {

@@ -4,7 +4,7 @@ use super::Node;
 use crate::clock;
 use crate::context::peers::{self, peer_payload_bytes_max};
 use crate::context::routing::MOVED;
-use crate::context::{memory, room};
+use crate::context::{grants, memory, room};
 use crate::control::CONTROL_GROUP;
 use crate::envelope::{DecodedRequest, Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
 use crate::origin::{Asked, Origin};
@@ -33,6 +33,7 @@ impl Node {
         if up {
             peer.send(&Envelope::Life(self.waits.life()));
             memory::announce_to(&mut self.cx, id);
+            grants::announce_to(&mut self.cx, id);
             room::announce_to(&mut self.cx, id);
             clock::ask(&mut self.cx, id);
         }
@@ -127,6 +128,7 @@ impl Node {
                 peer.report_memory(is_full);
                 memory::note_full_peers(&mut self.cx);
             }
+            Envelope::MemoryLeft { bytes } => grants::peer_has_left(&mut self.cx, from, bytes),
             Envelope::Room { is_short, is_aside } => {
                 peer.report_room(is_short, is_aside);
                 if is_aside {

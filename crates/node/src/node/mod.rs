@@ -103,6 +103,8 @@ pub struct Node {
     scratch: Vec<u8>,
     /// Bytes of a command with its count of exchanges while it is submitted.
     routed_bytes: Vec<u8>,
+    /// The same for writes with a bound.
+    bounded_bytes: Vec<u8>,
     /// The scripts that clients can name by their digests.
     scripts: scripts::Cache,
 }

@@ -129,6 +129,7 @@ impl Node {
             unsettled: Unsettled::new(bounds),
             scratch: Vec::new(),
             routed_bytes: Vec::new(),
+            bounded_bytes: Vec::new(),
             scripts: Default::default(),
             quarantine,
             cx,

@@ -4,7 +4,7 @@
 use super::Node;
 use super::describe::{self, KeyspaceDescription};
 use super::report::{self, Health};
-use crate::context::memory;
+use crate::context::{grants, memory};
 use crate::log::Line;
 use crate::notes;
 use crate::usage::Usage;
@@ -22,6 +22,7 @@ impl Node {
     /// are refused, and whether clients are closed.
     pub fn measured(&mut self, resident: u64, inputs: u64, traffic: u64) {
         memory::take_measurement(&mut self.cx, resident, inputs, traffic);
+        grants::after_measurement(&mut self.cx);
         self.carry_out_calls();
     }
 

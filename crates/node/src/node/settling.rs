@@ -2,6 +2,7 @@
 
 use super::Node;
 use crate::coding;
+use crate::context::grants;
 use crate::context::long_replies::{reply_in_parts, takes_shared};
 use crate::context::peers;
 use crate::envelope::ForwardedOutcome;
@@ -62,6 +63,11 @@ impl Node {
         if let Some(group) = self.cx.groups.get_mut(group) {
             group.commits.end(&effects.outcomes, self.cx.now);
         }
+        if self.cx.groups.get(group).is_some_and(|group| !group.granted.is_empty())
+            && grants::settle(&mut self.cx, group, &effects.outcomes)
+        {
+            self.forwarding.look_soon(&self.cx);
+        }
         if self.cx.spans.is_on() {
             for outcome in &effects.outcomes {
                 self.cx.spans.end_inner(self.cx.now, outcome.ticket);
@@ -112,6 +118,11 @@ impl Node {
         for HandedOn { ticket, to, deadline_us, command } in handed_on {
             match Command::decode(&mut Reader::new(&bytes[command])) {
                 Ok(command) => {
+                    // The next leader gives it another bound.
+                    let command = match command {
+                        Command::Bounded(bounded) => bounded.command(),
+                        command => command,
+                    };
                     let (seen, leadership) = (Version::MAX, 0);
                     let asked = Asked { ticket, follows: true, seen, deadline_us, hops: 0, leadership };
                     if to == self.cx.configuration.node {

@@ -3,6 +3,7 @@
 use super::Node;
 use crate::completing;
 use crate::context::Context;
+use crate::context::grants::{self, Grant};
 use crate::context::memory::{self, OUT_OF_MEMORY, SCRIPT_OUT_OF_MEMORY};
 use crate::context::room::{self, Verdict};
 use crate::context::routing::{MOVED, Sent};
@@ -15,7 +16,7 @@ use crate::groups::routed;
 use crate::origin::{Asked, Origin};
 use crate::session::{ClientId, Session};
 use kv::codec::Reader;
-use kv::{Command, List, ScriptOptions, Version, WhenFull};
+use kv::{Bounded, Command, List, ScriptOptions, Version, WhenFull};
 use protocol::planted::Fault;
 use protocol::{Input, NOBODY, Request, Result as Outcome};
 
@@ -95,7 +96,7 @@ impl Node {
         if let Some(command) = request.write() {
             session.wrote(group);
             if self.coding.is_on()
-                && !memory::refuses_growth(&mut self.cx, group, command)
+                && !memory::refuses_growth(&self.cx, group, command)
                 && !room::refuses(&self.cx, group, command)
                 && self.coding.disperse(&mut self.cx, client, group, wants_version, command, deadline_us)
             {
@@ -192,6 +193,13 @@ impl Node {
         if self.is_settled_by_room(group, &asked, request) {
             return;
         }
+        let bound = match written.map_or(Grant::Unneeded, |command| grants::grant(&self.cx, group, command)) {
+            Grant::Unneeded => None,
+            Grant::Bound(bytes) => Some(bytes),
+            Grant::Waits(why) => {
+                return self.forwarding.keep(&mut self.cx, group, asked, *request, why.into());
+            }
+        };
         if let Some(error) = self.cx.spend_on(group, request) {
             return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
         }
@@ -248,7 +256,15 @@ impl Node {
             return self.complete_with_error(ticket, group, Outcome::Refused, &error);
         }
         target.commits.begin(ticket, request, self.cx.now);
-        let input = Input::Request { ticket, request, follows, seen, deadline_us, fenced };
+        let mut bytes = std::mem::take(&mut self.bounded_bytes);
+        let bounded = match (bound, request) {
+            (Some(bound), Request::Command(command)) => Bounded::build(bound, command, &mut bytes),
+            _ => None,
+        };
+        let bounded = bounded.map(Command::Bounded);
+        let ordered = bounded.as_ref().map(Request::Command);
+        let request_ordered = ordered.as_ref().unwrap_or(request);
+        let input = Input::Request { ticket, request: request_ordered, follows, seen, deadline_us, fenced };
         let effects = self.unsettled.effects();
         let stepped = replica.step(self.cx.now, input, effects);
         debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
@@ -260,9 +276,17 @@ impl Node {
             },
             None => None,
         };
+        if let Some(bound) = bound {
+            grants::reserve(&mut self.cx, group, ticket, bound, deadline_us);
+            bytes.truncate(0);
+            if bytes.capacity() <= ROUTED_BYTES_KEPT {
+                self.bounded_bytes = bytes;
+            }
+        }
         if let Some(to) = redirect {
-            effects.outcomes.pop();
-            target.commits.abandon(ticket);
+            self.unsettled.effects().outcomes.pop();
+            self.cx.groups[group].commits.abandon(ticket);
+            grants::give_back(&mut self.cx, group, ticket);
             if self.cx.spans.is_on() {
                 self.cx.spans.abandon_inner(ticket);
             }
@@ -277,7 +301,7 @@ impl Node {
     /// Decides what becomes of a write where memory is bounded. What replaces it is encoded in `scratch`.
     #[inline]
     fn fit<'c>(&mut self, group: u16, command: &Command<'c>, scratch: &'c mut Vec<u8>) -> Fit<'c> {
-        if self.cx.memory.is_bounded() && memory::refuses_growth(&mut self.cx, group, command) {
+        if self.cx.memory.is_bounded() && memory::refuses_growth(&self.cx, group, command) {
             return Fit::Refused(refusal_without_room(command, OUT_OF_MEMORY));
         }
         if self.cx.groups[group].keyspace.memory_max == 0 {

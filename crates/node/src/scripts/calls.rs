@@ -192,7 +192,7 @@ fn refused(refusal: ScriptRefusal<'_>, spec: &CommandSpec) -> String {
     let name = || spec.name.to_uppercase().replace('|', " ");
     match refusal {
         ScriptRefusal::Write => NO_WRITES.into(),
-        ScriptRefusal::NoRoom => NO_ROOM.into(),
+        ScriptRefusal::NoRoom | ScriptRefusal::TooMuch => NO_ROOM.into(),
         ScriptRefusal::Undeclared(key) => format!(
             "ERR Script attempted to access the key '{}', which is not among its KEYS, and in another keyspace or \
              shard",
@@ -290,7 +290,24 @@ impl<'t> Caller<'_, 't> {
             Some(cost) => cost * MOVED_BYTES_PER_UNIT,
             None => moved_by(&command, access),
         };
-        access.call(&command, reply).map_err(|refusal| refused(refusal, spec))
+        self.apply(&command, spec, access, reply)
+    }
+
+    /// Has the table carry out a command.
+    fn apply(
+        &self,
+        command: &Command<'_>,
+        spec: &CommandSpec,
+        access: &mut Access<'t>,
+        reply: &mut ReplyBuffer,
+    ) -> Result<(), String> {
+        access.call(command, reply).map_err(|refusal| {
+            if refusal == ScriptRefusal::TooMuch {
+                // The run is over, whatever the script does about it.
+                self.meter.reach(Limit::Added);
+            }
+            refused(refusal, spec)
+        })
     }
 
     fn carry_out(&self, buffers: &mut Buffers) -> Result<(), String> {
@@ -323,7 +340,7 @@ impl<'t> Caller<'_, 't> {
             }
             Handler::Node(NodeCommand::ObjectRefCount) if access.is_by_second_rules() => {
                 let command = command::reference_count(words, scratch).map_err(|error| error.to_string())?;
-                access.call(&command, reply).map_err(|refusal| refused(refusal, spec))
+                self.apply(&command, spec, &mut access, reply)
             }
             Handler::Node(NodeCommand::Ping) => {
                 match (words.get(1), words.get(2)) {

@@ -12,14 +12,22 @@ pub(super) enum Limit {
     Memory,
     /// The reply is too large or too deep.
     Reply,
+    /// What its commands add to the data.
+    Added,
 }
 
 impl Limit {
     pub(super) fn text(self) -> String {
+        if let Limit::Added = self {
+            return "OOM the script was stopped and nothing of it was kept: it adds more than there is room for, or more than \
+                    a script may add at once"
+                .into();
+        }
         let limit = match self {
             Limit::Cost(most) => format!("it cost more than {most} units"),
             Limit::Memory => format!("it allocated more than {SCRIPT_MEMORY_BYTES_MAX} bytes"),
             Limit::Reply => "what it answers is too large".to_string(),
+            Limit::Added => "it adds too much".to_string(),
         };
         format!("ERR the script was stopped and nothing of it was kept: {limit}")
     }

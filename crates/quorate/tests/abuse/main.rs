@@ -23,6 +23,7 @@ mod descriptors;
 mod disks;
 mod faults;
 mod garbage;
+mod growth;
 mod hashes;
 mod kept;
 mod memory;

@@ -95,6 +95,7 @@ const SCRIPT_WITH_OPTIONS: u8 = 110;
 const SKIP_VERSIONS: u8 = 111;
 const EXCHANGE: u8 = 112;
 const ROUTED: u8 = 113;
+const BOUNDED: u8 = 114;
 /// Flags in the byte that says whether a restored value replaces another one: which information about its use follows.
 const RESTORED_IDLE: u8 = 2;
 const RESTORED_FREQUENCY: u8 = 4;
@@ -119,7 +120,7 @@ pub(super) fn may_be_in_a_transaction(encoded: &[u8]) -> bool {
                 | LOCK
                 | LOCK_READ)
         ) | Some(&(SET_CODED | INLINE | ABANDON | SUPPLIED | LONG_PART | LONG_END | QUEUE | QUEUE_READ))
-            | Some(&(ROUTED | ROUTED_READ | EXCHANGE | SKIP_VERSIONS | RECENT))
+            | Some(&(ROUTED | ROUTED_READ | BOUNDED | EXCHANGE | SKIP_VERSIONS | RECENT))
     )
 }
 
@@ -128,7 +129,7 @@ pub(super) fn may_be_supplied(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
         None | Some(&(PURGE | EVICT | LOCK | LOCK_READ | SET_CODED | INLINE | ABANDON | SUPPLIED))
-            | Some(&(LONG_PART | LONG_END | QUEUE | QUEUE_READ | ROUTED | ROUTED_READ | EXCHANGE))
+            | Some(&(LONG_PART | LONG_END | QUEUE | QUEUE_READ | ROUTED | ROUTED_READ | BOUNDED | EXCHANGE))
     )
 }
 
@@ -136,15 +137,23 @@ pub(super) fn may_be_supplied(encoded: &[u8]) -> bool {
 pub(super) fn may_be_routed(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
-        None | Some(&(ROUTED | ROUTED_READ | SUPPLIED | LONG_PART | LONG_END | EXCHANGE))
+        None | Some(&(ROUTED | ROUTED_READ | BOUNDED | SUPPLIED | LONG_PART | LONG_END | EXCHANGE))
     )
+}
+
+/// Whether an encoded command may have a bound on the memory that it adds. Decided by its tag alone: see
+/// [`may_be_in_a_transaction`].
+pub(super) fn may_be_bounded(encoded: &[u8]) -> bool {
+    !matches!(encoded.first(), None | Some(&BOUNDED))
 }
 
 /// Whether an encoded command can arrive in parts. Parts themselves cannot, because they could nest without end.
 pub(crate) fn may_come_in_parts(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
-        None | Some(&(PURGE | EVICT | LOCK | LOCK_READ | LONG_PART | LONG_END | QUEUE | QUEUE_READ))
+        None | Some(
+            &(PURGE | EVICT | LOCK | LOCK_READ | LONG_PART | LONG_END | QUEUE | QUEUE_READ | BOUNDED)
+        )
     )
 }
 
@@ -469,6 +478,10 @@ impl<'a> Command<'a> {
                 out.put_u8(if routed.command().is_write() { ROUTED } else { ROUTED_READ });
                 routed.encode(out);
             }
+            Bounded(bounded) => {
+                out.put_u8(BOUNDED);
+                bounded.encode(out);
+            }
         }
     }
 
@@ -632,6 +645,7 @@ impl<'a> Command<'a> {
             FORESEEN => Foreseen(super::Foreseen::decode(reader)?),
             SUPPLIED => Supplied(super::Supplied::decode(reader)?),
             ROUTED | ROUTED_READ => Routed(super::Routed::decode(reader)?),
+            BOUNDED => Bounded(super::Bounded::decode(reader)?),
             LONG_PART => {
                 let (id, offset, length) = (ValueId::take(reader)?, reader.u32()?, reader.u32()?);
                 LongPart { id, offset, length, bytes: reader.bytes()? }
