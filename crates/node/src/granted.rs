@@ -1,13 +1,12 @@
 //! The bounds of a group's writes that have no outcome yet: see `context/grants`.
 
 use protocol::Ticket;
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
 /// The bounds of the writes that this node has ordered in a group.
 #[derive(Debug, Default)]
 pub(crate) struct Granted {
-    /// In the order of the writes.
-    open: VecDeque<Open>,
+    open: BTreeMap<Ticket, Open>,
     /// The sum of the bounds.
     bytes: u64,
     /// What the table here had charged when it was last looked at: see [`kv::Table::charged_bytes`].
@@ -16,7 +15,6 @@ pub(crate) struct Granted {
 
 #[derive(Debug)]
 struct Open {
-    ticket: Ticket,
     bytes: u64,
     /// When it is forgotten, on the monotonic clock.
     until_us: u64,
@@ -36,21 +34,22 @@ impl Granted {
     /// Notes the bound of a write.
     pub(crate) fn begin(&mut self, ticket: Ticket, bytes: u64, until_us: u64) {
         self.bytes += bytes;
-        self.open.push_back(Open { ticket, bytes, until_us });
+        if let Some(before) = self.open.insert(ticket, Open { bytes, until_us }) {
+            self.bytes -= before.bytes;
+        }
     }
 
     /// Forgets the bound of a write and returns it, if it has one.
     pub(crate) fn end(&mut self, ticket: Ticket) -> Option<u64> {
-        let at = self.open.iter().position(|open| open.ticket == ticket)?;
-        let bytes = self.open.remove(at)?.bytes;
+        let bytes = self.open.remove(&ticket)?.bytes;
         self.bytes -= bytes;
         Some(bytes)
     }
 
     /// Forgets the bounds of writes that have left without an outcome.
     pub(crate) fn forget(&mut self, now_us: u64) {
-        self.open.retain(|open| open.until_us > now_us);
-        self.bytes = self.open.iter().map(|open| open.bytes).sum();
+        self.open.retain(|_, open| open.until_us > now_us);
+        self.bytes = self.open.values().map(|open| open.bytes).sum();
     }
 
     /// What the table has charged since the last look.

@@ -134,3 +134,42 @@ fn stream(source: &mut Source<&[u8]>, version: u8, weight: &mut Weight) -> Resul
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::payload;
+    use crate::write::{put_length, put_text};
+
+    fn weight(tag: u8, value: &[u8]) -> Option<Weight> {
+        let mut payload = [&[tag][..], value].concat();
+        payload::close(payload::VERSION, 0, &mut payload);
+        payload::weigh(&payload)
+    }
+
+    #[test]
+    fn compressed_parts_count_by_what_they_expand_to() {
+        let compressed = [0xc3, 5, 0x41, 0x09, 0, b'z', 0xe0, 0xff, 0];
+        assert_eq!(weight(0, &compressed), Some(Weight { bytes: 265, ..Weight::default() }));
+        let list = [&[2, 1][..], &compressed, &[2], &compressed].concat();
+        assert_eq!(weight(18, &list), Some(Weight { bytes: 265, packed_bytes: 265, items: 1 }));
+        assert_eq!(weight(16, &compressed), Some(Weight { packed_bytes: 265, ..Weight::default() }));
+        assert_eq!(weight(18, &list[..12]), None, "it ends early");
+    }
+
+    #[test]
+    fn items_outside_of_pieces_are_counted() {
+        let mut value = Vec::new();
+        put_length(2, &mut value);
+        for text in [&b"name"[..], b"17", b"other", b"value"] {
+            put_text(text, &mut value);
+        }
+        // An integer counts as the longest one.
+        assert_eq!(weight(4, &value), Some(Weight { bytes: 4 + 11 + 5 + 5, packed_bytes: 0, items: 2 }));
+        let mut value = Vec::new();
+        put_length(1, &mut value);
+        put_text(b"member", &mut value);
+        value.extend_from_slice(&1.5_f64.to_le_bytes());
+        assert_eq!(weight(5, &value), Some(Weight { bytes: 6, packed_bytes: 0, items: 1 }));
+    }
+}

@@ -104,9 +104,28 @@ impl Command<'_> {
                 let mut key_bytes = 0;
                 self.for_each_key(|key| key_bytes += key.len());
                 let own = (self.payload_bytes() + key_bytes) as u64;
-                let own = own + own / 4 + CHARGE_BYTES + self.items() as u64 * ITEM_BYTES;
-                own.saturating_add(self.growth_bytes(sizes))
+                // An item of a collection is built before it is stored.
+                let own = own + if self.is_of_strings() { own / 4 } else { own };
+                let own = own + CHARGE_BYTES + self.items() as u64 * ITEM_BYTES;
+                own.saturating_add(self.growth_bytes(sizes)).saturating_add(self.moment_bytes(sizes))
             }
+        }
+    }
+
+    fn is_of_strings(&self) -> bool {
+        use Command::*;
+        matches!(
+            self,
+            Set { .. } | SetIf { .. } | MultiSet { .. } | Append { .. } | SetRange { .. } | Fenced(_)
+        )
+    }
+
+    /// Bytes that a command needs for a moment which adds nothing, and must not be refused when nothing is left.
+    fn moment_bytes(&self, sizes: &dyn Sizes) -> u64 {
+        match self {
+            Command::Rename { from, .. } => sizes.string_bytes(from),
+            Command::Clear => EMPTY_INDEX_BYTES,
+            _ => 0,
         }
     }
 
@@ -147,7 +166,8 @@ impl Command<'_> {
             Command::OnSet(command) => command.items(),
             Command::OnSorted(command) => command.items(),
             Command::OnStream(command) => command.items(),
-            Command::OnBytes(command) => command.items(),
+            // The elements of a sketch are not stored.
+            Command::OnBytes(command) if !matches!(command, BytesCommand::Count { .. }) => command.items(),
             Command::Sort(command) => command.items(),
             Command::Queue(command) => command.items(),
             _ => 1,
@@ -195,7 +215,9 @@ impl Command<'_> {
             Sort(SortCommand::Store { key, options, .. }) => {
                 // What other keys hold is charged as it is looked up.
                 let gets = SortOptions::decode(options).map_or(0, |options| options.gets.len() as u64);
-                copied(sizes, key).saturating_mul(2).saturating_add(sizes.items(key) * (1 + gets) * ITEM_BYTES)
+                copied(sizes, key)
+                    .saturating_mul(2)
+                    .saturating_add(sizes.items(key) * (1 + gets) * ITEM_BYTES)
             }
             Supplied(supplied) => supplied.command().map_or(0, |command| command.growth_bytes(sizes)),
             Routed(routed) => routed.command().growth_bytes(sizes),
@@ -261,6 +283,9 @@ const CHARGE_BYTES: u64 = 512;
 
 /// A charge for each item of a command, beside its bytes: the places of a member in two trees.
 const ITEM_BYTES: u64 = 128;
+
+/// Bytes of the index of a table without keys.
+const EMPTY_INDEX_BYTES: u64 = 64 << 10;
 
 /// Bytes of the longest sum that is stored as text.
 const FLOAT_BYTES: u64 = 512;
@@ -420,19 +445,46 @@ mod tests {
     use super::*;
     use crate::{Draft, HashCommand};
 
+    /// A key that holds a string of a thousand bytes.
+    struct OneKey;
+
+    impl Sizes for OneKey {
+        fn content_bytes(&self, key: &[u8]) -> u64 {
+            self.string_bytes(key)
+        }
+
+        fn string_bytes(&self, key: &[u8]) -> u64 {
+            if key == b"large" { 1000 } else { 0 }
+        }
+
+        fn items(&self, _: &[u8]) -> u64 {
+            0
+        }
+
+        fn range(&self, _: &[u8], _: By, _: List<'_>, _: RangePart) -> (u64, u64) {
+            (0, 0)
+        }
+
+        fn long_growth_bytes(&self, _: ValueId) -> u64 {
+            7
+        }
+    }
+
     #[test]
     fn growth_is_counted_beyond_the_size_of_the_command() {
-        let bytes_of = |key: &[u8]| if key == b"large" { 1000 } else { 0 };
         let pad = Command::SetRange { key: b"k", offset: 5000, value: b"v" };
         let inside = Command::SetRange { key: b"large", offset: 900, value: b"v" };
         let copy = Command::Copy { from: b"large", to: b"k", replace: false };
-        let growth = |command: &Command<'_>| command.growth_bytes(&bytes_of);
-        assert_eq!([growth(&pad), growth(&inside), growth(&copy)], [5000, 0, 1000]);
+        let append = Command::Append { key: b"large", value: b"v", bytes_max: 9000 };
+        let growth = |command: &Command<'_>| command.growth_bytes(&OneKey);
+        assert_eq!([growth(&pad), growth(&inside), growth(&copy), growth(&append)], [10_002, 0, 1000, 1501]);
         assert_eq!(growth(&Command::Append { key: b"k", value: b"v", bytes_max: 9 }), 0);
         let mut draft = Draft::default();
         (0..3).for_each(|_| assert!(draft.push(&pad)));
         let transaction = Command::Transaction(draft.transaction());
-        assert_eq!((growth(&transaction), transaction.may_grow()), (15_000, true));
+        assert_eq!((growth(&transaction), transaction.may_grow()), (30_006, true));
+        assert!(transaction.charge_bytes(&OneKey) > 30_006 && transaction.grows_with_the_table());
+        assert!(!append.grows_with_the_table() && copy.grows_with_the_table());
     }
 
     #[test]

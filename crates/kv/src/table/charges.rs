@@ -85,7 +85,9 @@ impl Sizes for SizesAt<'_> {
 
     fn long_growth_bytes(&self, id: ValueId) -> u64 {
         let command = self.0.long_command(id).and_then(|bytes| Command::decode(&mut Reader::new(bytes)).ok());
-        command.filter(|command| !matches!(command, Command::LongEnd { .. })).map_or(0, |it| it.growth_bytes(self))
+        command
+            .filter(|command| !matches!(command, Command::LongEnd { .. }))
+            .map_or(0, |it| it.growth_bytes(self))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Values in Redis's serialization format: `DUMP` and `RESTORE`.
 
-use super::collections::{Collection, Field};
 use super::charges::OUT_OF_MEMORY;
+use super::collections::{Collection, Field};
 use super::entry::Entry;
 use super::kind::Kind;
 use super::members::{item_of, member_of};

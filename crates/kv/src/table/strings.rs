@@ -258,7 +258,8 @@ impl Table {
         match found {
             Some(place) => self.write_at(place, offset as usize, value, record),
             None => {
-                let mut padded = vec![0; offset as usize];
+                let mut padded = Vec::with_capacity(end as usize);
+                padded.resize(offset as usize, 0);
                 padded.extend_from_slice(value);
                 self.insert(hash, Entry::new(key, &padded, record.stamp(NO_DEADLINE, Kind::Raw)), record);
             }

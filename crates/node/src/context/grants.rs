@@ -7,7 +7,7 @@
 //! member has announced. A node announces what it has left divided by the number of nodes that lead groups of which it has
 //! replicas.
 //!
-//! A first write gets an eighth of what is left, the next one an eighth of the rest; but each gets at least
+//! A first write gets a quarter of what its group may give, the next one a quarter of the rest; but each gets at least
 //! [`Memory::bound_least`], which is enough for most scripts. While that much is not left, the writes of a group wait for the
 //! outcomes of those of it that are under way. One group has at most half of the room. A write that is alone in its group
 //! always runs, until the node is full.
@@ -16,8 +16,8 @@ use super::memory::Memory;
 use crate::context::Context;
 use crate::control::Feature;
 use crate::envelope::Envelope;
-use kv::limits::RUN_ADDED_BYTES_MAX;
 use kv::Command;
+use kv::limits::RUN_ADDED_BYTES_MAX;
 use protocol::{NodeId, Outcome, Result, Ticket};
 use std::collections::BTreeSet;
 use wire::release::Release;
@@ -32,7 +32,8 @@ const LARGE_GROWTH_BYTES: u64 = 64 << 10;
 const FORGOTTEN_US: u64 = 5_000_000;
 
 /// The error for a write for which there is no room before others have their outcomes.
-const CROWDED: &str = "TRYAGAIN OVERLOADED the writes under way may take all memory that is left; nothing was done, try again";
+const CROWDED: &str =
+    "TRYAGAIN OVERLOADED the writes under way may take all memory that is left; nothing was done, try again";
 
 /// What a write needs before it can be ordered.
 #[derive(Debug)]
@@ -77,7 +78,7 @@ fn grant_any(cx: &Context, id: u16, command: &Command<'_>) -> Grant {
         return Grant::Waits(CROWDED);
     }
     let most = RUN_ADDED_BYTES_MAX.min(cx.memory.bytes_max() / 8).max(least);
-    Grant::Bound(known.saturating_add((left.saturating_sub(known) / 8).clamp(least, most)))
+    Grant::Bound(known.saturating_add((left.saturating_sub(known) / 4).clamp(least, most)))
 }
 
 /// Reserves the bound of a write that the group's replica here orders.
@@ -104,12 +105,6 @@ pub(crate) fn settle(cx: &mut Context, id: u16, outcomes: &[Outcome]) -> bool {
         cx.memory.count_added(group.granted.look(replica.table().charged_bytes()));
     }
     is_any
-}
-
-/// Takes back the bound of a write that takes another way.
-pub(crate) fn give_back(cx: &mut Context, group: u16, ticket: Ticket) {
-    let bytes = cx.groups[group].granted.end(ticket).unwrap_or(0);
-    cx.memory.granted = cx.memory.granted.saturating_sub(bytes);
 }
 
 /// After a measurement, which includes what was added before: forgets the bounds of writes that have left without an

@@ -227,7 +227,7 @@ impl Node {
         }
         let target = &mut self.cx.groups[group];
         let Some(replica) = &mut target.replica else { return };
-        let Asked { ticket, follows, seen, deadline_us, leadership, .. } = asked;
+        let Asked { ticket, follows, leadership, .. } = asked;
         let fenced = leadership != 0 && !self.cx.configuration.planted.has(Fault::LeadershipNotCompared);
         if fenced && replica.leads_in() != Some(leadership) {
             return self.complete(ticket, group, Outcome::Redirect { to: NOBODY }, &[]);
@@ -245,9 +245,10 @@ impl Node {
             let Context { spans, groups, now, .. } = &mut self.cx;
             spans.begin_inner(*now, ticket, (name, None), || groups[group].name());
         }
-        let target = &mut self.cx.groups[group];
-        let Some(replica) = &mut target.replica else { return };
-        if self.values.is_on() && self.values.is_overloaded() && target.keyspace.spills() && written.is_some()
+        if self.values.is_on()
+            && self.values.is_overloaded()
+            && self.cx.groups[group].keyspace.spills()
+            && written.is_some()
         {
             let own = self.cx.configuration.node;
             let error = format!(
@@ -255,16 +256,25 @@ impl Node {
             );
             return self.complete_with_error(ticket, group, Outcome::Refused, &error);
         }
+        self.order(group, &asked, request, bound, fenced);
+    }
+
+    /// Has this node's replica of the group order a request, a write with the bound that it got.
+    #[inline]
+    fn order(&mut self, group: u16, asked: &Asked, request: &Request<'_>, bound: Option<u64>, fenced: bool) {
+        let target = &mut self.cx.groups[group];
+        let Some(replica) = &mut target.replica else { return };
+        let Asked { ticket, follows, seen, deadline_us, .. } = *asked;
         target.commits.begin(ticket, request, self.cx.now);
-        let mut bytes = std::mem::take(&mut self.bounded_bytes);
+        let mut bytes = if bound.is_some() { std::mem::take(&mut self.bounded_bytes) } else { Vec::new() };
         let bounded = match (bound, request) {
             (Some(bound), Request::Command(command)) => Bounded::build(bound, command, &mut bytes),
             _ => None,
         };
         let bounded = bounded.map(Command::Bounded);
         let ordered = bounded.as_ref().map(Request::Command);
-        let request_ordered = ordered.as_ref().unwrap_or(request);
-        let input = Input::Request { ticket, request: request_ordered, follows, seen, deadline_us, fenced };
+        let ordered = ordered.as_ref().unwrap_or(request);
+        let input = Input::Request { ticket, request: ordered, follows, seen, deadline_us, fenced };
         let effects = self.unsettled.effects();
         let stepped = replica.step(self.cx.now, input, effects);
         debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
@@ -276,24 +286,21 @@ impl Node {
             },
             None => None,
         };
-        if let Some(bound) = bound {
-            grants::reserve(&mut self.cx, group, ticket, bound, deadline_us);
-            bytes.truncate(0);
-            if bytes.capacity() <= ROUTED_BYTES_KEPT {
-                self.bounded_bytes = bytes;
-            }
-        }
         if let Some(to) = redirect {
-            self.unsettled.effects().outcomes.pop();
-            self.cx.groups[group].commits.abandon(ticket);
-            grants::give_back(&mut self.cx, group, ticket);
+            effects.outcomes.pop();
+            target.commits.abandon(ticket);
             if self.cx.spans.is_on() {
                 self.cx.spans.abandon_inner(ticket);
             }
             match fenced {
                 true => self.complete(ticket, group, Outcome::Redirect { to }, &[]),
-                false => self.forwarding.forward(&mut self.cx, group, to, asked, *request),
+                false => self.forwarding.forward(&mut self.cx, group, to, *asked, *request),
             }
+        } else if let Some(bound) = bound {
+            grants::reserve(&mut self.cx, group, ticket, bound, deadline_us);
+        }
+        if bound.is_some() && bytes.capacity() <= ROUTED_BYTES_KEPT {
+            self.bounded_bytes = bytes;
         }
         self.settle(group);
     }

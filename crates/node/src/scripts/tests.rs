@@ -3,7 +3,7 @@
 use super::LUA;
 use kv::codec::Reader;
 use kv::limits::SCRIPT_COST_DEFAULT;
-use kv::{Command, Reply, ReplyBuffer, Script, ScriptLimits, ScriptOptions, Table};
+use kv::{Bounded, Command, Reply, ReplyBuffer, Script, ScriptLimits, ScriptOptions, Table};
 
 pub(super) struct Store {
     table: Table,
@@ -29,6 +29,11 @@ impl Store {
 
     /// The same, but returns the reply in the encoding of [`Reply`].
     pub(super) fn eval_encoded(&mut self, text: &str, keys: &[&str], arguments: &[&str]) -> Vec<u8> {
+        self.eval_within(None, text, keys, arguments)
+    }
+
+    /// The same, if there is a bound on what the record may add.
+    fn eval_within(&mut self, bound: Option<u64>, text: &str, keys: &[&str], arguments: &[&str]) -> Vec<u8> {
         self.offset += 1;
         let (mut scratch, mut out) = (Vec::new(), ReplyBuffer::new());
         let inputs = keys.iter().chain(arguments).map(|input| input.as_bytes());
@@ -37,7 +42,10 @@ impl Store {
         let options = ScriptOptions { by_second_rules: self.by_second_rules, ..ScriptOptions::default() };
         let script = script.expect("the keys are among the inputs").with_options(options);
         let command = Command::Script(script);
-        self.table.apply(&command, self.offset, 1_700_000_000_123, &mut out);
+        let mut bytes = Vec::new();
+        let bounded =
+            bound.and_then(|bound| Bounded::build(bound, &command, &mut bytes)).map(Command::Bounded);
+        self.table.apply(bounded.as_ref().unwrap_or(&command), self.offset, 1_700_000_000_123, &mut out);
         out.take()
     }
 }
@@ -127,6 +135,45 @@ fn commands_that_replicas_may_answer_differently_are_for_scripts_that_do_not_wri
     let error = store.eval(usage, &["k"], &[]);
     assert!(error.contains("replicas may answer MEMORY USAGE differently"), "{error}");
     assert_eq!(store.eval("return redis.call('get', KEYS[1])", &["k"], &[]), "'w'");
+}
+
+#[test]
+fn a_script_beyond_the_bound_of_its_record_ends_and_is_undone() {
+    let mut store = Store::new();
+    store.eval("redis.call('set', KEYS[1], 'before')", &["k"], &[]);
+    let within = |store: &mut Store, bound: u64, text: &str| {
+        element(&mut Reader::new(&store.eval_within(Some(bound), text, &["k", "l"], &[])))
+    };
+    let grows = "redis.call('set', KEYS[1], 'after') for i = 1, 9 do redis.PCALL('setbit', KEYS[2] .. i, 800000, 1) end return 1";
+    for call in ["call", "pcall"] {
+        let text = grows.replace("PCALL", call).replace("KEYS[2] .. i", "KEYS[2]");
+        let (text, before) = (text.replace("800000", "800000 * i"), store.table.charged_bytes());
+        assert!(within(&mut store, 1 << 20, &text).starts_with("-OOM the script was stopped"), "{call}");
+        assert_eq!(
+            store.eval(
+                "return {redis.call('get', KEYS[1]), redis.call('exists', KEYS[2])}",
+                &["k", "l"],
+                &[]
+            ),
+            "['before' 0]"
+        );
+        assert!(
+            (1 << 19..1 << 20).contains(&(store.table.charged_bytes() - before)),
+            "what was done was charged"
+        );
+        assert_eq!(within(&mut store, 1 << 30, &text), "1");
+        store.eval("redis.call('del', KEYS[2]) redis.call('set', KEYS[1], 'before')", &["k", "l"], &[]);
+    }
+    // Writes in place are charged by what is kept of the former value: once, not for each of them.
+    let text = "for i = 1, 1000 do redis.call('setrange', KEYS[2], i, 'x') end return 1";
+    store.eval("redis.call('setrange', KEYS[1], 400000, 'x')", &["l"], &[]);
+    assert!(within(&mut store, 300_000, text).starts_with("-OOM"));
+    assert_eq!(within(&mut store, 400_000 + 1000 * 1024, text), "1");
+    // A script that adds little needs little.
+    let text = "for i = 1, 500 do redis.call('incr', KEYS[2] .. 'x') end return 1"
+        .replace("KEYS[2] .. 'x'", "KEYS[1]");
+    store.eval("redis.call('set', KEYS[1], 1)", &["k"], &[]);
+    assert_eq!(within(&mut store, 1 << 20, &text), "1");
 }
 
 #[test]

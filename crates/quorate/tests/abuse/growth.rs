@@ -77,18 +77,18 @@ fn scripts_under_way_together_share_what_is_left() {
     stream.write_all(&all).unwrap();
     let mut client = Client::of(stream);
     let lines: Vec<String> = (0..count).map(|_| client.line()).collect();
-    let (done, refused) = (
-        lines.iter().filter(|line| *line == ":1").count(),
-        lines.iter().filter(|line| is_oom(line)).count(),
-    );
+    let (done, refused) =
+        (lines.iter().filter(|line| *line == ":1").count(), lines.iter().filter(|line| is_oom(line)).count());
     println!("{done} done, {refused} refused; peak {} MiB", cluster.peak_bytes(1) >> 20);
     assert!(done > 3 && refused > 0, "{done} done, {refused} refused: {lines:?}");
     assert_within(&mut cluster);
     assert_eq!(client.ask("FLUSHALL"), "+OK");
     // Scripts that add little are not refused, however many come at once.
-    until("there is room again", || client.ask("EVAL \"return redis.call('incr',KEYS[1])\" 1 c") == ":1" || {
-        client.ask("DEL c");
-        false
+    until("there is room again", || {
+        client.ask("EVAL \"return redis.call('incr',KEYS[1])\" 1 c") == ":1" || {
+            client.ask("DEL c");
+            false
+        }
     });
     let one = request(&[b"EVAL", b"return redis.call('incr',KEYS[1])", b"1", b"counter"]);
     let count = rounds(2000, 20_000);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::Coordinator;
 use crate::command::{
-    AddOptions, Aggregate, BitOperation, By, BytesCommand, CommonAnswer, Draft, Fenced, HashCommand,
+    AddOptions, Aggregate, BitOperation, Bounded, By, BytesCommand, CommonAnswer, Draft, Fenced, HashCommand,
     HashPart, Hold, ListCommand, LockCommand, QueueCommand, Routed, ScriptOptions, SetCommand, SetOperation,
     SortCommand, SortedCommand, StreamCommand, Supplied, Trim, WaiterId, Watched, WhenFull, Wish, script,
 };
@@ -355,9 +355,16 @@ fn every_command_survives_encoding_and_truncation_is_malformed() {
         Routed::build(2, &Command::Get { key: b"k" }, &mut thirteenth),
         Routed::build(u64::MAX, &Command::GetDelete { key: b"k" }, &mut fourteenth),
     ];
+    let (mut fifteenth, mut sixteenth) = (Vec::new(), Vec::new());
+    let bounded = [
+        Bounded::build(7, &Command::GetDelete { key: b"k" }, &mut fifteenth).expect("it is a write"),
+        Bounded::build(u64::MAX, &Command::Routed(routed[1]), &mut sixteenth).expect("it is a write"),
+    ];
     let drafts = drafts();
     let commands = every_command(list, pairs, &drafts, fenced, scripts, supplied, wish);
-    for command in commands.into_iter().chain(routed.map(Command::Routed)) {
+    for command in
+        commands.into_iter().chain(routed.map(Command::Routed)).chain(bounded.map(Command::Bounded))
+    {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         let mut reader = Reader::new(&bytes);
@@ -408,6 +415,23 @@ fn commands_of_the_cluster_cannot_be_in_a_transaction() {
     bytes.put_u32(1);
     bytes.put_bytes(&inner);
     assert!(Command::decode(&mut Reader::new(&bytes)).is_err());
+}
+
+#[test]
+fn only_a_write_without_a_bound_can_get_one() {
+    let (mut scratch, mut other) = (Vec::new(), Vec::new());
+    assert!(Bounded::build(1, &Command::Get { key: b"k" }, &mut scratch).is_none());
+    let bounded = Command::Bounded(Bounded::build(1, &Command::Clear, &mut scratch).expect("a write"));
+    assert!(Bounded::build(1, &bounded, &mut other).is_none());
+    assert_eq!(bounded.unrouted(&mut None), &Command::Clear);
+    // Nor can a peer nest bounds without end, or give one to a read.
+    for inner in [&[BOUNDED][..], &[GET, 0, 0, 0, 0]] {
+        let mut bytes = vec![BOUNDED];
+        bytes.put_u64(1);
+        bytes.put_bytes(inner);
+        assert!(Command::decode(&mut Reader::new(&bytes)).is_err());
+    }
+    assert!(!Draft::default().push(&bounded));
 }
 
 #[test]

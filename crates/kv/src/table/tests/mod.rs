@@ -2,6 +2,7 @@
 
 mod bytes;
 mod changes;
+mod charges;
 mod coded;
 mod eviction;
 mod exchange;

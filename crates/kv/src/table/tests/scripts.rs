@@ -41,6 +41,7 @@ impl Interpreter for Lines {
                 Err(ScriptRefusal::NoRoom) => "no room".into(),
                 Err(ScriptRefusal::LooksAround) => "looks around".into(),
                 Err(ScriptRefusal::HasLookedAround) => "has looked around".into(),
+                Err(ScriptRefusal::TooMuch) => "too much".into(),
             });
         }
         out.push(Reply::Status(answer.join(", ").replace('"', "").as_bytes()));
