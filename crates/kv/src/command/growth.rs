@@ -226,7 +226,7 @@ impl Command<'_> {
             Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => 0,
             GetRange { .. } | TimeToLive { .. } | Keys { .. } | Scan { .. } | RandomKey { .. } | Size => 0,
             Encoding { .. } | Used { .. } | MemoryUsage { .. } | Digest { .. } | Dump { .. } => 0,
-            Watch { .. } | Recent { .. } | Sort(SortCommand::Read { .. }) => 0,
+            Watch { .. } | Recent { .. } | Sort(SortCommand::Read { .. }) | Foreseen(_) => 0,
             // What these add is in them.
             Set { .. } | SetIf { .. } | MultiSet { .. } | Replicate { .. } | SetCoded { .. } => 0,
             Inline { .. } | Fenced(_) | LongPart { .. } | IncrementBy { .. } | OnList(_) | Lock(_) => 0,

@@ -400,7 +400,7 @@ fn values_that_are_not_read_are_scrubbed_and_repaired(replication: &str) {
 /// How many values on a node's disk are not what their names say.
 fn not_whole(cluster: &mut Cluster, node: u16) -> usize {
     let names = names(cluster, node);
-    let is_whole = |name: &ValueName| {
+    let mut is_whole = |name: &ValueName| {
         let value = cluster.values(node).value(name).expect("it is listed");
         name.0.ends_with(&kv::digest::digest_of(value).to_be_bytes())
     };

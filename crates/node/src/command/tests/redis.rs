@@ -76,10 +76,7 @@ const DELIBERATE: &[(&str, &[&str])] = &[
     ),
     ("leaders change by the cluster's own rules", &["failover: missing"]),
     ("there are no modules", &["module|load: missing", "module|loadex: missing", "module|unload: missing"]),
-    (
-        "they are for the developers of Redis",
-        &["pfdebug: missing", "pfselftest: missing"],
-    ),
+    ("they are for the developers of Redis", &["pfdebug: missing", "pfselftest: missing"]),
 ];
 
 fn sorted<'n>(names: impl Iterator<Item = &'n str>) -> String {
