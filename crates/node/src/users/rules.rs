@@ -124,6 +124,8 @@ pub(super) struct KeyPattern {
 impl KeyPattern {
     fn print(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(match (self.reads, self.writes) {
+            // `~*` would forbid further patterns: the rules could not be read again.
+            (true, true) if self.named.text == b"*" => b"%RW~",
             (true, true) => b"~",
             (true, false) => b"%R~",
             _ => b"%W~",
@@ -630,6 +632,7 @@ mod tests {
                 "user u on ~a* %R~b %W~c resetchannels &x -@all +get +set",
             ),
             ("on %rw~a %R~b %W~b", "user u on ~a ~b resetchannels -@all"),
+            ("on %R~* %R~q* %W~*", "user u on %RW~* %R~q* resetchannels -@all"),
             ("on +@all -config", "user u on resetchannels +@all -config"),
             ("on +config|get +config -@admin", "user u on resetchannels -@all +config -@admin"),
             ("on +@all +client|id", "user u on resetchannels +@all"),
@@ -642,6 +645,9 @@ mod tests {
             ("on (~a) clearselectors reset", "user u off resetchannels -@all"),
         ] {
             assert_eq!(printed(rules), expected, "{rules}");
+            // The cluster map holds a user's rules as they are printed.
+            let again = expected.strip_prefix("user u ").expect("a name");
+            assert_eq!(printed(again), expected, "{rules}");
         }
         let hash = "2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90";
         let with_password = printed("on >alice");

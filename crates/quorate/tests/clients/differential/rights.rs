@@ -122,6 +122,8 @@ fn is_meant(tried: &[Vec<u8>], theirs: &Reply, ours: &Reply) -> bool {
             let count = std::str::from_utf8(&tried[2]).ok().and_then(|text| text.parse::<usize>().ok());
             count.is_none_or(|count| count == 0 || count > tried.len() - 3)
         }
+        // Where its sources are missing, Redis does not look at its target.
+        "pfmerge" => tried.len() == 2,
         // It is not known which arguments are keys: the command will be refused anyway.
         _ => ours.contains(&format!("access the '{name}' key")),
     }
