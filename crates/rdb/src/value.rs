@@ -629,8 +629,7 @@ fn entries<E>(
     }
     number(&mut items)?;
     let mut count = 0;
-    loop {
-        let Some(flags) = items.next()? else { break };
+    while let Some(flags) = items.next()? {
         let flags = flags.integer().ok_or_else(|| (items.at(), "an entry that is none"))?;
         let (ms, seq) = (number(&mut items)?, number(&mut items)?);
         // The differences are unsigned.

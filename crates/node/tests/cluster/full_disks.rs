@@ -206,7 +206,7 @@ fn a_follower_whose_disk_was_full_gets_what_it_lacks_from_the_backlog() {
             assert_eq!(whole, before, "{keyspace}, node {full}: {partial} from the backlog");
             cluster.kill(full % 3 + 1);
             let client = cluster.client(full);
-            for number in [KEYS, last - 100, last] {
+            for number in [KEYS + 1, last - 100, last] {
                 let expected = format!("\"{}\"", value(number));
                 cluster.until("it has caught up", |cluster| {
                     cluster.ask(client, &format!("GET r:{number}")) == expected

@@ -118,7 +118,8 @@ fn keys_are_looked_at_before_arguments_that_redis_reads_later() {
             }
         }
         cluster.ask(client, "MULTI");
-        assert_error(&cluster.ask(client, "MOVE string 1"), "ERR MOVE is not allowed inside a transaction");
+        let refusal = cluster.ask(client, "MOVE string 1");
+        assert!(refusal.starts_with("-ERR MOVE is not allowed inside a transaction"), "{refusal}");
         assert_error(&cluster.ask(client, "EXEC"), "EXECABORT");
     }
 }

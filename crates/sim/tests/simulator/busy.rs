@@ -7,7 +7,7 @@ use sim::{Broken, Class, Protocol, Settings, Totals};
 fn keeps_leaders(protocol: Protocol) {
     let settings = Settings { protocol: Some(protocol), busy: true, ..Settings::default() };
     let mut totals = Totals::default();
-    for seed in 0..40 {
+    for seed in 0..20 {
         let report = sim::run(seed, &settings, false);
         totals.add(&report);
         assert_eq!(report.failure, None, "replay it with: {}", settings.command(seed));

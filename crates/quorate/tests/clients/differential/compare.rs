@@ -25,6 +25,11 @@ fn begins(reply: &Reply, texts: &[&str]) -> bool {
 /// Commands on all keys are not allowed in scripts.
 const NOT_IN_SCRIPTS: &str = "-ERR This Redis command is not allowed from script: ";
 
+/// What Redis finds wrong with a search for places before it has read all of its arguments, and what is found wrong here.
+const PLACES_FIRST: [&str; 2] = ["-ERR could not decode requested zset member", "-ERR COUNT must be > 0"];
+const PLACES_LATER: [&str; 3] =
+    ["-ERR value is not an integer", "-ERR unsupported unit provided", "-ERR need numeric radius"];
+
 /// Whether a reply says that a script has used a key that it had not declared, which Redis checks in clusters only. From
 /// there on the two servers hold different data.
 pub(super) fn parts_ways(ours: &Reply) -> bool {
@@ -58,6 +63,8 @@ fn same(alike: Alike, theirs: &Reply, ours: &Reply) -> bool {
         }
         (theirs, ours) if theirs == ours => true,
         (_, ours) if begins(ours, &[NOT_IN_SCRIPTS]) => true,
+        // Of several wrong arguments of a search for places, which one Redis names depends on the key and on its members.
+        (theirs, ours) if begins(theirs, &PLACES_FIRST) && begins(ours, &PLACES_LATER) => true,
         (Reply::Line(theirs), Reply::Line(ours)) => match (theirs[0], ours[0], alike) {
             (b':', b':', Alike::Within(most)) => match (integer(&theirs[1..]), integer(&ours[1..])) {
                 // A negative number means that there is no time.
