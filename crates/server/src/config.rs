@@ -129,6 +129,7 @@ impl Default for Limits {
 }
 
 /// How values of keyspaces with `storage = "disk"` are kept.
+#[allow(clippy::manual_non_exhaustive)] // The field is in older files.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ValueSettings {

@@ -319,7 +319,7 @@ fn access_of(spec: &CommandSpec, keys: &KeySpec, command: Arguments<'_>) -> KeyF
         "delex" if !has(2, &["IFEQ", "IFNE", "IFDEQ", "IFDNE"]) => REMOVES,
         "delex" => TAKES,
         // The new score is that of before and the increment; with CH and a comparison, its answer compares scores.
-        "zadd" if !has(2, &["INCR"]) && !(has(2, &["CH"]) && has(2, &["GT", "LT"])) => UPDATES,
+        "zadd" if !(has(2, &["INCR"]) || has(2, &["CH"]) && has(2, &["GT", "LT"])) => UPDATES,
         _ => CHANGES,
     }
 }

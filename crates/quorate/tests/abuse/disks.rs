@@ -121,7 +121,7 @@ fn a_damaged_folder_is_refused_or_holds_everything() {
 fn a_node_whose_log_is_removed_while_it_runs_acknowledges_nothing_more() {
     for (durability, acknowledged_s) in [("fsync", 0), ("os", 5)] {
         let keyspace = format!(
-            "[[keyspaces]]\nprefix = \"\"\nreplication = \"consensus\"\ndurability = \"{durability}\"\n"
+            "[[keyspace]]\nprefix = \"\"\nreplication = \"consensus\"\ndurability = \"{durability}\"\n"
         );
         let mut cluster = Cluster::start(1, &keyspace);
         let mut client = cluster.client(1);

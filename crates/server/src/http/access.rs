@@ -296,7 +296,10 @@ mod tests {
 
     #[test]
     fn a_request_says_once_whom_it_is_for() {
-        let config = Config::parse("id = 1\nclient_port = 7001\n").unwrap();
+        let config = Config::parse(
+            "node = 1\ncluster = \"test\"\nsecret = \"0123456789abcdef0123456789abcdef\"\n[[nodes]]\nid = 1\nhost = \"127.0.0.1\"\nclient_port = 7001\nhttp_port = 8001\npeer_port = 9001\n",
+        )
+        .unwrap();
         let access = Access::new(&config);
         let checked = |version: Version, target: &str, hosts: &[&str]| {
             let mut request = Request::builder().version(version).uri(target);
