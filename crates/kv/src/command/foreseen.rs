@@ -8,7 +8,6 @@
 use super::List;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::number::parse_integer;
-use crate::reply::ReplyBuffer;
 
 /// A set of kinds of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,20 +67,6 @@ impl<'a> Answer<'a> {
             _ => None,
         }
         .ok_or(Malformed("unknown answer"))
-    }
-
-    /// Appends it as one reply.
-    pub(crate) fn write(self, out: &mut ReplyBuffer) {
-        match self {
-            Answer::Error(text) => out.push(crate::Reply::Error(text)),
-            Answer::Integer(number) => out.integer(number),
-            Answer::Null => out.null(),
-            Answer::EmptyScan => {
-                out.array(2);
-                out.bulk(b"0");
-                out.array(0);
-            }
-        }
     }
 }
 

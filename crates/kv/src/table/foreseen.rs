@@ -3,7 +3,7 @@
 use super::Table;
 use super::refusals::WRONG_KIND;
 use crate::UnixMs;
-use crate::command::Foreseen;
+use crate::command::{Answer, Foreseen};
 use crate::reply::{Reply, ReplyBuffer};
 
 impl Table {
@@ -32,5 +32,21 @@ impl Table {
             }
         }
         foreseen.answer().write(out);
+    }
+}
+
+impl Answer<'_> {
+    /// Appends it as one reply.
+    fn write(self, out: &mut ReplyBuffer) {
+        match self {
+            Answer::Error(text) => out.push(Reply::Error(text)),
+            Answer::Integer(number) => out.integer(number),
+            Answer::Null => out.null(),
+            Answer::EmptyScan => {
+                out.array(2);
+                out.bulk(b"0");
+                out.array(0);
+            }
+        }
     }
 }

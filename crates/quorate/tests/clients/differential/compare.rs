@@ -27,8 +27,12 @@ const NOT_IN_SCRIPTS: &str = "-ERR This Redis command is not allowed from script
 
 /// What Redis finds wrong with a search for places before it has read all of its arguments, and what is found wrong here.
 const PLACES_FIRST: [&str; 2] = ["-ERR could not decode requested zset member", "-ERR COUNT must be > 0"];
-const PLACES_LATER: [&str; 3] =
-    ["-ERR value is not an integer", "-ERR unsupported unit provided", "-ERR need numeric radius"];
+const PLACES_LATER: [&str; 4] = [
+    "-ERR value is not an integer",
+    "-ERR unsupported unit provided",
+    "-ERR need numeric radius",
+    "-ERR syntax error",
+];
 
 /// Whether a reply says that a script has used a key that it had not declared, which Redis checks in clusters only. From
 /// there on the two servers hold different data.
