@@ -111,7 +111,7 @@ pub enum DebugCommand {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Masters {
-    /// The node that leads the default keyspace, and no other: who asks all nodes finds one master.
+    /// Only the node that leads the default keyspace: a client that asks every node finds one master.
     #[default]
     Leader,
     /// Each that serves the default keyspace: every node takes every write, for clients that know only one of them.

@@ -4,8 +4,8 @@
 //! An address may fail [`FAILURES_BURST`] times, and [`FAILURES_PER_S`] times a second after that. Beyond that, its
 //! passwords are not compared at all, so that waiting less for the answer, or trying over many connections, gains
 //! nothing. An application that merely has an old password does not use up the allowance of others behind the same
-//! address. A user who has logged in from an address before has an allowance of its own there, so that others who guess
-//! behind the same address do not keep it out; whoever guesses at just this user gains as many guesses as an address has. All
+//! address. A user that has logged in from an address before has an allowance of its own there, so that guesses at other
+//! users from the same address do not keep it out. An attacker who guesses at such a user gets these guesses in addition. All
 //! addresses of an IPv6 network (the first 64 bits) count as one, since a client that has one of them
 //! has all.
 
@@ -182,7 +182,7 @@ mod tests {
         (0..FAILURES_BURST).for_each(|_| _ = guard.failed(address(1), b"known", 7));
         assert!(!guard.listens_to(address(1), USER, 7) && guard.listens_to(address(1), b"known", 7));
         assert!(!guard.listens_to_all(address(1), 7));
-        // Whoever guesses at this user has as many guesses again, and no more.
+        // An attacker who guesses at this user gets twice the guesses, and no more.
         let mut guesses = 0;
         while guard.listens_to(address(1), b"known", 7) {
             guard.failed(address(1), b"known", 7);

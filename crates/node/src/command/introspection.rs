@@ -314,7 +314,7 @@ fn access_of(spec: &CommandSpec, keys: &KeySpec, command: Arguments<'_>) -> KeyF
     };
     match spec.name {
         "bitfield" if !has(2, &["SET", "INCRBY"]) => READS,
-        // Whoever learns whether a value is equal to another can learn the value.
+        // A client that can compare a value with its guesses can find the value out.
         "set" if !has(3, &["GET", "IFEQ", "IFNE", "IFDEQ", "IFDNE"]) => REPLACES,
         "delex" if !has(2, &["IFEQ", "IFNE", "IFDEQ", "IFDNE"]) => REMOVES,
         "delex" => TAKES,

@@ -748,7 +748,7 @@ impl CommandSpec {
         let implied = |flag: Flag, categories: &'static [Category]| {
             if self.flags.has(flag) { categories } else { &[] }
         };
-        // Whoever may read data may not therefore run programs, even such as only read.
+        // The right to read data is not the right to run programs, even if they only read.
         let is_script = self.own_categories.has(Category::Scripting);
         self.own_categories
             .with(implied(Flag::Write, &[Category::Write]))

@@ -305,7 +305,7 @@ mod tests {
             ("%R~a +@all", "SET a 1", denied(1)),
             ("%W~a +@all", "SET a 1", Ok(())),
             ("%W~a +@all", "SET a 1 GET", denied(1)),
-            // Whoever may only write learns no value, also not by guessing, and whoever may only read needs no more.
+            // A user without the right to read learns no value, not even by guessing; the right to read alone is enough for reads.
             ("%W~* +@all", "GEORADIUS g 13 38 200 km WITHCOORD", denied(1)),
             ("%W~* +@all", "GEORADIUSBYMEMBER g m 200 km", denied(1)),
             ("%R~* +@all", "GEORADIUS g 13 38 200 km", Ok(())),

@@ -51,7 +51,7 @@ fn a_command_beyond_its_bound_is_refused_and_changes_nothing() {
 fn the_commands_of_a_transaction_share_its_bound() {
     let mut store = Store::new();
     let mut draft = Draft::default();
-    // The second depends on what the first stores, which nobody knew when it was ordered.
+    // What the second adds depends on what the first stores, so it was not known when both were ordered.
     for line in ["SETRANGE a 40000 x", "COPY a b", "COPY a c", "SET d v"] {
         let words: Vec<Vec<u8>> = line.split_whitespace().map(word).collect();
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();

@@ -34,7 +34,7 @@ const DELIBERATE: &[(&str, &[&str])] = &[
         &["move: flags +no_multi +noscript"],
     ),
     (
-        "Redis refuses them in a transaction too, or does what nobody means by them there, without saying so here",
+        "Redis does not mark them, but in a transaction it refuses them as well or does nothing useful",
         &[
             "client|reply: flags +no_multi",
             "replconf: flags +no_multi",
@@ -45,7 +45,7 @@ const DELIBERATE: &[(&str, &[&str])] = &[
     ("in the records of scripts: nodes of release 1 refuse it there", &["latency|help: flags +noscript"]),
     ("only a node of Redis that fails over sends more arguments", &["psync: arity --3 +3"]),
     (
-        "they return entries, the score, or an answer that compares scores: whoever may only write learns nothing of what there is",
+        "they return entries, a score, or the result of comparing scores, which a user without the right to read must not learn",
         &[
             "xautoclaim: keys -RW,delete:index=1:range=0,1,0 +RW,access,delete:index=1:range=0,1,0",
             "xclaim: keys -RW,update:index=1:range=0,1,0 +RW,access,update:index=1:range=0,1,0",
