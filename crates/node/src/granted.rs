@@ -42,6 +42,7 @@ impl Granted {
     /// Forgets the bound of a write and returns it, if it has one.
     pub(crate) fn end(&mut self, ticket: Ticket) -> Option<u64> {
         let bytes = self.open.remove(&ticket)?.bytes;
+        assert!(bytes <= self.bytes, "a bound is a part of their sum");
         self.bytes -= bytes;
         Some(bytes)
     }

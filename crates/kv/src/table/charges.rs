@@ -110,6 +110,7 @@ impl Table {
         record: Record,
         out: &mut ReplyBuffer,
     ) -> Version {
+        assert!(!self.charges.are_bounded(), "a record has one bound, and it ends with the record");
         self.charges.left = Some(bounded.bytes_max());
         let version = self.apply_any(&bounded.command(), record, out);
         self.charges.left = None;
