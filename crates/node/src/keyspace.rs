@@ -408,7 +408,7 @@ impl Keyspace {
             reads_any: self.reads == Reads::Any,
             log_bytes: self.backlog_bytes,
             spill_bytes_min: self.spill_bytes_min(),
-            is_bounded: self.memory_max > 0,
+            is_bounded: true,
             planted,
         }
     }

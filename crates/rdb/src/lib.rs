@@ -9,7 +9,7 @@
 //! in the encoding that its own configuration requires. Strings are not compressed.
 //!
 //! Reading order: [`source`] (bytes and lengths), [`packed`] (small collections in one piece of memory), [`value`],
-//! [`mod@weigh`] (how large a value is before it is read), [`payload`] (what `DUMP` returns), [`mod@file`], [`mod@write`].
+//! `weigh` (how large a value is before it is read), [`payload`] (what `DUMP` returns), [`mod@file`], [`mod@write`].
 
 mod crc;
 pub mod file;

@@ -87,6 +87,13 @@ pub(crate) fn reserve(cx: &mut Context, group: u16, ticket: Ticket, bytes: u64, 
     cx.memory.granted += bytes;
 }
 
+/// Takes the bound of a write back that its group's replica here hands on without having ordered it.
+#[cold]
+pub(crate) fn release(cx: &mut Context, group: u16, ticket: Ticket) {
+    let bytes = cx.groups.get_mut(group).and_then(|group| group.granted.end(ticket));
+    cx.memory.granted = cx.memory.granted.saturating_sub(bytes.unwrap_or(0));
+}
+
 /// Takes the bounds of writes back that have their outcomes, and counts what the writes have added. Returns whether it
 /// took any.
 #[cold]

@@ -118,7 +118,8 @@ impl Node {
         for HandedOn { ticket, to, deadline_us, command } in handed_on {
             match Command::decode(&mut Reader::new(&bytes[command])) {
                 Ok(command) => {
-                    // The next leader gives it another bound.
+                    // The next leader gives it another bound, which may be this node.
+                    grants::release(&mut self.cx, group, ticket);
                     let command = match command {
                         Command::Bounded(bounded) => bounded.command(),
                         command => command,

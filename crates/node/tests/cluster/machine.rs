@@ -72,6 +72,8 @@ pub(crate) struct Machine<'c> {
     /// What was written to each peer, over its first and its second connection.
     pub(crate) written: Vec<(NodeId, [Vec<u8>; 2])>,
     pub(crate) inboxes: &'c mut BTreeMap<Client, Inbox>,
+    /// The memory that the node's tables took when the turn's output was written.
+    pub(crate) resident_bytes: u64,
 }
 
 /// A clock that stands still within a turn.
@@ -122,7 +124,13 @@ impl World for Machine<'_> {
         self.beside.finished_values.pop_front()
     }
 
+    fn resident_bytes(&mut self) -> u64 {
+        self.resident_bytes
+    }
+
     fn write_to_peers(&mut self, turn: &mut Turn<'_>) {
+        let (_, tables) = turn.node.log_bytes();
+        self.resident_bytes = tables;
         for to in self.peers {
             let usual = std::mem::take(turn.node.peer_output(*to));
             let urgent = std::mem::take(turn.node.peer_urgent_output(*to));

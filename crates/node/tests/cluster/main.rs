@@ -20,6 +20,7 @@ mod exchange;
 mod failover;
 mod forwarding;
 mod full_disks;
+mod grants;
 mod keyspaces;
 mod limits;
 mod locks;

@@ -253,6 +253,7 @@ impl Cluster {
                 peers: &peers,
                 written: Vec::new(),
                 inboxes: &mut self.inboxes,
+                resident_bytes: 0,
             };
             self.nodes.get_mut(&id).expect("it runs").turn(&mut machine).expect("a disk that does not fail");
             let Machine { read, written: sent, arrived, .. } = machine;

@@ -25,8 +25,8 @@ pub struct Options {
     /// The shortest value that is not kept in memory, in bytes: see [`kv::table::Spilled`]. Must be the same on all nodes,
     /// and never change.
     pub spill_bytes_min: usize,
-    /// True when the leader's node decides whether there is room for each write, right before it is ordered. Then writes that
-    /// were held until there was a leader go back to its node.
+    /// True when the leader's node decides whether there is room for each write, right before it is ordered. Then requests that
+    /// were held until there was a leader go back to its node, which would otherwise have all of them ordered at once.
     pub is_bounded: bool,
     /// A fault to be found, in tests.
     pub planted: Planted,
