@@ -313,7 +313,7 @@ fn access_of(spec: &CommandSpec, keys: &KeySpec, command: Arguments<'_>) -> KeyF
         command.iter().skip(from).any(|given| words.iter().any(|word| is(given, word)))
     };
     match spec.name {
-        "bitfield" if !has(2, &["SET", "INCRBY"]) => READS,
+        "bitfield" if only_gets_fields(command) => READS,
         // A client that can compare a value with its guesses can find the value out.
         "set" if !has(3, &["GET", "IFEQ", "IFNE", "IFDEQ", "IFDNE"]) => REPLACES,
         "delex" if !has(2, &["IFEQ", "IFNE", "IFDEQ", "IFDNE"]) => REMOVES,
@@ -322,6 +322,20 @@ fn access_of(spec: &CommandSpec, keys: &KeySpec, command: Arguments<'_>) -> KeyF
         "zadd" if !(has(2, &["INCR"]) || has(2, &["CH"]) && has(2, &["GT", "LT"])) => UPDATES,
         _ => CHANGES,
     }
+}
+
+/// Whether a `BITFIELD` has no other operations than `GET`. What is none at all may be a write, as in Redis.
+fn only_gets_fields(command: Arguments<'_>) -> bool {
+    let mut place = 2;
+    while place < command.len() {
+        let taken = match at(command, place) {
+            word if is(word, "GET") => 3,
+            word if is(word, "OVERFLOW") => 2,
+            _ => return false,
+        };
+        place += taken;
+    }
+    place == command.len().max(2)
 }
 
 /// The keys of a whole command that carries them out as it is, with the access to each: of several options, the last one counts.
