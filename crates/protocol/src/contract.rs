@@ -185,6 +185,10 @@ pub trait Replica {
     /// what a leader orders cannot be ignored.
     fn set_room(&mut self, _has_room: bool) {}
 
+    /// Bounds the history in memory that is kept for other replicas, in bytes, beside what the keyspace sets: the node is
+    /// short of memory, or is again not.
+    fn set_history_max(&mut self, _bytes: usize) {}
+
     /// Returns what its group has lost, if the group is stopped because of that. Registers only.
     fn loss(&self, _now: Now) -> Option<Loss> {
         None

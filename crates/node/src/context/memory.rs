@@ -14,6 +14,9 @@
 //!   and half of that for bodies of HTTP. Requests under way may take an eighth as well, large ones half of that, and
 //!   at most 256 and 128 MiB: beyond that, no more are read.
 //!
+//! What replicas keep of history for others, gives way: together it may take an eighth of the bound, and a 64th while data is
+//! full.
+//!
 //! A short command with a large result (`SETRANGE` far beyond the end, `COPY`) is refused when there is no room for its
 //! result, or if that is more than an eighth of the bound in one step.
 
@@ -236,6 +239,25 @@ pub(crate) fn take_measurement(cx: &mut Context, resident: u64, inputs: u64, tra
     }
     if cx.memory.judge() {
         announce(cx);
+    }
+}
+
+/// Bounds the history that this node's replicas keep for others: together to an eighth of its memory, and to little while
+/// data may not grow. A replica that lacks more gets a snapshot transfer.
+pub(crate) fn bound_histories(cx: &mut Context) {
+    const SHARE: u64 = 8;
+    const SHARE_WHEN_FULL: u64 = 64;
+    if !cx.memory.is_bounded() {
+        return;
+    }
+    let share = if cx.memory.is_full { SHARE_WHEN_FULL } else { SHARE };
+    let each = cx.memory.bytes_max / share / cx.groups.ids().len().max(1) as u64;
+    let mut place = 0;
+    while let Some(id) = cx.groups.id_at(place) {
+        place += 1;
+        if let Some(replica) = cx.groups.get_mut(id).and_then(|group| group.replica.as_mut()) {
+            replica.set_history_max(each as usize);
+        }
     }
 }
 

@@ -23,6 +23,7 @@ impl Node {
     pub fn measured(&mut self, resident: u64, inputs: u64, traffic: u64) {
         memory::take_measurement(&mut self.cx, resident, inputs, traffic);
         grants::after_measurement(&mut self.cx);
+        memory::bound_histories(&mut self.cx);
         self.carry_out_calls();
     }
 

@@ -184,3 +184,32 @@ fn a_peer_that_does_not_read_costs_bounded_memory() {
     cluster.go_on(3);
     cluster.settle();
 }
+
+#[test]
+fn history_gives_way_where_memory_is_short() {
+    for keyspace in ["prefix= acks=majority", "prefix= replication=consensus"] {
+        let mut cluster =
+            setup(3, &[keyspace]).with(|configuration| configuration.memory_max = 64 << 20).start();
+        let client = cluster.client(1);
+        (0..200).for_each(|number| store(&mut cluster, client, &format!("k{number}"), 100_000));
+        cluster.settle();
+        for node in 1..=3 {
+            let own = cluster.client(node);
+            let history = |cluster: &mut Cluster, resident: u64| -> usize {
+                cluster.node(node).measured(resident, 0, 0);
+                let info = cluster.ask(own, "INFO replication");
+                let bytes = info.lines().find_map(|line| line.strip_prefix("repl_backlog_histlen:"));
+                bytes.expect("INFO has it").trim().parse().expect("a number")
+            };
+            let some = history(&mut cluster, 10 << 20);
+            assert!((4 << 20..=8 << 20).contains(&some), "{keyspace}: an eighth of the memory: {some}");
+            let little = history(&mut cluster, 60 << 20);
+            assert!(little <= 1 << 20, "{keyspace}: a 64th while data is full: {little}");
+        }
+        cluster.send(client, "SET k v");
+        assert_error(&cluster.reply(client), "OOM");
+        (1..=3).for_each(|node| cluster.node(node).measured(10 << 20, 0, 0));
+        store(&mut cluster, client, "k", 100_000);
+        cluster.settle();
+    }
+}

@@ -274,6 +274,8 @@ pub struct Replica {
     checkpoint: Option<Checkpoint>,
     rounds: Rounds,
     counters: Counters,
+    /// The most of the log that its node has room for, in bytes.
+    history_max: usize,
 }
 
 impl Replica {
@@ -295,6 +297,7 @@ impl Replica {
             checkpoint: None,
             rounds: Rounds::default(),
             counters: Counters::default(),
+            history_max: usize::MAX,
         }
     }
 
@@ -333,6 +336,12 @@ impl Replica {
 
 impl crate::contract::Replica for Replica {
     type Message<'a> = Message<'a>;
+
+    fn set_history_max(&mut self, bytes: usize) {
+        if std::mem::replace(&mut self.history_max, bytes) != bytes && self.links.is_started() {
+            self.cut_log();
+        }
+    }
 
     fn decode(message: &[u8]) -> Result<Message<'_>, Malformed> {
         Message::decode(message)

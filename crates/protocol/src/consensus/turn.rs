@@ -181,8 +181,8 @@ impl Replica {
 
     /// Cuts off the oldest part of a log that has grown too large, but nothing that is not applied. It cuts a small part at a
     /// time, so that new entries reuse the memory of old ones, and the size of the process stays even.
-    fn cut_log(&mut self) {
-        let bytes_max = self.settings.options.log_bytes;
+    pub(super) fn cut_log(&mut self) {
+        let bytes_max = self.settings.options.log_bytes.min(self.history_max);
         if self.log.borrow().bytes() <= bytes_max {
             return;
         }

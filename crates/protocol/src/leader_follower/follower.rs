@@ -332,7 +332,7 @@ impl Follower {
 
     fn apply(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         state.apply_until(self.commit.min(state.last().offset), effects);
-        state.backlog.trim(state.options.backlog_bytes, state.applied);
+        state.backlog.trim(state.backlog_bytes_max(), state.applied);
         if state.applied >= self.leader_offset {
             self.caught_up_us = now.monotonic_us;
         }

@@ -625,6 +625,20 @@ impl crate::contract::Replica for Replica {
         self.state.is_new = true;
     }
 
+    fn set_history_max(&mut self, bytes: usize) {
+        if std::mem::replace(&mut self.state.history_max, bytes) == bytes {
+            return;
+        }
+        match &self.role {
+            Role::Leader(leader) => leader.drop_history(&mut self.state),
+            Role::Follower(_) => {
+                let bytes_max = self.state.backlog_bytes_max();
+                self.state.backlog.trim(bytes_max, self.state.applied);
+            }
+            Role::Recovery(_) | Role::Idle => {}
+        }
+    }
+
     fn summary(&self, now: Now) -> crate::status::Status {
         self.status(now).into()
     }

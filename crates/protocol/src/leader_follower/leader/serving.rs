@@ -330,10 +330,15 @@ impl Leader {
                 follower.leave("too much was written during the transfer", state, effects);
             }
         }
+        self.drop_history(state);
+    }
+
+    /// Drops history beyond the backlog's size, except what must follow a snapshot under way.
+    pub(in crate::leader_follower) fn drop_history(&self, state: &mut State) {
         let needed = self.followers.iter().filter_map(Follower::needs_after);
         let keep_after = needed.fold(state.applied, Version::min);
         // Without followers no replica will request the history.
-        let bytes_max = if self.followers.is_empty() { 0 } else { state.options.backlog_bytes };
+        let bytes_max = if self.followers.is_empty() { 0 } else { state.backlog_bytes_max() };
         state.backlog.trim(bytes_max, keep_after);
     }
 

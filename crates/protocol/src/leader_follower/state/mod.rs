@@ -53,6 +53,8 @@ pub(super) struct State {
     pub(super) table: Table,
     /// The newest history; may reach beyond `applied`.
     pub(super) backlog: Backlog,
+    /// The most history that this replica's node has room for, in bytes.
+    pub(super) history_max: usize,
     /// This record and those after it must not be applied.
     pub(super) stands_before: Option<Version>,
     /// The offset up to which everything is in the table. Invariant: `applied <= backlog.last().offset`.
@@ -87,6 +89,11 @@ pub(super) struct State {
 }
 
 impl State {
+    /// The most history that is kept for followers that return, in bytes.
+    pub(super) fn backlog_bytes_max(&self) -> usize {
+        self.options.backlog_bytes.min(self.history_max)
+    }
+
     pub(super) fn new(id: NodeId, options: Options, timing: Timing, seed: u64) -> State {
         State {
             id,
@@ -97,6 +104,7 @@ impl State {
             epoch: 0,
             table: new_table(seed, options),
             backlog: Backlog::default(),
+            history_max: usize::MAX,
             stands_before: None,
             applied: 0,
             time: 0,

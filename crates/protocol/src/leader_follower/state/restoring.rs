@@ -98,7 +98,7 @@ impl State {
 
     fn replay_commit(&mut self, offset: Version) {
         self.apply_until(offset, &mut Effects::default());
-        self.backlog.trim(self.options.backlog_bytes, self.applied);
+        self.backlog.trim(self.backlog_bytes_max(), self.applied);
     }
 
     fn give_up_replayed(&mut self) {
