@@ -7,12 +7,11 @@ mod tracking;
 
 use crate::command;
 pub(crate) use crate::listening::Listening;
-use crate::output::{OUTPUT_CHUNK_BYTES, Output};
+use crate::output::Output;
 pub(crate) use crate::slab::ClientId;
 use crate::slow::{Kept, keep_arguments};
 use crate::users::User;
 use kv::SharedBytes;
-use kv::codec::Reader;
 use kv::{Reply, ReplyBuffer, Version};
 use protocol::Ticket;
 pub(crate) use queued::{Gathered, ITEM_BYTES, Item, Pending};
@@ -22,7 +21,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 pub(crate) use subscriptions::Subscriptions;
 pub(crate) use tracking::{TrackingChoice, TrackingMode};
-use wire::resp::reply::{Protocol, write_element, write_reply};
+use wire::resp::reply::{Protocol, write_reply};
 use wire::resp::{Arguments, ArgumentsBuffer};
 
 /// The maximum number of requests of one client that may wait for their outcomes.
@@ -642,22 +641,12 @@ impl Session {
         }
     }
 
-    /// Writes a long reply. Large values in it are not copied.
+    /// Writes a long reply, which is translated as the client takes it.
     fn write_long(&mut self, reply: &SharedBytes) {
         if self.is_internal() {
             return self.write(reply);
         }
-        let mut reader = Reader::new(reply);
-        while let Ok(element) = Reply::decode(&mut reader) {
-            match element {
-                Reply::Bulk(value) if value.len() >= OUTPUT_CHUNK_BYTES => {
-                    let end = reply.len() - reader.rest().len();
-                    self.output.push_value(reply.part(end - value.len(), end));
-                }
-                element => write_element(element, self.protocol, self.output.end()),
-            }
-        }
-        debug_assert!(reader.is_empty(), "the node wrote this reply, or checked it when a peer sent it");
+        self.output.push_encoded(reply.clone(), self.protocol);
     }
 
     /// The client's newest acknowledged write in a group; 0 if there is none.
@@ -738,6 +727,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::OUTPUT_CHUNK_BYTES;
     /// Begins requests until the session wants no more, and returns how many.
     fn fill(session: &mut Session) -> usize {
         let before = session.slots.len();
