@@ -103,7 +103,7 @@ impl<S: Socket> Driver<S> {
     /// When the next turn has to begin if nothing happens, in microseconds of the monotonic clock; 0 means at once.
     #[inline]
     pub fn next_turn_us<W: World<Socket = S>>(&self, world: &W) -> u64 {
-        if self.clients.is_unfinished() || self.peers.is_unfinished(&self.node) {
+        if self.clients.is_unfinished(&self.node) || self.peers.is_unfinished(&self.node) {
             return 0;
         }
         self.sweep_at_us.min(world.wakeup_us()).min(self.node.next_wakeup_us())

@@ -46,6 +46,10 @@ const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
 const NO_MOVE: &str = "ERR MOVE is not allowed inside a transaction: each database is a group of its own, and a transaction is of one \
      group; move the key before MULTI or after EXEC";
 
+/// The reply of a command that the node would have answered itself, in a transaction with too many of them.
+const LEFT_OUT: &str = "ERR the commands of the transaction that the node answers take too long, or hold too many bytes; this \
+    command was left out";
+
 /// The consequence of a command on a transaction, if its client has no answer yet.
 pub(crate) enum Then<'s> {
     /// A group is asked for the versions of keys.
@@ -338,6 +342,9 @@ pub(crate) struct Answer<'a> {
     /// How many elements there are beyond one for each item.
     further: usize,
     count: usize,
+    /// The bytes of the node's replies, and the most that they may have: the group has bounded its own.
+    of_node_bytes: usize,
+    of_node_bytes_max: usize,
 }
 
 /// A queued command that the node answers.
@@ -348,11 +355,23 @@ pub(crate) struct OfNode<'a> {
 }
 
 impl<'a> Answer<'a> {
-    /// Begins the answer to these items. `elements`: the group's replies.
-    pub(crate) fn new(items: &'a [Item], elements: &'a [u8]) -> Answer<'a> {
+    /// Begins the answer to these items. `elements`: the group's replies. The node's replies may have about
+    /// `of_node_bytes_max` bytes.
+    pub(crate) fn new(items: &'a [Item], elements: &'a [u8], of_node_bytes_max: usize) -> Answer<'a> {
         let mut replies = ReplyBuffer::new();
         replies.array(items.len());
-        Answer { items, elements, head: replies.len(), replies, further: 0, count: items.len() }
+        let (head, count) = (replies.len(), items.len());
+        Answer { items, elements, replies, head, further: 0, count, of_node_bytes: 0, of_node_bytes_max }
+    }
+
+    /// Whether the node's replies have as many bytes as they may.
+    pub(crate) fn is_full(&self) -> bool {
+        self.of_node_bytes >= self.of_node_bytes_max
+    }
+
+    /// Leaves out the command that the node would have to carry out.
+    pub(crate) fn leave_out(&mut self) {
+        self.replies.error(LEFT_OUT);
     }
 
     /// Takes the group's replies up to the next command that the node has to carry out. Its reply is passed to
@@ -385,6 +404,7 @@ impl<'a> Answer<'a> {
     /// Takes the node's reply. Each confirmation of `SUBSCRIBE` and similar commands is an element, so there may be
     /// several.
     pub(crate) fn take(&mut self, answered: &ReplyBuffer) {
+        self.of_node_bytes += answered.len();
         match count_of(answered.as_bytes()) {
             0 => self.replies.error(NOT_ALLOWED),
             elements => {
@@ -639,7 +659,7 @@ mod tests {
         ];
         let of_group = encoded(&[Integer(1), Array(1), Integer(2)]);
         let answered = |replies: &[Reply<'_>]| {
-            let mut answer = Answer::new(&items, of_group.as_bytes());
+            let mut answer = Answer::new(&items, of_group.as_bytes(), usize::MAX);
             let of_node = answer.next_of_node().expect("a command of the node");
             assert_eq!(of_node.command, NodeCommand::Ping);
             answer.take(&encoded(replies));

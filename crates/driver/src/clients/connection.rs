@@ -319,7 +319,7 @@ impl<S: Socket> Connection<S> {
             }
             for index in 0..=window {
                 let bytes = if index == 0 { first } else { ahead.length(index - 1) };
-                if node.is_spent() || !node.wants_input(self.id) || !node.has_room_for(bytes) {
+                if node.is_share_spent() || !node.wants_input(self.id) || !node.has_room_for(bytes) {
                     self.is_put_off = true;
                     if index == 0 {
                         // It is parsed again when it is wanted.

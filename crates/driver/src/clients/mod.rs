@@ -16,7 +16,7 @@ mod round;
 
 use std::io::{Read, Write};
 
-use node::ClientId;
+use node::{ClientId, Node};
 
 use self::connection::{Connection, Standing};
 use self::round::Round;
@@ -54,8 +54,10 @@ pub struct Clients<S> {
     unfinished: Vec<ClientId>,
     /// Served before those in the next turn: the turn's share of input was used up before they were reached.
     postponed: Vec<ClientId>,
-    /// Served again when the node is no longer crowded.
+    /// Served again when the node is no longer crowded, or less is under way.
     held: Vec<ClientId>,
+    /// How many clients waited when the turn began: they share it.
+    sharing: usize,
     /// Lists of clients, kept for reuse.
     ready: Vec<ClientId>,
     waiting: Vec<ClientId>,
@@ -78,6 +80,7 @@ impl<S: Socket> Clients<S> {
             unfinished: Vec::new(),
             postponed: Vec::new(),
             held: Vec::new(),
+            sharing: 0,
             ready: Vec::new(),
             waiting: Vec::new(),
             round: Round::default(),
@@ -94,8 +97,10 @@ impl<S: Socket> Clients<S> {
     }
 
     /// Whether the next turn has work that no event will announce.
-    pub(crate) fn is_unfinished(&self) -> bool {
-        !self.unfinished.is_empty() || !self.postponed.is_empty()
+    pub(crate) fn is_unfinished(&self, node: &Node) -> bool {
+        !self.unfinished.is_empty()
+            || !self.postponed.is_empty()
+            || (!self.held.is_empty() && node.may_go_on())
     }
 
     /// Adds a client's connection, under the node's number for it.
@@ -123,7 +128,7 @@ impl<S: Socket> Clients<S> {
 
     /// Begins a turn with the clients whose input waits: first those that were not served in the last turn, in the order of
     /// their arrival, then those that were served and have more. So a client that always has more does not keep the others
-    /// waiting.
+    /// waiting. If any has used much of the node's time lately, those that have used least come first.
     pub(crate) fn serve_waiting(&mut self, turn: &mut Turn<'_, impl Clock>) {
         assert!(self.round.members.is_empty(), "a turn serves all that it has read");
         self.bytes_in_before = turn.counters.client_bytes_in;
@@ -131,9 +136,13 @@ impl<S: Socket> Clients<S> {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.append(&mut self.postponed);
         waiting.append(&mut self.unfinished);
-        if !turn.node.is_crowded() {
+        if turn.node.may_go_on() {
             waiting.append(&mut self.held);
         }
+        if waiting.len() > 1 && turn.node.shares_by_use() {
+            waiting.sort_by_cached_key(|id| turn.node.used_ns(*id));
+        }
+        self.sharing = waiting.len();
         for id in waiting.drain(..) {
             if let Some(connection) = connection_of(&mut self.connections, id) {
                 connection.is_listed = false;
@@ -216,16 +225,23 @@ impl<S: Socket> Clients<S> {
     ) {
         let Some(connection) = connection_of(&mut self.connections, id) else { return };
         let before = connection.input.len();
+        turn.node.begin_share(self.sharing);
         let standing = take(connection, turn);
+        let is_cut = turn.node.is_share_spent();
+        let clock = turn.clock;
+        turn.node.end_share(id, || clock.monotonic_us());
         self.input_bytes = self.input_bytes + connection.input.len() - before;
         match standing {
-            Standing::Waits if connection.has_more_input() && turn.node.is_crowded() => {
+            Standing::Waits
+                if connection.has_more_input()
+                    && (turn.node.is_crowded() || turn.node.waits_for_others(id)) =>
+            {
                 if !std::mem::replace(&mut connection.is_listed, true) {
                     self.held.push(id);
                 }
             }
             // No event will start the next turn.
-            Standing::Waits if connection.has_more_input() && turn.node.is_spent() => self.list(id),
+            Standing::Waits if connection.has_more_input() && is_cut => self.list(id),
             Standing::Waits => {}
             Standing::Unfinished => self.list(id),
             Standing::Broken => self.close(id, turn),

@@ -128,11 +128,15 @@ impl Context {
     #[inline]
     pub(crate) fn answer(&mut self, client: ClientId, write: impl FnOnce(&mut ReplyBuffer)) {
         if let Some(captured) = &mut self.clients.captured {
-            return write(captured);
+            let before = captured.len();
+            write(captured);
+            let bytes = captured.len() - before;
+            return self.spend_on_answer(bytes);
         }
         let mut replies = std::mem::take(&mut self.clients.replies);
         replies.clear();
         write(&mut replies);
+        self.spend_on_answer(replies.len());
         if let Some(session) = self.clients.sessions.get_mut(client) {
             let ticket = session.begin(false);
             let done = Outcome::Done { version: 0, offset: 0 };
@@ -185,7 +189,7 @@ impl Context {
         result: Outcome,
         reply: SessionReply<'_>,
     ) {
-        let Context { clients, measuring, memory, parameters, configuration, groups, now, .. } = self;
+        let Context { clients, measuring, memory, work, parameters, configuration, groups, now, .. } = self;
         let Clients { sessions, statistics, ready, .. } = clients;
         let Some(session) = sessions.get_mut(client) else { return };
         let mut known = None;
@@ -205,6 +209,7 @@ impl Context {
         let took_us = measuring.time_of(session, (sequence, group), *now, parameters.thresholds());
         let command = session.complete(sequence, known, reply);
         memory.follow(session);
+        work.follow(session);
         if let Some(number) = command {
             if let Some(took_us) = took_us {
                 statistics.took(number, took_us);
@@ -279,6 +284,7 @@ impl Context {
     pub(crate) fn end_session(&mut self, client: ClientId) {
         let Some(mut session) = self.clients.sessions.remove(client) else { return };
         self.memory.end(&session);
+        self.work.end(&session);
         let (wait, subscriptions) = (session.wait, session.subscriptions.take());
         let tracks = session.tracking.is_some() || session.readers > 0;
         if wait.is_some() || subscriptions.is_some() || tracks {

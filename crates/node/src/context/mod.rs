@@ -24,6 +24,7 @@ use crate::context::memory::Memory;
 use crate::context::pause::Pause;
 use crate::context::peers::Peers;
 use crate::context::room::Room;
+use crate::context::work::Work;
 use crate::control::{Change, ClusterMap};
 use crate::envelope::put_request;
 use crate::groups::Groups;
@@ -80,6 +81,7 @@ pub(crate) struct Context {
     pub(crate) memory: Memory,
     /// The work done for clients in this turn, in nanoseconds; see [`Context::spend`].
     pub(crate) spent_ns: u64,
+    pub(crate) work: Work,
     pub(crate) room: Room,
     pub(crate) groups: Groups,
     pub(crate) journal: Journal,

@@ -6,23 +6,164 @@
 //! requests, further requests of clients wait for the next one, and the clients that were not served in this turn
 //! come first.
 //!
-//! No time is measured here: the time of a command is estimated from what it has to look at.
+//! The time of a command is estimated from what it has to look at. Where much was done for a client, the driver measures how
+//! long it really took, and that counts if it is more.
+//!
+//! Clients share turns by what they have used lately ([`Account`](crate::session::Account)). Each gets a share of a turn;
+//! who has used least comes first. And where the long requests of all clients that have no outcome yet would take long, no
+//! more are taken from those who have used much lately: everyone else's requests are carried out behind what is ordered
+//! already.
 
 use crate::context::Context;
+use crate::session::{ClientId, Session};
 use kv::Command;
 use protocol::Request;
 
 /// The work that a turn does for clients besides what their bytes cost, in nanoseconds. One command may take longer.
-pub(crate) const TURN_NS: u64 = 5_000_000;
+pub(crate) const TURN_NS: u64 = 2_000_000;
+
+/// How long a turn may read requests of clients, in microseconds as measured, before the rest waits for the next one.
+const READING_US: u64 = 5_000;
+
+/// The least share of a turn that a client gets, in nanoseconds.
+const SHARE_NS: u64 = 200_000;
+
+/// From this much work on that was done for one client, as estimated, it is measured.
+const MEASURED_NS: u64 = 100_000;
+
+/// How much the long requests of all clients may take that have no outcome yet, in nanoseconds, before no more are taken from
+/// those who have used much lately.
+const CLIENTS_NS_MAX: u64 = 20_000_000;
+
+/// Who has used more than this lately waits for the others.
+const MUCH_NS: u64 = 1_000_000;
+
+/// The work for clients in this turn, and what is under way for them.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    /// What was spent when the present share began, and at which it ends.
+    share_ns: (u64, u64),
+    /// The long requests of all clients that have no outcome yet.
+    under_way_ns: u64,
+    /// When input was read first in this turn; 0: it was not yet.
+    reading_from_us: u64,
+    /// When a client was charged last.
+    charged_us: Option<u64>,
+}
+
+impl Work {
+    /// A turn begins.
+    #[inline]
+    pub(crate) fn begin_turn(&mut self) {
+        self.reading_from_us = 0;
+    }
+
+    /// Updates the count of a session's work under way.
+    #[inline]
+    pub(crate) fn follow(&mut self, session: &mut Session) {
+        if session.waiting_ns != session.counted_ns {
+            self.under_way_ns = self.under_way_ns + session.waiting_ns - session.counted_ns;
+            session.counted_ns = session.waiting_ns;
+        }
+    }
+
+    /// Stops counting a session that has ended.
+    pub(crate) fn end(&mut self, session: &Session) {
+        self.under_way_ns -= session.counted_ns;
+    }
+
+    /// Whether so much is under way that clients who have used much wait.
+    #[inline]
+    pub(crate) fn is_much_under_way(&self) -> bool {
+        self.under_way_ns >= CLIENTS_NS_MAX
+    }
+}
 
 /// The most work that a transaction may do in its one step, in nanoseconds.
 const TRANSACTION_NS_MAX: u64 = 200_000_000;
+
+/// The work of a command that the node answers itself, and of each byte of its answer: most of it is the writing of text.
+const ANSWER_NS: u64 = 500;
+const ANSWER_BYTE_NS: u64 = 6;
 
 impl Context {
     /// Counts work that is done for a client.
     #[inline]
     pub(crate) fn spend(&mut self, nanoseconds: u64) {
         self.spent_ns = self.spent_ns.saturating_add(nanoseconds);
+    }
+
+    /// Notes that input was read just now: what was read before has taken its time by then.
+    #[inline]
+    pub(crate) fn note_reading(&mut self) {
+        let now_us = self.now.monotonic_us;
+        match self.work.reading_from_us {
+            0 => self.work.reading_from_us = now_us,
+            from_us if now_us > from_us + READING_US => self.spent_ns = self.spent_ns.max(TURN_NS),
+            _ => {}
+        }
+    }
+
+    /// Whether this turn has used up its time for requests.
+    #[inline]
+    pub(crate) fn is_turn_spent(&self) -> bool {
+        self.spent_ns >= TURN_NS
+    }
+
+    /// Begins the share of one of `clients` clients in this turn's work.
+    #[inline]
+    pub(crate) fn begin_share(&mut self, clients: usize) {
+        let share_ns = (TURN_NS / clients.max(1) as u64).max(SHARE_NS);
+        self.work.share_ns = (self.spent_ns, self.spent_ns + share_ns);
+    }
+
+    /// Whether the present share is used up, or the turn is.
+    #[inline]
+    pub(crate) fn is_share_spent(&self) -> bool {
+        self.spent_ns >= self.work.share_ns.1.min(TURN_NS)
+    }
+
+    /// Whether so much was done in the present share that it should be measured.
+    #[inline]
+    pub(crate) fn is_share_long(&self) -> bool {
+        self.spent_ns.saturating_sub(self.work.share_ns.0) >= MEASURED_NS
+    }
+
+    /// Charges a client for the present share, which has taken `took_us`.
+    #[cold]
+    pub(crate) fn charge_share(&mut self, client: ClientId, took_us: u64) {
+        let estimated_ns = self.spent_ns.saturating_sub(self.work.share_ns.0);
+        let used_ns = estimated_ns.max(took_us.saturating_mul(1000));
+        self.spend(used_ns - estimated_ns);
+        let now_us = self.now.monotonic_us;
+        self.work.charged_us = Some(now_us);
+        if let Some(session) = self.clients.sessions.get_mut(client) {
+            session.account.charge(used_ns, now_us);
+        }
+    }
+
+    /// Whether a client has used so much of what is short now that it waits for the others.
+    #[inline]
+    pub(crate) fn waits_for_others(&self, session: &Session) -> bool {
+        self.work.is_much_under_way() && session.account.used_ns(self.now.monotonic_us) > MUCH_NS
+    }
+
+    /// Whether any client has been charged so recently that it matters who has used most.
+    pub(crate) fn has_charged(&self) -> bool {
+        const REMEMBERED_US: u64 = 1_000_000;
+        self.work.charged_us.is_some_and(|at_us| self.now.monotonic_us < at_us + REMEMBERED_US)
+    }
+
+    /// Counts the work of a command that the node has answered itself.
+    #[inline]
+    pub(crate) fn spend_on_answer(&mut self, bytes: usize) {
+        self.spend(ANSWER_NS + bytes as u64 * ANSWER_BYTE_NS);
+    }
+
+    /// Whether a transaction may have the node carry out more of its commands, the first of which began when `before_ns` had
+    /// been spent.
+    pub(crate) fn may_go_on(&self, before_ns: u64) -> bool {
+        self.spent_ns.saturating_sub(before_ns) <= TRANSACTION_NS_MAX
     }
 
     /// How many nanoseconds a request takes, if it takes long and this node can estimate it; otherwise 0.

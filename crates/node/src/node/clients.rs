@@ -2,12 +2,12 @@
 
 use super::Node;
 use crate::command;
-use crate::context::work::TURN_NS;
 use crate::databases;
 use crate::output::Output;
 use crate::parameters::request_bytes_max;
 use crate::session::{ClientId, ClientKind, Session};
 use crate::spans::Tracing;
+use protocol::Now;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -218,13 +218,63 @@ impl Node {
     /// output.
     pub fn wants_input(&self, client: ClientId) -> bool {
         !self.cx.memory.is_overcrowded()
-            && self.cx.clients.sessions.get(client).is_some_and(Session::wants_input)
+            && self
+                .cx
+                .clients
+                .sessions
+                .get(client)
+                .is_some_and(|session| session.wants_input() && !self.cx.waits_for_others(session))
+    }
+
+    /// Whether a client's requests are not wanted because others come first: it has used much lately, and so much is under
+    /// way that everyone would wait for what it asks. It may go on when [`Node::may_go_on`].
+    pub fn waits_for_others(&self, client: ClientId) -> bool {
+        self.cx.clients.sessions.get(client).is_some_and(|session| self.cx.waits_for_others(session))
+    }
+
+    /// Whether clients may go on that were held back, because requests under way took too much memory or would take too long.
+    pub fn may_go_on(&self) -> bool {
+        !self.cx.memory.is_crowded() && !self.cx.work.is_much_under_way()
     }
 
     /// Whether this turn has used up its time for requests: further requests of clients wait for the next turn.
     #[inline]
     pub fn is_spent(&self) -> bool {
-        self.cx.spent_ns >= TURN_NS
+        self.cx.is_turn_spent()
+    }
+
+    /// Begins to serve one of `clients` clients that want to be served in this turn: each gets a share of its time.
+    #[inline]
+    pub fn begin_share(&mut self, clients: usize) {
+        self.cx.begin_share(clients);
+    }
+
+    /// Whether the client that is being served has used up its share, or the turn is used up.
+    #[inline]
+    pub fn is_share_spent(&self) -> bool {
+        self.cx.is_share_spent()
+    }
+
+    /// Ends a client's share. `clock_us`, a reading of the monotonic clock, is taken only where much was done.
+    #[inline]
+    pub fn end_share(&mut self, client: ClientId, clock_us: impl FnOnce() -> u64) {
+        if self.cx.is_share_long() {
+            let (before, monotonic_us) = (self.cx.now, clock_us());
+            self.cx.now = self.clock.advance(Now { monotonic_us, ..before });
+            self.cx.charge_share(client, monotonic_us.saturating_sub(before.monotonic_us));
+        }
+    }
+
+    /// What a client has used of the node's time lately, in nanoseconds.
+    pub fn used_ns(&self, client: ClientId) -> u64 {
+        let session = self.cx.clients.sessions.get(client);
+        session.map_or(0, |session| session.account.used_ns(self.cx.now.monotonic_us))
+    }
+
+    /// Whether it matters which client has used most: any has used much lately.
+    #[inline]
+    pub fn shares_by_use(&self) -> bool {
+        self.cx.has_charged()
     }
 
     /// Whether requests under way take so much memory that no client's large requests are wanted. With twice as much,

@@ -41,6 +41,7 @@ impl Node {
                 session.keep_arguments(arguments, |place| is_secret(arguments, place));
             }
             self.cx.memory.follow(session);
+            self.cx.work.follow(session);
         }
     }
 
@@ -269,8 +270,13 @@ impl Node {
 
     /// Makes the answer to `EXEC`: `elements` are the group's replies, one after the other.
     pub(super) fn exec_replies(&mut self, client: ClientId, items: &[Item], elements: &[u8]) -> ReplyBuffer {
-        let mut answer = Answer::new(items, elements);
+        let before_ns = self.cx.spent_ns;
+        let mut answer = Answer::new(items, elements, self.cx.memory.replies_max());
         while let Some(OfNode { command, found, arguments }) = answer.next_of_node() {
+            if answer.is_full() || !self.cx.may_go_on(before_ns) {
+                answer.leave_out();
+                continue;
+            }
             let before = self.cx.clients.capture(Some(ReplyBuffer::new()));
             self.node_request(client, command, found, arguments, &mut Vec::new());
             answer.take(&self.cx.clients.capture(before).unwrap_or_default());

@@ -169,6 +169,7 @@ impl Node {
             self.cx.measure(self.cx.now.monotonic_us);
         }
         self.cx.measuring.begin_turn();
+        self.cx.work.begin_turn();
         let now = self.clock.read(now);
         self.waits.note_pause(now.monotonic_us, self.cx.now.monotonic_us);
         self.judges_late = self.is_late(now);
@@ -271,6 +272,7 @@ impl Node {
     #[inline]
     pub fn advance(&mut self, now: Now) {
         self.cx.now = self.clock.advance(now);
+        self.cx.note_reading();
     }
 
     /// Marks the end of this turn's input: replicas make their batches and the messages with them. What is in the

@@ -257,6 +257,7 @@ pub(super) fn read_log<D: Disk>(
         log: lines,
         memory,
         spent_ns: 0,
+        work: Default::default(),
         room: Room::default(),
         groups,
         journal: Journal::new(log, configuration.storage),

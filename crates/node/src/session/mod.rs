@@ -1,5 +1,6 @@
 //! A client's session: its name and settings, and its replies in the order of its requests.
 
+mod account;
 mod queued;
 mod replica;
 mod subscriptions;
@@ -11,6 +12,7 @@ use crate::output::Output;
 pub(crate) use crate::slab::ClientId;
 use crate::slow::{Kept, keep_arguments};
 use crate::users::User;
+pub(crate) use account::Account;
 use kv::SharedBytes;
 use kv::{Reply, ReplyBuffer, Version};
 use protocol::Ticket;
@@ -48,7 +50,7 @@ const WAITING_BYTES_MAX: usize = 4 << 20;
 
 /// The most work of one client's long requests that may wait for outcomes before no more are taken, in nanoseconds:
 /// other clients are served in between.
-const WAITING_NS_MAX: u64 = 10_000_000;
+const WAITING_NS_MAX: u64 = 5_000_000;
 
 /// From this much work on, in nanoseconds as estimated, a request is worth a reading of the clock when it is done.
 const LONG_NS: u64 = 100_000;
@@ -259,7 +261,11 @@ pub(crate) struct Session {
     pub(crate) request_bytes: usize,
     /// The work of the request that is being taken, if that is long, and of those in `slots`, in nanoseconds.
     pub(crate) request_ns: u64,
-    waiting_ns: u64,
+    pub(crate) waiting_ns: u64,
+    /// How much of `waiting_ns` the node has counted.
+    pub(crate) counted_ns: u64,
+    /// What the client has used of the node's time lately.
+    pub(crate) account: Account,
     /// Bytes of the requests in `slots`, and how many of these bytes the node has counted.
     pub(crate) waiting_bytes: usize,
     pub(crate) counted_bytes: usize,
@@ -321,6 +327,8 @@ impl Session {
             request_bytes: 0,
             request_ns: 0,
             waiting_ns: 0,
+            counted_ns: 0,
+            account: Account::default(),
             waiting_bytes: 0,
             counted_bytes: 0,
             kept_bytes: 0,

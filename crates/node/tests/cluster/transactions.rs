@@ -544,3 +544,70 @@ fn watched_keys_that_now_belong_to_another_keyspace_abort() {
         );
     }
 }
+
+/// Has a client queue a write and then `count` times a command that the node answers. Returns how many of these were carried
+/// out, the bytes of their replies, and the last reply.
+fn execute_on_the_node(cluster: &mut Cluster, request: &str, count: usize) -> (usize, usize, String) {
+    let client = cluster.client(1);
+    cluster.pipeline(client, &["MULTI", "INCR executed"]);
+    cluster.pipeline(client, &vec![request; count]);
+    let replies = cluster.ask_for(client, "EXEC").elements();
+    assert_eq!((replies.len(), replies[0].to_string()), (count + 1, "1".into()), "{request}");
+    assert_eq!(cluster.ask(client, "GETDEL executed"), "\"1\"");
+    let replies: Vec<String> = replies.iter().skip(1).map(ToString::to_string).collect();
+    let carried_out = replies.iter().take_while(|reply| !reply.ends_with("was left out")).count();
+    let bytes = replies[..carried_out].iter().map(String::len).sum();
+    assert!(replies[carried_out..].iter().all(|reply| reply.starts_with("-ERR the commands of the trans")));
+    (carried_out, bytes, replies[count - 1].clone())
+}
+
+const ANSWERED_AT_LENGTH: [&str; 6] =
+    ["COMMAND", "COMMAND DOCS", "INFO", "CONFIG GET *", "CLUSTER REPORT", "CLIENT LIST"];
+
+#[test]
+fn what_the_node_answers_in_a_transaction_is_bounded_in_bytes() {
+    // A 32nd of its memory.
+    let mut cluster = setup(1, &[]).with(|configuration| configuration.memory_max = 64 << 20).start();
+    let client = cluster.client(1);
+    for request in ANSWERED_AT_LENGTH {
+        let one = cluster.ask(client, request).len();
+        let (carried_out, bytes, last) =
+            execute_on_the_node(&mut cluster, request, ((3 << 20) / one + 2).min(25_000 - 1));
+        // As text the replies are a little longer or shorter than they were as counted.
+        assert!(
+            carried_out > 0 && bytes < (3 << 20) + one,
+            "{request}: {carried_out} replies, {bytes} bytes"
+        );
+        assert!(last.ends_with("this command was left out"), "{request}: {last}");
+    }
+    let (carried_out, _, last) = execute_on_the_node(&mut cluster, "PING", 20_000);
+    assert_eq!((carried_out, last.as_str()), (20_000, "PONG"), "short replies are not cut");
+}
+
+#[test]
+fn what_the_node_answers_in_a_transaction_is_bounded_in_time() {
+    let setup = setup(1, &[]).with(|configuration| configuration.output_bytes_max = 1 << 30);
+    let mut cluster = setup.start();
+    // 200 ms as estimated, with no bound on the memory.
+    let (carried_out, bytes, last) = execute_on_the_node(&mut cluster, "INFO", 24_000);
+    assert!(
+        (1000..20_000).contains(&carried_out) && bytes < 40 << 20,
+        "{carried_out} replies, {bytes} bytes"
+    );
+    assert!(last.ends_with("this command was left out"), "{last}");
+}
+
+#[test]
+fn a_turn_takes_few_commands_that_the_node_answers_at_length() {
+    let mut cluster = one_node();
+    let client = cluster.client(1);
+    for request in ANSWERED_AT_LENGTH {
+        cluster.turn();
+        let (mut taken, mut bytes) = (0, 0);
+        while !cluster.node(1).is_spent() {
+            bytes += cluster.ask(client, request).len();
+            taken += 1;
+        }
+        assert!(taken > 0 && bytes < 2 << 20, "{request}: {taken} in one turn, {bytes} bytes");
+    }
+}

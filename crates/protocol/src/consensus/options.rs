@@ -130,7 +130,7 @@ impl Default for Timing {
             lease_margin_ms: 30,
             silence_ms: 240,
             batch_bytes: 1 << 20,
-            applying_ns: 10_000_000,
+            applying_ns: 4_000_000,
             unapplied_ns_max: 1_000_000_000,
             uncommitted_bytes_max: 16 << 20,
             sync_bytes_max: 16 << 20,

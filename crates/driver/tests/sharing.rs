@@ -1,0 +1,307 @@
+//! How clients share the turns of a node: one that asks for little waits little, whatever the others ask for.
+
+#![allow(clippy::expect_used, missing_docs)]
+
+use driver::{Change, Clients, Counters, Driver, Event, Sizes, Socket, Turn, World};
+use node::{ClientId, ClientKind, Configuration, Keyspace, Line, Node, NodeAddress, StorageSettings};
+use protocol::Now;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::rc::Rc;
+use storage::simulated_values::SimulatedValues;
+use storage::{DiskError, MemoryDisk, ValueResult, ValueWork, Work};
+
+/// The two directions of a client's connection.
+#[derive(Default)]
+struct Wire {
+    sent: VecDeque<u8>,
+    received: Vec<u8>,
+}
+
+struct End(Rc<RefCell<Wire>>);
+
+impl Read for End {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.0.borrow_mut().sent.read(buffer) {
+            Ok(0) => Err(io::ErrorKind::WouldBlock.into()),
+            read => read,
+        }
+    }
+}
+
+impl Write for End {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().received.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Socket for End {
+    fn address(&self) -> String {
+        "127.0.0.1:50000".into()
+    }
+}
+
+/// A clock that stands still within a turn.
+#[derive(Clone, Copy)]
+struct Clock(Now);
+
+impl driver::Clock for Clock {
+    fn now(&self) -> Now {
+        self.0
+    }
+}
+
+/// The world around the only node of a cluster. Work beside the node is done at once, and reported in the next turn.
+struct Alone {
+    now: Now,
+    events: VecDeque<Event>,
+    arriving: Vec<(ClientId, End)>,
+    disk: MemoryDisk,
+    values: SimulatedValues,
+    finished: VecDeque<(Work, Result<(), DiskError>)>,
+}
+
+impl World for Alone {
+    type Clock = Clock;
+    type Disk = MemoryDisk;
+    type Socket = End;
+
+    fn clock(&self) -> Clock {
+        Clock(self.now)
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn brings_records(&self, _connection: usize) -> bool {
+        false
+    }
+
+    fn read_peer(&mut self, _connection: usize, _turn: &mut Turn<'_, Clock>) -> bool {
+        false
+    }
+
+    fn attend(&mut self, clients: &mut Clients<End>, turn: &mut Turn<'_, Clock>) {
+        self.arriving.drain(..).for_each(|(id, end)| clients.add(id, end, turn));
+    }
+
+    fn next_finished(&mut self) -> Option<(Work, Result<(), DiskError>)> {
+        self.finished.pop_front()
+    }
+
+    fn next_finished_value(&mut self) -> Option<(ValueWork, ValueResult)> {
+        None
+    }
+
+    fn write_to_peers(&mut self, _turn: &mut Turn<'_, Clock>) {}
+
+    fn disk(&mut self) -> &mut MemoryDisk {
+        &mut self.disk
+    }
+
+    fn begin_work(&mut self, work: Work) {
+        let result = work.run(&mut self.disk);
+        self.finished.push_back((work, result));
+    }
+
+    fn begin_value_work(&mut self, work: ValueWork) {
+        let _ = work.run(&mut self.values);
+    }
+
+    fn tell(&mut self, _client: ClientId, _turn: &mut Turn<'_, Clock>) {}
+
+    fn usage(&mut self, _counters: &Counters) -> node::Usage {
+        node::Usage::default()
+    }
+
+    fn log(&mut self, _line: &Line) {}
+
+    fn wakeup_us(&self) -> u64 {
+        u64::MAX
+    }
+}
+
+/// A client that always sends the same request.
+struct Client {
+    id: ClientId,
+    wire: Rc<RefCell<Wire>>,
+    request: Vec<u8>,
+    reply: Vec<u8>,
+    /// How many requests it has sent ahead of their replies.
+    depth: usize,
+    under_way: usize,
+    answered: usize,
+}
+
+fn encoded(words: &[&str]) -> Vec<u8> {
+    let head = format!("*{}\r\n", words.len());
+    words.iter().fold(head, |all, word| format!("{all}${}\r\n{word}\r\n", word.len())).into_bytes()
+}
+
+struct Host {
+    driver: Driver<End>,
+    world: Alone,
+    clients: Vec<Client>,
+}
+
+fn configuration() -> Configuration {
+    let address =
+        NodeAddress { id: 1, host: "127.0.0.1".into(), client_port: 7001, http_port: 8001, peer_port: 9001 };
+    Configuration {
+        node: 1,
+        cluster: "shared".into(),
+        nodes: vec![address],
+        keyspaces: vec![Keyspace::parse("prefix= replication=consensus").expect("a keyspace")],
+        value_bytes_max: 1 << 20,
+        connections_max: 100,
+        groups_max: 10,
+        output_bytes_max: 1 << 30,
+        memory_max: 0,
+        command_timeout_ms: 60_000,
+        long_command_bytes: node::LONG_COMMAND_BYTES,
+        patience: 1,
+        sweep_ms: 100,
+        password: None,
+        operator_password: None,
+        default_changes_cluster: true,
+        password_seed: [7; 32],
+        enable_debug_command: Default::default(),
+        masters: Default::default(),
+        life: 0,
+        identity: 7,
+        storage: StorageSettings::default(),
+        seed: 7,
+        table_seed: 8,
+        releases: wire::release::RELEASES,
+        traced_share: None,
+        process: Default::default(),
+        planted: Default::default(),
+    }
+}
+
+impl Host {
+    fn start() -> Host {
+        let now = Now { monotonic_us: 1_000_000, unix_ms: 1_700_000_000_000 };
+        let (mut disk, mut values) = (MemoryDisk::new(), SimulatedValues::default());
+        let node =
+            Node::open_with(configuration(), &mut disk, Some(&mut values), now).expect("it can be kept");
+        let driver = Driver::new(node, Clients::new(1 << 30, 60_000), Sizes::default());
+        let (events, arriving, finished) = (VecDeque::new(), Vec::new(), VecDeque::new());
+        let world = Alone { now, events, arriving, disk, values, finished };
+        let mut host = Host { driver, world, clients: Vec::new() };
+        for _ in 0..5000 {
+            host.turn();
+            if host.driver.node.health().ready && host.driver.node.map_version() > 0 {
+                return host;
+            }
+        }
+        panic!("the node serves");
+    }
+
+    /// Connects a client that keeps `depth` requests under way.
+    fn client(&mut self, request: &[&str], reply: &[u8], depth: usize) -> usize {
+        let kind = ClientKind::Resp {
+            address: "127.0.0.1:50000".into(),
+            local_address: "127.0.0.1:7001".into(),
+            fd: 3,
+            tls: None,
+        };
+        let id = self.driver.node.connect(kind).expect("there is room");
+        let wire = Rc::new(RefCell::new(Wire::default()));
+        self.world.arriving.push((id, End(Rc::clone(&wire))));
+        let (request, reply) = (encoded(request), reply.to_vec());
+        self.turn(); // Its connection is accepted.
+        self.clients.push(Client { id, wire, request, reply, depth, under_way: 0, answered: 0 });
+        self.clients.len() - 1
+    }
+
+    /// Takes a turn, after every client has sent what it may.
+    fn turn(&mut self) {
+        self.world.now.monotonic_us += 1000;
+        self.world.now.unix_ms += 1;
+        for client in &mut self.clients {
+            let mut wire = client.wire.borrow_mut();
+            if client.under_way <= client.depth / 2 && client.under_way < client.depth {
+                for _ in client.under_way..client.depth {
+                    wire.sent.extend(&client.request);
+                }
+                client.under_way = client.depth;
+                let change = Change { is_readable: true, ..Change::default() };
+                self.world.events.push_back(Event::Client(client.id.index(), change));
+            }
+        }
+        self.driver.turn(&mut self.world).expect("a disk that does not fail");
+        for client in &mut self.clients {
+            let mut wire = client.wire.borrow_mut();
+            assert_eq!(wire.received.len() % client.reply.len(), 0, "every reply is the same");
+            let count = wire.received.len() / client.reply.len();
+            assert_eq!(wire.received, client.reply.repeat(count));
+            wire.received.clear();
+            client.answered += count;
+            client.under_way -= count;
+        }
+    }
+
+    /// Returns how many turns a client needs for each of `requests` requests, the most first.
+    fn turns_for(&mut self, client: usize, requests: usize) -> Vec<usize> {
+        let mut taken = Vec::new();
+        while taken.len() < requests {
+            let before = self.clients[client].answered;
+            let turns = (1..10_000).find(|_| {
+                self.turn();
+                self.clients[client].answered > before
+            });
+            taken.push(turns.expect("it is answered"));
+        }
+        taken.sort_unstable_by(|one, other| other.cmp(one));
+        taken
+    }
+}
+
+#[test]
+fn a_client_that_asks_for_little_waits_little_beside_pipelines_of_scripts() {
+    for pipelines in [1, 50] {
+        let mut host = Host::start();
+        let heavy: Vec<usize> =
+            (0..pipelines).map(|_| host.client(&["EVAL", "return 1", "0"], b":1\r\n", 1000)).collect();
+        (0..200).for_each(|_| host.turn());
+        for (request, reply) in [(&["SET", "k", "v"][..], &b"+OK\r\n"[..]), (&["GET", "k"], b"$1\r\nv\r\n")] {
+            let light = host.client(request, reply, 1);
+            let turns = host.turns_for(light, 100);
+            let (most, median) = (turns[0], turns[50]);
+            // Each turn does some milliseconds of work; alone the client needs two or three.
+            assert!(most <= 16 && median <= 10, "{request:?} beside {pipelines} pipelines: {turns:?}");
+        }
+        let before: Vec<usize> = heavy.iter().map(|client| host.clients[*client].answered).collect();
+        (0..500).for_each(|_| host.turn());
+        let done: Vec<usize> = heavy
+            .iter()
+            .zip(before)
+            .map(|(client, before)| host.clients[*client].answered - before)
+            .collect();
+        let (least, most) = (done.iter().min().expect("one"), done.iter().max().expect("one"));
+        assert!(*least > 0 && most / least <= 2, "they go on alike: {done:?}");
+        assert!(done.iter().sum::<usize>() > 25_000, "turns are used: {done:?}");
+    }
+}
+
+#[test]
+fn a_client_that_asks_for_little_waits_little_beside_many_that_walk_through_all_keys() {
+    let mut host = Host::start();
+    let fill = "for i = 1, 5000 do redis.call('set', 'k' .. i, 'v') end return 1";
+    let filling = host.client(&["EVAL", fill, "0"], b":1\r\n", 1);
+    host.turns_for(filling, 1);
+    host.clients[filling].depth = 0;
+    let walking: Vec<usize> = (0..50).map(|_| host.client(&["KEYS", "nothing*"], b"*0\r\n", 10)).collect();
+    (0..100).for_each(|_| host.turn());
+    let light = host.client(&["SET", "k", "v"], b"+OK\r\n", 1);
+    let turns = host.turns_for(light, 100);
+    assert!(turns[0] <= 8 && turns[50] <= 5, "{turns:?}");
+    assert!(walking.iter().all(|client| host.clients[*client].answered > 0), "all go on");
+}
