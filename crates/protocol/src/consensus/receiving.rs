@@ -237,6 +237,8 @@ impl Replica {
                 }
                 self.transfers.note_caught_up(from);
             }
+            // The leader answers a promise that was repeated a second time; the crate ignores that answer, too.
+            PaxosMsg::AcceptSync(accept) if accept.n == promise && self.agreement.is_accepting() => return,
             PaxosMsg::AcceptSync(accept) if accept.n == promise => {
                 let sync = &accept.log_sync;
                 let fits = decided <= sync.sync_idx && sync.sync_idx <= end;
