@@ -85,6 +85,40 @@ fn a_node_with_a_full_disk_reports_it_and_the_others_continue() {
     assert_linearizable(&recorder.stop());
 }
 
+/// Deleted data gives its memory back at once, though a member whose disk is full lacks much of what was written.
+#[test]
+fn memory_comes_back_though_a_disk_is_full() {
+    const BOUNDED: &str = "[limits]\nmemory_max = 314572800\n";
+    let mut bare = Bare::new(BOUNDED, |config, _| config);
+    let on_small_disk = with_a_small_disk(&bare, 3, ("storage", 64), SERVES);
+    bare.start(1);
+    bare.start(2);
+    bare.start_by(3, on_small_disk);
+    bare.wait_until_ready(&[1, 2, 3]);
+    let mut client = Client::connect(bare.client_port(1));
+    let value = vec![b'v'; 30_000];
+    let mut write = |client: &mut Client, number: usize| {
+        client.send(request(&[b"SET", format!("key{number}").as_bytes(), &value]));
+        client.line()
+    };
+    let mut written = 0;
+    until("memory is full", || {
+        (0..1000).any(|_| {
+            written += 1;
+            write(&mut client, written).starts_with("-OOM ")
+        })
+    });
+    assert!(bare.health(3).1.contains("\"disk_full\":true"), "{written} values did not fill the disk");
+    for number in 1..=written {
+        until("it is deleted", || [":0", ":1"].contains(&client.ask(&format!("DEL key{number}")).as_str()));
+    }
+    until("there is room again", || write(&mut client, 0) == "+OK");
+    for number in 0..500 {
+        let reply = write(&mut client, number);
+        assert_eq!(reply, "+OK", "{number} of {written}");
+    }
+}
+
 /// Small disks in memory for the data of all three nodes; they outlive the nodes' processes.
 struct Disks(Vec<PathBuf>);
 
