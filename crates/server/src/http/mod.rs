@@ -52,7 +52,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// A client that reads nothing of its answer for this long is disconnected, in milliseconds.
 const SILENCE_MS_MAX: u32 = 30_000;
 
-/// How long to wait after a failed accept, for example when the system is out of file descriptors.
+/// How long to wait after a failed accept, for example when the system is out of file descriptors, and for a connection to end
+/// before another one is closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The thread that serves HTTP.
@@ -146,11 +147,18 @@ async fn accept(port: Option<Port>, host: &Host) {
                 continue;
             }
         };
-        if host.permits.available_permits() == 0 {
-            host.connections.borrow_mut().close_one();
-        }
-        // The semaphore is never closed, so this returns as soon as a connection ends.
-        let Ok(permit) = Arc::clone(&host.permits).acquire_owned().await else { return };
+        let permit = loop {
+            if host.permits.available_permits() == 0 {
+                host.connections.borrow_mut().close_one();
+            }
+            // A request may be worked on in each of them just now, and wait for its body soon after. The semaphore is never
+            // closed.
+            match tokio::time::timeout(ACCEPT_PAUSE, Arc::clone(&host.permits).acquire_owned()).await {
+                Ok(Ok(permit)) => break permit,
+                Ok(Err(_)) => return,
+                Err(_) => {}
+            }
+        };
         let stage = StageOf::default();
         let serving = serve(socket, address, sealed.clone(), Arc::clone(&host.routes), stage.clone());
         let task = tokio::spawn(async move {
