@@ -239,9 +239,9 @@ impl Host {
         self.driver.turn(&mut self.world).expect("a disk that does not fail");
         for client in &mut self.clients {
             let mut wire = client.wire.borrow_mut();
-            assert_eq!(wire.received.len() % client.reply.len(), 0, "every reply is the same");
             let count = wire.received.len() / client.reply.len();
-            assert_eq!(wire.received, client.reply.repeat(count));
+            let received = String::from_utf8_lossy(&wire.received);
+            assert!(wire.received == client.reply.repeat(count), "every reply is the same: {received}");
             wire.received.clear();
             client.answered += count;
             client.under_way -= count;
@@ -273,13 +273,13 @@ fn a_client_that_asks_for_little_waits_little_beside_pipelines_of_scripts() {
         (0..200).for_each(|_| host.turn());
         for (request, reply) in [(&["SET", "k", "v"][..], &b"+OK\r\n"[..]), (&["GET", "k"], b"$1\r\nv\r\n")] {
             let light = host.client(request, reply, 1);
-            let turns = host.turns_for(light, 100);
-            let (most, median) = (turns[0], turns[50]);
+            let turns = host.turns_for(light, 40);
+            let (most, median) = (turns[0], turns[20]);
             // Each turn does some milliseconds of work; alone the client needs two or three.
             assert!(most <= 16 && median <= 10, "{request:?} beside {pipelines} pipelines: {turns:?}");
         }
         let before: Vec<usize> = heavy.iter().map(|client| host.clients[*client].answered).collect();
-        (0..500).for_each(|_| host.turn());
+        (0..200).for_each(|_| host.turn());
         let done: Vec<usize> = heavy
             .iter()
             .zip(before)
@@ -287,21 +287,22 @@ fn a_client_that_asks_for_little_waits_little_beside_pipelines_of_scripts() {
             .collect();
         let (least, most) = (done.iter().min().expect("one"), done.iter().max().expect("one"));
         assert!(*least > 0 && most / least <= 2, "they go on alike: {done:?}");
-        assert!(done.iter().sum::<usize>() > 25_000, "turns are used: {done:?}");
+        assert!(done.iter().sum::<usize>() > 10_000, "turns are used: {done:?}");
     }
 }
 
 #[test]
 fn a_client_that_asks_for_little_waits_little_beside_many_that_walk_through_all_keys() {
     let mut host = Host::start();
-    let fill = "for i = 1, 5000 do redis.call('set', 'k' .. i, 'v') end return 1";
-    let filling = host.client(&["EVAL", fill, "0"], b":1\r\n", 1);
+    let keys: Vec<String> = (0..5000).map(|number| format!("k{number}")).collect();
+    let fill: Vec<&str> = ["MSET"].into_iter().chain(keys.iter().flat_map(|key| [key, "v"])).collect();
+    let filling = host.client(&fill, b"+OK\r\n", 1);
     host.turns_for(filling, 1);
     host.clients[filling].depth = 0;
     let walking: Vec<usize> = (0..50).map(|_| host.client(&["KEYS", "nothing*"], b"*0\r\n", 10)).collect();
     (0..100).for_each(|_| host.turn());
     let light = host.client(&["SET", "k", "v"], b"+OK\r\n", 1);
-    let turns = host.turns_for(light, 100);
-    assert!(turns[0] <= 8 && turns[50] <= 5, "{turns:?}");
+    let turns = host.turns_for(light, 40);
+    assert!(turns[0] <= 8 && turns[20] <= 5, "{turns:?}");
     assert!(walking.iter().all(|client| host.clients[*client].answered > 0), "all go on");
 }
