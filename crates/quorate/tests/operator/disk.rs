@@ -88,7 +88,7 @@ fn a_node_with_a_full_disk_reports_it_and_the_others_continue() {
 /// Deleted data gives its memory back at once, though a member whose disk is full lacks much of what was written.
 #[test]
 fn memory_comes_back_though_a_disk_is_full() {
-    const BOUNDED: &str = "[limits]\nmemory_max = 314572800\n";
+    const BOUNDED: &str = "[limits]\nmemory_max = 314572800\n[storage]\nsegment_bytes = 4194304\n";
     let mut bare = Bare::new(BOUNDED, |config, _| config);
     let on_small_disk = with_a_small_disk(&bare, 3, ("storage", 64), SERVES);
     bare.start(1);
@@ -97,7 +97,7 @@ fn memory_comes_back_though_a_disk_is_full() {
     bare.wait_until_ready(&[1, 2, 3]);
     let mut client = Client::connect(bare.client_port(1));
     let value = vec![b'v'; 30_000];
-    let mut write = |client: &mut Client, number: usize| {
+    let write = |client: &mut Client, number: usize| {
         client.send(request(&[b"SET", format!("key{number}").as_bytes(), &value]));
         client.line()
     };
