@@ -123,10 +123,42 @@ pub fn add_floats(first: &[u8], second: &[u8]) -> Result<String, FloatError> {
             if !sum.is_finite() {
                 return Err(FloatError::NotFinite);
             }
-            format!("{sum:.17}",)
+            whole_text(sum).unwrap_or_else(|| format!("{sum:.17}"))
         }
     };
     Ok(trim(text))
+}
+
+/// All digits of a number that is large enough to be whole; `None` for a smaller one. The general way to format a number
+/// exactly takes some twenty times as long.
+fn whole_text(value: f64) -> Option<String> {
+    const LIMB: u64 = 1_000_000_000;
+    const FRACTION_BITS: u64 = 52;
+    let bits = value.abs().to_bits();
+    let mut shift = (bits >> FRACTION_BITS).checked_sub(1023 + FRACTION_BITS)?;
+    let significand = bits & ((1 << FRACTION_BITS) - 1) | 1 << FRACTION_BITS;
+    // The number in limbs of nine digits, the lowest first.
+    let mut limbs = vec![significand % LIMB, significand / LIMB];
+    while shift > 0 {
+        let by = shift.min(32);
+        let mut carry = 0;
+        for limb in &mut limbs {
+            let product = (*limb << by) + carry;
+            (*limb, carry) = (product % LIMB, product / LIMB);
+        }
+        if carry > 0 {
+            limbs.extend([carry % LIMB, carry / LIMB]);
+        }
+        shift -= by;
+    }
+    while limbs.len() > 1 && limbs.last() == Some(&0) {
+        limbs.pop();
+    }
+    let mut text = String::from(if value < 0.0 { "-" } else { "" });
+    let mut highest_first = limbs.iter().rev();
+    text.push_str(&highest_first.next()?.to_string());
+    highest_first.for_each(|limb| text.push_str(&format!("{limb:09}")));
+    Some(text)
 }
 
 /// Removes trailing zeros after the point, a trailing point, and the sign of a zero.
@@ -363,6 +395,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn all_digits_of_a_whole_number_are_those_of_the_general_way(bits: u64) {
+            let value = f64::from_bits(bits);
+            match whole_text(value).filter(|_| value.is_finite()) {
+                Some(text) => prop_assert_eq!(text, format!("{value:.0}")),
+                None => prop_assert!(!value.is_finite() || value.abs() < (1_u64 << 52) as f64),
+            }
+        }
+
         #[test]
         fn formatted_integers_are_parsed_back(value in any::<i64>()) {
             let mut buffer = [0; INTEGER_TEXT_BYTES_MAX];

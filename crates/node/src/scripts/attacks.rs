@@ -319,6 +319,29 @@ fn the_scripts_of_a_transaction_share_what_one_may_cost() {
 }
 
 #[test]
+fn scripts_for_which_a_transaction_has_nothing_left_are_not_begun() {
+    use kv::limits::SCRIPT_COST_DEFAULT;
+    use kv::{Command, Script, ScriptLimits};
+    use rustix::time::{ClockId, clock_gettime};
+    let limits = ScriptLimits { value_bytes_max: 100, cost_max: SCRIPT_COST_DEFAULT };
+    let mut scratch = Vec::new();
+    let script = Command::Script(Script::build(&mut scratch, b"return 1", [], 0, limits, true).unwrap());
+    let took_ms = |count: usize| {
+        let now_ms = || {
+            let time = clock_gettime(ClockId::ThreadCPUTime);
+            time.tv_sec * 1000 + time.tv_nsec / 1_000_000
+        };
+        let begun_ms = now_ms();
+        let replies = super::tests::transact(&vec![script; count]);
+        assert!(replies.contains("it cost more than"), "{count}");
+        now_ms() - begun_ms
+    };
+    // Each start costs 2000 of 2,000,000 units, so about a thousand are begun in each case.
+    let (few, many) = (took_ms(1_200), took_ms(12_000));
+    assert!(many < 4 * few + 20, "{few} ms, and {many} ms for ten times as many");
+}
+
+#[test]
 fn numbers_at_the_ends_of_their_ranges_do_no_harm() {
     const NUMBERS: [&str; 12] = [
         "0",

@@ -32,7 +32,7 @@ impl Meter {
     /// A meter for a run that may cost at most `most` units.
     pub(super) fn new(most: u64) -> Meter {
         let meter = Meter { most, left: Cell::new(most), reached: Cell::new(None) };
-        // If this is already too much, the run stops at its first instruction.
+        // If this is already too much, the run does not begin.
         let _ = meter.charge(RUN_COST);
         meter
     }

@@ -89,7 +89,8 @@ impl Interpreter for Lua51 {
     fn run(&self, script: &kv::Script<'_>, access: &mut Access<'_>, out: &mut ReplyBuffer) {
         let start = out.len();
         let meter = Rc::new(Meter::new(access.cost_left()));
-        let ended = run(script, access, &meter, out);
+        // Without enough left even to begin, as for most of several thousand scripts in a transaction, nothing is begun.
+        let ended = meter.check().and_then(|()| run(script, access, &meter, out));
         access.spend(meter.spent());
         if let Err(failure) = ended {
             out.truncate(start);
