@@ -60,7 +60,7 @@ pub use streams::{
 };
 pub use supplied::Supplied;
 pub use transaction::{Draft, Transaction, Watched};
-pub use work::Known;
+pub use work::{COMMAND_NS, Known, Size};
 
 /// When a key expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use super::entry::Entry;
 use super::kind::Kind;
 use super::tree::Items;
 use crate::UnixMs;
+use crate::command::Size;
 
 impl Entry {
     /// The items of the collection that the entry holds.
@@ -59,6 +60,12 @@ impl Entry {
             None if self.is_collection() => COUNT_BYTES + piece_of(self.value()).bytes_with_lengths(),
             None => self.held_bytes(),
         }
+    }
+
+    /// So many of its items, with their share of the bytes.
+    pub(super) fn share(&self, items: usize) -> Size {
+        let (items, all) = (items as u64, self.items().len().max(1) as u64);
+        Size { items, bytes: (self.content_bytes() as u64).saturating_mul(items) / all }
     }
 }
 

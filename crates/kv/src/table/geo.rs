@@ -61,6 +61,18 @@ pub(super) fn write_places(sorted: Sorted<'_>, members: List<'_>, out: &mut Repl
     }
 }
 
+/// How many members a search looks at.
+pub(super) fn looked_at(sorted: Sorted<'_>, query: &[u8]) -> usize {
+    let Ok(query) = Query::decode(query) else { return 0 };
+    let centre = match query.centre {
+        Centre::Place(place) => Some(place),
+        Centre::Member(member) => place_of(sorted, member),
+    };
+    let rank = |score| sorted.items.seek(&short(key_of(score)));
+    let ranges = centre.map(|centre| query.ranges(centre)).unwrap_or_default();
+    ranges.into_iter().map(|(least, end)| rank(end).saturating_sub(rank(least))).sum()
+}
+
 /// The places that a search finds, in its order; or why the search is invalid.
 fn search<'a>(sorted: Sorted<'a>, query: &Query<'_>) -> Result<Vec<Hit<'a>>, &'static str> {
     if sorted.len() == 0 {

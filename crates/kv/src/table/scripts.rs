@@ -9,13 +9,14 @@ use super::charges::Copied;
 use super::draws::mix;
 use super::entry::Entry;
 use super::index::KeyHash;
+use super::kind::Kind;
 use super::refusals::refuse_large_reply;
 use super::{Record, Table};
-use crate::UnixMs;
-use crate::command::{By, Command, Known, List, Script, UNIT_NS};
+use crate::command::{By, Command, Known, List, Script, Size, UNIT_NS};
 use crate::glob::Pattern;
 use crate::limits::SCRIPT_PUBLISHED_BYTES_MAX;
 use crate::reply::{Announcement, Reads, ReplyBuffer};
+use crate::{UnixMs, ValueId};
 use std::collections::BTreeMap;
 
 /// Why a command of a script was not carried out.
@@ -257,6 +258,19 @@ impl Access<'_> {
         usize::try_from(self.table.walked_bytes(command, self.now)).unwrap_or(usize::MAX)
     }
 
+    /// The units that a command costs besides its words and its reply: its time, and that of keeping the former values in
+    /// case the run is undone.
+    pub fn cost_of(&self, command: &Command<'_>) -> u64 {
+        const KEPT_BYTES_PER_NS: u64 = 32;
+        let mut ns = command.walk_ns(&At(self.table, self.now));
+        if command.is_write() {
+            command.for_each_key(|key| {
+                ns = ns.saturating_add(self.held_bytes(key) as u64 / KEPT_BYTES_PER_NS);
+            });
+        }
+        ns / UNIT_NS
+    }
+
     /// Publishes a message once the run is over. Returns false, with nothing done, if the run would publish too much.
     ///
     /// # Errors
@@ -408,32 +422,88 @@ fn may_be_in_a_script(command: &Command<'_>) -> bool {
     )
 }
 
-impl Known for Table {
-    fn keys(&self) -> usize {
-        self.len()
+/// A table at a time: keys that have expired by then are missing.
+struct At<'t>(&'t Table, UnixMs);
+
+impl Known for At<'_> {
+    fn keys(&self) -> u64 {
+        self.0.len() as u64
     }
 
-    fn bytes_of(&self, key: &[u8]) -> usize {
-        Table::bytes_of(self, key)
+    fn size(&self, key: &[u8]) -> Size {
+        self.0.peek(key, self.1).map_or(Size::default(), |entry| Size {
+            items: if entry.is_collection() { entry.items().len() as u64 } else { 0 },
+            bytes: entry.content_bytes() as u64,
+        })
     }
 
-    fn bytes_in_range(&self, key: &[u8], by: By, ends: List<'_>) -> u64 {
-        Table::bytes_in_range(self, key, by, ends, 0)
+    fn is_stream(&self, key: &[u8]) -> bool {
+        self.0.peek(key, self.1).is_some_and(|entry| entry.kind() == Kind::Stream)
     }
 
-    fn bytes_between(&self, key: &[u8], start: &[u8], end: &[u8]) -> u64 {
-        Table::bytes_between(self, key, start, end, 0)
+    fn in_range(&self, key: &[u8], by: By, ends: List<'_>) -> Size {
+        self.0.size_of_range(key, by, ends, self.1)
+    }
+
+    fn in_search(&self, key: &[u8], query: &[u8]) -> Size {
+        self.0.size_of_search(key, query, self.1)
+    }
+
+    fn between(&self, key: &[u8], start: &[u8], end: &[u8]) -> Size {
+        self.0.size_between(key, start, end, self.1)
     }
 
     fn pending_of(&self, key: &[u8], group: &[u8], consumer: &[u8]) -> u64 {
-        Table::pending_of(self, key, group, consumer, 0)
+        Table::pending_of(self.0, key, group, consumer, self.1)
     }
 
     fn script_ns(&self, script: &Script<'_>) -> u64 {
         // As much as one turn may take: a script that has never run here is admitted alone.
         const UNKNOWN_NS: u64 = 5_000_000;
-        let cost = self.script_costs.of(self.index.hash(script.text()));
+        let cost = self.0.script_costs.of(self.0.index.hash(script.text()));
         cost.map_or(UNKNOWN_NS, |cost| cost * UNIT_NS).min(script.most_ns())
+    }
+
+    fn long_command(&self, id: ValueId) -> Option<&[u8]> {
+        Table::long_command(self.0, id)
+    }
+}
+
+impl Known for Table {
+    fn keys(&self) -> u64 {
+        At(self, 0).keys()
+    }
+
+    fn size(&self, key: &[u8]) -> Size {
+        At(self, 0).size(key)
+    }
+
+    fn is_stream(&self, key: &[u8]) -> bool {
+        At(self, 0).is_stream(key)
+    }
+
+    fn in_range(&self, key: &[u8], by: By, ends: List<'_>) -> Size {
+        At(self, 0).in_range(key, by, ends)
+    }
+
+    fn in_search(&self, key: &[u8], query: &[u8]) -> Size {
+        At(self, 0).in_search(key, query)
+    }
+
+    fn between(&self, key: &[u8], start: &[u8], end: &[u8]) -> Size {
+        At(self, 0).between(key, start, end)
+    }
+
+    fn pending_of(&self, key: &[u8], group: &[u8], consumer: &[u8]) -> u64 {
+        At(self, 0).pending_of(key, group, consumer)
+    }
+
+    fn script_ns(&self, script: &Script<'_>) -> u64 {
+        At(self, 0).script_ns(script)
+    }
+
+    fn long_command(&self, id: ValueId) -> Option<&[u8]> {
+        Table::long_command(self, id)
     }
 }
 

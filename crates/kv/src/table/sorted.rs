@@ -15,7 +15,7 @@ use super::transactions::CUT_WRITE;
 use super::tree::{Discarded, Items, Tree};
 use super::{Record, Table, geo};
 use crate::command::{
-    AddOptions, Aggregate, By, EncodingLimits, List, MemberBound, SetOperation, SortedCommand,
+    AddOptions, Aggregate, By, EncodingLimits, List, MemberBound, SetOperation, Size, SortedCommand,
     parse_member_bound, parse_score, parse_score_bound,
 };
 use crate::glob::Pattern;
@@ -184,12 +184,24 @@ impl Table {
         }
     }
 
+    /// The members of a range; none if the range is invalid.
+    pub(super) fn size_of_range(&self, key: &[u8], by: By, ends: List<'_>, now: UnixMs) -> Size {
+        let sorted = self.peek(key, now).filter(|entry| entry.kind() == Kind::Sorted);
+        sorted.map_or(Size::default(), |entry| {
+            let items = ranks_of(entry.items(), by, ends).map_or(0, |range| range.len());
+            entry.share(items)
+        })
+    }
+
+    /// The members that a search for places looks at.
+    pub(super) fn size_of_search(&self, key: &[u8], query: &[u8], now: UnixMs) -> Size {
+        let entry = self.peek(key, now).filter(|entry| entry.kind() == Kind::Sorted);
+        entry.map_or(Size::default(), |entry| entry.share(geo::looked_at(Sorted::of(entry), query)))
+    }
+
     /// Bytes of the members of a range; 0 if the range is invalid.
     pub(super) fn bytes_in_range(&self, key: &[u8], by: By, ends: List<'_>, now: UnixMs) -> u64 {
-        let Some(entry) = self.peek(key, now).filter(|entry| entry.kind() == Kind::Sorted) else { return 0 };
-        let items = entry.items();
-        let members = ranks_of(items, by, ends).map_or(0, |range| range.len());
-        (entry.content_bytes() as u64).saturating_mul(members as u64) / items.len().max(1) as u64
+        self.size_of_range(key, by, ends, now).bytes
     }
 
     pub(super) fn read_sorted(

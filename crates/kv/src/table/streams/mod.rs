@@ -15,7 +15,7 @@ mod words;
 use super::changes::ChangeClass;
 use super::stream_items::view::{Stream, write_id};
 use super::{Record, Table};
-use crate::command::{List, NOT_AN_ID, NewId, StreamCommand, StreamId, Trim};
+use crate::command::{List, NOT_AN_ID, NewId, Size, StreamCommand, StreamId, Trim};
 use crate::reply::{Reply, ReplyBuffer};
 use crate::table::found::Found;
 use crate::table::kind::Kind;
@@ -89,13 +89,19 @@ impl Table {
         })
     }
 
+    /// The entries between two ids, and about how many bytes they have; none if there is no stream, or the ids are no
+    /// range.
+    pub(super) fn size_between(&self, key: &[u8], start: &[u8], end: &[u8], now: UnixMs) -> Size {
+        let Some(entry) = self.peek(key, now).filter(|entry| entry.kind() == Kind::Stream) else {
+            return Size::default();
+        };
+        let Ok((start, end)) = range_of(Some(start), Some(end)) else { return Size::default() };
+        entry.share(Stream { items: entry.items() }.ranks(start, end).len())
+    }
+
     /// Estimated bytes of the entries between two ids; 0 if there is no stream, or if the ids are no range.
     pub(super) fn bytes_between(&self, key: &[u8], start: &[u8], end: &[u8], now: UnixMs) -> u64 {
-        let Some(entry) = self.peek(key, now).filter(|entry| entry.kind() == Kind::Stream) else { return 0 };
-        let Ok((start, end)) = range_of(Some(start), Some(end)) else { return 0 };
-        let stream = Stream { items: entry.items() };
-        let entries = stream.ranks(start, end).len() as u64;
-        (entry.content_bytes() as u64).saturating_mul(entries) / stream.items.len().max(1) as u64
+        self.size_between(key, start, end, now).bytes
     }
 
     /// The number of entries of a stream; 0 if the key holds none.

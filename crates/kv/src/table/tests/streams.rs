@@ -619,5 +619,5 @@ fn deleting_a_consumer_counts_its_pending_entries_as_walked() {
         let delete = StreamCommand::DeleteConsumer { key: b"s", group: b"g", consumer };
         Command::OnStream(delete).walk_ns(&store.table)
     };
-    assert_eq!([b"idle", b"busy", b"none"].map(|consumer| delete_ns(consumer)), [0, 2 * 1024, 0]);
+    assert_eq!([b"idle", b"busy", b"none"].map(|consumer| delete_ns(consumer)), [0, 2 * 280, 0]);
 }
