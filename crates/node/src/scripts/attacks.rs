@@ -322,23 +322,78 @@ fn the_scripts_of_a_transaction_share_what_one_may_cost() {
 fn scripts_for_which_a_transaction_has_nothing_left_are_not_begun() {
     use kv::limits::SCRIPT_COST_DEFAULT;
     use kv::{Command, Script, ScriptLimits};
-    use rustix::time::{ClockId, clock_gettime};
     let limits = ScriptLimits { value_bytes_max: 100, cost_max: SCRIPT_COST_DEFAULT };
     let mut scratch = Vec::new();
     let script = Command::Script(Script::build(&mut scratch, b"return 1", [], 0, limits, true).unwrap());
-    let took_ms = |count: usize| {
-        let now_ms = || {
-            let time = clock_gettime(ClockId::ThreadCPUTime);
-            time.tv_sec * 1000 + time.tv_nsec / 1_000_000
-        };
-        let begun_ms = now_ms();
+    let took_us = |count: usize| {
+        let begun_us = processor_us();
         let replies = super::tests::transact(&vec![script; count]);
         assert!(replies.contains("it cost more than"), "{count}");
-        now_ms() - begun_ms
+        processor_us() - begun_us
     };
     // Each start costs 2000 of 2,000,000 units, so about a thousand are begun in each case.
-    let (few, many) = (took_ms(1_200), took_ms(12_000));
-    assert!(many < 4 * few + 20, "{few} ms, and {many} ms for ten times as many");
+    let (few, many) = (took_us(1_200), took_us(12_000));
+    assert!(many < 4 * few + 20_000, "{few} us, and {many} us for ten times as many");
+}
+
+/// What a script may cost is counted, and the counts follow the time of what it calls.
+#[test]
+fn a_run_ends_after_about_the_same_time_whatever_it_calls() {
+    const VALUES: &str = "
+        for i = 1, 7000 do redis.call('rpush', 'list', i) end
+        for i = 1, 500 do
+            redis.call('sadd', 'set', i) redis.call('sadd', 'other', i + 250)
+            redis.call('zadd', 'sorted', i, i) redis.call('zadd', 'ranked', i, i + 250)
+            redis.call('geoadd', 'places', i / 10, i / 10, i)
+            redis.call('pfadd', 'sketch', i)
+        end
+        redis.call('set', 'short', string.rep('x', 500)) redis.call('set', 'short2', string.rep('y', 500))
+        redis.call('set', 'long', string.rep('x', 1000000)) redis.call('set', 'float', '1e300')";
+    let keys = [
+        "list", "set", "other", "sorted", "ranked", "places", "sketch", "short", "short2", "long", "float",
+        "to",
+    ];
+    let took_us = |call: &str| {
+        let mut store = super::tests::Store::new();
+        for part in VALUES.split_inclusive("end\n") {
+            let filled = store.eval(part, &keys, &[]);
+            assert_eq!(filled, "nil", "{part}");
+        }
+        let begun_us = processor_us();
+        let answer = store.eval(&format!("while true do redis.call({call}) end"), &keys, &[]);
+        assert!(answer.contains("it cost more than"), "{call}: {answer}");
+        processor_us() - begun_us
+    };
+    for call in [
+        "'lpos', 'list', 'none'",
+        "'linsert', 'list', 'before', '7000', 'x'",
+        "'incrbyfloat', 'float', '-1e-16'",
+        "'setrange', 'long', 5, 'y'",
+        "'zunionstore', 'to', 2, 'sorted', 'ranked'",
+        "'geosearchstore', 'to', 'places', 'fromlonlat', 20, 20, 'byradius', 20000, 'km'",
+        "'sdiff', 'set', 'other'",
+        "'pfmerge', 'to', 'sketch'",
+        "'zrangestore', 'to', 'sorted', 0, -1",
+        "'lcs', 'short', 'short2'",
+        "'sort', 'set'",
+        "'zadd', 'sorted', 1, 7",
+        "'hset', 'to', 'f', 'v'",
+        "'xadd', 'to', '*', 'f', 'v'",
+        "'restore', 'to', 0, redis.call('dump', 'sorted'), 'replace'",
+    ] {
+        // One after the other, so that what disturbs one run is likely to disturb both.
+        let runs = (0..3).map(|_| (took_us(call), took_us("'get', 'short'")));
+        let times: Vec<(i64, i64)> = runs.collect();
+        let is_usual = times.iter().any(|(long_us, usual_us)| *long_us < 5 * usual_us);
+        assert!(is_usual, "{call}, in microseconds, beside GET: {times:?}");
+    }
+}
+
+/// Time that this thread has had a processor, in microseconds.
+fn processor_us() -> i64 {
+    use rustix::time::{ClockId, clock_gettime};
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec * 1_000_000 + time.tv_nsec / 1_000
 }
 
 #[test]

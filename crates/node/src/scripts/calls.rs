@@ -140,8 +140,8 @@ struct Buffers {
     words: ArgumentsBuffer,
     scratch: Vec<u8>,
     reply: ReplyBuffer,
-    /// How many bytes the last command has moved in memory.
-    moved_bytes: usize,
+    /// What the last command costs besides its words and its reply.
+    cost: u64,
 }
 
 impl Buffers {
@@ -152,7 +152,7 @@ impl Buffers {
     }
 }
 
-/// The bytes that a command moves or looks at, besides its words and its reply.
+/// The bytes that a command moves or looks at, besides its words and its reply: what it costs by the rules of release 1.
 fn moved_by(command: &Command<'_>, access: &Access<'_>) -> usize {
     match command {
         Command::Hash(_)
@@ -247,7 +247,7 @@ impl<'t> Caller<'_, 't> {
         self.meter.charge(COMMAND_COST)?;
         buffers.reply.clear();
         let done = self.carry_out(buffers);
-        self.meter.charge((buffers.moved_bytes / MOVED_BYTES_PER_UNIT) as u64)?;
+        self.meter.charge(buffers.cost)?;
         done.map_err(Raised::reply)?;
         self.meter.charge_bytes(buffers.reply.len())?;
         if let Reply::Error(text) = Reply::first(buffers.reply.as_bytes()) {
@@ -256,13 +256,13 @@ impl<'t> Caller<'_, 't> {
         values::read(lua, &mut Reader::new(buffers.reply.as_bytes()), self.resp.get(), &self.meter)
     }
 
-    /// Runs a command on keys. The last buffer is for the bytes that it moves.
+    /// Runs a command on keys. The last buffer is for what it costs.
     fn on_data(
         &self,
         parse: ParseFn,
         spec: &CommandSpec,
         words: Arguments<'_>,
-        (scratch, reply, moved_bytes): (&mut Vec<u8>, &mut ReplyBuffer, &mut usize),
+        (scratch, reply, cost): (&mut Vec<u8>, &mut ReplyBuffer, &mut u64),
         access: &mut Access<'t>,
     ) -> Result<(), String> {
         // Only what is in the record may matter here, so these are its time, its limit and the defaults.
@@ -280,16 +280,17 @@ impl<'t> Caller<'_, 't> {
                 foreseen.filter(|_| access.is_by_second_rules()).ok_or_else(|| error.to_string())?
             }
         };
-        let left = self.meter.left() as usize;
-        *moved_bytes = match visiting_cost(&command, access, left) {
-            // The run cannot pay for all keys, and ends before they are visited.
-            Some(cost) if cost > left => {
-                *moved_bytes = usize::MAX;
-                return Err(Limit::Cost(self.meter.left()).text());
-            }
-            Some(cost) => cost * MOVED_BYTES_PER_UNIT,
-            None => moved_by(&command, access),
+        let left = self.meter.left();
+        let visits = visiting_cost(&command, access, left as usize).map(|cost| cost as u64);
+        *cost = match visits {
+            Some(cost) => cost,
+            None if access.is_by_second_rules() => access.cost_of(&command),
+            None => (moved_by(&command, access) / MOVED_BYTES_PER_UNIT) as u64,
         };
+        if *cost > left && (visits.is_some() || access.is_by_second_rules()) {
+            // The run cannot pay for it, and ends before the command begins.
+            return Err(Limit::Cost(left).text());
+        }
         self.apply(&command, spec, access, reply)
     }
 
@@ -311,8 +312,8 @@ impl<'t> Caller<'_, 't> {
     }
 
     fn carry_out(&self, buffers: &mut Buffers) -> Result<(), String> {
-        let Buffers { words, scratch, reply, moved_bytes } = buffers;
-        *moved_bytes = 0;
+        let Buffers { words, scratch, reply, cost } = buffers;
+        *cost = 0;
         let words = words.as_arguments();
         let found = command::find(words).map_err(|error| match error {
             CommandError::WrongArity(_) => "ERR Wrong number of args calling Redis command from script",
@@ -335,9 +336,7 @@ impl<'t> Caller<'_, 't> {
             return Err(format!("ERR {} command is not allowed with BLOCK option from scripts", spec.name));
         }
         match spec.handler {
-            Handler::Data(parse) => {
-                self.on_data(parse, spec, words, (scratch, reply, moved_bytes), &mut access)
-            }
+            Handler::Data(parse) => self.on_data(parse, spec, words, (scratch, reply, cost), &mut access),
             Handler::Node(NodeCommand::ObjectRefCount) if access.is_by_second_rules() => {
                 let command = command::reference_count(words, scratch).map_err(|error| error.to_string())?;
                 self.apply(&command, spec, &mut access, reply)
