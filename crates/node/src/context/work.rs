@@ -86,6 +86,11 @@ const TRANSACTION_NS_MAX: u64 = 200_000_000;
 const ANSWER_NS: u64 = 500;
 const ANSWER_BYTE_NS: u64 = 6;
 
+/// The most work that one command may do in its step, in nanoseconds, unless it only returns what is there or removes it. Its
+/// group, on every replica, does nothing else meanwhile. Applications load values of some hundred thousand elements with one
+/// command; what is far beyond is refused.
+const COMMAND_NS_MAX: u64 = 500_000_000;
+
 impl Context {
     /// Counts work that is done for a client.
     #[inline]
@@ -186,19 +191,56 @@ impl Context {
     #[inline]
     pub(crate) fn spend_on(&mut self, group: u16, request: &Request<'_>) -> Option<String> {
         let nanoseconds = self.work_ns(group, request);
-        let is_transaction = |request: &Request<'_>| match request {
-            Request::Command(command) => matches!(command.unrouted(&mut None), Command::Transaction(_)),
-            Request::Wait { .. } => false,
-        };
-        if nanoseconds > TRANSACTION_NS_MAX && is_transaction(request) {
-            return Some(format!(
-                "ERR the transaction would look at so many keys or fields that it took about {} ms, and {} ms is all that it may \
-                 take in one step; nothing was done",
-                nanoseconds / 1_000_000,
-                TRANSACTION_NS_MAX / 1_000_000
-            ));
-        }
         self.spend(nanoseconds);
-        None
+        match request {
+            Request::Command(command) if nanoseconds > TRANSACTION_NS_MAX => refusal(command, nanoseconds),
+            _ => None,
+        }
+    }
+}
+
+/// Why a command that takes so long is refused, if it is. What arrived in parts was asked for when it was sent.
+#[cold]
+fn refusal(command: &Command<'_>, nanoseconds: u64) -> Option<String> {
+    let took_ms = nanoseconds / 1_000_000;
+    match command.unrouted(&mut None) {
+        Command::Transaction(_) if nanoseconds > TRANSACTION_NS_MAX => Some(format!(
+            "ERR the transaction would look at so many keys or fields that it took about {took_ms} ms, and {} ms is all that it may \
+             take in one step; nothing was done",
+            TRANSACTION_NS_MAX / 1_000_000
+        )),
+        command if nanoseconds > COMMAND_NS_MAX && command.may_be_too_long() => Some(format!(
+            "ERR {} would take about {took_ms} ms, and {} ms is all that a command may take in one step; nothing was done: send \
+             its arguments in several commands, or read less",
+            command.working_name(),
+            COMMAND_NS_MAX / 1_000_000
+        )),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kv::{AddOptions, List, SortedCommand};
+
+    #[test]
+    fn a_long_command_is_refused_with_what_to_do_and_a_long_list_is_not() {
+        let mut scratch = Vec::new();
+        let pairs = List::build(&mut scratch, [&b"1"[..], b"member"]);
+        let (options, counts_changes) = (AddOptions::default(), false);
+        let add = Command::OnSorted(SortedCommand::Add { key: b"k", pairs, options, counts_changes });
+        let error = refusal(&add, 2 * COMMAND_NS_MAX).unwrap();
+        assert!(error.starts_with("ERR ZADD would take about 1000 ms, and 500 ms is all"), "{error}");
+        assert!(error.contains("nothing was done: send its arguments in several commands"), "{error}");
+        assert_eq!(refusal(&add, COMMAND_NS_MAX), None);
+        assert_eq!(refusal(&Command::Keys { pattern: b"*" }, 2 * COMMAND_NS_MAX), None);
+        let mut draft = kv::Draft::default();
+        assert!(draft.push(&add));
+        let transaction = Command::Transaction(draft.transaction());
+        assert_eq!(refusal(&transaction, TRANSACTION_NS_MAX), None);
+        assert!(
+            refusal(&transaction, TRANSACTION_NS_MAX + 1).unwrap().starts_with("ERR the transaction would")
+        );
     }
 }
