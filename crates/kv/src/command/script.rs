@@ -36,7 +36,8 @@ pub struct ScriptOptions {
     /// Whether its last argument is not for the program, but the rights of its caller ([`Script::rights`]).
     pub has_rights: bool,
     /// Whether it runs by the rules of release 2, which replicas of release 1 do not know. All replicas must run it alike, so
-    /// the node that orders it decides.
+    /// the node that orders it decides. Among these rules: its commands cost what they take, as
+    /// [`Command::walk_ns`](crate::Command::walk_ns) estimates it.
     pub by_second_rules: bool,
 }
 

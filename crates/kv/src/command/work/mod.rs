@@ -1,8 +1,9 @@
 //! How long commands take.
 //!
 //! A node admits commands, shares a turn among its clients and charges scripts by these estimates. They are counts, not
-//! measurements: what a script costs must be the same on every replica. `tests/times` compares them with the time that
-//! commands do take.
+//! measurements: what a script costs must be the same on every replica. So once a release has shipped, a change of any of
+//! these figures is a change of what the records of scripts do, and needs a level (`docs/design/releases.md`).
+//! `tests/times` compares them with the time that commands do take.
 
 mod families;
 mod walked;
