@@ -13,7 +13,7 @@ use crate::ValueId;
 use crate::codec::Reader;
 
 /// Approximate time to visit or to drop one key of a table.
-const KEY_NS: u64 = 50;
+const KEY_NS: u64 = 100;
 
 /// A pattern is matched in steps of this many of its bytes.
 const PATTERN_STEP_BYTES: usize = 64;
