@@ -157,6 +157,8 @@ fn a_node_that_lost_its_disk_is_replaced_and_rebuilds_its_fragments() {
     until("it may be replaced", || started.ask(1, "CLUSTER REPLACE 5") == "+OK");
     until("it is ready", || started.is_ready(5));
     wait_until_rebuilt(&started, 5, keys.len() as u64);
+    // It gets its values before it counts in majorities.
+    until("it votes", || started.log(5).contains("keyspace 'default': voter"));
     // With two others down, reads need the new node's fragments.
     started.kill_all(&[1, 2]);
     assert_read(&started, 5, &keys);

@@ -326,23 +326,23 @@ mod tests {
     fn the_time_of_walking_commands_follows_the_amount_of_data() {
         let ns = |command: &Command<'_>| command.walk_ns(&Large);
         let keys = Command::Keys { pattern: b"*" };
-        assert_eq!(ns(&keys), 50_000_000);
-        assert_eq!(ns(&Command::Keys { pattern: &[b'*'; 640] }), 550_000_000);
+        assert_eq!(ns(&keys), 100_000_000);
+        assert_eq!(ns(&Command::Keys { pattern: &[b'*'; 640] }), 1_100_000_000);
         let scan = |count| Command::Scan { position: 0, count, pattern: None, kind: None, group: 1, next: 0 };
-        assert_eq!([ns(&scan(10)), ns(&scan(u64::MAX))], [500, 50_000_000]);
+        assert_eq!([ns(&scan(10)), ns(&scan(u64::MAX))], [1000, 100_000_000]);
         let hash = Command::Hash(HashCommand::All { key: b"h", part: HashPart::Both });
         assert!((100_000..1_000_000).contains(&ns(&hash)));
         let mut draft = Draft::default();
         (0..3).for_each(|_| assert!(draft.push(&keys)));
         let transaction = Command::Transaction(draft.transaction());
-        assert_eq!(ns(&transaction), 150_000_000 + 3 * COMMAND_NS);
+        assert_eq!(ns(&transaction), 300_000_000 + 3 * COMMAND_NS);
         let mut scratch = Vec::new();
         let limits = ScriptLimits { value_bytes_max: 1, cost_max: 2_000_000 };
         let script = Command::Script(Script::build(&mut scratch, b"return 1", [], 0, limits, true).unwrap());
         assert_eq!(ns(&script), 1_000_000_000);
         (0..3).for_each(|_| assert!(draft.push(&script)));
         let transaction = Command::Transaction(draft.transaction());
-        assert_eq!(ns(&transaction), 170_000_000 + 6 * COMMAND_NS, "its scripts share what one may cost");
+        assert_eq!(ns(&transaction), 320_000_000 + 6 * COMMAND_NS, "its scripts share what one may cost");
         assert!(transaction.may_walk() && keys.may_walk() && !Command::Get { key: b"k" }.may_walk());
     }
 }
