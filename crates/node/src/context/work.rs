@@ -69,6 +69,7 @@ impl Work {
 
     /// Stops counting a session that has ended.
     pub(crate) fn end(&mut self, session: &Session) {
+        assert!(session.counted_ns <= self.under_way_ns, "a client's work is a part of the sum");
         self.under_way_ns -= session.counted_ns;
     }
 
@@ -87,8 +88,8 @@ const ANSWER_NS: u64 = 500;
 const ANSWER_BYTE_NS: u64 = 6;
 
 /// The most work that one command may do in its step, in nanoseconds, unless it only returns what is there or removes it. Its
-/// group, on every replica, does nothing else meanwhile. Applications load values of some hundred thousand elements with one
-/// command; what is far beyond is refused.
+/// group, on every replica, does nothing else meanwhile. Applications load values of a few hundred thousand elements with one
+/// command, which is allowed; larger commands are refused.
 const COMMAND_NS_MAX: u64 = 500_000_000;
 
 impl Context {
@@ -167,7 +168,7 @@ impl Context {
 
     /// Whether a transaction may have the node carry out more of its commands, the first of which began when `before_ns` had
     /// been spent.
-    pub(crate) fn may_go_on(&self, before_ns: u64) -> bool {
+    pub(crate) fn has_time_left(&self, before_ns: u64) -> bool {
         self.spent_ns.saturating_sub(before_ns) <= TRANSACTION_NS_MAX
     }
 
@@ -183,7 +184,9 @@ impl Context {
     #[cold]
     fn walk_ns(&self, group: u16, command: &Command<'_>) -> u64 {
         let replica = self.groups.get(group).and_then(|group| group.replica.as_ref());
-        replica.map_or(0, |replica| command.walk_ns(replica.table()))
+        // A command may ask for more than there is time for (`HRANDFIELD` with a count of 2^62): sums must not overflow.
+        const ESTIMATE_NS_MAX: u64 = 3_600_000_000_000;
+        replica.map_or(0, |replica| command.walk_ns(replica.table()).min(ESTIMATE_NS_MAX))
     }
 
     /// Counts the work of a request that is about to be carried out. Returns why it is refused, if it would take too

@@ -273,7 +273,7 @@ impl Node {
         let before_ns = self.cx.spent_ns;
         let mut answer = Answer::new(items, elements, self.cx.memory.replies_max());
         while let Some(OfNode { command, found, arguments }) = answer.next_of_node() {
-            if answer.is_full() || !self.cx.may_go_on(before_ns) {
+            if answer.is_full() || !self.cx.has_time_left(before_ns) {
                 answer.leave_out();
                 continue;
             }

@@ -61,7 +61,9 @@ pub(super) fn dump_ns(size: Size, is_stream: bool) -> u64 {
 /// `RESTORE`. A plain collection says how many items it has; of packed ones, which are short, an item has some 30 bytes.
 pub(super) fn restore_ns(payload: &[u8]) -> u64 {
     let (tag, behind) = payload.split_first().unwrap_or((&0, &[]));
-    let size = Size { items: length_in_front(behind), bytes: payload.len() as u64 };
+    let bytes = payload.len() as u64;
+    // A payload may say that it has more items than it has bytes, which is refused when it is read.
+    let size = Size { items: length_in_front(behind).min(bytes), bytes };
     match tag {
         0 => size.bytes * 8 / 10,
         1 | 10 | 14 | 18 => size.bytes * 6,
@@ -286,7 +288,7 @@ impl SortedCommand<'_> {
         fn measured(size: Size) -> u64 {
             size.ns(160, 200)
         }
-        /// Places that are found, with what is told of them.
+        /// Places that are found, with the distance, hash and position that the reply shows for each.
         fn searched(size: Size, query: &[u8]) -> u64 {
             let shown = Query::decode(query).map_or(0, |query| {
                 let Shown { distance, hash, place } = query.shown;
