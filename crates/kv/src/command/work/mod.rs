@@ -343,6 +343,9 @@ mod tests {
         (0..3).for_each(|_| assert!(draft.push(&script)));
         let transaction = Command::Transaction(draft.transaction());
         assert_eq!(ns(&transaction), 320_000_000 + 6 * COMMAND_NS, "its scripts share what one may cost");
+        // A payload that says to have 2^63 members, and has none.
+        let payload = &[2, 0x81, 0x80, 0, 0, 0, 0, 0, 0, 0];
+        assert!(super::families::restore_ns(payload) < 100_000);
         assert!(transaction.may_walk() && keys.may_walk() && !Command::Get { key: b"k" }.may_walk());
     }
 }
