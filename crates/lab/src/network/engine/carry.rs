@@ -57,10 +57,11 @@ impl Engine {
 
     fn carry(&mut self, pipe: PipeId, mut is_its_turn: bool) {
         for _ in 0..STEPS_MAX {
-            let delivered = self.deliver(pipe);
+            let now = self.timer.now();
+            let delivered = self.deliver(pipe, now);
             let read = self.read(pipe, std::mem::take(&mut is_its_turn));
             if let (Step::Stuck, Step::Stuck) = (delivered, read) {
-                return self.wake_at_arrival(pipe);
+                return self.wake_at_arrival(pipe, now);
             }
         }
         if self.pipe(pipe).is_some() {
@@ -68,9 +69,8 @@ impl Engine {
         }
     }
 
-    /// Writes the first chunk, if it has arrived.
-    fn deliver(&mut self, pipe: PipeId) -> Step {
-        let now = self.timer.now();
+    /// Writes the first chunk, if it has arrived by `now`.
+    fn deliver(&mut self, pipe: PipeId, now: Nanos) -> Step {
         let Some((mut allowance, gate)) = self.allowance(pipe) else { return Step::Stuck };
         let Some(Connection { ends, pipes, .. }) = self.connection(pipe) else { return Step::Stuck };
         let (from, to) = (pipe.from, 1 - pipe.from);
@@ -290,9 +290,9 @@ impl Engine {
         Some((usize::try_from(left).unwrap_or(PACKET_BYTES), gate))
     }
 
-    /// Schedules the pipe to be served when its first chunk arrives.
-    fn wake_at_arrival(&mut self, pipe: PipeId) {
-        let now = self.timer.now();
+    /// Schedules the pipe to be served when its first chunk arrives, if it had not arrived by `now`. That is the time at
+    /// which delivery was tried: a chunk that arrived since then would otherwise wait for ever.
+    fn wake_at_arrival(&mut self, pipe: PipeId, now: Nanos) {
         let Some(way) = self.pipe(pipe) else { return };
         let Some(arrives) = way.front_arrives().filter(|arrives| *arrives > now) else { return };
         if way.wakes_at.is_none_or(|at| at > arrives) {
