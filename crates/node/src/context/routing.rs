@@ -5,8 +5,8 @@ use crate::groups::Group;
 use crate::keyspace::Database;
 use crate::session::ClientId;
 use crate::setting::Protocol;
-use kv::Command;
 use kv::codec::Reader;
+use kv::{Command, ValueId};
 use protocol::NodeId;
 
 /// The error for keys of several groups, which cannot be handled in one step.
@@ -66,10 +66,13 @@ impl Context {
     /// The end of a long command has no keys: they are in the parts. A replica that has not gathered all of these cannot tell.
     pub(crate) fn belongs(&self, group: u16, command: &Command<'_>) -> bool {
         let Command::LongEnd { id, .. } = command else { return self.is_in(group, command) };
-        let replica = self.groups.get(group).and_then(|it| it.replica.as_ref());
-        let whole = replica.and_then(|it| it.table().long_command(*id));
-        let command = whole.and_then(|it| Command::decode(&mut Reader::new(it)).ok());
-        command.is_none_or(|it| self.is_in(group, &it))
+        self.gathered(group, *id).is_none_or(|command| self.is_in(group, &command))
+    }
+
+    /// A long command, if this node's replica of the group has gathered all of its parts.
+    pub(crate) fn gathered(&self, group: u16, id: ValueId) -> Option<Command<'_>> {
+        let replica = self.groups.get(group)?.replica.as_ref()?;
+        Command::decode(&mut Reader::new(replica.table().long_command(id)?)).ok()
     }
 
     fn is_in(&self, group: u16, command: &Command<'_>) -> bool {

@@ -196,13 +196,20 @@ impl Context {
         let nanoseconds = self.work_ns(group, request);
         self.spend(nanoseconds);
         match request {
-            Request::Command(command) if nanoseconds > TRANSACTION_NS_MAX => refusal(command, nanoseconds),
+            Request::Command(command) if nanoseconds > TRANSACTION_NS_MAX => {
+                // Where its parts came from there may be no replica, and so no estimate.
+                let gathered = match command {
+                    Command::LongEnd { id, .. } => self.gathered(group, *id),
+                    _ => None,
+                };
+                refusal(gathered.as_ref().unwrap_or(command), nanoseconds)
+            }
             _ => None,
         }
     }
 }
 
-/// Why a command that takes so long is refused, if it is. What arrived in parts was asked for when it was sent.
+/// Why a command that takes so long is refused, if it is.
 #[cold]
 fn refusal(command: &Command<'_>, nanoseconds: u64) -> Option<String> {
     let took_ms = nanoseconds / 1_000_000;

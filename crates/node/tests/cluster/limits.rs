@@ -1,5 +1,6 @@
 //! What a client may use of a node: requests in flight, unread replies, and the length of both.
 
+use crate::reading::Reply;
 use crate::support::{Client, Cluster, assert_error, setup};
 
 fn value(bytes: usize) -> Vec<u8> {
@@ -212,4 +213,73 @@ fn history_gives_way_where_memory_is_short() {
         store(&mut cluster, client, "k", 100_000);
         cluster.settle();
     }
+}
+
+/// What takes too long in one step is refused by the node that has the data, whichever node the client asks, and whether the
+/// request came in one piece or in parts.
+#[test]
+fn what_takes_too_long_is_refused_by_name_through_any_node() {
+    for (keyspace, long_bytes) in [
+        ("prefix= replication=consensus", 1 << 20),
+        ("prefix= replication=consensus", 400),
+        ("prefix= replicas=1 acks=none leader=1", 1 << 20),
+        ("prefix= replicas=1 acks=none leader=1", 400),
+    ] {
+        let mut cluster =
+            setup(3, &[keyspace]).with(|configuration| configuration.long_command_bytes = long_bytes).start();
+        for node in [1, 2, 3] {
+            let client = cluster.client(node);
+            let context = format!("{keyspace}, {long_bytes}, node {node}");
+            cluster.ask(client, "HSET h f 1");
+            let walk = "HRANDFIELD h -100000000";
+            let reply = cluster.ask(client, walk);
+            assert!(reply.starts_with("-ERR HRANDFIELD would take about "), "{context}: {reply}");
+            assert!(reply.contains("nothing was done: send its arguments in several commands"), "{reply}");
+
+            assert_eq!(cluster.ask(client, "MULTI"), "OK");
+            store_queued(&mut cluster, client, "k", 500);
+            assert_eq!(cluster.ask(client, walk), "QUEUED");
+            let reply = cluster.ask(client, "EXEC");
+            assert!(
+                reply.starts_with("-ERR the transaction would look at so many keys"),
+                "{context}: {reply}"
+            );
+            assert_eq!(cluster.ask(client, "EXISTS k"), "0", "{context}");
+        }
+    }
+}
+
+fn store_queued(cluster: &mut Cluster, client: Client, key: &str, bytes: usize) {
+    cluster.send_words(client, &[b"SET", key.as_bytes(), &value(bytes)]);
+    assert_eq!(cluster.reply(client), "QUEUED");
+}
+
+/// The sum of a transaction's commands counts, however short each of them is; scripts share one limit.
+#[test]
+fn a_transaction_of_many_small_commands_is_done_whole_or_refused_whole() {
+    let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
+    let client = cluster.client(2);
+    let elements = vec!["e"; 5000].join(" ");
+    assert_eq!(cluster.ask(client, &format!("RPUSH l {elements}")), "5000");
+    let mut exec = |request: &str| {
+        assert_eq!(cluster.ask(client, "SET k 0"), "OK");
+        assert_eq!(cluster.ask(client, "MULTI"), "OK");
+        let queued = cluster.pipeline(client, &vec![request; 25_000]);
+        assert_eq!(queued.iter().find(|reply| *reply != "QUEUED"), None, "{request}");
+        (cluster.ask_for(client, "EXEC"), cluster.ask(client, "GET k"))
+    };
+    // Each is written with 300 digits.
+    let far = "INCRBYFLOAT k 1e300";
+    let (done, value) = exec(far);
+    assert_eq!((done.elements().len(), value.len()), (25_000, 307));
+    let (refused, _) = exec("LPOS l x");
+    let refused = refused.to_string();
+    assert!(refused.contains("the transaction would look at so many keys"), "{refused}");
+
+    let (begun, _) = exec("EVAL return(1) 0");
+    let replies = begun.elements();
+    let done = replies.iter().take_while(|reply| **reply == Reply::Integer(1)).count();
+    assert!((100..25_000).contains(&done), "{done} scripts of 25,000");
+    let refused = replies[done].to_string();
+    assert!(refused.contains("the script was stopped and nothing of it was kept"), "{refused}");
 }

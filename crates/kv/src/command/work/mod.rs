@@ -173,7 +173,7 @@ impl Command<'_> {
             | Dump { .. }
             | Copy { .. } => false,
             MultiGet { .. } | Exists { .. } | Watch { .. } | Delete { .. } => false,
-            // They have limits of their own; what arrived in parts was estimated before.
+            // They have limits of their own; of what has arrived in parts, the command inside is meant.
             Script(_) | Transaction(_) | LongEnd { .. } => false,
             Hash(command) => !command.lists_all(),
             OnList(command) => !command.lists_all(),
