@@ -102,14 +102,14 @@ fn bits() -> Vec<Case> {
             Command::OnBytes(Estimate { keys: list_of([key("sketch", n), key("sketch2", n)]) })
         }),
         Case {
-            most: 1_000,
+            most: 10_000,
             ..on("LCS", |n| {
                 let (first, second, answer) = (key("short", n), key("short2", n), CommonAnswer::Length);
                 Command::OnBytes(Common { first, second, answer, least: 0 })
             })
         },
         Case {
-            most: 1_000,
+            most: 10_000,
             ..on("LCS IDX", |n| {
                 let (first, second, answer) =
                     (key("short", n), key("short", n), CommonAnswer::RangesWithLengths);

@@ -4,7 +4,7 @@ use super::super::{
     BytesCommand, HashCommand, List, ListCommand, SetCommand, SetOperation, SortCommand, SortedCommand,
     StreamCommand,
 };
-use super::{Known, Size, copied, made};
+use super::{Known, MANY, Size, copied, made};
 use crate::geo::{Query, Shown};
 use crate::limits::SCANNED_AT_ONCE;
 
@@ -132,8 +132,11 @@ impl HashCommand<'_> {
         let size = || known.size(self.key());
         let arguments = self.arguments().size();
         match *self {
-            All { .. } => size().ns(30, 200),
-            Scan { count, pattern, .. } => matched(size().first(count.max(SCANNED_AT_ONCE)), pattern),
+            All { .. } => size().strewn(30),
+            Scan { count, pattern, .. } => {
+                let size = size().first(count.max(SCANNED_AT_ONCE));
+                matched(size, pattern).max(size.strewn(30))
+            }
             Random { count: Some(count @ 0..), .. } => drawn_apart(size().first(count.unsigned_abs())),
             Random { count: Some(count), .. } => drawn(size().drawn(count.unsigned_abs())),
             MultiGet { .. } | TimeToLive { .. } => arguments.strewn(110),
@@ -355,7 +358,10 @@ impl SortedCommand<'_> {
                 sorted(known.in_range(from, by, ends).first(most))
             }
             CountCommon { keys, .. } => combined(SetOperation::Intersection, keys, false, known).0,
-            Add { pairs, .. } => pairs.pairs_size().ns(1150, 500),
+            Add { pairs, .. } => {
+                let size = pairs.pairs_size();
+                size.ns(if size.items < MANY { 1150 } else { 2300 }, 500)
+            }
             Remove { members, .. } => members.size().ns(750, 400),
             RemoveRange { key, by, ends } => cut(known.in_range(key, by, ends)),
             Pop { key, count: Some(count), .. } => popped(known.size(key).first(count)),
@@ -404,8 +410,11 @@ impl BytesCommand<'_> {
                 size.ns(10, 0) + if is_short { size.items.min(SHORT_ELEMENTS) * SHORT_NS } else { 0 }
             }
             ReadFields { operations, .. } | ChangeFields { operations, .. } => operations.size().ns(150, 0),
-            // Each byte of one string is compared with each byte of the other.
-            Common { first, second, .. } => bytes(first).saturating_mul(bytes(second)).saturating_mul(2),
+            // Each byte of one string is compared with 64 bytes of the other at once.
+            Common { first, second, .. } => {
+                let word_ns = bytes(second).div_ceil(64) * 3;
+                bytes(first).saturating_mul(6 + word_ns).saturating_add(2500 + 2 * bytes(second))
+            }
             SetBit { key, offset, .. } => made((offset / 8).saturating_sub(bytes(key))),
             GetBit { .. } => 0,
         }

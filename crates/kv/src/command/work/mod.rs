@@ -48,6 +48,9 @@ pub struct Size {
     pub bytes: u64,
 }
 
+/// From so many items on, most of them are in no cache.
+const MANY: u64 = 30_000;
+
 impl Size {
     /// At most this many of the items, with their share of the bytes.
     fn first(self, items: u64) -> Size {
@@ -75,9 +78,8 @@ impl Size {
         self.items.saturating_mul(item_ns).saturating_add(self.bytes.saturating_mul(byte_ps) / 1000)
     }
 
-    /// Nanoseconds for items that are found one by one. Many are in no cache.
+    /// Nanoseconds for items that are found one by one.
     fn strewn(self, item_ns: u64) -> u64 {
-        const MANY: u64 = 30_000;
         self.ns(if self.items < MANY { item_ns } else { 3 * item_ns }, 300)
     }
 }
