@@ -14,6 +14,20 @@ pub const PATTERN_BYTES_MAX: usize = 1 << 10;
 
 const WORD_BITS: usize = u64::BITS as usize;
 
+/// The bytes with which every text begins that matches a pattern.
+pub fn beginning(pattern: &[u8]) -> Vec<u8> {
+    let (mut beginning, mut rest) = (Vec::new(), pattern);
+    loop {
+        rest = match rest {
+            [] | [b'*' | b'?' | b'[', ..] | [b'\\'] => return beginning,
+            [b'\\', byte, rest @ ..] | [byte, rest @ ..] => {
+                beginning.push(*byte);
+                rest
+            }
+        };
+    }
+}
+
 /// A parsed pattern.
 #[derive(Clone, Debug)]
 pub struct Pattern {
@@ -217,7 +231,7 @@ mod reference;
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Pattern, reference};
+    use super::{Pattern, beginning, reference};
 
     fn matches(pattern: &[u8], text: &[u8]) -> bool {
         Pattern::new(pattern).matches(text)
@@ -236,8 +250,25 @@ mod tests {
         }
 
         #[test]
+        fn what_matches_begins_as_the_pattern_does(
+            pattern in proptest::collection::vec(prop::sample::select(&b"ab*?[]\\"[..]), 0..6),
+            text in proptest::collection::vec(prop::sample::select(&b"ab*[\\"[..]), 0..6),
+        ) {
+            prop_assert!(!matches(&pattern, &text) || text.starts_with(&beginning(&pattern)));
+        }
+
+        #[test]
         fn the_automaton_agrees_with_the_rules_on_any_bytes(data in proptest::collection::vec(any::<u8>(), 0..300)) {
             reference::any_bytes(&data, matches);
+        }
+    }
+
+    #[test]
+    fn a_pattern_says_how_its_texts_begin() {
+        let cases =
+            [("cart:*", "cart:"), ("c\\*t?", "c*t"), ("[ab]c", ""), ("abc", "abc"), ("a\\", "a"), ("", "")];
+        for (pattern, expected) in cases {
+            assert_eq!(beginning(pattern.as_bytes()), expected.as_bytes(), "{pattern}");
         }
     }
 

@@ -235,7 +235,10 @@ impl Cluster {
         self.is_removed |= effects.is_removed;
         effects.clear();
         self.effects = Some(effects);
-        cx.is_admitted |= is_admitted;
+        if is_admitted && !cx.is_admitted {
+            cx.is_admitted = true;
+            cx.admitted_us = cx.now.monotonic_us;
+        }
         if is_refused {
             // Another start of this node was admitted, or it lost its storage: it must not take part in anything.
             cx.is_admitted = false;

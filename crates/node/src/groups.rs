@@ -300,10 +300,10 @@ impl Groups {
         self.all.get(place).copied()
     }
 
-    /// The first number of a group of a database that is at least `id`.
-    pub(crate) fn from(&self, id: u16, database: &Database) -> Option<u16> {
-        let from = self.ids.partition_point(|other| *other < id);
-        self.ids[from..].iter().copied().find(|id| database.has_group(*id))
+    /// The first number, at least `id`, of a group of a database that may hold keys with this beginning.
+    pub(crate) fn from(&self, id: u16, database: &Database, start: &[u8]) -> Option<u16> {
+        let groups = database.groups_of_beginning(start);
+        groups.filter(|it| *it >= id && self.ids.binary_search(it).is_ok()).min()
     }
 
     #[inline]

@@ -525,11 +525,6 @@ impl Database {
         }
     }
 
-    /// Whether a group holds some of its keys.
-    pub(crate) fn has_group(&self, group: u16) -> bool {
-        self.prefixes.iter().any(|(_, groups)| groups.contains(&group))
-    }
-
     /// The group of a key. O(keyspaces).
     #[inline]
     pub(crate) fn group_of(&self, key: &[u8]) -> u16 {
@@ -542,6 +537,16 @@ impl Database {
             Some((_, groups)) => groups[shard_of(slot_of(key), groups.len())],
             None => self.default_group(),
         }
+    }
+
+    /// The groups that may hold keys which begin with these bytes. O(keyspaces and groups).
+    pub(crate) fn groups_of_beginning(&self, start: &[u8]) -> impl Iterator<Item = u16> {
+        // Keyspaces with shorter prefixes than the first one that all such keys begin with hold none of them.
+        let holder = self.prefixes.iter().position(|(prefix, _)| start.starts_with(prefix));
+        let last = holder.map_or(self.prefixes.len(), |place| place + 1);
+        let holds =
+            move |(prefix, _): &&(Vec<u8>, Vec<u16>)| prefix.starts_with(start) || start.starts_with(prefix);
+        self.prefixes[..last].iter().filter(holds).flat_map(|(_, groups)| groups.iter().copied())
     }
 
     /// The group of all keys that a pattern with one `*` matches; `None` if they may be in several.
@@ -613,6 +618,28 @@ mod tests {
         assert_eq!(router.group_of_pattern(b"c:*"), None, "an item may begin with x:");
         assert_eq!(router.group_of_pattern(b"c:x:*"), Some(4));
         assert_eq!(router.group_of_pattern(b"*"), None);
+    }
+
+    #[test]
+    fn keys_that_begin_alike_are_in_the_groups_of_few_keyspaces() {
+        let groups = [(b"".to_vec(), vec![1]), (b"c:".to_vec(), vec![2]), (b"c:x:".to_vec(), vec![3, 4])];
+        let router = Router::new(groups.into_iter());
+        let of = |start: &[u8]| {
+            let mut groups: Vec<u16> = router.database(0).groups_of_beginning(start).collect();
+            groups.sort();
+            groups
+        };
+        assert_eq!(of(b""), [1, 2, 3, 4]);
+        assert_eq!(of(b"c"), [1, 2, 3, 4], "such a key may be in the default keyspace");
+        assert_eq!(of(b"c:"), [2, 3, 4]);
+        assert_eq!(of(b"c:y"), [2]);
+        assert_eq!(of(b"c:x"), [2, 3, 4]);
+        assert_eq!(of(b"c:x:y"), [3, 4]);
+        assert_eq!(of(b"d"), [1]);
+        for key in [&b"c:x:k"[..], b"c:k", b"c", b"k"] {
+            let group = router.database(0).group_of(key);
+            assert!((0..=key.len()).all(|end| of(&key[..end]).contains(&group)), "{}", key.escape_ascii());
+        }
     }
 
     #[test]

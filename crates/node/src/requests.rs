@@ -13,6 +13,7 @@ use crate::scripts;
 use crate::session::{ClientId, Pending, Standing};
 use crate::transactions::EXEC_HAS_ARGUMENTS;
 use crate::waits;
+use kv::glob::beginning;
 use kv::limits::KEY_BYTES_MAX;
 use kv::table::scan_group;
 use kv::{Command, ReplyBuffer};
@@ -319,10 +320,8 @@ pub(crate) enum Route<'a> {
     Group(u16),
     /// One group, with the command in this form.
     Completed(u16, Command<'a>),
-    /// All groups of the client's database, with the command in this form, if it is given.
-    All(Combine, Option<Command<'a>>),
-    /// All groups of all databases.
-    Everywhere(Combine),
+    /// These groups, whose replies become one, with the command in this form, if it is given.
+    Several(Vec<u16>, Combine, Option<Command<'a>>),
     /// None: the error is the answer.
     Refused(String),
     /// None: a scan is over.
@@ -355,8 +354,13 @@ pub(crate) fn route<'a>(
             _ => Route::Group(only),
         };
     }
+    let with = |cx: &Context, start: &[u8]| -> Vec<u16> {
+        let mut groups: Vec<u16> = cx.database_of(client).groups_of_beginning(start).collect();
+        groups.sort_unstable();
+        groups
+    };
     match *command {
-        Command::Size => Route::All(Combine::Sum, None),
+        Command::Size => Route::Several(with(cx, b""), Combine::Sum, None),
         Command::Clear => {
             let is_everywhere = found.spec.name == "flushall";
             let number = cx.clients.sessions.get(client).map_or(0, |session| session.database);
@@ -370,24 +374,27 @@ pub(crate) fn route<'a>(
             }
             if is_everywhere {
                 cx.audit(client, "removes all keys of all keyspaces");
-                return Route::Everywhere(Combine::AllOk);
+                return Route::Several(cx.groups.ids().to_vec(), Combine::AllOk, None);
             }
             cx.audit(client, &format!("removes all keys of database {number}"));
-            Route::All(Combine::AllOk, None)
+            Route::Several(with(cx, b""), Combine::AllOk, None)
         }
-        Command::Keys { .. } => Route::All(Combine::Concatenate, None),
+        Command::Keys { pattern } => {
+            Route::Several(with(cx, &beginning(pattern)), Combine::Concatenate, None)
+        }
         Command::RandomKey { .. } => {
-            let combine = Combine::AnyOf(cx.draw());
-            Route::All(combine, Some(Command::RandomKey { draw: cx.draw() }))
+            let (combine, draw) = (Combine::AnyOf(cx.draw()), cx.draw());
+            Route::Several(with(cx, b""), combine, Some(Command::RandomKey { draw }))
         }
         Command::Scan { position, count, pattern, kind, .. } => {
             let at = scan_group(position);
-            let database = cx.database_of(client);
+            let (database, start) = (cx.database_of(client), pattern.map(beginning).unwrap_or_default());
             // The scan's group may have been the last one, and no longer exist.
-            let Some(group) = cx.groups.from(at, database) else { return Route::Scanned };
+            let Some(group) = cx.groups.from(at, database, &start) else { return Route::Scanned };
             let position = if group == at { position } else { u64::from(group) };
-            let next = cx.groups.from(group + 1, database).unwrap_or(0);
-            Route::Completed(group, Command::Scan { position, count, pattern, kind, group, next })
+            let next = cx.groups.from(group + 1, database, &start).unwrap_or(0);
+            let command = Command::Scan { position, count, pattern, kind, group, next };
+            Route::Several(vec![group], Combine::Only, Some(command))
         }
         _ => match cx.group_of(client, command) {
             Some(group) => Route::Group(group),

@@ -44,6 +44,8 @@ pub struct Status {
     pub applied: u64,
     /// Whether it can serve in its role now; if not, `explanation` gives the reason.
     pub ready: bool,
+    /// Whether it is not ready because it lacks what other members hold, and gets it from them.
+    pub catches_up: bool,
     /// Whether it accepts writes now.
     pub writable: bool,
     /// The number of records by which a follower is behind its leader, or its table is behind its log.

@@ -158,7 +158,7 @@ impl System for Quorate {
 
     fn is_ready(&self, nodes: &[NodePlan]) -> bool {
         let mut addresses = nodes.iter().filter_map(|node| node.http);
-        addresses.all(|address| matches!(http_get(address, "/health"), Ok((200, _))))
+        addresses.all(|address| matches!(http_get(address, "/health?all"), Ok((200, _))))
     }
 
     /// The leader that the settings name, which leads unless it was down for a time.

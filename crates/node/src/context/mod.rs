@@ -89,6 +89,8 @@ pub(crate) struct Context {
     pub(crate) map: Rc<ClusterMap>,
     /// Whether the control group has admitted this node.
     pub(crate) is_admitted: bool,
+    /// When it did, in microseconds of the monotonic clock.
+    pub(crate) admitted_us: u64,
     /// When this node's lease from the control group ends, in microseconds of the monotonic clock. Until then the control
     /// group appoints no other leader in place of this node, and does not acknowledge a change of functions that this
     /// node's map lacks.

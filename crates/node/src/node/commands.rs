@@ -113,18 +113,10 @@ impl Node {
         match requests::route(&mut self.cx, client, found, command) {
             Route::Group(group) => self.ask_group(client, group, command),
             Route::Completed(group, command) => self.ask_group(client, group, &command),
-            Route::All(combine, completed) => {
+            Route::Several(groups, combine, completed) => {
                 let request = Request::Command(completed.as_ref().unwrap_or(command));
-                let mut all = self.cx.groups.ids().to_vec();
-                let database = self.cx.database_of(client);
-                all.retain(|group| database.has_group(*group));
                 let deadline_us = self.usual_deadline_us();
-                self.ask_all(client, &all, combine, deadline_us, |_, _| request);
-            }
-            Route::Everywhere(combine) => {
-                let all = self.cx.groups.ids().to_vec();
-                let deadline_us = self.usual_deadline_us();
-                self.ask_all(client, &all, combine, deadline_us, |_, _| Request::Command(command));
+                self.ask_all(client, &groups, combine, deadline_us, |_, _| request);
             }
             Route::Refused(text) => self.cx.answer(client, |replies| replies.error(&text)),
             Route::Scanned => self.cx.answer(client, |replies| {

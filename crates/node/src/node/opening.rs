@@ -263,6 +263,7 @@ pub(super) fn read_log<D: Disk>(
         journal: Journal::new(log, configuration.storage),
         map: Rc::clone(control.map()),
         is_admitted: false,
+        admitted_us: 0,
         lease_until_us: 0,
         refusal: None,
         router: Router::default(),

@@ -13,11 +13,20 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use wire::release::Release;
 
+/// How long after its admission a node waits for all of its replicas before it is ready without some of them. Until they have
+/// heard of each other, a replica does not know whether it can get back what it lacks.
+const GATHERS_MS: u64 = 10_000;
+
 /// The state of a node, for `GET /health`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Health {
-    /// Whether every keyspace can be served here, by this node or by a leader that it reaches.
+    /// Whether clients may be sent here: the node is admitted, serves some keyspace, itself or by a leader that it reaches,
+    /// and none of its replicas catches up with others. So a keyspace that nobody can serve keeps no node from being ready,
+    /// and of nodes that are restarted one after another, each has its data before the next one goes.
     pub ready: bool,
+    /// Why it is not ready, for people; absent when it is.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub explanation: String,
     /// This node's number.
     pub node: NodeId,
     /// The cluster's name.
@@ -48,6 +57,13 @@ pub struct Health {
     pub disk_full: bool,
     /// The state of each shard of each keyspace.
     pub keyspaces: Vec<KeyspaceHealth>,
+}
+
+impl Health {
+    /// Whether every shard of every keyspace can be served here.
+    pub fn serves_all(&self) -> bool {
+        self.keyspaces.iter().all(|keyspace| keyspace.ready)
+    }
 }
 
 /// The state of a keyspace's shard on a node.
@@ -92,9 +108,11 @@ pub struct FollowerHealth {
 pub(super) fn health(node: &Node) -> Health {
     let keyspaces: Vec<KeyspaceHealth> =
         node.cx.groups.ids().iter().map(|id| keyspace_health(node, *id)).collect();
+    let explanation = explain_unready(node, &keyspaces);
     let default = keyspaces.iter().find(|keyspace| keyspace.prefix.is_empty());
     Health {
-        ready: keyspaces.iter().all(|keyspace| keyspace.ready),
+        ready: explanation.is_empty(),
+        explanation,
         node: node.cx.configuration.node,
         cluster: node.cx.configuration.cluster.clone(),
         version: crate::VERSION,
@@ -111,6 +129,31 @@ pub(super) fn health(node: &Node) -> Health {
         disk_full: node.cx.room.is_short(),
         keyspaces,
     }
+}
+
+/// Why clients should not be sent to this node; empty if they may.
+fn explain_unready(node: &Node, keyspaces: &[KeyspaceHealth]) -> String {
+    let cx = &node.cx;
+    if !cx.is_admitted {
+        let why = "the control group has not admitted this node yet";
+        return cx.refusal.clone().unwrap_or_else(|| why.to_owned());
+    }
+    let named = |it: &KeyspaceHealth| {
+        let name = if it.prefix.is_empty() { "default" } else { &it.prefix };
+        format!("keyspace '{name}': {}", it.explanation)
+    };
+    if !keyspaces.iter().any(|keyspace| keyspace.ready) {
+        let first = keyspaces.first().map_or("it knows no keyspace".to_owned(), named);
+        return format!("no keyspace can be served through this node; {first}");
+    }
+    let gathers = cx.now.ms_since(cx.admitted_us) < GATHERS_MS;
+    let holds_up = |id: &u16| {
+        let is_here = cx.groups[*id].members.contains(&cx.configuration.node);
+        let status = is_here.then(|| group_status(cx, *id)).filter(|status| !status.ready);
+        status.is_some_and(|status| status.catches_up || gathers)
+    };
+    let behind = cx.groups.ids().iter().position(|id| holds_up(id));
+    behind.map_or(String::new(), |place| format!("a replica here catches up; {}", named(&keyspaces[place])))
 }
 
 pub(super) fn keyspace_health(node: &Node, id: u16) -> KeyspaceHealth {

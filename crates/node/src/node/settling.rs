@@ -289,7 +289,9 @@ impl Node {
                         self.following.tracking.note_reply(&self.cx, client, group, result);
                     }
                 }
-                if let Some(replies) = self.gathers.take(handle, ticket.sequence as usize, reply) {
+                let groups = &self.cx.groups;
+                let name = |id| groups.get(id).map_or("that was dropped", |group| group.keyspace.name());
+                if let Some(replies) = self.gathers.take(handle, ticket.sequence as usize, reply, name) {
                     self.complete_with(whole, 0, Outcome::Done { version: 0, offset: 0 }, replies);
                 }
             }

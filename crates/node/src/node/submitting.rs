@@ -150,7 +150,7 @@ impl Node {
         }
         let whole = ticket;
         let bytes_max = self.cx.memory.reply_max();
-        let gather = self.gathers.begin(whole, combine, groups.len(), bytes_max);
+        let gather = self.gathers.begin(whole, combine, groups, bytes_max);
         for (part, (group, request, seen)) in asked.into_iter().enumerate() {
             let ticket = Origin::Part(gather).ticket(part as u64);
             if self.cx.spans.is_on() {

@@ -200,7 +200,7 @@ fn a_follower_whose_disk_was_full_gets_what_it_lacks_from_the_backlog() {
             let last = (0..300).map(|_| write(&mut cluster)).last().expect("it has written");
             cluster.set_disk_full(full, false);
             cluster.until("there is room again", |cluster| !cluster.health(full).disk_full);
-            cluster.until("all are in step", |cluster| (1..=3).all(|node| cluster.health(node).ready));
+            cluster.until("all are in step", |cluster| (1..=3).all(|node| cluster.health(node).serves_all()));
             cluster.settle();
             let (partial, whole) = resyncs(&mut cluster);
             assert_eq!(whole, before, "{keyspace}, node {full}: {partial} from the backlog");

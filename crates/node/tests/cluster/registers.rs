@@ -251,12 +251,35 @@ fn no_client_waits_for_a_lease_after_two_kills_in_a_row() {
     }
 }
 
+/// Nodes are restarted one after another, each when the one before is ready. Two restarts too close together would lose what is in
+/// memory.
+#[test]
+fn a_restarted_node_is_ready_when_it_has_its_memory_again() {
+    each_protocol(3, |cluster| {
+        let client = cluster.client(1);
+        assert_eq!(cluster.ask(client, "SET r:a 1"), "OK");
+        cluster.kill(3);
+        cluster.restart(3);
+        // It needs what both others hold, and they go on without it.
+        cluster.break_link(2, 3);
+        cluster.until("it serves another keyspace", |cluster| cluster.keyspace(3, "default").ready);
+        for _ in 0..15_000 {
+            cluster.turn();
+            assert!(!cluster.health(3).ready && cluster.health(1).ready);
+        }
+        assert!(cluster.health(3).explanation.starts_with("a replica here catches up; keyspace 'r:': "));
+        cluster.mend_link(2, 3);
+        cluster.until("it has its memory", |cluster| cluster.health(3).ready);
+        assert!(cluster.keyspace(3, "r:").ready);
+    });
+}
+
 /// Waits until a node reports that a keyspace cannot serve.
 fn until_it_cannot_serve(cluster: &mut Cluster, node: u16) -> String {
     cluster.until("it says so", |cluster| {
         cluster.keyspace(node, "r:").explanation.contains("a majority of its 3 replicas")
     });
-    assert!(!cluster.health(node).ready);
+    assert!(!cluster.health(node).serves_all());
     cluster.keyspace(node, "r:").explanation
 }
 
@@ -278,6 +301,7 @@ fn after_a_majority_has_lost_its_memory_all_report_it_and_an_operator_recovers()
             let mut metrics = String::new();
             cluster.node(node).metrics(&mut metrics);
             assert!(metrics.contains("quorate_keyspace_ready{keyspace=\"r:\"} 0"), "{metrics}");
+            cluster.until("other keyspaces are served", |cluster| cluster.health(node).ready);
             // It is certain that no majority can return, so no request waits for the deadline.
             let client = cluster.client(node);
             for request in ["GET r:a", "SET r:a 2", "MGET r:a r:b"] {

@@ -103,6 +103,8 @@ pub struct Status {
     /// The replica has its memory, and was recently in contact with a majority (including itself) that has its memory:
     /// requests can be served.
     pub ready: bool,
+    /// Whether it gets its memory back from members that have theirs.
+    pub catches_up: bool,
     /// The number of operations that it coordinates at present.
     pub open_operations: usize,
     /// Tombstones held.
@@ -178,6 +180,7 @@ impl Replica {
             role,
             incarnation: registers.lives.own(),
             ready: explanation.is_empty(),
+            catches_up: self.upkeep.as_ref().is_some_and(|it| it.catches_up(registers)),
             open_operations: self.coordinator.operations.len(),
             tombstones: registers.table.tombstones(),
             peers,

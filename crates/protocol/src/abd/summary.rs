@@ -6,7 +6,7 @@ use crate::status::{self, counter};
 
 impl From<Status> for status::Status {
     fn from(status: Status) -> status::Status {
-        let Status { role, incarnation, ready, explanation, counters: counted, .. } = status;
+        let Status { role, incarnation, ready, catches_up, explanation, counters: counted, .. } = status;
         let mut counters = vec![
             counter("one_round_reads", "Reads done in one round.", counted.one_round_reads),
             counter("two_round_reads", "Reads that wrote back first.", counted.two_round_reads),
@@ -17,6 +17,15 @@ impl From<Status> for status::Status {
         ];
         counters.extend(upkeep(status.upkeep));
         let epoch = incarnation.into();
-        status::Status { role, epoch, ready, writable: ready, explanation, counters, ..Default::default() }
+        status::Status {
+            role,
+            epoch,
+            ready,
+            catches_up,
+            writable: ready,
+            explanation,
+            counters,
+            ..Default::default()
+        }
     }
 }

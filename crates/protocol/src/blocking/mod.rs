@@ -133,6 +133,8 @@ pub struct Status {
     pub role: &'static str,
     /// The replica has its memory, and enough others answer: requests can be served here.
     pub ready: bool,
+    /// Whether it gets its memory back from members that have theirs.
+    pub catches_up: bool,
     /// Why it is not ready, for people; empty when it is.
     pub explanation: String,
     /// Its incarnation.
@@ -218,6 +220,7 @@ impl Replica {
         Status {
             role,
             ready: explanation.is_empty(),
+            catches_up: self.upkeep.as_ref().is_some_and(|it| it.catches_up(registers)),
             explanation,
             incarnation: registers.lives.own(),
             operations: self.coordinator.open(),

@@ -6,7 +6,7 @@ use crate::status::{self, counter};
 
 impl From<Status> for status::Status {
     fn from(status: Status) -> status::Status {
-        let Status { role, incarnation, ready, explanation, counters: counted, .. } = status;
+        let Status { role, incarnation, ready, catches_up, explanation, counters: counted, .. } = status;
         let mut counters = vec![
             counter("locks_granted", "Locks that this replica granted.", counted.granted),
             counter("locks_denied", "Locks that it denied.", counted.denied),
@@ -23,6 +23,15 @@ impl From<Status> for status::Status {
         ];
         counters.extend(upkeep(status.upkeep));
         let epoch = incarnation.into();
-        status::Status { role, epoch, ready, writable: ready, explanation, counters, ..Default::default() }
+        status::Status {
+            role,
+            epoch,
+            ready,
+            catches_up,
+            writable: ready,
+            explanation,
+            counters,
+            ..Default::default()
+        }
     }
 }

@@ -61,6 +61,8 @@ pub struct Status {
     pub log_bytes: usize,
     /// Whether requests can be served, here or by the leader.
     pub ready: bool,
+    /// Whether it waits for what a leader sends it.
+    pub catches_up: bool,
     /// Whether it leads and may append.
     pub writable: bool,
     /// Whether it leads and may answer reads alone at this moment.
@@ -117,6 +119,9 @@ impl Replica {
             log_start_offset: log.base_offset(),
             log_bytes: log.bytes(),
             ready: explanation.is_empty(),
+            catches_up: is_started
+                && !self.agreement.takes_part()
+                && leader.is_some_and(|it| it != self.settings.id),
             writable: standing == Standing::Leads,
             leased: self.may_answer(now),
             receives_snapshot: self.incoming.is_received(),
@@ -166,6 +171,7 @@ impl From<Status> for status::Status {
             offset: status.offset,
             applied: status.applied,
             ready: status.ready,
+            catches_up: status.catches_up,
             writable: status.writable,
             lag: status.offset.saturating_sub(status.applied),
             backlog_start: status.log_start_offset,

@@ -399,6 +399,11 @@ impl Follower {
         matches!(self.mode, Mode::Streaming) && self.silent_ms(state, now) <= state.timing.silence_ms
     }
 
+    /// Whether it lacks something that its leader holds, and hears it.
+    pub(super) fn catches_up(&self, state: &State, now: Now) -> bool {
+        !matches!(self.mode, Mode::Streaming) && self.silent_ms(state, now) <= state.timing.silence_ms
+    }
+
     pub(super) fn is_filling(&self) -> bool {
         matches!(self.mode, Mode::Filling(_))
     }

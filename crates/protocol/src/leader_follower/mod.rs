@@ -150,6 +150,8 @@ pub struct Status {
     pub backlog_bytes: usize,
     /// Whether requests can be served, here or by the leader. Leader: it has a lease and serves. Follower: it streams.
     pub ready: bool,
+    /// Whether it is not in step with its leader, and hears it.
+    pub catches_up: bool,
     /// Leader: enough followers are live to acknowledge writes.
     pub writable: bool,
     /// Follower: the number of the leader's records that are not applied here.
@@ -248,6 +250,7 @@ impl Replica {
             backlog_start: state.backlog.base().offset,
             backlog_bytes: state.backlog.bytes(),
             ready,
+            catches_up: matches!(&self.role, Role::Follower(follower) if follower.catches_up(state, now)),
             writable: matches!(&self.role, Role::Leader(leader) if leader.is_writable(state, now)),
             lag,
             lag_ms,

@@ -13,6 +13,7 @@ impl From<Status> for status::Status {
             offset: status.offset,
             applied: status.applied,
             ready: status.ready,
+            catches_up: status.catches_up,
             writable: status.writable,
             lag: status.lag,
             lag_ms: status.lag_ms,

@@ -90,6 +90,13 @@ impl Upkeep {
         self.rejoin.as_ref().map_or(String::new(), explain)
     }
 
+    /// Whether it gets its memory back from members that have theirs. False while a majority is without it:
+    /// that does not end by itself.
+    pub fn catches_up(&self, registers: &Registers) -> bool {
+        let rejoin = self.rejoin.as_ref().filter(|_| registers.standstill().is_none());
+        rejoin.is_some_and(|rejoin| !rejoin.ready().is_empty())
+    }
+
     /// Returns a node that is ready as far as this one knows, while this one is not.
     pub fn ready_node(&self, registers: &Registers) -> Option<NodeId> {
         Some(registers.group.node(self.rejoin.as_ref()?.ready_member(registers)?))

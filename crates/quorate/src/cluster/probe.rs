@@ -19,12 +19,12 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
 /// Returns None if the node serves commands, and otherwise what it answered instead.
 pub(super) fn what_lacks(node: &Node) -> Option<String> {
-    match http_get(node, "/health") {
+    match http_get(node, "/health?all") {
         Ok((200, _)) => {}
         Ok((status, body)) => {
-            return Some(format!("GET /health at {}: {status}{}", node.at(node.ports.http), why(&body)));
+            return Some(format!("GET /health?all at {}: {status}{}", node.at(node.ports.http), why(&body)));
         }
-        Err(error) => return Some(format!("GET /health at {}: {error}", node.at(node.ports.http))),
+        Err(error) => return Some(format!("GET /health?all at {}: {error}", node.at(node.ports.http))),
     }
     match ping(node) {
         Ok(answer) if answer == "+PONG" => None,

@@ -13,9 +13,10 @@ pub(crate) use top::TopArgs;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 
+use server::status::report::Replica;
 use server::status::standing::Risk;
 use server::status::{ASK_AGAIN_AFTER, Answers, Standing, State, judge};
 
@@ -30,6 +31,7 @@ Examples:
   quorate status --config /etc/quorate.toml          address, password and TLS from a node's file
   quorate status --addr a.example:7443 --cacert authority.crt    over TLS
   quorate status --config /etc/quorate.toml --here   is this node fit for clients? (a health check)
+  quorate status --config /etc/quorate.toml --here --keyspace cart:   does it serve that keyspace?
   quorate status --json | jq .risks
 
 Exit code: 0 healthy, 1 at risk, 2 something is not served, or no node can be reached.";
@@ -45,9 +47,17 @@ pub(crate) struct StatusArgs {
     #[arg(long)]
     json: bool,
 
-    /// Only ask the node at that address whether it serves: one line, and exit code 0 or 2
+    /// Only ask the node at that address whether it is ready for clients: one line, and exit code 0 or 2
     #[arg(long, conflicts_with = "json")]
     here: bool,
+
+    /// With --here: ask whether it serves this keyspace; repeat it for several, "" is the default one
+    #[arg(long, value_name = "PREFIX", requires = "here")]
+    keyspace: Vec<String>,
+
+    /// With --here: ask whether it serves every keyspace
+    #[arg(long, requires = "here", conflicts_with = "keyspace")]
+    all: bool,
 }
 
 /// Shows the state of a cluster. The exit code tells how far it serves.
@@ -57,7 +67,7 @@ pub(crate) struct StatusArgs {
 pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
     let cluster = args.connect.resolve(Role::Looks)?;
     if args.here {
-        return Ok(here(&gather_only(&cluster)));
+        return here(&gather_only(&cluster), args);
     }
     let standing = stand(&cluster);
     let text = match args.json {
@@ -95,26 +105,43 @@ fn exit_code(standing: &Standing) -> ExitCode {
     }
 }
 
-/// Prints whether the nodes that were asked serve everything.
-fn here(answers: &Answers) -> ExitCode {
+/// Prints whether the nodes that were asked are ready, or serve the keyspaces that were named.
+///
+/// # Errors
+/// A node does not know such a keyspace.
+fn here(answers: &Answers, args: &StatusArgs) -> Result<ExitCode> {
     let mut serves = true;
     for (address, why) in &answers.others {
         serves = false;
         crate::output::say(&format!("{address} cannot be queried: {why}"));
     }
     for (id, reported) in answers.reports() {
-        serves &= reported.report.ready;
-        let unready = reported.report.keyspaces.iter().filter(|replica| !replica.ready);
-        let reasons: Vec<String> = unready
-            .map(|replica| {
-                let name = if replica.prefix.is_empty() { "default" } else { &replica.prefix };
-                format!("keyspace '{name}': {}", replica.explanation)
-            })
-            .collect();
-        crate::output::say(&match reported.report.ready {
-            true => format!("node {id} serves"),
-            false => format!("node {id} does not serve: {}", reasons.join("; ")),
+        let report = &reported.report;
+        for prefix in &args.keyspace {
+            let is_known = report.keyspaces.iter().any(|replica| replica.prefix == *prefix);
+            ensure!(is_known, "node {id} knows no keyspace '{prefix}': quorate keyspace list shows them");
+        }
+        let is_asked =
+            |replica: &&Replica| args.keyspace.is_empty() || args.keyspace.contains(&replica.prefix);
+        let unready = report.keyspaces.iter().filter(is_asked).filter(|replica| !replica.ready);
+        let unready: Vec<String> = unready.map(explained).collect();
+        let is_strict = args.all || !args.keyspace.is_empty();
+        let is_good = if is_strict { unready.is_empty() } else { report.ready };
+        serves &= is_good;
+        crate::output::say(&match (is_good, unready.is_empty()) {
+            (true, true) => format!("node {id} serves"),
+            (true, false) => format!("node {id} serves, but not {}", unready.join("; ")),
+            (false, _) if is_strict || report.explanation.is_empty() => {
+                format!("node {id} does not serve: {}", unready.join("; "))
+            }
+            (false, _) => format!("node {id} does not serve: {}", report.explanation),
         });
     }
-    if serves { ExitCode::SUCCESS } else { ExitCode::from(2) }
+    Ok(if serves { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+/// A keyspace's name, and why a shard of it is not served.
+fn explained(replica: &Replica) -> String {
+    let name = if replica.prefix.is_empty() { "default" } else { &replica.prefix };
+    format!("keyspace '{name}': {}", replica.explanation)
 }

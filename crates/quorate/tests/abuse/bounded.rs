@@ -149,7 +149,7 @@ impl Cluster {
     }
 
     pub(crate) fn wait_until_ready(&self, id: u16) {
-        let health = || try_http(self.http_port(id), "GET /health HTTP/1.1", "");
+        let health = || try_http(self.http_port(id), "GET /health?all HTTP/1.1", "");
         until("a node is ready", || health().is_some_and(|(status, _)| status == 200));
     }
 

@@ -86,7 +86,7 @@ fn a_damaged_folder_is_refused_or_holds_everything() {
             if let Some(status) = child.try_wait().unwrap() {
                 break Some(status.code());
             }
-            let health = try_http(cluster.http_port(1), "GET /health HTTP/1.1", "");
+            let health = try_http(cluster.http_port(1), "GET /health?all HTTP/1.1", "");
             if health.is_some_and(|(status, _)| status == 200) {
                 break None;
             }

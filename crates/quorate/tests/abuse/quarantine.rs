@@ -130,7 +130,7 @@ fn goes_through(of_the_record: &str, words: &[&[u8]], retries: bool) {
             assert!(answer.starts_with(&expected), "{answer}");
             assert!(begun.elapsed() < Duration::from_secs(1), "{command} took {:?}", begun.elapsed());
         }
-        let (status, health) = http(cluster.http_port(id), "GET /health HTTP/1.1", "");
+        let (status, health) = http(cluster.http_port(id), "GET /health?keyspace=bad: HTTP/1.1", "");
         assert!(
             status == 503 && health.contains("QUARANTINED") && health.contains("\"quarantined\""),
             "{health}"

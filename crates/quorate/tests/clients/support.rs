@@ -224,7 +224,7 @@ impl Cluster {
 
     pub(crate) fn wait_until_ready(&self, id: u16) {
         until("the node is ready", || {
-            let answer = try_http(self.http_port(id), "GET /health HTTP/1.1", "", IF_IT_RUNS);
+            let answer = try_http(self.http_port(id), "GET /health?all HTTP/1.1", "", IF_IT_RUNS);
             answer.is_some_and(|(status, _)| status == 200)
         });
     }

@@ -63,9 +63,9 @@ impl Bare {
         until("they are ready", || nodes.iter().all(|node| self.health(*node).0 == 200));
     }
 
-    /// Returns the status and body of `GET /health`; status 0 if the node does not answer.
+    /// Returns the status and body of `GET /health?all`; status 0 if the node does not answer.
     pub(crate) fn health(&self, node: u16) -> (u16, String) {
-        try_http(self.client_port(node) + 1, "GET /health HTTP/1.1", "").unwrap_or_default()
+        try_http(self.client_port(node) + 1, "GET /health?all HTTP/1.1", "").unwrap_or_default()
     }
 
     pub(crate) fn client_port(&self, node: u16) -> u16 {

@@ -62,12 +62,13 @@ impl Started {
         restarted
     }
 
+    /// Whether a node serves every keyspace.
     pub(crate) fn is_ready(&self, node: u16) -> bool {
-        self.try_http(node, "GET /health HTTP/1.1", "").is_some_and(|(status, _)| status == 200)
+        self.try_http(node, "GET /health?all HTTP/1.1", "").is_some_and(|(status, _)| status == 200)
     }
 
     /// Sends an HTTP request to a node that may not answer; returns the status and the JSON.
-    fn try_http(&self, node: u16, head: &str, body: &str) -> Option<(u16, Value)> {
+    pub(crate) fn try_http(&self, node: u16, head: &str, body: &str) -> Option<(u16, Value)> {
         let (status, body) = try_http(self.cluster.http_port(node), head, body)?;
         Some((status, serde_json::from_str(&body).ok()?))
     }

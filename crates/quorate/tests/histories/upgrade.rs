@@ -237,8 +237,9 @@ fn a_folder_of_each_release_is_read() {
         // The folder was copied, and its original does not run.
         let mut node =
             super::started::Restarted(kept_node(folder.path(), base).arg("--adopt").spawn().unwrap());
-        let is_ready =
-            || super::support::try_http(base + 1, "GET /health HTTP/1.1", "").is_some_and(|it| it.0 == 200);
+        let is_ready = || {
+            super::support::try_http(base + 1, "GET /health?all HTTP/1.1", "").is_some_and(|it| it.0 == 200)
+        };
         until("it serves", || node.0.try_wait().unwrap().is_some() || is_ready());
         let log = std::fs::read_to_string(folder.path().join("quorate.log")).unwrap();
         assert!(is_ready(), "{}: {log}", archive.display());
@@ -259,7 +260,7 @@ fn the_folder_of_this_release_is_written() {
     let base = super::support::free_ports(3);
     let mut node = super::started::Restarted(kept_node(folder.path(), base).spawn().unwrap());
     let is_ready =
-        || super::support::try_http(base + 1, "GET /health HTTP/1.1", "").is_some_and(|it| it.0 == 200);
+        || super::support::try_http(base + 1, "GET /health?all HTTP/1.1", "").is_some_and(|it| it.0 == 200);
     until("it serves", is_ready);
     let mut client = Client::connect(base);
     // Enough for a snapshot, with records after it.

@@ -173,7 +173,7 @@ fn a_cluster_that_does_not_become_ready_reports_why_and_keeps_running() {
     (0..3).for_each(|_| drop(cluster.line()));
     let printed = cluster.line();
     assert!(printed.starts_with("not ready after "), "{printed}");
-    let seen = format!("node 1: GET /health at 127.0.0.1:{}: 503 (keyspace 'default': ", base + 3);
+    let seen = format!("node 1: GET /health?all at 127.0.0.1:{}: 503 (keyspace 'default': ", base + 3);
     assert!(printed.contains(&seen) && printed.contains("node-3/quorate.log"), "{printed}");
     assert_eq!(cluster.health(2).0, 503, "it still runs");
     assert_eq!(cluster.stop(Signal::INT), 0);

@@ -158,7 +158,10 @@ fn one_node_is_asked_whether_it_serves() {
     let server = Server::start_one_of_two(1, base);
     let address = at(server.client_port);
     let (code, output) = run(&["status", "--addr", &address, "--here"]);
-    assert!(code == 2 && output.starts_with("node 1 does not serve: keyspace 'default': "), "{output}");
+    assert!(
+        code == 2 && output.starts_with("node 1 does not serve: the control group has not admitted"),
+        "{output}"
+    );
     let (code, output) = run(&["status", "--addr", &at(base + 3), "--here"]);
     assert!(code == 2 && output.contains("cannot be queried: cannot connect to"), "{output}");
     // The cluster has not begun, and status reports that too.

@@ -11,6 +11,7 @@ pub(crate) mod anything;
 mod changes;
 mod commands;
 mod fields;
+mod health;
 mod keyspaces;
 mod locks;
 mod page;

@@ -6,7 +6,7 @@
 //! | `POST /put {"key","value","ttl_ms"?,"fence"?}` | `{"key","version"}`; 409 if the fence's token is not the newest |
 //! | `GET /get/{key}` | `{"key","value","version","expires_at_ms"?}` |
 //! | `DELETE /{key}` | `{"key","deleted"}` |
-//! | `GET /health` | the node's state; 503 until it is ready |
+//! | `GET /health` | the node's state; 503 until it is ready; `?all`, `?keyspace=`: what it serves |
 //! | `GET /metrics` | Prometheus text |
 //! | `GET /status` | see [`super::status`] |
 //! | `POST /command`, `POST /may` | see [`super::commands`] |
@@ -39,8 +39,8 @@ use wire::resp::ArgumentsBuffer;
 use super::access::{Access, name_in, require_json};
 use super::answer::{Answer, Refusal, only};
 use super::fields::{bytes_of, database_of, key_of, named, prefix_of, tracing_of};
-use super::page;
 use super::{Stage, StageOf};
+use super::{health, page};
 use crate::bridge::{Asker, Call, Caller, LogInError};
 use crate::config::Config;
 
@@ -143,7 +143,7 @@ impl Routes {
             // Load balancers request this, and have no password.
             "/health" if request.method() != Method::DELETE => {
                 only(request.method(), &[Method::GET, Method::HEAD], "GET, DELETE")?;
-                self.health().await
+                self.health(request.uri().query()).await
             }
             "/replicate" if request.method() != Method::DELETE => {
                 only(request.method(), &[Method::POST], "POST, DELETE")?;
@@ -332,8 +332,9 @@ impl Routes {
         Ok(Answer::json(StatusCode::OK, &Value::Object(fields)))
     }
 
-    async fn health(&self) -> Result<Answer, Refusal> {
-        let health = self.ask(Call::Health).await?;
+    async fn health(&self, query: Option<&str>) -> Result<Answer, Refusal> {
+        let mut health = self.ask(Call::Health).await?;
+        health::narrow(&mut health, &health::Question::parse(query)?)?;
         let is_ready = health.get("ready") == Some(&Value::Bool(true));
         let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         Ok(Answer::json(status, &health))
@@ -489,7 +490,9 @@ fn index() -> Answer {
         "GET /status": "the state of the whole cluster, and what to do",
         "POST /command": "{\"command\": [word, ...]} runs a command of the Redis protocol",
         "POST /may": "{\"commands\": [[word, ...], ...]} returns which of these the user may run",
-        "GET /health": "the state of this node; 503 until it is ready",
+        "GET /health": "the state of this node; 503 until it is ready for clients",
+        "GET /health?all": "the same; 503 while it does not serve every keyspace",
+        "GET /health?keyspace=": "the same of one keyspace; 503 while this node does not serve it",
         "GET /metrics": "counters for Prometheus",
         "POST /locks/{name}": "{\"owner\", \"ttl_ms\" or \"session\", \"wait_ms\"?} acquires a lock and its \
          fencing token",

@@ -15,6 +15,7 @@ pub struct Report {
     pub release: u16,
     pub level: u16,
     pub ready: bool,
+    pub explanation: String,
     pub control_leader: NodeId,
     pub keyspaces: Vec<Replica>,
     pub uptime_s: u64,

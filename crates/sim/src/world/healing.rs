@@ -270,7 +270,7 @@ impl World {
     fn are_all_ready(&self) -> bool {
         let is_ready = |host: &Host| {
             let node = host.node();
-            host.is_gone() || node.is_some_and(|node| node.is_admitted() && node.health().ready)
+            host.is_gone() || node.is_some_and(|node| node.is_admitted() && node.health().serves_all())
         };
         self.hosts.iter().all(is_ready) && self.unsettled().is_none() && self.open_order().is_none()
     }
