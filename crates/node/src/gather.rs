@@ -158,8 +158,8 @@ impl Gather {
                 if UNSERVED.iter().any(|code| why.starts_with(code)) =>
             {
                 format!(
-                    "{why} ({names} cannot answer, and without that the reply would look complete; SCAN and KEYS leave out \
-                     keyspaces that the beginning of their pattern rules out)"
+                    "{why} ({names} cannot answer, and part of a reply would look complete: KEYS prefix* and SCAN MATCH \
+                     prefix* ask only keyspaces with that prefix)"
                 )
             }
             _ => return out.extend_encoded(error),

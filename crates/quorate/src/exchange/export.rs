@@ -4,19 +4,23 @@ use std::fs::File;
 use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
+use node::control::KeyspaceEntry;
+use node::database_named;
 use rdb::payload;
-use rdb::write::FileWriter;
+use rdb::write::{FileWriter, put_text, tag};
 
-use super::{Progress, Refusals, databases, key_count, select};
-use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request};
+use super::source::{Missing, Source, unfit};
+use super::{Progress, Refusals, key_count};
+use crate::connection::{Client, Connect, Reply, Role, put_request};
 use crate::output::say;
 
 const EXAMPLES: &str = "\
 Examples:
   quorate export dump.rdb --addr 10.0.0.7:7000
   quorate export dump.rdb --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
+  quorate export carts.rdb --keyspace cart:          one keyspace
   redis-server --dbfilename dump.rdb --dir .         load it
 
 Keys are read one after the other while clients write: the file is not the state of one moment unless they pause.";
@@ -38,30 +42,46 @@ pub(crate) struct ExportArgs {
     /// Replace the file if it exists
     #[arg(long)]
     force: bool,
+
+    /// Write only the keys of the keyspace with this prefix; repeat it for several, "" is the default one
+    #[arg(long, value_name = "PREFIX")]
+    keyspace: Vec<String>,
+
+    /// Write nothing if a keyspace cannot be read [default: the others are written, and the exit code is 1]
+    #[arg(long)]
+    fail_on_missing: bool,
 }
 
-/// Exports all keys.
+/// Exports all keys, or those of some keyspaces.
 ///
 /// # Errors
-/// A sentence that says why not all keys were written. If only some keys are missing, the file exists.
+/// A sentence that says why not all keys were written. If only some keyspaces or keys are missing, the file exists.
 pub(super) fn run(args: &ExportArgs) -> Result<()> {
     let (to, cannot) = (&args.to, || format!("cannot write {}", args.to.display()));
     ensure!(args.force || !to.exists(), "{} exists: give --force to replace it", to.display());
-    let mut client = args.connect.resolve(Role::Looks)?.open(ANSWER_WITHIN)?.1;
+    let mut source = Source::find(&args.connect, Role::Looks)?;
+    let keyspaces = source.keyspaces(&args.keyspace)?;
     let beside = to.with_extension("part");
     let file = File::create(&beside).with_context(cannot)?;
-    let written = write(&mut client, file).with_context(cannot);
-    let (count, refusals) = match written {
+    let written = Export::begin(file, args.fail_on_missing).and_then(|it| it.run(&mut source, &keyspaces));
+    let Written { count, refusals, missing } = match written {
         Ok(written) => written,
         Err(error) => {
             let _ = std::fs::remove_file(&beside);
-            return Err(error);
+            return Err(error.context(format!("{} is not written", to.display())));
         }
     };
     std::fs::rename(&beside, to).with_context(cannot)?;
     sync_folder(to).with_context(cannot)?;
     say(&format!("{count} keys are in {}", to.display()));
-    refusals.conclude("written")
+    for (name, why) in &missing {
+        say(&format!("not written: keyspace '{name}': {why}"));
+    }
+    refusals.conclude("written")?;
+    let lacks =
+        || format!("{} lacks {} of {} keyspaces: see above", to.display(), missing.len(), keyspaces.len());
+    ensure!(missing.is_empty(), lacks());
+    Ok(())
 }
 
 fn sync_folder(file: &Path) -> std::io::Result<()> {
@@ -69,63 +89,123 @@ fn sync_folder(file: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-fn write(client: &mut Client, file: File) -> Result<(u64, Refusals)> {
-    let (mut refusals, mut progress, mut count) = (Refusals::default(), Progress::begin(), 0);
-    let all = key_count(client)? as f64;
-    let mut writer = FileWriter::begin(BufWriter::with_capacity(1 << 20, file))?;
-    let mut databases = databases(client)?.into_iter();
-    let mut cursor = b"0".to_vec();
-    loop {
-        if cursor == b"0" {
-            let Some(database) = databases.next() else { break };
-            select(client, database)?;
-            if database != 0 {
-                writer.database(database)?;
+/// What was written.
+struct Written {
+    count: u64,
+    refusals: Refusals,
+    missing: Missing,
+}
+
+/// An export in progress.
+struct Export {
+    writer: FileWriter<BufWriter<File>>,
+    /// The database of the keys that were written last.
+    database: u8,
+    fails_on_missing: bool,
+    /// How many keys the cluster has, if it knows that.
+    all: Option<f64>,
+    progress: Progress,
+    written: Written,
+}
+
+impl Export {
+    fn begin(file: File, fails_on_missing: bool) -> Result<Export> {
+        let writer = FileWriter::begin(BufWriter::with_capacity(1 << 20, file))?;
+        let written = Written { count: 0, refusals: Refusals::default(), missing: Missing::new() };
+        let progress = Progress::begin();
+        Ok(Export { writer, database: 0, fails_on_missing, all: None, progress, written })
+    }
+
+    fn run(mut self, source: &mut Source, keyspaces: &[(String, KeyspaceEntry)]) -> Result<Written> {
+        // While a keyspace is not served, nobody knows.
+        self.all = key_count(&mut source.client).ok().map(|count| count as f64);
+        for (prefix, entry) in keyspaces {
+            let before = self.written.count;
+            let Err(error) = self.keyspace(source, prefix) else { continue };
+            if error.is::<CannotWrite>() {
+                return Err(error);
             }
+            let name = entry.keyspace.name();
+            ensure!(!self.fails_on_missing, "keyspace '{name}': {error:#}");
+            let some = match self.written.count - before {
+                0 => String::new(),
+                some => format!(" (the first {some} of its keys are in the file)"),
+            };
+            self.written.missing.insert(name.to_owned(), format!("{error:#}{some}"));
+            source.connect_again()?;
         }
-        let (next, keys) = scanned(client.ask(&[b"SCAN", &cursor, b"COUNT", STEP])?)?;
+        self.progress.end();
+        if self.written.missing.len() == keyspaces.len() {
+            let reasons = self.written.missing.iter().map(|(name, why)| format!("keyspace '{name}': {why}"));
+            bail!("no keyspace can be read: {}", reasons.collect::<Vec<_>>().join("; "));
+        }
+        let (out, head) = self.writer.end()?;
+        let mut file = out.into_inner().map_err(|error| error.into_error())?;
+        if let Some(head) = head {
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(head)?;
+        }
+        file.sync_all()?;
+        Ok(self.written)
+    }
+
+    /// Writes the keys of a keyspace.
+    fn keyspace(&mut self, source: &mut Source, prefix: &str) -> Result<()> {
+        let mut walk = source.walk(prefix)?;
+        let has_registers = source.map.keyspaces[prefix].keyspace.replication.has_registers();
+        let database = database_named(prefix.as_bytes());
+        if database != self.database {
+            self.writer.database(database).map_err(CannotWrite)?;
+            self.database = database;
+        }
+        while let Some(keys) = walk.step(&mut source.client, STEP)? {
+            self.keys(&mut source.client, &keys, has_registers)?;
+        }
+        Ok(())
+    }
+
+    fn keys(&mut self, client: &mut Client, keys: &[Vec<u8>], has_registers: bool) -> Result<()> {
         let mut requests = Vec::new();
-        for key in &keys {
+        for key in keys {
             put_request(&[b"PEXPIRETIME", key], &mut requests);
-            put_request(&[b"DUMP", key], &mut requests);
+            put_request(&[if has_registers { &b"GET"[..] } else { b"DUMP" }, key], &mut requests);
         }
         client.send(&requests)?;
-        for key in &keys {
+        for key in keys {
             match (client.reply()?, client.reply()?) {
                 (Reply::Integer(deadline), Reply::Bulk(dumped)) => {
-                    let (tag, value) = payload::content(&dumped).context("DUMP returned no payload")?;
+                    let mut text = Vec::new();
+                    let (tag, value) = match has_registers {
+                        true => {
+                            put_text(&dumped, &mut text);
+                            (tag::STRING, &text[..])
+                        }
+                        false => payload::content(&dumped).context("DUMP returned no payload")?,
+                    };
                     let deadline_ms = u64::try_from(deadline).ok().filter(|deadline| *deadline > 0);
-                    writer.key(key, deadline_ms, tag, value)?;
-                    count += 1;
+                    self.writer.key(key, deadline_ms, tag, value).map_err(CannotWrite)?;
+                    self.written.count += 1;
                 }
                 // The key has been removed since.
                 (_, Reply::Null) => {}
-                (Reply::Error(error), _) | (_, Reply::Error(error)) => refusals.add(&error, key),
-                other => return Err(anyhow!("the cluster answers with {other:?}")),
+                (Reply::Error(error), _) | (_, Reply::Error(error)) => self.written.refusals.add(&error, key),
+                (_, other) => return Err(unfit("DUMP", &other)),
             }
         }
-        progress.show(count, Some((count as f64 / all.max(1.0)).min(1.0)));
-        cursor = next;
+        let count = self.written.count as f64;
+        self.progress.show(self.written.count, self.all.map(|all| (count / all.max(1.0)).min(1.0)));
+        Ok(())
     }
-    progress.end();
-    let (out, head) = writer.end()?;
-    let mut file = out.into_inner().map_err(|error| error.into_error())?;
-    if let Some(head) = head {
-        file.seek(SeekFrom::Start(0))?;
-        file.write_all(head)?;
-    }
-    file.sync_all()?;
-    Ok((count, refusals))
 }
 
-/// The next cursor and the keys of a step of the scan.
-pub(super) fn scanned(reply: Reply) -> Result<(Vec<u8>, Vec<Vec<u8>>)> {
-    let no_scan = |reply: &Reply| anyhow!("SCAN answers with {reply:?}");
-    let Reply::Array(mut parts) = reply else { return Err(no_scan(&reply)) };
-    match (parts.pop(), parts.pop().and_then(Reply::bytes)) {
-        (Some(Reply::Array(keys)), Some(cursor)) => {
-            Ok((cursor, keys.into_iter().filter_map(Reply::bytes).collect()))
-        }
-        _ => Err(anyhow!("SCAN answers with too little")),
+/// The file cannot be written, so it makes no sense to go on with another keyspace.
+#[derive(Debug)]
+struct CannotWrite(std::io::Error);
+
+impl std::fmt::Display for CannotWrite {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "the file cannot be written: {}", self.0)
     }
 }
+
+impl std::error::Error for CannotWrite {}

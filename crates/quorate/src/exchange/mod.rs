@@ -5,7 +5,7 @@
 //! [`contents`].
 //!
 //! Reading order: [`mod@import`] (which files, and the report), [`log`] (append-only files), [`live`] (a running server),
-//! [`mod@export`], [`mod@backup`].
+//! [`source`] (a running cluster), [`mod@export`], [`mod@backup`].
 
 mod backup;
 mod export;
@@ -13,6 +13,7 @@ mod functions;
 mod import;
 mod live;
 mod log;
+mod source;
 
 pub(crate) use backup::{BackupArgs, RestoreArgs};
 pub(crate) use export::ExportArgs;
@@ -105,7 +106,7 @@ fn key_count(client: &mut Client) -> Result<u64> {
         select(client, database)?;
         count += match client.ask(&[b"DBSIZE"])? {
             Reply::Integer(some) => some as u64,
-            other => bail!("DBSIZE answers with {other:?}"),
+            other => return Err(source::unfit("DBSIZE", &other)),
         };
     }
     select(client, 0)?;

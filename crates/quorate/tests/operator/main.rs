@@ -13,6 +13,7 @@ mod members;
 #[allow(dead_code)]
 mod recorder;
 mod registers;
+mod saved;
 mod served;
 #[path = "../histories/started.rs"]
 #[allow(dead_code)]

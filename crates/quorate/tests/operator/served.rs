@@ -7,11 +7,11 @@ use super::started::{Restarted, Started};
 use super::support::{quorate, until};
 
 /// A keyspace that keeps its data in memory, and one that does not.
-const KEYSPACES: [&str; 2] =
+pub(crate) const KEYSPACES: [&str; 2] =
     ["prefix=r: replication=abd", "prefix=cart: replication=leader-follower acks=majority"];
 
 /// Starts three nodes of which two have forgotten what they held in `r:`, so that it waits for an operator.
-fn without_registers() -> (Started, Vec<Restarted>) {
+pub(crate) fn without_registers() -> (Started, Vec<Restarted>) {
     let started = Started::new(3, &KEYSPACES);
     for key in ["k", "r:k", "cart:k"] {
         assert_eq!(started.ask(1, &format!("SET {key} 1")), "+OK");
@@ -32,7 +32,7 @@ fn health(started: &Started, node: u16, query: &str) -> (u16, Value) {
 }
 
 /// Runs `quorate` at a node. Returns its exit code, and its output with its errors behind.
-fn run(started: &Started, node: u16, arguments: &[&str]) -> (i32, String) {
+pub(crate) fn run(started: &Started, node: u16, arguments: &[&str]) -> (i32, String) {
     let address = format!("127.0.0.1:{}", started.cluster.base + node - 1);
     let output = quorate().args(arguments).args(["--addr", &address]).output().unwrap();
     let text = [output.stdout, output.stderr].concat();

@@ -74,7 +74,7 @@ pub(super) fn at(backups: &[Manifest], until_ms: u64) -> Result<Plan<'_>> {
     };
     let mut chosen = Vec::new();
     for prefix in prefixes(backups) {
-        let copies: Vec<&Keyspace> = backups.iter().filter_map(|backup| of_prefix(backup, &prefix)).collect();
+        let copies: Vec<&Keyspace> = backups.iter().filter_map(|backup| backup.keyspace(&prefix)).collect();
         let before = || copies.iter().copied().filter(|it| copied_ms(it) <= until_ms);
         let Some(newest) = before().next_back() else { continue };
         if !newest.keeps_changes() {
@@ -95,10 +95,6 @@ pub(super) fn at(backups: &[Manifest], until_ms: u64) -> Result<Plan<'_>> {
         chosen.push(Chosen { keyspace, until_ms, shows: format!("as it was at {}", moment::text(until_ms)) });
     }
     Ok(Plan { base, keyspaces: chosen })
-}
-
-fn of_prefix<'m>(backup: &'m Manifest, prefix: &str) -> Option<&'m Keyspace> {
-    backup.keyspaces.iter().find(|keyspace| keyspace.prefix == prefix)
 }
 
 /// The prefixes of all keyspaces, sorted.

@@ -14,8 +14,19 @@ use super::files::{self, Sums};
 /// The file that lists what a backup needs.
 pub(super) const FILE: &str = "manifest.json";
 
-/// The version of the format.
-pub(super) const FORMAT: u32 = 1;
+/// The newest version of the format that this program knows.
+pub(super) const FORMAT: u32 = 2;
+
+/// The version of the format of a backup that lacks these keyspaces. Earlier releases do not read the second one, which they would
+/// take for whole.
+pub(super) fn format_for(missing: &BTreeMap<String, String>) -> u32 {
+    if missing.is_empty() { 1 } else { 2 }
+}
+
+/// A keyspace's name for people.
+pub(super) fn named(prefix: &str) -> String {
+    format!("keyspace '{}'", if prefix.is_empty() { "default" } else { prefix })
+}
 
 /// A backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +47,9 @@ pub(super) struct Manifest {
     pub(super) users: Vec<String>,
     /// The libraries of functions, as `FUNCTION DUMP` returns them, in hexadecimal digits.
     pub(super) functions: String,
+    /// The keyspaces that could not be read, by prefix, and why. They are as the backup before has them, or not in it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) missing: BTreeMap<String, String>,
     /// The SHA-256 of this file with an empty checksum.
     pub(super) checksum: String,
 }
@@ -133,6 +147,11 @@ impl Keyspace {
 }
 
 impl Manifest {
+    /// The keyspace with this prefix.
+    pub(super) fn keyspace(&self, prefix: &str) -> Option<&Keyspace> {
+        self.keyspaces.iter().find(|keyspace| keyspace.prefix == prefix)
+    }
+
     /// All files that it needs.
     pub(super) fn files(&self) -> impl Iterator<Item = (&str, &Sums)> {
         self.keyspaces.iter().flat_map(|keyspace| &keyspace.shards).flat_map(Shard::files)
@@ -159,8 +178,8 @@ impl Manifest {
         }
         let Version { format } = serde_json::from_slice(bytes).context("it is damaged")?;
         ensure!(
-            format == FORMAT,
-            "it has version {format} of the format, and this program, {}, knows version {FORMAT}: use {}",
+            (1..=FORMAT).contains(&format),
+            "it has version {format} of the format, and this program, {}, knows versions up to {FORMAT}: use {}",
             node::VERSION,
             if format > FORMAT { "a later release" } else { "the release that wrote it" }
         );
@@ -190,7 +209,7 @@ pub(super) mod tests {
         let shard = Shard { group: 1, version: 7, time_ms: 1, keys, changes: vec![changes] };
         let keyspace = Keyspace { prefix: String::new(), settings: BTreeMap::new(), shards: vec![shard] };
         let mut manifest = Manifest {
-            format: FORMAT,
+            format: 1,
             program: "0".into(),
             name: "20261126T220000.000Z".into(),
             cluster: Cluster::default(),
@@ -199,6 +218,7 @@ pub(super) mod tests {
             keyspaces: vec![keyspace],
             users: Vec::new(),
             functions: String::new(),
+            missing: BTreeMap::new(),
             checksum: String::new(),
         };
         manifest.checksum = manifest.sum().unwrap();

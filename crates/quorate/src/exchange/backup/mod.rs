@@ -24,8 +24,8 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
 use self::backups::Backups;
-use self::manifest::Manifest;
-use self::take::Made;
+use self::manifest::{Manifest, named};
+use self::take::{Made, Wanted};
 use super::Progress;
 use crate::connection::Connect;
 use crate::output::say;
@@ -36,6 +36,7 @@ Examples:
   quorate backup --to /backup/shop --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   quorate backup --to s3://backups/shop                     into an object store; its keys are in the environment
   quorate backup --to /backup/shop --every 1h --keep 48     until it is stopped
+  quorate backup --to /backup/shop --keyspace cart:         one keyspace; the others stay as the last backup has them
   quorate backup --list /backup/shop                        the existing backups, and the times that they restore
   quorate backup --verify /backup/shop                      reads all files, and checks their checksums
   quorate restore --from /backup/shop --addr 10.0.1.1:7000  into another cluster
@@ -57,6 +58,15 @@ pub(crate) struct BackupArgs {
     #[arg(long)]
     full: bool,
 
+    /// Save only the keyspace with this prefix; repeat it for several, "" is the default one. The others stay as the last
+    /// backup has them
+    #[arg(long, value_name = "PREFIX")]
+    keyspace: Vec<String>,
+
+    /// Make no backup if a keyspace cannot be read [default: the others are saved, and the exit code is 1]
+    #[arg(long)]
+    fail_on_missing: bool,
+
     /// Make a backup now, and again after each of these intervals: 15m, 1h, 1d
     #[arg(long, value_name = "TIME", value_parser = moment::parse_duration)]
     every: Option<Duration>,
@@ -74,11 +84,11 @@ struct What {
     to: Option<PathBuf>,
 
     /// Read all files of the backups in a place, and compare them with their checksums
-    #[arg(long, value_name = "PLACE", conflicts_with_all = ["full", "every", "keep"])]
+    #[arg(long, value_name = "PLACE", conflicts_with_all = ["full", "every", "keep", "keyspace", "fail_on_missing"])]
     verify: Option<PathBuf>,
 
     /// List the backups in a place
-    #[arg(long, value_name = "PLACE", conflicts_with_all = ["full", "every", "keep"])]
+    #[arg(long, value_name = "PLACE", conflicts_with_all = ["full", "every", "keep", "keyspace", "fail_on_missing"])]
     list: Option<PathBuf>,
 }
 
@@ -105,7 +115,7 @@ fn make(to: &Path, args: &BackupArgs) -> Result<()> {
         let begun = Instant::now();
         if let Err(error) = make_one(&backups, args) {
             // The next one may succeed. Monitoring checks the age of the newest backup.
-            let _ = writeln!(std::io::stderr(), "{}: no backup: {error:#}", moment::text(moment::now_ms()));
+            let _ = writeln!(std::io::stderr(), "{}: {error:#}", moment::text(moment::now_ms()));
         }
         backups.rest();
         std::thread::sleep(every.saturating_sub(begun.elapsed()));
@@ -115,9 +125,16 @@ fn make(to: &Path, args: &BackupArgs) -> Result<()> {
 fn make_one(backups: &Backups, args: &BackupArgs) -> Result<()> {
     let begun = Instant::now();
     backups.lock()?;
-    let before = backups.sweep()?.pop().filter(|_| !args.full);
-    let made = take::take(backups, &args.connect, before)?;
-    let Made { name, copied, continued, keys, records, bytes } = made;
+    let last = backups.sweep()?.pop();
+    let wanted =
+        Wanted { keyspaces: &args.keyspace, is_full: args.full, fails_on_missing: args.fail_on_missing };
+    let made = take::take(backups, &args.connect, last, &wanted);
+    if made.is_err() {
+        // The next backup would remove its files, but it may be long until then.
+        let _ = backups.sweep();
+    }
+    let Made { name, copied, continued, keys, records, bytes, missing, kept } =
+        made.context("no backup was made")?;
     let mut parts = Vec::new();
     if copied > 0 {
         parts.push(format!("{copied} shards copied ({keys} keys)"));
@@ -128,12 +145,22 @@ fn make_one(backups: &Backups, args: &BackupArgs) -> Result<()> {
     let seconds = begun.elapsed().as_secs_f64();
     let (parts, megabytes) = (parts.join(", "), bytes as f64 / 1e6);
     say(&format!("backup {name}: {parts}, {megabytes:.1} MB written and read back in {seconds:.1} s"));
-    if let Some(keep) = args.keep {
+    for (prefix, why) in &missing {
+        let instead = match kept.get(prefix) {
+            Some(shows) => format!("it stays in the backup {shows}"),
+            None => "it is not in the backup".to_owned(),
+        };
+        say(&format!("not saved: {}: {why}; {instead}", named(prefix)));
+    }
+    // What is missing may be only in the old ones, with changes that show other moments.
+    if let Some(keep) = args.keep.filter(|_| missing.is_empty()) {
         let removed = backups.prune(keep.into())?;
         if removed > 0 {
             say(&format!("{removed} old backups removed"));
         }
     }
+    let names: Vec<String> = missing.keys().map(|prefix| named(prefix)).collect();
+    ensure!(missing.is_empty(), "backup {name} does not have the present {}: see above", names.join(", "));
     Ok(())
 }
 
@@ -189,6 +216,9 @@ fn list(path: &Path) -> Result<()> {
         say(&format!("{}  cluster '{}', {}", backup.name, backup.cluster.name, described(backup)?));
         for keyspace in &backup.keyspaces {
             say(&format!("    keyspace '{}': {}", keyspace.name(), choose::reach(keyspace)));
+        }
+        for (prefix, why) in &backup.missing {
+            say(&format!("    not saved at that time: {}: {why}", named(prefix)));
         }
     }
     Ok(())

@@ -17,13 +17,13 @@ use rdb::file::FileReader;
 use rdb::write::{put_text, tag};
 use rdb::{Kind, payload};
 
-use super::super::export::scanned;
 use super::super::import::Importer;
 use super::super::live::Compare;
+use super::super::source::{Source, scanned, unfit};
 use super::super::{Progress, databases, key_count, select, string_bytes_max};
 use super::backups::Backups;
 use super::choose::{self, Chosen, Plan};
-use super::manifest::{Keyspace, Shard};
+use super::manifest::{Keyspace, Shard, named};
 use super::moment;
 use super::take::storages;
 use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, map_of, put_request};
@@ -36,6 +36,7 @@ Examples:
   quorate restore --from s3://backups/shop --addr 10.0.1.1:7000  from an object store
   quorate restore --from /backup/shop --addr 10.0.1.1:7443 --cacert authority.crt   over TLS
   quorate restore --from /backup/shop --addr 10.0.1.1:7000 --until 2026-11-26T21:59:00Z
+  quorate restore --from /backup/shop --addr 10.0.0.7:7000 --keyspace cart: --same-cluster --empty-first
 
 The cluster is a new one, with its own secret: quorate cluster, or quorate server on each node. Missing keyspaces
 are made with the settings that they had; existing ones keep theirs. To repeat an interrupted restore, add --empty-first.";
@@ -65,11 +66,15 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "NAME")]
     backup: Option<String>,
 
+    /// Restore only the keyspace with this prefix, without users and functions; repeat it for several, "" is the default one
+    #[arg(long, value_name = "PREFIX")]
+    keyspace: Vec<String>,
+
     /// Only read the files, and show what would be restored
     #[arg(long)]
     dry_run: bool,
 
-    /// Remove all keys of the cluster first
+    /// Remove all keys of the cluster first; with --keyspace, those of these keyspaces
     #[arg(long)]
     empty_first: bool,
 
@@ -92,11 +97,19 @@ pub(in super::super) fn run(args: &RestoreArgs) -> Result<()> {
         Some(name) => vec![place.get(name)?],
         None => place.some()?,
     };
-    let plan = match args.until {
+    let mut plan = match args.until {
         Some(until_ms) => choose::at(&backups, until_ms)?,
         None => choose::newest(&backups)?,
     };
     say(&format!("backup {} of cluster '{}'", plan.base.name, plan.base.cluster.name));
+    narrow(&mut plan, &args.keyspace)?;
+    for (prefix, why) in &plan.base.missing {
+        if args.keyspace.is_empty() || args.keyspace.contains(prefix) {
+            let is_older = plan.keyspaces.iter().any(|chosen| chosen.keyspace.prefix == *prefix);
+            let instead = if is_older { "it is from an earlier one" } else { "no earlier one has it" };
+            say(&format!("{} was not saved by this backup, and {instead}: {why}", named(prefix)));
+        }
+    }
     for chosen in &plan.keyspaces {
         let keys: u64 = chosen.keyspace.shards.iter().flat_map(|shard| shard.keys.types.values()).sum();
         let records: u64 = chosen
@@ -115,6 +128,18 @@ pub(in super::super) fn run(args: &RestoreArgs) -> Result<()> {
         return Ok(());
     }
     Restoring::begin(args, &place, &plan)?.run()
+}
+
+/// Leaves only the keyspaces with these prefixes, if any are given.
+fn narrow(plan: &mut Plan<'_>, prefixes: &[String]) -> Result<()> {
+    for prefix in prefixes {
+        let names: Vec<String> =
+            plan.keyspaces.iter().map(|chosen| format!("\"{}\"", chosen.keyspace.prefix)).collect();
+        let is_there = plan.keyspaces.iter().any(|chosen| chosen.keyspace.prefix == *prefix);
+        ensure!(is_there, "the backup has no keyspace \"{prefix}\": it has {}", names.join(", "));
+    }
+    plan.keyspaces.retain(|chosen| prefixes.is_empty() || prefixes.contains(&chosen.keyspace.prefix));
+    Ok(())
 }
 
 fn check_files(place: &Backups, plan: &Plan<'_>) -> Result<()> {
@@ -136,6 +161,8 @@ struct Restoring<'r> {
     place: &'r Backups,
     plan: &'r Plan<'r>,
     compare: Compare,
+    /// Whether everything is restored: also users and functions.
+    is_whole: bool,
     map: ClusterMap,
     /// A separate connection for everything except keys.
     client: Client,
@@ -147,22 +174,23 @@ struct Restoring<'r> {
 impl<'r> Restoring<'r> {
     /// Checks that the backup may be restored into this cluster.
     fn begin(args: &RestoreArgs, place: &'r Backups, plan: &'r Plan<'r>) -> Result<Restoring<'r>> {
-        let cluster = args.connect.resolve(Role::Changes)?;
-        let (address, mut client) = cluster.open(ANSWER_WITHIN)?;
-        let map = map_of(&mut client)?;
-        let is_same = !storages(&map).is_disjoint(&plan.base.cluster.storages);
+        let mut source = Source::find(&args.connect, Role::Changes)?;
+        let is_same = !storages(&source.map).is_disjoint(&plan.base.cluster.storages);
         ensure!(
             !is_same || args.same_cluster,
-            "the cluster at {address} is the one that the backup is of: make a new one, or give --same-cluster"
+            "the cluster at {} is the one that the backup is of: make a new one, or give --same-cluster",
+            source.cluster.addresses[0]
         );
-        let count = key_count(&mut client)?;
-        if count > 0 {
-            ensure!(
-                args.empty_first,
-                "the cluster has {count} keys: a backup is restored into an empty one; --empty-first removes them"
-            );
-            empty(&mut client, &map).context("the cluster cannot be emptied")?;
+        let is_whole = args.keyspace.is_empty();
+        if is_whole {
+            make_room(&mut source.client, &source.map, args.empty_first)?;
         }
+        for prefix in &args.keyspace {
+            if source.map.keyspaces.contains_key(prefix) {
+                make_room_in(&mut source, prefix, args.empty_first).with_context(|| named(prefix))?;
+            }
+        }
+        let Source { mut client, cluster, map } = source;
         let shards = || plan.keyspaces.iter().flat_map(|chosen| &chosen.keyspace.shards);
         let all_bytes = shards().map(|shard| shard.keys.sums.bytes).sum();
         let keys: u64 = shards().flat_map(|shard| shard.keys.types.values()).sum();
@@ -176,7 +204,7 @@ impl<'r> Restoring<'r> {
         let importer = Importer::new(Some(connection), string_bytes_max, destinations, true);
         let sampler = Sampler { importer, database: 0, step, seen: 0, samples: Vec::new(), left_out: 0 };
         let compare = args.compare;
-        Ok(Restoring { place, plan, compare, map, client, sampler, all_bytes, before_bytes: 0 })
+        Ok(Restoring { place, plan, compare, is_whole, map, client, sampler, all_bytes, before_bytes: 0 })
     }
 
     fn run(mut self) -> Result<()> {
@@ -186,7 +214,9 @@ impl<'r> Restoring<'r> {
         }
         // Includes the keyspaces that were just made.
         self.map = map_of(&mut self.client)?;
-        self.restore_functions()?;
+        if self.is_whole {
+            self.restore_functions()?;
+        }
         for chosen in &plan.keyspaces {
             for shard in &chosen.keyspace.shards {
                 let restored = self.restore(chosen, shard);
@@ -199,7 +229,7 @@ impl<'r> Restoring<'r> {
         self.sampler.importer.settled()?;
         self.sampler.importer.report("restored:");
         let restored = self.sampler.importer.conclude("restored");
-        let users = self.restore_users();
+        let users = if self.is_whole { self.restore_users() } else { Ok(()) };
         let compared = match self.compare {
             Compare::None => Ok(()),
             Compare::Sample | Compare::Whole => self.compare(),
@@ -213,7 +243,7 @@ impl<'r> Restoring<'r> {
         let now = match self.client.ask(&[b"KEYSPACE", b"GET", keyspace.prefix.as_bytes()])? {
             Reply::Array(words) => Some(settings_of(words)?),
             Reply::Error(error) if error.starts_with("NOTFOUND ") => None,
-            other => bail!("KEYSPACE GET answers with {other:?}"),
+            other => return Err(unfit("KEYSPACE GET", &other)),
         };
         let Some(now) = now else {
             let words = keyspace.settings.iter().filter(|(name, value)| self.has_meaning(name, value));
@@ -370,13 +400,17 @@ impl<'r> Restoring<'r> {
         if self.sampler.left_out > 0 {
             line += &format!(", {} large values were not compared", self.sampler.left_out);
         }
-        let count = key_count(&mut self.client)?;
-        say(&format!("{line}; the cluster has {count} keys"));
         let sent = self.sampler.importer.count();
-        ensure!(
-            count <= sent,
-            "the cluster has {count} keys, and {sent} were restored: another client writes to it"
-        );
+        if self.is_whole {
+            let count = key_count(&mut self.client)?;
+            say(&format!("{line}; the cluster has {count} keys"));
+            ensure!(
+                count <= sent,
+                "the cluster has {count} keys, and {sent} were restored: another client writes to it"
+            );
+        } else {
+            say(&line);
+        }
         if let Some(first) = different.first() {
             bail!("{} keys are not what was restored, such as \"{first}\"", different.len());
         }
@@ -392,6 +426,32 @@ impl<'r> Restoring<'r> {
         let own = fitting.max_by_key(|(prefix, _)| prefix.len());
         own.is_some_and(|(_, entry)| entry.keyspace.replication.has_registers())
     }
+}
+
+/// Checks that a cluster is empty, or empties it.
+fn make_room(client: &mut Client, map: &ClusterMap, may_empty: bool) -> Result<()> {
+    let count = key_count(client)?;
+    ensure!(
+        count == 0 || may_empty,
+        "the cluster has {count} keys: a backup is restored into an empty one; --empty-first removes them"
+    );
+    if count > 0 {
+        empty(client, map).context("the cluster cannot be emptied")?;
+    }
+    Ok(())
+}
+
+/// Checks that a keyspace is empty, or removes its keys.
+fn make_room_in(source: &mut Source, prefix: &str, may_empty: bool) -> Result<()> {
+    let mut walk = source.walk(prefix)?;
+    while let Some(keys) = walk.step(&mut source.client, b"1000")? {
+        ensure!(
+            keys.is_empty() || may_empty,
+            "it has keys here: a keyspace is restored into an empty one; --empty-first removes them"
+        );
+        remove(&mut source.client, &keys)?;
+    }
+    select(&mut source.client, 0)
 }
 
 /// Removes all keys of a cluster. Database 0 is selected, before and after.
@@ -416,17 +476,20 @@ fn empty(client: &mut Client, map: &ClusterMap) -> Result<()> {
     select(client, 0)
 }
 
+/// Removes these keys.
+fn remove(client: &mut Client, keys: &[Vec<u8>]) -> Result<()> {
+    let mut requests = Vec::new();
+    keys.iter().for_each(|key| put_request(&[b"DEL", key], &mut requests));
+    client.send(&requests)?;
+    keys.iter().try_for_each(|_| done(client.reply()?))
+}
+
 /// Removes all keys of the selected database.
 fn remove_one_by_one(client: &mut Client) -> Result<()> {
     let (mut progress, mut removed, mut cursor) = (Progress::begin(), 0, b"0".to_vec());
     loop {
         let (next, keys) = scanned(client.ask(&[b"SCAN", &cursor, b"COUNT", b"1000"])?)?;
-        let mut requests = Vec::new();
-        keys.iter().for_each(|key| put_request(&[b"DEL", key], &mut requests));
-        client.send(&requests)?;
-        for _ in &keys {
-            done(client.reply()?)?;
-        }
+        remove(client, &keys)?;
         removed += keys.len() as u64;
         progress.show(removed, None);
         cursor = next;

@@ -5,29 +5,30 @@
 //! such copy is possible, because keys are registers or values are not in memory, keys are read one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind::{TimedOut, WouldBlock};
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use contents::changes::{self, Record, Versions, word};
 use node::control::{ClusterMap, KeyspaceEntry};
-use node::database_named;
 use rdb::file::{FileReader, Item};
 use rdb::write::put_text;
 use rdb::{Fault, payload, value};
 use server::status::report::Report;
 
-use super::super::export::scanned;
+use super::super::source::{Source, unfit};
 use super::super::{Progress, select};
 use super::backups::Backups;
+use super::choose;
 use super::files::{Sums, Writer};
-use super::manifest::{ChangeFile, Cluster, FORMAT, KeyFile, Keyspace, Manifest, Shard};
+use super::manifest::{ChangeFile, Cluster, KeyFile, Keyspace, Manifest, Shard, format_for, named};
 use super::moment;
-use crate::connection::{self, ANSWER_WITHIN, Client, Connect, Reply, Role, map_of, put_request};
+use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request};
 use crate::output::say;
 
-/// How long a shard may have no leader, or a node lag.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a backup waits for shards without a leader, all in all, and for a node that lags.
+const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Bytes of changes that are requested at a time.
@@ -43,6 +44,7 @@ const CHANGES_BYTES_ANYWAY: u64 = 64 << 20;
 const MARK_BYTES: usize = 40;
 
 /// A summary of a backup.
+#[derive(Default)]
 pub(super) struct Made {
     pub(super) name: String,
     pub(super) copied: usize,
@@ -50,48 +52,81 @@ pub(super) struct Made {
     pub(super) keys: u64,
     pub(super) records: u64,
     pub(super) bytes: u64,
+    /// The keyspaces that could not be read, by prefix, and why.
+    pub(super) missing: BTreeMap<String, String>,
+    /// The keyspaces that are as the last backup has them, by prefix, and what that shows.
+    pub(super) kept: BTreeMap<String, String>,
 }
 
-/// Makes a backup that continues an earlier one, if there is one and that is possible.
+/// What to back up, and how.
+pub(super) struct Wanted<'w> {
+    /// The prefixes of the keyspaces; none: all.
+    pub(super) keyspaces: &'w [String],
+    /// Copy again instead of continuing the last backup.
+    pub(super) is_full: bool,
+    /// Make no backup if a keyspace cannot be read.
+    pub(super) fails_on_missing: bool,
+}
+
+/// Makes a backup, which continues the last one where that is possible. A keyspace that cannot be read, or is not wanted, stays
+/// as the last backup has it, so that the newest backup always needs the newest files of each keyspace.
 ///
 /// # Errors
 /// A sentence that says why there is no backup. The place is unchanged, except for files that the next backup
 /// removes.
-pub(super) fn take(backups: &Backups, connect: &Connect, before: Option<Manifest>) -> Result<Made> {
+pub(super) fn take(
+    backups: &Backups,
+    connect: &Connect,
+    last: Option<Manifest>,
+    wanted: &Wanted<'_>,
+) -> Result<Made> {
     let begun_ms = moment::now_ms();
-    let mut source = Source::find(connect)?;
+    let mut source = Source::find(connect, Role::Changes)?;
+    let entries = source.keyspaces(wanted.keyspaces)?;
     let report = source.text(&[b"CLUSTER", b"REPORT"])?;
     let cluster = cluster_of(&source.map, &report)?;
-    let before = before.filter(|before| !before.cluster.storages.is_disjoint(&cluster.storages));
-    let name = moment::name(begun_ms);
-    let mut taking = Taking {
-        backups,
-        name: name.clone(),
-        progress: Progress::begin(),
-        made: Made { name: name.clone(), copied: 0, continued: 0, keys: 0, records: 0, bytes: 0 },
-    };
+    let last = last.filter(|last| !last.cluster.storages.is_disjoint(&cluster.storages));
+    let before = last.as_ref().filter(|_| !wanted.is_full);
+    let made = Made { name: moment::name(begun_ms), ..Made::default() };
+    let patience = Patience { left: PATIENCE, is_told: false };
+    let mut taking = Taking { backups, progress: Progress::begin(), made, patience };
     let mut keyspaces = Vec::new();
-    let entries: Vec<(String, KeyspaceEntry)> =
-        source.map.keyspaces.iter().map(|(prefix, entry)| (prefix.clone(), entry.clone())).collect();
     for (prefix, entry) in &entries {
-        let before = before.iter().flat_map(|before| &before.keyspaces).find(|it| it.prefix == *prefix);
-        let keyspace = taking.keyspace(&mut source, (prefix.as_str(), entry), before);
-        keyspaces.push(keyspace.with_context(|| format!("keyspace '{}'", entry.keyspace.name()))?);
+        let (name, before) = (entry.keyspace.name(), before.and_then(|before| before.keyspace(prefix)));
+        match taking.keyspace(&mut source, (prefix.as_str(), entry), before) {
+            Ok(keyspace) => keyspaces.push(keyspace),
+            Err(error) if wanted.fails_on_missing => return Err(error.context(format!("keyspace '{name}'"))),
+            Err(error) => {
+                taking.made.missing.insert(prefix.clone(), format!("{error:#}"));
+                source.connect_again()?;
+            }
+        }
     }
+    if keyspaces.is_empty() {
+        let reasons = taking.made.missing.iter().map(|(prefix, why)| format!("{}: {why}", named(prefix)));
+        bail!("no keyspace can be read: {}", reasons.collect::<Vec<_>>().join("; "));
+    }
+    let is_in_map = |it: &&Keyspace| source.map.keyspaces.contains_key(&it.prefix);
+    let kept = last.iter().flat_map(|last| &last.keyspaces).filter(is_in_map);
+    let kept: Vec<Keyspace> =
+        kept.filter(|it| !keyspaces.iter().any(|new| new.prefix == it.prefix)).cloned().collect();
+    taking.made.kept = kept.iter().map(|it| (it.prefix.clone(), choose::reach(it))).collect();
+    keyspaces.extend(kept);
+    keyspaces.sort_by(|one, other| one.prefix.cmp(&other.prefix));
     let users = source.texts(&[b"ACL", b"LIST"]).context("the users cannot be read")?;
     let functions = source.text(&[b"FUNCTION", b"DUMP"]).context("the functions cannot be read")?;
     let functions = functions.iter().map(|byte| format!("{byte:02x}")).collect();
-    let program = node::VERSION.to_owned();
     let mut manifest = Manifest {
-        format: FORMAT,
-        program,
-        name,
+        format: format_for(&taking.made.missing),
+        program: node::VERSION.to_owned(),
+        name: taking.made.name.clone(),
         cluster,
         begun_ms,
         ended_ms: moment::now_ms(),
         keyspaces,
         users,
         functions,
+        missing: taking.made.missing.clone(),
         checksum: String::new(),
     };
     backups.add(&mut manifest)?;
@@ -115,13 +150,6 @@ pub(super) fn storages(map: &ClusterMap) -> BTreeSet<String> {
     started.map(|identity| format!("{identity:016x}")).collect()
 }
 
-/// The running cluster.
-struct Source {
-    client: Client,
-    cluster: connection::Cluster,
-    map: ClusterMap,
-}
-
 /// Why a shard cannot be copied.
 enum NoCopy {
     /// Its keys must be read one by one.
@@ -130,31 +158,6 @@ enum NoCopy {
 }
 
 impl Source {
-    fn find(connect: &Connect) -> Result<Source> {
-        let cluster = connect.resolve(Role::Changes)?;
-        let mut client = cluster.open(ANSWER_WITHIN)?.1;
-        let map = map_of(&mut client)?;
-        let cluster = cluster.with_others(&mut client, &map)?;
-        Ok(Source { client, cluster, map })
-    }
-
-    fn ask(&mut self, words: &[&[u8]]) -> Result<Reply> {
-        match self.client.ask(words)? {
-            Reply::Error(error) => bail!("{error}"),
-            reply => Ok(reply),
-        }
-    }
-
-    fn text(&mut self, words: &[&[u8]]) -> Result<Vec<u8>> {
-        self.ask(words)?.bytes().context("the cluster's answer is not text")
-    }
-
-    fn texts(&mut self, words: &[&[u8]]) -> Result<Vec<String>> {
-        let Reply::Array(items) = self.ask(words)? else { bail!("the cluster answers with what is no list") };
-        let text = |item: Reply| item.bytes().map(|text| String::from_utf8_lossy(&text).into_owned());
-        items.into_iter().map(text).collect::<Option<_>>().context("the cluster's answer is not text")
-    }
-
     /// The cluster's time, in milliseconds since the Unix epoch.
     fn time_ms(&mut self) -> Result<u64> {
         let parts = self.texts(&[b"TIME"])?;
@@ -162,13 +165,19 @@ impl Source {
         Ok(seconds.parse::<u64>()? * 1000 + micros.parse::<u64>()? / 1000)
     }
 
-    /// A connection on which the leader of a shard sends a copy, and the copy's header.
-    fn copy(&self, prefix: &str, shard: usize) -> Result<(Client, Begun), NoCopy> {
-        let until = Instant::now() + PATIENCE;
+    /// A connection on which the leader of a shard sends a copy, and the copy's header. Asks all nodes until one leads, or
+    /// `patience` is used up.
+    fn copy(
+        &mut self,
+        prefix: &str,
+        shard: usize,
+        patience: &mut Patience,
+    ) -> Result<(Client, Begun), NoCopy> {
         let mut last = anyhow!("no node was asked");
         loop {
-            for address in &self.cluster.addresses {
-                let asked = self.cluster.connect(address, ANSWER_WITHIN).and_then(|mut client| {
+            let begun = Instant::now();
+            for address in self.cluster.addresses.clone() {
+                let asked = self.cluster.connect(&address, ANSWER_WITHIN).and_then(|mut client| {
                     let words = [&b"KEYSPACE"[..], b"COPY", prefix.as_bytes(), shard.to_string().as_bytes()]
                         .map(<[u8]>::to_vec);
                     let reply = client.ask(&words.each_ref().map(Vec::as_slice))?;
@@ -177,6 +186,7 @@ impl Source {
                 let (client, reply) = match asked {
                     Ok(asked) => asked,
                     Err(error) => {
+                        self.forget_if_silent(&address, &error);
                         last = error;
                         continue;
                     }
@@ -189,16 +199,55 @@ impl Source {
                     Reply::Error(error) if error.starts_with("NOCOPY ") => {
                         return Err(NoCopy::Walk(error["NOCOPY ".len()..].to_owned()));
                     }
-                    Reply::Error(error) if error.starts_with("NOTLEADER ") => last = anyhow!("{error}"),
-                    Reply::Error(error) => return Err(NoCopy::Error(anyhow!("{address}: {error}"))),
-                    reply => return Err(NoCopy::Error(anyhow!("{address} answers with {reply:?}"))),
+                    Reply::Error(error) if is_passing(&error) => last = anyhow!("{address}: {error}"),
+                    reply => return Err(NoCopy::Error(unfit("KEYSPACE COPY", &reply).context(address))),
                 }
             }
-            if Instant::now() > until {
-                return Err(NoCopy::Error(last.context(format!("no node leads shard {shard}"))));
+            if !patience.wait(|| format!("{}: no node leads it yet", named(prefix))) {
+                return Err(NoCopy::Error(last.context("no node leads it")));
             }
-            std::thread::sleep(PAUSE);
+            patience.took(begun);
         }
+    }
+
+    /// A node that accepts connections and does not answer is not asked again: each time would cost a minute.
+    fn forget_if_silent(&mut self, address: &str, error: &anyhow::Error) {
+        let is_silent = |error: &std::io::Error| matches!(error.kind(), TimedOut | WouldBlock);
+        if error.chain().filter_map(|it| it.downcast_ref()).any(is_silent) && self.cluster.addresses.len() > 1
+        {
+            self.cluster.addresses.retain(|other| other != address);
+        }
+    }
+}
+
+/// Whether an error may be over in a moment: nobody leads, or the leader has just changed.
+fn is_passing(error: &str) -> bool {
+    ["NOTLEADER ", "CLUSTERDOWN ", "TRYAGAIN ", "LOADING "].iter().any(|code| error.starts_with(code))
+}
+
+/// How long a backup still waits for what does not answer, all in all.
+struct Patience {
+    left: Duration,
+    is_told: bool,
+}
+
+impl Patience {
+    /// Waits a moment, and says so the first time. Returns false when there is no time left.
+    fn wait(&mut self, what: impl Fn() -> String) -> bool {
+        if self.left.is_zero() {
+            return false;
+        }
+        if !std::mem::replace(&mut self.is_told, true) {
+            let seconds = self.left.as_secs();
+            let _ = writeln!(std::io::stderr(), "{}; waiting up to {seconds} s", what());
+        }
+        std::thread::sleep(PAUSE);
+        true
+    }
+
+    /// Counts the time since then.
+    fn took(&mut self, since: Instant) {
+        self.left = self.left.saturating_sub(since.elapsed());
     }
 }
 
@@ -228,9 +277,9 @@ impl Begun {
 /// A backup in progress.
 struct Taking<'b> {
     backups: &'b Backups,
-    name: String,
     progress: Progress,
     made: Made,
+    patience: Patience,
 }
 
 impl Taking<'_> {
@@ -259,7 +308,7 @@ impl Taking<'_> {
             }
         }
         for (number, group) in entry.groups.iter().enumerate() {
-            match source.copy(prefix, number) {
+            match source.copy(prefix, number, &mut self.patience) {
                 Ok((client, begun)) => {
                     ensure!(begun.group == *group, "the keyspace was created again during the backup");
                     keyspace.shards.push(self.copied(client, &begun)?);
@@ -291,7 +340,7 @@ impl Taking<'_> {
     }
 
     fn path(&self, file: &str) -> String {
-        format!("{}/{file}", self.name)
+        format!("{}/{file}", self.made.name)
     }
 
     fn changes_of(&self, group: u16) -> String {
@@ -333,35 +382,21 @@ impl Taking<'_> {
     }
 
     /// Reads the keys of a keyspace one by one.
-    fn walked(&mut self, source: &mut Source, keyspace: &str) -> Result<Shard> {
-        let database = database_named(keyspace.as_bytes());
-        select(&mut source.client, database)?;
-        let shard = self.walked_through(source, keyspace, if database == 0 { keyspace } else { "" });
+    fn walked(&mut self, source: &mut Source, prefix: &str) -> Result<Shard> {
+        let shard = self.walked_through(source, prefix)?;
         select(&mut source.client, 0)?;
-        shard
+        Ok(shard)
     }
 
-    fn walked_through(&mut self, source: &mut Source, keyspace: &str, prefix: &str) -> Result<Shard> {
-        // Only in database 0 do prefixes divide the keys.
-        let divides = |it: &&String| it.len() > prefix.len() && database_named(it.as_bytes()) == 0;
-        let longer: Vec<String> = match database_named(keyspace.as_bytes()) {
-            0 => source.map.keyspaces.keys().filter(divides).cloned().collect(),
-            _ => Vec::new(),
-        };
-        let is_own = |key: &[u8]| {
-            key.starts_with(prefix.as_bytes())
-                && !longer.iter().any(|other| key.starts_with(other.as_bytes()))
-        };
-        let pattern = [&escaped(prefix.as_bytes())[..], b"*"].concat();
-        let has_registers = source.map.keyspaces[keyspace].keyspace.replication.has_registers();
+    fn walked_through(&mut self, source: &mut Source, prefix: &str) -> Result<Shard> {
+        let entry = &source.map.keyspaces[prefix];
+        let has_registers = entry.keyspace.replication.has_registers();
         // Group numbers begin at 1, so no other file has this name.
-        let path = self.path(&format!("0-{}.rdb", self.made.copied));
+        let path = self.path(&format!("0-{}.rdb", entry.groups.first().copied().unwrap_or_default()));
+        let mut walk = source.walk(prefix)?;
         let mut writer = self.backups.create(&path)?;
-        let (mut cursor, mut bytes) = (b"0".to_vec(), b"REDIS0012\xfe\x00".to_vec());
-        loop {
-            let scan: [&[u8]; 6] = [b"SCAN", &cursor, b"MATCH", &pattern, b"COUNT", STEP];
-            let (next, mut keys) = scanned(source.client.ask(&scan)?)?;
-            keys.retain(|key| is_own(key));
+        let mut bytes = b"REDIS0012\xfe\x00".to_vec();
+        while let Some(mut keys) = walk.step(&mut source.client, STEP)? {
             for _ in 0..10 {
                 let read = read_keys(&mut source.client, &keys, has_registers)?;
                 let mut again = Vec::new();
@@ -394,10 +429,6 @@ impl Taking<'_> {
             self.made.bytes += bytes.len() as u64;
             self.progress.show_bytes(self.made.bytes, None);
             bytes.clear();
-            cursor = next;
-            if cursor == b"0" {
-                break;
-            }
         }
         // The end of the file, without a checksum.
         writer.write_all(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0])?;
@@ -446,21 +477,10 @@ fn read_keys(client: &mut Client, keys: &[Vec<u8>], has_registers: bool) -> Resu
             (Reply::Error(error), ..) | (_, Reply::Error(error), _) => {
                 bail!("the key \"{}\" cannot be read: {error}", key.escape_ascii())
             }
-            other => bail!("the cluster answers with {other:?}"),
+            (_, other, _) => return Err(unfit("DUMP", &other)),
         });
     }
     Ok(read)
-}
-
-/// A pattern that matches exactly these bytes.
-fn escaped(bytes: &[u8]) -> Vec<u8> {
-    bytes
-        .iter()
-        .flat_map(|byte| match byte {
-            b'*' | b'?' | b'[' | b']' | b'\\' => vec![b'\\', *byte],
-            _ => vec![*byte],
-        })
-        .collect()
 }
 
 /// Reads a file of keys, checking its checksums. Returns how many keys of each type it has.
@@ -505,7 +525,7 @@ impl Taking<'_> {
     fn changes(&mut self, source: &mut Source, prefix: &str, before: &[Shard]) -> Result<Vec<Shard>, Broken> {
         let until_ms = source.time_ms()?;
         let mut at: Versions = before.iter().map(|shard| (shard.group, shard.reached())).collect();
-        let goals = source.goals(prefix, &at)?;
+        let goals = source.goals(prefix, &at, &mut self.patience)?;
         let mut files: Vec<Option<(Writer, u64)>> = at.iter().map(|_| None).collect();
         let mut patience = Instant::now() + PATIENCE;
         while at.iter().zip(&goals).any(|(at, goal)| at.1 < goal.1) {
@@ -596,24 +616,28 @@ impl Source {
     ///
     /// # Errors
     /// The leader of a shard cannot be reached.
-    fn goals(&self, prefix: &str, at: &Versions) -> Result<Versions> {
-        let until = Instant::now() + PATIENCE;
+    fn goals(&mut self, prefix: &str, at: &Versions, patience: &mut Patience) -> Result<Versions> {
         loop {
+            let begun = Instant::now();
             let mut last = anyhow!("no node that was asked leads it");
             let mut holdings = Vec::new();
-            for address in &self.cluster.addresses {
-                match self.holding(address, prefix) {
+            for address in self.cluster.addresses.clone() {
+                match self.holding(&address, prefix) {
                     Ok(holding) => holdings.push(holding),
-                    Err(error) => last = error.context(address.clone()),
+                    Err(error) => {
+                        self.forget_if_silent(&address, &error);
+                        last = error.context(address.clone());
+                    }
                 }
             }
-            match goals(at, &holdings) {
+            let shard = match goals(at, &holdings) {
                 Ok(goals) => return Ok(goals),
-                Err(shard) if Instant::now() > until => {
-                    return Err(last.context(format!("the leader of shard {shard} cannot be reached")));
-                }
-                Err(_) => std::thread::sleep(PAUSE),
+                Err(shard) => shard,
+            };
+            if !patience.wait(|| format!("{}: no node leads it yet", named(prefix))) {
+                return Err(last.context(format!("the leader of shard {shard} cannot be reached")));
             }
+            patience.took(begun);
         }
     }
 
