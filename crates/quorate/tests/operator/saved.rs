@@ -63,6 +63,11 @@ fn a_keyspace_that_is_not_served_stays_in_the_backup_as_it_was_and_is_restored_a
     let place = folder.path().to_str().unwrap();
     let (code, text) = run(&started, 1, &["backup", "--to", place]);
     assert!(code == 0 && text.contains("3 shards copied (3 keys)"), "{text}");
+    let list = |age| run(&started, 1, &["backup", "--list", place, "--max-age", age]);
+    assert_eq!(list("1h").0, 0);
+    std::thread::sleep(Duration::from_secs(1));
+    let (code, text) = list("1s");
+    assert!(code == 1 && text.contains("keyspace 'r:' since "), "{text}");
     assert_eq!(started.ask(1, "SET cart:k after"), "+OK");
     started.kill_all(&[2, 3]);
     let _nodes = [2, 3].map(|node| started.spawn(node));

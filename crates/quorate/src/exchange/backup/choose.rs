@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 
-use super::manifest::{Keyspace, Manifest};
+use super::manifest::{Keyspace, Manifest, named};
 use super::moment;
 
 /// What to restore.
@@ -41,6 +41,14 @@ fn copied_ms(keyspace: &Keyspace) -> u64 {
 /// The time up to which changes of all shards are present.
 fn reached_ms(keyspace: &Keyspace) -> u64 {
     keyspace.shards.iter().map(|shard| shard.reached_ms()).min().unwrap_or_default()
+}
+
+/// The keyspaces of which a backup shows nothing newer than a time, in words. They may be in it as an earlier one had them.
+pub(super) fn older_than(backup: &Manifest, since_ms: u64) -> Vec<String> {
+    let old = backup.keyspaces.iter().filter(|keyspace| reached_ms(keyspace) < since_ms);
+    let old = old.map(|it| format!("{} since {}", named(&it.prefix), moment::text(reached_ms(it))));
+    let never = backup.missing.keys().filter(|prefix| backup.keyspace(prefix).is_none());
+    old.chain(never.map(|prefix| format!("{} never", named(prefix)))).collect()
 }
 
 /// Everything in the newest of these backups.
@@ -124,6 +132,18 @@ mod tests {
             manifest.keyspaces.push(Keyspace { prefix: (*prefix).into(), settings, shards: vec![shard] });
         }
         manifest
+    }
+
+    #[test]
+    fn a_keyspace_that_was_not_saved_is_old_in_a_new_backup() {
+        let keyspaces = [("", true, 1000, 5000), ("cache:", false, 4000, 4000), ("r:", false, 1000, 1000)];
+        let mut newest = backup(5000, &keyspaces);
+        newest.missing = ["r:", "s:"].map(|prefix| (prefix.to_owned(), "it is not served".to_owned())).into();
+        let never = "keyspace 's:' never".to_owned();
+        assert_eq!(older_than(&newest, 1000), std::slice::from_ref(&never));
+        let old = "keyspace 'r:' since 1970-01-01T00:00:01.000Z".to_owned();
+        assert_eq!(older_than(&newest, 4000), [old, never]);
+        assert_eq!(older_than(&newest, 5001).len(), 4);
     }
 
     #[test]

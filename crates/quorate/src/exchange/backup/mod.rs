@@ -38,6 +38,7 @@ Examples:
   quorate backup --to /backup/shop --every 1h --keep 48     until it is stopped
   quorate backup --to /backup/shop --keyspace cart:         one keyspace; the others stay as the last backup has them
   quorate backup --list /backup/shop                        the existing backups, and the times that they restore
+  quorate backup --list /backup/shop --max-age 26h          fails if a keyspace was not saved for longer: for an alarm
   quorate backup --verify /backup/shop                      reads all files, and checks their checksums
   quorate restore --from /backup/shop --addr 10.0.1.1:7000  into another cluster
 
@@ -71,6 +72,10 @@ pub(crate) struct BackupArgs {
     #[arg(long, value_name = "TIME", value_parser = moment::parse_duration)]
     every: Option<Duration>,
 
+    /// With --list: fail if a keyspace was not saved for longer than this, for monitors: 26h
+    #[arg(long, value_name = "TIME", value_parser = moment::parse_duration, requires = "list")]
+    max_age: Option<Duration>,
+
     /// After a backup, remove all but this many of the newest, and the files that none of those needs
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
     keep: Option<u16>,
@@ -100,7 +105,7 @@ pub(super) fn run(args: &BackupArgs) -> Result<()> {
     match &args.what {
         What { to: Some(to), .. } => make(to, args),
         What { verify: Some(folder), .. } => verify(folder),
-        What { list: Some(folder), .. } => list(folder),
+        What { list: Some(folder), .. } => list(folder, args.max_age),
         What { to: None, verify: None, list: None } => unreachable!("the command line requires one"),
     }
 }
@@ -209,8 +214,8 @@ fn verify(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Lists backups.
-fn list(path: &Path) -> Result<()> {
+/// Lists backups, and checks that the newest one is new enough.
+fn list(path: &Path, age_max: Option<Duration>) -> Result<()> {
     let backups = Backups::open(path)?.some()?;
     for backup in &backups {
         say(&format!("{}  cluster '{}', {}", backup.name, backup.cluster.name, described(backup)?));
@@ -221,6 +226,10 @@ fn list(path: &Path) -> Result<()> {
             say(&format!("    not saved at that time: {}: {why}", named(prefix)));
         }
     }
+    let (Some(age_max), Some(newest)) = (age_max, backups.last()) else { return Ok(()) };
+    let since_ms = moment::now_ms().saturating_sub(age_max.as_millis() as u64);
+    let old = choose::older_than(newest, since_ms);
+    ensure!(old.is_empty(), "not saved since {}: {}", moment::text(since_ms), old.join("; "));
     Ok(())
 }
 
