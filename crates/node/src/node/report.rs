@@ -152,7 +152,7 @@ fn explain_unready(node: &Node, keyspaces: &[KeyspaceHealth]) -> String {
         let status = is_here.then(|| group_status(cx, *id)).filter(|status| !status.ready);
         status.is_some_and(|status| status.catches_up || gathers)
     };
-    let behind = cx.groups.ids().iter().position(|id| holds_up(id));
+    let behind = cx.groups.ids().iter().position(holds_up);
     behind.map_or(String::new(), |place| format!("a replica here catches up; {}", named(&keyspaces[place])))
 }
 
