@@ -4,7 +4,7 @@
 //! names are passed on.
 //!
 //! This crate parses arguments and prints lines; the work is done in the other crates. Exit codes: 0 done, 1 failed, 2
-//! wrong usage; those of `status` and `top` depend on the state of the cluster.
+//! wrong usage; those of `status` and `top` depend on the state of the cluster, and 3 is one that is not known.
 
 mod certs;
 mod cluster;
@@ -149,11 +149,11 @@ struct HandedOver {
 }
 
 fn main() -> ExitCode {
-    let command_line = CommandLine::parse();
+    let command_line = CommandLine::try_parse().unwrap_or_else(|error| refuse(&error));
     let of_status = |name, result: Result<ExitCode>| match result {
         Ok(code) => code,
-        // 1 would mean that the cluster serves.
-        Err(error) => failed(name, &error, ExitCode::from(2)),
+        // 1 would mean that the cluster serves, and 2 that it does not.
+        Err(error) => failed(name, &error, ExitCode::from(status::UNKNOWN)),
     };
     let (name, done) = match command_line.command {
         Command::Status(args) => return of_status("status", status::run(&args)),
@@ -184,6 +184,17 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(name, &error, ExitCode::FAILURE),
     }
+}
+
+/// Shows help, or what is wrong with the command line, and ends. A wrong usage of `status` says nothing about the cluster,
+/// so it does not end with the exit code of an outage.
+fn refuse(error: &clap::Error) -> ! {
+    let asks_state = std::env::args_os().nth(1).is_some_and(|word| word == "status" || word == "top");
+    if error.use_stderr() && asks_state {
+        let _ = error.print();
+        process::exit(i32::from(status::UNKNOWN));
+    }
+    error.exit()
 }
 
 fn failed(name: &str, error: &anyhow::Error, code: ExitCode) -> ExitCode {

@@ -14,13 +14,13 @@ mod nodes;
 mod probe;
 mod promises;
 mod settings;
-mod shell;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
+use server::status::quoted;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -28,7 +28,6 @@ use self::children::Children;
 use self::folder::Folder;
 use self::nodes::Node;
 use self::settings::Settings;
-use self::shell::quoted;
 use crate::output::say;
 
 /// The maximum number of nodes that are started on one machine.

@@ -10,8 +10,7 @@ use server::Config;
 use server::config::ClientCertificates;
 use server::files::running_process;
 use server::holder::of_port;
-
-use super::shell::quoted;
+use server::status::quoted;
 
 #[derive(Clone, Copy)]
 pub(super) struct Ports {

@@ -7,10 +7,10 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use node::Keyspace;
 use serde::{Deserialize, Serialize};
+use server::status::quoted;
 
 use super::ClusterArgs;
 use super::nodes::{Node, Ports, Tls, certificates_of, folder_of};
-use super::shell::quoted;
 use crate::certs::AUTHORITY_FILE;
 
 pub(super) const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -3,7 +3,8 @@
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
+use server::status::Refused;
 use wire::resp::client::{Reply, put_request};
 
 use super::stream::Stream;
@@ -12,17 +13,50 @@ use super::tls::Tls;
 /// The length of the longest line that is not a reply, in bytes.
 const LINE_BYTES: u64 = 1 << 16;
 
-/// The server requires a password, and none was given.
+/// A server has answered, and refuses this client, or is not what the client expects.
 #[derive(Debug)]
-pub(crate) struct WantsPassword;
+pub(crate) struct Refusal {
+    pub(crate) refused: Refused,
+    text: String,
+}
 
-impl std::fmt::Display for WantsPassword {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("it wants a password")
+impl Refusal {
+    pub(crate) fn new(refused: Refused, text: impl Into<String>) -> Refusal {
+        Refusal { refused, text: text.into() }
+    }
+
+    /// Of an error reply, if it is about the client and not about what the server can do now.
+    fn of_reply(error: &str) -> Option<Refused> {
+        match error.split_once(' ').map_or(error, |(code, _)| code) {
+            "NOAUTH" => Some(Refused::NeedsPassword),
+            "WRONGPASS" => Some(Refused::Password),
+            "NOPERM" => Some(Refused::Right),
+            // Without a password of its own, a server refuses every password.
+            "ERR" if error.contains("AUTH") => Some(Refused::Password),
+            // A command that every node knows.
+            "ERR" if error.to_ascii_lowercase().contains("unknown") || error.contains("cluster support") => {
+                Some(Refused::Protocol)
+            }
+            _ => None,
+        }
+    }
+
+    /// An error that says in `text` what an error reply means; a [`Refusal`] if the reply is one.
+    pub(crate) fn or_failure(reply: &str, text: String) -> anyhow::Error {
+        match Refusal::of_reply(reply) {
+            Some(refused) => Refusal { refused, text }.into(),
+            None => anyhow!("{text}"),
+        }
     }
 }
 
-impl std::error::Error for WantsPassword {}
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Refusal {}
 
 /// A connection.
 pub(crate) struct Client {
@@ -44,17 +78,39 @@ impl Client {
         if !credentials.is_empty() {
             let words: Vec<&[u8]> =
                 std::iter::once(&b"AUTH"[..]).chain(credentials.iter().map(String::as_bytes)).collect();
-            if let Reply::Error(error) = client.ask(&words).with_context(|| address.to_owned())? {
-                bail!("{address} refuses the password: {error}");
+            if let Reply::Error(error) = client.greet(&words).with_context(|| address.to_owned())? {
+                return Err(Refusal::or_failure(&error, format!("{address} refuses the password: {error}")));
             }
         }
-        match client.ask(&[b"PING"]).with_context(|| address.to_owned())? {
+        match client.greet(&[b"PING"]).with_context(|| address.to_owned())? {
             Reply::Error(error) if error.starts_with("NOAUTH ") => {
-                Err(WantsPassword).with_context(|| address.to_owned())
+                Err(Refusal::new(Refused::NeedsPassword, "it wants a password"))
+                    .with_context(|| address.to_owned())
             }
+            // This user may do something else.
+            Reply::Error(error) if error.starts_with("NOPERM ") => Ok(client),
             Reply::Error(error) => bail!("{address} does not serve: {error}"),
             _ => Ok(client),
         }
+    }
+
+    /// Sends one of the first requests: what answers it may be no server of this protocol.
+    fn greet(&mut self, words: &[&[u8]]) -> Result<Reply> {
+        self.ask(words).map_err(|error| {
+            let kind = error.root_cause().downcast_ref::<io::Error>().map(io::Error::kind);
+            match kind {
+                Some(io::ErrorKind::InvalidData) => Refusal::new(
+                    Refused::Protocol,
+                    "what answers there does not speak the Redis protocol without TLS: is it the port for HTTP, for other nodes, or \
+                     for TLS?",
+                )
+                .into(),
+                Some(io::ErrorKind::UnexpectedEof) => {
+                    error.context("it has closed the connection without an answer: is it the port for Redis clients?")
+                }
+                _ => error,
+            }
+        })
     }
 
     /// Sends a request and waits for its reply.

@@ -8,7 +8,7 @@ mod stream;
 mod tls;
 
 pub(crate) use client::Client;
-use client::WantsPassword;
+pub(crate) use client::Refusal;
 pub(crate) use stream::Stream;
 pub(crate) use tls::{FOR_CLUSTERS, FOR_OLD_SERVERS, Tls, Trust};
 pub(crate) use wire::resp::client::{Reply, put_request};
@@ -24,7 +24,7 @@ use node::control::ClusterMap;
 use node::{NodeAddress, NodeId};
 use server::Config;
 use server::config::ClientCertificates;
-use server::status::text_of;
+use server::status::{Refused, text_of};
 use wire::release::RELEASES;
 
 /// A node may wait for a new leader before it answers.
@@ -194,9 +194,14 @@ impl Cluster {
     /// It cannot be reached, is not trusted, or refuses this client.
     pub(crate) fn connect(&self, address: &str, within: Duration) -> Result<Client> {
         match Client::connect(address, &self.credentials, self.tls.as_ref(), within) {
-            Err(error) if error.is::<WantsPassword>() => bail!(
-                "{address}: it wants a password: name its file with --password-file, and the user with --user"
-            ),
+            Err(error)
+                if error.downcast_ref::<Refusal>().is_some_and(|it| it.refused == Refused::NeedsPassword) =>
+            {
+                let text = format!(
+                    "{address}: it wants a password: name its file with --password-file, and the user with --user"
+                );
+                Err(Refusal::new(Refused::NeedsPassword, text).into())
+            }
             outcome => outcome,
         }
     }
@@ -266,7 +271,10 @@ pub(crate) fn map_of(client: &mut Client) -> Result<ClusterMap> {
 /// The ports at which a client connected like this one reaches each node.
 fn ports(client: &mut Client) -> Result<BTreeMap<NodeId, u16>> {
     let nodes = match client.ask(&[b"CLUSTER", b"NODES"])? {
-        Reply::Error(error) => bail!("it does not say where the other nodes are: {error}"),
+        Reply::Error(error) => {
+            let text = format!("it does not say where the other nodes are: {error}");
+            return Err(Refusal::or_failure(&error, text));
+        }
         reply => reply.bytes().context("the answer to CLUSTER NODES is not text")?,
     };
     // `0123456789abcdef000000000000000000000002 10.0.0.2:7443@9000 …`: a node's name ends with its number.

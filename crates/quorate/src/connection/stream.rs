@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use rustls::ClientConnection;
+use server::status::Refused;
 
+use super::client::Refusal;
 use super::tls::Tls;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -28,7 +30,11 @@ impl Stream {
     /// It cannot be reached, or is not trusted.
     pub(crate) fn connect(address: &str, tls: Option<&Tls>, within: Duration) -> Result<Stream> {
         let cannot = || format!("cannot connect to {address}");
-        let mut found = address.to_socket_addrs().with_context(cannot)?;
+        let mut found = address.to_socket_addrs().map_err(|error| {
+            let refusal = Refusal::new(Refused::Name, format!("{}: {error}", cannot()));
+            // Sockets may be missing, too.
+            if error.raw_os_error().is_some() { anyhow!("{refusal}") } else { refusal.into() }
+        })?;
         let place = found.next().with_context(cannot)?;
         let mut socket = TcpStream::connect_timeout(&place, CONNECT_WITHIN).with_context(cannot)?;
         socket.set_nodelay(true)?;
@@ -38,8 +44,15 @@ impl Stream {
             let mut new = tls.session(address)?;
             socket.set_read_timeout(Some(HANDSHAKE_WITHIN))?;
             while new.is_handshaking() {
-                new.complete_io(&mut socket)
-                    .map_err(|error| anyhow!("{address}: {}", tls.refusal(&error)))?;
+                new.complete_io(&mut socket).map_err(|error| {
+                    let text = format!("{address}: {}", tls.refusal(&error));
+                    // Errors of the connection itself are those of a server that is down or overloaded, too.
+                    if Tls::is_of_tls(&error) {
+                        Refusal::new(Refused::Tls, text).into()
+                    } else {
+                        anyhow!(text)
+                    }
+                })?;
             }
             session = Some((Arc::new(Mutex::new(new)), tls.clone()));
         }

@@ -248,6 +248,11 @@ fn bare(presented: &str) -> &str {
 }
 
 impl Tls {
+    /// Whether TLS itself failed, and not the connection below it.
+    pub(super) fn is_of_tls(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Error>())
+    }
+
     /// Explains why a handshake failed.
     pub(super) fn refusal(&self, error: &io::Error) -> String {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {

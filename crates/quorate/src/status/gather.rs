@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use node::NodeId;
-use server::status::{Answers, Reported};
+use server::status::{Answers, NoAnswer, Reported};
 
-use crate::connection::{Cluster, Reply};
+use crate::connection::{Cluster, Refusal, Reply};
 
 /// How long a node may be silent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -51,8 +51,13 @@ fn ask_first(cluster: &Cluster) -> (Answers, BTreeMap<NodeId, String>) {
     (answers, known.1)
 }
 
-fn ask_all(addresses: &[String], cluster: &Cluster) -> Vec<(String, Result<NodeAnswer, String>)> {
-    let asked = |address: &String| ask(address, cluster).map_err(|error| format!("{error:#}"));
+fn ask_all(addresses: &[String], cluster: &Cluster) -> Vec<(String, Result<NodeAnswer, NoAnswer>)> {
+    let asked = |address: &String| {
+        ask(address, cluster).map_err(|error| NoAnswer {
+            why: format!("{error:#}"),
+            refused: error.downcast_ref::<Refusal>().map(|refusal| refusal.refused),
+        })
+    };
     thread::scope(|scope| {
         let threads: Vec<_> = addresses.iter().map(|address| scope.spawn(move || asked(address))).collect();
         let heard = threads.into_iter().map(|thread| thread.join().expect("asking a node does not panic"));
@@ -64,7 +69,7 @@ fn ask(address: &str, cluster: &Cluster) -> Result<NodeAnswer> {
     let at = Instant::now();
     let mut client = cluster.connect(address, ANSWER_WITHIN)?;
     let mut text = |words: &[&[u8]]| match client.ask(words)? {
-        Reply::Error(error) => bail!("{error}"),
+        Reply::Error(error) => Err(Refusal::or_failure(&error, error.clone())),
         reply => reply.bytes().context("its answer is not text"),
     };
     let (map, report) = (text(&[b"CLUSTER", b"MAP"])?, text(&[b"CLUSTER", b"REPORT"])?);

@@ -32,9 +32,14 @@ Examples:
   quorate status --addr a.example:7443 --cacert authority.crt    over TLS
   quorate status --config /etc/quorate.toml --here   is this node fit for clients? (a health check)
   quorate status --config /etc/quorate.toml --here --keyspace cart:   does it serve that keyspace?
+  quorate status --all                               each keyspace and shard, also those that are alike
   quorate status --json | jq .risks
 
-Exit code: 0 healthy, 1 at risk, 2 something is not served, or no node can be reached.";
+Exit code: 0 healthy, 1 at risk, 2 something is not served, or no node can be reached, 3 unknown: the password, a right, the
+address, TLS or the command is wrong.";
+
+/// The exit code of `status` and `top` if the state of the cluster is not known: the caller has to change something.
+pub(crate) const UNKNOWN: u8 = 3;
 
 /// Show the state of a cluster, what is at risk, and what to do about it.
 #[derive(Args)]
@@ -55,8 +60,9 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "PREFIX", requires = "here")]
     keyspace: Vec<String>,
 
-    /// With --here: ask whether it serves every keyspace
-    #[arg(long, requires = "here", conflicts_with = "keyspace")]
+    /// Show each keyspace, shard and risk by itself, also those that are alike. With --here: ask whether it serves every
+    /// keyspace
+    #[arg(long, conflicts_with_all = ["keyspace", "json"])]
     all: bool,
 }
 
@@ -72,7 +78,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
     let standing = stand(&cluster);
     let text = match args.json {
         true => serde_json::to_string_pretty(&standing)? + "\n",
-        false => text::render(&standing, Paint::of_standard_output()),
+        false => text::render(&standing, args.all, Paint::of_standard_output()),
     };
     // A closed pipe is not an error: the exit code has the rest.
     let _ = std::io::stdout().write_all(text.as_bytes());
@@ -101,6 +107,7 @@ fn exit_code(standing: &Standing) -> ExitCode {
     match standing.state {
         State::Healthy => ExitCode::SUCCESS,
         State::AtRisk => ExitCode::from(1),
+        State::Unknown => ExitCode::from(UNKNOWN),
         State::CannotServe => ExitCode::from(2),
     }
 }

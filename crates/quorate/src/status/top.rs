@@ -20,7 +20,7 @@ use signal_hook::iterator::Signals;
 
 use super::exit_code;
 use super::gather::gather;
-use super::text::{Paint, table};
+use super::text::{Paint, folded_risks, table};
 use crate::connection::{Connect, Role};
 
 const EXAMPLES: &str = "\
@@ -267,12 +267,15 @@ fn screen_text(look: &Look, before: Option<&Look>, paint: Paint) -> String {
         ]
     }));
     out.push_str(&table(&rows, |_, _, text| text.to_owned()));
-    let risks: Vec<_> = standing.risks.iter().filter(|risk| risk.severity > Severity::Note).collect();
+    let mut risks = folded_risks(&standing.risks, false);
+    risks.retain(|folded| folded.risk.severity > Severity::Note);
     if !risks.is_empty() {
         out.push('\n');
     }
-    for risk in risks {
-        let _ = writeln!(out, "{} {}", paint.yellow("!"), risk.what);
+    for folded in risks {
+        let others = folded.others();
+        let more = if others.is_empty() { String::new() } else { format!(" ({others})") };
+        let _ = writeln!(out, "{} {}{more}", paint.yellow("!"), folded.risk.what);
     }
     out
 }

@@ -91,10 +91,11 @@ fn a_cluster_is_healthy_then_at_risk_and_then_does_not_serve() {
     let down = format!("node 3 ({}) cannot be reached", at(cluster.base + 2));
     let sentences = [
         "at risk",
-        "keyspace 'default' stops with the next failure of a node that holds it (node 3 is away)",
-        "keyspace 'cart' stops with the next failure",
+        "the control group stops with the next failure of one of its members (node 3 is away)",
+        "and 3 more like it: keyspace 'default', keyspace 'cache:', keyspace 'cart'",
         &down,
-        "start it on its machine: quorate server --config FILE",
+        "start node 3 (quorate server --config FILE on its machine)",
+        "quorate node replace 3",
     ];
     until_it_says(&status, 1, &sentences);
     let (code, output) = run(&["status", "--addr", &first, "--json"]);
@@ -107,17 +108,20 @@ fn a_cluster_is_healthy_then_at_risk_and_then_does_not_serve() {
     assert!(output["nodes"][2].get("memory").is_none());
 
     signal(cluster.process(2), Signal::KILL);
-    until_it_says(&status, 2, &["cannot serve", "does not serve: too few of its replicas are left"]);
+    let start = "start node 2 or 3: one is enough";
+    let output =
+        until_it_says(&status, 2, &["cannot serve", "nodes 2, 3 are down; no keyspace is served", start]);
+    assert!(output.contains("recover.md") && output.contains("quorate recover"), "{output}");
+    assert!(!output.to_lowercase().contains("replace"), "nobody can order a replacement: {output}");
+    assert_eq!(output.matches(" -> ").count(), 1, "one thing to do: {output}");
+    let refused = run(&["node", "replace", "--addr", &first, "2"]);
+    assert_ne!(refused.0, 0, "then it may be advised: {refused:?}");
     // Asked through a node that is down, it reports only that.
     let output = until_it_says(&["status", "--addr", &second], 2, &["no node could be queried"]);
     assert!(output.contains(&format!("{second} cannot be queried: cannot connect to {second}")), "{output}");
     // Any node that answers is enough.
     let both = format!("{second},{first}");
-    until_it_says(
-        &["status", "--addr", &both],
-        2,
-        &["node 2 (", "node 3 (", "too few of its replicas are left"],
-    );
+    until_it_says(&["status", "--addr", &both], 2, &["nodes 2, 3 are down; no keyspace is served", start]);
 }
 
 #[test]
@@ -132,11 +136,12 @@ fn status_needs_the_password_of_a_node() {
     };
     let (code, output) = run(&["status", "--addr", &address]);
     assert!(
-        code == 2 && output.contains("it wants a password: name its file with --password-file"),
+        code == 3 && output.contains("it wants a password: name its file with --password-file"),
         "{output}"
     );
+    assert!(output.starts_with("the cluster: unknown: a password is needed\n"), "{output}");
     let (code, output) = run(&["status", "--addr", &address, "--password-file", &file("battery staple")]);
-    assert!(code == 2 && output.contains("refuses the password"), "{output}");
+    assert!(code == 3 && output.starts_with("the cluster: unknown: the password is refused\n"), "{output}");
     assert!(!output.contains("battery"), "a password is shown: {output}");
 
     let output = until_it_says(
@@ -168,9 +173,82 @@ fn one_node_is_asked_whether_it_serves() {
     let (code, output) = run(&["status", "--addr", &address]);
     assert!(code == 2 && output.contains("the cluster has not begun"), "{output}");
     let (code, output) = run(&["status", "--addr", "somewhere"]);
-    assert!(code == 2 && output.contains("somewhere is not an address: write HOST:PORT"), "{output}");
+    assert!(code == 3 && output.contains("somewhere is not an address: write HOST:PORT"), "{output}");
     let (code, output) = run(&["status", "--password-file", "/nowhere/at/all"]);
-    assert!(code == 2 && output.contains("cannot read /nowhere/at/all"), "{output}");
+    assert!(code == 3 && output.contains("cannot read /nowhere/at/all"), "{output}");
+}
+
+#[test]
+fn what_the_caller_has_wrong_is_no_outage() {
+    let server = Server::start("password = \"correct horse\"", "");
+    let (address, http) = (at(server.client_port), at(server.http_port));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
+    fs::write(&file, "correct horse").unwrap();
+    let password = ["--password-file", file.to_str().unwrap()];
+    let mut client = server.client();
+    assert_eq!(
+        client.ask("AUTH correct\\ horse"),
+        "-WRONGPASS invalid username-password pair or user is disabled."
+    );
+    client.send(super::support::request(&[b"AUTH", b"correct horse"]));
+    assert_eq!(client.line(), "+OK");
+    assert_eq!(client.ask("ACL SETUSER few on >word ~* +@read"), "+OK");
+    let word = folder.path().join("word");
+    fs::write(&word, "word").unwrap();
+    let word = word.to_str().unwrap();
+
+    let authority = folder.path().join("none.crt");
+    fs::write(&authority, "").unwrap();
+    let wrong: [(&[&str], &str); 6] = [
+        (&["--addr", &address, "--user", "few", "--password-file", word], "this user may not see the state"),
+        (&["--addr", &address, "--user", "nobody", "--password-file", word], "the password is refused"),
+        (&["--addr", &http, password[0], password[1]], "not that of a node's port for Redis clients"),
+        (&["--addr", &address, "--tls"], "no TLS connection comes about"),
+        (&["--addr", "no-such-host.invalid:7000"], "the host is not known"),
+        (&["--addr", &address, "--cacert", authority.to_str().unwrap()], "none.crt"),
+    ];
+    for (arguments, why) in wrong {
+        for command in [&["status"][..], &["top", "--count", "1"]] {
+            let (code, output) = run(&[command, arguments].concat());
+            assert!(
+                code == 3 && (command[0] == "top" || output.contains(why)),
+                "{command:?} {arguments:?}: {code} {output}"
+            );
+        }
+        let (_, json) = run(&[&["status", "--json"], arguments].concat());
+        let unknown = serde_json::from_str::<Value>(&json).map(|json| json["state"] == "unknown");
+        assert!(unknown.unwrap_or(json.contains("none.crt")), "{arguments:?}: {json}");
+    }
+    for usage in [&["status", "--adr", &address][..], &["top", "--count", "none"], &["status", "extra"]] {
+        assert_eq!(run(usage).0, 3, "{usage:?}");
+    }
+    assert_eq!(run(&["keyspace", "nonsense"]).0, 2, "other commands keep the usual code");
+    assert_eq!(run(&["status", "--help"]).0, 0);
+    assert_eq!(run(&["status", "--addr", &address, password[0], password[1]]).0, 0);
+    drop(server);
+    assert_eq!(run(&["status", "--addr", &address, password[0], password[1]]).0, 2, "an outage");
+}
+
+#[test]
+fn twenty_keyspaces_stay_readable() {
+    let server = Server::start("", "");
+    let address = at(server.client_port);
+    let mut client = server.client();
+    for at in 1..=20 {
+        assert_eq!(client.ask(&format!("KEYSPACE CREATE app{at}:")), "+OK");
+    }
+    let status = ["status", "--addr", &address];
+    let output =
+        until_it_says(&status, 0, &["21 keyspaces, 0 keys, ", ": 'default', 'app1:', 'app2:', 'app3:'"]);
+    assert!(output.lines().count() < 20, "{output}");
+    let (risks, nodes) = (output.find("what to know").unwrap(), output.find("\nnodes").unwrap());
+    assert!(risks < nodes && nodes < output.find("\nkeyspaces").unwrap(), "risks are first: {output}");
+    assert!(output.contains("and 20 more like it: keyspace 'app1:'"), "{output}");
+    assert_eq!(client.ask("SET app7:k v"), "+OK");
+    let all =
+        until_it_says(&[&status[..], &["--all"]].concat(), 0, &["'app7:', 1 key, ", "'app20:', 0 keys, "]);
+    assert!(all.lines().count() > 80, "{all}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use node::NodeId;
 use super::answer::{Answer, Refusal};
 use super::routes::{Routes, unexpected};
 use crate::status::standing::Risk;
-use crate::status::{ASK_AGAIN_AFTER, Answers, Reported, judge, text_of};
+use crate::status::{ASK_AGAIN_AFTER, Answers, NoAnswer, Reported, judge, text_of};
 
 impl Routes {
     /// Handles a request for the state of the cluster.
@@ -48,7 +48,7 @@ impl Routes {
         answers.take(address.unwrap_or_else(|| "this node".to_owned()), Ok(own));
         for (address, reported) in asked {
             let reported = reported.await.unwrap_or_else(|_| Err("this node is stopping".to_owned()));
-            answers.take(address, reported);
+            answers.take(address, reported.map_err(NoAnswer::from));
         }
         answers.name_others(&addresses);
         Ok(answers)

@@ -1,6 +1,7 @@
 //! The answers of a cluster's nodes, or the reasons for missing ones.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Instant;
 
 use node::NodeId;
@@ -15,8 +16,92 @@ pub struct Answers {
     pub map: Option<ClusterMap>,
     /// The nodes of the map, by number, and those that were reached and are not in it.
     pub nodes: BTreeMap<NodeId, Answer>,
-    /// Addresses that were given and could not be reached, and that are not known to be those of a node above.
-    pub others: Vec<(String, String)>,
+    /// Addresses that were given and did not answer, and that are not known to be those of a node above.
+    pub others: Vec<(String, NoAnswer)>,
+}
+
+/// Why an address has not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoAnswer {
+    /// A clause, with the reason in full.
+    pub why: String,
+    /// Something there has answered, and refuses to say how it stands.
+    pub refused: Option<Refused>,
+}
+
+/// What a client has to change before an address answers. This says nothing about the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// A password is needed, and none was given.
+    NeedsPassword,
+    /// The password or the user is wrong.
+    Password,
+    /// The user lacks a right.
+    Right,
+    /// No TLS connection comes about: a certificate is not trusted, or one side does not speak TLS.
+    Tls,
+    /// What listens there is not a node's port for Redis clients.
+    Protocol,
+    /// The host has no address.
+    Name,
+    /// It is a node of another cluster than the others.
+    Cluster,
+}
+
+impl Refused {
+    /// What is wrong, as a sentence without its end.
+    pub fn what(self) -> &'static str {
+        match self {
+            Refused::NeedsPassword => "a password is needed",
+            Refused::Password => "the password is refused",
+            Refused::Right => "this user may not see the state of the cluster",
+            Refused::Tls => "no TLS connection comes about",
+            Refused::Protocol => "the address is not that of a node's port for Redis clients",
+            Refused::Name => "the host is not known",
+            Refused::Cluster => "the addresses are of different clusters",
+        }
+    }
+
+    /// What to do about it.
+    pub fn action(self) -> &'static str {
+        match self {
+            Refused::NeedsPassword => {
+                "name its file with --password-file, and the user with --user; or a node's own file with --config"
+            }
+            Refused::Password => {
+                "give the right --user and --password-file; an operator can set another one: quorate user alter"
+            }
+            Refused::Right => {
+                "an operator gives the right to this user: quorate user alter NAME --role monitor"
+            }
+            Refused::Tls => {
+                "give --cacert with the cluster's authority and the address of a TLS port, or leave out TLS for a plain port"
+            }
+            Refused::Protocol => {
+                "give the node's client_port with --addr (not http_port or peer_port); with TLS, tls.client_port and --tls"
+            }
+            Refused::Name => "check the spelling of the host, and the name service of this machine",
+            Refused::Cluster => "give addresses of one cluster only",
+        }
+    }
+}
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.why)
+    }
+}
+
+impl From<String> for NoAnswer {
+    fn from(why: String) -> NoAnswer {
+        NoAnswer { why, refused: None }
+    }
+}
+
+impl From<&str> for NoAnswer {
+    fn from(why: &str) -> NoAnswer {
+        why.to_owned().into()
+    }
 }
 
 /// What was learned from one node.
@@ -24,7 +109,7 @@ pub struct Answer {
     /// Where clients reach it, as `HOST:PORT`.
     pub address: String,
     /// Its report, or why there is none.
-    pub reported: Result<Reported, String>,
+    pub reported: Result<Reported, NoAnswer>,
 }
 
 /// A node's answer.
@@ -57,7 +142,7 @@ impl Reported {
 
 impl Answers {
     /// Adds the answer of the node at an address, or the reason for its absence.
-    pub fn take(&mut self, address: String, reported: Result<Reported, String>) {
+    pub fn take(&mut self, address: String, reported: Result<Reported, NoAnswer>) {
         let reported = match reported {
             Ok(reported) => reported,
             Err(why) => return self.others.push((address, why)),
@@ -67,7 +152,7 @@ impl Answers {
         {
             let (one, other) = (&reported.report.cluster, &known.report.cluster);
             let why = format!("it is a node of cluster '{one}', and others asked are of cluster '{other}'");
-            return self.others.push((address, why));
+            return self.others.push((address, NoAnswer { why, refused: Some(Refused::Cluster) }));
         }
         if reported.map.version > self.map.as_ref().map_or(0, |map| map.version) {
             self.map = Some(reported.map.clone());
@@ -78,11 +163,11 @@ impl Answers {
     /// Finds out which nodes of the map did not answer. `places` has the addresses at which the map's nodes are
     /// asked.
     pub fn name_others(&mut self, places: &BTreeMap<NodeId, String>) {
-        let mut silent: BTreeMap<String, String> = self.others.drain(..).collect();
+        let mut silent: BTreeMap<String, NoAnswer> = self.others.drain(..).collect();
         for (id, address) in places {
             let why = silent.remove(address);
             self.nodes.entry(*id).or_insert_with(|| {
-                let why = why.unwrap_or_else(|| "it was not asked".to_owned());
+                let why = why.unwrap_or_else(|| "it was not asked".into());
                 Answer { address: address.clone(), reported: Err(why) }
             });
         }
@@ -97,6 +182,16 @@ impl Answers {
     /// What a node has reported.
     pub fn report(&self, id: NodeId) -> Option<&Report> {
         self.nodes.get(&id)?.reported.as_ref().ok().map(|reported| &reported.report)
+    }
+
+    /// Whether a node's process runs, as far as the nodes that answered report it, or since it has refused to answer.
+    pub fn runs(&self, id: NodeId) -> bool {
+        let answer = self.nodes.get(&id).map(|answer| &answer.reported);
+        match answer {
+            Some(Ok(_)) => true,
+            Some(Err(NoAnswer { refused: Some(_), .. })) => true,
+            _ => self.reports().any(|(_, reported)| reported.report.reaches(id)),
+        }
     }
 
     /// Whether a node takes part in the cluster, as far as the nodes that answered report it.

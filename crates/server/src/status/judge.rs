@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use node::control::{CONTROL_GROUP, ClusterMap, Group, KeyspaceEntry, NodeState};
 use node::{NodeId, Protocol, Setting as _};
 
-use super::answers::{Answers, Reported};
+use super::advice::{self, Stopped};
+use super::answers::{Answers, Refused, Reported};
 use super::report::{Buckets, Command, Disk, Follower, Report};
 use super::standing::{Control, Facts, Keyspace, Node, Replica, Risk, Severity, Shard, Standing, State};
 use super::words;
@@ -32,6 +33,7 @@ pub fn judge(answers: &Answers) -> Standing {
     let reported = answers.reports().next().map(|(_, reported)| reported.report.cluster.clone());
     let mut standing = Standing {
         state: State::Healthy,
+        unknown: None,
         cluster: reported.unwrap_or_default(),
         map_version: answers.map.as_ref().map_or(0, |map| map.version),
         level: answers.map.as_ref().map_or(0, |map| map.level),
@@ -41,13 +43,19 @@ pub fn judge(answers: &Answers) -> Standing {
         commands: commands(answers),
         risks: Vec::new(),
     };
-    for (address, why) in &answers.others {
+    let nobody_answers = standing.nodes.is_empty();
+    for (address, no_answer) in &answers.others {
+        let action = match no_answer.refused {
+            Some(refused) => refused.action(),
+            None => "check whether the address is right, whether the node runs, and what its log says",
+        };
+        let is_unknown = nobody_answers && no_answer.refused.is_some();
         risks.push(Risk {
-            severity: Severity::AtRisk,
-            kind: "address",
+            severity: if is_unknown { Severity::Unknown } else { Severity::AtRisk },
+            kind: if is_unknown { "refused" } else { "address" },
             about: address.clone(),
-            what: format!("{address} cannot be queried: {why}"),
-            action: "check whether the address is right, whether the node runs, and what its log says".into(),
+            what: format!("{address} cannot be queried: {}", no_answer.why),
+            action: action.into(),
         });
     }
     for node in &standing.nodes {
@@ -56,12 +64,17 @@ pub fn judge(answers: &Answers) -> Standing {
     match &answers.map {
         Some(map) => {
             standing.control = control(answers, map, &mut risks);
-            for (prefix, entry) in &map.keyspaces {
+            let mut keyspaces: Vec<(&String, &KeyspaceEntry)> = map.keyspaces.iter().collect();
+            keyspaces.sort_by_cached_key(|(prefix, _)| words::natural(prefix));
+            for (prefix, entry) in keyspaces {
                 let keyspace = keyspace(answers, map, (prefix, entry), &standing.control, &mut risks);
                 standing.keyspaces.push(keyspace);
             }
+            fold_lost_majority(answers, map, &standing, &mut risks);
         }
-        None if standing.nodes.is_empty() => risks.push(Risk {
+        None if answers.others.iter().any(|(_, no_answer)| no_answer.refused.is_some()) && nobody_answers => {
+        }
+        None if nobody_answers => risks.push(Risk {
             severity: Severity::CannotServe,
             kind: "unreachable",
             about: "cluster".into(),
@@ -81,9 +94,14 @@ pub fn judge(answers: &Answers) -> Standing {
     risks.sort_by_key(|risk| std::cmp::Reverse(risk.severity));
     standing.state = match risks.first().map(|risk| risk.severity) {
         Some(Severity::CannotServe) => State::CannotServe,
+        Some(Severity::Unknown) => State::Unknown,
         Some(Severity::AtRisk) => State::AtRisk,
         Some(Severity::Note) | None => State::Healthy,
     };
+    if standing.state == State::Unknown {
+        let mut refusals = answers.others.iter().filter_map(|(_, no_answer)| no_answer.refused);
+        standing.unknown = refusals.next().map(Refused::what);
+    }
     standing.risks = risks;
     standing
 }
@@ -138,7 +156,8 @@ fn node(answers: &Answers, id: NodeId) -> Node {
         reached: facts.is_some(),
         alive: answers.is_alive(id),
         leaving: entry.is_some_and(|entry| entry.state == NodeState::Leaving),
-        error: answer.reported.as_ref().err().cloned(),
+        error: answer.reported.as_ref().err().map(|no_answer| no_answer.why.clone()),
+        refused: answer.reported.as_ref().err().and_then(|no_answer| no_answer.refused),
         facts,
     }
 }
@@ -164,7 +183,7 @@ fn control(answers: &Answers, map: &ClusterMap, risks: &mut Vec<Risk>) -> Contro
             what: format!(
                 "no node leads the control group{silent}: leader-follower keyspaces stop, and nothing can be changed"
             ),
-            action: format!("start nodes until a majority of {} run", words::nodes(&group.members)),
+            action: "normal for a moment; if it lasts, see the links and the logs of these nodes".into(),
         });
     } else if survives == 0 && group.members.len() > 2 {
         risks.push(Risk {
@@ -172,7 +191,7 @@ fn control(answers: &Answers, map: &ClusterMap, risks: &mut Vec<Risk>) -> Contro
             kind: "one-failure-away",
             about: "control group".into(),
             what: format!("the control group stops with the next failure of one of its members{silent}"),
-            action: "start the nodes that are away, or replace them (CLUSTER REPLACE)".into(),
+            action: Stopped::of(answers, &group.members).start_or_replace(),
         });
     }
     control
@@ -259,7 +278,10 @@ fn keyspace(
                 "keyspace '{}' has taken {fullest} % of its bound of {bound} in a shard: at 100 % writes are refused with OOM",
                 keyspace.name()
             ),
-            action: format!("delete keys, or KEYSPACE SET \"{prefix}\" memory_max=… or eviction=…"),
+            action: format!(
+                "delete keys, or raise the bound: {}, or let keys be evicted (eviction=lru)",
+                advice::alter(prefix, &format!("memory_max={}mb", (settings.memory_max >> 19).max(1)))
+            ),
         });
     }
     keyspace
@@ -373,7 +395,10 @@ fn shard_risks(
             if shard.serves { Severity::AtRisk } else { Severity::CannotServe },
             "quarantine",
             format!("{name}: node {id} has stopped before a record that crashed it: {}", view.explanation),
-            "CLUSTER QUARANTINE LIST shows the record; then CLUSTER QUARANTINE SKIP or RETRY".into(),
+            {
+                let standing = answers.map.as_ref().and_then(|map| map.quarantine.standing.get(&shard.group));
+                advice::quarantine(shard.group, standing.and_then(|standing| standing.get(&id)).copied())
+            },
         );
     }
     let lacks_leader = protocol.has_leader() && shard.leader == 0;
@@ -383,11 +408,7 @@ fn shard_risks(
             (false, true) => format!("{name} does not serve: no node leads it{away}{reasons}"),
             (false, false) => format!("{name} does not serve{away}{reasons}"),
         };
-        let action = match away.is_empty() {
-            true => "if it does not come back within seconds, see the explanation and the nodes' logs",
-            false => "start the nodes that are away; those whose disk is lost: CLUSTER REPLACE id",
-        };
-        put(Severity::CannotServe, "cannot-serve", what, action.into());
+        put(Severity::CannotServe, "cannot-serve", what, restoring(answers, protocol, keyspace, shard));
     } else if shard.survives == 0 {
         let members = shard.members.len();
         let by_design = survives(protocol, &keyspace.acks, members, members, members, i64::MAX);
@@ -396,10 +417,7 @@ fn shard_risks(
                 Severity::AtRisk,
                 "one-failure-away",
                 format!("{name} stops with the next failure of a node that holds it{away}"),
-                match away.is_empty() {
-                    true => "wait until its replicas have caught up; see the lag of each".into(),
-                    false => "start the nodes that are away, or replace them (CLUSTER REPLACE id)".into(),
-                },
+                Stopped::of(answers, &shard.members).start_or_replace(),
             );
         } else {
             put(
@@ -463,8 +481,14 @@ fn node_risks(answers: &Answers, node: &Node, risks: &mut Vec<Risk>) {
     };
     let Some(facts) = &node.facts else {
         let (address, error) = (&node.address, node.error.as_deref().unwrap_or_default());
-        return match node.alive {
-            true => put(
+        return match (node.alive, node.refused) {
+            (_, Some(refused)) => put(
+                Severity::AtRisk,
+                "unreachable-from-here",
+                format!("node {id} ({address}) refuses to be asked: {error}"),
+                refused.action().into(),
+            ),
+            (true, None) => put(
                 Severity::AtRisk,
                 "unreachable-from-here",
                 format!(
@@ -472,14 +496,14 @@ fn node_risks(answers: &Answers, node: &Node, risks: &mut Vec<Risk>) {
                 ),
                 "look at the network between here and it, at its password and its number of clients".into(),
             ),
-            false => put(
+            (false, None) => put(
                 Severity::AtRisk,
                 "node-down",
                 format!("node {id} ({address}) cannot be reached: {error}"),
-                format!(
-                    "start it on its machine: quorate server --config FILE; if its disk is lost, with an empty folder, and then \
-                     CLUSTER REPLACE {id}"
-                ),
+                match lacks_majority(answers) {
+                    true => advice::start(id),
+                    false => advice::start_or_replace(id),
+                },
             ),
         };
     };
@@ -556,7 +580,7 @@ fn node_risks(answers: &Answers, node: &Node, risks: &mut Vec<Risk>) {
                 "node {id}: its disk has damaged {damaged} of its values since its start; {repaired} were fetched from other \
                  replicas"
             ),
-            format!("replace the disk, then the node (CLUSTER REPLACE {id}); its log names the values"),
+            format!("replace the disk, then the node: {}; its log names the values", advice::replace(id)),
         );
     }
     if facts.clock.off {
@@ -573,6 +597,71 @@ fn node_risks(answers: &Answers, node: &Node, risks: &mut Vec<Risk>) {
 fn is_short(free: u64, size: u64) -> bool {
     let share = (size / 100 * DISK_PERCENT).min(DISK_PLENTY_BYTES);
     size > 0 && free < share.max(DISK_BYTES)
+}
+
+/// Whether the control group has lost its majority: then nothing can be changed, and no node replaced.
+fn lacks_majority(answers: &Answers) -> bool {
+    let group = answers.map.as_ref().and_then(|map| map.groups.get(&CONTROL_GROUP));
+    group.is_some_and(|group| Stopped::of(answers, &group.members).lacks_majority())
+}
+
+/// What brings back a shard that does not serve.
+fn restoring(answers: &Answers, protocol: Protocol, keyspace: &Keyspace, shard: &Shard) -> String {
+    let stopped = Stopped::of(answers, &shard.members);
+    match protocol {
+        _ if shard.members.iter().all(|id| answers.runs(*id)) => {
+            "if it does not come back within seconds, see the explanation and the nodes' logs".to_owned()
+        }
+        _ if lacks_majority(answers) => "start the nodes that are down".to_owned(),
+        Protocol::Consensus if stopped.lacks_majority() => stopped.start_or_recover(),
+        Protocol::LeaderFollower => {
+            format!("{}, with --accept-loss if that is refused", stopped.start_or_replace())
+        }
+        Protocol::Consensus => stopped.start_or_replace(),
+        _ => format!(
+            "{}, and then quorate keyspace recover {}",
+            stopped.start_or_replace(),
+            advice::quoted(&keyspace.prefix)
+        ),
+    }
+}
+
+/// A lost majority of the control group is one thing to say, with one thing to do about it: what follows from it is named
+/// there, and not beside it.
+fn fold_lost_majority(answers: &Answers, map: &ClusterMap, standing: &Standing, risks: &mut Vec<Risk>) {
+    let Some(group) = map.groups.get(&CONTROL_GROUP) else { return };
+    let stopped = Stopped::of(answers, &group.members);
+    if !stopped.lacks_majority() {
+        return;
+    }
+    let is_down = |about: &str| {
+        let id = about.strip_prefix("node ").and_then(|id| id.parse::<NodeId>().ok());
+        id.is_some_and(|id| !answers.runs(id))
+    };
+    risks.retain(|risk| match risk.kind {
+        "no-control-leader" | "cannot-serve" => false,
+        "node-down" => !is_down(&risk.about),
+        _ => true,
+    });
+    let is_served =
+        |keyspace: &&Keyspace| keyspace.shards.iter().all(|shard| shard.serves && shard.survives >= 0);
+    let unserved: Vec<&Keyspace> = standing.keyspaces.iter().filter(|it| !is_served(it)).collect();
+    let what = match unserved.len() {
+        0 => "all keyspaces are still served, and nothing can be changed".to_owned(),
+        all if all == standing.keyspaces.len() => "no keyspace is served".to_owned(),
+        _ => format!("not served: {}", words::some(unserved.iter().map(|it| format!("'{}'", it.name())), 8)),
+    };
+    risks.push(Risk {
+        severity: if unserved.is_empty() { Severity::AtRisk } else { Severity::CannotServe },
+        kind: "majority-lost",
+        about: "control group".into(),
+        what: format!(
+            "a majority of the control nodes ({}) is not there: {}; {what}",
+            words::list(&group.members),
+            stopped.clause()
+        ),
+        action: stopped.start_or_recover(),
+    });
 }
 
 /// What the nodes that answered report differently, besides who leads.
@@ -614,7 +703,7 @@ fn disagreements(answers: &Answers, risks: &mut Vec<Risk>) {
                 ),
             },
             action: match below.is_empty() {
-                _ if map.is_level_held => "an operator holds it: CLUSTER LEVEL RISE lets it rise, and then there is no way back".into(),
+                _ if map.is_level_held => "an operator holds it: redis-cli CLUSTER LEVEL RISE lets it rise, and then there is no way back".into(),
                 true => "normal for a moment: the control leader raises it".into(),
                 false => "finish the upgrade, or remove nodes that do not come back; until then every node can go back to the \
                           program that it had"

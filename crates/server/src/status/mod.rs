@@ -3,17 +3,21 @@
 //! the same.
 //!
 //! Reading order: [`report`] (a node's report about itself), [`answers`] (the answers of all nodes), [`judge()`] (what follows
-//! from them) in terms of [`standing`] and [`words`].
+//! from them) in terms of [`standing`] and [`words`], with `advice` (the lines to copy).
 
+mod advice;
 pub mod answers;
 mod judge;
 pub mod report;
 pub mod standing;
+#[cfg(test)]
+mod tests;
 pub mod words;
 
 use std::time::Duration;
 
-pub use answers::{Answer, Answers, Reported, text_of};
+pub use advice::quoted;
+pub use answers::{Answer, Answers, NoAnswer, Refused, Reported, text_of};
 pub use judge::judge;
 pub use standing::{Standing, State};
 

@@ -4,6 +4,7 @@
 use node::NodeId;
 use serde::Serialize;
 
+use super::answers::Refused;
 use super::report::{Buckets, Clock, Command, Counters, Disk, Link, Memory};
 
 /// How far a cluster serves.
@@ -14,6 +15,8 @@ pub enum State {
     Healthy,
     /// It serves, and something should be done.
     AtRisk,
+    /// What was asked has answered, and refuses to say how the cluster stands: see [`Standing::unknown`].
+    Unknown,
     /// Something is not served, or no node can be reached.
     CannotServe,
 }
@@ -26,6 +29,8 @@ pub enum Severity {
     Note,
     /// See [`State::AtRisk`].
     AtRisk,
+    /// See [`State::Unknown`].
+    Unknown,
     /// See [`State::CannotServe`].
     CannotServe,
 }
@@ -35,6 +40,8 @@ pub enum Severity {
 #[allow(missing_docs)] // The fields are on docs/reference/status.md.
 pub struct Standing {
     pub state: State,
+    /// Why the state is unknown, if it is.
+    pub unknown: Option<&'static str>,
     pub cluster: String,
     pub map_version: u64,
     /// The release whose features are in use. 0 means not known.
@@ -71,6 +78,9 @@ pub struct Node {
     pub alive: bool,
     pub leaving: bool,
     pub error: Option<String>,
+    /// It has answered, and refuses to be asked by this client.
+    #[serde(skip)]
+    pub refused: Option<Refused>,
     #[serde(flatten)]
     pub facts: Option<Facts>,
 }
@@ -179,6 +189,7 @@ impl Risk {
         let passing = [
             "cannot-serve",
             "link-down",
+            "majority-lost",
             "maps-differ",
             "no-control-leader",
             "nodes-disagree",
@@ -192,6 +203,7 @@ impl Node {
     /// Its state, in a word or two for people.
     pub fn state_word(&self) -> &'static str {
         match &self.facts {
+            None if self.refused.is_some() => "refuses",
             None if self.alive => "not asked",
             None => "down",
             Some(facts) if !facts.admitted => "not admitted",

@@ -45,6 +45,11 @@ pub fn count(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
+/// `1 key`, `12,345 keys`.
+pub fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{} {what}s", number(count)) }
+}
+
 /// `node 1`, `nodes 1, 2`.
 pub fn nodes(ids: &[NodeId]) -> String {
     let name = if ids.len() == 1 { "node" } else { "nodes" };
@@ -54,6 +59,34 @@ pub fn nodes(ids: &[NodeId]) -> String {
 /// `1, 2`.
 pub fn list(ids: &[NodeId]) -> String {
     ids.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The first of these, and how many more there are.
+pub fn some(all: impl ExactSizeIterator<Item = String>, most: usize) -> String {
+    let count = all.len();
+    let shown: Vec<String> = all.take(if count > most + 1 { most } else { count }).collect();
+    match count - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// Orders names as people do: `app2` before `app10`.
+pub fn natural(name: &str) -> Vec<(String, u128)> {
+    let mut parts = vec![(String::new(), 0_u128)];
+    let mut in_number = false;
+    for letter in name.chars() {
+        match letter.to_digit(10) {
+            Some(digit) => {
+                let (_, number) = parts.last_mut().expect("there is a first part");
+                *number = number.saturating_mul(10).saturating_add(u128::from(digit));
+            }
+            None if in_number => parts.push((letter.into(), 0)),
+            None => parts.last_mut().expect("there is a first part").0.push(letter),
+        }
+        in_number = letter.is_ascii_digit();
+    }
+    parts
 }
 
 /// A keyspace's promise, given how many replicas a shard of it has.
@@ -82,6 +115,16 @@ pub fn promise(keyspace: &Keyspace, members: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_in_the_order_of_people() {
+        let mut names = ["app10:", "app2:", "", "b", "app1:", "app"];
+        names.sort_by_key(|name| natural(name));
+        assert_eq!(names, ["", "app", "app1:", "app2:", "app10:", "b"]);
+        let letters = |count: usize| (0..count).map(|at| at.to_string()).collect::<Vec<_>>().into_iter();
+        assert_eq!(some(letters(3), 2), "0, 1, 2");
+        assert_eq!(some(letters(4), 2), "0, 1 and 2 more");
+    }
 
     #[test]
     fn numbers_are_short() {

@@ -47,6 +47,9 @@ impl Reply {
     fn read_nested(source: &mut impl BufRead, depth: usize) -> io::Result<Reply> {
         let mut line = Vec::new();
         source.by_ref().take(LINE_BYTES).read_until(b'\n', &mut line)?;
+        if line.first().is_some_and(|kind| !b"+-:$*".contains(kind)) {
+            return Err(io::Error::new(ErrorKind::InvalidData, "this is no reply"));
+        }
         let Some((kind, rest)) = line.strip_suffix(b"\r\n").and_then(<[u8]>::split_first) else {
             return Err(ErrorKind::UnexpectedEof.into());
         };

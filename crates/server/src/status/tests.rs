@@ -1,0 +1,182 @@
+//! What is judged of clusters that are described by their maps and reports.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use node::NodeId;
+use node::control::ClusterMap;
+use serde_json::{Value, json};
+
+use super::report::Report;
+use super::standing::{Risk, Severity, Standing};
+use super::{Answers, NoAnswer, Refused, Reported, State, judge};
+
+/// The map of a cluster with these keyspaces, each with the nodes that hold it.
+pub(super) fn map(nodes: NodeId, control: &[NodeId], keyspaces: &[(&str, &[NodeId])]) -> ClusterMap {
+    let node = |id: NodeId| {
+        let address = json!({ "id": id, "host": "h", "client_port": id, "http_port": 9, "peer_port": 9 });
+        let start = json!({ "identity": 1, "life": 1, "run": 1 });
+        (id.to_string(), json!({ "address": address, "start": start, "state": "member", "rejoins": {} }))
+    };
+    let group = |keyspace: &str, members: &[NodeId]| {
+        json!({ "keyspace": keyspace, "shard": 0, "slots": { "first": 0, "last": 16383 }, "members": members,
+                "leader": members[0], "epoch": 1, "in_sync": members, "revision": 0, "settled": true })
+    };
+    let mut groups = serde_json::Map::from_iter([("0".to_owned(), group("", control))]);
+    let mut entries = serde_json::Map::new();
+    for (at, (settings, members)) in keyspaces.iter().enumerate() {
+        let keyspace = node::Keyspace::parse(settings).unwrap();
+        groups.insert((at + 1).to_string(), group(&keyspace.prefix, members));
+        entries.insert(keyspace.prefix.clone(), json!({ "keyspace": keyspace, "groups": [at + 1] }));
+    }
+    let nodes: serde_json::Map<String, Value> = (1..=nodes).map(node).collect();
+    let next = keyspaces.len() + 1;
+    let map = json!({ "version": 7, "level": 2, "nodes": nodes, "keyspaces": entries, "groups": groups, "next_group": next });
+    serde_json::from_value(map).unwrap()
+}
+
+/// The report of a node of that map which has links to these others, and serves or does not.
+pub(super) fn report(map: &ClusterMap, node: NodeId, links: &[NodeId], serves: bool) -> Report {
+    let others = map.nodes.keys().filter(|id| **id != node);
+    let links: Vec<Value> = others.map(|id| json!({ "node": id, "up": links.contains(id) })).collect();
+    let shard = |(prefix, entry): (&String, &node::control::KeyspaceEntry)| {
+        let group = &map.groups[&entry.groups[0]];
+        let leads = group.leader == node && serves;
+        let role = if leads { "leader" } else { "follower" };
+        group.members.contains(&node).then(|| {
+            json!({ "prefix": prefix, "shard": 0, "ready": serves, "writable": leads, "role": role,
+                    "leader": if serves { group.leader } else { 0 }, "epoch": 1 })
+        })
+    };
+    let shards: Vec<Value> = map.keyspaces.iter().filter_map(shard).collect();
+    let leader = if serves { 1 } else { 0 };
+    serde_json::from_value(json!({
+        "node": node, "cluster": "c", "version": "1", "release": 2, "ready": serves, "admitted": true,
+        "control_leader": leader, "keyspaces": shards, "links": links,
+    }))
+    .unwrap()
+}
+
+/// What is judged if these nodes answer, and the others are down.
+pub(super) fn judged(map: &ClusterMap, reports: Vec<Report>) -> Standing {
+    let mut answers = Answers::default();
+    let places: BTreeMap<NodeId, String> = map.nodes.keys().map(|id| (*id, format!("h:{id}"))).collect();
+    for report in reports {
+        let address = places[&report.node].clone();
+        answers.take(address, Ok(Reported { report, map: map.clone(), at: Instant::now() }));
+    }
+    for (id, place) in &places {
+        if !answers.nodes.contains_key(id) {
+            answers.take(place.clone(), Err(format!("cannot connect to {place}: Connection refused").into()));
+        }
+    }
+    answers.name_others(&places);
+    judge(&answers)
+}
+
+fn kinds(standing: &Standing) -> Vec<&'static str> {
+    standing.risks.iter().map(|risk| risk.kind).collect()
+}
+
+fn risk<'a>(standing: &'a Standing, kind: &str) -> &'a Risk {
+    standing.risks.iter().find(|risk| risk.kind == kind).unwrap_or_else(|| panic!("{:#?}", standing.risks))
+}
+
+#[test]
+fn a_lost_majority_is_one_thing_to_say() {
+    let keyspaces: Vec<(String, &[NodeId])> =
+        (0..21).map(|at| (format!("prefix=app{at}:"), &[1, 2, 3][..])).collect();
+    let mut keyspaces: Vec<(&str, &[NodeId])> =
+        keyspaces.iter().map(|(settings, nodes)| (settings.as_str(), *nodes)).collect();
+    keyspaces.push(("prefix=lf: replication=leader-follower", &[1, 2, 3]));
+    let map = map(3, &[1, 2, 3], &keyspaces);
+    let standing = judged(&map, vec![report(&map, 3, &[], false)]);
+    assert_eq!((standing.state, kinds(&standing)), (State::CannotServe, vec!["majority-lost"]));
+    let Risk { what, action, .. } = risk(&standing, "majority-lost");
+    assert_eq!(
+        what,
+        "a majority of the control nodes (1, 2, 3) is not there: nodes 1, 2 are down; no keyspace is served"
+    );
+    assert!(action.starts_with("start node 1 or 2: one is enough"), "{action}");
+    assert!(action.contains("Only if both disks are lost: docs/guide/recover.md"), "{action}");
+    assert!(!action.contains("REPLACE") && !action.contains("replace"), "that needs the majority: {action}");
+
+    // A process that runs, and waits to be admitted, need not be started.
+    let mut waits = report(&map, 3, &[], false);
+    waits.admitted = false;
+    let standing = judged(&map, vec![waits]);
+    assert!(risk(&standing, "majority-lost").what.contains("nodes 1, 2 are down"), "{standing:#?}");
+}
+
+#[test]
+fn what_the_control_group_can_still_do_is_advised() {
+    // One of three is down: it may be replaced.
+    let three = map(3, &[1, 2, 3], &[("prefix=", &[1, 2, 3])]);
+    let standing = judged(&three, vec![report(&three, 1, &[2], true), report(&three, 2, &[1], true)]);
+    assert_eq!(standing.state, State::AtRisk);
+    assert!(risk(&standing, "node-down").action.contains("quorate node replace 3"), "{standing:#?}");
+    assert!(risk(&standing, "one-failure-away").action.contains("quorate node replace 3"));
+
+    // A keyspace of consensus has lost its own majority: nobody can take in a replacement, though nodes change.
+    let five = map(5, &[1, 2, 3], &[("prefix=", &[1, 2, 3]), ("prefix=far: replicas=3", &[3, 4, 5])]);
+    let reports = (1..=3).map(|id| report(&five, id, &[1, 2, 3], id != 3)).collect();
+    let standing = judged(&five, reports);
+    let far = risk(&standing, "cannot-serve");
+    assert!(
+        far.about.contains("far:") && far.action.starts_with("start node 4 or 5: one is enough"),
+        "{far:#?}"
+    );
+    assert!(!far.action.contains("node replace"), "{far:#?}");
+    for line in standing.risks.iter().map(|risk| &risk.action) {
+        assert!(
+            !line.contains("CLUSTER REPLACE") && !line.contains(" id"),
+            "nothing is left to fill in: {line}"
+        );
+    }
+}
+
+#[test]
+fn a_refusal_is_no_outage() {
+    let refused = |refused| Err(NoAnswer { why: "it says no".to_owned(), refused: Some(refused) });
+    let silent = || Err(NoAnswer::from("cannot connect"));
+    let of = |asked: Vec<Result<Reported, NoAnswer>>| {
+        let mut answers = Answers::default();
+        asked.into_iter().enumerate().for_each(|(at, heard)| answers.take(format!("h:{at}"), heard));
+        judge(&answers)
+    };
+    for why in [Refused::Password, Refused::NeedsPassword, Refused::Right, Refused::Tls, Refused::Protocol] {
+        let standing = of(vec![silent(), refused(why)]);
+        assert_eq!((standing.state, standing.unknown), (State::Unknown, Some(why.what())));
+        assert_eq!(standing.risks[0].action, why.action());
+        assert!(!kinds(&standing).contains(&"unreachable"), "{standing:#?}");
+    }
+    let standing = of(vec![silent(), silent()]);
+    assert_eq!((standing.state, standing.unknown), (State::CannotServe, None));
+    assert_eq!(standing.risks[0].kind, "unreachable");
+
+    // Another node answers: then the cluster is judged by that.
+    let map = map(1, &[1], &[("prefix=", &[1])]);
+    let report = report(&map, 1, &[], true);
+    let answers = Reported { report, map, at: Instant::now() };
+    let standing = of(vec![Ok(answers), refused(Refused::Password)]);
+    assert_eq!((standing.state, risk(&standing, "address").severity), (State::AtRisk, Severity::AtRisk));
+}
+
+#[test]
+fn a_node_that_refuses_is_not_down() {
+    let three = map(3, &[1, 2, 3], &[("prefix=", &[1, 2, 3])]);
+    let mut answers = Answers::default();
+    let reported = Reported { report: report(&three, 1, &[], false), map: three, at: Instant::now() };
+    answers.take("h:1".to_owned(), Ok(reported));
+    for address in ["h:2", "h:3"] {
+        let why = NoAnswer { why: "WRONGPASS".to_owned(), refused: Some(Refused::Password) };
+        answers.take(address.to_owned(), Err(why));
+    }
+    answers.name_others(&(1..=3).map(|id| (id, format!("h:{id}"))).collect());
+    let standing = judge(&answers);
+    assert!(
+        !kinds(&standing).contains(&"majority-lost") && !kinds(&standing).contains(&"node-down"),
+        "{standing:#?}"
+    );
+    assert_eq!(risk(&standing, "unreachable-from-here").action, Refused::Password.action());
+}
