@@ -7,6 +7,7 @@ mod keyspace;
 mod lock;
 mod member;
 mod quarantine;
+mod roles;
 mod user;
 
 pub(crate) use keyspace::KeyspaceArgs;

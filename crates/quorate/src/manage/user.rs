@@ -7,13 +7,17 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::roles::UserRole;
 use super::{Manage, Node, Reply, text};
 
 const EXAMPLES: &str = "\
 Examples:
   quorate user list --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   quorate user list
-  quorate user create shop --draw-password '~shop:*' '&shop:*' +@all -@cluster -@dangerous -function
+  quorate user create watcher --role monitor --draw-password       for status, top, the page and metrics; sees no data
+  quorate user create saver --role backup --draw-password          for backup and export
+  quorate user create ann --role operator --set-password password.txt
+  quorate user create shop --role application --draw-password '~shop:*' '&shop:*'
   quorate user create report --set-password password.txt '~*' +@read
   quorate user alter shop -@scripting
   quorate user drop shop
@@ -41,6 +45,9 @@ enum Verb {
         name: String,
         #[command(flatten)]
         password: Password,
+        /// What the user is for: the rules for that, which replace all existing ones, and to which RULE adds
+        #[arg(long, value_enum)]
+        role: Option<UserRole>,
         /// What the user may do
         #[arg(value_name = "RULE", allow_hyphen_values = true)]
         rules: Vec<String>,
@@ -51,6 +58,9 @@ enum Verb {
         name: String,
         #[command(flatten)]
         password: Password,
+        /// What the user is for: the rules for that, which replace all existing ones, and to which RULE adds
+        #[arg(long, value_enum)]
+        role: Option<UserRole>,
         /// What to change
         #[arg(value_name = "RULE", allow_hyphen_values = true)]
         rules: Vec<String>,
@@ -102,8 +112,8 @@ pub(super) fn run(args: &UserArgs) -> Result<()> {
     let manage = &args.manage;
     match &args.verb {
         Verb::List => list(manage),
-        Verb::Create { name, password, rules } => {
-            has_no_flag(rules)?;
+        Verb::Create { name, password, role, rules } => {
+            let rules = &all_rules(*role, rules)?;
             let mut node = manage.open()?;
             ensure!(
                 !exists(&mut node, name)?,
@@ -119,8 +129,8 @@ pub(super) fn run(args: &UserArgs) -> Result<()> {
             set(&mut node, name, [vec!["on".to_owned()], first, rules.clone()].concat())?;
             report(manage, name, "created", drawn)
         }
-        Verb::Alter { name, password, rules } => {
-            has_no_flag(rules)?;
+        Verb::Alter { name, password, role, rules } => {
+            let rules = &all_rules(*role, rules)?;
             let mut node = manage.open()?;
             ensure!(exists(&mut node, name)?, "there is no user '{name}': quorate user create makes one");
             let (first, drawn) = password.rules(&mut node)?;
@@ -145,6 +155,18 @@ fn has_no_flag(rules: &[String]) -> Result<()> {
         Some(flag) => bail!("{flag} is not a rule: flags go before the rules"),
         None => Ok(()),
     }
+}
+
+/// The rules of a role, and those that were given beside it.
+fn all_rules(role: Option<UserRole>, rules: &[String]) -> Result<Vec<String>> {
+    has_no_flag(rules)?;
+    let Some(role) = role else { return Ok(rules.to_vec()) };
+    let names_keys = |rule: &String| rule.starts_with(['~', '%', '(']) || rule == "allkeys";
+    ensure!(
+        !role.needs_keys() || rules.iter().any(names_keys),
+        "which keys may it use? Name them after the role, as '~shop:*' '&shop:*' (in quotation marks)"
+    );
+    Ok([role.rules(), rules.to_vec()].concat())
 }
 
 fn exists(node: &mut Node, name: &str) -> Result<bool> {

@@ -17,6 +17,7 @@ mod owner;
 mod peers;
 mod recover;
 mod restart;
+mod roles;
 mod status;
 mod strangers;
 mod support;
