@@ -1,9 +1,10 @@
 //! Connections to a cluster, plain or over TLS: the arguments that all commands share, and the one place that opens them.
 //!
-//! Reading order: this file (which nodes, as which user, and how), [`client`] (a connection) over [`stream`] and
+//! Reading order: this file (which nodes, as which user, and how), with `settings` (from flags, the environment and files), [`client`] (a connection) over [`stream`] and
 //! [`tls`].
 
 mod client;
+mod settings;
 mod stream;
 mod tls;
 
@@ -27,6 +28,8 @@ use server::config::ClientCertificates;
 use server::status::{Refused, text_of};
 use wire::release::RELEASES;
 
+use self::settings::{Addresses, Settings};
+
 /// A node may wait for a new leader before it answers.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
@@ -34,37 +37,39 @@ pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 #[derive(Args)]
 pub(crate) struct Connect {
     /// The address of a node's port for Redis clients; repeat it for several. The other nodes are found [default:
-    /// 127.0.0.1:7000]
+    /// 127.0.0.1:7000] [env: QUORATE_ADDR]
     #[arg(long, global = true, value_name = "HOST:PORT", value_delimiter = ',')]
     addr: Vec<String>,
 
-    /// The user to log in as [default: default]
-    #[arg(long, global = true, value_name = "NAME", requires = "password_file")]
+    /// The user to log in as [default: default] [env: QUORATE_USER]
+    #[arg(long, global = true, value_name = "NAME")]
     user: Option<String>,
 
-    /// A file with that user's password
+    /// A file with that user's password [env: QUORATE_PASSWORD_FILE]
     #[arg(long, global = true, value_name = "FILE")]
     password_file: Option<PathBuf>,
 
-    /// A node's configuration file: its address, password and TLS settings are used where they are not given
+    /// A node's configuration file: its address, password and TLS settings are used where they are not given as flags
+    /// [env: QUORATE_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Use TLS; the address is that of a TLS port. Any option below, or a configuration with TLS, implies it
+    /// Use TLS; the address is that of a TLS port. Any option below, or a configuration with TLS, implies it [env:
+    /// QUORATE_TLS]
     #[arg(long, global = true)]
     tls: bool,
 
     /// With TLS: the certificates of the authorities to trust, in PEM [default: the configuration's, or this
-    /// machine's]
+    /// machine's] [env: QUORATE_CACERT]
     #[arg(long, global = true, value_name = "FILE")]
     cacert: Option<PathBuf>,
 
-    /// With TLS, if nodes require one: this client's certificate, in PEM
-    #[arg(long, global = true, value_name = "FILE", requires = "key")]
+    /// With TLS, if nodes require one: this client's certificate, in PEM [env: QUORATE_CERT]
+    #[arg(long, global = true, value_name = "FILE")]
     cert: Option<PathBuf>,
 
-    /// The private key of that certificate, in PEM
-    #[arg(long, global = true, value_name = "FILE", requires = "cert")]
+    /// The private key of that certificate, in PEM [env: QUORATE_KEY]
+    #[arg(long, global = true, value_name = "FILE")]
     key: Option<PathBuf>,
 }
 
@@ -78,18 +83,34 @@ pub(crate) enum Role {
 }
 
 impl Connect {
+    /// What the flags say.
+    fn given(&self) -> Settings {
+        Settings {
+            addr: Addresses::Several(self.addr.clone()),
+            user: self.user.clone(),
+            password_file: self.password_file.clone(),
+            config: self.config.clone(),
+            tls: (self.tls || self.cacert.is_some() || self.cert.is_some()).then_some(true),
+            cacert: self.cacert.clone(),
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+        }
+    }
+
     /// Returns the settings that were asked for, with the files read.
     ///
     /// # Errors
     /// A file cannot be read, or an address is invalid.
     pub(crate) fn resolve(&self, role: Role) -> Result<Cluster> {
-        let config = self.config.as_deref().map(Config::read).transpose()?;
-        let mut addresses = self.addr.clone();
-        let mut credentials = credentials(self.password_file.as_deref())?;
-        if let Some(user) = &self.user {
+        let settings = self.given().complete(|name| std::env::var_os(name))?;
+        let config = settings.config.as_deref().map(Config::read).transpose()?;
+        let mut addresses = settings.addr.list();
+        let mut credentials = credentials(settings.password_file.as_deref())?;
+        if let Some(user) = &settings.user {
             credentials.insert(0, user.clone());
         }
-        let mut is_tls = self.tls || self.cacert.is_some() || self.cert.is_some();
+        let implied = settings.cacert.is_some() || settings.cert.is_some();
+        let mut is_tls = settings.tls.unwrap_or(implied);
         if let Some(config) = &config {
             if addresses.is_empty() {
                 let (address, has_tls) = address_of(config, is_tls)?;
@@ -107,11 +128,8 @@ impl Connect {
             let is_address = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
             ensure!(is_address, "{address} is not an address: write HOST:PORT");
         }
-        let given = Trust {
-            authority: self.cacert.clone(),
-            own: self.cert.clone().zip(self.key.clone()),
-            ..Trust::default()
-        };
+        let given =
+            Trust { authority: settings.cacert, own: settings.cert.zip(settings.key), ..Trust::default() };
         let tls = is_tls.then(|| Tls::new(&completed(given, config.as_ref()), &FOR_CLUSTERS)).transpose()?;
         Ok(Cluster { addresses, credentials, tls })
     }
