@@ -206,8 +206,10 @@ impl ClusterMap {
         let keyspace = keyspace.resolved(nodes.len())?;
         let (name, protocol) = (keyspace.name(), keyspace.replication);
         let Keyspace { leader, shards, .. } = keyspace;
-        if self.keyspaces.contains_key(&keyspace.prefix) {
-            return Err(Refusal::KeyspaceExists(keyspace.prefix));
+        if let Some(entry) = self.keyspaces.get(&keyspace.prefix) {
+            // Whoever asks again, since it is not known whether the first request was carried out, has what it asks for.
+            let is_equal = entry.keyspace == keyspace;
+            return if is_equal { Ok(()) } else { Err(Refusal::KeyspaceExists(keyspace.prefix)) };
         }
         if self.keyspaces.len() >= KEYSPACES_MAX {
             refuse!("keyspace '{name}': a cluster can have {KEYSPACES_MAX} keyspaces at most");

@@ -15,7 +15,7 @@ pub enum Refusal {
     #[error("there is no keyspace '{}'", name(.0))]
     NoKeyspace(String),
     /// A keyspace has this prefix already.
-    #[error("keyspace '{}': it is there already; KEYSPACE SET changes it", name(.0))]
+    #[error("keyspace '{}': it is there already, with other settings; KEYSPACE SET changes them", name(.0))]
     KeyspaceExists(String),
     /// No node has this number.
     #[error("there is no node {0}")]

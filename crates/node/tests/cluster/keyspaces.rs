@@ -311,6 +311,14 @@ fn a_keyspace_is_created_changed_and_dropped_while_the_cluster_runs() {
     assert_error(&cluster.ask(one, "MGET new:0 new:1"), "CROSSSLOT");
     assert_eq!(cluster.ask(one, "MGET new:{a}0 new:{a}1"), "[nil, nil]");
 
+    // Asked again it has what was asked for, and stays as it is.
+    let create = "KEYSPACE CREATE same: acks=majority";
+    assert_eq!([cluster.ask(one, create), cluster.ask(other, create)], ["OK", "OK"]);
+    assert_error(&cluster.ask(one, "KEYSPACE CREATE same: reads=any"), "EXISTS");
+    assert_eq!(cluster.ask(one, "KEYSPACE SET same: reads=any"), "OK");
+    assert_error(&cluster.ask(one, create), "EXISTS");
+    assert_eq!(cluster.ask(one, "KEYSPACE DROP same:"), "OK");
+
     assert_eq!(cluster.ask(one, "KEYSPACE SET new: reads=any"), "OK");
     let settings = cluster.ask(one, "KEYSPACE GET new:");
     assert!(

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail, ensure};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
-use server::status::words;
+use server::status::{Standing, words};
 
 use super::{Manage, Reply, say, text};
 
@@ -12,6 +12,7 @@ Examples:
   quorate keyspace list --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   quorate keyspace list
   quorate keyspace create cart: replication=leader-follower acks=majority
+  quorate keyspace create cache: replication=leader-follower acks=none memory_max=2gb eviction=lru --if-not-exists
   quorate keyspace alter cart: acks=all
   quorate keyspace drop cart: --yes
 
@@ -44,6 +45,9 @@ enum Verb {
         /// Settings; those that are not given have their defaults
         #[arg(value_name = "SETTING=VALUE")]
         settings: Vec<String>,
+        /// Leave a keyspace as it is that is there already, also with other settings
+        #[arg(long)]
+        if_not_exists: bool,
     },
     /// Change settings of a keyspace while it is in use
     Alter {
@@ -80,7 +84,15 @@ pub(super) fn run(args: &KeyspaceArgs) -> Result<()> {
             let rows = settings.iter().map(|(name, value)| vec![name.clone(), text(value)]).collect();
             manage.rows(&["setting", "value"], rows, &Value::Object(Map::from_iter(settings.clone())))
         }
-        Verb::Create { prefix, settings } => change(manage, "CREATE", "created", prefix, settings),
+        Verb::Create { prefix, settings, if_not_exists } => {
+            match change(manage, "CREATE", "created", prefix, settings) {
+                Err(error) if *if_not_exists && error.to_string().starts_with("EXISTS ") => manage.done(
+                    &format!("keyspace '{}' is there already, and stays as it is", name(prefix)),
+                    &[("prefix", json!(prefix)), ("created", json!(false))],
+                ),
+                done => done,
+            }
+        }
         Verb::Alter { prefix, settings } => change(manage, "SET", "altered", prefix, settings),
         Verb::Drop { prefix, yes } => {
             let standing = manage.standing()?;
@@ -100,6 +112,13 @@ pub(super) fn run(args: &KeyspaceArgs) -> Result<()> {
             )
         }
         Verb::Recover { prefix, accept_loss } => {
+            // Replacing the lost nodes with --accept-loss has done it, or they have come back.
+            if *accept_loss && is_served(&manage.standing()?, prefix) {
+                return manage.done(
+                    &format!("keyspace '{}' is served: nothing has to be given up", name(prefix)),
+                    &[("prefix", json!(prefix)), ("served", json!(true))],
+                );
+            }
             let words: &[&str] = if *accept_loss { &["ACCEPTLOSS"] } else { &[] };
             let reply = manage.open()?.ask(&[&["KEYSPACE", "RECOVER", prefix], words].concat())?;
             match reply {
@@ -113,6 +132,11 @@ pub(super) fn run(args: &KeyspaceArgs) -> Result<()> {
             }
         }
     }
+}
+
+fn is_served(standing: &Standing, prefix: &str) -> bool {
+    let keyspace = standing.keyspaces.iter().find(|keyspace| keyspace.prefix == prefix);
+    keyspace.is_some_and(|keyspace| keyspace.shards.iter().all(|shard| shard.serves && shard.survives >= 0))
 }
 
 fn name(prefix: &str) -> &str {

@@ -7,6 +7,7 @@ use node::control::CONTROL_GROUP;
 use node::recovery::{Fate, GroupReport, Plan, Survivor};
 use serde_json::{Value, json};
 use server::recovery::StoppedNode;
+use server::status::quoted;
 
 /// The report, line by line.
 pub(super) fn lines(
@@ -100,10 +101,12 @@ pub(super) fn steps(is_done: bool, nodes: &[StoppedNode], plan: &Plan) -> Vec<St
     }
     let start = |node: &StoppedNode| format!("quorate server --config {}", shown(node.config_file()));
     steps.extend(nodes.iter().map(start));
+    // Without it a command would ask the node at the default address, which may be a lost one.
+    let at = nodes.first().map_or(String::new(), |node| format!(" --config {}", shown(node.config_file())));
     for lost in &plan.lost {
         steps.push(format!(
-            "quorate node replace {lost} --accept-loss   then start its machine with an empty folder, or: quorate node remove \
-             {lost} --force"
+            "quorate node replace {lost} --accept-loss{at}   then start its machine with an empty folder, or: quorate node \
+             remove {lost} --force{at}"
         ));
     }
     let mut named: Vec<(&str, Fate)> = Vec::new();
@@ -116,13 +119,13 @@ pub(super) fn steps(is_done: bool, nodes: &[StoppedNode], plan: &Plan) -> Vec<St
     for (keyspace, fate) in named {
         match fate {
             Fate::StandsStill => steps.push(format!(
-                "quorate keyspace recover '{keyspace}' --accept-loss   when the replaced nodes run with empty folders"
+                "quorate keyspace recover '{keyspace}' --accept-loss{at}   when the replaced nodes run with empty folders"
             )),
             Fate::Lost if keyspace.is_empty() => steps.push(
                 "the default keyspace cannot be dropped: restore a backup into a new cluster (quorate restore)".to_owned(),
             ),
             Fate::Lost => steps.push(format!(
-                "quorate keyspace drop '{keyspace}' --yes   then make it again, and restore its backup (quorate restore)"
+                "quorate keyspace drop '{keyspace}' --yes{at}   then make it again, and restore its backup (quorate restore)"
             )),
             Fate::GoesOn | Fate::Alone { .. } => {}
         }
@@ -131,7 +134,7 @@ pub(super) fn steps(is_done: bool, nodes: &[StoppedNode], plan: &Plan) -> Vec<St
 }
 
 fn shown(file: &Path) -> String {
-    file.display().to_string()
+    quoted(&file.display().to_string())
 }
 
 /// The report as JSON.

@@ -30,6 +30,42 @@ fn refused(port: u16, line: &str, why: &str) {
     assert!(code == 1 && text.contains(why), "{line}: {code} {text}");
 }
 
+#[test]
+fn the_environment_and_a_file_say_where_the_cluster_is() {
+    let server = super::support::Server::start("password = \"pw\"", "");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("client.toml");
+    fs::write(folder.path().join("password"), "pw\n").unwrap();
+    let address = format!("127.0.0.1:{}", server.client_port);
+    fs::write(&file, format!("addr = \"{address}\"\npassword_file = \"password\"\n")).unwrap();
+    let nowhere = format!("127.0.0.1:{}", free_ports(1));
+    let code = |words: &[&str], variables: &[(&str, &str)]| {
+        let mut command = quorate();
+        command.args(words).env("QUORATE_CLIENT_CONFIG", &file).envs(variables.iter().copied());
+        command.output().unwrap().status.code().unwrap()
+    };
+    let backup = folder.path().join("backup").display().to_string();
+    for tool in [
+        &["status"][..],
+        &["keyspace", "list"],
+        &["node", "list"],
+        &["lock", "list"],
+        &["backup", "--to", &backup],
+    ] {
+        assert_eq!(code(tool, &[]), 0, "{tool:?} by the file");
+    }
+    assert_eq!(code(&["status"], &[("QUORATE_ADDR", &nowhere)]), 2, "the environment counts before the file");
+    assert_eq!(
+        code(&["status", "--addr", &address], &[("QUORATE_ADDR", &nowhere)]),
+        0,
+        "and flags before both"
+    );
+    let config = server.folder().join("quorate.toml");
+    assert_eq!(code(&["status", "--config", config.to_str().unwrap()], &[("QUORATE_ADDR", &nowhere)]), 0);
+    assert_eq!(code(&["status"], &[("QUORATE_USER", "nobody")]), 3, "each setting by itself");
+    assert_eq!(code(&["status"], &[("QUORATE_TLS", "1")]), 3);
+}
+
 fn json(port: u16, line: &str) -> Value {
     serde_json::from_str(&done(port, &line.replacen(' ', " --json ", 1))).unwrap()
 }
@@ -46,7 +82,12 @@ fn operators_manage_a_cluster_from_the_command_line() {
         made.contains("keyspace 'cart:' is created\n  leader-follower: a write is acknowledged when"),
         "{made}"
     );
+    done(base, "keyspace create cart: replication=leader-follower acks=none");
     refused(base, "keyspace create cart:", "EXISTS");
+    assert!(
+        done(base, "keyspace create cart: --if-not-exists").contains("is there already, and stays as it is")
+    );
+    assert_eq!(json(base, "keyspace create cart: --if-not-exists")["created"], false);
     refused(base, "keyspace create x: acks=nonsense", "acks");
     assert!(
         done(base, "keyspace alter cart: acks=all").contains("when all replicas that are in sync have it")

@@ -269,8 +269,10 @@ fn five_nodes_lose_three_and_the_other_two_continue() {
 fn three_nodes_lose_two_and_one_continues_until_the_others_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let base = free_ports(9);
-    let (cluster, _) = Cluster::start(folder.path(), base, 3);
+    let keyspaces = ["prefix=reg: replication=abd durability=fsync", "prefix=mem: replication=abd"];
+    let (cluster, _) = Cluster::start_with(folder.path(), base, 3, &keyspaces);
     write_everywhere(base, "k", 2);
+    until_replied(base, "SET reg:k before", "+OK");
     let nodes: Vec<PathBuf> = (0..=3).map(|id| cluster.node(id)).collect();
     kill(cluster, 3);
     for id in [1, 2] {
@@ -285,20 +287,30 @@ fn three_nodes_lose_two_and_one_continues_until_the_others_are_replaced() {
     refused(&["recover"], "give the folders that are left");
     let output = done(&["recover", "--dir", dir]);
     assert!(output.contains("goes on at node 3 alone"), "{output}");
-    done(&["recover", "--dir", dir, "--accept-loss"]);
+    let output: Value =
+        serde_json::from_str(&done(&["recover", "--dir", dir, "--accept-loss", "--json"])).unwrap();
+    let steps: Vec<&str> = output["next"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let commands: Vec<Vec<&str>> = steps
+        .iter()
+        .map(|step| step.split("   ").next().unwrap().strip_prefix("quorate ").unwrap())
+        .map(|command| command.split(' ').map(|word| word.trim_matches('\'')).collect())
+        .collect();
+    assert_eq!(commands.len(), 5, "start, two to replace, two to recover: {steps:?}");
+    assert_eq!(commands[0][0], "server");
     let _three = Node::start(&nodes[3]);
     until_replied(base + 2, "GET k", "before");
     until_replied(base + 2, "SET k after", "+OK");
 
     // The machines of the lost nodes return, with empty folders.
     let _others: Vec<Node> = [1, 2].into_iter().map(|id| Node::start(&nodes[id])).collect();
-    let address = format!("127.0.0.1:{}", base + 2);
-    for id in ["1", "2"] {
-        until("the node is replaced", || {
-            run(&["node", "--addr", &address, "replace", id, "--accept-loss"]).0 == 0
-        });
+    for command in &commands[1..] {
+        // A node is found dead, or has copied everything, after a moment.
+        until(&format!("{command:?} works as it was printed"), || run(command).0 == 0);
     }
     until_replied(base, "GET k", "after");
+    until_replied(base, "SET reg:k after", "+OK");
+    until_replied(base + 1, "GET reg:k", "after");
+    until_replied(base + 1, "SET mem:k after", "+OK");
     until_replied(base + 1, "SET k again", "+OK");
     until_replied(base + 2, "GET k", "again");
 }

@@ -72,7 +72,7 @@ impl Refused {
                 "give the right --user and --password-file; an operator can set another one: quorate user alter"
             }
             Refused::Right => {
-                "an operator gives the right to this user: quorate user alter NAME --role monitor"
+                "use a user who may: quorate user create watcher --role monitor --draw-password (by an operator)"
             }
             Refused::Tls => {
                 "give --cacert with the cluster's authority and the address of a TLS port, or leave out TLS for a plain port"
