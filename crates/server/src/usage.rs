@@ -1,17 +1,60 @@
 //! What this process uses of the machine, read from the system periodically for `INFO`, and on each request for
 //! metrics.
 
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::fs;
+use std::time::{Duration, Instant};
 
 use driver::Counters;
 use node::Usage;
 
 use crate::disk::FolderDisk;
 
+/// This node's certificate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Certificate {
+    /// In how many seconds it expires, below 0 if it has.
+    pub(crate) left_s: i64,
+    /// Its files were changed, and cannot be used now.
+    pub(crate) is_unusable: bool,
+}
+
+/// How the disk has filled: its free bytes at different times, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Filling {
+    samples: VecDeque<(Instant, u64)>,
+}
+
+impl Filling {
+    const EVERY: Duration = Duration::from_secs(60);
+    const SAMPLES: usize = 61;
+    /// What a start or one large value takes says little about the next hours.
+    const AT_LEAST: Duration = Duration::from_secs(30 * 60);
+
+    /// Notes how much is free now. Returns in how many seconds the disk is full, if it fills.
+    fn note(&mut self, free: u64, now: Instant) -> Option<u64> {
+        if self.samples.back().is_none_or(|(last, _)| now.duration_since(*last) >= Self::EVERY) {
+            if self.samples.len() == Self::SAMPLES {
+                self.samples.pop_front();
+            }
+            self.samples.push_back((now, free));
+        }
+        let (since, before) = *self.samples.front()?;
+        let took = now.duration_since(since);
+        let filled = before.checked_sub(free).filter(|filled| *filled > 0 && took >= Self::AT_LEAST)?;
+        u64::try_from(u128::from(free) * u128::from(took.as_secs()) / u128::from(filled)).ok()
+    }
+}
+
 /// Returns the memory and processor time of this process and the room on its disk, with the bytes counted so far. Values that
 /// the system does not provide (there is no /proc outside Linux) stay zero.
-pub(crate) fn measure(counters: &Counters, disk: &FolderDisk) -> Usage {
+pub(crate) fn measure(
+    counters: &Counters,
+    disk: &FolderDisk,
+    filling: &mut Filling,
+    certificate: Option<Certificate>,
+) -> Usage {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let (user_us, system_us) = processor_time_us().unwrap_or_default();
@@ -22,6 +65,9 @@ pub(crate) fn measure(counters: &Counters, disk: &FolderDisk) -> Usage {
         machine_bytes: kilobytes(&machine, "MemTotal:"),
         disk_free_bytes,
         disk_bytes,
+        disk_full_in_s: filling.note(disk_free_bytes, Instant::now()),
+        certificate_left_s: certificate.map(|certificate| certificate.left_s),
+        certificate_is_unusable: certificate.is_some_and(|certificate| certificate.is_unusable),
         user_us,
         system_us,
         client_input_bytes: counters.client_bytes_in,
@@ -101,15 +147,29 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let disk = FolderDisk::open(folder.path()).unwrap();
         let started = std::time::Instant::now();
-        let mut usage = measure(&Counters::default(), &disk);
+        let measure = || measure(&Counters::default(), &disk, &mut Filling::default(), None);
+        let mut usage = measure();
         // The system counts processor time in ticks: use the processor until one is counted.
         while usage.user_us + usage.system_us == 0 && started.elapsed().as_secs() < 10 {
-            usage = measure(&Counters::default(), &disk);
+            usage = measure();
         }
         assert!(usage.user_us + usage.system_us > 0, "{usage:?}");
         assert!(usage.resident_bytes > 0 && usage.resident_bytes_peak >= usage.resident_bytes, "{usage:?}");
         assert!(usage.disk_bytes >= usage.disk_free_bytes, "{usage:?}");
         assert!(usage.machine_bytes > usage.resident_bytes, "{usage:?}");
+    }
+
+    #[test]
+    fn a_disk_that_fills_is_full_at_a_time() {
+        let (mut filling, begun) = (Filling::default(), Instant::now());
+        let mut note =
+            |minutes: u64, free: u64| filling.note(free, begun + Duration::from_secs(60 * minutes));
+        assert_eq!([note(0, 1000), note(10, 900)], [None, None], "too early to tell");
+        assert_eq!(note(40, 600), Some(60 * 60), "400 in 40 minutes, so 600 in 60");
+        // Only the last hour counts.
+        let last: Vec<_> = (41..=120).map(|minutes| note(minutes, 600)).collect();
+        assert_eq!(last.last(), Some(&None), "it fills no more");
+        assert_eq!(note(121, 700), None, "it has been freed");
     }
 
     #[test]

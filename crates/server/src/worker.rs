@@ -29,7 +29,7 @@ use crate::peers::Peers;
 use crate::tls::{self, AnySocket, Arrivals, Scratch};
 use crate::traces::{self, Exporter};
 use crate::turn::{CLIENT_TOKENS, Clock, PEER_TOKENS, Turn};
-use crate::usage;
+use crate::usage::{self, Filling};
 use crate::values::ValueThreads;
 
 const CLIENT_LISTENER: Token = Token(0);
@@ -93,6 +93,7 @@ struct Outside {
     turns: Durations,
     /// Writes and syncs of the log.
     syncs: Durations,
+    filling: Filling,
     is_stopping: bool,
 }
 
@@ -178,6 +179,7 @@ impl Worker {
                 release: parts.release,
                 turns: Durations::default(),
                 syncs: Durations::default(),
+                filling: Filling::default(),
                 is_stopping: false,
             },
             folder: parts.folder,
@@ -395,7 +397,7 @@ impl World for Outside {
     }
 
     fn usage(&mut self, counters: &Counters) -> Usage {
-        usage::measure(counters, &self.disk)
+        usage::measure(counters, &self.disk, &mut self.filling, self.peers.certificate())
     }
 
     fn log(&mut self, line: &Line) {

@@ -25,6 +25,7 @@ struct Report {
     refusal: Option<String>,
     memory: MemoryFigures,
     disk: DiskFigures,
+    certificate: Option<CertificateFigures>,
     clock: ClockFigures,
     links: Vec<LinkFigures>,
     counters: CounterFigures,
@@ -44,15 +45,25 @@ struct MemoryFigures {
     full: bool,
 }
 
-/// The disk with the node's folder: its free bytes and its size, both 0 where the system does not report them; how
+/// The disk with the node's folder: its free bytes and its size, both 0 where the system does not report them; in how
+/// many seconds it is full at the rate of the last hour, if it fills; how
 /// many values it has damaged since the node's start, and how many of these were fetched from another replica.
 #[derive(Serialize)]
 struct DiskFigures {
     free: u64,
     size: u64,
     full: bool,
+    full_in_s: Option<u64>,
     damaged: u64,
     repaired: u64,
+}
+
+/// The node's certificate: in how many seconds it expires, and whether the files have been changed to some that cannot
+/// be used.
+#[derive(Serialize)]
+struct CertificateFigures {
+    left_s: i64,
+    unusable: bool,
 }
 
 #[derive(Serialize)]
@@ -155,9 +166,13 @@ fn figures(node: &Node) -> Report {
             free: usage.disk_free_bytes,
             size: usage.disk_bytes,
             full: cx.room.is_short(),
+            full_in_s: usage.disk_full_in_s,
             damaged: node.values.counters.damaged,
             repaired: node.values.counters.repaired,
         },
+        certificate: usage
+            .certificate_left_s
+            .map(|left_s| CertificateFigures { left_s, unusable: usage.certificate_is_unusable }),
         clock: ClockFigures { off: clock.is_off, ahead_ms: clock.ahead_ms },
         links: cx.map.nodes.keys().copied().filter(is_other).map(link).collect(),
         counters: CounterFigures {

@@ -8,11 +8,12 @@ use super::support::{Client, Cluster, Server, free_ports, quorate, request, unti
 /// Runs a tool as a user. Returns its exit code, and its output.
 fn run(port: u16, user: &str, folder: &Path, line: &str) -> (i32, String) {
     let mut command = quorate();
-    command.args(line.split(' ')).args(["--addr", &format!("127.0.0.1:{port}")]);
+    let mut words = line.split(' ');
+    command.arg(words.next().unwrap()).args(["--addr", &format!("127.0.0.1:{port}")]);
     if !user.is_empty() {
         command.args(["--user", user, "--password-file"]).arg(folder.join(user));
     }
-    let output = command.output().unwrap();
+    let output = command.args(words).output().unwrap();
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     (output.status.code().unwrap(), text)
 }

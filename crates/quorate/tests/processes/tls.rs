@@ -548,3 +548,32 @@ fn a_cluster_starts_with_tls_and_prints_how_to_reach_it() {
     assert!(lines[0].contains(&format!("redis over TLS 127.0.0.1:{}", base + 6)), "{lines:?}");
     cluster.stop(Signal::TERM);
 }
+
+#[test]
+fn status_sees_a_certificate_that_expires_or_is_unusable_at_the_next_start() {
+    let certs = Certs::new(&["--node", "1=127.0.0.1,localhost", "--days", "5"]);
+    let node = Node::start(&certs.file(""), "");
+    let status = || {
+        let address = format!("127.0.0.1:{}", node.server.client_port);
+        let output = quorate().args(["status", "--addr", &address]).output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let says = |what: &str| {
+        until(what, || {
+            let (code, text) = status();
+            code == 1 && text.contains(what)
+        });
+    };
+    says("node 1: its certificate expires in 4 d");
+    assert!(status().1.contains("quorate certs --dir DIR --node 1=127.0.0.1"), "{}", status().1);
+
+    fs::write(certs.file("node-1.key"), "no key at all").unwrap();
+    says("its changed files for TLS cannot be used");
+    // It does what the advice says.
+    for name in ["node-1.crt", "node-1.key"] {
+        fs::remove_file(certs.file(name)).unwrap();
+    }
+    let (went_well, output) = certs.issue(&["--node", "1=127.0.0.1"]);
+    assert!(went_well, "{output}");
+    until("nothing is at risk", || status().0 == 0);
+}

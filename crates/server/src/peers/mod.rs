@@ -47,6 +47,7 @@ use crate::config::Dial;
 use crate::resolver::Resolver;
 use crate::socket;
 use crate::turn::{PEER_TOKENS, Turn};
+use crate::usage::Certificate;
 use crate::vouching::Vouching;
 
 /// How long dialling and the handshake may take together.
@@ -327,6 +328,11 @@ impl Peers {
     /// Until when this node's certificate is valid, in seconds since the Unix epoch; `None` without TLS.
     pub(crate) fn certificate_expires_s(&self) -> Option<u64> {
         self.security.certificate_expires_s()
+    }
+
+    /// This node's certificate, if it has TLS.
+    pub(crate) fn certificate(&self) -> Option<Certificate> {
+        self.security.certificate()
     }
 
     /// The number of links that use TLS.

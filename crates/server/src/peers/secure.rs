@@ -5,6 +5,7 @@
 //! there is no plain connection.
 
 use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
@@ -17,6 +18,7 @@ use super::connection::{Connection, Fault, Stage, nonce};
 use crate::config::PeerTls;
 use crate::tls::{AnySocket, Handshakes, Made, Scratch, TlsStream};
 use crate::turn::{PEER_TOKENS, Turn};
+use crate::usage::Certificate;
 
 /// The first byte of a TLS handshake. A Hello begins with its length, whose first byte differs.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -46,6 +48,14 @@ impl Security {
     /// Until when this node's certificate is valid, in seconds since the Unix epoch.
     pub(super) fn certificate_expires_s(&self) -> Option<u64> {
         self.handshakes.as_ref()?.current().expires_s
+    }
+
+    /// This node's certificate.
+    pub(super) fn certificate(&self) -> Option<Certificate> {
+        let current = self.handshakes.as_ref()?.current();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let left_s = i64::try_from(current.expires_s?).ok()?.saturating_sub_unsigned(now);
+        Some(Certificate { left_s, is_unusable: current.is_unusable })
     }
 
     /// Whether this node dials with TLS.

@@ -8,7 +8,7 @@ use node::{NodeId, Protocol, Setting as _};
 
 use super::advice::{self, Stopped};
 use super::answers::{Answers, Refused, Reported};
-use super::report::{Buckets, Command, Disk, Follower, Report};
+use super::report::{Buckets, Certificate, Command, Disk, Follower, Report};
 use super::standing::{Control, Facts, Keyspace, Node, Replica, Risk, Severity, Shard, Standing, State};
 use super::words;
 
@@ -23,6 +23,12 @@ const DISK_PERCENT: u64 = 5;
 const DISK_PLENTY_BYTES: u64 = 32 << 30;
 /// A disk is short with less than this free, however small the disk is: the log's reserve and a few of its files.
 const DISK_BYTES: u64 = 512 << 20;
+
+/// A disk that is full within this time, at its present rate, is reported, in seconds.
+const DISK_FILLS_S: u64 = 24 * 3600;
+
+/// A certificate that expires within this time is reported, in seconds.
+const CERTIFICATE_S: u64 = 14 * 24 * 3600;
 
 /// A follower whose lag is larger is reported, in milliseconds.
 const LAG_MS: u64 = 10_000;
@@ -145,6 +151,7 @@ fn node(answers: &Answers, id: NodeId) -> Node {
             control_leader: report.control_leader,
             memory: report.memory,
             disk: report.disk,
+            certificate: report.certificate,
             clock: report.clock,
             links: report.links,
             counters: report.counters,
@@ -390,15 +397,21 @@ fn shard_risks(
     let mut put = |severity, kind, what: String, action: String| {
         risks.push(Risk { severity, kind, about: name.to_owned(), what, action });
     };
-    if let Some((id, view)) = views().find(|(_, view)| view.role == "quarantined") {
+    let standing = answers.map.as_ref().and_then(|map| map.quarantine.standing.get(&shard.group));
+    // A node that is down has stopped before its record, too.
+    let stopped = standing.and_then(|standing| standing.iter().next()).map(|(id, record)| (*id, *record));
+    let quarantined = views().find(|(_, view)| view.role == "quarantined");
+    if quarantined.is_some() || stopped.is_some() {
+        let (id, why) = match quarantined {
+            Some((id, view)) => (id, view.explanation),
+            None => (stopped.map_or(0, |(id, _)| id), "it does not answer".to_owned()),
+        };
+        let record = standing.and_then(|standing| standing.get(&id)).copied();
         put(
             if shard.serves { Severity::AtRisk } else { Severity::CannotServe },
             "quarantine",
-            format!("{name}: node {id} has stopped before a record that crashed it: {}", view.explanation),
-            {
-                let standing = answers.map.as_ref().and_then(|map| map.quarantine.standing.get(&shard.group));
-                advice::quarantine(shard.group, standing.and_then(|standing| standing.get(&id)).copied())
-            },
+            format!("{name}: node {id} has stopped before a record that crashed it: {why}"),
+            advice::quarantine(shard.group, record),
         );
     }
     let lacks_leader = protocol.has_leader() && shard.leader == 0;
@@ -570,6 +583,16 @@ fn node_risks(answers: &Answers, node: &Node, risks: &mut Vec<Risk>) {
             format!("node {id} is short of disk: {free} of {size} free"),
             "free room on that disk before it is full".into(),
         );
+    } else if let Some(seconds) = disk.full_in_s.filter(|seconds| *seconds < DISK_FILLS_S) {
+        put(
+            Severity::AtRisk,
+            "disk-fills",
+            format!("node {id}: its disk is full in {}, if it fills as in the last hour: {free} of {size} free", words::duration(seconds)),
+            "free room on that disk or enlarge it before then; find what grows: quorate top, quorate keyspace list".into(),
+        );
+    }
+    if let Some(certificate) = &facts.certificate {
+        certificate_risks(node, certificate, &mut put);
     }
     if disk.damaged > 0 {
         let Disk { damaged, repaired, .. } = disk;
@@ -590,6 +613,49 @@ fn node_risks(answers: &Answers, node: &Node, risks: &mut Vec<Risk>) {
             format!("node {id}: its machine's clock is {} ms off", facts.clock.ahead_ms),
             "have the machine's clock set (NTP); keys are safe until then".into(),
         );
+    }
+}
+
+/// Whether a node's certificate has to be replaced.
+fn certificate_risks(
+    node: &Node,
+    certificate: &Certificate,
+    put: &mut impl FnMut(Severity, &'static str, String, String),
+) {
+    let id = node.node;
+    let host = node.address.rsplit_once(':').map_or(node.address.as_str(), |(host, _)| host);
+    let make = format!(
+        "quorate certs --dir DIR --node {id}={}, with DIR of the cluster's authority; put the new files in the place of the old \
+         ones: they are read without a restart",
+        host.trim_start_matches('[').trim_end_matches(']')
+    );
+    if certificate.unusable {
+        let what =
+            "cannot be used: it goes on with those that it has read, and does not start again with these";
+        let action = format!("its log says why; {make}");
+        put(
+            Severity::AtRisk,
+            "certificate-unusable",
+            format!("node {id}: its changed files for TLS {what}"),
+            action,
+        );
+    }
+    match u64::try_from(certificate.left_s) {
+        Ok(seconds) if seconds >= CERTIFICATE_S => {}
+        Ok(seconds) => put(
+            Severity::AtRisk,
+            "certificate-expires",
+            format!("node {id}: its certificate expires in {}", words::duration(seconds)),
+            make,
+        ),
+        Err(_) => put(
+            Severity::AtRisk,
+            "certificate-expires",
+            format!(
+                "node {id}: its certificate has expired: clients that check it and other nodes open no new connections"
+            ),
+            make,
+        ),
     }
 }
 

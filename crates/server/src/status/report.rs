@@ -23,6 +23,7 @@ pub struct Report {
     pub refusal: Option<String>,
     pub memory: Memory,
     pub disk: Disk,
+    pub certificate: Option<Certificate>,
     pub clock: Clock,
     pub links: Vec<Link>,
     pub counters: Counters,
@@ -80,8 +81,18 @@ pub struct Disk {
     pub free: u64,
     pub size: u64,
     pub full: bool,
+    pub full_in_s: Option<u64>,
     pub damaged: u64,
     pub repaired: u64,
+}
+
+/// A node's certificate: in how many seconds it expires, and whether its files were changed to some that cannot be used.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)] // The fields are on docs/reference/status.md.
+pub struct Certificate {
+    pub left_s: i64,
+    pub unusable: bool,
 }
 
 /// A machine's clock.

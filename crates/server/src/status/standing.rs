@@ -5,7 +5,7 @@ use node::NodeId;
 use serde::Serialize;
 
 use super::answers::Refused;
-use super::report::{Buckets, Clock, Command, Counters, Disk, Link, Memory};
+use super::report::{Buckets, Certificate, Clock, Command, Counters, Disk, Link, Memory};
 
 /// How far a cluster serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -98,6 +98,8 @@ pub struct Facts {
     pub control_leader: NodeId,
     pub memory: Memory,
     pub disk: Disk,
+    /// `None` without TLS.
+    pub certificate: Option<Certificate>,
     pub clock: Clock,
     pub links: Vec<Link>,
     pub counters: Counters,

@@ -180,3 +180,40 @@ fn a_node_that_refuses_is_not_down() {
     );
     assert_eq!(risk(&standing, "unreachable-from-here").action, Refused::Password.action());
 }
+
+#[test]
+fn what_is_wrong_soon_is_a_risk_today() {
+    const DAY_S: i64 = 24 * 3600;
+    let one = map(1, &[1], &[("prefix=", &[1])]);
+    let with = |left_s: i64, unusable: bool, full_in_s: Option<u64>| {
+        let mut report = report(&one, 1, &[], true);
+        report.certificate = Some(super::report::Certificate { left_s, unusable });
+        report.disk = super::report::Disk { free: 60 << 30, size: 99 << 30, full_in_s, ..Default::default() };
+        judged(&one, vec![report])
+    };
+    let kinds = |standing: &Standing| {
+        let risky = standing.risks.iter().filter(|risk| risk.severity == Severity::AtRisk);
+        risky.map(|risk| risk.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(&with(15 * DAY_S, false, None)), [""; 0]);
+    let soon = with(3 * DAY_S, false, Some(5 * 3600));
+    assert_eq!((soon.state, kinds(&soon)), (State::AtRisk, vec!["disk-fills", "certificate-expires"]));
+    assert!(risk(&soon, "disk-fills").what.contains("is full in 5 h 0 min, if it fills as in the last hour"));
+    let certificate = risk(&soon, "certificate-expires");
+    assert_eq!(certificate.what, "node 1: its certificate expires in 3 d 0 h");
+    assert!(certificate.action.starts_with("quorate certs --dir DIR --node 1=h,"), "{certificate:?}");
+    assert!(risk(&with(-1, false, None), "certificate-expires").what.contains("has expired"));
+    assert_eq!(kinds(&with(99 * DAY_S, true, Some(25 * 3600))), ["certificate-unusable"]);
+}
+
+#[test]
+fn a_quarantine_is_a_risk_also_if_its_node_is_down() {
+    let mut three = map(3, &[1, 2, 3], &[("prefix=", &[1, 2, 3])]);
+    let record = node::control::FatalRecord { offset: 1045, time: 1 };
+    three.quarantine.standing.entry(1).or_default().insert(3, record);
+    let standing = judged(&three, vec![report(&three, 1, &[2], true), report(&three, 2, &[1], true)]);
+    let quarantine = risk(&standing, "quarantine");
+    assert!(quarantine.what.contains("node 3 has stopped before a record"), "{quarantine:?}");
+    assert!(quarantine.action.contains("quorate quarantine retry 1"), "{quarantine:?}");
+    assert!(quarantine.action.contains("quorate quarantine skip 1 1045"), "{quarantine:?}");
+}

@@ -44,6 +44,8 @@ pub(crate) struct Current {
     pub(crate) mode: PeerTls,
     /// Until when this node's certificate is valid, in seconds since the Unix epoch.
     pub(crate) expires_s: Option<u64>,
+    /// The files were changed since, and cannot be used.
+    pub(crate) is_unusable: bool,
     /// The number of changes so far.
     pub(crate) generation: u64,
 }
@@ -166,6 +168,7 @@ impl Certificates {
                 tracing::info!("new connections get new certificates: TLS with {what}");
             }
             Err(error) => {
+                self.current.write().unwrap_or_else(PoisonError::into_inner).is_unusable = true;
                 tracing::warn!(
                     "the changed files for TLS are not used, and those read before still are: {error:#}"
                 );
@@ -229,7 +232,7 @@ fn load(settings: &TlsSettings, own: &NodeAddress, generation: u64) -> Result<(C
     let day = last_day(own).map_or(String::new(), |day| format!(", valid until {day}"));
     let what = format!("the certificate{name} in {}{day}", certificate.display());
     let expires_s = expires_s(own);
-    Ok((Current { clients, peers: peers_now, mode: *peers, expires_s, generation }, what))
+    Ok((Current { clients, peers: peers_now, mode: *peers, expires_s, is_unusable: false, generation }, what))
 }
 
 /// Disables session resumption: each connection authenticates again, so that new certificates and authorities apply
