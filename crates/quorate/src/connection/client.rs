@@ -3,60 +3,16 @@
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use server::status::Refused;
 use wire::resp::client::{Reply, put_request};
 
+use super::refusal::Refusal;
 use super::stream::Stream;
 use super::tls::Tls;
 
 /// The length of the longest line that is not a reply, in bytes.
 const LINE_BYTES: u64 = 1 << 16;
-
-/// A server has answered, and refuses this client, or is not what the client expects.
-#[derive(Debug)]
-pub(crate) struct Refusal {
-    pub(crate) refused: Refused,
-    text: String,
-}
-
-impl Refusal {
-    pub(crate) fn new(refused: Refused, text: impl Into<String>) -> Refusal {
-        Refusal { refused, text: text.into() }
-    }
-
-    /// Of an error reply, if it is about the client and not about what the server can do now.
-    fn of_reply(error: &str) -> Option<Refused> {
-        match error.split_once(' ').map_or(error, |(code, _)| code) {
-            "NOAUTH" => Some(Refused::NeedsPassword),
-            "WRONGPASS" => Some(Refused::Password),
-            "NOPERM" => Some(Refused::Right),
-            // Without a password of its own, a server refuses every password.
-            "ERR" if error.contains("AUTH") => Some(Refused::Password),
-            // A command that every node knows.
-            "ERR" if error.to_ascii_lowercase().contains("unknown") || error.contains("cluster support") => {
-                Some(Refused::Protocol)
-            }
-            _ => None,
-        }
-    }
-
-    /// An error that says in `text` what an error reply means; a [`Refusal`] if the reply is one.
-    pub(crate) fn or_failure(reply: &str, text: String) -> anyhow::Error {
-        match Refusal::of_reply(reply) {
-            Some(refused) => Refusal { refused, text }.into(),
-            None => anyhow!("{text}"),
-        }
-    }
-}
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 /// A connection.
 pub(crate) struct Client {

@@ -1,15 +1,16 @@
 //! Connections to a cluster, plain or over TLS: the arguments that all commands share, and the one place that opens them.
 //!
-//! Reading order: this file (which nodes, as which user, and how), with `settings` (from flags, the environment and files), [`client`] (a connection) over [`stream`] and
+//! Reading order: this file (which nodes, as which user, and how), with `settings` (from flags, the environment and files), [`client`] (a connection; `refusal`: what it may answer) over [`stream`] and
 //! [`tls`].
 
 mod client;
+mod refusal;
 mod settings;
 mod stream;
 mod tls;
 
 pub(crate) use client::Client;
-pub(crate) use client::Refusal;
+pub(crate) use refusal::Refusal;
 pub(crate) use stream::Stream;
 pub(crate) use tls::{FOR_CLUSTERS, FOR_OLD_SERVERS, Tls, Trust};
 pub(crate) use wire::resp::client::{Reply, put_request};

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, anyhow};
 use rustls::ClientConnection;
 use server::status::Refused;
 
-use super::client::Refusal;
+use super::refusal::Refusal;
 use super::tls::Tls;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
