@@ -53,8 +53,12 @@ impl Client {
     /// Sends one of the first requests: what answers it may be no server of this protocol.
     fn greet(&mut self, words: &[&[u8]]) -> Result<Reply> {
         self.ask(words).map_err(|error| {
-            let kind = error.root_cause().downcast_ref::<io::Error>().map(io::Error::kind);
-            match kind {
+            let cause = error.root_cause().downcast_ref::<io::Error>();
+            let of_tls = cause.and_then(io::Error::get_ref).and_then(|inner| inner.downcast_ref::<Refusal>());
+            if let Some(refusal) = of_tls {
+                return refusal.clone().into();
+            }
+            match cause.map(io::Error::kind) {
                 Some(io::ErrorKind::InvalidData) => Refusal::new(
                     Refused::Protocol,
                     "what answers there does not speak the Redis protocol without TLS: is it the port for HTTP, for other nodes, or \

@@ -4,7 +4,7 @@ use anyhow::anyhow;
 use server::status::Refused;
 
 /// A server has answered, and refuses this client, or is not what the client expects.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Refusal {
     pub(crate) refused: Refused,
     text: String,

@@ -104,7 +104,10 @@ impl Read for Stream {
             session.read_tls(&mut self.socket)?;
             let outcome = session.process_new_packets();
             let flushed = flush(&mut session, &mut self.socket);
-            outcome.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, tls.words(&error)))?;
+            outcome.map_err(|error| {
+                let refusal = Refusal::new(Refused::Tls, tls.words(&error));
+                io::Error::new(io::ErrorKind::InvalidData, refusal)
+            })?;
             flushed?;
         }
     }

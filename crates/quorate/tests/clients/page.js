@@ -231,7 +231,7 @@ const phases = {
     const page = await visit(browser);
     await says(page, "banner", "At risk");
     await says(page, "risks", "cannot be reached");
-    await says(page, "risks", "start it on its machine");
+    await says(page, "risks", "on its machine");
     await says(page, "nodes", "down");
     await says(page, "map", "away");
     await says(page, "leaderships", "had been silent for");
