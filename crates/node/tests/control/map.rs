@@ -244,7 +244,10 @@ fn after_a_change_of_members_the_in_sync_set_is_determined_again() {
 fn keyspaces_are_created_changed_and_dropped() {
     let map = cluster(3, &[]);
     let map = map.apply(&Change::CreateKeyspace(keyspace("a:", |_| ()))).expect("a keyspace");
-    assert!(map.apply(&Change::CreateKeyspace(keyspace("a:", |_| ()))).is_err(), "it is there");
+    let again = map.apply(&Change::CreateKeyspace(keyspace("a:", |_| ()))).expect("it is there, and equal");
+    assert_eq!((&again.keyspaces, &again.groups), (&map.keyspaces, &map.groups));
+    let other = Change::CreateKeyspace(keyspace("a:", |it| it.backlog_bytes = 1000));
+    assert!(map.apply(&other).is_err_and(|why| why.to_string().contains("with other settings")));
     let set = |setting: &str, value: &str| Change::SetKeyspace {
         prefix: "a:".into(),
         settings: BTreeMap::from([(setting.to_string(), value.to_string())]),
