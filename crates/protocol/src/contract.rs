@@ -148,6 +148,13 @@ pub trait Replica {
         Some(false)
     }
 
+    /// At a leader elected by its members: lets another member lead, this one if it is given. Requests wait meanwhile, and
+    /// nothing is lost. Call [`Input::Flush`] afterwards. Returns whether it is under way; it may still fail, and then this
+    /// replica goes on leading.
+    fn hand_over(&mut self, _now: Now, _to: Option<NodeId>) -> bool {
+        false
+    }
+
     /// At a leader elected by its members: the members that take part in membership number `_membership` and hold everything
     /// committed, in ascending order.
     fn voters_of(&self, _now: Now, _membership: u64) -> Option<Vec<NodeId>> {

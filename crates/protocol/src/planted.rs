@@ -66,6 +66,8 @@ pub enum Fault {
     LeaseOnWallClock,
     /// consensus: a new leader does not wait for the old one's lease to end.
     NewLeaderServesEarly,
+    /// consensus: a leader that has let another member lead goes on answering reads.
+    ResignedLeaderAnswers,
     /// consensus: a snapshot of the table claims to show one entry less than it does.
     SnapshotIndexOffByOne,
     /// consensus: a checkpoint omits entries that are accepted but not applied.

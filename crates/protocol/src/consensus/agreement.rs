@@ -42,6 +42,8 @@ pub(super) struct Agreement {
     promised_to: Option<(Ballot, Identity)>,
     /// What members have promised for this replica's newest ballot.
     taking_over: TakingOver,
+    /// The newest ballot whose leader, as this replica knows, has resigned: see [`super::handover`].
+    resigned: Ballot,
     /// The number of the last question to confirm the leader.
     questions: u64,
     /// The number of the round of heartbeats that has begun last.
@@ -79,6 +81,7 @@ impl Agreement {
             reported_promise: Ballot::default(),
             promised_to: None,
             taking_over: TakingOver::default(),
+            resigned: Ballot::default(),
             questions: 0,
             round: 0,
             outgoing: Vec::new(),
@@ -236,10 +239,23 @@ impl Agreement {
         let serves_early = settings.options.planted.has(Fault::NewLeaderServesEarly);
         let appends_from_us = match led_until {
             _ if nobody_led || serves_early => 0,
+            // See `handover`.
+            _ if self.has_all_of_resigned(ballot) => 0,
             Some((_, appended_from_us)) => appended_from_us,
             None => log.changed_us() + wait_us,
         };
         Leadership::new(ballot, &log, appends_from_us)
+    }
+
+    /// The leader of a ballot does nothing in it any more.
+    pub(super) fn note_resigned(&mut self, ballot: Ballot) {
+        self.resigned = ballot;
+    }
+
+    /// Whether the greatest log that this candidate has taken over is that of a leader that has resigned.
+    fn has_all_of_resigned(&self, candidate: Ballot) -> bool {
+        let TakingOver { ballot, greatest, .. } = self.taking_over;
+        ballot == candidate && self.resigned != Ballot::default() && greatest.0 == self.resigned
     }
 
     // Messages to and from the crate.

@@ -6,6 +6,7 @@ use super::counters::Counters;
 use super::decider::Decider;
 use super::entry::{Entry, Head, Proposer};
 use super::group::StopSign;
+use super::handover::Handover;
 use super::held::{Held, HeldRequest};
 use super::lock_leases::LockLeases;
 use super::log::{Log, SharedLog};
@@ -71,6 +72,8 @@ pub(super) struct Leadership {
     /// Reads that could have been answered wait for the next turn: the replies of this one are many bytes.
     owes_answers: bool,
     waits: Vec<Wait>,
+    /// It lets another member lead.
+    handover: Option<Handover>,
 }
 
 /// The newest entry of a ballot.
@@ -129,6 +132,7 @@ impl Leadership {
             readers: Readers::default(),
             owes_answers: false,
             waits: Vec::new(),
+            handover: None,
         }
     }
 
@@ -147,7 +151,20 @@ impl Leadership {
         self.appends_from_us
     }
 
+    pub(super) fn handover(&self) -> Option<Handover> {
+        self.handover
+    }
+
+    pub(super) fn set_handover(&mut self, handover: Option<Handover>) {
+        self.handover = handover;
+    }
+
     // The lease.
+
+    /// True once an entry of its own is committed: it has had a lease.
+    pub(super) fn was_leased(&self) -> bool {
+        self.leased_from_us.is_some()
+    }
 
     /// True while the lease lasts.
     pub(super) fn is_leased(&self, now: Now, settings: &Settings) -> bool {
@@ -158,7 +175,7 @@ impl Leadership {
     /// True when a read may be answered at this moment, with `applied` entries applied: no other leader can have committed
     /// anything. See the proof in the parent module.
     pub(super) fn may_answer(&self, now: Now, applied: usize, is_alone: bool, settings: &Settings) -> bool {
-        if applied < self.inherited {
+        if applied < self.inherited || self.handover.is_some_and(|it| it.has_resigned(settings)) {
             return false;
         }
         match settings.options.lease {

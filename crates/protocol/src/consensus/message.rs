@@ -137,6 +137,12 @@ pub enum Body<'a> {
         /// The ballot.
         ballot: Ballot,
     },
+    /// The sender has led in this ballot, and neither appends nor answers reads in it any more: the receiver, which has
+    /// accepted all of its log, may lead (leader).
+    HandOver {
+        /// The ballot.
+        ballot: Ballot,
+    },
 }
 
 /// An envelope and its content.
@@ -179,6 +185,7 @@ const DECIDED: u8 = 19;
 const NEWER: u8 = 20;
 const OUTLIVED: u8 = 21;
 const LED_BEFORE: u8 = 22;
+const HAND_OVER: u8 = 23;
 
 impl<'a> Body<'a> {
     pub(super) fn stream(&self) -> Stream {
@@ -195,7 +202,8 @@ impl<'a> Body<'a> {
             | Body::SnapshotBegin { .. }
             | Body::SnapshotChunk { .. }
             | Body::SnapshotEnd { .. }
-            | Body::SnapshotProgress { .. } => Stream::Ordered,
+            | Body::SnapshotProgress { .. }
+            | Body::HandOver { .. } => Stream::Ordered,
         }
     }
 
@@ -215,7 +223,8 @@ impl<'a> Body<'a> {
             | Body::Position { .. }
             | Body::Confirm { .. }
             | Body::Confirmed { .. }
-            | Body::LedBefore { .. } => false,
+            | Body::LedBefore { .. }
+            | Body::HandOver { .. } => false,
         }
     }
 
@@ -245,6 +254,7 @@ impl<'a> Body<'a> {
             Body::Newer { .. } => "Newer",
             Body::Outlived { .. } => "Outlived",
             Body::LedBefore { .. } => "LedBefore",
+            Body::HandOver { .. } => "HandOver",
         }
     }
 
@@ -322,6 +332,7 @@ impl<'a> Body<'a> {
                 out.put_u8(LED_BEFORE);
                 put_ballot(out, *ballot);
             }
+            Body::HandOver { ballot } => put_head(out, HAND_OVER, *ballot),
         }
         None
     }
@@ -364,6 +375,7 @@ impl<'a> Body<'a> {
             NEWER => Body::Newer { members: take_nodes(reader)? },
             OUTLIVED => Body::Outlived { voter: Voter::take(reader)? },
             LED_BEFORE => Body::LedBefore { ballot: take_ballot(reader)? },
+            HAND_OVER => Body::HandOver { ballot: take_ballot(reader)? },
             kind => Body::Paxos(take_paxos(kind, reader)?),
         })
     }

@@ -198,6 +198,7 @@ mod decider;
 mod entry;
 mod fragments;
 mod group;
+mod handover;
 mod held;
 mod incoming;
 mod invariants;
@@ -414,6 +415,10 @@ impl crate::contract::Replica for Replica {
 
     fn vouched(&mut self, peer: NodeId, vouch: Vouch) {
         self.links.vouched(peer, vouch);
+    }
+
+    fn hand_over(&mut self, now: Now, to: Option<NodeId>) -> bool {
+        self.begin_handover(now, to)
     }
 
     fn is_resting(&self) -> bool {

@@ -80,6 +80,12 @@ impl Replica {
                     self.exclude("its own storage is in an older state than others have heard", effects);
                 }
             }
+            Body::HandOver { ballot } if ballot.pid != u64::from(from) => {
+                effects
+                    .trace
+                    .push(Trace::Rejected { peer: from, why: "it resigns in a ballot that is not its own" });
+            }
+            Body::HandOver { ballot } => self.take_over_from(ballot),
             Body::LedBefore { ballot } => {
                 let promise = self.log.borrow().promise();
                 if ballot.pid == u64::from(self.settings.id) && ballot == promise {

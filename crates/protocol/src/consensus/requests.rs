@@ -17,7 +17,7 @@ impl Replica {
         let is_live = |peer: &NodeId| self.rounds.is_peer_live(now, *peer, &self.links, &self.settings);
         if let Some(leadership) = self.agreement.leadership() {
             // Nothing may follow a stop-sign.
-            if self.log.borrow().is_ending(self.members.group().id) {
+            if self.log.borrow().is_ending(self.members.group().id) || leadership.handover().is_some() {
                 return Standing::MayNotAppend;
             }
             let heard = self.links.peers().filter(is_live).count();

@@ -73,6 +73,8 @@ impl Replica {
         self.agreement.send_messages(is_position_due, &mut out);
         self.agreement.send_own_messages(is_position_due, &self.proposals, &self.settings, &mut out);
         self.rounds.note_positions_sent();
+        self.advance_handover(now, effects);
+        let mut out = outbox!(self, effects);
         self.transfers.advance(now, &self.members, &mut self.applied, &mut out);
         for changes in self.log.borrow_mut().take_records() {
             let record = effects.encode(|out| put_changes(out, &changes));
@@ -113,7 +115,9 @@ impl Replica {
     /// Whether no request waits, and nothing in the table has a deadline, which the leader would have to act on.
     pub(super) fn has_nothing_under_way(&self) -> bool {
         let has_nothing = |leadership: &Leadership| {
-            leadership.has_no_requests() && !leadership.renews_lease(self.links.is_alone(), &self.settings)
+            leadership.has_no_requests()
+                && leadership.handover().is_none()
+                && !leadership.renews_lease(self.links.is_alone(), &self.settings)
         };
         let no_request_waits = self.held.is_empty()
             && self.proposals.is_empty()

@@ -144,6 +144,7 @@ fn bodies() -> impl Strategy<Value = Body<'static>> {
         1 => nodes().prop_map(|members| Body::Newer { members }),
         1 => voters().prop_map(|voter| Body::Outlived { voter }),
         1 => ballots().prop_map(|ballot| Body::LedBefore { ballot }),
+        1 => ballots().prop_map(|ballot| Body::HandOver { ballot }),
         1 => (0..2u64, 0..4u32).prop_map(|(transfer, next)| Body::SnapshotProgress { transfer, next }),
     ]
 }

@@ -99,6 +99,7 @@ fn body(body: &Body<'_>) -> String {
         }
         Body::Newer { members } => format!("of {members:?}"),
         Body::Outlived { voter } => format!("by life {}", voter.identity.life),
+        Body::HandOver { ballot: of } => format!("({})", ballot(*of)),
         Body::LedBefore { ballot: of } => format!("({})", ballot(*of)),
     };
     format!("{} {rest}", body.kind())
