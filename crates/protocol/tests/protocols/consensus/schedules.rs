@@ -35,7 +35,7 @@ fn one_seed() {
 #[test]
 fn planted_faults_are_found() {
     const SEEDS_MAX: u64 = 20_000;
-    const FAULTS: [(Fault, u64); 16] = [
+    const FAULTS: [(Fault, u64); 17] = [
         (Fault::VoteNotPersisted, 2),
         (Fault::VotePersistedAfterReply, 24306),
         (Fault::AcceptedBeforeDurable, 813),
@@ -44,6 +44,7 @@ fn planted_faults_are_found() {
         (Fault::LeaseNotRechecked, 1511),
         (Fault::LeaseOnWallClock, 9514),
         (Fault::NewLeaderServesEarly, 272),
+        (Fault::ResignedLeaderAnswers, 1),
         (Fault::SnapshotIndexOffByOne, 1),
         (Fault::LogCutPastApplied, 76),
         (Fault::RetriedCommandAppliedTwice, 5),

@@ -143,6 +143,18 @@ impl Schedule<Consensus> {
         self.start(id)
     }
 
+    /// A leader is to let another member lead, or whichever has most.
+    pub(super) fn hand_over(&mut self) -> Check {
+        let leads = |id: &NodeId| self.world.replica(*id).is_some_and(|replica| replica.is_leader());
+        let Some(leader) = self.world.alive().into_iter().find(leads) else { return Ok(()) };
+        let to = if self.random.percent(50) { Some(self.any_node()) } else { None };
+        self.tell(|| format!("{leader} is to hand over to {to:?}"));
+        let consequences = self.world.act(leader, |replica, now, _| {
+            replica.hand_over(now, to);
+        });
+        self.note(leader, None, consequences)
+    }
+
     /// In peace the control group repairs a spoiled disk: it removes the node and adds it again.
     pub(super) fn mend(&mut self) -> Check {
         let Some(id) = self.own.spoiled.filter(|_| self.is_settled()) else { return Ok(()) };

@@ -11,7 +11,7 @@ use crate::kit::schedule::{Check, Pace, Schedule, Scheduled, Troubles};
 use crate::kit::{Consequences, Letter};
 use protocol::consensus::{Change, Lease, Options, Timing, Voter};
 use protocol::contract::{Configuration, NodeId};
-use protocol::planted::Planted;
+use protocol::planted::{Fault, Planted};
 use protocol::{Replica as _, Trace};
 use std::collections::BTreeMap;
 
@@ -27,6 +27,7 @@ pub(crate) struct Own {
     loses_disks: bool,
     backup: u64,
     change: u64,
+    hand_over: u64,
     /// The node whose disk was lost or rolled back, until it was removed.
     spoiled: Option<NodeId>,
     /// All configurations that the control group ever decided.
@@ -52,6 +53,8 @@ pub(crate) fn schedule(seed: u64, planted: Planted, prints: bool) -> Schedule<Co
         is_bounded: false,
         planted,
     };
+    // Not where another fault is planted: the seeds that find those faults are from schedules without it.
+    let hands_over = planted == Planted::default() || planted.has(Fault::ResignedLeaderAnswers);
     let heartbeat_ms = [20, 80][random.below(2) as usize];
     let timing = Timing {
         heartbeat_ms,
@@ -87,6 +90,7 @@ pub(crate) fn schedule(seed: u64, planted: Planted, prints: bool) -> Schedule<Co
         loses_disks: random.some(40, 1) > 0,
         backup: random.some(60, 40),
         change: random.some(75, 20),
+        hand_over: if hands_over { Random::new(!seed).some(50, 60) } else { 0 },
         spoiled: None,
         configurations: Vec::new(),
         values: 0,
@@ -185,6 +189,9 @@ impl Scheduled for Consensus {
         }
         if schedule.is(schedule.own.change) {
             schedule.change_members()?;
+        }
+        if schedule.own.hand_over > 0 && schedule.is(schedule.own.hand_over) {
+            schedule.hand_over()?;
         }
         Ok(())
     }
