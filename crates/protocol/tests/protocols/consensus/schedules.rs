@@ -44,7 +44,7 @@ fn planted_faults_are_found() {
         (Fault::LeaseNotRechecked, 1511),
         (Fault::LeaseOnWallClock, 9514),
         (Fault::NewLeaderServesEarly, 272),
-        (Fault::ResignedLeaderAnswers, 1),
+        (Fault::ResignedLeaderAnswers, 4519),
         (Fault::SnapshotIndexOffByOne, 1),
         (Fault::LogCutPastApplied, 76),
         (Fault::RetriedCommandAppliedTwice, 5),
