@@ -88,8 +88,8 @@ const ANSWER_NS: u64 = 500;
 const ANSWER_BYTE_NS: u64 = 6;
 
 /// The most work that one command may do in its step, in nanoseconds, unless it only returns what is there or removes it. Its
-/// group, on every replica, does nothing else meanwhile. Applications load values of a few hundred thousand elements with one
-/// command, which is allowed; larger commands are refused.
+/// group does nothing else meanwhile, on any replica. Some applications load a few hundred thousand elements with one command,
+/// which is allowed; larger commands are refused.
 const COMMAND_NS_MAX: u64 = 500_000_000;
 
 impl Context {

@@ -207,7 +207,7 @@ impl ClusterMap {
         let (name, protocol) = (keyspace.name(), keyspace.replication);
         let Keyspace { leader, shards, .. } = keyspace;
         if let Some(entry) = self.keyspaces.get(&keyspace.prefix) {
-            // Whoever asks again, since it is not known whether the first request was carried out, has what it asks for.
+            // A client that does not know whether its first request was carried out sends it again, and that succeeds.
             let is_equal = entry.keyspace == keyspace;
             return if is_equal { Ok(()) } else { Err(Refusal::KeyspaceExists(keyspace.prefix)) };
         }

@@ -21,7 +21,7 @@ const GATHERS_MS: u64 = 10_000;
 #[derive(Clone, Debug, Serialize)]
 pub struct Health {
     /// Whether clients may be sent here: the node is admitted, serves some keyspace, itself or by a leader that it reaches,
-    /// and none of its replicas catches up with others. So a keyspace that nobody can serve keeps no node from being ready,
+    /// and none of its replicas catches up with others. So a node is ready although nobody can serve one of the keyspaces,
     /// and of nodes that are restarted one after another, each has its data before the next one goes.
     pub ready: bool,
     /// Why it is not ready, for people; absent when it is.

@@ -12,8 +12,8 @@
 //!    |                                          | appends at once
 //! ```
 //!
-//! Requests wait at the leader meanwhile, and go to the next one as after any change of leader. None has an unknown outcome,
-//! as nothing is proposed when the leader resigns.
+//! Requests wait at the leader meanwhile, and go to the next one as after any change of leader. No outcome is unknown: when the
+//! leader resigns, all that it proposed is decided.
 //!
 //! # Why the next leader need not wait
 //!
@@ -28,7 +28,7 @@
 //!
 //! A candidate that has another log with it waits as usual. So does one that was not told: the message is lost, or late.
 //!
-//! # If nobody takes over
+//! # When no other member takes over
 //!
 //! A leader whose log is not settled in time goes on as before. One that has resigned takes part in elections like any member,
 //! and bids itself, in a greater ballot, if no other has led for a while.

@@ -498,6 +498,7 @@ impl Leadership {
             now.monotonic_us >= self.appends_from_us,
             "it appends while an older leader may be answering"
         );
+        assert!(self.handover.is_none(), "a leader that hands over appends nothing");
         let Author { node, life, time } = author;
         let batch = proposals.last() + 1;
         let index = log.borrow().end();

@@ -1,6 +1,6 @@
 //! What a client is told about the cluster: by flags, by the environment, and by a file of its own. For each setting the
-//! first of these counts. A node's file, if one is named, has the rest, and nothing after it is read: so a password is
-//! never sent to another cluster than the one that it is for.
+//! first of these counts, each setting by itself. Where a node's file is named, it has all the rest, and what comes after it is
+//! not read: the password of another cluster is not sent to that node.
 
 use std::ffi::OsString;
 use std::fs;
