@@ -265,9 +265,14 @@ impl Cluster {
 
     /// Requests a change from the control group that a leader's replica needs.
     pub(crate) fn request(&mut self, cx: &mut Context, group: u16, request: ControlRequest) {
-        let ControlRequest::InSync { epoch, in_sync } = request;
-        let revision = cx.map.groups.get(&group).map_or(0, |entry| entry.revision);
-        self.change(cx, &Change::InSync { group, epoch, revision, in_sync });
+        let change = match request {
+            ControlRequest::InSync { epoch, in_sync } => {
+                let revision = cx.map.groups.get(&group).map_or(0, |entry| entry.revision);
+                Change::InSync { group, epoch, revision, in_sync }
+            }
+            ControlRequest::Resign { epoch, to } => Change::Resign { group, epoch, to },
+        };
+        self.change(cx, &change);
     }
 
     /// Reports to the control group which nodes take part in a new membership of the consensus groups that this node
@@ -426,6 +431,7 @@ fn audited(change: &Change) -> Option<String> {
         | Change::InSync { .. }
         | Change::Exchange(_)
         | Change::AppointLeaders(_)
+        | Change::Resign { .. }
         | Change::MoveMember { .. } => return None,
     })
 }

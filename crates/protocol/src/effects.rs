@@ -421,6 +421,13 @@ pub enum ControlRequest {
         /// The replicas, in ascending order.
         in_sync: Vec<NodeId>,
     },
+    /// The leader answers nothing more in its epoch: begin the next one, with another leader if possible.
+    Resign {
+        /// The epoch.
+        epoch: u64,
+        /// The member that holds everything.
+        to: NodeId,
+    },
 }
 
 /// A notice to coordinators of requests that wait for locks. A lost notice does no lasting harm: the coordinator sends

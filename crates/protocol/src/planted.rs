@@ -66,7 +66,7 @@ pub enum Fault {
     LeaseOnWallClock,
     /// consensus: a new leader does not wait for the old one's lease to end.
     NewLeaderServesEarly,
-    /// consensus: a leader that has let another member lead goes on answering reads.
+    /// consensus and leader-follower: a leader that has resigned goes on answering.
     ResignedLeaderAnswers,
     /// consensus: a snapshot of the table claims to show one entry less than it does.
     SnapshotIndexOffByOne,

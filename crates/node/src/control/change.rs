@@ -116,6 +116,16 @@ pub enum Change {
     },
     /// Gives leader-follower groups these leaders, each in a new epoch.
     AppointLeaders(Vec<(GroupId, NodeId)>),
+    /// A leader-follower group's leader answers nothing more in its epoch: the next one begins, also while the leader's lease
+    /// lasts.
+    Resign {
+        /// The group's number.
+        group: GroupId,
+        /// The epoch.
+        epoch: u64,
+        /// The node that leads next, if it may.
+        to: NodeId,
+    },
     /// Records what is known, or was decided, about a record that crashes the process that executes it.
     Quarantine {
         /// The record's group.
@@ -176,6 +186,7 @@ impl ClusterMap {
             Change::AppointLeaders(leaders) => {
                 leaders.iter().try_for_each(|(group, leader)| map.appoint(*group, *leader))
             }
+            Change::Resign { group, epoch, to } => map.resign(*group, *epoch, *to),
             Change::Quarantine { group, step } => map.change_quarantine(*group, *step),
             Change::Exchange(step) => map.step_exchange(step),
             Change::Libraries(step) => libraries::apply(&mut map.libraries, step).map_err(Refusal::Other),
@@ -631,6 +642,23 @@ impl ClusterMap {
         // A leader reports this only once it has taken over, and holds everything durably.
         if protocol == Protocol::LeaderFollower && knows_takeovers {
             group.taken_over = epoch;
+        }
+        Ok(())
+    }
+
+    /// An epoch whose leader has resigned ends in any case: its leader could not go on in it.
+    fn resign(&mut self, id: GroupId, epoch: u64, to: NodeId) -> Result<(), Refusal> {
+        let group = self.groups.get(&id).ok_or(Refusal::NoGroup(id))?;
+        if self.protocol(id) != Protocol::LeaderFollower {
+            refuse!("{}: only the leader of a leader-follower group resigns", self.name_of(id));
+        }
+        if group.epoch != epoch {
+            return Ok(()); // It is over.
+        }
+        let before = group.leader;
+        if self.appoint(id, to).is_err() {
+            let group = self.groups.get_mut(&id).ok_or(Refusal::NoGroup(id))?;
+            (group.epoch, group.leader) = (group.epoch + 1, before);
         }
         Ok(())
     }

@@ -531,6 +531,13 @@ impl Leading {
                     None => map.apply(change),
                 }
             }
+            Change::Resign { group, epoch, to } => {
+                let Some(entry) = map.groups.get(group) else { return map.apply(change) };
+                let may_lead = |node: &NodeId| self.successors(turn, map, *group, entry).any(|it| it == *node);
+                let next = Some(*to).filter(may_lead).or_else(|| self.successor(turn, map, *group, entry, |_| 0));
+                let to = next.unwrap_or(entry.leader);
+                map.apply(&Change::Resign { group: *group, epoch: *epoch, to })
+            }
             Change::RemoveNode { id, .. } => {
                 let next = map.apply(change)?;
                 self.check_without(turn, map, *id)?;
@@ -731,17 +738,38 @@ impl Leading {
             if !is_to_go || !group.settled || !(is_stopped || self.is_over(turn, group.leader)) {
                 continue;
             }
-            let stands = |node: &NodeId| map.quarantine.stands(*id, *node).is_some();
-            let candidates = self.candidates(turn, map, *id, group).filter(|node| !stands(node));
-            let chosen = candidates.min_by_key(|node| {
-                (!group.in_sync.contains(node), leads.get(node).copied().unwrap_or(0), *node)
-            });
-            if let Some(chosen) = chosen {
+            let load = |node: &NodeId| leads.get(node).copied().unwrap_or(0);
+            if let Some(chosen) = self.successor(turn, map, *id, group, load) {
                 *leads.entry(chosen).or_default() += 1;
                 replacements.push((*id, chosen));
             }
         }
         replacements
+    }
+
+    /// The node that leads a group next: one that need not fetch anything, if possible, and of those one that leads few.
+    fn successor(
+        &self,
+        turn: &Turn<'_>,
+        map: &ClusterMap,
+        id: GroupId,
+        group: &Group,
+        load: impl Fn(&NodeId) -> usize,
+    ) -> Option<NodeId> {
+        let rank = |node: &NodeId| (!group.in_sync.contains(node), load(node), *node);
+        self.successors(turn, map, id, group).min_by_key(rank)
+    }
+
+    /// The nodes that may lead a group next and can serve it.
+    fn successors(
+        &self,
+        turn: &Turn<'_>,
+        map: &ClusterMap,
+        id: GroupId,
+        group: &Group,
+    ) -> impl Iterator<Item = NodeId> {
+        let stands = move |node: &NodeId| map.quarantine.stands(id, *node).is_some();
+        self.candidates(turn, map, id, group).filter(move |node| !stands(node))
     }
 
     fn candidates(

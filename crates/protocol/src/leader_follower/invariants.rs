@@ -16,6 +16,7 @@ use super::recovery::Recovery;
 use super::state::State;
 use super::transfer::{Receiver, Sender};
 use super::{Replica, Role};
+use crate::planted::Fault;
 use kv::{SKIPPED_VERSIONS, Version};
 
 /// Checks whether the replica may continue. O(1).
@@ -36,6 +37,7 @@ pub(super) fn check_step(replica: &Replica) {
             offsets_are_given_once(leader, state);
             every_unanswered_request_stands_behind_a_write(leader);
             all_that_is_held_is_recorded(state);
+            a_leader_that_hands_over_orders_nothing(leader, state);
         }
         Role::Follower(follower) => {
             what_is_applied_is_held(state);
@@ -106,6 +108,14 @@ fn offsets_are_given_once(leader: &Leader, state: &State) {
         let built = Version::from(leader.builder_count);
         assert_eq!(sealed + built, leader.head, "an offset is given to no record, or to two");
     }
+}
+
+/// Otherwise the member that is to lead might lack something when its leader resigns.
+#[inline]
+fn a_leader_that_hands_over_orders_nothing(leader: &Leader, state: &State) {
+    let Some(handover) = state.handover() else { return };
+    let may = !handover.has_resigned || !state.options.planted.has(Fault::ResignedLeaderAnswers);
+    assert!(!may || handover.head == leader.head, "a leader that hands over has ordered {}", leader.head);
 }
 
 /// A follower takes a batch only at exactly the position that the leader names, so equal positions mean equal histories.

@@ -23,7 +23,7 @@
 //! * A write that too few live followers could acknowledge is refused after a while and written nowhere (`NOREPLICAS`). A
 //!   write that was sent and not acknowledged in time ends as unknown: it may still take effect.
 //! * A leader answers only while it has a lease from the control group, checked in the same step that makes the answer:
-//!   while it has one, no other leader has been appointed. Without a lease, requests wait until the leader has one, or
+//!   while it has one and has not resigned, no other leader has been appointed. Without a lease, requests wait until the leader has one, or
 //!   another node leads.
 //! * A new leader, or one that restarts without memory, first collects everything that was acknowledged ([`recovery`]).
 //!   Under `acks = n` that is possible while at most n replicas are without memory: crashed, or restarted and not in step
@@ -530,6 +530,15 @@ impl crate::contract::Replica for Replica {
 
     fn vouched(&mut self, peer: NodeId, vouch: Vouch) {
         self.state.vouches.note(peer, vouch);
+    }
+
+    fn hand_over(&mut self, now: Now, to: Option<NodeId>) -> bool {
+        let Role::Leader(leader) = &mut self.role else { return false };
+        let is_under_way = leader.hand_over(&mut self.state, now, to);
+        if is_under_way && self.state.rest.is_resting() {
+            self.look_up(now, false);
+        }
+        is_under_way
     }
 
     fn is_resting(&self) -> bool {

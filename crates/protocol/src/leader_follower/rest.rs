@@ -43,6 +43,7 @@ impl Leader {
             && self.queue.is_empty()
             && self.held.is_empty()
             && self.waits.is_empty()
+            && state.handover().is_none()
     }
 
     /// Whether nothing happens in the group.

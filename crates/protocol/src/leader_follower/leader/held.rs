@@ -1,5 +1,5 @@
-//! Requests that a leader accepted but cannot process yet: all requests while it has no lease, writes while too few
-//! followers are live. Nothing of them was written anywhere, so they can still be refused, or handed on to the next
+//! Requests that a leader accepted but cannot process yet: all requests while it has no lease or hands over, writes while too
+//! few followers are live. Nothing of them was written anywhere, so they can still be refused, or handed on to the next
 //! leader.
 
 use super::{Asked, DEPOSED, Leader};
@@ -16,7 +16,7 @@ pub(in crate::leader_follower) struct Held {
     requests: VecDeque<HeldRequest>,
     /// Bytes of their commands.
     bytes: usize,
-    /// Whether some of them only wait for a lease.
+    /// Whether some of them only wait for a lease, or for the end of a handover.
     for_lease: bool,
 }
 
@@ -86,12 +86,12 @@ impl Leader {
         effects: &mut Effects,
     ) {
         const HELD_MAX: usize = 10_000;
-        let is_leased = state.is_leased(now);
+        let takes_requests = state.takes_requests(now);
         if self.held.requests.len() >= HELD_MAX {
-            let error = if is_leased { "NOREPLICAS Not enough good replicas to write." } else { NO_LEASE };
+            let error = if takes_requests { "NOREPLICAS Not enough good replicas to write." } else { NO_LEASE };
             return effects.refuse(asked.ticket, error);
         }
-        self.held.for_lease |= !is_leased;
+        self.held.for_lease |= !takes_requests;
         let what = match *request {
             Request::Command(command) => {
                 let mut bytes = Vec::new();
@@ -111,7 +111,7 @@ impl Leader {
         effects: &mut Effects,
     ) {
         if self.held.is_empty()
-            || !state.is_leased(now)
+            || !state.takes_requests(now)
             || !(self.held.for_lease || self.can_commit(state, now))
         {
             return;
@@ -157,10 +157,10 @@ impl Leader {
         now: Now,
         effects: &mut Effects,
     ) {
-        let is_leased = state.is_leased(now);
+        let takes_requests = state.takes_requests(now);
         let is_over = |held: &HeldRequest| {
             let Asked { deadline_us, hold_until_us, .. } = held.asked;
-            let until_us = if is_leased { hold_until_us } else { deadline_us };
+            let until_us = if takes_requests { hold_until_us } else { deadline_us };
             until_us <= now.monotonic_us
         };
         if !self.held.requests.iter().any(is_over) {
@@ -172,7 +172,7 @@ impl Leader {
         for held in over {
             let is_write = held.is_write();
             state.counters.refused_writes += u64::from(is_write);
-            if !is_leased {
+            if !takes_requests {
                 effects.refuse(held.asked.ticket, NO_LEASE);
             } else if is_write {
                 let (needed, acks) = (self.needed, acks_word(state.options.acks));

@@ -5,6 +5,7 @@
 //! by themselves: a replica with a newer, never committed record in its place would win the next recovery (figure 8 of
 //! the Raft paper).
 
+pub(super) mod handover;
 mod held;
 mod in_sync;
 pub(super) mod serving;
@@ -170,7 +171,7 @@ impl Leader {
     ) {
         let Asked { ticket, follows, deadline_us, .. } = asked;
         let stands_behind = !self.held.is_empty() && (follows || !is_read(request));
-        if stands_behind || !state.is_leased(now) {
+        if stands_behind || !state.takes_requests(now) {
             return self.hold(state, now, asked, request, effects);
         }
         match request {
@@ -477,6 +478,7 @@ impl Leader {
 
     pub(super) fn flush(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         self.seal(state, now, effects);
+        self.ask |= state.handover().is_some();
         let mut followers = std::mem::take(&mut self.followers);
         let mut encoded = None;
         for follower in &mut followers {
@@ -484,6 +486,7 @@ impl Leader {
         }
         self.followers = followers;
         self.ask = false;
+        self.advance_handover(state, now, effects);
         self.trim(state, effects);
     }
 
@@ -496,10 +499,11 @@ impl Leader {
         self.end_waits(state, now, effects);
         self.watch_followers(state, now, effects);
         self.watch_in_sync(state, now, effects);
+        self.advance_handover(state, now, effects);
         const PURGED_KEYS_MAX: usize = 1000;
         if self.held.is_empty()
             && state.applied >= self.purge
-            && state.is_leased(now)
+            && state.takes_requests(now)
             && self.can_commit(state, now)
             && let Some(until) = state.table.purge_until(state.clock(now), PURGED_KEYS_MAX)
         {
@@ -510,7 +514,7 @@ impl Leader {
             }
             self.purge = self.head;
         }
-        if state.applied >= self.dropped && state.is_leased(now) && self.can_commit(state, now) {
+        if state.applied >= self.dropped && state.takes_requests(now) && self.can_commit(state, now) {
             let dropped: Vec<_> = state.reach.to_drop(now, state.id, &state.table).collect();
             for command in dropped {
                 match self.takes_effect_at_once(state) {
@@ -578,7 +582,8 @@ impl Leader {
         if state.rest.is_resting() {
             return u64::MAX;
         }
-        let waits = !self.queue.is_empty() || !self.held.is_empty() || !self.waits.is_empty();
+        let requests = !self.queue.is_empty() || !self.held.is_empty() || !self.waits.is_empty();
+        let waits = requests || state.handover().is_some();
         let snapshot = self.followers.iter().any(|follower| matches!(follower.service, Service::Snapshot(_)));
         let lacks_commit = |follower: &Follower| {
             follower.sent_commit < state.applied && matches!(follower.service, Service::Streaming { .. })
@@ -609,7 +614,7 @@ impl Leader {
     }
 
     pub(super) fn is_writable(&self, state: &State, now: Now) -> bool {
-        state.is_leased(now) && self.can_commit(state, now)
+        state.takes_requests(now) && self.can_commit(state, now)
     }
 }
 

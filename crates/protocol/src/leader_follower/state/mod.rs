@@ -5,6 +5,7 @@ mod restoring;
 use self::restoring::{Checkpoint, Replayed};
 use super::backlog::{Backlog, Batch};
 use super::journal::Journal;
+use super::leader::handover::Handover;
 use super::message::Message;
 use super::options::{Acks, Durability, Options, Timing};
 use super::position::Moment;
@@ -66,8 +67,12 @@ pub(super) struct State {
     pub(super) intact: bool,
     /// The replica was created with its group: no replica of the group has ever acknowledged anything.
     pub(super) is_new: bool,
-    /// The control group appoints no other leader before this moment.
+    /// The control group appoints no other leader before this moment, unless this one resigns.
     lease_until_us: u64,
+    /// Until when a leader takes requests: until its lease ends; 0 while it hands over.
+    takes_until_us: u64,
+    /// The handover that this replica has begun in this epoch.
+    handover: Option<Handover>,
     /// The last epoch in which this replica led, until it is known which of its writes are lost.
     pub(super) led: Option<u64>,
     /// What must survive a crash, and how much of it is durable.
@@ -111,6 +116,8 @@ impl State {
             intact: false,
             is_new: false,
             lease_until_us: 0,
+            takes_until_us: 0,
+            handover: None,
             led: None,
             journal: Journal::new(options.durability != Durability::None),
             rest: Rest::default(),
@@ -188,22 +195,53 @@ impl State {
         self.options.acks.needed(&self.configuration)
     }
 
-    /// Whether the lease lasts, so that no other leader can have been appointed. Call this with the time of the step that
-    /// makes an answer.
+    /// Whether the lease lasts and the leader has not resigned, so that no other leader can have been appointed. Call this
+    /// with the time of the step that makes an answer.
     #[inline]
     pub(super) fn is_leased(&self, now: Now) -> bool {
-        now.monotonic_us < self.lease_until_us || self.options.planted.has(Fault::ServesWithoutLease)
+        let planted = self.options.planted;
+        let has_resigned = self.handover.is_some_and(|it| it.has_resigned);
+        (now.monotonic_us < self.lease_until_us || planted.has(Fault::ServesWithoutLease))
+            && (!has_resigned || planted.has(Fault::ResignedLeaderAnswers))
+    }
+
+    /// Whether a leader takes requests: it is leased, and does not hand over.
+    #[inline]
+    pub(super) fn takes_requests(&self, now: Now) -> bool {
+        now.monotonic_us < self.takes_until_us || self.takes_requests_by_fault()
+    }
+
+    /// A planted fault has it answer without a lease, or although it has resigned.
+    #[cold]
+    fn takes_requests_by_fault(&self) -> bool {
+        match self.handover {
+            None => self.options.planted.has(Fault::ServesWithoutLease),
+            Some(it) => it.has_resigned && self.options.planted.has(Fault::ResignedLeaderAnswers),
+        }
     }
 
     /// Extends the lease from the control group.
     pub(super) fn extend_lease(&mut self, until_us: u64) {
         self.lease_until_us = self.lease_until_us.max(until_us);
+        self.set_handover(self.handover);
+    }
+
+    pub(super) fn handover(&self) -> Option<Handover> {
+        self.handover
+    }
+
+    pub(super) fn set_handover(&mut self, handover: Option<Handover>) {
+        self.handover = handover;
+        self.takes_until_us = if handover.is_some() { 0 } else { self.lease_until_us };
     }
 
     /// Stops following older epochs. `leads`: this replica is the leader of the new one.
     pub(super) fn enter_epoch(&mut self, epoch: u64, leads: bool, effects: &mut Effects) {
         assert!(!leads || epoch >= self.epoch, "a replica is to lead in an epoch that has passed");
         if epoch > self.epoch || leads {
+            if epoch > self.epoch {
+                self.set_handover(None);
+            }
             self.epoch = self.epoch.max(epoch);
             self.journal.record(&Change::Epoch { epoch: self.epoch, leads }, effects);
         }

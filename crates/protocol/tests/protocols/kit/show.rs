@@ -176,6 +176,7 @@ pub(crate) fn trace(trace: &Trace) -> String {
 
 pub(crate) fn request(request: &ControlRequest) -> String {
     match request {
+        ControlRequest::Resign { epoch, to } => format!("Resign epoch {epoch} to {to}"),
         ControlRequest::InSync { epoch, in_sync } => {
             format!("asks in epoch {epoch} for in sync {}", nodes(in_sync))
         }

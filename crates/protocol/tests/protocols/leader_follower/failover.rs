@@ -6,7 +6,7 @@ use crate::kit::{Asked, Consequences, Letter};
 use kv::{Command, Condition, Expiry, SetAnswer};
 use protocol::contract::{NodeId, Result as Outcome};
 use protocol::leader_follower::{Acks, Durability, Options, Timing};
-use protocol::{Request, Ticket};
+use protocol::{ControlRequest, Replica as _, Request, Ticket};
 
 /// One way.
 const DELAY_US: u64 = 500;
@@ -20,6 +20,9 @@ struct Group {
     /// When each node's disk finishes a sync, and up to which position.
     syncs: Vec<(u64, NodeId, u64)>,
     done: u64,
+    /// Requests of which nothing was done.
+    handed_on: u64,
+    requests: Vec<ControlRequest>,
 }
 
 impl Group {
@@ -38,7 +41,7 @@ impl Group {
         world.members().for_each(|id| world.restart(id));
         world.configuration.members = vec![1, 2, 3];
         world.configuration.in_sync = vec![1, 2, 3];
-        let mut group = Group { world, letters: Vec::new(), syncs: Vec::new(), done: 0 };
+        let mut group = Group { world, letters: Vec::new(), syncs: Vec::new(), done: 0, handed_on: 0, requests: Vec::new() };
         (1..=3).for_each(|id| group.configure(id));
         group.run(500_000, |_| false);
         group
@@ -58,6 +61,11 @@ impl Group {
             self.done += consequences.outcomes.iter().filter(done).count() as u64;
             let arrives = consequences.letters.into_iter().map(|letter| (now_us + DELAY_US, letter));
             self.letters.extend(arrives);
+            let passed_on = |(outcome, _): &&(protocol::Outcome, Vec<u8>)| {
+                matches!(outcome.result, Outcome::Redirect { .. })
+            };
+            self.handed_on += consequences.outcomes.iter().filter(passed_on).count() as u64;
+            self.requests.extend(consequences.control_requests.into_iter().map(|(_, request)| request));
         }
         let written = self.world.written(id);
         if self.world.durable(id) < written {
@@ -155,6 +163,77 @@ fn a_group_takes_writes_again_within_100_ms_of_the_appointment() {
                 assert!(took_us <= limit_us, "{acks:?}, {durability:?}: {took_us} us");
             }
         }
+    }
+}
+
+/// The leader lets node 2 lead, under load, as soon as the control group has answered after `control_us`. Returns the longest
+/// time between two acknowledged writes, in microseconds.
+fn handover_us(acks: Acks, durability: Durability, control_us: u64) -> u64 {
+    let mut group = Group::new(acks, durability);
+    let (mut longest_us, mut since_us, mut done) = (0, group.world.time_us, 0);
+    let mut is_due_us = None;
+    for sequence in 1..=500 {
+        let leader = group.world.configuration.leader;
+        group.set(leader, sequence);
+        if sequence == 100 {
+            let consequences = group.world.act(1, |replica, now, _| {
+                assert!(replica.hand_over(now, Some(2)), "{acks:?}, {durability:?}");
+            });
+            group.take(1, consequences);
+        }
+        group.run(200, |_| false);
+        let now_us = group.world.time_us;
+        if group.requests.contains(&ControlRequest::Resign { epoch: 1, to: 2 }) {
+            is_due_us.get_or_insert(now_us + control_us);
+        }
+        if is_due_us.is_some_and(|at_us| at_us <= now_us) && group.world.configuration.epoch == 1 {
+            (group.world.configuration.epoch, group.world.configuration.leader) = (2, 2);
+            group.world.configuration.in_sync = vec![2, 3];
+            group.world.version += 1;
+            (1..=3).for_each(|id| group.configure(id));
+        }
+        if group.done > done {
+            longest_us = longest_us.max(now_us - since_us);
+            (done, since_us) = (group.done, now_us);
+        }
+    }
+    let leads = group.world.status(2).is_some_and(|status| status.role == "leader");
+    assert!(leads && group.world.configuration.epoch == 2, "{acks:?}, {durability:?}");
+    assert!(group.run(100_000, |group| group.done + group.handed_on == 500), "every write is done, or handed on undone");
+    assert!(group.handed_on > 0, "{acks:?}, {durability:?}");
+    longest_us
+}
+
+#[test]
+fn a_handover_takes_a_few_round_trips_and_leaves_no_outcome_unknown() {
+    for acks in [Acks::None, Acks::Count(1), Acks::Count(2), Acks::Majority, Acks::All] {
+        for durability in [Durability::None, Durability::Fsync] {
+            let took_us = handover_us(acks, durability, 4_000);
+            println!("{acks:?}, {durability:?}: {took_us} us without an acknowledged write");
+            assert!(took_us <= 20_000, "{acks:?}, {durability:?}: {took_us} us");
+        }
+    }
+}
+
+/// The control group does not answer for long: the leader that has resigned answers nothing, asks again, and leads in the next
+/// epoch if that is what the control group says.
+#[test]
+fn a_leader_that_has_resigned_answers_nothing_until_the_next_epoch() {
+    for acks in [Acks::None, Acks::Majority, Acks::All] {
+        let mut group = Group::new(acks, Durability::None);
+        let consequences = group.world.act(1, |replica, now, _| assert!(replica.hand_over(now, None)));
+        group.take(1, consequences);
+        assert!(group.run(100_000, |group| !group.requests.is_empty()), "{acks:?}: it resigns");
+        group.set(1, 1);
+        group.run(500_000, |_| false);
+        assert!(group.done == 0 && group.requests.len() > 3, "{acks:?}: it waits, and asks again");
+        group.world.configuration.epoch = 2;
+        group.world.version += 1;
+        (1..=3).for_each(|id| group.configure(id));
+        let leads = |group: &Group| group.world.status(1).is_some_and(|status| status.role == "leader");
+        assert!(group.run(100_000, leads), "{acks:?}: it leads again");
+        group.set(1, 2);
+        assert!(group.run(100_000, |group| group.done == 1 && group.handed_on == 1), "{acks:?}: it answers");
     }
 }
 

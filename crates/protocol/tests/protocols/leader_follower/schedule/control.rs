@@ -5,7 +5,7 @@ use super::Event;
 use crate::kit::Consequences;
 use crate::kit::schedule::{Check, Schedule};
 use crate::leader_follower::LeaderFollower;
-use protocol::ControlRequest;
+use protocol::{ControlRequest, Replica as _};
 use protocol::contract::NodeId;
 use protocol::leader_follower::Acks;
 use std::collections::BTreeMap;
@@ -144,7 +144,10 @@ impl Schedule<LeaderFollower> {
     }
 
     fn grant(&mut self, (version, request): (u64, ControlRequest)) {
-        let ControlRequest::InSync { epoch, in_sync } = request;
+        let (epoch, in_sync) = match request {
+            ControlRequest::InSync { epoch, in_sync } => (epoch, in_sync),
+            ControlRequest::Resign { epoch, to } => return self.take_resignation(epoch, to),
+        };
         let is_stale = version < self.own.control.changed
             && self.own.control.breach != Some(Breach::GrantsStaleRequests);
         let configuration = &mut self.world.configuration;
@@ -155,6 +158,35 @@ impl Schedule<LeaderFollower> {
         self.change_map(false);
         self.tell(|| format!("the map says {:?}", self.world.configuration));
         self.own.oracle.needed = self.own.oracle.needed.min(self.own.acks.needed(&self.world.configuration));
+    }
+
+    /// The leader of an epoch answers nothing more in it: the next one begins, whatever leases there are. However late the
+    /// request, it means that epoch.
+    fn take_resignation(&mut self, epoch: u64, to: NodeId) {
+        let configuration = &self.world.configuration;
+        if epoch != configuration.epoch {
+            return;
+        }
+        let before = configuration.leader;
+        let is_eligible = self.own.acks != Acks::All || configuration.in_sync.contains(&to);
+        let is_chosen = is_eligible && self.random.percent(90);
+        // The promises hold for the epoch that is over; those made to the next leader are its own.
+        self.own.control.deposing = false;
+        self.appoint(if is_chosen { to } else { before });
+    }
+
+    /// A leader begins to hand over to another member.
+    pub(super) fn hand_over(&mut self) -> Check {
+        let id = self.world.configuration.leader;
+        let to = self.random.percent(70).then(|| self.any_node());
+        if !self.world.is_alive(id) {
+            return Ok(());
+        }
+        self.tell(|| format!("{id} is to hand over to {to:?}"));
+        let consequences = self.world.act(id, |replica, now, _| {
+            replica.hand_over(now, to);
+        });
+        self.note(id, None, consequences)
     }
 
     /// Appoints another leader when the present one must not lead or is dead, and its lease has run out.

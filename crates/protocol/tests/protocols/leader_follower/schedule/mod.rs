@@ -15,6 +15,7 @@ use oracle::{COUNTER, FLEETING, KEYS, Oracle};
 use plant::Plant;
 use protocol::Ticket;
 use protocol::contract::{NodeId, Result as Outcome};
+use protocol::planted::Fault;
 use protocol::leader_follower::{Acks, Durability, Options, Status, Timing};
 use std::collections::BTreeSet;
 
@@ -46,6 +47,7 @@ pub(crate) struct Own {
     /// Whether nodes get notices about reachable nodes.
     reaches: bool,
     depose: u64,
+    hand_over: u64,
     /// Of crashes of replicas with records, this percentage loses the disk.
     wipe: u64,
 }
@@ -127,6 +129,8 @@ pub(crate) fn schedule(
             world.clock_mut(id).drift_ppm = drift;
         }
     }
+    // The seeds that find other faults were searched without handovers.
+    let hands_over = matches!(plant, None | Some(Plant::InReplica(Fault::ResignedLeaderAnswers)));
     let own = Own {
         oracle: Oracle::new(acks, acks.needed(&world.configuration)),
         control: Control::new(plant.and_then(Plant::in_control)),
@@ -140,6 +144,7 @@ pub(crate) fn schedule(
         spills,
         reaches: random.percent(50),
         depose: random.some(60, 10),
+        hand_over: if hands_over { Random::new(!seed).some(50, 60) } else { 0 },
         wipe: [0, 10, 50][random.below(3) as usize],
     };
     let pace = Pace {
@@ -246,6 +251,9 @@ impl Scheduled for LeaderFollower {
     fn trouble(schedule: &mut Schedule<LeaderFollower>, id: NodeId) -> Check {
         if schedule.is(schedule.own.depose) {
             schedule.own.control.depose();
+        }
+        if schedule.own.hand_over > 0 && schedule.is(schedule.own.hand_over) {
+            schedule.hand_over()?;
         }
         let (peer, is_reached) = (schedule.any_node(), schedule.random.percent(80));
         schedule.reach(id, peer, is_reached);

@@ -28,7 +28,7 @@ pub(crate) enum Plant {
 }
 
 impl Plant {
-    pub(crate) const ALL: [Plant; 15] = [
+    pub(crate) const ALL: [Plant; 16] = [
         Plant::AcknowledgesBeforeItHolds,
         Plant::VouchesWithoutMemory,
         Plant::ResumesByOffsetAlone,
@@ -36,6 +36,7 @@ impl Plant {
         Plant::SnapshotLeavesOut,
         Plant::ForgetsInRecovery,
         Plant::InReplica(Fault::ServesWithoutLease),
+        Plant::InReplica(Fault::ResignedLeaderAnswers),
         Plant::InReplica(Fault::InSyncShrunkEarly),
         Plant::InReplica(Fault::InSyncGrownEarly),
         Plant::InReplica(Fault::HeldBeforeDurable),
