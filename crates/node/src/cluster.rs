@@ -170,6 +170,13 @@ impl Cluster {
         self.control.vouched(id, vouch);
     }
 
+    /// Has the control group led by another node, if this node leads it. Returns whether that is under way.
+    pub(crate) fn hand_over(&mut self, cx: &mut Context, to: NodeId) -> bool {
+        let mut is_under_way = false;
+        self.input(cx, |control, now, _| is_under_way = control.hand_over(now, to));
+        is_under_way
+    }
+
     /// Records may have become durable: sends the messages that waited for them.
     pub(crate) fn notify_durable(&mut self, cx: &mut Context) {
         if let Some(record) = cx.journal.news(&mut self.tail) {
@@ -398,6 +405,12 @@ fn audited(change: &Change) -> Option<String> {
         Change::ReplaceNode { id, accept_loss } => {
             format!("has replaced node {id}{}", if *accept_loss { ", accepting loss" } else { "" })
         }
+        Change::PreferLeader { groups, node } => {
+            let groups: Vec<String> = groups.iter().map(GroupId::to_string).collect();
+            format!("has node {node} lead groups {}", groups.join(", "))
+        }
+        Change::DrainNode { id, is_drained: true } => format!("has drained node {id}: it leads nothing"),
+        Change::DrainNode { id, is_drained: false } => format!("allows node {id} to lead again"),
         Change::Exchange(ExchangeStep::Begin { between: (one, other), .. }) => {
             format!("has exchanged the databases of {} and {}", named(one), named(other))
         }

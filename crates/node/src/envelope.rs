@@ -35,6 +35,7 @@ const ANSWERED: u8 = 21;
 const TRACED: u8 = 22;
 const VALUE_ASKED: u8 = 23;
 const MEMORY_LEFT: u8 = 24;
+const LEAVING: u8 = 25;
 
 /// No deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -84,6 +85,9 @@ pub(crate) enum Envelope<'a> {
     Memory { is_full: bool },
     /// How many bytes of memory the sender has left for data that the receiver's clients, or those of one other leader, write.
     MemoryLeft { bytes: u64 },
+    /// The sender is about to stop: the receiver no longer counts on it, forwards nothing to it, and says so. That answer
+    /// comes after all that the receiver has forwarded. Since release 2.
+    Leaving { is_noted: bool },
     /// Whether the sender's disk has no room but the reserve, and whether the sender stands aside because of that.
     Room { is_short: bool, is_aside: bool },
     /// How much of an outcome's reply has arrived. `None`: the rest of it is not wanted.
@@ -132,6 +136,7 @@ impl<'a> Envelope<'a> {
             FORGET_SCRIPTS => Envelope::ForgetScripts,
             MEMORY => Envelope::Memory { is_full: reader.bool()? },
             MEMORY_LEFT => Envelope::MemoryLeft { bytes: reader.u64()? },
+            LEAVING => Envelope::Leaving { is_noted: reader.bool()? },
             ROOM => Envelope::Room { is_short: reader.bool()?, is_aside: reader.bool()? },
             PUBLISHED => {
                 let (is_sharded, channel) = (reader.bool()?, reader.bytes()?);
@@ -220,6 +225,10 @@ impl<'a> Envelope<'a> {
             Envelope::MemoryLeft { bytes } => {
                 out.put_u8(MEMORY_LEFT);
                 out.put_u64(*bytes);
+            }
+            Envelope::Leaving { is_noted } => {
+                out.put_u8(LEAVING);
+                out.put_bool(*is_noted);
             }
             Envelope::Room { is_short, is_aside } => {
                 out.put_u8(ROOM);

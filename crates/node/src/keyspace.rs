@@ -125,7 +125,7 @@ impl Default for Keyspace {
             lease: Lease::Log,
             coding: None,
             coding_threshold: 16 << 10,
-            leader: 1,
+            leader: 0,
             backlog_bytes: BACKLOG_BYTES_DEFAULT,
             script_cost_max: SCRIPT_COST_DEFAULT,
             memory_max: 0,

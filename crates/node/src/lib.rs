@@ -37,9 +37,11 @@ mod gather;
 mod granted;
 mod groups;
 mod guard;
+mod handovers;
 mod info;
 mod journal;
 mod keyspace;
+
 mod libraries;
 mod listening;
 mod lock_list;

@@ -154,6 +154,9 @@ pub trait Replica {
         false
     }
 
+    /// A peer's node is about to stop: no write is to wait for it longer than necessary.
+    fn peer_leaves(&mut self, _now: Now, _peer: NodeId) {}
+
     /// At a leader elected by its members: the members that take part in membership number `_membership` and hold everything
     /// committed, in ascending order.
     fn voters_of(&self, _now: Now, _membership: u64) -> Option<Vec<NodeId>> {

@@ -49,6 +49,13 @@ const STOP_US_MAX: u64 = 1_000_000;
 /// How much longer the log may take: a segment that is being filled is finished first.
 const SETTLE_US_MAX: u64 = 3_000_000;
 
+/// How long it may take to hand over what the node leads when the server stops.
+const LEAVE_US_MAX: u64 = 2_000_000;
+
+/// For how long other nodes get outcomes of what they had forwarded before they knew that this node stops: requests to registers
+/// take some round trips.
+const LINGER_US: u64 = 30_000;
+
 /// How long it may take to withdraw the clients that wait for locks when the server stops.
 const WITHDRAW_US_MAX: u64 = 300_000;
 
@@ -95,6 +102,8 @@ struct Outside {
     syncs: Durations,
     filling: Filling,
     is_stopping: bool,
+    /// Whether requests of clients are still taken.
+    reads_clients: bool,
 }
 
 /// A listening port.
@@ -181,6 +190,7 @@ impl Worker {
                 syncs: Durations::default(),
                 filling: Filling::default(),
                 is_stopping: false,
+                reads_clients: true,
             },
             folder: parts.folder,
             events: Events::with_capacity(TURN_EVENTS_MAX),
@@ -197,11 +207,22 @@ impl Worker {
         while !self.outside.is_stopping {
             self.turn()?;
         }
+        self.driver.node.leave();
+        let leave_by_us = self.now_us() + LEAVE_US_MAX;
+        while !self.driver.node.has_left() && self.now_us() < leave_by_us {
+            self.turn()?;
+        }
         let stop_by_us = self.now_us() + STOP_US_MAX;
         self.driver.node.note_stop();
         self.driver.node.stop_waits();
-        let withdraw_by_us = self.now_us() + WITHDRAW_US_MAX;
-        while self.driver.node.has_waits() && self.now_us() < withdraw_by_us {
+        self.outside.reads_clients = false;
+        let (withdraw_by_us, linger_until_us) = (self.now_us() + WITHDRAW_US_MAX, self.now_us() + LINGER_US);
+        let is_done = |worker: &Worker| {
+            let now_us = worker.now_us();
+            let has_waits = worker.driver.node.has_waits() && now_us < withdraw_by_us;
+            !has_waits && now_us >= linger_until_us && !worker.driver.node.has_unanswered()
+        };
+        while !is_done(&self) && self.now_us() < stop_by_us {
             self.turn()?;
         }
         while self.driver.clients().has_unwritten() && self.now_us() < stop_by_us {
@@ -270,7 +291,7 @@ impl Outside {
             }
             Token(token) if token >= CLIENT_TOKENS => {
                 let change = Change {
-                    is_readable: event.is_readable(),
+                    is_readable: event.is_readable() && self.reads_clients,
                     is_writable: event.is_writable(),
                     is_over: event.is_read_closed() || event.is_error(),
                 };

@@ -74,6 +74,8 @@ struct Reported {
     /// Whether the peer's disk has no room but the reserve, and whether the peer stands aside because of that.
     is_short: bool,
     is_aside: bool,
+    /// Whether it is about to stop.
+    is_leaving: bool,
 }
 
 impl Index<NodeId> for Peers {
@@ -375,6 +377,11 @@ impl Peer {
         self.heard_us = now.monotonic_us;
     }
 
+    /// Whether the peer counts as alive: it has sent a sign of life lately.
+    pub(crate) fn is_reached(&self) -> bool {
+        self.is_up && self.is_reached
+    }
+
     /// The peer vouches for itself: it is alive and busy.
     pub(crate) fn vouched(&mut self, vouch: Vouch) {
         self.vouch = vouch;
@@ -432,6 +439,18 @@ impl Peer {
 
     pub(crate) fn report_room(&mut self, is_short: bool, is_aside: bool) {
         (self.reported.is_short, self.reported.is_aside) = (is_short, is_aside);
+    }
+
+    /// The peer is about to stop. What was forwarded to it goes before the answer.
+    pub(crate) fn leaves(&mut self) {
+        self.reported.is_leaving = true;
+        self.flush();
+        self.send(&Envelope::Leaving { is_noted: true });
+    }
+
+    /// Whether the peer is about to stop.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.reported.is_leaving
     }
 
     /// The peer's incarnation.
@@ -492,6 +511,18 @@ pub(crate) fn vouched(cx: &mut Context, id: NodeId, vouch: Vouch) {
         place += 1;
         if let Some(replica) = &mut cx.groups[group].replica {
             replica.vouched(id, vouch);
+        }
+    }
+}
+
+/// A peer is about to stop.
+pub(crate) fn leaves(cx: &mut Context, id: NodeId) {
+    let mut place = 0;
+    while let Some(group) = cx.groups.id_at(place) {
+        place += 1;
+        if let Some(replica) = &mut cx.groups[group].replica {
+            replica.peer_leaves(cx.now, id);
+            cx.groups.touch(group);
         }
     }
 }

@@ -125,7 +125,9 @@ impl Context {
         // were asked.
         let behind = if *refused_by == 0 { self.configuration.node } else { *refused_by };
         let ring = members.iter().filter(|member| **member > behind).chain(members).copied();
-        let serves = |member: &NodeId| self.map.quarantine.stands(group, *member).is_none();
+        let is_leaving = |member: &NodeId| self.peers.get(*member).is_some_and(|peer| peer.is_leaving());
+        let serves =
+            |member: &NodeId| self.map.quarantine.stands(group, *member).is_none() && !is_leaving(member);
         let mut reached = ring.filter(|member| self.peers.is_up(*member) && serves(member)).peekable();
         let first = reached.peek().copied();
         let patience = self.configuration.patience;

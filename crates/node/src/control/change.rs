@@ -33,7 +33,7 @@ pub const GROUPS_MAX: usize = 4096;
 pub const NODES_MAX: usize = 256;
 
 /// Settings that can change while a keyspace is in use.
-const CHANGEABLE: [&str; 11] = [
+const CHANGEABLE: [&str; 12] = [
     "acks",
     "reads",
     "backlog_bytes",
@@ -45,6 +45,7 @@ const CHANGEABLE: [&str; 11] = [
     "memory_max",
     "eviction",
     "changes_bytes",
+    "leader",
 ];
 
 /// A change of the map.
@@ -126,6 +127,20 @@ pub enum Change {
         /// The node that leads next, if it may.
         to: NodeId,
     },
+    /// Has a node lead groups whenever it can: it does so soon, and again some time after it has returned.
+    PreferLeader {
+        /// The groups' numbers.
+        groups: Vec<GroupId>,
+        /// The node's number.
+        node: NodeId,
+    },
+    /// Has a node lead nothing, as long as others can, or allows it to lead again.
+    DrainNode {
+        /// The node's number.
+        id: NodeId,
+        /// Whether it is to lead nothing.
+        is_drained: bool,
+    },
     /// Records what is known, or was decided, about a record that crashes the process that executes it.
     Quarantine {
         /// The record's group.
@@ -187,6 +202,8 @@ impl ClusterMap {
                 leaders.iter().try_for_each(|(group, leader)| map.appoint(*group, *leader))
             }
             Change::Resign { group, epoch, to } => map.resign(*group, *epoch, *to),
+            Change::PreferLeader { groups, node } => map.prefer_leader(groups, *node),
+            Change::DrainNode { id, is_drained } => map.drain_node(*id, *is_drained),
             Change::Quarantine { group, step } => map.change_quarantine(*group, *step),
             Change::Exchange(step) => map.step_exchange(step),
             Change::Libraries(step) => libraries::apply(&mut map.libraries, step).map_err(Refusal::Other),
@@ -247,6 +264,7 @@ impl ClusterMap {
                 shard,
                 slots: Slots::of_shard(shard, shards),
                 leader: if protocol.has_registers() { 0 } else { first },
+                preferred: if self.prefers_leaders(protocol) { first } else { 0 },
                 epoch: 1,
                 // The first members of a consensus group must have begun before other members are named.
                 in_sync: if protocol == Protocol::Consensus { Vec::new() } else { members.clone() },
@@ -279,7 +297,7 @@ impl ClusterMap {
         };
         let groups = || self.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP).map(|(_, group)| group);
         let load = |node: &NodeId| groups().filter(|group| counts(group, *node)).count();
-        nodes.iter().copied().min_by_key(load).unwrap_or(0)
+        nodes.iter().copied().min_by_key(|node| (self.is_drained(*node), load(node))).unwrap_or(0)
     }
 
     fn drop_keyspace(&mut self, prefix: &str) -> Result<(), Refusal> {
@@ -317,6 +335,9 @@ impl ClusterMap {
             && let Some(id) = entry.groups.clone().into_iter().find(|id| self.awaits_takeover(*id))
         {
             refuse!("{}", self.not_taken_over_yet(id));
+        }
+        if settings.contains_key("leader") {
+            self.prefer_leader_of(prefix, changed.leader)?;
         }
         let entry = self.keyspaces.get_mut(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.to_string()))?;
         entry.keyspace = changed;
@@ -646,24 +667,7 @@ impl ClusterMap {
         Ok(())
     }
 
-    /// An epoch whose leader has resigned ends in any case: its leader could not go on in it.
-    fn resign(&mut self, id: GroupId, epoch: u64, to: NodeId) -> Result<(), Refusal> {
-        let group = self.groups.get(&id).ok_or(Refusal::NoGroup(id))?;
-        if self.protocol(id) != Protocol::LeaderFollower {
-            refuse!("{}: only the leader of a leader-follower group resigns", self.name_of(id));
-        }
-        if group.epoch != epoch {
-            return Ok(()); // It is over.
-        }
-        let before = group.leader;
-        if self.appoint(id, to).is_err() {
-            let group = self.groups.get_mut(&id).ok_or(Refusal::NoGroup(id))?;
-            (group.epoch, group.leader) = (group.epoch + 1, before);
-        }
-        Ok(())
-    }
-
-    fn appoint(&mut self, id: GroupId, leader: NodeId) -> Result<(), Refusal> {
+    pub(super) fn appoint(&mut self, id: GroupId, leader: NodeId) -> Result<(), Refusal> {
         let (protocol, acks, name) = (self.protocol(id), self.acks(id), self.name_of(id));
         let group = self.groups.get_mut(&id).ok_or(Refusal::NoGroup(id))?;
         if protocol != Protocol::LeaderFollower {
@@ -732,6 +736,9 @@ impl ClusterMap {
         group.in_sync.retain(|member| *member != node);
         if protocol == Protocol::Consensus && group.leader == node {
             group.leader = group.members[0];
+        }
+        if group.preferred == node {
+            group.preferred = group.leader;
         }
         begin_membership(group, protocol, acks);
         if let Some(node) = self.nodes.get_mut(&node)
@@ -910,7 +917,6 @@ fn why_fixed(setting: &str) -> &'static str {
         "replicas" => "replicas come and go with the nodes only",
         "durability" => "what was not written cannot be found again",
         "storage" => "what is there would have to move",
-        "leader" => "it is where the leader was first; the present leader depends on which nodes are alive",
         _ => "replicas use it from the beginning",
     }
 }

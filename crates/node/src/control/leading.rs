@@ -533,10 +533,16 @@ impl Leading {
             }
             Change::Resign { group, epoch, to } => {
                 let Some(entry) = map.groups.get(group) else { return map.apply(change) };
-                let may_lead = |node: &NodeId| self.successors(turn, map, *group, entry).any(|it| it == *node);
-                let next = Some(*to).filter(may_lead).or_else(|| self.successor(turn, map, *group, entry, |_| 0));
+                let may_lead =
+                    |node: &NodeId| self.successors(turn, map, *group, entry).any(|it| it == *node);
+                let next =
+                    Some(*to).filter(may_lead).or_else(|| self.successor(turn, map, *group, entry, |_| 0));
                 let to = next.unwrap_or(entry.leader);
                 map.apply(&Change::Resign { group: *group, epoch: *epoch, to })
+            }
+            Change::PreferLeader { .. } | Change::DrainNode { .. } => {
+                map.require(Feature::Handovers)?;
+                map.apply(change)
             }
             Change::RemoveNode { id, .. } => {
                 let next = map.apply(change)?;
@@ -552,7 +558,12 @@ impl Leading {
                     .map_err(|why| format!("keyspace '{}': {why}", keyspace.name()))?;
                 Ok(next)
             }
-            Change::SetKeyspace { prefix, .. } => checked(map.apply(change)?, prefix),
+            Change::SetKeyspace { prefix, settings } => {
+                if settings.contains_key("leader") {
+                    map.require(Feature::Handovers)?;
+                }
+                checked(map.apply(change)?, prefix)
+            }
             Change::MoveMember { step: Step::Add(_) | Step::Remove(_), .. }
             | Change::Quarantine { .. }
             | Change::Libraries(_)
@@ -756,7 +767,7 @@ impl Leading {
         group: &Group,
         load: impl Fn(&NodeId) -> usize,
     ) -> Option<NodeId> {
-        let rank = |node: &NodeId| (!group.in_sync.contains(node), load(node), *node);
+        let rank = |node: &NodeId| (!group.in_sync.contains(node), map.is_drained(*node), load(node), *node);
         self.successors(turn, map, id, group).min_by_key(rank)
     }
 

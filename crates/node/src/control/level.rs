@@ -34,11 +34,14 @@ pub enum Feature {
     Answers,
     /// Records have a bound on the memory that they may add, which release 1 does not know.
     BoundedWrites,
+    /// A leader lets another member lead, a node is drained, and a leader-follower group has a preferred leader: messages and
+    /// fields of the map that release 1 does not know.
+    Handovers,
 }
 
 impl Feature {
     /// All features.
-    pub const ALL: [Feature; 7] = [
+    pub const ALL: [Feature; 8] = [
         Feature::LevelHeld,
         Feature::Databases,
         Feature::TakingOver,
@@ -46,6 +49,7 @@ impl Feature {
         Feature::RightsOfRedis,
         Feature::Answers,
         Feature::BoundedWrites,
+        Feature::Handovers,
     ];
 
     /// The level that brings the feature.
@@ -57,7 +61,8 @@ impl Feature {
             | Feature::Exchanges
             | Feature::RightsOfRedis
             | Feature::Answers
-            | Feature::BoundedWrites => 2,
+            | Feature::BoundedWrites
+            | Feature::Handovers => 2,
         }
     }
 
@@ -71,6 +76,7 @@ impl Feature {
             Feature::RightsOfRedis => "rights by the categories and keys that Redis has",
             Feature::Answers => "what release 2 answers",
             Feature::BoundedWrites => "a bound on what a write adds",
+            Feature::Handovers => "moving leaders",
         }
     }
 
@@ -86,6 +92,10 @@ impl Feature {
             Feature::Answers => false,
             // Only records have it.
             Feature::BoundedWrites => false,
+            Feature::Handovers => {
+                map.nodes.values().any(|node| node.is_drained)
+                    || map.groups.values().any(|group| group.preferred > 0)
+            }
             Feature::TakingOver => map.groups.values().any(|group| group.taken_over > 0),
             Feature::Exchanges => map.keyspaces.values().any(|entry| entry.exchanges > 0),
         }
@@ -158,6 +168,9 @@ impl ClusterMap {
             refuse!("the cluster cannot be at level {level}: the programs of nodes {below:?} do not know it");
         }
         self.level = self.level.max(level);
+        if self.has(Feature::Handovers) {
+            self.prefer_leaders();
+        }
         Ok(())
     }
 }

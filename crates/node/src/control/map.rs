@@ -102,6 +102,9 @@ pub struct Node {
     pub releases: Releases,
     /// Whether the node stays in the cluster.
     pub state: NodeState,
+    /// Whether the node is to lead nothing, by an operator's decision. From level 2 on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_drained: bool,
     /// Groups that the node must leave and enter again as a new member, or whose replicas it must rebuild, since it
     /// lost its storage.
     pub rejoins: BTreeMap<GroupId, Rejoin>,
@@ -197,6 +200,9 @@ pub struct Group {
     pub members: Vec<NodeId>,
     /// leader-follower: the leader. consensus: the preferred leader. Else 0.
     pub leader: NodeId,
+    /// leader-follower: the preferred leader. Else 0. From level 2 on.
+    #[serde(default, skip_serializing_if = "is_zero_node")]
+    pub preferred: NodeId,
     /// leader-follower: the number of the leadership. Else of the membership. Begins at 1 and only grows.
     pub epoch: u64,
     /// leader-follower: see [`protocol::Configuration`]. Else the members that are known to take part in this epoch
@@ -255,6 +261,10 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+fn is_zero_node(node: &NodeId) -> bool {
+    *node == 0
+}
+
 /// How many nodes hold the map in a cluster of `nodes`.
 pub fn control_members(nodes: usize) -> usize {
     if nodes < 5 { nodes.min(3) } else { 5 }
@@ -305,6 +315,7 @@ impl ClusterMap {
             shard: 0,
             slots: Slots::of_shard(0, 1),
             leader,
+            preferred: 0,
             epoch: 1,
             in_sync: members.clone(),
             members,
@@ -510,6 +521,7 @@ impl Node {
             start: Start::default(),
             releases: Releases::default(),
             state: NodeState::Member,
+            is_drained: false,
             rejoins: BTreeMap::new(),
         }
     }

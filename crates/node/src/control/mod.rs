@@ -104,6 +104,7 @@ mod map;
 mod message;
 mod moves;
 mod positions;
+mod preferring;
 mod quarantine;
 mod record;
 mod refusal;
@@ -460,6 +461,11 @@ impl Control {
         if let Some(keeper) = self.running() {
             keeper.replica.vouched(peer, vouch);
         }
+    }
+
+    /// Has another node lead the control group, if this node leads it: see [`protocol::Replica::hand_over`].
+    pub fn hand_over(&mut self, now: Now, to: NodeId) -> bool {
+        self.running().is_some_and(|keeper| keeper.replica.hand_over(now, Some(to)))
     }
 
     /// Requests a change from the control group, on behalf of a group's leader or an operator. The answer carries the

@@ -191,6 +191,11 @@ impl Node {
         !self.waits.is_empty()
     }
 
+    /// Whether any client waits for a reply.
+    pub fn has_unanswered(&self) -> bool {
+        self.cx.clients.sessions.iter().any(|(_, session)| session.is_waiting())
+    }
+
     /// Closes a client's connection once its replies are written.
     pub fn close_after_replies(&mut self, client: ClientId) {
         self.cx.clients.close_after_replies(client);

@@ -35,6 +35,7 @@ impl Node {
             memory::announce_to(&mut self.cx, id);
             grants::announce_to(&mut self.cx, id);
             room::announce_to(&mut self.cx, id);
+            self.handovers.announce_to(&mut self.cx, id);
             clock::ask(&mut self.cx, id);
         }
         memory::note_full_peers(&mut self.cx);
@@ -129,6 +130,11 @@ impl Node {
                 memory::note_full_peers(&mut self.cx);
             }
             Envelope::MemoryLeft { bytes } => grants::peer_has_left(&mut self.cx, from, bytes),
+            Envelope::Leaving { is_noted: true } => self.handovers.is_noted_by(from),
+            Envelope::Leaving { is_noted: false } => {
+                peer.leaves();
+                peers::leaves(&mut self.cx, from);
+            }
             Envelope::Room { is_short, is_aside } => {
                 peer.report_room(is_short, is_aside);
                 if is_aside {

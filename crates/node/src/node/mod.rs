@@ -49,6 +49,7 @@ use crate::following::Following;
 use crate::forwarding::Forwarding;
 use crate::gather::Gathers;
 use crate::guard::AuthGuard;
+use crate::handovers::Handovers;
 use crate::journal::{News, Released};
 use crate::long::LongCommands;
 use crate::parameters::Parameters;
@@ -75,6 +76,7 @@ pub struct Node {
     started: Now,
     cluster: Cluster,
     forwarding: Forwarding,
+    handovers: Handovers,
     /// When periodic work was last done.
     checked_us: u64,
     /// Whether time is judged at the end of this turn's input, and not before it.
@@ -263,6 +265,9 @@ impl Node {
             self.quarantine.tend(&mut self.cx);
             room::tend(&mut self.cx, self.values.is_full());
             exchanges::tend(&mut self.cx);
+            self.handovers.tend(&mut self.cx, &mut self.cluster);
+        } else if self.handovers.is_leaving() {
+            self.handovers.tend(&mut self.cx, &mut self.cluster);
         } else if self.cx.exchanges.due_us <= now.monotonic_us {
             exchanges::tend(&mut self.cx);
         }
@@ -395,6 +400,17 @@ impl Node {
         self.carry_out_calls();
     }
 
+    /// The process is about to stop: this node hands over everything that it leads. Take turns until [`Node::has_left`].
+    pub fn leave(&mut self) {
+        self.handovers.leave(&mut self.cx);
+    }
+
+    /// Whether, since [`Node::leave`], this node leads nothing any more that another node could lead, no write waits for it, and no
+    /// other node forwards anything to it.
+    pub fn has_left(&self) -> bool {
+        self.handovers.has_left(&self.cx)
+    }
+
     /// Completes the log before an orderly end of the process, after the last turn: writes what is left, makes it
     /// durable and records that the log is complete. Returns true when nothing is left to wait for; until then, call
     /// it again, along with [`Node::take_work`] and [`Node::work_finished`] as in turns.
@@ -440,7 +456,9 @@ impl Node {
             return self.cx.now.monotonic_us;
         }
         const IDLE_US: u64 = 100_000;
-        let idle = self.cx.now.monotonic_us + IDLE_US;
+        const LEAVING_US: u64 = 2_000;
+        let idle_us = if self.handovers.is_leaving() { LEAVING_US } else { IDLE_US };
+        let idle = self.cx.now.monotonic_us + idle_us;
         let own = idle
             .min(self.cluster.wakeup_us())
             .min(self.waits.next_due_us())

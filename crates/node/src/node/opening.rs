@@ -22,6 +22,7 @@ use crate::control::{self, CONTROL_GROUP, ClusterMap, Control, Start};
 use crate::following::Following;
 use crate::forwarding::Forwarding;
 use crate::groups::{Group, Groups};
+use crate::handovers::Handovers;
 use crate::journal::{Journal, kind};
 use crate::keyspace::{Keyspace, Router};
 use crate::log::{Level, Line};
@@ -109,6 +110,7 @@ impl Node {
             started: now,
             cluster: Cluster::new(control, map_record, positions),
             forwarding: Forwarding::default(),
+            handovers: Handovers::default(),
             checked_us: 0,
             judges_late: false,
             gathers: Default::default(),

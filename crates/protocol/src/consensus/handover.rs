@@ -74,10 +74,17 @@ impl Replica {
         true
     }
 
-    /// The member that is to lead next: a live one, by default one that has accepted most.
+    /// The member that is to lead next: a live one that needs little to hold everything, by default the one that needs least.
     fn successor(&self, now: Now, wanted: Option<NodeId>) -> Option<NodeId> {
-        let is_live = |peer: &NodeId| self.rounds.is_peer_live(now, *peer, &self.links, &self.settings);
-        let mut peers = self.links.peers().filter(is_live);
+        const LACKS_MAX: usize = 1_000;
+        let ballot = self.agreement.leadership()?.ballot();
+        let decided = self.log.borrow().decided();
+        let may_lead = |peer: &NodeId| {
+            let accepted = self.links.get(*peer).map(|link| link.accepted());
+            let lacks_little = accepted.is_some_and(|(its, end)| its == ballot && end + LACKS_MAX >= decided);
+            lacks_little && self.rounds.is_peer_live(now, *peer, &self.links, &self.settings)
+        };
+        let mut peers = self.links.peers().filter(may_lead);
         match wanted {
             Some(wanted) => peers.find(|peer| *peer == wanted),
             None => peers.max_by_key(|peer| self.links.get(*peer).map(|link| link.accepted())),

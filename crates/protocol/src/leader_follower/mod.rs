@@ -532,6 +532,14 @@ impl crate::contract::Replica for Replica {
         self.state.vouches.note(peer, vouch);
     }
 
+    fn peer_leaves(&mut self, now: Now, peer: NodeId) {
+        let Role::Leader(leader) = &mut self.role else { return };
+        leader.member_leaves(peer);
+        if self.state.rest.is_resting() {
+            self.look_up(now, false);
+        }
+    }
+
     fn hand_over(&mut self, now: Now, to: Option<NodeId>) -> bool {
         let Role::Leader(leader) = &mut self.role else { return false };
         let is_under_way = leader.hand_over(&mut self.state, now, to);

@@ -59,16 +59,19 @@ impl Leader {
             return false;
         }
         let Some(to) = self.successor(state, now, to) else { return false };
-        let due_us = now.monotonic_us + state.timing.silence_ms * 1000;
+        let due_us = now.monotonic_us + state.timing.in_sync_silence_ms * 1000;
         state.set_handover(Some(Handover { to, head: self.head, due_us, has_resigned: false }));
         true
     }
 
-    /// The member that is to lead next: a live one, by default one that holds most.
+    /// The member that is to lead next: a live one that holds what its leader held a moment ago, by default the one that holds most.
     fn successor(&self, state: &State, now: Now, wanted: Option<NodeId>) -> Option<NodeId> {
         let may_lead = |it: &&Follower| {
             let is_bound = state.options.acks == Acks::All;
-            it.is_live(state, now) && (!is_bound || state.configuration.in_sync.contains(&it.id))
+            let is_in_step = it.is_at_rest || it.is_in_step(now, state.timing.in_sync_silence_ms);
+            it.is_live(state, now)
+                && is_in_step
+                && (!is_bound || state.configuration.in_sync.contains(&it.id))
         };
         let mut candidates = self.followers.iter().filter(may_lead);
         let chosen = match wanted {

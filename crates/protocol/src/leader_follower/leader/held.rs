@@ -88,7 +88,8 @@ impl Leader {
         const HELD_MAX: usize = 10_000;
         let takes_requests = state.takes_requests(now);
         if self.held.requests.len() >= HELD_MAX {
-            let error = if takes_requests { "NOREPLICAS Not enough good replicas to write." } else { NO_LEASE };
+            let error =
+                if takes_requests { "NOREPLICAS Not enough good replicas to write." } else { NO_LEASE };
             return effects.refuse(asked.ticket, error);
         }
         self.held.for_lease |= !takes_requests;

@@ -43,6 +43,13 @@ impl Leader {
         self.count_needed(state);
     }
 
+    /// A follower's node is about to stop: from its next tick on the leader wants a set without it.
+    pub(in crate::leader_follower) fn member_leaves(&mut self, id: NodeId) {
+        if let Some(follower) = self.followers.iter_mut().find(|follower| follower.id == id) {
+            follower.is_leaving = true;
+        }
+    }
+
     /// Notes which followers commits wait for.
     pub(in crate::leader_follower) fn count_needed(&mut self, state: &State) {
         let in_sync = &state.configuration.in_sync;

@@ -59,6 +59,8 @@ pub(in crate::leader_follower) struct Follower {
     /// During a snapshot transfer, the offset at which it is complete. The follower acknowledges nothing before.
     pub(in crate::leader_follower) fills_until: Version,
     pub(in crate::leader_follower) link_up: bool,
+    /// Its node is about to stop, over the link that is up: it is to leave the in-sync set.
+    pub(in crate::leader_follower) is_leaving: bool,
     /// It is not in the map's in-sync set, and the leader will request that it join.
     pub(in crate::leader_follower) is_joining_set: bool,
     /// With `acks = all`: nothing is committed without this follower.
@@ -92,6 +94,7 @@ impl Follower {
             sent_commit: 0,
             fills_until: 0,
             link_up: true,
+            is_leaving: false,
             is_joining_set: false,
             is_awaited: false,
             is_confirmed: false,
@@ -129,6 +132,7 @@ impl Follower {
     /// Whether it holds what its leader held `silence_ms` ago, and has recently reported it.
     pub(in crate::leader_follower) fn is_in_step(&self, now: Now, silence_ms: u64) -> bool {
         self.link_up
+            && !self.is_leaving
             && self.is_streaming()
             && self.is_caught_up
             && now.ms_since(self.in_step_us) <= silence_ms
@@ -185,10 +189,12 @@ impl Follower {
         self.link_up && self.is_streaming() && is_heard
     }
 
-    /// Whether it may stay in the in-sync set: it has reported lately what it holds, or its node is alive and busy.
+    /// Whether it may stay in the in-sync set: it has reported lately what it holds, or its node is alive and busy, and its
+    /// node is not about to stop.
     pub(in crate::leader_follower) fn stays_in_sync(&self, state: &State, now: Now) -> bool {
-        now.ms_since(self.in_step_us) <= state.timing.in_sync_silence_ms
-            || state.vouches.excuse(self.id, now, self.in_step_us)
+        let is_heard = now.ms_since(self.in_step_us) <= state.timing.in_sync_silence_ms
+            || state.vouches.excuse(self.id, now, self.in_step_us);
+        is_heard && !self.is_leaving
     }
 }
 

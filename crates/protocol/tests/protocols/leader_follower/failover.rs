@@ -41,7 +41,14 @@ impl Group {
         world.members().for_each(|id| world.restart(id));
         world.configuration.members = vec![1, 2, 3];
         world.configuration.in_sync = vec![1, 2, 3];
-        let mut group = Group { world, letters: Vec::new(), syncs: Vec::new(), done: 0, handed_on: 0, requests: Vec::new() };
+        let mut group = Group {
+            world,
+            letters: Vec::new(),
+            syncs: Vec::new(),
+            done: 0,
+            handed_on: 0,
+            requests: Vec::new(),
+        };
         (1..=3).for_each(|id| group.configure(id));
         group.run(500_000, |_| false);
         group
@@ -199,7 +206,10 @@ fn handover_us(acks: Acks, durability: Durability, control_us: u64) -> u64 {
     }
     let leads = group.world.status(2).is_some_and(|status| status.role == "leader");
     assert!(leads && group.world.configuration.epoch == 2, "{acks:?}, {durability:?}");
-    assert!(group.run(100_000, |group| group.done + group.handed_on == 500), "every write is done, or handed on undone");
+    assert!(
+        group.run(100_000, |group| group.done + group.handed_on == 500),
+        "every write is done, or handed on undone"
+    );
     assert!(group.handed_on > 0, "{acks:?}, {durability:?}");
     longest_us
 }

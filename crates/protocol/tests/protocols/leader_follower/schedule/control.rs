@@ -5,9 +5,9 @@ use super::Event;
 use crate::kit::Consequences;
 use crate::kit::schedule::{Check, Schedule};
 use crate::leader_follower::LeaderFollower;
-use protocol::{ControlRequest, Replica as _};
 use protocol::contract::NodeId;
 use protocol::leader_follower::Acks;
+use protocol::{ControlRequest, Replica as _};
 use std::collections::BTreeMap;
 
 /// The longest lease, on the node's clock.

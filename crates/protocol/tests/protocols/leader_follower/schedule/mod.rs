@@ -15,8 +15,8 @@ use oracle::{COUNTER, FLEETING, KEYS, Oracle};
 use plant::Plant;
 use protocol::Ticket;
 use protocol::contract::{NodeId, Result as Outcome};
-use protocol::planted::Fault;
 use protocol::leader_follower::{Acks, Durability, Options, Status, Timing};
+use protocol::planted::Fault;
 use std::collections::BTreeSet;
 
 /// Values from `value10` on.
