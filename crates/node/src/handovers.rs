@@ -6,7 +6,7 @@
 
 use crate::cluster::Cluster;
 use crate::context::{Context, room};
-use crate::control::{CONTROL_GROUP, Feature, Group, NodeState};
+use crate::control::{CONTROL_GROUP, Change, Feature, Group, NodeState, Refusal, refuse};
 use crate::envelope::Envelope;
 use crate::operators::leader_of;
 use crate::setting::Protocol;
@@ -157,6 +157,55 @@ fn count_led(cx: &Context) -> BTreeMap<NodeId, usize> {
 fn is_well(cx: &Context, id: NodeId) -> bool {
     let stays = cx.map.nodes.get(&id).is_some_and(|node| node.state == NodeState::Member && !node.is_drained);
     stays && cx.peers.get(id).is_some_and(|peer| peer.is_reached() && !peer.is_leaving() && !peer.is_short())
+}
+
+// Operators' wishes.
+
+/// The change that has a node lead a group, named by its number, or all groups of a keyspace, named by its prefix. Without a node: of
+/// each group the member that leads fewest.
+pub(crate) fn wanted(
+    cx: &Context,
+    named: &[u8],
+    node: Option<Result<NodeId, Refusal>>,
+) -> Result<Change, Refusal> {
+    let node = node.transpose()?;
+    let text = String::from_utf8_lossy(named);
+    let prefix = if text == "default" { "" } else { &*text };
+    let groups = match (text.parse::<u16>(), cx.map.keyspaces.get(prefix)) {
+        (_, Some(entry)) => entry.groups.clone(),
+        (Ok(group), None) => vec![group],
+        (Err(_), None) => return Err(Refusal::NoKeyspace(prefix.to_owned())),
+    };
+    if let Some(node) = node {
+        return Ok(Change::PreferLeader { groups, node });
+    }
+    let [group] = groups[..] else {
+        refuse!(
+            "a keyspace of several shards: name the node that is to lead them, or one group (CLUSTER MAP has their numbers)"
+        );
+    };
+    let entry = cx.map.groups.get(&group).ok_or(Refusal::NoGroup(group))?;
+    let (led, leader) = (count_led(cx), leader_of(cx, group));
+    let (own, load) = (cx.configuration.node, |node: &NodeId| led.get(node).copied().unwrap_or(0));
+    let others = entry.members.iter().copied().filter(|it| *it != leader && (*it == own || is_well(cx, *it)));
+    match others.min_by_key(load) {
+        Some(node) => Ok(Change::PreferLeader { groups, node }),
+        None => refuse!("no other node that could lead group {group} is there"),
+    }
+}
+
+/// The change that has this node lead all groups of which it has a replica, as `CLUSTER FAILOVER` asks for.
+pub(crate) fn everything_here(cx: &Context) -> Result<Change, Refusal> {
+    let node = cx.configuration.node;
+    let follows = |id: &u16| {
+        let group = &cx.groups[*id];
+        group.keyspace.has_leader() && group.members.contains(&node) && leader_of(cx, *id) != node
+    };
+    let groups: Vec<u16> = cx.groups.ids().iter().copied().filter(follows).collect();
+    if groups.is_empty() {
+        refuse!("You should send CLUSTER FAILOVER to a replica");
+    }
+    Ok(Change::PreferLeader { groups, node })
 }
 
 fn hand_over(cx: &mut Context, id: u16, to: NodeId) -> bool {

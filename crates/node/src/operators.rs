@@ -8,6 +8,7 @@ use crate::configuration::NodeAddress;
 use crate::context::status::{group_status, quarantined};
 use crate::context::{Call, Confirmation, Context};
 use crate::control::{CONTROL_GROUP, Change, ClusterMap, Feature, QuarantineStep, Refusal, Slots, refuse};
+use crate::handovers;
 use crate::keyspace::Keyspace;
 use crate::quarantine;
 use crate::session::{ClientId, ClientKind};
@@ -222,6 +223,22 @@ pub(crate) fn cluster_command(
             }
             Some(_) => Err(Refusal::Other("syntax error".into())),
         },
+        ClusterCommand::Drain => match arguments.get(3) {
+            None => number(&arguments[2]).map(|id| Change::DrainNode { id, is_drained: true }),
+            Some(word) if word.eq_ignore_ascii_case(b"END") => {
+                number(&arguments[2]).map(|id| Change::DrainNode { id, is_drained: false })
+            }
+            Some(_) => Err(Refusal::Other("syntax error".into())),
+        }
+        .and_then(|change| moving(cx, change)),
+        ClusterCommand::Lead => handovers::wanted(cx, &arguments[2], arguments.get(3).map(number))
+            .and_then(|change| moving(cx, change)),
+        ClusterCommand::Failover => match arguments.get(2) {
+            Some(word) if !word.eq_ignore_ascii_case(b"FORCE") && !word.eq_ignore_ascii_case(b"TAKEOVER") => {
+                Err(Refusal::Other("syntax error".into()))
+            }
+            _ => handovers::everything_here(cx).and_then(|change| moving(cx, change)),
+        },
         ClusterCommand::Quarantine => match (&arguments[2], arguments.get(3), arguments.get(4)) {
             (word, None, None) if word.eq_ignore_ascii_case(b"LIST") => {
                 return quarantine::list(cx, client);
@@ -312,6 +329,11 @@ pub(crate) fn cluster_command(
         }
     };
     change_or_refuse(cx, client, change);
+}
+
+/// A change that moves leaders. Checked before it is sent: a control leader of release 1 would not know it.
+fn moving(cx: &Context, change: Change) -> Result<Change, Refusal> {
+    cx.map.require(Feature::Handovers).map(|()| change)
 }
 
 /// The reply of `CLUSTER LEVEL`.

@@ -52,9 +52,9 @@ const SETTLE_US_MAX: u64 = 3_000_000;
 /// How long it may take to hand over what the node leads when the server stops.
 const LEAVE_US_MAX: u64 = 2_000_000;
 
-/// For how long other nodes get outcomes of what they had forwarded before they knew that this node stops: requests to registers
-/// take some round trips.
-const LINGER_US: u64 = 30_000;
+/// For how long a server that stops goes on answering. Clients learn with a reply that they must go elsewhere, and other nodes get
+/// the outcomes of what they had forwarded before they knew: requests to registers take some round trips.
+const LINGER_US: u64 = 50_000;
 
 /// How long it may take to withdraw the clients that wait for locks when the server stops.
 const WITHDRAW_US_MAX: u64 = 300_000;
@@ -102,8 +102,6 @@ struct Outside {
     syncs: Durations,
     filling: Filling,
     is_stopping: bool,
-    /// Whether requests of clients are still taken.
-    reads_clients: bool,
 }
 
 /// A listening port.
@@ -190,7 +188,6 @@ impl Worker {
                 syncs: Durations::default(),
                 filling: Filling::default(),
                 is_stopping: false,
-                reads_clients: true,
             },
             folder: parts.folder,
             events: Events::with_capacity(TURN_EVENTS_MAX),
@@ -215,8 +212,8 @@ impl Worker {
         let stop_by_us = self.now_us() + STOP_US_MAX;
         self.driver.node.note_stop();
         self.driver.node.stop_waits();
-        self.outside.reads_clients = false;
-        let (withdraw_by_us, linger_until_us) = (self.now_us() + WITHDRAW_US_MAX, self.now_us() + LINGER_US);
+        let since_us = self.now_us();
+        let (withdraw_by_us, linger_until_us) = (since_us + WITHDRAW_US_MAX, since_us + LINGER_US);
         let is_done = |worker: &Worker| {
             let now_us = worker.now_us();
             let has_waits = worker.driver.node.has_waits() && now_us < withdraw_by_us;
@@ -224,6 +221,7 @@ impl Worker {
         };
         while !is_done(&self) && self.now_us() < stop_by_us {
             self.turn()?;
+            self.driver.node.close_active_since(since_us);
         }
         while self.driver.clients().has_unwritten() && self.now_us() < stop_by_us {
             self.turn()?;
@@ -291,7 +289,7 @@ impl Outside {
             }
             Token(token) if token >= CLIENT_TOKENS => {
                 let change = Change {
-                    is_readable: event.is_readable() && self.reads_clients,
+                    is_readable: event.is_readable(),
                     is_writable: event.is_writable(),
                     is_over: event.is_read_closed() || event.is_error(),
                 };

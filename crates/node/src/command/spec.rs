@@ -338,9 +338,12 @@ pub enum KeyspaceCommand {
 pub enum ClusterCommand {
     Add,
     CountKeysInSlot,
+    Drain,
+    Failover,
     GetKeysInSlot,
     Info,
     KeySlot,
+    Lead,
     Level,
     Links,
     Map,

@@ -203,10 +203,15 @@ impl Node {
             group.is_recorded = cx.journal.describe(id, &mut group.tail, &group.keyspace);
             quarantine.resume(cx, id, map);
         }
+        let before = self.cx.groups[id].configured.clone();
         let Some(configuration) = mapping::configuration_for(&mut self.cx, map, id, entry) else { return };
         self.step(id, Input::Configure(&configuration));
         let until_us = self.cluster.control().lease_until_us();
         self.step(id, Input::Lease { until_us });
+        // A follower takes a link that comes up for a reason to join its leader again.
+        if before.is_some_and(|it| it.epoch == configuration.epoch && it.members == configuration.members) {
+            return;
+        }
         for peer in self.cx.peers.ids() {
             if self.cx.peers.is_up(peer) {
                 self.step(id, Input::Link { peer, up: true });

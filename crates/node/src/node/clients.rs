@@ -196,6 +196,18 @@ impl Node {
         self.cx.clients.sessions.iter().any(|(_, session)| session.is_waiting())
     }
 
+    /// Closes the connections of clients that have sent a request since a moment of the monotonic clock, once that is answered: so
+    /// they learn, with a reply, that they must go elsewhere. One in a transaction may end it first.
+    pub fn close_active_since(&mut self, since_us: u64) {
+        let is_active = |session: &Session| {
+            session.active_us >= since_us && !session.closing && session.transaction.is_none()
+        };
+        let sessions = self.cx.clients.sessions.iter();
+        let active: Vec<ClientId> =
+            sessions.filter(|(_, session)| is_active(session)).map(|(id, _)| id).collect();
+        active.into_iter().for_each(|client| self.close_after_replies(client));
+    }
+
     /// Closes a client's connection once its replies are written.
     pub fn close_after_replies(&mut self, client: ClientId) {
         self.cx.clients.close_after_replies(client);

@@ -454,6 +454,9 @@ impl crate::contract::Replica for Replica {
             Input::Configure(configuration) => self.configure(now, configuration, effects),
             Input::Link { peer, up } => {
                 state.reach.link(now, peer, up);
+                if !up {
+                    state.leaving.remove(&peer);
+                }
                 match &mut self.role {
                     Role::Leader(leader) => leader.link(state, peer, up, effects),
                     Role::Follower(follower) => follower.link(state, now, peer, up, effects),
@@ -533,8 +536,7 @@ impl crate::contract::Replica for Replica {
     }
 
     fn peer_leaves(&mut self, now: Now, peer: NodeId) {
-        let Role::Leader(leader) = &mut self.role else { return };
-        leader.member_leaves(peer);
+        self.state.leaving.insert(peer);
         if self.state.rest.is_resting() {
             self.look_up(now, false);
         }

@@ -55,7 +55,9 @@ impl Leader {
                 && follower.acked == self.head
                 && follower.sent_commit == self.head;
             let is_gone = matches!(follower.service, Service::Absent);
+            let is_to_go = is_in_set && state.leaving.contains(&follower.id);
             !follower.is_joining_set
+                && !is_to_go
                 && match state.rest.reaches(follower.id) {
                     true => is_in_set && is_in_step,
                     false => !is_in_set && is_gone,

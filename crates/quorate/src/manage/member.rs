@@ -1,5 +1,7 @@
 //! `quorate node`.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -13,9 +15,12 @@ Examples:
   quorate node list
   quorate node add 4 10.0.0.4 7000 8000 9000     quorate join also writes its file
   quorate node remove 4
+  quorate node drain 2                           before maintenance: others lead what it leads
+  quorate node drain 2 --end                     it may lead again
+  quorate node lead cart: 3                      node 3 leads the keyspace, now and whenever it can
   quorate node replace 3                         its disk is lost; it returns with an empty folder";
 
-/// Add, remove, replace and list nodes.
+/// Add, remove, replace, drain and list nodes; move leaders.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct NodeArgs {
@@ -51,6 +56,21 @@ enum Verb {
         #[arg(long)]
         force: bool,
     },
+    /// Have others lead what a node leads, until you end that
+    Drain {
+        /// Its number
+        id: u16,
+        /// It may lead again, and leads again what it is preferred to lead
+        #[arg(long)]
+        end: bool,
+    },
+    /// Have a node lead a keyspace or a group, now and whenever it can
+    Lead {
+        /// The keyspace's prefix ("default" for the default keyspace), or a group's number
+        keyspace: String,
+        /// The node's number; by default the one that leads fewest
+        id: Option<u16>,
+    },
     /// Let a dead node return with an empty folder
     Replace {
         /// Its number
@@ -82,6 +102,24 @@ pub(super) fn run(args: &NodeArgs) -> Result<()> {
                 &[("node", json!(id)), ("leaving", json!(true))],
             )
         }
+        Verb::Drain { id, end: true } => {
+            manage.open()?.ask(&["CLUSTER", "DRAIN", &id.to_string(), "END"])?;
+            manage.done(
+                &format!("node {id} may lead again; what it is preferred to lead returns to it when it has been well for 10 s"),
+                &[("node", json!(id)), ("drained", json!(false))],
+            )
+        }
+        Verb::Drain { id, end: false } => drain(manage, *id),
+        Verb::Lead { keyspace, id } => {
+            let id_text = id.map(|id| id.to_string());
+            let words = ["CLUSTER", "LEAD", keyspace].into_iter().chain(id_text.as_deref());
+            manage.open()?.ask(&words.collect::<Vec<_>>())?;
+            let to = id.map_or("the node that leads fewest".to_owned(), |id| format!("node {id}"));
+            manage.done(
+                &format!("{to} leads '{keyspace}' in a moment, and whenever it can"),
+                &[("keyspace", json!(keyspace)), ("node", json!(id))],
+            )
+        }
         Verb::Replace { id, accept_loss } => {
             let word: &[&str] = if *accept_loss { &["ACCEPTLOSS"] } else { &[] };
             manage.open()?.ask(&[&["CLUSTER", "REPLACE", &id.to_string()], word].concat())?;
@@ -90,6 +128,36 @@ pub(super) fn run(args: &NodeArgs) -> Result<()> {
                 &[("node", json!(id)), ("replaced", json!(true))],
             )
         }
+    }
+}
+
+/// Drains a node, and waits until it leads nothing that another node could lead.
+fn drain(manage: &Manage, id: u16) -> Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    manage.open()?.ask(&["CLUSTER", "DRAIN", &id.to_string()])?;
+    let by = Instant::now() + PATIENCE;
+    loop {
+        let standing = manage.standing()?;
+        let led = standing.keyspaces.iter().filter(|keyspace| {
+            let mut shards = keyspace.shards.iter();
+            shards.any(|shard| shard.leader == id && shard.members.iter().any(|member| *member != id))
+        });
+        let led: Vec<String> = led.map(|keyspace| format!("'{}'", keyspace.prefix)).collect();
+        let drained = [("node", json!(id)), ("drained", json!(true)), ("leads", json!(led))];
+        if led.is_empty() {
+            let text = format!(
+                "node {id} leads nothing that another node can lead, until: quorate node drain {id} --end"
+            );
+            return manage.done(&text, &drained);
+        }
+        if Instant::now() >= by {
+            bail!(
+                "node {id} is to lead nothing, and still leads {}: no other replica of them is up and in step. It hands them over as \
+                 soon as one is (quorate status shows which)",
+                led.join(", ")
+            );
+        }
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 

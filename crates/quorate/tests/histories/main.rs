@@ -11,6 +11,7 @@ mod bare;
 mod crashes;
 mod failover;
 mod partition;
+mod planned;
 mod recorder;
 #[allow(dead_code)] // Other tests use the rest.
 mod started;

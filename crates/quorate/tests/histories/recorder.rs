@@ -171,6 +171,10 @@ impl Client {
     ) -> Vec<Record> {
         let mut records = Vec::new();
         while !stop.load(Ordering::Relaxed) {
+            if self.is_closed() {
+                self.connection = None;
+                self.at = (self.at + 1) % self.ports.len();
+            }
             if self.connection.is_none() && !self.connect() {
                 self.at = (self.at + 1) % self.ports.len();
                 std::thread::sleep(Duration::from_millis(5));
@@ -219,6 +223,15 @@ impl Client {
         let ready = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(READ_TIMEOUT)));
         self.connection = ready.ok().map(|()| BufReader::new(stream));
         self.connection.is_some()
+    }
+
+    /// Whether the node has closed the connection while nothing was asked, as client libraries check before they use one.
+    fn is_closed(&mut self) -> bool {
+        let Some(connection) = &self.connection else { return false };
+        let stream = connection.get_ref();
+        let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+        let _ = stream.set_nonblocking(false);
+        matches!(peeked, Ok(0))
     }
 
     fn ask(&mut self, key: &str, asked: &Asked) -> Reply {

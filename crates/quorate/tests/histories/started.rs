@@ -45,6 +45,13 @@ impl Started {
         until("they are dead", || !processes.iter().any(|process| is_running(*process)));
     }
 
+    /// SIGTERM, as an operator or an orchestrator stops a node; returns when its process has ended.
+    pub(crate) fn stop(&self, node: u16) {
+        let process = self.cluster.process(node);
+        signal(process, Signal::TERM);
+        until("it has ended", || !is_running(process));
+    }
+
     /// Restarts a killed node, as an operator does.
     pub(crate) fn spawn(&self, node: u16) -> Restarted {
         let config = self.cluster.node(node).join("quorate.toml");

@@ -394,7 +394,7 @@ pub(super) static KEYSPACE: [CommandSpec; 11] = [
     help_of("keyspace|help").docs(Group::Cluster, "3.0.0", "O(1)"),
 ];
 
-pub(super) static CLUSTER: [CommandSpec; 22] = [
+pub(super) static CLUSTER: [CommandSpec; 25] = [
     node("cluster|add", 7, NodeCommand::Cluster(ClusterCommand::Add))
         .flags(CLUSTER_WIDE)
         .in_categories(&[ClusterCategory])
@@ -412,11 +412,21 @@ pub(super) static CLUSTER: [CommandSpec; 22] = [
         .flags(Flags::of(&[Stale]))
         .docs(Group::Cluster, "3.0.0", "O(N) for N keys of the slot's shard")
         .help("slot", "Counts the keys of a hash slot that this node's replica holds"),
+    node("cluster|drain", -3, NodeCommand::Cluster(ClusterCommand::Drain))
+        .flags(CLUSTER_WIDE)
+        .in_categories(&[ClusterCategory])
+        .docs(Group::Cluster, "3.0.0", "O(1)")
+        .help("id [END]", "Has other nodes lead what a node leads, until the end of that"),
     node("cluster|events", 2, NodeCommand::Events)
         .flags(OPERATORS)
         .tips(&["nondeterministic_output"])
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help("", "Returns the latest lines of this node's log, and the leaderships that it has taken over, as JSON"),
+    node("cluster|failover", -2, NodeCommand::Cluster(ClusterCommand::Failover))
+        .flags(CLUSTER_WIDE)
+        .in_categories(&[ClusterCategory])
+        .docs(Group::Cluster, "3.0.0", "O(N) for N groups")
+        .help("[FORCE | TAKEOVER]", "Has this node lead all groups of which it has a replica"),
     node("cluster|getkeysinslot", 4, NodeCommand::Cluster(ClusterCommand::GetKeysInSlot))
         .flags(Flags::of(&[Stale]))
         .tips(&["nondeterministic_output"])
@@ -431,6 +441,14 @@ pub(super) static CLUSTER: [CommandSpec; 22] = [
         .flags(Flags::of(&[Stale]))
         .docs(Group::Cluster, "3.0.0", "O(N) for N bytes")
         .help("key", "Returns the hash slot of a key"),
+    node("cluster|lead", -3, NodeCommand::Cluster(ClusterCommand::Lead))
+        .flags(CLUSTER_WIDE)
+        .in_categories(&[ClusterCategory])
+        .docs(Group::Cluster, "3.0.0", "O(N) for N groups")
+        .help(
+            "group | prefix [id]",
+            "Has a node lead a group, or all groups of a keyspace; by default the one that leads fewest",
+        ),
     node("cluster|level", -2, NodeCommand::Cluster(ClusterCommand::Level))
         .flags(CLUSTER_WIDE)
         .in_categories(&[ClusterCategory])

@@ -70,6 +70,7 @@ impl Leader {
             let is_bound = state.options.acks == Acks::All;
             let is_in_step = it.is_at_rest || it.is_in_step(now, state.timing.in_sync_silence_ms);
             it.is_live(state, now)
+                && !state.leaving.contains(&it.id)
                 && is_in_step
                 && (!is_bound || state.configuration.in_sync.contains(&it.id))
         };

@@ -43,13 +43,6 @@ impl Leader {
         self.count_needed(state);
     }
 
-    /// A follower's node is about to stop: from its next tick on the leader wants a set without it.
-    pub(in crate::leader_follower) fn member_leaves(&mut self, id: NodeId) {
-        if let Some(follower) = self.followers.iter_mut().find(|follower| follower.id == id) {
-            follower.is_leaving = true;
-        }
-    }
-
     /// Notes which followers commits wait for.
     pub(in crate::leader_follower) fn count_needed(&mut self, state: &State) {
         let in_sync = &state.configuration.in_sync;
@@ -117,7 +110,8 @@ impl Leader {
             // Where the set is only a preference, it contains every follower that holds what the leader holds, committed
             // or not: a group with too few members to acknowledge a write commits nothing, and yet gets new members only
             // when the group is settled.
-            let is_in_step = (serves || !is_all) && follower.is_in_step(now, silence_ms);
+            let is_leaving = state.leaving.contains(&follower.id);
+            let is_in_step = (serves || !is_all) && !is_leaving && follower.is_in_step(now, silence_ms);
             // No request names the follower, so it may still be left out.
             is_waited_for_less |= follower.is_joining_set && !is_in_step;
             follower.is_joining_set = is_in_step;

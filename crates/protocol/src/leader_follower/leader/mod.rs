@@ -391,7 +391,7 @@ impl Leader {
         let Some(follower) = self.followers.iter_mut().find(|follower| follower.id == peer) else {
             return;
         };
-        (follower.link_up, follower.is_leaving) = (up, false);
+        follower.link_up = up;
         if !up {
             follower.leave("the link broke", state, effects);
         }

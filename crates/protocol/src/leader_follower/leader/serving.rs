@@ -59,8 +59,6 @@ pub(in crate::leader_follower) struct Follower {
     /// During a snapshot transfer, the offset at which it is complete. The follower acknowledges nothing before.
     pub(in crate::leader_follower) fills_until: Version,
     pub(in crate::leader_follower) link_up: bool,
-    /// Its node is about to stop, over the link that is up: it is to leave the in-sync set.
-    pub(in crate::leader_follower) is_leaving: bool,
     /// It is not in the map's in-sync set, and the leader will request that it join.
     pub(in crate::leader_follower) is_joining_set: bool,
     /// With `acks = all`: nothing is committed without this follower.
@@ -94,7 +92,6 @@ impl Follower {
             sent_commit: 0,
             fills_until: 0,
             link_up: true,
-            is_leaving: false,
             is_joining_set: false,
             is_awaited: false,
             is_confirmed: false,
@@ -132,7 +129,6 @@ impl Follower {
     /// Whether it holds what its leader held `silence_ms` ago, and has recently reported it.
     pub(in crate::leader_follower) fn is_in_step(&self, now: Now, silence_ms: u64) -> bool {
         self.link_up
-            && !self.is_leaving
             && self.is_streaming()
             && self.is_caught_up
             && now.ms_since(self.in_step_us) <= silence_ms
@@ -194,7 +190,7 @@ impl Follower {
     pub(in crate::leader_follower) fn stays_in_sync(&self, state: &State, now: Now) -> bool {
         let is_heard = now.ms_since(self.in_step_us) <= state.timing.in_sync_silence_ms
             || state.vouches.excuse(self.id, now, self.in_step_us);
-        is_heard && !self.is_leaving
+        is_heard && !state.leaving.contains(&self.id)
     }
 }
 

@@ -18,6 +18,7 @@ use crate::rest::Rest;
 use crate::vouch::Vouches;
 use crate::waiters::Reach;
 use kv::{Table, UnixMs, Version};
+use std::collections::BTreeSet;
 
 /// Counts of events, for `INFO` and the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +83,8 @@ pub(super) struct State {
     pub(super) rest: Rest,
     /// The nodes that are alive and busy.
     pub(super) vouches: Vouches,
+    /// The nodes that are about to stop, as they said over the links that are up.
+    pub(super) leaving: BTreeSet<NodeId>,
     /// The nodes to which it has links.
     pub(super) reach: Reach,
     /// The checkpoint being written.
@@ -122,6 +125,7 @@ impl State {
             journal: Journal::new(options.durability != Durability::None),
             rest: Rest::default(),
             vouches: Vouches::default(),
+            leaving: BTreeSet::new(),
             reach: Reach::default(),
             checkpoint: None,
             replayed: None,
