@@ -79,6 +79,9 @@ pub(crate) struct SimArgs {
     /// Nothing goes wrong but that nodes have long turns: no leader may change
     #[arg(long)]
     busy: bool,
+    /// In each run nodes are told to stop, drained, and told to lead
+    #[arg(long)]
+    handovers: bool,
 
     /// Leave out these faults
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = part)]
@@ -164,6 +167,7 @@ fn simulate(args: &SimArgs) -> Result<ExitCode> {
         backup: args.backup,
         recovery: args.recovery,
         busy: args.busy,
+        handovers: args.handovers,
         without: args.without.iter().copied().collect::<BTreeSet<Part>>(),
         clients_max: args.clients,
         length_ms_max: args.length_ms,

@@ -405,6 +405,11 @@ impl Node {
         self.handovers.leave(&mut self.cx);
     }
 
+    /// Whether the process is about to stop: see [`Node::leave`].
+    pub fn is_leaving(&self) -> bool {
+        self.handovers.is_leaving()
+    }
+
     /// Whether, since [`Node::leave`], this node leads nothing any more that another node could lead, no write waits for it, and no
     /// other node forwards anything to it.
     pub fn has_left(&self) -> bool {

@@ -82,7 +82,7 @@ fn writes_of_other_clients_are_not_waited_for() {
 
 #[test]
 fn a_flush_of_several_keyspaces_is_a_write_to_wait_for() {
-    let mut cluster = setup(3, &["prefix= acks=none", "prefix=b: acks=none"]).start();
+    let mut cluster = setup(3, &["prefix= acks=none", "prefix=b: acks=none leader=1"]).start();
     let client = cluster.client(1);
     cluster.ask(client, "SET a 1");
     assert_eq!(cluster.ask(client, "WAIT 2 0"), "2");

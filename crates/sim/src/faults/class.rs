@@ -124,6 +124,10 @@ pub enum Class {
     OldProgramRefused,
     /// Levels that an operator has held.
     LevelHeld,
+    /// Nodes that were told to stop, handed over what they led, and stopped.
+    PlannedStop,
+    /// Commands that moved leaders or drained nodes.
+    LeadersMoved,
     /// Replicas that had evicted keys by the end of a run.
     Evicted,
     /// Writes that were refused because a keyspace had no room.
@@ -136,7 +140,7 @@ pub enum Class {
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 64] = [
+    pub const ALL: [Class; 66] = [
         Class::Crash,
         Class::CrashWithinTurn,
         Class::CrashBeforeWrite,
@@ -197,6 +201,8 @@ impl Class {
         Class::Downgraded,
         Class::OldProgramRefused,
         Class::LevelHeld,
+        Class::PlannedStop,
+        Class::LeadersMoved,
         Class::Evicted,
         Class::OutOfMemory,
         Class::BackupCompared,
@@ -283,6 +289,8 @@ impl Class {
             Class::Downgraded => "downgraded",
             Class::OldProgramRefused => "old-program-refused",
             Class::LevelHeld => "level-held",
+            Class::PlannedStop => "planned-stop",
+            Class::LeadersMoved => "leaders-moved",
             Class::Evicted => "evicted",
             Class::OutOfMemory => "out-of-memory",
             Class::BackupCompared => "backup-compared",

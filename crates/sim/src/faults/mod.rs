@@ -106,6 +106,8 @@ pub(crate) enum Kind {
     Disk(DiskFault),
     /// The current leader dies or is only paused.
     Leader { leaders: Leaders, pauses: bool, within_turn: Option<Within>, down_us: u64, noticed: bool },
+    /// A node is told to stop, and stops after this long.
+    PlannedStop { node: Place, leaves_us: u64, down_us: u64 },
     /// The operator gives a command.
     Order(Order),
 }
@@ -136,6 +138,7 @@ impl Kind {
             Kind::Disk(fault) => fault.class(),
             Kind::Leader { pauses: false, .. } => Class::KilledLeader,
             Kind::Leader { pauses: true, .. } => Class::PausedLeader,
+            Kind::PlannedStop { .. } => Class::PlannedStop,
             Kind::Order(order) => order.class(),
         }
     }
@@ -200,6 +203,34 @@ impl Draw<'_> {
                 Fault { at, kind: Kind::LongTurn { nodes, us } }
             })
             .collect()
+    }
+
+    /// Draws planned stops, and commands that move leaders or drain nodes.
+    pub(crate) fn handovers(&mut self, spaces: u8) -> Vec<Fault> {
+        let per_minute = self.random.scaled(4, 60);
+        let count = 1 + self.length_us * per_minute / (60 * SECOND);
+        let mut faults = Vec::new();
+        for _ in 0..count {
+            let at = self.random.below(self.length_us);
+            let node = self.node();
+            let kind = match self.random.below(4) {
+                0 | 1 => {
+                    let leaves_us = self.random.scaled(MS, 2 * SECOND);
+                    Kind::PlannedStop { node, leaves_us, down_us: self.random.scaled(MS, 8 * SECOND) }
+                }
+                2 => Kind::Order(Order::Lead { space: self.random.below(spaces.into()) as u8, node }),
+                _ => {
+                    let end = at + self.random.scaled(10 * MS, 10 * SECOND);
+                    faults.push(Fault {
+                        at: end.min(self.length_us - 1),
+                        kind: Kind::Order(Order::EndDrain { node }),
+                    });
+                    Kind::Order(Order::Drain { node })
+                }
+            };
+            faults.push(Fault { at, kind });
+        }
+        faults
     }
 
     fn node(&mut self) -> Place {
@@ -385,6 +416,13 @@ impl fmt::Display for Kind {
             Kind::Leader { leaders, pauses, down_us, .. } => {
                 let what = if *pauses { "stands still" } else { "crashes" };
                 write!(formatter, "{leaders} {what} for {} ms", ms(down_us))
+            }
+            Kind::PlannedStop { node, leaves_us, down_us } => {
+                let (node, leaves, down) = (node + 1, ms(leaves_us), ms(down_us));
+                write!(
+                    formatter,
+                    "node {node} is told to stop, stops after {leaves} ms, and is down for {down} ms"
+                )
             }
             Kind::Order(order) => write!(formatter, "{order}"),
         }

@@ -20,6 +20,12 @@ pub(crate) enum Order {
     Remove { node: Place },
     /// `CLUSTER REPLACE` of a node that has lost its disk, with a new disk.
     Replace { node: Place },
+    /// `CLUSTER LEAD`, of all groups of a keyspace.
+    Lead { space: u8, node: Place },
+    /// `CLUSTER DRAIN`.
+    Drain { node: Place },
+    /// `CLUSTER DRAIN` with `END`.
+    EndDrain { node: Place },
     /// `CLUSTER LEVEL HOLD`.
     HoldLevel,
     /// `CLUSTER LEVEL RISE`.
@@ -35,6 +41,7 @@ impl Order {
             Order::Add { .. } => Class::NodeAdded,
             Order::Remove { .. } => Class::NodeRemoved,
             Order::Replace { .. } => Class::NodeReplaced,
+            Order::Lead { .. } | Order::Drain { .. } | Order::EndDrain { .. } => Class::LeadersMoved,
             Order::HoldLevel | Order::LetLevelRise => Class::LevelHeld,
         }
     }
@@ -116,6 +123,11 @@ impl fmt::Display for Order {
             Order::Add { node } => write!(formatter, "the operator adds node {}", node + 1),
             Order::Remove { node } => write!(formatter, "the operator removes node {}", node + 1),
             Order::Replace { node } => write!(formatter, "the operator replaces node {}", node + 1),
+            Order::Lead { space, node } => {
+                write!(formatter, "the operator has node {} lead keyspace {space}", node + 1)
+            }
+            Order::Drain { node } => write!(formatter, "the operator drains node {}", node + 1),
+            Order::EndDrain { node } => write!(formatter, "the operator lets node {} lead again", node + 1),
             Order::HoldLevel => formatter.write_str("the operator holds the level"),
             Order::LetLevelRise => formatter.write_str("the operator lets the level rise"),
         }

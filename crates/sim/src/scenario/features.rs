@@ -262,6 +262,23 @@ impl Scenario {
         }
     }
 
+    /// In some clusters nodes are told to stop, drained, and told to lead.
+    pub(super) fn draw_handovers(&mut self, settings: &Settings) {
+        // The seeds known to find other planted faults were found without this.
+        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
+        let is_planted =
+            self.planted != Planted::default() && !self.planted.has(PlantedFault::ResignedLeaderAnswers);
+        let mut random = Random::new(self.seed, stream::HANDOVERS);
+        let is_drawn = random.percent(25) && !storage_planted && !is_planted;
+        if !is_drawn && !settings.handovers {
+            return;
+        }
+        let (nodes, length_us) = (self.first_nodes, self.length_us);
+        let spaces = self.spaces.iter().filter(|space| !space.is_created).count() as u8;
+        let faults = Draw { random: &mut random, nodes, length_us }.handovers(spaces);
+        self.faults.extend(faults.into_iter().map(Some));
+    }
+
     /// In some clusters commands take long now and then. In some tests nothing else goes wrong.
     pub(super) fn draw_long_turns(&mut self, settings: &Settings) {
         // The seeds known to find other planted faults were found without this.

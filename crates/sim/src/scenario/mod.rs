@@ -45,6 +45,7 @@ pub(crate) mod stream {
     pub(crate) const RESTORED: u64 = 34;
     pub(crate) const ROTTEN_VALUES: u64 = 35;
     pub(crate) const LONG_TURNS: u64 = 36;
+    pub(crate) const HANDOVERS: u64 = 37;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     /// This number, too, changes the run of no seed that has shown failures of nodes.
@@ -111,6 +112,8 @@ pub struct Settings {
     pub recovery: bool,
     /// Whether nothing goes wrong but that nodes have long turns, so that no leader may change.
     pub busy: bool,
+    /// Whether in each run nodes are told to stop, drained, and told to lead.
+    pub handovers: bool,
     /// The planted fault of the replicas, in tests.
     pub planted: Planted,
     /// The planted fault of the logs, in tests.
@@ -386,6 +389,7 @@ impl Scenario {
         scenario.draw_programs(settings);
         scenario.draw_rotten_values();
         scenario.draw_recovery(settings);
+        scenario.draw_handovers(settings);
         scenario.draw_long_turns(settings);
         scenario.restrict(settings);
         scenario

@@ -107,7 +107,9 @@ impl World {
             }
             Order::HoldLevel => self.map.is_level_held,
             Order::LetLevelRise => self.map.version > 0 && !self.map.is_level_held,
-            Order::Change { .. } => false,
+            Order::Drain { node } => self.map.is_drained(id(node)),
+            Order::EndDrain { node } => self.map.version > 0 && !self.map.is_drained(id(node)),
+            Order::Change { .. } | Order::Lead { .. } => false,
         }
     }
 
@@ -160,6 +162,11 @@ impl World {
                 let accepted = if self.recovered_at.is_some() { " ACCEPTLOSS" } else { "" };
                 words(&format!("CLUSTER REPLACE {}{accepted}", id(node)))
             }
+            Order::Lead { space, node } => {
+                [words("CLUSTER LEAD"), vec![prefix(space), id(node).to_string()]].concat()
+            }
+            Order::Drain { node } => words(&format!("CLUSTER DRAIN {}", id(node))),
+            Order::EndDrain { node } => words(&format!("CLUSTER DRAIN {} END", id(node))),
             Order::HoldLevel => words("CLUSTER LEVEL HOLD"),
             Order::LetLevelRise => words("CLUSTER LEVEL RISE"),
         }
@@ -187,7 +194,7 @@ impl World {
         }
         match (reply, given.order) {
             // Other commands are complete when the map says so.
-            (Reply::Ok, Order::Change { .. }) => self.end_order(index),
+            (Reply::Ok, Order::Change { .. } | Order::Lead { .. }) => self.end_order(index),
             // A lost disk has to be replaced at some time.
             (Reply::Refused(_), Order::Replace { .. }) | (Reply::Ok | Reply::Unknown, _) => {}
             (_, order) => {

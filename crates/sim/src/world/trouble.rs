@@ -3,7 +3,7 @@
 use super::World;
 use super::healing::Phase;
 use crate::events::{Event, Place};
-use crate::faults::{Class, Cut, Fault, Kind, Mask, Order, Within, has};
+use crate::faults::{Class, Cut, Fault, Kind, Mask, Order, SECOND, Within, has};
 use crate::host::{Doom, Host, Item, Process};
 use crate::scenario::Scenario;
 use crate::trace::id;
@@ -33,7 +33,8 @@ impl World {
         let Some(Some(Fault { kind, .. })) = self.scenario.faults.get(usize::from(index)).copied() else {
             return;
         };
-        if self.phase != Phase::Faults {
+        let ends = matches!(kind, Kind::PlannedStop { .. }) && step > 0;
+        if self.phase != Phase::Faults && !ends {
             return; // Everything has healed already.
         }
         self.trace.note(u64::from(index) << 16 | u64::from(step));
@@ -127,6 +128,21 @@ impl World {
             (Kind::Leader { leaders, pauses: false, within_turn, down_us, noticed }, _) => {
                 let mask = self.leaders(leaders);
                 self.crash_several(mask, Death { within_turn, down_us, noticed, power: None });
+            }
+            (Kind::PlannedStop { node, leaves_us, .. }, 0) => {
+                if let Some(process) = &mut self.host(node).process {
+                    process.node.leave();
+                    self.host(node).wake(now);
+                    self.queue.push(now + leaves_us, Event::Fault { index, step: 1 });
+                }
+            }
+            (Kind::PlannedStop { node, down_us, .. }, _) => {
+                const AGAIN_US: u64 = SECOND / 2;
+                let is_leaving = self.hosts[usize::from(node)].node().is_some_and(Node::is_leaving);
+                let death = Death { within_turn: None, down_us, noticed: true, power: None };
+                if is_leaving && self.crash_several(1 << node, death) == 0 {
+                    self.queue.push(now + AGAIN_US, Event::Fault { index, step });
+                }
             }
             (Kind::Order(order), _) => self.give(order),
             (Kind::Disk(fault), _) => {
