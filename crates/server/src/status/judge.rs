@@ -163,6 +163,7 @@ fn node(answers: &Answers, id: NodeId) -> Node {
         reached: facts.is_some(),
         alive: answers.is_alive(id),
         leaving: entry.is_some_and(|entry| entry.state == NodeState::Leaving),
+        drained: entry.is_some_and(|entry| entry.is_drained),
         error: answer.reported.as_ref().err().map(|no_answer| no_answer.why.clone()),
         refused: answer.reported.as_ref().err().and_then(|no_answer| no_answer.refused),
         facts,
@@ -538,6 +539,14 @@ fn node_risks(answers: &Answers, node: &Node, risks: &mut Vec<Risk>) {
             "leaving",
             format!("node {id} is leaving the cluster: its replicas move to other nodes"),
             "wait; its process ends by itself".into(),
+        );
+    }
+    if node.drained {
+        put(
+            Severity::Note,
+            "drained",
+            format!("node {id} is drained: it leads nothing that another node can lead"),
+            format!("when its maintenance is over: quorate node drain {id} --end"),
         );
     }
     let down: Vec<NodeId> = facts.links.iter().filter(|link| !link.up).map(|link| link.node).collect();

@@ -77,6 +77,8 @@ pub struct Node {
     /// It has answered, or a node that has answered has a link to it.
     pub alive: bool,
     pub leaving: bool,
+    /// It is to lead nothing, by an operator's decision.
+    pub drained: bool,
     pub error: Option<String>,
     /// It has answered, and refuses to be asked by this client.
     #[serde(skip)]
@@ -211,6 +213,7 @@ impl Node {
             Some(facts) if !facts.admitted => "not admitted",
             Some(facts) if !facts.ready => "not ready",
             Some(_) if self.leaving => "leaving",
+            Some(_) if self.drained => "drained",
             Some(_) => "up",
         }
     }
