@@ -7,7 +7,7 @@ use check::{History, Outcome};
 
 use super::assert_linearizable;
 use super::recorder::longest_silence;
-use super::started::Started;
+use super::started::{Restarted, Started};
 use super::support::until;
 
 /// A keyspace of each kind. The default one is of consensus.
@@ -30,9 +30,8 @@ fn unknown_beside(history: &History, stopped: u16) -> usize {
 }
 
 /// Stops each node in turn under load, and starts it again. Returns the longest silence of each stop, in milliseconds.
-fn rolling_restart(started: &Started, prefix: &str) -> Vec<u128> {
+fn rolling_restart(started: &Started, prefix: &str, restarted: &mut Vec<Restarted>) -> Vec<u128> {
     let mut silences = Vec::new();
-    let mut restarted = Vec::new();
     for node in 1..=3 {
         let keys = ["a", "b", "c", "d"].map(|key| format!("{prefix}{node}-{}:{key}", restarted.len()));
         let recorder = started.record(6, &keys.each_ref().map(String::as_str));
@@ -53,8 +52,9 @@ fn rolling_restart(started: &Started, prefix: &str) -> Vec<u128> {
 #[test]
 fn rolling_restarts_of_each_kind() {
     let started = Started::new(3, &KEYSPACES);
+    let mut restarted = Vec::new(); // They end when they are dropped.
     for prefix in ["", "all:", "most:", "none:", "abd:", "blocking:"] {
-        let silences = rolling_restart(&started, prefix);
+        let silences = rolling_restart(&started, prefix, &mut restarted);
         println!("keyspace '{prefix}': no write was acknowledged for {silences:?} ms");
         assert!(
             silences.iter().all(|ms| *ms < SILENCE_MAX.as_millis()),

@@ -8,6 +8,7 @@ mod bare;
 mod copies;
 mod disk;
 mod keyspaces;
+mod leaders;
 mod members;
 #[path = "../histories/recorder.rs"]
 #[allow(dead_code)]
