@@ -19,8 +19,11 @@ const KEYSPACES: [&str; 5] = [
     "prefix=blocking: replication=blocking",
 ];
 
-/// The limit of tests on busy machines; [`rolling_restarts_of_each_kind`] prints the usual times.
-const SILENCE_MAX: Duration = Duration::from_millis(200);
+/// The limit on busy machines: less than after a kill. The test prints the times.
+const SILENCE_MAX: Duration = Duration::from_millis(300);
+
+/// With `blocking`, two clients that each hold the lock at one of the two members that are left give way after 200 ms.
+const BLOCKED_MAX: Duration = Duration::from_secs(1);
 
 /// The operations whose outcomes their clients do not know, at nodes other than this one.
 fn unknown_beside(history: &History, stopped: u16) -> usize {
@@ -56,9 +59,7 @@ fn rolling_restarts_of_each_kind() {
     for prefix in ["", "all:", "most:", "none:", "abd:", "blocking:"] {
         let silences = rolling_restart(&started, prefix, &mut restarted);
         println!("keyspace '{prefix}': no write was acknowledged for {silences:?} ms");
-        assert!(
-            silences.iter().all(|ms| *ms < SILENCE_MAX.as_millis()),
-            "keyspace '{prefix}': {silences:?} ms"
-        );
+        let most = if prefix == "blocking:" { BLOCKED_MAX } else { SILENCE_MAX };
+        assert!(silences.iter().all(|ms| *ms < most.as_millis()), "keyspace '{prefix}': {silences:?} ms");
     }
 }
