@@ -439,6 +439,11 @@ fn audited(change: &Change) -> Option<String> {
         }
         Change::HoldLevel(true) => "holds the cluster's level where it is".into(),
         Change::HoldLevel(false) => "lets the cluster's level rise".into(),
+        Change::Saved(saved) if saved.is_empty() => "has the cluster forget its backups".into(),
+        Change::Saved(saved) => {
+            let names: Vec<String> = saved.keys().map(|prefix| named(prefix)).collect();
+            format!("has reported a backup of {}", names.join(", "))
+        }
         Change::NodeStarted { .. }
         | Change::RaiseLevel(_)
         | Change::InSync { .. }

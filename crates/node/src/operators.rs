@@ -7,7 +7,9 @@ use crate::command::{ClusterCommand, KeyspaceCommand, printable};
 use crate::configuration::NodeAddress;
 use crate::context::status::{group_status, quarantined};
 use crate::context::{Call, Confirmation, Context};
-use crate::control::{CONTROL_GROUP, Change, ClusterMap, Feature, QuarantineStep, Refusal, Slots, refuse};
+use crate::control::{
+    CONTROL_GROUP, Change, ClusterMap, Feature, QuarantineStep, Refusal, Saved, Slots, refuse,
+};
 use crate::handovers;
 use crate::keyspace::Keyspace;
 use crate::quarantine;
@@ -270,6 +272,8 @@ pub(crate) fn cluster_command(
                 }
             }
         },
+        ClusterCommand::Backup => backup(arguments)
+            .and_then(|saved| cx.map.require(Feature::Backups).map(|()| Change::Saved(saved))),
         ClusterCommand::KeySlot => {
             let slot = slot_of(&arguments[2]);
             return cx.answer(client, |replies| replies.integer(i64::from(slot)));
@@ -674,6 +678,23 @@ fn number<Number: std::str::FromStr>(argument: &[u8]) -> Result<Number, Refusal>
     let parsed = std::str::from_utf8(argument).ok().and_then(|text| text.parse().ok());
     let given = || String::from_utf8_lossy(argument);
     parsed.ok_or_else(|| Refusal::Other(format!("'{}' is not a number that can be", given())))
+}
+
+/// `CLUSTER BACKUP due-ms prefix moment-ms [prefix moment-ms …]`, or `CLUSTER BACKUP FORGET`.
+fn backup(arguments: Arguments<'_>) -> Result<BTreeMap<String, Saved>, Refusal> {
+    let words = arguments.skip(3);
+    if words.len() == 0 && arguments[2].eq_ignore_ascii_case(b"FORGET") {
+        return Ok(BTreeMap::new());
+    }
+    let due_ms: u64 = number(&arguments[2])?;
+    if words.len() == 0 || words.len() % 2 != 0 {
+        refuse!("syntax error");
+    }
+    let saved = |at: usize| {
+        let at_ms: u64 = number(&words[at + 1])?;
+        Ok((text(&words[at])?.to_owned(), Saved { at_ms, due_ms: at_ms.saturating_add(due_ms) }))
+    };
+    (0..words.len()).step_by(2).map(saved).collect()
 }
 
 /// `CLUSTER ADD id host client-port http-port peer-port`.

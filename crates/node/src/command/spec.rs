@@ -337,6 +337,7 @@ pub enum KeyspaceCommand {
 #[allow(missing_docs)] // Each is the subcommand of that name.
 pub enum ClusterCommand {
     Add,
+    Backup,
     CountKeysInSlot,
     Drain,
     Failover,

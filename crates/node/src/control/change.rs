@@ -7,7 +7,7 @@ use super::MAP_GROUP;
 use super::exchange::Step as ExchangeStep;
 use super::level::Feature;
 use super::map::{
-    CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, Node, NodeState, Rejoin, Slots, Start,
+    CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, Node, NodeState, Rejoin, Saved, Slots, Start,
     control_members, settles_with,
 };
 use super::quarantine::Step as QuarantineStep;
@@ -148,6 +148,8 @@ pub enum Change {
         /// What is reported or decided.
         step: QuarantineStep,
     },
+    /// Notes what backups hold, by prefix; nothing: forgets all backups.
+    Saved(BTreeMap<String, Saved>),
     /// Exchanges two databases, step by step.
     Exchange(ExchangeStep),
     /// Adds libraries of functions, or removes some.
@@ -193,6 +195,10 @@ impl ClusterMap {
             Change::RaiseLevel(level) => map.raise_level(*level),
             Change::HoldLevel(is_held) => {
                 map.hold_level(*is_held);
+                Ok(())
+            }
+            Change::Saved(saved) => {
+                map.note_backups(saved);
                 Ok(())
             }
             Change::InSync { group, epoch, revision, in_sync } => {
@@ -280,7 +286,8 @@ impl ClusterMap {
             groups.push(id);
         }
         let prefix = keyspace.prefix.clone();
-        self.keyspaces.insert(prefix, KeyspaceEntry { keyspace, groups, exchanges: 0, floor: 0 });
+        self.keyspaces
+            .insert(prefix, KeyspaceEntry { keyspace, groups, exchanges: 0, floor: 0, saved: None });
         Ok(())
     }
 

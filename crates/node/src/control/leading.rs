@@ -510,6 +510,10 @@ impl Leading {
             Change::RemoveNode { id, .. } | Change::ReplaceNode { id, .. } if is_fixed(id) => {
                 refuse!("node {id} is in the control group, whose members cannot be changed yet")
             }
+            Change::Saved(_) => {
+                map.require(Feature::Backups)?;
+                map.apply(change)
+            }
             Change::Exchange(ExchangeStep::GiveUp) => refuse!("the control leader gives an exchange up"),
             Change::Exchange(_) => {
                 map.require(Feature::Exchanges)?;

@@ -37,11 +37,13 @@ pub enum Feature {
     /// A leader lets another member lead, a node is drained, and a leader-follower group has a preferred leader: messages and
     /// fields of the map that release 1 does not know.
     Handovers,
+    /// The map holds when keyspaces were saved by a backup, in a field that release 1 does not know.
+    Backups,
 }
 
 impl Feature {
     /// All features.
-    pub const ALL: [Feature; 8] = [
+    pub const ALL: [Feature; 9] = [
         Feature::LevelHeld,
         Feature::Databases,
         Feature::TakingOver,
@@ -50,6 +52,7 @@ impl Feature {
         Feature::Answers,
         Feature::BoundedWrites,
         Feature::Handovers,
+        Feature::Backups,
     ];
 
     /// The level that brings the feature.
@@ -62,7 +65,8 @@ impl Feature {
             | Feature::RightsOfRedis
             | Feature::Answers
             | Feature::BoundedWrites
-            | Feature::Handovers => 2,
+            | Feature::Handovers
+            | Feature::Backups => 2,
         }
     }
 
@@ -77,6 +81,7 @@ impl Feature {
             Feature::Answers => "what release 2 answers",
             Feature::BoundedWrites => "a bound on what a write adds",
             Feature::Handovers => "moving leaders",
+            Feature::Backups => "knowing when backups were made",
         }
     }
 
@@ -98,6 +103,7 @@ impl Feature {
             }
             Feature::TakingOver => map.groups.values().any(|group| group.taken_over > 0),
             Feature::Exchanges => map.keyspaces.values().any(|entry| entry.exchanges > 0),
+            Feature::Backups => map.keyspaces.values().any(|entry| entry.saved.is_some()),
         }
     }
 }

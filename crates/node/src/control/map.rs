@@ -166,6 +166,19 @@ pub struct KeyspaceEntry {
     /// exchange.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub floor: u64,
+    /// What the newest backup holds of it, as `quorate backup` has said. From level 2 on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<Saved>,
+}
+
+/// What a backup holds of a keyspace. Times are in milliseconds since the Unix epoch, by the cluster's agreed clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Saved {
+    /// The moment that it shows. 0: a backup was made, and none holds the keyspace, since it could not be read.
+    pub at_ms: u64,
+    /// When a newer one should be there.
+    pub due_ms: u64,
 }
 
 /// A range of hash slots, both ends included.

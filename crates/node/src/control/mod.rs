@@ -92,6 +92,7 @@
 //! * The clock value that comes with an input must have been read after the input arrived.
 
 mod asking;
+mod backups;
 mod beginning;
 mod change;
 mod effects;
@@ -124,7 +125,7 @@ use lease::NodeLease;
 pub use level::Feature;
 pub use map::{
     CONTROL_GROUP, ClusterMap, Exchange, FatalRecord, Group, GroupId, KeyspaceEntry, MAP_BYTES_MAX, Node,
-    NodeState, Quarantine, Rejoin, Slots, Start, control_members,
+    NodeState, Quarantine, Rejoin, Saved, Slots, Start, control_members,
 };
 pub(crate) use map::{MAP_GROUP, level_refusal};
 pub use message::Message;

@@ -18,6 +18,8 @@ use wire::release::Release;
 struct Report {
     #[serde(flatten)]
     health: Health,
+    /// The cluster's agreed time, in milliseconds since the Unix epoch.
+    time_ms: u64,
     /// Seconds since the process has started.
     uptime_s: u64,
     /// Whether the control group has admitted this node. If it was refused with a reason, `refusal` has it.
@@ -150,6 +152,7 @@ fn figures(node: &Node) -> Report {
     };
     Report {
         health: health(node),
+        time_ms: cx.now.unix_ms,
         uptime_s: cx.now.ms_since(node.started.monotonic_us) / 1000,
         admitted: cx.is_admitted,
         refusal: cx.refusal.clone(),

@@ -2,6 +2,7 @@
 
 use super::facts;
 use crate::context::status::group_status;
+use crate::control::Saved;
 use crate::groups::Group;
 use crate::node::Node;
 use crate::setting::Setting;
@@ -490,6 +491,7 @@ fn group_metrics(node: &Node, out: &mut String) {
         let name = format!("quorate_keyspace_{name}_total");
         let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} counter\n{lines}");
     }
+    backup_metrics(node, out);
     let name = "quorate_keyspace_leaderships_total";
     let _ = write!(out, "# HELP {name} Leaderships that this node has begun.\n# TYPE {name} counter\n");
     for (id, group) in node.cx.groups.iter().filter(|(_, group)| group.keyspace.has_leader()) {
@@ -509,6 +511,26 @@ fn group_metrics(node: &Node, out: &mut String) {
         for follower in &status.followers {
             let (label, id) = (label(group), follower.id);
             let _ = writeln!(out, "{name}_records{{{label},node=\"{id}\"}} {}", follower.lag);
+        }
+    }
+}
+
+/// When each keyspace was saved last, and when it should be again, as `quorate backup` has said. Nothing of those of which
+/// no backup was ever tried.
+fn backup_metrics(node: &Node, out: &mut String) {
+    type Time = fn(&Saved) -> u64;
+    let series: [(&str, &str, Time); 2] = [
+        ("backup", "The moment that the newest backup shows; 0: no backup holds it.", |saved| saved.at_ms),
+        ("backup_due", "When a newer backup should be there.", |saved| saved.due_ms),
+    ];
+    for (name, help, time) in series {
+        let name = format!("quorate_keyspace_{name}_timestamp_seconds");
+        let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n");
+        for entry in node.cx.map.keyspaces.values() {
+            if let Some(saved) = &entry.saved {
+                let (keyspace, time) = (label_text(entry.keyspace.name()), seconds(time(saved)));
+                let _ = writeln!(out, "{name}{{keyspace=\"{keyspace}\"}} {time}");
+            }
         }
     }
 }

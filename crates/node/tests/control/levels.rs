@@ -3,7 +3,7 @@
 use crate::cluster::{address, keyspaces};
 use crate::world::World;
 use node::Keyspace;
-use node::control::{Change, ClusterMap, Event, Start};
+use node::control::{Change, ClusterMap, Event, Saved, Start};
 use wire::release::{RELEASES, Release, Releases};
 
 /// Programs that know releases up to this one, and programs that know the next one, too.
@@ -146,8 +146,13 @@ fn an_operator_can_hold_the_level_from_level_2_on() {
     let why = format!("{:?}", world.make(2, &Change::HoldLevel(true)).expect_err("release 1 cannot"));
     assert!(why.contains("holding the level needs level 2") && why.contains("nodes [1, 2, 3]"), "{why}");
 
+    let saved = Change::Saved([(String::new(), Saved { at_ms: 1, due_ms: 2 })].into());
+    let why = format!("{:?}", world.make(2, &saved).expect_err("release 1 cannot"));
+    assert!(why.contains("knowing when backups were made needs level 2"), "{why}");
+
     (1..=3).for_each(|node| restart(&mut world, node, OLD));
     assert_eq!(level(&world), OLD.newest);
+    world.make(2, &saved).expect("all nodes know how");
     world.make(1, &Change::HoldLevel(true)).expect("all nodes know how");
     (1..=3).for_each(|node| restart(&mut world, node, NEW));
     assert_eq!(level(&world), OLD.newest, "it is held");
@@ -162,6 +167,10 @@ fn an_operator_can_hold_the_level_from_level_2_on() {
 #[test]
 fn a_map_with_features_beyond_its_level_is_invalid() {
     let map = ClusterMap::initial(&[address(1)], &keyspaces()[..1]).expect("a cluster");
+    let mut saved = map.clone();
+    saved.keyspaces.get_mut("").expect("a keyspace").saved = Some(Saved { at_ms: 1, due_ms: 2 });
+    let why = ClusterMap::decode(&saved.encode(), OLD).unwrap_err();
+    assert!(why.contains("uses what level 2 brings: knowing when backups were made"), "{why}");
     let early = ClusterMap { is_level_held: true, ..map };
     let why = ClusterMap::decode(&early.encode(), OLD).unwrap_err();
     assert!(why.contains("it is of level 1, and uses what level 2 brings: holding the level"), "{why}");

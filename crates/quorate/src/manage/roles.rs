@@ -7,7 +7,7 @@ use clap::ValueEnum;
 pub(super) enum UserRole {
     /// Sees how the cluster stands, and no data: status, top, the page, metrics, `keyspace list`, `node list`, `lock list`
     Monitor,
-    /// Reads everything, and changes nothing: backup, export, and all that a monitor does
+    /// Reads everything, and changes nothing: backup (of which it tells the cluster), export, and all that a monitor does
     Backup,
     /// May do everything: changes keyspaces, nodes and users, imports, restores
     Operator,
@@ -42,6 +42,7 @@ const BACKUP: &[&str] = &[
     "+time",
     "+acl|list",
     "+function|dump",
+    "+cluster|backup",
     "+keyspace|copy",
     "+keyspace|changes",
     "+scan",

@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use super::served::{run, without_registers};
 use super::started::Started;
-use super::support::until;
+use super::support::{Server, configuration, free_ports, quorate, try_http, until};
 
 /// The names of the files in a folder and its folders, sorted.
 fn files(folder: &Path) -> Vec<String> {
@@ -145,4 +147,127 @@ fn with_a_lost_majority_backup_and_export_end_within_a_bound() {
         "{text}"
     );
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+}
+
+/// What `status` says of a cluster: its exit code, and JSON.
+fn status(started: &Started, node: u16) -> (i32, Value) {
+    let (code, text) = run(started, node, &["status", "--json"]);
+    (code, serde_json::from_str(&text).unwrap())
+}
+
+/// The risks about backups, as (about, what).
+fn late(status: &Value) -> Vec<(String, String)> {
+    let risks = status["risks"].as_array().unwrap().iter().filter(|risk| risk["kind"] == "backup-old");
+    risks
+        .map(|risk| (risk["about"].as_str().unwrap().into(), risk["what"].as_str().unwrap().into()))
+        .collect()
+}
+
+/// The value of a keyspace's metric at a node.
+fn metric(started: &Started, node: u16, name: &str, keyspace: &str) -> Option<f64> {
+    let (_, text) = try_http(started.cluster.http_port(node), "GET /metrics HTTP/1.1", "").unwrap();
+    assert!(text.contains(&format!("# TYPE {name} gauge")), "{text}");
+    let series = format!("{name}{{keyspace=\"{keyspace}\"}} ");
+    text.lines().find_map(|line| line.strip_prefix(&series)?.parse().ok())
+}
+
+const AT: &str = "quorate_keyspace_backup_timestamp_seconds";
+const DUE: &str = "quorate_keyspace_backup_due_timestamp_seconds";
+
+#[test]
+fn every_node_knows_how_old_the_newest_backup_is_and_a_late_one_is_a_risk() {
+    let started = Started::new(3, &["prefix=cart: replication=leader-follower acks=majority"]);
+    until("nothing is at risk", || status(&started, 1).0 == 0);
+    let (_, before) = status(&started, 2);
+    assert!(before["keyspaces"].as_array().unwrap().iter().all(|it| it["backup"].is_null()), "{before}");
+    assert_eq!(metric(&started, 1, AT, "default"), None, "nobody makes backups");
+
+    let folder = tempfile::tempdir().unwrap();
+    let backup = |name: &str, more: &[&str]| {
+        let place = folder.path().join(name);
+        let (code, text) = run(&started, 1, &[&["backup", "--to", place.to_str().unwrap()], more].concat());
+        assert!(code == 0 && !text.contains("was not told"), "{text}");
+    };
+    backup("one", &[]);
+    let now_s = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+    for (node, keyspace) in [(1, "default"), (2, "cart:"), (3, "default")] {
+        until("the node has the map", || metric(&started, node, AT, keyspace).is_some());
+        let (at, due) = (metric(&started, node, AT, keyspace), metric(&started, node, DUE, keyspace));
+        assert!((now_s() - at.unwrap()).abs() < 30.0, "{at:?}");
+        assert!((due.unwrap() - at.unwrap() - 26.0 * 3600.0).abs() < 0.1, "{at:?} {due:?}");
+    }
+    let (code, told) = status(&started, 3);
+    assert!(code == 0 && late(&told).is_empty(), "{told}");
+    assert!(told["keyspaces"][0]["backup"]["age_s"].as_u64().unwrap() < 60, "{told}");
+
+    // One keyspace is saved and is due at once; the newest backup counts, wherever it is.
+    backup("two", &["--keyspace", "cart:", "--next-within", "1s"]);
+    until("it is late", || status(&started, 2).0 == 1);
+    let risks = late(&status(&started, 2).1);
+    assert!(risks.len() == 1 && risks[0].0 == "keyspace 'cart:'", "{risks:?}");
+    assert!(risks[0].1.starts_with("the newest backup of keyspace 'cart:' shows it as it was "), "{risks:?}");
+    let (_, text) = run(&started, 2, &["status"]);
+    assert!(text.contains("quorate backup --to PLACE"), "{text}");
+    started.kill(2);
+    let _node = started.start_again(2);
+    assert_eq!(late(&status(&started, 2).1).len(), 1, "a restarted node knows it");
+    backup("one", &["--next-within", "7d"]);
+    until("nothing is at risk", || status(&started, 1).0 == 0);
+
+    // Whoever ends making backups says so.
+    backup("one", &["--next-within", "1s"]);
+    until("both are late", || late(&status(&started, 1).1).len() == 2);
+    for (wrong, why) in
+        [("1 cart:", "syntax error"), ("x cart: 1", "'x' is not a number"), ("1", "syntax error")]
+    {
+        let answer = started.ask(1, &format!("CLUSTER BACKUP {wrong}"));
+        assert!(answer.starts_with("-ERR") && answer.contains(why), "{wrong}: {answer}");
+    }
+    assert_eq!(started.ask(1, "CLUSTER BACKUP 1 no-such: 1"), "+OK");
+    assert_eq!(started.ask(1, "CLUSTER BACKUP FORGET"), "+OK");
+    until("they are forgotten", || status(&started, 1).0 == 0);
+    assert_eq!(metric(&started, 1, AT, "cart:"), None);
+}
+
+#[test]
+fn a_keyspace_that_no_backup_could_read_is_a_risk() {
+    let (started, _nodes) = without_registers();
+    let folder = tempfile::tempdir().unwrap();
+    let (code, text) = run(&started, 1, &["backup", "--to", folder.path().to_str().unwrap()]);
+    assert!(code == 1 && !text.contains("was not told"), "{text}");
+    let risks = late(&status(&started, 1).1);
+    assert!(risks.len() == 1 && risks[0].1.starts_with("no backup holds keyspace 'r:'"), "{risks:?}");
+    assert_eq!(metric(&started, 1, AT, "r:"), Some(0.0));
+}
+
+#[test]
+fn a_backup_succeeds_although_the_cluster_cannot_be_told_of_it() {
+    // A node that was never started keeps the cluster at level 1.
+    let base = free_ports(12);
+    let config = configuration(base, 4, "", "");
+    let of = |id: u16| config.replace("node = 1\n", &format!("node = {id}\n"));
+    let nodes: Vec<Server> = (1..=3).map(|id| Server::start_node(id, 4, base, &of(id))).collect();
+    let address = format!("127.0.0.1:{}", nodes[0].client_port);
+    until("it serves", || nodes[0].client().ask("SET k v") == "+OK");
+    let folder = tempfile::tempdir().unwrap();
+    let backup = |more: &[&str]| {
+        let command = ["backup", "--addr", &address, "--to", folder.path().to_str().unwrap()];
+        let output = quorate().args(command).args(more).output().unwrap();
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        (output.status.code().unwrap(), text)
+    };
+    let (code, text) = backup(&[]);
+    assert!(code == 0 && text.contains("1 shards copied (1 keys)"), "{text}");
+    assert!(
+        text.contains("the cluster was not told of this backup") && text.contains("needs level 2"),
+        "{text}"
+    );
+
+    // A user of before roles knew of it.
+    let rules = "resetkeys nocommands %R~* +@all -cluster|backup";
+    assert_eq!(nodes[0].client().ask(&format!("ACL SETUSER old on >word {rules}")), "+OK");
+    let password = folder.path().join("password");
+    std::fs::write(&password, "word").unwrap();
+    let (code, text) = backup(&["--user", "old", "--password-file", password.to_str().unwrap()]);
+    assert!(code == 0 && text.contains("was not told of this backup") && text.contains("NOPERM"), "{text}");
 }

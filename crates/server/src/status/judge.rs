@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use node::control::{CONTROL_GROUP, ClusterMap, Group, KeyspaceEntry, NodeState};
+use node::control::{CONTROL_GROUP, ClusterMap, Group, KeyspaceEntry, NodeState, Saved};
 use node::{NodeId, Protocol, Setting as _};
 
 use super::advice::{self, Stopped};
 use super::answers::{Answers, Refused, Reported};
 use super::report::{Buckets, Certificate, Command, Disk, Follower, Report};
-use super::standing::{Control, Facts, Keyspace, Node, Replica, Risk, Severity, Shard, Standing, State};
+use super::standing::{
+    Backup, Control, Facts, Keyspace, Node, Replica, Risk, Severity, Shard, Standing, State,
+};
 use super::words;
 
 /// Memory for data is short above this percentage of the limit for data.
@@ -241,6 +243,7 @@ fn keyspace(
         locks: 0,
         lock_waiters: 0,
         latency: Buckets::new(),
+        backup: entry.saved.and_then(|saved| backup(answers, saved)),
         shards: Vec::new(),
     };
     let (mut fullest, mut latency) = (0, BTreeMap::new());
@@ -276,6 +279,7 @@ fn keyspace(
     keyspace.latency = latency.into_iter().collect();
     let most = keyspace.shards.iter().map(|shard| shard.members.len()).max().unwrap_or(0);
     keyspace.promise = words::promise(&keyspace, most);
+    backup_risk(&keyspace, risks);
     if settings.eviction.text().to_string() == "none" && fullest >= KEYSPACE_PERCENT {
         let bound = words::bytes(settings.memory_max);
         risks.push(Risk {
@@ -293,6 +297,33 @@ fn keyspace(
         });
     }
     keyspace
+}
+
+/// How old the newest backup of a keyspace is, by the time that the nodes agree on.
+fn backup(answers: &Answers, saved: Saved) -> Option<Backup> {
+    let now_ms = answers.reports().map(|(_, reported)| reported.report.time_ms).max().filter(|ms| *ms > 0)?;
+    let age_s = (saved.at_ms > 0).then(|| now_ms.saturating_sub(saved.at_ms) / 1000);
+    let signed = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+    Some(Backup { age_s, due_in_s: signed(saved.due_ms).saturating_sub(signed(now_ms)).div_euclid(1000) })
+}
+
+fn backup_risk(keyspace: &Keyspace, risks: &mut Vec<Risk>) {
+    let Some(backup) = keyspace.backup.as_ref().filter(|backup| backup.due_in_s < 0) else { return };
+    let name = format!("keyspace '{}'", keyspace.name());
+    let what = match backup.age_s {
+        Some(age_s) => format!(
+            "the newest backup of {name} shows it as it was {} ago; a newer one is due",
+            words::duration(age_s)
+        ),
+        None => format!("no backup holds {name}: it could not be read when the others were saved"),
+    };
+    risks.push(Risk {
+        severity: Severity::AtRisk,
+        kind: "backup-old",
+        about: name,
+        what,
+        action: "look at what should have made it (its log, its exit code), and make one: quorate backup --to PLACE".into(),
+    });
 }
 
 fn shard(

@@ -18,6 +18,7 @@ pub struct Report {
     pub explanation: String,
     pub control_leader: NodeId,
     pub keyspaces: Vec<Replica>,
+    pub time_ms: u64,
     pub uptime_s: u64,
     pub admitted: bool,
     pub refusal: Option<String>,

@@ -138,7 +138,19 @@ pub struct Keyspace {
     pub lock_waiters: u64,
     /// How long the keyspace's commands took, from request to reply, for the clients of all nodes that answered.
     pub latency: Buckets,
+    /// None if no backup was ever made of it.
+    pub backup: Option<Backup>,
     pub shards: Vec<Shard>,
+}
+
+/// The newest backup of a keyspace.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)] // The fields are on docs/reference/status.md.
+pub struct Backup {
+    /// How old what it shows is. None: it could not be read, and no backup holds it.
+    pub age_s: Option<u64>,
+    /// Below 0: a newer one should have been made.
+    pub due_in_s: i64,
 }
 
 /// A shard of a keyspace.

@@ -394,7 +394,7 @@ pub(super) static KEYSPACE: [CommandSpec; 11] = [
     help_of("keyspace|help").docs(Group::Cluster, "3.0.0", "O(1)"),
 ];
 
-pub(super) static CLUSTER: [CommandSpec; 25] = [
+pub(super) static CLUSTER: [CommandSpec; 26] = [
     node("cluster|add", 7, NodeCommand::Cluster(ClusterCommand::Add))
         .flags(CLUSTER_WIDE)
         .in_categories(&[ClusterCategory])
@@ -408,6 +408,14 @@ pub(super) static CLUSTER: [CommandSpec; 25] = [
         .tips(&["nondeterministic_output"])
         .docs(Group::Cluster, "3.0.0", "Depends on the command")
         .help("id command [arg [arg ...]]", "Asks another node a command that tells how that node stands"),
+    // Not in the category of what changes the cluster: whoever may make a backup may say so.
+    node("cluster|backup", -3, NodeCommand::Cluster(ClusterCommand::Backup))
+        .flags(CLUSTER_WIDE)
+        .docs(Group::Cluster, "3.0.0", "O(N) for N keyspaces")
+        .help(
+            "due-ms prefix moment-ms [prefix moment-ms ...] | FORGET",
+            "Notes which moments a backup shows, and after how long the next one is due; forgets all backups",
+        ),
     node("cluster|countkeysinslot", 3, NodeCommand::Cluster(ClusterCommand::CountKeysInSlot))
         .flags(Flags::of(&[Stale]))
         .docs(Group::Cluster, "3.0.0", "O(N) for N keys of the slot's shard")

@@ -39,7 +39,7 @@ fn copied_ms(keyspace: &Keyspace) -> u64 {
 }
 
 /// The time up to which changes of all shards are present.
-fn reached_ms(keyspace: &Keyspace) -> u64 {
+pub(super) fn reached_ms(keyspace: &Keyspace) -> u64 {
     keyspace.shards.iter().map(|shard| shard.reached_ms()).min().unwrap_or_default()
 }
 

@@ -1,7 +1,7 @@
 //! `quorate backup` and `quorate restore`: a whole cluster as files, and back into another cluster.
 //!
 //! Reading order: [`store`] (where files are), [`manifest`] (what a backup consists of), [`backups`] (which exist), [`files`]
-//! (checksums), [`take`] (makes a backup), [`choose`] (which files show a moment), [`mod@restore`], [`moment`] (times as text).
+//! (checksums), [`take`] (makes a backup), [`tell`] (the cluster of it), [`choose`] (which files show a moment), [`mod@restore`], [`moment`] (times as text).
 
 mod backups;
 mod choose;
@@ -11,6 +11,7 @@ mod moment;
 mod restore;
 mod store;
 mod take;
+mod tell;
 
 pub(crate) use restore::RestoreArgs;
 pub(super) use restore::run as restore;
@@ -76,6 +77,11 @@ pub(crate) struct BackupArgs {
     #[arg(long, value_name = "TIME", value_parser = moment::parse_duration, requires = "list")]
     max_age: Option<Duration>,
 
+    /// Have `quorate status` and the alarms warn if there is no newer backup of a keyspace after this time [default: 26h, or
+    /// twice --every if that is longer]
+    #[arg(long, value_name = "TIME", value_parser = moment::parse_duration)]
+    next_within: Option<Duration>,
+
     /// After a backup, remove all but this many of the newest, and the files that none of those needs
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
     keep: Option<u16>,
@@ -89,11 +95,11 @@ struct What {
     to: Option<PathBuf>,
 
     /// Read all files of the backups in a place, and compare them with their checksums
-    #[arg(long, value_name = "PLACE", conflicts_with_all = ["full", "every", "keep", "keyspace", "fail_on_missing"])]
+    #[arg(long, value_name = "PLACE", conflicts_with_all = ["full", "every", "keep", "keyspace", "fail_on_missing", "next_within"])]
     verify: Option<PathBuf>,
 
     /// List the backups in a place
-    #[arg(long, value_name = "PLACE", conflicts_with_all = ["full", "every", "keep", "keyspace", "fail_on_missing"])]
+    #[arg(long, value_name = "PLACE", conflicts_with_all = ["full", "every", "keep", "keyspace", "fail_on_missing", "next_within"])]
     list: Option<PathBuf>,
 }
 
@@ -138,7 +144,7 @@ fn make_one(backups: &Backups, args: &BackupArgs) -> Result<()> {
         // The next backup would remove its files, but it may be long until then.
         let _ = backups.sweep();
     }
-    let Made { name, copied, continued, keys, records, bytes, missing, kept } =
+    let Made { name, copied, continued, keys, records, bytes, missing, kept, saved } =
         made.context("no backup was made")?;
     let mut parts = Vec::new();
     if copied > 0 {
@@ -156,6 +162,11 @@ fn make_one(backups: &Backups, args: &BackupArgs) -> Result<()> {
             None => "it is not in the backup".to_owned(),
         };
         say(&format!("not saved: {}: {why}; {instead}", named(prefix)));
+    }
+    if let Err(error) = tell::tell(&args.connect, &saved, tell::due(args.next_within, args.every)) {
+        say(&format!(
+            "the cluster was not told of this backup, so quorate status and the metrics do not know of it: {error:#}"
+        ));
     }
     // What is missing may be only in the old ones, with changes that show other moments.
     if let Some(keep) = args.keep.filter(|_| missing.is_empty()) {

@@ -56,6 +56,8 @@ pub(super) struct Made {
     pub(super) missing: BTreeMap<String, String>,
     /// The keyspaces that are as the last backup has them, by prefix, and what that shows.
     pub(super) kept: BTreeMap<String, String>,
+    /// The moment that the backup shows of each keyspace, by prefix; 0: it could not be read, and is not in it.
+    pub(super) saved: BTreeMap<String, u64>,
 }
 
 /// What to back up, and how.
@@ -113,6 +115,8 @@ pub(super) fn take(
     taking.made.kept = kept.iter().map(|it| (it.prefix.clone(), choose::reach(it))).collect();
     keyspaces.extend(kept);
     keyspaces.sort_by(|one, other| one.prefix.cmp(&other.prefix));
+    taking.made.saved = taking.made.missing.keys().map(|prefix| (prefix.clone(), 0)).collect();
+    taking.made.saved.extend(keyspaces.iter().map(|it| (it.prefix.clone(), choose::reached_ms(it))));
     let users = source.texts(&[b"ACL", b"LIST"]).context("the users cannot be read")?;
     let functions = source.text(&[b"FUNCTION", b"DUMP"]).context("the functions cannot be read")?;
     let functions = functions.iter().map(|byte| format!("{byte:02x}")).collect();
