@@ -309,8 +309,7 @@ pub(crate) fn cluster_command(
             });
         }
         ClusterCommand::Map => {
-            // Every client may see it: users' names and hashes of passwords are for operators only.
-            let map = ClusterMap { users: Default::default(), ..(*cx.map).clone() }.encode();
+            let map = cx.map.shown();
             return cx.answer(client, |replies| replies.push(Reply::Text(&map)));
         }
         ClusterCommand::Info => {

@@ -212,11 +212,13 @@ pub struct Group {
     /// The nodes that hold a replica, in ascending order.
     pub members: Vec<NodeId>,
     /// leader-follower: the leader. consensus: the preferred leader. Else 0.
+    #[serde(default)]
     pub leader: NodeId,
     /// leader-follower: the preferred leader. Else 0. From level 2 on.
     #[serde(default, skip_serializing_if = "is_zero_node")]
     pub preferred: NodeId,
     /// leader-follower: the number of the leadership. Else of the membership. Begins at 1 and only grows.
+    #[serde(alias = "membership")]
     pub epoch: u64,
     /// leader-follower: see [`protocol::Configuration`]. Else the members that are known to take part in this epoch
     /// with all that they need.

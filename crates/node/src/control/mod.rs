@@ -109,6 +109,7 @@ mod preferring;
 mod quarantine;
 mod record;
 mod refusal;
+mod shown;
 mod takeover;
 
 pub use crate::slots::SHARDS_MAX;

@@ -671,3 +671,32 @@ proptest! {
         prop_assert_eq!(ClusterMap::decode(&map.encode(), RELEASES), Ok(map));
     }
 }
+
+#[test]
+fn the_map_is_shown_without_leaders_that_it_does_not_know() {
+    let nodes: Vec<_> = (1..=3).map(address).collect();
+    let mut map = ClusterMap::initial(&nodes, &keyspaces()).expect("a cluster");
+    let json = |map: &ClusterMap| -> serde_json::Value { serde_json::from_slice(&map.shown()).unwrap() };
+    assert_eq!(map.shown(), map.encode(), "programs of release 1 read no other form");
+    map.level = RELEASES.newest;
+    let shown = json(&map);
+    let mut protocols = std::collections::BTreeSet::new();
+    for id in map.groups.keys() {
+        let fields = &shown["groups"][id.to_string()];
+        let is_led = map.protocol(*id) == Protocol::LeaderFollower;
+        protocols.insert(format!("{:?}", map.protocol(*id)));
+        assert_eq!(fields["leader"].is_number(), is_led, "{fields}");
+        assert_eq!(fields["epoch"].is_number(), is_led, "{fields}");
+        assert_eq!(fields["membership"].is_number(), !is_led, "{fields}");
+    }
+    assert!(protocols.len() > 2 && protocols.contains("LeaderFollower"), "{protocols:?}");
+    let read = ClusterMap::of_shown(&map.shown()).expect("tools read it");
+    assert_eq!(json(&read), shown);
+    read.check().expect("it is a map that can be");
+    assert_eq!(ClusterMap::of_shown(&ClusterMap::default().shown()).map(|map| map.version), Ok(0));
+    let mut later = shown;
+    later["level"] = (RELEASES.newest + 1).into();
+    later["a field of a later release"] = true.into();
+    let why = ClusterMap::of_shown(later.to_string().as_bytes()).unwrap_err();
+    assert!(why.contains("and the cluster is at level"), "{why}");
+}

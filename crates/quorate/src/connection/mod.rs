@@ -278,12 +278,15 @@ pub(crate) fn map_of(client: &mut Client) -> Result<ClusterMap> {
         Reply::Error(error) => bail!("the cluster does not return its map: {error}"),
         reply => reply.bytes().context("the cluster's map is not understood")?,
     };
-    let map = ClusterMap::decode(&text, RELEASES).map_err(anyhow::Error::msg);
-    let map = map.context("the cluster's map is not understood")?;
+    let unknown = "the cluster's map is not understood";
+    let map = ClusterMap::of_shown(&text).map_err(anyhow::Error::msg).context(unknown)?;
     ensure!(
         map.version > 0,
         "the cluster has not begun yet, or the node is cut off from it: see quorate status"
     );
+    if let Some(why) = RELEASES.refusal(map.level) {
+        bail!("{unknown}: {why}");
+    }
     Ok(map)
 }
 

@@ -129,11 +129,7 @@ impl Reported {
     /// # Errors
     /// A clause that says which cannot be read, and why.
     pub fn read(map: &[u8], report: &[u8], at: Instant) -> Result<Reported, String> {
-        let map: ClusterMap =
-            serde_json::from_slice(map).map_err(|error| format!("its map cannot be read: {error}"))?;
-        if map.version > 0 {
-            map.check().map_err(|error| format!("its map cannot be read: {error}"))?;
-        }
+        let map = ClusterMap::of_shown(map).map_err(|error| format!("its map cannot be read: {error}"))?;
         let report: Report =
             serde_json::from_slice(report).map_err(|error| format!("its report cannot be read: {error}"))?;
         Ok(Reported { report, map, at })

@@ -375,7 +375,12 @@ fn shard(
         group: id,
         shard: group.shard,
         leader,
-        epoch: leading.map_or(group.epoch, |(_, view)| view.epoch),
+        epoch: match (leading, protocol) {
+            (Some((_, view)), _) => view.epoch,
+            // The map knows the leaderships of leader-follower groups only.
+            (None, Protocol::Consensus) => views.iter().map(|(_, view)| view.epoch).max().unwrap_or(0),
+            (None, _) => group.epoch,
+        },
         in_sync: group.in_sync.clone(),
         serves: views.iter().any(|(_, view)| view.ready && (view.role != "leader" || view.writable)),
         survives: survives(protocol, &keyspace.acks, group.members.len(), sound, in_sync, control.survives),
