@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -185,10 +186,11 @@ fn literals(source: &str) -> Vec<&str> {
 #[test]
 fn every_error_code_is_on_the_page() {
     /// Texts that look like codes but never reach a client as codes: the coordinator of a coded value handles the
-    /// first two, and the last three are beginnings of arguments.
-    const NO_CODES: [&str; 5] = ["ABANDONED", "RECONFIGURED", "LIST", "JSON", "GROUP"];
+    /// first two, the next three are beginnings of arguments, and the last one of sentences behind `ERR`.
+    const NO_CODES: [&str; 6] = ["ABANDONED", "RECONFIGURED", "LIST", "JSON", "GROUP", "SWAPDB"];
     let root = root();
-    let page = fs::read_to_string(root.join("docs/reference/errors.md")).expect("the page");
+    let page = |name: &str| fs::read_to_string(root.join(name)).expect("the page");
+    let pages = ["docs/reference/errors.md", "docs/guide/troubleshooting.md"].map(|name| (name, page(name)));
     let mut sources = Vec::new();
     for name in ["kv", "protocol", "node", "server"] {
         files(&root.join("crates").join(name).join("src"), ".rs", &mut sources);
@@ -206,8 +208,8 @@ fn every_error_code_is_on_the_page() {
             let is_word = |word: &str| word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_lowercase());
             if is_code && words.filter(|word| is_word(word)).count() > 1 && !NO_CODES.contains(&code) {
                 seen.push(code.to_owned());
-                if !page.contains(&format!("`{code}")) {
-                    missing.push(format!("{code} of {}: {literal}", source.display()));
+                for (name, _) in pages.iter().filter(|(_, page)| !page.contains(&format!("`{code}"))) {
+                    missing.push(format!("{name}: {code} of {}: {literal}", source.display()));
                 }
             }
         }
@@ -215,7 +217,51 @@ fn every_error_code_is_on_the_page() {
     seen.sort_unstable();
     seen.dedup();
     assert!(seen.len() > 15, "{seen:?}");
-    assert!(missing.is_empty(), "docs/reference/errors.md does not name {missing:#?}");
+    assert!(missing.is_empty(), "pages do not name {missing:#?}");
+}
+
+/// The words of a text in `code`.
+fn code_words(text: &str) -> BTreeSet<&str> {
+    text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
+}
+
+#[test]
+fn every_risk_is_on_the_page_of_what_is_wrong() {
+    /// Literals that look like kinds of risks: roles, states of followers, settings, words of sentences.
+    const NO_KINDS: [&str; 15] = [
+        "leader",
+        "candidate",
+        "follower",
+        "replica",
+        "streaming",
+        "unasked",
+        "away",
+        "quarantined",
+        "majority",
+        "none",
+        "all",
+        "are",
+        "cluster",
+        "runs",
+        "wait",
+    ];
+    let root = root();
+    let source = fs::read_to_string(root.join("crates/server/src/status/judge.rs")).expect("the source");
+    let is_kind = |word: &&str| {
+        word.len() > 2
+            && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+            && !NO_KINDS.contains(word)
+    };
+    let kinds: BTreeSet<&str> = literals(&source).into_iter().filter(is_kind).collect();
+    assert!(kinds.len() > 25, "{kinds:?}");
+    let page = fs::read_to_string(root.join("docs/guide/troubleshooting.md")).expect("the page");
+    let (symptoms, index) = page.split_once("## The risks of quorate status").expect("the list");
+    let listed = index.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let listed: BTreeSet<&str> = listed.flat_map(|cell| cell.split('`').step_by(2)).collect();
+    assert_eq!(listed, kinds, "the list has the kinds of risks that there are");
+    let named = code_words(symptoms);
+    let missing: Vec<_> = kinds.difference(&named).collect();
+    assert!(missing.is_empty(), "no symptom names {missing:?}");
 }
 
 #[test]

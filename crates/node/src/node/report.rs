@@ -262,6 +262,8 @@ pub(super) fn metrics(node: &Node, out: &mut String) {
         "Node that leads the control group; 0: no lease.",
         control_leader.into(),
     );
+    let is_admitted = node.cx.is_admitted.into();
+    single("admitted", "gauge", "1 while the control group lets this node take part.", is_admitted);
     single(
         "quarantined_groups",
         "gauge",
@@ -520,11 +522,15 @@ fn group_metrics(node: &Node, out: &mut String) {
 fn backup_metrics(node: &Node, out: &mut String) {
     type Time = fn(&Saved) -> u64;
     let series: [(&str, &str, Time); 2] = [
-        ("backup", "The moment that the newest backup shows; 0: no backup holds it.", |saved| saved.at_ms),
-        ("backup_due", "When a newer backup should be there.", |saved| saved.due_ms),
+        (
+            "backup_timestamp_seconds",
+            "The moment that the newest backup shows; 0: no backup holds it.",
+            |saved| saved.at_ms,
+        ),
+        ("backup_due_timestamp_seconds", "When a newer backup should be there.", |saved| saved.due_ms),
     ];
     for (name, help, time) in series {
-        let name = format!("quorate_keyspace_{name}_timestamp_seconds");
+        let name = format!("quorate_keyspace_{name}");
         let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n");
         for entry in node.cx.map.keyspaces.values() {
             if let Some(saved) = &entry.saved {
