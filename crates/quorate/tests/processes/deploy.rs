@@ -42,7 +42,7 @@ fn expressions<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
 }
 
 #[test]
-fn all_metrics_in_alarms_and_dashboard_exist() {
+fn all_metrics_in_alarms_dashboard_and_the_page_of_what_is_wrong_exist() {
     let keyspace = "[[keyspace]]\nprefix = \"cache:\"\nreplication = \"leader-follower\"\nacks = \"none\"\n";
     let server = Server::start("", keyspace);
     // The times of a command appear when the command was run.
