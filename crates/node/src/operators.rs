@@ -682,11 +682,11 @@ fn number<Number: std::str::FromStr>(argument: &[u8]) -> Result<Number, Refusal>
 /// `CLUSTER BACKUP due-ms prefix moment-ms [prefix moment-ms …]`, or `CLUSTER BACKUP FORGET`.
 fn backup(arguments: Arguments<'_>) -> Result<BTreeMap<String, Saved>, Refusal> {
     let words = arguments.skip(3);
-    if words.len() == 0 && arguments[2].eq_ignore_ascii_case(b"FORGET") {
+    if words.is_empty() && arguments[2].eq_ignore_ascii_case(b"FORGET") {
         return Ok(BTreeMap::new());
     }
     let due_ms: u64 = number(&arguments[2])?;
-    if words.len() == 0 || words.len() % 2 != 0 {
+    if words.is_empty() || !words.len().is_multiple_of(2) {
         refuse!("syntax error");
     }
     let saved = |at: usize| {
