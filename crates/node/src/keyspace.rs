@@ -166,7 +166,9 @@ impl Keyspace {
             .map_err(|why| format!("keyspace '{text}': {why}"))
     }
 
-    /// Makes a keyspace with these settings. A setting that is left out has its default.
+    /// Makes a keyspace with these settings. A setting that is left out has its default. Without `replication`, a setting
+    /// that means nothing with the default protocol is refused also where it has its default: whoever gives `acks` expects
+    /// leader-follower. Configuration files are not read by this function, so what they start is the same as before.
     ///
     /// # Errors
     /// A sentence that names the setting and its possible values.
@@ -193,6 +195,16 @@ impl Keyspace {
             };
             if table.insert(name.to_string(), value).is_some() {
                 return Err(format!("'{name}' is given twice"));
+            }
+        }
+        if !table.contains_key(Protocol::NAME) {
+            let usual = Keyspace::default().replication;
+            if let Some((name, owner)) = table.keys().find_map(|name| idle_with(usual, name)) {
+                let (usual, owner) = (usual.text(), owner.text());
+                return Err(format!(
+                    "{name} is for {owner}, and without a replication a keyspace uses {usual}: add replication={owner}, or \
+                     leave {name} out"
+                ));
             }
         }
         table.try_into().map_err(|error: toml::de::Error| error.message().trim().to_string())
@@ -461,6 +473,17 @@ impl Keyspace {
     }
 }
 
+/// The setting's name and its protocol, if it is a setting of one protocol, and that is another one.
+pub(crate) fn idle_with(protocol: Protocol, setting: &str) -> Option<(&'static str, Protocol)> {
+    let of_one = [
+        (Acks::NAME, Protocol::LeaderFollower),
+        (Retry::NAME, Protocol::Blocking),
+        (Lease::NAME, Protocol::Consensus),
+        (Option::<Parts>::NAME, Protocol::Consensus),
+    ];
+    of_one.into_iter().find(|(name, owner)| *name == setting && *owner != protocol)
+}
+
 /// The number of the database that a keyspace with this prefix holds, from 1 on; 0 if it is a prefix of keys.
 #[inline]
 pub fn database_named(prefix: &[u8]) -> u8 {
@@ -711,7 +734,19 @@ mod tests {
         let cases = [
             ("prefix=s: durability=none", "a voter that forgets its promises"),
             ("prefix=s: durability=disk", "unknown durability \"disk\""),
-            ("prefix=s: acks=all", "acks = \"all\" is for leader-follower; consensus always waits"),
+            (
+                "prefix=s: acks=all",
+                "acks is for leader-follower, and without a replication a keyspace uses consensus",
+            ),
+            ("prefix=s: acks=majority", "add replication=leader-follower, or leave acks out"),
+            (
+                "prefix=s: retry=backoff",
+                "retry is for blocking, and without a replication a keyspace uses consensus",
+            ),
+            (
+                "prefix=s: replication=consensus acks=all",
+                "acks = \"all\" is for leader-follower; consensus always waits",
+            ),
             ("prefix=s: lease=clock", "unknown lease \"clock\""),
             ("prefix=s: replication=abd lease=off", "lease = \"off\" is for consensus"),
             ("prefix=s: replication=abd acks=all", "acks = \"all\" is for leader-follower; abd always waits"),
@@ -751,6 +786,18 @@ mod tests {
             let error = refusal(text, 3);
             assert!(error.contains(expected), "{text}: {error}");
         }
+    }
+
+    /// Configuration files of clusters that serve today start tomorrow, too, and what `KEYSPACE GET` answers makes the same
+    /// keyspace again.
+    #[test]
+    fn a_setting_of_another_protocol_may_have_its_default() {
+        let read: Keyspace =
+            toml::from_str("prefix = \"s:\"\nacks = \"majority\"\nretry = \"backoff\"").unwrap();
+        assert_eq!(read.check(3), Ok(()));
+        let words: Vec<String> =
+            read.settings().iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(Keyspace::parse(&words.join(" ")), Ok(read));
     }
 
     #[test]

@@ -11,10 +11,10 @@ use crate::control::{
     CONTROL_GROUP, Change, ClusterMap, Feature, QuarantineStep, Refusal, Saved, Slots, refuse,
 };
 use crate::handovers;
-use crate::keyspace::Keyspace;
+use crate::keyspace::{Keyspace, idle_with};
 use crate::quarantine;
 use crate::session::{ClientId, ClientKind};
-use crate::setting::Protocol;
+use crate::setting::{Protocol, Setting as _};
 use crate::slots::{SLOTS, slot_of};
 use crate::words::word;
 use kv::{Reply, ReplyBuffer};
@@ -97,13 +97,25 @@ pub(crate) fn keyspace_command(
             }
             Ok(Change::CreateKeyspace(keyspace))
         }),
-        KeyspaceCommand::Set => words(arguments).map(|(prefix, settings)| {
+        KeyspaceCommand::Set => words(arguments).and_then(|(prefix, settings)| {
+            refuse_idle(cx, prefix, &settings)?;
             let settings: BTreeMap<String, String> =
                 settings.into_iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-            Change::SetKeyspace { prefix: prefix.to_string(), settings }
+            Ok(Change::SetKeyspace { prefix: prefix.to_string(), settings })
         }),
     };
     change_or_refuse(cx, client, change);
+}
+
+/// Refuses settings that mean nothing with a keyspace's protocol, also with the value that they have.
+fn refuse_idle(cx: &Context, prefix: &str, settings: &Settings<'_>) -> Result<(), Refusal> {
+    let Some(keyspace) = cx.map.keyspaces.get(prefix).map(|entry| &entry.keyspace) else { return Ok(()) };
+    let idle = settings.iter().find_map(|(setting, _)| idle_with(keyspace.replication, setting));
+    if let Some((setting, owner)) = idle {
+        let (name, protocol) = (keyspace.name(), keyspace.replication.text());
+        refuse!("keyspace '{name}' uses {protocol}, and {setting} is for {}", owner.text());
+    }
+    Ok(())
 }
 
 fn keyspace_get(cx: &mut Context, client: ClientId, prefix: &[u8]) {

@@ -37,7 +37,7 @@ Examples:
   quorate server --config data/node-1/quorate.toml   restart one node
   quorate join --like data/node-1/quorate.toml --dir data/node-4   create a fourth
   quorate status --addr 127.0.0.1:7000           the state of the cluster
-  quorate keyspace create cart: acks=majority    make a keyspace
+  quorate keyspace create cart: durability=os    make a keyspace
   quorate certs --dir certs --node 10.0.0.1      certificates for TLS
   quorate import dump.rdb --addr 127.0.0.1:7000   import the keys of a Redis
   quorate backup --to /backup --addr 127.0.0.1:7000   everything as files; quorate restore reads them into another cluster

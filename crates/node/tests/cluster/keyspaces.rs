@@ -312,11 +312,14 @@ fn a_keyspace_is_created_changed_and_dropped_while_the_cluster_runs() {
     assert_eq!(cluster.ask(one, "MGET new:{a}0 new:{a}1"), "[nil, nil]");
 
     // Asked again it has what was asked for, and stays as it is.
-    let create = "KEYSPACE CREATE same: acks=majority";
+    let create = "KEYSPACE CREATE same: replication=consensus acks=majority";
     assert_eq!([cluster.ask(one, create), cluster.ask(other, create)], ["OK", "OK"]);
     assert_error(&cluster.ask(one, "KEYSPACE CREATE same: reads=any"), "EXISTS");
     assert_eq!(cluster.ask(one, "KEYSPACE SET same: reads=any"), "OK");
     assert_error(&cluster.ask(one, create), "EXISTS");
+    // A setting of another protocol is no wish that could be granted, whatever its value.
+    assert_error(&cluster.ask(one, "KEYSPACE SET same: acks=majority"), "ERR");
+    assert_error(&cluster.ask(one, "KEYSPACE CREATE meant: acks=majority"), "ERR");
     assert_eq!(cluster.ask(one, "KEYSPACE DROP same:"), "OK");
 
     assert_eq!(cluster.ask(one, "KEYSPACE SET new: reads=any"), "OK");

@@ -196,7 +196,7 @@ fn client_input_never_ends_a_line() {
         let word = [b"host", tail].concat();
         let requests: [&[&[u8]]; 7] = [
             &[b"CLUSTER", b"ADD", b"9", &word, b"1", b"2", b"3"],
-            &[b"KEYSPACE", b"CREATE", &word, b"acks=none"],
+            &[b"KEYSPACE", b"CREATE", &word, b"durability=os"],
             &[b"KEYSPACE", b"CREATE", b"k:", &[b"replication=", &word[..]].concat()],
             &[b"CLIENT", b"SETNAME", &word],
             &[b"CLIENT", b"SETINFO", b"LIB-NAME", &word],

@@ -24,9 +24,9 @@ Examples:
 
 If each folder is on a machine of its own, on each machine, with its node stopped:
   quorate recover --config /etc/quorate/quorate.toml --save node-3.json
-then, with the files of all machines, on each of them again:
-  quorate recover --config /etc/quorate/quorate.toml --with node-4.json --with node-5.json
-  quorate recover --config /etc/quorate/quorate.toml --with node-4.json --with node-5.json --accept-loss
+then, with the files of all other machines (--with for each), on each of them again:
+  quorate recover --config /etc/quorate/quorate.toml --with node-4.json
+  quorate recover --config /etc/quorate/quorate.toml --with node-4.json --accept-loss
 
 Give all folders that are left, also those of nodes that are not control nodes: a folder that is left out counts as lost, and
 can never return. First try to start what is down: as long as a majority of the control nodes can be started, nothing is lost.";

@@ -97,8 +97,8 @@ fn each_role_may_do_what_its_tools_send() {
         may(port, user, folder, &format!("export {file}"));
     }
     let operator = [
-        "keyspace create new: acks=majority",
-        "keyspace create new: acks=majority",
+        "keyspace create new: durability=os",
+        "keyspace create new: durability=os",
         "keyspace alter new: memory_max=1gb",
         "keyspace drop new: --yes",
         "quarantine list",
