@@ -4,7 +4,7 @@ use crate::setting::{self, Protocol, Reads, Setting, Storage};
 use crate::setting::{CodingSettings, Parts};
 use crate::slots::SHARDS_MAX;
 use crate::slots::{SLOTS, slot_of};
-use crate::words::{is_word, one_line};
+use crate::words::{is_word, of_toml, one_line};
 use coding::data_fragments_max;
 use kv::limits::{SCRIPT_COST_DEFAULT, SCRIPT_COST_LEAST, SCRIPT_COST_MOST};
 use kv::table::Eviction;
@@ -207,7 +207,7 @@ impl Keyspace {
                 ));
             }
         }
-        table.try_into().map_err(|error: toml::de::Error| error.message().trim().to_string())
+        table.try_into().map_err(|error: toml::de::Error| of_toml(error.message()))
     }
 
     /// Its settings and their values, as [`Keyspace::parse`] reads them.
@@ -779,7 +779,7 @@ mod tests {
             ),
             ("acks=all", "it has no prefix"),
             ("prefix=s: acks", "'acks' is not of the form setting=value"),
-            ("prefix=s: colour=red", "unknown field `colour`"),
+            ("prefix=s: colour=red", "there is no setting 'colour'; there are prefix, replication, acks,"),
             ("prefix=s: acks=1 acks=2", "'acks' is given twice"),
         ];
         for (text, expected) in cases {

@@ -101,7 +101,7 @@ pub use session::{ClientKind, TlsClient};
 pub use setting::{Parts, Protocol, Reads, Setting, Storage};
 pub use slab::ClientId;
 pub use usage::Usage;
-pub use words::{HOST_BYTES_MAX, check_host, one_line};
+pub use words::{HOST_BYTES_MAX, check_host, of_toml, one_line};
 
 /// The version of Redis whose commands, texts and formats this node follows.
 pub const REDIS_VERSION: &str = "7.0.15";

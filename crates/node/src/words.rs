@@ -33,6 +33,42 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     Cow::Owned(line)
 }
 
+/// An error of the TOML reader in the words of those who write files and settings, in one line.
+pub fn of_toml(message: &str) -> String {
+    let message = message.trim().replace('\n', " ");
+    let bare = |text: &str| text.replace('`', "");
+    if let Some((name, known)) =
+        message.strip_prefix("unknown field ").and_then(|rest| rest.split_once(", expected "))
+    {
+        let known = known.strip_prefix("one of ").unwrap_or(known);
+        return format!("there is no setting '{}'; there are {}", bare(name), bare(known));
+    }
+    if let Some(name) = message.strip_prefix("missing field ") {
+        return format!("the setting '{}' is missing", bare(name));
+    }
+    let wrong = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
+    if let Some((found, expected)) = wrong.and_then(|rest| rest.rsplit_once(", expected ")) {
+        let found = ["string ", "integer ", "floating point ", "boolean "]
+            .iter()
+            .find_map(|kind| found.strip_prefix(kind))
+            .unwrap_or(found);
+        let expected = match expected {
+            "u16" => "a whole number from 0 to 65535",
+            "u8" => "a whole number from 0 to 255",
+            "u32" | "u64" | "usize" => "a whole number, without quotation marks",
+            "a boolean" => "true or false, without quotation marks",
+            "a string" => "a text in quotation marks",
+            "a sequence" => "a list, as in [\"a\", \"b\"]",
+            other => other,
+        };
+        return format!("it must be {expected}, and is {}", bare(found));
+    }
+    if message.starts_with("string values must be quoted") {
+        return "a text needs quotation marks around it".into();
+    }
+    message
+}
+
 /// The text as the value of one field: it neither ends the line nor looks like another field of it.
 pub(crate) fn field(text: &str) -> String {
     text.chars().map(|c| if is_unseen(c) || matches!(c, ',' | '=' | '#') { '_' } else { c }).collect()
@@ -99,6 +135,28 @@ mod tests {
     use super::*;
 
     const NASTY: &str = "a\nb\r\u{7f}\0 ,=#\"\\\u{85}\u{2028}\u{202e}ü";
+
+    #[test]
+    fn errors_of_toml_are_in_words_of_people() {
+        let error = |text: &str| {
+            let read = toml::from_str::<crate::keyspace::Keyspace>(text);
+            of_toml(read.expect_err(text).message())
+        };
+        let known = error("shard = 3");
+        assert!(
+            known.starts_with("there is no setting 'shard'; there are prefix, replication, acks"),
+            "{known}"
+        );
+        assert_eq!(error("shards = \"a\""), "it must be a whole number from 0 to 65535, and is \"a\"");
+        assert_eq!(error("shards = 70000"), "it must be a whole number from 0 to 65535, and is 70000");
+        assert_eq!(error("prefix = 3"), "it must be a text in quotation marks, and is 3");
+        assert_eq!(
+            error("backlog_bytes = true"),
+            "it must be a whole number, without quotation marks, and is true"
+        );
+        assert_eq!(error("prefix = cart"), "a text needs quotation marks around it");
+        assert_eq!(of_toml("missing field `secret`"), "the setting 'secret' is missing");
+    }
 
     #[test]
     fn a_text_in_a_line_does_not_end_the_line() {

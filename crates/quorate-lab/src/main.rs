@@ -55,7 +55,22 @@ enum Command {
     Advise(advise::AdviseArgs),
 }
 
+/// Ends the process quietly when the reader of its output has closed it, as `| head` does, where Rust would panic.
+fn end_with_the_reader() {
+    /// What a process returns that the closed pipe has killed.
+    const BY_PIPE: i32 = 128 + 13;
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.payload_as_str().unwrap_or_default();
+        if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
+            std::process::exit(BY_PIPE);
+        }
+        usual(panic);
+    }));
+}
+
 fn main() -> ExitCode {
+    end_with_the_reader();
     match CommandLine::parse().command {
         Command::Lab(command) => lab::run(command),
         Command::Bench(args) => ::lab::load::bench(*args),

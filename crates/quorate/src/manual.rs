@@ -43,7 +43,11 @@ pub(crate) struct ManualArgs {
 pub(crate) fn complete(args: &CompletionsArgs, mut command: Command) -> Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut command, "quorate", &mut text);
-    std::io::stdout().write_all(&text).context("cannot write to standard output")
+    match std::io::stdout().write_all(&text) {
+        // Its reader needs no more.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write to standard output"),
+    }
 }
 
 /// Writes the pages into a folder.

@@ -677,7 +677,7 @@ fn located(text: &str, error: &toml::de::Error) -> anyhow::Error {
         }
         place.push_str(": ");
     }
-    anyhow::anyhow!("{place}{}", error.message().replace('\n', " "))
+    anyhow::anyhow!("{place}{}", node::of_toml(error.message()))
 }
 
 #[cfg(test)]
@@ -756,7 +756,12 @@ peer_port = 9000
     #[test]
     fn an_unknown_key_is_refused_with_its_line() {
         let error = refusal(&GOOD.replace("connections_max", "conections_max"));
-        assert!(error.contains("line 7, key conections_max: unknown field"), "{error}");
+        assert!(
+            error.contains(
+                "line 7, key conections_max: there is no setting 'conections_max'; there are memory_max, "
+            ),
+            "{error}"
+        );
     }
 
     #[test]

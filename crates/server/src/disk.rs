@@ -16,6 +16,7 @@ use storage::format::BLOCK_BYTES;
 use storage::work::Lane;
 use storage::{Cause, Disk, DiskError, Verb, Work};
 
+use crate::reading::Reading;
 use crate::thread;
 
 /// A new file is filled with zeros in pieces of this many bytes, each synced before the next, so that the syncs that
@@ -60,6 +61,8 @@ pub struct FolderDisk {
     is_patient: bool,
     /// When all files were looked at last.
     looked: Instant,
+    /// While the node reads its log, how far it is.
+    reading: Option<Reading>,
 }
 
 #[derive(Debug)]
@@ -79,7 +82,7 @@ struct Folder {
 impl Clone for FolderDisk {
     fn clone(&self) -> FolderDisk {
         let (folder, is_patient) = (Arc::clone(&self.folder), self.is_patient);
-        FolderDisk { folder, aligned: Vec::new(), is_patient, looked: self.looked }
+        FolderDisk { folder, aligned: Vec::new(), is_patient, looked: self.looked, reading: None }
     }
 }
 
@@ -100,7 +103,34 @@ impl FolderDisk {
         let (written, is_ending) = (AtomicU64::new(0), AtomicBool::new(false));
         let folder = Folder { path, folder, open, direct, written, is_ending };
         let folder = Arc::new(folder);
-        Ok(FolderDisk { folder, aligned: Vec::new(), is_patient: false, looked: Instant::now() })
+        Ok(FolderDisk {
+            folder,
+            aligned: Vec::new(),
+            is_patient: false,
+            looked: Instant::now(),
+            reading: None,
+        })
+    }
+
+    /// Logs from now on, every two seconds, how much of the files has been read.
+    pub(crate) fn begin_reading(&mut self) {
+        let lengths = self
+            .names()
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|name| fs::metadata(self.path(&name)).ok());
+        self.reading = Some(Reading::begin(lengths.map(|file| file.len()).sum(), Instant::now()));
+    }
+
+    /// The node has read its log.
+    pub(crate) fn end_reading(&mut self) {
+        self.reading = None;
+    }
+
+    /// How many bytes the node may still write to the disk; `None` if the file system does not say.
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        let disk = rustix::fs::statvfs(&self.folder.path).ok().filter(|disk| disk.f_blocks > 0)?;
+        Some(disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
     fn path(&self, file: &str) -> PathBuf {
@@ -171,9 +201,8 @@ impl FolderDisk {
     /// Checks that the disk has room for `bytes` bytes before they are allocated. Otherwise a failing allocation would
     /// take all the room that is left, and until it failed other writers would have none.
     fn check_room(&self, bytes: u64) -> io::Result<()> {
-        let disk = rustix::fs::statvfs(&self.folder.path)?;
         // Some file systems have no size at all, such as those in memory.
-        match disk.f_blocks > 0 && disk.f_bavail.saturating_mul(disk.f_frsize) < bytes {
+        match self.free_bytes().is_some_and(|free| free < bytes) {
             true => Err(ErrorKind::StorageFull.into()),
             false => Ok(()),
         }
@@ -422,7 +451,11 @@ impl Disk for FolderDisk {
             }
             Ok(read)
         };
-        self.file(file).and_then(read_all).map_err(error(Verb::Read, file))
+        let read = self.file(file).and_then(read_all).map_err(error(Verb::Read, file))?;
+        if let Some(line) = self.reading.as_mut().and_then(|reading| reading.note(read, Instant::now())) {
+            tracing::info!("{line}");
+        }
+        Ok(read)
     }
 
     fn length(&mut self, file: &str) -> Result<u64, DiskError> {

@@ -90,6 +90,22 @@ pub(crate) fn check(folder: &DataFolder, config: &Config, adopts: bool) -> Resul
     mark(&file, &config.data).with_context(|| format!("cannot write {}", file.display()))
 }
 
+/// Adds the cluster's name, for messages, to the mark of a folder whose log is known to be of this cluster. A mark from before
+/// names were added gets one, too; its file stays the same one. Without the name messages say less, and nothing fails.
+pub(crate) fn name_cluster(config: &Config) {
+    if cluster_of(config).is_none()
+        && let Ok(mut file) = File::options().append(true).open(config.data.join(NAME))
+    {
+        let _ = writeln!(file, "cluster {}", config.cluster);
+    }
+}
+
+/// The name of the cluster to which the data in a folder belongs, if its mark has it.
+pub(crate) fn cluster_of(config: &Config) -> Option<String> {
+    let text = fs::read_to_string(config.data.join(NAME)).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("cluster ")).map(str::to_owned)
+}
+
 /// Returns the number after a name, on a line of its own.
 fn number_in(text: &str, name: &str) -> Option<u128> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

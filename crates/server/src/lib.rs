@@ -25,6 +25,7 @@ pub mod memory;
 mod metrics;
 mod notebook;
 mod peers;
+mod reading;
 pub mod recovery;
 mod resolver;
 mod socket;

@@ -13,6 +13,7 @@ use mio::Poll;
 use node::{Configuration, Node, ProcessFacts, StartError, StorageSettings, TlsFacts};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
+use storage::{Cause, StorageError};
 use wire::handshake::{Identity, table_seed};
 
 use crate::bridge::bridge;
@@ -33,6 +34,9 @@ use crate::turn::Clock;
 use crate::values::{TreeValues, ValueThreads};
 use crate::vouching::Vouching;
 use crate::worker::{self, Parts, Worker};
+
+/// How many files the log has at least.
+const LOG_FILES_LEAST: u64 = 4;
 
 /// Runs one node until SIGTERM or SIGINT asks it to stop. Prints nothing but its log, to standard error.
 ///
@@ -80,14 +84,11 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         .with_context(|| format!("the node cannot start with {}", config.file.display()))?;
     let past = notebook::open(&folder)?;
     let (configuration, now) = (node_configuration(&config)?, Clock.now());
+    disk.begin_reading();
     let node = Node::open_again(configuration, &mut disk, Some(&mut values), Some(past), now);
-    let node = node.map_err(|error| match error {
-        StartError::Configuration(why) => {
-            anyhow!("the node cannot start with {}: {why}", config.file.display())
-        }
-        StartError::Quarantine(why) => anyhow!("{why}"),
-        error => anyhow!("the node cannot start with what is in {}: {error}", folder.storage().display()),
-    })?;
+    disk.end_reading();
+    let node = node.map_err(|error| explain(&error, &config, &folder, &disk))?;
+    home::name_cluster(&config);
     let poll = Poll::new().context("cannot watch sockets")?;
     let waker = worker::waker(&poll)?;
     let wake = {
@@ -184,6 +185,44 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
     folder.close();
     tracing::info!("node {} stopped", config.node);
     Ok(())
+}
+
+/// Why a node cannot start, in an operator's words.
+fn explain(error: &StartError, config: &Config, folder: &DataFolder, disk: &FolderDisk) -> anyhow::Error {
+    let (file, storage) = (config.file.display(), folder.storage());
+    let storage = storage.display();
+    match error {
+        StartError::Configuration(why) => anyhow!("the node cannot start with {file}: {why}"),
+        StartError::Quarantine(why) => anyhow!("{why}"),
+        StartError::Storage(StorageError::Foreign { found, expected, .. })
+            if (found.cluster, found.node) != (expected.cluster, expected.node) =>
+        {
+            let theirs = match home::cluster_of(config) {
+                _ if found.cluster == expected.cluster => format!("of this cluster, '{}'", config.cluster),
+                Some(name) => format!("of the cluster '{name}'"),
+                None => "of another cluster".to_owned(),
+            };
+            anyhow!(
+                "{storage} holds the data of node {} {theirs}, and {file} is for node {} of the cluster '{}': start each node with \
+                 its own file, or give this one another folder (data)",
+                found.node,
+                config.node,
+                config.cluster
+            )
+        }
+        StartError::Storage(StorageError::Disk(failed)) if failed.cause == Cause::Full => {
+            let needed = LOG_FILES_LEAST * config.storage.segment_bytes;
+            let free = disk.free_bytes().map_or("little".to_owned(), |free| format!("{} MiB", free >> 20));
+            anyhow!(
+                "the disk of {storage} is too small: {free} are free there, and the log takes at least {} MiB, {LOG_FILES_LEAST} \
+                 files of storage.segment_bytes = {}. Make room, use another folder (data), or make segment_bytes smaller \
+                 in {file} ({failed})",
+                needed >> 20,
+                config.storage.segment_bytes
+            )
+        }
+        error => anyhow!("the node cannot start with what is in {storage}: {error}"),
+    }
 }
 
 /// Retries for a moment: a process that was just killed may still hold its ports and its folder's lock.

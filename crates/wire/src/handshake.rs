@@ -134,7 +134,10 @@ pub enum HandshakeError {
         ours: String,
     },
     /// The peer could not prove that it knows the secret.
-    #[error("the peer, as node {node}, does not have this cluster's secret")]
+    #[error(
+        "the peer, as node {node}, does not have this cluster's secret: compare `secret` in its configuration file with this \
+         node's"
+    )]
     WrongSecret {
         /// The id that the peer claims.
         node: u16,

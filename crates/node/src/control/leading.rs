@@ -30,9 +30,34 @@ struct Heard {
     releases: Releases,
     /// The renewal has no answer yet.
     is_open: bool,
+    /// The start that this one took the place of, if that was heard not long before.
+    displaced: Option<Start>,
+    /// When this node's number was last heard from two processes in turns; 0: never.
+    contested_us: u64,
 }
 
+/// How long two processes are remembered that have the same number. They disturb each other's links, so each is heard rarely.
+const CONTESTED_US: u64 = 10_000_000;
+
 impl Heard {
+    /// What a renewal that takes the place of this one has to remember.
+    fn displaced_by(&self, start: Start, now_us: u64) -> (Option<Start>, u64) {
+        if self.start == start {
+            (self.displaced, self.contested_us)
+        } else if now_us >= self.at_us + CONTESTED_US {
+            (None, 0)
+        } else if self.displaced == Some(start) {
+            (Some(self.start), now_us)
+        } else {
+            (Some(self.start), self.contested_us)
+        }
+    }
+
+    /// Whether another process has this node's number.
+    fn is_contested(&self, now_us: u64) -> bool {
+        self.contested_us > 0 && now_us < self.contested_us + CONTESTED_US
+    }
+
     /// The change that registers this start.
     fn as_change(&self, id: NodeId) -> Change {
         Change::NodeStarted { id, start: self.start, releases: self.releases }
@@ -131,10 +156,21 @@ impl Turn<'_> {
         if let Some(why) = heard.releases.refusal(map.level) {
             return Err(format!("node {node}: {why}"));
         }
-        match self.planted.has(Fault::OlderDiskAdmitted) {
+        let checked = match self.planted.has(Fault::OlderDiskAdmitted) {
             true => map.check_start(node, start, 0),
             false => self.positions.check(map, node, start),
-        }
+        };
+        checked.map_err(|why| match map.nodes.get(&node) {
+            Some(known) if heard.is_contested(self.now.monotonic_us) => {
+                let (host, port) = (&known.address.host, known.address.peer_port);
+                format!(
+                    "node {node} runs elsewhere: two processes say in turns that they are node {node}, which the cluster has at \
+                     {host}:{port}. Stop this one, or make it another node (quorate join). If this is the right one, stop the \
+                     other one: {why}"
+                )
+            }
+            _ => why,
+        })
     }
 }
 
@@ -166,7 +202,19 @@ impl Leading {
                 self.unconfirmed.remove(&from);
             }
             let at_us = now.monotonic_us;
-            let heard = Heard { at_us, start, sequence, map_version, releases, is_open: true };
+            let before = self.heard.get(&from);
+            let (displaced, contested_us) =
+                before.map_or((None, 0), |before| before.displaced_by(start, at_us));
+            let heard = Heard {
+                at_us,
+                start,
+                sequence,
+                map_version,
+                releases,
+                is_open: true,
+                displaced,
+                contested_us,
+            };
             self.heard.insert(from, heard);
         }
     }

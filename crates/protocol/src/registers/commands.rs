@@ -142,8 +142,8 @@ fn deadline(expiry: Expiry, now: UnixMs) -> UnixMs {
 fn refusal(command: &Command<'_>, protocol: &str) -> String {
     let (name, reason) = needs(command);
     format!(
-        "ERR {name} needs {reason}, which {protocol} registers cannot do; use a keyspace with \
-         replication=leader-follower"
+        "ERR {name} needs {reason}, which {protocol} registers cannot do; use a keyspace with replication=consensus \
+         (the default) or leader-follower"
     )
 }
 
@@ -210,8 +210,8 @@ mod tests {
         };
         assert_eq!(
             refused(Command::IncrementBy { key: b"k", delta: 1 }),
-            "ERR INCR needs read-modify-write, which abd registers cannot do; use a keyspace with \
-             replication=leader-follower"
+            "ERR INCR needs read-modify-write, which abd registers cannot do; use a keyspace with replication=consensus \
+             (the default) or leader-follower"
         );
         for (command, name) in [
             (set(Expiry::Clear, Condition::IfAbsent, SetAnswer::Status), "SET NX"),

@@ -71,8 +71,17 @@ impl Folder {
     ///
     /// # Errors
     /// A file cannot be written.
-    pub(super) fn write_configurations(&self, settings: &Settings, nodes: &[Node]) -> Result<()> {
-        let (cluster, secret) = (random_hex::<8>()?, random_hex::<32>()?);
+    pub(super) fn write_configurations(
+        &self,
+        settings: &Settings,
+        nodes: &[Node],
+        name: Option<&str>,
+    ) -> Result<()> {
+        let secret = random_hex::<32>()?;
+        let cluster = match name {
+            Some(name) => name.to_owned(),
+            None => self.usual_name()?,
+        };
         let address = |node: &Node| NodeAddress {
             id: node.id,
             host: HOST.to_string(),
@@ -124,6 +133,18 @@ impl Folder {
         fs::write(&temporary, text)
             .and_then(|()| fs::rename(&temporary, self.marker()))
             .with_context(|| format!("cannot write {}", self.marker().display()))
+    }
+
+    /// The name of a new cluster: that of its folder, so that people know it, and a number, so that a backup of one cluster is
+    /// not taken for one of another.
+    fn usual_name(&self) -> Result<String> {
+        const LETTERS_MOST: usize = 32;
+        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || "-_.".contains(*letter);
+        let name: String = name.chars().filter(is_plain).take(LETTERS_MOST).collect();
+        let number = random_hex::<4>()?;
+        Ok(if name.is_empty() { number } else { format!("{name}-{number}") })
     }
 
     /// Makes a node's certificate, and returns the node's TLS settings. A certificate left by an earlier attempt is

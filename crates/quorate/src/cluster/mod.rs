@@ -46,6 +46,7 @@ const EXAMPLES: &str = "\
 Examples:
   quorate cluster --nodes 3 --dir data
   quorate cluster --dir data                       the same cluster again
+  quorate cluster --nodes 3 --dir shop --name shop
   quorate cluster --nodes 5 --dir other --keyspace 'prefix=cache: replication=leader-follower acks=none'
   quorate cluster --nodes 3 --dir sealed --tls     with TLS, at ports from 7443 and 8443
   quorate cluster --nodes 1 --dir one --client-port 7100 --http-port 8100 --peer-port 9100
@@ -60,6 +61,10 @@ pub(crate) struct ClusterArgs {
     /// How many nodes a new cluster has [default: 3]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=NODES_MAX))]
     nodes: Option<u16>,
+
+    /// What a new cluster is called, in its nodes' logs, status and backups [default: its folder's name, and a random number]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
 
     /// The cluster's folder; created if it does not exist. An existing cluster starts as it is, with --dir alone
     #[arg(long, value_name = "DIR")]
@@ -109,6 +114,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
         Some(made) => {
             let nodes = nodes::read(&args.dir)?;
             made.check_given(args, &nodes)?;
+            check_name(args, &nodes)?;
             ensure!(!nodes.is_empty(), "{} has no folder of a node: use another folder", args.dir.display());
             nodes::check_ports(&nodes)?;
             nodes
@@ -118,7 +124,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
             folder.check_new(&settings)?;
             let nodes = settings.nodes(&args.dir);
             nodes::check_ports(&nodes)?;
-            folder.write_configurations(&settings, &nodes)?;
+            folder.write_configurations(&settings, &nodes, args.name.as_deref())?;
             nodes
         }
     };
@@ -172,6 +178,19 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
     // Nodes that were restarted by other processes belong to this cluster, though they are not this process's
     // children.
     children::stop_strays(|| folder.running());
+    Ok(())
+}
+
+/// Checks that an existing cluster has the given name, if one is given.
+fn check_name(args: &ClusterArgs, nodes: &[Node]) -> Result<()> {
+    if let (Some(given), Some(first)) = (&args.name, nodes.first()) {
+        let made = server::Config::read(&first.configuration())?.cluster;
+        ensure!(
+            *given == made,
+            "{} holds the cluster '{made}', not '{given}': the name of a cluster does not change",
+            args.dir.display()
+        );
+    }
     Ok(())
 }
 

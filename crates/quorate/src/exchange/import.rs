@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -145,6 +145,7 @@ pub(super) fn run(args: &ImportArgs) -> Result<()> {
         true => log::files(from)?,
         false => vec![from.clone()],
     };
+    files.iter().try_for_each(|file| check_kind(file))?;
     let mut client = match args.dry_run {
         true => None,
         false => Some(args.connect.resolve(Role::Changes)?.open(ANSWER_WITHIN)?.1),
@@ -163,6 +164,26 @@ pub(super) fn run(args: &ImportArgs) -> Result<()> {
     importer.report(if args.dry_run { "there are" } else { "taken:" });
     let concluded = importer.refusals.conclude("taken");
     outcome.and(concluded)
+}
+
+/// Checks that a file can be opened, and that it begins as files of Redis do.
+fn check_kind(path: &Path) -> Result<()> {
+    let cannot = || format!("cannot read {}", path.display());
+    let mut begin = [0; 6];
+    let mut file = File::open(path).with_context(cannot)?;
+    let read = file.read(&mut begin).with_context(cannot)?;
+    let begin = &begin[..read];
+    // Keys; or commands, perhaps after a line with the time.
+    let is_known = begin.starts_with(b"REDIS")
+        || begin == b"VALKEY"
+        || matches!(begin.first(), None | Some(b'*' | b'#'));
+    ensure!(
+        is_known,
+        "{} is no file of Redis or Valkey: neither keys (from SAVE or BGSAVE, often named dump.rdb) nor commands (an \
+         append-only file)",
+        path.display()
+    );
+    Ok(())
 }
 
 impl Importer {

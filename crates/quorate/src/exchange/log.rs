@@ -15,7 +15,12 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     ensure!(manifests.len() < 2, "{} has several manifests", folder.display());
-    let manifest = manifests.pop().with_context(|| format!("{} has no manifest", folder.display()))?;
+    let manifest = manifests.pop().with_context(|| {
+        format!(
+            "{} is no folder of append-only files: it has no manifest (appendonly.aof.manifest)",
+            folder.display()
+        )
+    })?;
     let text = std::fs::read_to_string(&manifest).with_context(cannot)?;
     let (mut base, mut increments) = (None, Vec::new());
     for (number, line) in (1..).zip(text.lines().map(str::trim)) {

@@ -18,6 +18,33 @@ Examples:
 
 The settings are those of a node's configuration file. \"\" is the default keyspace, which always exists.";
 
+const CREATE_HELP: &str = "\
+Settings:
+  replication=consensus|leader-follower|abd|blocking   how replicas agree [consensus]
+  acks=none|NUMBER|majority|all      leader-follower: the followers that hold a write before it is acknowledged [majority]
+  durability=none|os|fsync           what an acknowledged write outlives: nothing, processes, machines [consensus: fsync, others: none]
+  reads=linearizable|any             any: every replica answers, perhaps with an older value [linearizable]
+  replicas=NUMBER, shards=NUMBER     copies (0: one on each node) [0], and parts with a leader each [1]
+  memory_max=BYTES, eviction=none|lru|lfu|random|ttl|volatile-lru|volatile-lfu|volatile-random   100mb, 2gb [0: no bound, none]
+  storage=memory|disk                disk: long values are on the disk, with a cache in front of them [memory]
+  changes_bytes=BYTES                changes that are kept for those who follow them, and for backups [0]
+and leader, lease, retry, coding, coding_threshold, storage_threshold, backlog_bytes, script_cost_max: see
+docs/reference/configuration.md.
+
+Examples:
+  quorate keyspace create cart:                                                        nothing is lost
+  quorate keyspace create cache: replication=leader-follower acks=none memory_max=2gb eviction=lru
+  quorate keyspace create profile: replication=abd                                     no leader: values are written whole";
+
+const ALTER_HELP: &str = "\
+Settings that can be changed while the keyspace is in use: acks, reads, lease, retry, coding, coding_threshold, backlog_bytes,
+script_cost_max, memory_max, eviction, changes_bytes. The others are chosen when a keyspace is made: quorate keyspace create --help
+
+Examples:
+  quorate keyspace alter cart: acks=all
+  quorate keyspace alter cache: memory_max=4gb eviction=lfu
+  quorate keyspace alter '' changes_bytes=256mb          the default keyspace";
+
 /// Make, change, drop and list keyspaces.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -39,6 +66,7 @@ enum Verb {
         prefix: String,
     },
     /// Make a keyspace for all keys with a prefix
+    #[command(after_help = CREATE_HELP)]
     Create {
         /// The prefix of its keys
         prefix: String,
@@ -50,6 +78,7 @@ enum Verb {
         if_not_exists: bool,
     },
     /// Change settings of a keyspace while it is in use
+    #[command(after_help = ALTER_HELP)]
     Alter {
         /// The prefix of its keys
         prefix: String,

@@ -197,3 +197,26 @@ fn writes_at_one_node_are_served_by_all_nodes_and_survive_a_kill() {
     signal(again.id(), Signal::TERM);
     assert_eq!(wait(&mut again), 0);
 }
+
+#[test]
+fn a_cluster_has_the_name_that_it_was_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let (named, other) = (folder.path().join("one"), folder.path().join("shop"));
+    for (path, name) in [(&named, Some("store")), (&other, None)] {
+        let base = free_ports(3);
+        let mut command = cluster_command(path, base, 1);
+        command.args(name.map(|name| ["--name", name]).into_iter().flatten());
+        let (mut cluster, _) = Cluster::start_by(command, path, base, 1);
+        let file = std::fs::read_to_string(cluster.node(1).join("quorate.toml")).unwrap();
+        let begin = name.map_or("cluster = \"shop-".to_owned(), |name| format!("cluster = \"{name}\""));
+        assert!(file.contains(&begin), "{file}");
+        cluster.stop(Signal::TERM);
+    }
+    let mut again = std::process::Command::new(env!("CARGO_BIN_EXE_quorate"));
+    let output = again.args(["cluster", "--name", "another", "--dir"]).arg(&named).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && error.contains("holds the cluster 'store', not 'another'"),
+        "{error}"
+    );
+}

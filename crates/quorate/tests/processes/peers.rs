@@ -15,7 +15,9 @@ use wire::handshake::{Dialer, Identity, PAYLOAD_BYTES_MAX, VERSION};
 use wire::seal::Session;
 use wire::{frame, greeting};
 
-use super::support::{Client, PATIENCE, SECRET, Server, connect, free_ports, http, request, until};
+use super::support::{
+    Client, PATIENCE, SECRET, Server, configuration, connect, free_ports, http, request, until,
+};
 
 /// Starts node 1 of a cluster of two; the test acts as node 2.
 fn node_with_a_missing_peer() -> Server {
@@ -357,4 +359,18 @@ fn receive_or_end(stream: &mut TcpStream) -> Option<Vec<u8>> {
             }
         }
     }
+}
+
+#[test]
+fn a_wrong_secret_is_told_on_both_sides() {
+    let base = free_ports(6);
+    let first = Server::start_one_of_two(1, base);
+    let config = configuration(base, 2, "", "").replace("node = 1\n", "node = 2\n");
+    let second = Server::start_node(2, 2, base, &config.replace(SECRET, "another secret, long enough"));
+    until("the one that is dialled tells it", || {
+        first.log().contains("does not have this cluster's secret: compare")
+    });
+    until("the one that dials tells it", || {
+        second.log().contains("the secret in its configuration file may be another one")
+    });
 }

@@ -155,6 +155,55 @@ fn a_second_server_on_one_folder_is_refused() {
 }
 
 #[test]
+fn a_folder_of_another_cluster_or_node_is_named_as_people_do() {
+    let mut server = Server::start("", "");
+    assert_eq!(server.stop(), 0);
+    let file = server.folder().join("other.toml");
+    let base = free_ports(6);
+    let config = configuration(base, 2, "", "");
+    for (config, whose) in [
+        (config.replace("\"test\"", "\"shop\""), "the data of node 1 of the cluster 'test', and"),
+        (config.replace("node = 1\n", "node = 2\n"), "the data of node 1 of this cluster, 'test', and"),
+    ] {
+        fs::write(&file, config).unwrap();
+        let (code, _, error) = run(&["server", "--config", file.to_str().unwrap()]);
+        assert!(
+            code == 1 && error.contains(whose) && error.contains("start each node with its own file"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_disk_that_is_too_small_is_told_with_what_is_needed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("quorate.toml");
+    // No disk has a pebibyte.
+    let tables = format!("[storage]\nsegment_bytes = {0}\ncheckpoint_bytes = {0}\n", 1_u64 << 50);
+    fs::write(&file, configuration(free_ports(3), 1, "", &tables)).unwrap();
+    let (code, _, error) = run(&["server", "--config", file.to_str().unwrap()]);
+    assert_eq!(code, 1, "{error}");
+    assert!(error.contains("is too small: ") && error.contains(" MiB are free there"), "{error}");
+    assert!(error.contains("the log takes at least 4294967296 MiB"), "{error}");
+}
+
+#[test]
+fn what_is_no_file_of_redis_is_refused_before_anything_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("notes.txt");
+    fs::write(&text, "hello\n").unwrap();
+    let missing = folder.path().join("none.rdb");
+    for (path, why) in [
+        (text.as_path(), "is no file of Redis or Valkey"),
+        (missing.as_path(), "cannot read"),
+        (folder.path(), "is no folder of append-only files"),
+    ] {
+        let (code, out, error) = run(&["import", path.to_str().unwrap(), "--dry-run"]);
+        assert!(code == 1 && error.contains(why) && out.is_empty(), "{out}{error}");
+    }
+}
+
+#[test]
 fn a_stopped_server_removes_its_process_id() {
     let mut server = Server::start("", "");
     let file = server.folder().join("quorate.pid");

@@ -319,8 +319,9 @@ impl Connection {
                 if error.kind() == io::ErrorKind::UnexpectedEof =>
             {
                 Fault::Refused(
-                    "it hung up at the greeting, and its log says why; it may not know this node: CLUSTER \
-                     ADD adds a new node; or it wants TLS (tls.peers)"
+                    "it hung up at the greeting, and its log says why: the secret in its configuration file may be another \
+                     one than this node's; or it does not know this node (quorate join, CLUSTER ADD); or it wants TLS \
+                     (tls.peers)"
                         .into(),
                 )
             }
