@@ -132,7 +132,10 @@ const HISTORY: &str = r#"echo '{"client":1,"operation":"set","key":"cart:17","va
 const BEFORE: &[(&str, &str)] = &[
     ("quorate certs --dir certs --client", "rm -f certs/client-alice.*"),
     ("redis://", "redis-cli -p 7000 flushall"),
-    ("=quorate node add 4 10.0.0.4 7000 8000 9000", "quorate node remove 4 --force; true"),
+    (
+        "=quorate node add 4 10.0.0.4 7000 8000 9000",
+        "quorate keyspace drop profile: --yes; quorate node remove 4 --force; true",
+    ),
     ("--keyspace cart:", "quorate keyspace create cart: --if-not-exists"),
     (
         "quorate restore --from /backup/shop --addr 10.0.0.7:7000 --keyspace cart:",
