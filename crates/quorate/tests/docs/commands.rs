@@ -231,6 +231,7 @@ const HERE_IT_IS: &[(&str, &str)] = &[
     (" --user operator", " --user ada"),
     ("--dir data --host", "--dir joined --host"),
     ("--token 1045", "--token $(cat token)"),
+    ("node lead 17 3", "node lead 1 3"),
     ("--count 10 ", "--count 2 "),
     ("127.0.0.1:23500", "127.0.0.1:6379"),
     ("127.0.0.1:23100", "127.0.0.1:7000"),
