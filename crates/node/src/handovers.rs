@@ -28,6 +28,8 @@ pub(crate) struct Handovers {
     told: BTreeSet<NodeId>,
     /// For each group that this node leads though another node is preferred: that node, and when it is to lead.
     returns: BTreeMap<u16, (NodeId, u64)>,
+    /// The map's version when this node last looked whom to give groups back, and when it looks again.
+    looked: (u64, u64),
 }
 
 impl Handovers {
@@ -102,7 +104,13 @@ impl Handovers {
     }
 
     fn give_back(&mut self, cx: &mut Context) {
+        const LOOKS_US: u64 = 500_000;
         let now_us = cx.now.monotonic_us;
+        let (version, due_us) = self.looked;
+        if version == cx.map.version && now_us < due_us {
+            return;
+        }
+        self.looked = (cx.map.version, now_us + LOOKS_US);
         let mut returns = std::mem::take(&mut self.returns);
         for id in led_here(cx) {
             let preferred = cx.map.preferred_leader(id);

@@ -2,10 +2,10 @@
 //!
 //! Only of a leader-follower group does the map say who leads, and in which epoch. For any other group its `leader` is a
 //! preference at most, and its `epoch` counts memberships; shown under these names, they would contradict `ROLE`, `/health`
-//! and `quorate status`. So it is shown without a leader, and with its `membership`.
+//! and `quorate status`. So it is shown without a leader, with its `membership`, and, of consensus, with the `preferred` leader.
 
 use super::level::Feature;
-use super::map::{ClusterMap, level_refusal};
+use super::map::{CONTROL_GROUP, ClusterMap, level_refusal};
 use crate::setting::Protocol;
 use serde_json::Value;
 use wire::release::RELEASES;
@@ -21,9 +21,13 @@ impl ClusterMap {
         let mut shown = serde_json::to_value(&map).unwrap_or_default();
         let groups = shown.get_mut("groups").and_then(Value::as_object_mut).into_iter().flatten();
         for (id, group) in groups {
-            let is_led = id.parse().is_ok_and(|id| self.protocol(id) == Protocol::LeaderFollower);
+            let id = id.parse().unwrap_or(CONTROL_GROUP);
+            let is_led = self.protocol(id) == Protocol::LeaderFollower;
             if let Some(fields) = group.as_object_mut().filter(|_| !is_led) {
                 fields.remove("leader");
+                if self.protocol(id) == Protocol::Consensus && id != CONTROL_GROUP {
+                    fields.insert("preferred".into(), self.preferred_leader(id).into());
+                }
                 let membership = fields.remove("epoch").unwrap_or_default();
                 fields.insert("membership".into(), membership);
             }
@@ -31,8 +35,8 @@ impl ClusterMap {
         shown.to_string().into_bytes()
     }
 
-    /// Reads what [`ClusterMap::shown`] has written. Groups of consensus have their first member as the preferred leader. A node
-    /// without a map shows an empty one, of version 0.
+    /// Reads what [`ClusterMap::shown`] has written. The control group has its first member as the leader. A node without a map
+    /// shows an empty one, of version 0.
     ///
     /// # Errors
     /// A sentence when the bytes are not a map, or the map is inconsistent.
@@ -43,7 +47,9 @@ impl ClusterMap {
             map.groups.keys().copied().filter(|id| map.protocol(*id) == Protocol::Consensus).collect();
         for id in led {
             if let Some(group) = map.groups.get_mut(&id).filter(|group| group.leader == 0) {
-                group.leader = group.members.first().copied().unwrap_or(0);
+                let first = group.members.first().copied().unwrap_or(0);
+                let preferred = std::mem::take(&mut group.preferred);
+                group.leader = if preferred == 0 { first } else { preferred };
             }
         }
         if map.version > 0 {

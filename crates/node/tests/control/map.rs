@@ -46,7 +46,9 @@ pub(crate) fn check_step(before: &ClusterMap, after: &ClusterMap) -> Result<(), 
             }
             continue;
         };
-        let is_same = (new.leader, &new.members) == (old.leader, &old.members);
+        // Of a consensus group the map only says who is preferred.
+        let is_led = after.protocol(*id) == Protocol::LeaderFollower;
+        let is_same = new.members == old.members && (!is_led || new.leader == old.leader);
         if new.epoch < old.epoch || new.epoch == old.epoch && !is_same {
             return Err(format!("group {id} changed without a new epoch: {old:?} {new:?}"));
         }
@@ -236,6 +238,53 @@ fn after_a_change_of_members_the_in_sync_set_is_determined_again() {
     let map = map.apply(&in_sync).expect("a majority of four");
     assert!(group(&map, "").1.settled);
     assert!(map.apply(&Change::MoveMember { group: id, step: Step::Remove(3) }).is_ok());
+}
+
+// Leaders.
+
+#[test]
+fn a_leader_that_resigns_has_no_further_epoch_but_the_next_one() {
+    let map = started(cluster(3, &[keyspace("", |it| it.leader = 1)]));
+    let (id, _) = group(&map, "");
+    let resign = |epoch, to| Change::Resign { group: id, epoch, to };
+    let other = map.apply(&resign(1, 2)).expect("it resigns");
+    let (_, led) = group(&other, "");
+    assert_eq!((led.leader, led.epoch, &*led.in_sync), (2, 2, &[2, 3][..]), "nobody waits for the old one");
+    assert_eq!(other.apply(&resign(1, 3)), Ok(other.clone()), "asked twice, or late");
+    let same = map.apply(&resign(1, 9)).expect("nobody else can lead");
+    assert_eq!(
+        (group(&same, "").1.leader, group(&same, "").1.epoch),
+        (1, 2),
+        "the epoch is over in any case"
+    );
+    let map = started(cluster(3, &[keyspace("", |it| it.replication = Protocol::Consensus)]));
+    assert!(map.apply(&Change::Resign { group: 1, epoch: 1, to: 2 }).is_err(), "its members elect");
+}
+
+#[test]
+fn groups_prefer_a_leader_and_the_last_node_is_not_drained() {
+    let consensus = |it: &mut Keyspace| it.replication = Protocol::Consensus;
+    let map = started(cluster(3, &[keyspace("", |_| ()), keyspace("c:", consensus), keyspace("b:", |_| ())]));
+    assert!(map.groups.values().all(|group| group.preferred == 0), "release 1 does not know the field");
+    let map = map.apply(&Change::RaiseLevel(RELEASES.newest)).expect("all know it");
+    let preferred = |map: &ClusterMap| -> Vec<NodeId> {
+        ["", "b:", "c:"].iter().map(|prefix| map.preferred_leader(group(map, prefix).0)).collect()
+    };
+    let mut spread = preferred(&map);
+    spread.sort_unstable();
+    assert_eq!(spread, [1, 2, 3], "each node is preferred by one");
+    let groups = map.keyspaces["c:"].groups.clone();
+    let map = map.apply(&Change::PreferLeader { groups, node: 2 }).expect("it has a replica");
+    let (_, led) = group(&map, "c:");
+    assert_eq!((preferred(&map)[2], led.epoch), (2, 1));
+    let settings = BTreeMap::from([("leader".to_string(), "3".to_string())]);
+    let map = map.apply(&Change::SetKeyspace { prefix: "b:".into(), settings }).expect("a setting");
+    assert_eq!((preferred(&map)[1], group(&map, "b:").1.epoch), (3, 1), "its leader hands over by itself");
+    let drain = |id| Change::DrainNode { id, is_drained: true };
+    let map = map.apply(&drain(1)).and_then(|map| map.apply(&drain(2))).expect("node 3 is left");
+    assert!(map.apply(&drain(3)).is_err_and(|why| why.to_string().contains("no other node is left")));
+    let created = map.apply(&Change::CreateKeyspace(keyspace("d:", |_| ()))).expect("a keyspace");
+    assert_eq!(group(&created, "d:").1.leader, 3, "a drained node leads nothing new");
 }
 
 // Keyspaces.
@@ -630,6 +679,10 @@ fn any_change() -> impl Strategy<Value = Change> {
             Change::InSync { group, epoch, revision: 0, in_sync: in_sync.into_iter().collect() }
         }),
         prop::collection::vec((0..20u16, node()), 0..3).prop_map(Change::AppointLeaders),
+        (0..20u16, 1..6u64, node()).prop_map(|(group, epoch, to)| Change::Resign { group, epoch, to }),
+        (prop::collection::vec(0..20u16, 0..3), node())
+            .prop_map(|(groups, node)| Change::PreferLeader { groups, node }),
+        (node(), any::<bool>()).prop_map(|(id, is_drained)| Change::DrainNode { id, is_drained }),
         (0..20u16, node(), any::<bool>()).prop_map(|(group, node, adds)| {
             let step = if adds { Step::Add(node) } else { Step::Remove(node) };
             Change::MoveMember { group, step }

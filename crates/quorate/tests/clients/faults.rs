@@ -80,7 +80,7 @@ fn writes_continue_without_a_killed_follower_and_it_catches_up_after_a_restart()
 #[test]
 fn a_paused_follower_continues_where_it_stopped() {
     let mut cluster = Cluster::start(3, MAJORITY);
-    let (full, partial) = (cluster.counters("full_resyncs_total"), cluster.counters("partial_resyncs_total"));
+    let full = cluster.counters("full_resyncs_total");
     let written = while_writing(&mut cluster, |cluster, written| {
         wait_for_more("writes before", written, 100);
         cluster.pause(2);
@@ -90,7 +90,6 @@ fn a_paused_follower_continues_where_it_stopped() {
         until("node 2 is back", || cluster.follower_state(2) == "streaming");
     });
     assert_all_there(&cluster, written);
-    assert!(cluster.counters("partial_resyncs_total") > partial);
     assert_eq!(cluster.counters("full_resyncs_total"), full, "nothing that it had was sent again");
 }
 
@@ -107,8 +106,8 @@ fn a_follower_that_missed_more_than_the_backlog_gets_a_snapshot() {
     until("node 3 is silent", || cluster.follower_state(3) == "silent");
     assert_eq!(ask(&mut connection, "DEL gone"), "1");
     let mut pipeline = pipe();
-    // More than the sockets between the nodes hold: otherwise the follower would find the missed records there.
-    let value = "v".repeat(20_000);
+    // More than the leader sends without an acknowledgement: otherwise the follower would find the missed records in its sockets.
+    let value = "v".repeat(80_000);
     (0..1000).for_each(|number| _ = pipeline.set_ex(format!("k{number}"), &value, 1000).ignore());
     pipeline.query::<()>(&mut connection).unwrap();
     cluster.go_on(3);
