@@ -3,6 +3,7 @@
 
 use super::change::{Change, Step};
 use super::exchange::Step as ExchangeStep;
+use super::heard::Heard;
 use super::keeper::{Keeper, ProposalEnd};
 use super::level::Feature;
 use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, Node, NodeState, Start};
@@ -19,50 +20,6 @@ use protocol::{NodeId, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use wire::release::Releases;
-
-/// The newest renewal that a node sent.
-#[derive(Clone, Copy, Debug)]
-struct Heard {
-    at_us: u64,
-    start: Start,
-    sequence: u64,
-    map_version: u64,
-    releases: Releases,
-    /// The renewal has no answer yet.
-    is_open: bool,
-    /// The start that this one took the place of, if that was heard not long before.
-    displaced: Option<Start>,
-    /// When this node's number was last heard from two processes in turns; 0: never.
-    contested_us: u64,
-}
-
-/// How long two processes are remembered that have the same number. They disturb each other's links, so each is heard rarely.
-const CONTESTED_US: u64 = 10_000_000;
-
-impl Heard {
-    /// What a renewal that takes the place of this one has to remember.
-    fn displaced_by(&self, start: Start, now_us: u64) -> (Option<Start>, u64) {
-        if self.start == start {
-            (self.displaced, self.contested_us)
-        } else if now_us >= self.at_us + CONTESTED_US {
-            (None, 0)
-        } else if self.displaced == Some(start) {
-            (Some(self.start), now_us)
-        } else {
-            (Some(self.start), self.contested_us)
-        }
-    }
-
-    /// Whether another process has this node's number.
-    fn is_contested(&self, now_us: u64) -> bool {
-        self.contested_us > 0 && now_us < self.contested_us + CONTESTED_US
-    }
-
-    /// The change that registers this start.
-    fn as_change(&self, id: NodeId) -> Change {
-        Change::NodeStarted { id, start: self.start, releases: self.releases }
-    }
-}
 
 /// A change that a node requested.
 #[derive(Clone, Debug)]
@@ -201,20 +158,8 @@ impl Leading {
             if self.unconfirmed.get(&from).is_some_and(|(granted, _)| !goes_on || answered >= *granted) {
                 self.unconfirmed.remove(&from);
             }
-            let at_us = now.monotonic_us;
             let before = self.heard.get(&from);
-            let (displaced, contested_us) =
-                before.map_or((None, 0), |before| before.displaced_by(start, at_us));
-            let heard = Heard {
-                at_us,
-                start,
-                sequence,
-                map_version,
-                releases,
-                is_open: true,
-                displaced,
-                contested_us,
-            };
+            let heard = Heard::after(before, now.monotonic_us, (start, releases), (sequence, map_version));
             self.heard.insert(from, heard);
         }
     }

@@ -97,6 +97,7 @@ mod beginning;
 mod change;
 mod effects;
 mod exchange;
+mod heard;
 mod keeper;
 mod leading;
 mod lease;

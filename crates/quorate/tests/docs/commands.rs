@@ -319,7 +319,8 @@ impl Stage {
                 text += " --addr 127.0.0.1:7000";
             }
             for (flag, value) in [("--duration", "100ms"), ("--warmup", "0s"), ("--keys", "1000")] {
-                if !text.contains(flag) && !(text.contains("--count") && flag != "--keys") {
+                let is_counted = text.contains("--count") && flag != "--keys";
+                if !text.contains(flag) && !is_counted {
                     text += &format!(" {flag} {value}");
                 }
             }
@@ -478,10 +479,10 @@ fn runnable() -> Vec<Shown> {
 
 /// The number of the stage that a command belongs to.
 fn stage_of(shown: &Shown) -> usize {
-    let is_wanted = |part: &&str| names(part, &shown.place) || names(part, &shown.text);
+    let is_wanted = |part: &str| names(part, &shown.place) || names(part, &shown.text);
     STAGES
         .iter()
-        .position(|plan| plan.wants.iter().any(|part| is_wanted(&part)))
+        .position(|plan| plan.wants.iter().any(|part| is_wanted(part)))
         .expect("the last one wants all")
 }
 
