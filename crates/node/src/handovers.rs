@@ -5,10 +5,10 @@
 //! handed over last, since it appoints the next leaders of leader-follower groups.
 
 use crate::cluster::Cluster;
+use crate::context::status::leader_of;
 use crate::context::{Context, room};
 use crate::control::{CONTROL_GROUP, Change, Feature, Group, NodeState, Refusal, refuse};
 use crate::envelope::Envelope;
-use crate::operators::leader_of;
 use crate::setting::Protocol;
 use protocol::NodeId;
 use protocol::leader_follower::Acks;

@@ -5,7 +5,7 @@
 
 use crate::command::{ClusterCommand, KeyspaceCommand, printable};
 use crate::configuration::NodeAddress;
-use crate::context::status::{group_status, quarantined};
+use crate::context::status::{group_status, leader_of, quarantined};
 use crate::context::{Call, Confirmation, Context};
 use crate::control::{
     CONTROL_GROUP, Change, ClusterMap, Feature, QuarantineStep, Refusal, Saved, Slots, refuse,
@@ -375,15 +375,6 @@ fn ranges(cx: &Context) -> Vec<Range<'_>> {
         Some(Range { slots: entry.slots, leader, members: &entry.members, group: *group })
     };
     groups.iter().filter_map(range).collect()
-}
-
-/// The node that serves a group, as far as this node knows.
-pub(crate) fn leader_of(cx: &Context, id: u16) -> NodeId {
-    let Some(group) = cx.groups.get(id) else { return 0 };
-    let known = group.replica.as_ref().map_or(0, |replica| replica.summary(cx.now).leader);
-    let candidates = [known, group.reported_leader, group.leader];
-    let first = group.members.first().copied().unwrap_or(0);
-    candidates.into_iter().find(|leader| *leader != 0).unwrap_or(first)
 }
 
 /// The name of a node: 40 hexadecimal digits.

@@ -112,6 +112,7 @@ const MODULES: [(&str, &[&[&str]]); 13] = [
                 "operators",
                 "transactions",
             ],
+            &["handovers"],
             &[
                 "channels",
                 "clock",

@@ -28,6 +28,7 @@ const INTERNAL: [&str; 60] = [
     "LAST_REPLIES_US_MAX",
     "LATITUDE_MAX",
     "LAZY_BYTES_MAX",
+    "LEAVE_US_MAX",
     "LEFT_OVER_MAX",
     "LOG_BYTES_MAX",
     "LONGITUDE_MAX",

@@ -3,6 +3,7 @@
 use super::Context;
 use crate::configuration::Masters;
 use crate::control::FatalRecord;
+use protocol::NodeId;
 use protocol::status::Status;
 
 /// Why no replica answers requests to a group, if a quarantined record is the reason.
@@ -46,6 +47,15 @@ pub(crate) fn group_status(cx: &Context, id: u16) -> Status {
         (false, false) => (0, "none of its replicas can be reached".into()),
     };
     Status { role: "none", leader, ready, explanation, ..Status::default() }
+}
+
+/// The node that serves a group, as far as this node knows.
+pub(crate) fn leader_of(cx: &Context, id: u16) -> NodeId {
+    let Some(group) = cx.groups.get(id) else { return 0 };
+    let known = group.replica.as_ref().map_or(0, |replica| replica.summary(cx.now).leader);
+    let candidates = [known, group.reported_leader, group.leader];
+    let first = group.members.first().copied().unwrap_or(0);
+    candidates.into_iter().find(|leader| *leader != 0).unwrap_or(first)
 }
 
 /// Whether this node calls itself a master: it leads the default keyspace, that has no leader, or every node that serves it
