@@ -14,7 +14,7 @@ fn ask(started: &Started, node: u16, head: &str, body: &Value) -> (u16, Value) {
 #[test]
 fn keyspaces_are_created_listed_changed_and_dropped_at_any_node() {
     let started = Started::new(3, &[]);
-    let settings = json!({ "prefix": "a%b/", "replication": "leader-follower", "acks": "all", "shards": 2 });
+    let settings = json!({ "prefix": "a%b/", "replication": "leader-follower", "acks": "all", "shards": 2, "leader": 1 });
     let (status, made) = ask(&started, 2, "POST /keyspaces", &settings);
     assert_eq!((status, &made["acks"], &made["shards"]), (201, &json!("all"), &json!(2)), "{made}");
 
