@@ -46,6 +46,13 @@ impl Values {
         !self.wanted.is_empty()
     }
 
+    /// Whether a value waits for a checkpoint to be removed. A value may be released, arrive again with a snapshot, and be
+    /// released again while its first removal waits, for example until no snapshot is sent. Then a checkpoint that began in
+    /// between may refer to it.
+    fn is_released(&self, reference: &Reference) -> bool {
+        self.released.contains(reference) || self.leaving.contains(reference)
+    }
+
     /// Shows what it holds: version and number of each value.
     pub(crate) fn shown(&self) -> String {
         let name = |reference: &Reference| {
@@ -85,7 +92,7 @@ impl Beside<LeaderFollower> for Values {
             for reference in std::mem::take(&mut self.removals) {
                 if self.wanted.contains(&reference) {
                     self.removals.insert(reference); // It is being read.
-                } else if !replica.refers_to(&reference) {
+                } else if !replica.refers_to(&reference) && !self.is_released(&reference) {
                     self.held.remove(&reference);
                     self.safe.remove(&reference);
                 }
