@@ -37,8 +37,10 @@ const TELLING: [(u64, &str); 10] = [
 ];
 
 /// The same with values outside the tables.
-const TELLING_SPILLED: [(u64, &str); 1] =
-    [(3353, "a value released again, while its removal waits, stays for a checkpoint that began in between")];
+const TELLING_SPILLED: [(u64, &str); 2] = [
+    (3353, "a value released again, while its removal waits, stays for a checkpoint that began in between"),
+    (23412, "a node that lost its memory matters again only when its disk holds what it caught up with"),
+];
 
 fn check(seed: u64, plant: Option<Plant>, spills: bool) -> Result<u64, String> {
     schedule(seed, plant, spills, false).run()

@@ -354,7 +354,8 @@ impl Schedule<LeaderFollower> {
         Ok(())
     }
 
-    /// A damaged node is whole again when it holds what a leader that serves holds.
+    /// A damaged node is whole again when it holds what a leader that serves holds, and a crash would leave that on its
+    /// disk.
     fn notice_repair(&mut self) {
         if self.own.damaged.is_empty() {
             return;
@@ -368,7 +369,7 @@ impl Schedule<LeaderFollower> {
             let in_step = |status: Status| {
                 status.ready && status.epoch == leader.epoch && status.offset >= leader.offset
             };
-            !world.status(*id).is_some_and(in_step)
+            !(world.status(*id).is_some_and(in_step) && world.is_synced(*id))
         });
     }
 }
