@@ -235,7 +235,7 @@ const MODULES: [(&str, &[&[&str]]); 13] = [
                 "turn",
                 "values",
             ],
-            &["thread"],
+            &["reading", "thread"],
         ],
     ),
     (

@@ -83,6 +83,7 @@
 
 mod backlog;
 mod follower;
+mod handover;
 mod invariants;
 mod journal;
 mod leader;

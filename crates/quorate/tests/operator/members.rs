@@ -161,7 +161,9 @@ fn a_node_is_refused_until_it_is_added() {
     until("it was never there", || is_gone(&started, 4));
     let _node = started.spawn(4);
     until("the others say why", || started.log(1).contains("it claims to be node 4, which is not a member"));
-    until("and it does", || started.log(4).contains("it does not know this node (quorate join, CLUSTER ADD)"));
+    until("and it does", || {
+        started.log(4).contains("it does not know this node (quorate join, CLUSTER ADD)")
+    });
     let ports = [0, 4, 8].map(|ports| started.cluster.base + 3 + ports);
     let [client, http, peer] = ports;
     assert_eq!(started.ask(2, &format!("CLUSTER ADD 4 127.0.0.1 {client} {http} {peer}")), "+OK");

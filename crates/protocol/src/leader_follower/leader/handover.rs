@@ -28,21 +28,9 @@
 use super::Leader;
 use super::serving::Follower;
 use crate::contract::{ControlRequest, Effects, NodeId, Now};
+use crate::leader_follower::handover::Handover;
 use crate::leader_follower::options::Acks;
 use crate::leader_follower::state::State;
-use kv::Version;
-
-/// A handover that a leader has begun in its epoch.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::leader_follower) struct Handover {
-    to: NodeId,
-    /// The last offset that the leader assigned in its epoch.
-    pub(in crate::leader_follower) head: Version,
-    /// When it has taken too long, or, after the leader has resigned, when to ask the control group again.
-    due_us: u64,
-    /// Whether the leader may answer nothing more in its epoch.
-    pub(in crate::leader_follower) has_resigned: bool,
-}
 
 impl Leader {
     /// Begins to let another member lead. Returns whether a handover is under way.

@@ -5,7 +5,7 @@
 //! by themselves: a replica with a newer, never committed record in its place would win the next recovery (figure 8 of
 //! the Raft paper).
 
-pub(super) mod handover;
+mod handover;
 mod held;
 mod in_sync;
 pub(super) mod serving;

@@ -4,8 +4,8 @@ mod restoring;
 
 use self::restoring::{Checkpoint, Replayed};
 use super::backlog::{Backlog, Batch};
+use super::handover::Handover;
 use super::journal::Journal;
-use super::leader::handover::Handover;
 use super::message::Message;
 use super::options::{Acks, Durability, Options, Timing};
 use super::position::Moment;
