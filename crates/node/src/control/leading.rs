@@ -537,10 +537,6 @@ impl Leading {
                 let to = next.unwrap_or(entry.leader);
                 map.apply(&Change::Resign { group: *group, epoch: *epoch, to })
             }
-            Change::PreferLeader { .. } | Change::DrainNode { .. } => {
-                map.require(Feature::Handovers)?;
-                map.apply(change)
-            }
             Change::RemoveNode { id, .. } => {
                 let next = map.apply(change)?;
                 self.check_without(turn, map, *id)?;
@@ -555,12 +551,7 @@ impl Leading {
                     .map_err(|why| format!("keyspace '{}': {why}", keyspace.name()))?;
                 Ok(next)
             }
-            Change::SetKeyspace { prefix, settings } => {
-                if settings.contains_key("leader") {
-                    map.require(Feature::Handovers)?;
-                }
-                checked(map.apply(change)?, prefix)
-            }
+            Change::SetKeyspace { prefix, .. } => checked(map.apply(change)?, prefix),
             Change::MoveMember { step: Step::Add(_) | Step::Remove(_), .. }
             | Change::Quarantine { .. }
             | Change::Libraries(_)
@@ -569,6 +560,8 @@ impl Leading {
             | Change::RecoverKeyspace { .. }
             | Change::AddNode(_)
             | Change::ReplaceNode { .. }
+            | Change::PreferLeader { .. }
+            | Change::DrainNode { .. }
             | Change::InSync { .. } => map.apply(change),
         }
     }

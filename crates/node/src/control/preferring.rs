@@ -47,6 +47,7 @@ impl ClusterMap {
 
     /// The node is to lead these groups.
     pub(super) fn prefer_leader(&mut self, groups: &[GroupId], node: NodeId) -> Result<(), Refusal> {
+        self.require(Feature::Handovers)?;
         if !self.nodes.contains_key(&node) {
             return Err(Refusal::NoNode(node));
         }
@@ -85,6 +86,7 @@ impl ClusterMap {
 
     /// A node is to lead nothing, or may lead again.
     pub(super) fn drain_node(&mut self, id: NodeId, is_drained: bool) -> Result<(), Refusal> {
+        self.require(Feature::Handovers)?;
         let others = self.staying().into_iter().filter(|node| *node != id && !self.is_drained(*node)).count();
         let node = self.nodes.get_mut(&id).ok_or(Refusal::NoNode(id))?;
         if is_drained && others == 0 {

@@ -20,6 +20,13 @@ const DELIBERATE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "it changes the cluster map for all nodes, as our other commands of operators do, and needs a node that serves",
+        &[
+            "cluster|failover: categories +cluster",
+            "cluster|failover: flags -no_async_loading +loading +no_multi +noscript",
+        ],
+    ),
+    (
         "every node has to agree on a library, or on exchanged databases, which no transaction and no script waits for",
         &[
             "function|delete: flags +no_multi",
@@ -61,7 +68,6 @@ const DELIBERATE: &[(&str, &[&str])] = &[
             "cluster|count-failure-reports: missing",
             "cluster|delslots: missing",
             "cluster|delslotsrange: missing",
-            "cluster|failover: missing",
             "cluster|flushslots: missing",
             "cluster|forget: missing",
             "cluster|meet: missing",
