@@ -52,7 +52,8 @@ impl World {
         }
     }
 
-    /// In a run in which nothing goes wrong but that nodes are busy, checks that no leader changes.
+    /// In a run in which nothing goes wrong but that nodes are busy, checks that no leader changes, except that the preferred one
+    /// takes over.
     pub(super) fn check_leaderships(&mut self, place: Place, node: &Node) {
         // Groups that have just begun may still settle on a leader.
         let has_begun = self.counts.of(Class::LongTurn) > 0;
@@ -61,7 +62,11 @@ impl World {
         }
         for (group, number) in node.leaderships() {
             let known = *self.leaderships.entry(group).or_insert((place, number));
-            if known != (place, number) {
+            // The preferred leader gets its group handed over once, and it stays there.
+            let is_handed_over = known.0 != place && node.cluster_map().preferred_leader(group) == id(place);
+            if is_handed_over {
+                self.leaderships.insert(group, (place, number));
+            } else if known != (place, number) {
                 let words = format!(
                     "node {} leads group {group} in leadership {number}, and node {} led it in {}, though nodes were only busy",
                     id(place),
