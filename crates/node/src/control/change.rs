@@ -3,17 +3,15 @@
 //! Some conditions are not in the map, above all which nodes are alive and whose lease is over. The control leader
 //! checks them before it makes a change: see `leading`.
 
-use super::MAP_GROUP;
 use super::exchange::Step as ExchangeStep;
 use super::level::Feature;
 use super::map::{
-    CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, Node, NodeState, Rejoin, Saved, Slots, Start,
-    control_members, settles_with,
+    ClusterMap, Group, GroupId, Node, NodeState, Rejoin, Saved, Start, control_members, settles_with,
 };
 use super::quarantine::Step as QuarantineStep;
 use super::refusal::{Refusal, refuse};
 use crate::configuration::NodeAddress;
-use crate::keyspace::{KEYSPACES_MAX, Keyspace};
+use crate::keyspace::Keyspace;
 use crate::libraries::{self, Step as LibrariesStep};
 use crate::setting::{Parts, Protocol};
 use crate::users::{self, Step as UsersStep};
@@ -31,22 +29,6 @@ pub const GROUPS_MAX: usize = 4096;
 
 /// The most nodes of a cluster, and the greatest number that a node may have.
 pub const NODES_MAX: usize = 256;
-
-/// Settings that can change while a keyspace is in use.
-const CHANGEABLE: [&str; 12] = [
-    "acks",
-    "reads",
-    "backlog_bytes",
-    "retry",
-    "lease",
-    "coding",
-    "coding_threshold",
-    "script_cost_max",
-    "memory_max",
-    "eviction",
-    "changes_bytes",
-    "leader",
-];
 
 /// A change of the map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -231,167 +213,6 @@ impl ClusterMap {
             }
         }
         Ok(map)
-    }
-
-    // Keyspaces.
-
-    pub(super) fn create_keyspace(&mut self, keyspace: Keyspace) -> Result<(), Refusal> {
-        let nodes = self.staying();
-        let keyspace = keyspace.resolved(nodes.len())?;
-        let (name, protocol) = (keyspace.name(), keyspace.replication);
-        let Keyspace { leader, shards, .. } = keyspace;
-        if let Some(entry) = self.keyspaces.get(&keyspace.prefix) {
-            // A client that does not know whether its first request was carried out sends it again, and that succeeds.
-            let is_equal = entry.keyspace == keyspace;
-            return if is_equal { Ok(()) } else { Err(Refusal::KeyspaceExists(keyspace.prefix)) };
-        }
-        if self.keyspaces.len() >= KEYSPACES_MAX {
-            refuse!("keyspace '{name}': a cluster can have {KEYSPACES_MAX} keyspaces at most");
-        }
-        if leader != 0 && !nodes.contains(&leader) {
-            refuse!("keyspace '{name}': leader = {leader} is not one of the nodes {nodes:?}");
-        }
-        let there = self.groups.len() - 1; // Without the control group.
-        if there + usize::from(shards) > GROUPS_MAX {
-            refuse!(
-                "keyspace '{name}': the cluster has {there} groups and may have {GROUPS_MAX}: {shards} more \
-                 (shards = {shards}) are too many"
-            );
-        }
-        if self.next_group + u32::from(shards) > u32::from(MAP_GROUP) {
-            refuse!("keyspace '{name}': all group numbers are used up; none is ever used twice");
-        }
-        let mut groups = Vec::new();
-        for shard in 0..shards {
-            let first = self.first_node(&keyspace, shard);
-            let members = ring(&nodes, first, keyspace.replicas_on(nodes.len()));
-            let group = Group {
-                keyspace: keyspace.prefix.clone(),
-                shard,
-                slots: Slots::of_shard(shard, shards),
-                leader: if protocol.has_registers() { 0 } else { first },
-                preferred: if self.prefers_leaders(protocol) { first } else { 0 },
-                epoch: 1,
-                // The first members of a consensus group must have begun before other members are named.
-                in_sync: if protocol == Protocol::Consensus { Vec::new() } else { members.clone() },
-                members,
-                revision: 0,
-                given_up: BTreeMap::new(),
-                taken_over: 0,
-                settled: protocol != Protocol::Consensus,
-            };
-            let id = self.next_group as GroupId;
-            self.next_group += 1;
-            self.groups.insert(id, group);
-            groups.push(id);
-        }
-        let prefix = keyspace.prefix.clone();
-        self.keyspaces
-            .insert(prefix, KeyspaceEntry { keyspace, groups, exchanges: 0, floor: 0, saved: None });
-        Ok(())
-    }
-
-    /// Chooses the node for a new shard's leader or, without one, its first replica: the nodes from the configured
-    /// one on, in turn, else the node with the fewest such shards.
-    fn first_node(&self, keyspace: &Keyspace, shard: u16) -> NodeId {
-        let nodes = self.staying();
-        if let Some(place) = nodes.iter().position(|node| *node == keyspace.leader) {
-            return nodes[(place + usize::from(shard)) % nodes.len()];
-        }
-        let counts = |group: &&Group, node: NodeId| match keyspace.has_leader() {
-            true => group.leader == node,
-            false => group.members.contains(&node),
-        };
-        let groups = || self.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP).map(|(_, group)| group);
-        let load = |node: &NodeId| groups().filter(|group| counts(group, *node)).count();
-        nodes.iter().copied().min_by_key(|node| (self.is_drained(*node), load(node))).unwrap_or(0)
-    }
-
-    fn drop_keyspace(&mut self, prefix: &str) -> Result<(), Refusal> {
-        if prefix.is_empty() {
-            refuse!("the default keyspace cannot be dropped: keys without another keyspace belong to it");
-        }
-        if self.is_exchanging(prefix) {
-            refuse!("keyspace '{prefix}' is being exchanged at this moment (SWAPDB); try again");
-        }
-        let entry = self.keyspaces.remove(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.to_string()))?;
-        for group in entry.groups {
-            self.groups.remove(&group);
-            self.nodes.values_mut().for_each(|node| {
-                node.rejoins.remove(&group);
-            });
-        }
-        Ok(())
-    }
-
-    fn set_keyspace(&mut self, prefix: &str, settings: &BTreeMap<String, String>) -> Result<(), Refusal> {
-        let nodes = self.staying().len();
-        let entry = self.keyspaces.get_mut(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.to_string()))?;
-        // After a node was removed by force, the keyspace may have fewer replicas than its setting says.
-        let nodes = nodes.max(usize::from(entry.keyspace.replicas));
-        let changed = with_settings(&entry.keyspace, settings)?.resolved(nodes)?;
-        if changed.coding().is_some() && entry.exchanges > 0 {
-            let name = changed.name();
-            refuse!(
-                "keyspace '{name}' has held another database (SWAPDB), and so cannot keep values as fragments"
-            );
-        }
-        let (before, after) = (entry.keyspace.acks, changed.acks);
-        // How many members a new leader must ask follows from `acks`, too.
-        if before != after
-            && let Some(id) = entry.groups.clone().into_iter().find(|id| self.awaits_takeover(*id))
-        {
-            refuse!("{}", self.not_taken_over_yet(id));
-        }
-        if settings.contains_key("leader") {
-            self.prefer_leader_of(prefix, changed.leader)?;
-        }
-        let entry = self.keyspaces.get_mut(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.to_string()))?;
-        entry.keyspace = changed;
-        // Under `all` the in-sync set is a promise, under other `acks` a preference, so an in-sync set from before
-        // the change is not enough. A new epoch begins with the leader alone, and is settled when enough others hold
-        // everything.
-        for id in entry.groups.iter().filter(|_| before != after) {
-            if let Some(group) = self.groups.get_mut(id) {
-                group.epoch += 1;
-                if before != Acks::All {
-                    group.in_sync = vec![group.leader];
-                }
-                group.settled = group.in_sync.len() >= settles_with(after, group.members.len());
-            }
-        }
-        Ok(())
-    }
-
-    fn recover_keyspace(
-        &mut self,
-        prefix: &str,
-        lost: &BTreeMap<GroupId, BTreeMap<NodeId, u64>>,
-    ) -> Result<(), Refusal> {
-        let groups =
-            &self.keyspaces.get(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.to_string()))?.groups;
-        if let Some(other) = lost.keys().find(|id| !groups.contains(id)) {
-            refuse!("group {other} is not of keyspace '{prefix}'");
-        }
-        for (id, members) in lost {
-            if !self.protocol(*id).has_registers() {
-                refuse!("{} has a leader, and is recovered by its leader", self.name_of(*id));
-            }
-            for (node, life) in members {
-                let known = self.nodes.get(node).map(|node| node.start.life);
-                if known != Some(*life) {
-                    refuse!("node {node} was started again since; look again at what is lost");
-                }
-            }
-            let Some(group) = self.groups.get_mut(id) else { continue };
-            // A minority gets what it has forgotten back from the others: nothing need be given up.
-            let known = members.keys().filter(|node| group.members.contains(node)).count();
-            if known < members.len() || 2 * known <= group.members.len() {
-                refuse!("nodes {:?} are no majority of group {id}", members.keys());
-            }
-            group.given_up.clone_from(members);
-        }
-        Ok(())
     }
 
     // Nodes.
@@ -779,7 +600,7 @@ impl ClusterMap {
         }
     }
 
-    fn not_taken_over_yet(&self, id: GroupId) -> String {
+    pub(super) fn not_taken_over_yet(&self, id: GroupId) -> String {
         let (name, leader) = (self.name_of(id), self.groups.get(&id).map_or(0, |group| group.leader));
         format!("{name}: node {leader} has not taken over yet what the others hold; try again")
     }
@@ -847,14 +668,6 @@ fn loss(name: &str, had: usize, left: usize, survives: usize) -> String {
     format!("of {name} {left} of {had} replicas, which {survives}")
 }
 
-/// Returns `count` nodes from `first` on, in a ring, in ascending order.
-fn ring(nodes: &[NodeId], first: NodeId, count: usize) -> Vec<NodeId> {
-    let place = nodes.iter().position(|node| *node == first).unwrap_or(0);
-    let mut members: Vec<NodeId> = nodes.iter().cycle().skip(place).take(count).copied().collect();
-    members.sort_unstable();
-    members
-}
-
 fn check_acks(keyspace: &Keyspace, replicas: usize) -> Result<(), String> {
     match keyspace.acks {
         Acks::Count(count) if usize::from(count) + 1 > replicas => {
@@ -888,42 +701,4 @@ fn check_coding(keyspace: &Keyspace, before: usize, replicas: usize) -> Result<(
             data_fragments_max(replicas)
         ),
     })
-}
-
-/// Returns a keyspace with some settings changed.
-fn with_settings(keyspace: &Keyspace, settings: &BTreeMap<String, String>) -> Result<Keyspace, String> {
-    let name = keyspace.name();
-    let mut fields = serde_json::to_value(keyspace).map_err(|error| error.to_string())?;
-    for (setting, text) in settings {
-        let Some(value) = fields.get_mut(setting) else {
-            return Err(format!("keyspace '{name}': there is no setting '{setting}'"));
-        };
-        if !CHANGEABLE.contains(&setting.as_str()) {
-            let why = why_fixed(setting);
-            return Err(format!(
-                "keyspace '{name}': {setting} cannot be changed: {why}; create another keyspace"
-            ));
-        }
-        *value = match text.parse::<u64>() {
-            Ok(number) if value.is_number() => number.into(),
-            // The number may have a unit.
-            Err(_) if value.is_number() && !["memory_max", "changes_bytes"].contains(&setting.as_str()) => {
-                return Err(format!("keyspace '{name}': {setting} = \"{text}\" is no number"));
-            }
-            _ => text.clone().into(),
-        };
-    }
-    serde_json::from_value(fields).map_err(|error| format!("keyspace '{name}': {error}"))
-}
-
-fn why_fixed(setting: &str) -> &'static str {
-    match setting {
-        "prefix" => "it says which keys there are",
-        "replication" => "another protocol could not read what this one's replicas hold",
-        "shards" => "keys would have to move from group to group",
-        "replicas" => "replicas come and go with the nodes only",
-        "durability" => "what was not written cannot be found again",
-        "storage" => "what is there would have to move",
-        _ => "replicas use it from the beginning",
-    }
 }

@@ -99,6 +99,7 @@ mod effects;
 mod exchange;
 mod heard;
 mod keeper;
+mod keyspaces;
 mod leading;
 mod lease;
 mod level;
