@@ -26,7 +26,7 @@ pub(crate) struct Handovers {
     left: usize,
     /// The peers that were told that this node leaves, and have not noted it yet.
     told: BTreeSet<NodeId>,
-    /// For each group that this node leads though another node is preferred: that node, and when it is to lead.
+    /// For each group that this node leads: the preferred leader, and when that is to lead, if it is another node.
     returns: BTreeMap<u16, (NodeId, u64)>,
     /// The map's version when this node last looked whom to give groups back, and when it looks again.
     looked: (u64, u64),
@@ -114,18 +114,15 @@ impl Handovers {
         let mut returns = std::mem::take(&mut self.returns);
         for id in led_here(cx) {
             let preferred = cx.map.preferred_leader(id);
-            let is_member = cx.groups[id].members.contains(&preferred);
-            if preferred == cx.configuration.node || !is_member {
-                continue;
-            }
             let mut due_us = match returns.remove(&id) {
                 None => now_us + WELL_US,
                 // An operator has chosen another node since.
                 Some((before, _)) if before != preferred => now_us,
                 Some((_, due_us)) => due_us,
             };
-            let has_begun = is_well(cx, preferred) && due_us <= now_us && hand_over(cx, id, preferred);
-            if has_begun || !is_well(cx, preferred) {
+            let can_lead = cx.groups[id].members.contains(&preferred) && is_well(cx, preferred);
+            let has_begun = can_lead && due_us <= now_us && hand_over(cx, id, preferred);
+            if has_begun || !can_lead {
                 due_us = now_us + WELL_US;
             }
             self.returns.insert(id, (preferred, due_us));
@@ -223,6 +220,8 @@ fn hand_over(cx: &mut Context, id: u16, to: NodeId) -> bool {
     let now = cx.now;
     let Some(replica) = cx.groups.get_mut(id).and_then(|group| group.replica.as_mut()) else { return false };
     let is_under_way = replica.hand_over(now, Some(to));
-    cx.groups.touch(id);
+    if is_under_way {
+        cx.groups.touch(id);
+    }
     is_under_way
 }

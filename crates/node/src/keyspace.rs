@@ -167,7 +167,7 @@ impl Keyspace {
     }
 
     /// Makes a keyspace with these settings. A setting that is left out has its default. Without `replication`, a setting
-    /// that means nothing with the default protocol is refused also where it has its default: whoever gives `acks` expects
+    /// that means nothing with the default protocol is refused even with its default value: a user who gives `acks` expects
     /// leader-follower. Configuration files are not read by this function, so what they start is the same as before.
     ///
     /// # Errors

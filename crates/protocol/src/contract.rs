@@ -148,7 +148,8 @@ pub trait Replica {
         Some(false)
     }
 
-    /// At a leader: lets another member lead, `_to` if it is given. Requests wait meanwhile, and nothing is lost. Call it before [`Input::Flush`]. Returns whether a handover is under way. It may still fail: then this
+    /// At a leader: begins to hand the leadership over to another member, to `_to` if it is given. Requests wait until the next
+    /// leader takes them, and nothing is lost. Call it before [`Input::Flush`]. Returns whether a handover is under way. It may still fail: then this
     /// replica goes on leading, or an election follows.
     fn hand_over(&mut self, _now: Now, _to: Option<NodeId>) -> bool {
         false

@@ -5,8 +5,8 @@ use super::map::{ClusterMap, Saved};
 use std::collections::BTreeMap;
 
 impl ClusterMap {
-    /// Notes what backups hold, by the keyspaces' prefixes; nothing: forgets that there ever were backups. Of several backups
-    /// of a keyspace the newest counts, wherever it is. A keyspace that was dropped meanwhile is left out.
+    /// Notes what backups hold, by the keyspaces' prefixes; nothing: forgets that there ever were backups. If a
+    /// keyspace has several backups, the newest counts, wherever it is stored. A keyspace that has been dropped is ignored.
     pub(super) fn note_backups(&mut self, saved: &BTreeMap<String, Saved>) {
         if saved.is_empty() {
             self.keyspaces.values_mut().for_each(|entry| entry.saved = None);

@@ -531,7 +531,7 @@ impl Leading {
             Change::Resign { group, epoch, to } => {
                 let Some(entry) = map.groups.get(group) else { return map.apply(change) };
                 let may_lead =
-                    |node: &NodeId| self.successors(turn, map, *group, entry).any(|it| it == *node);
+                    |node: &NodeId| self.candidates(turn, map, *group, entry).any(|it| it == *node);
                 let next =
                     Some(*to).filter(may_lead).or_else(|| self.successor(turn, map, *group, entry, |_| 0));
                 let to = next.unwrap_or(entry.leader);
@@ -758,21 +758,10 @@ impl Leading {
         load: impl Fn(&NodeId) -> usize,
     ) -> Option<NodeId> {
         let rank = |node: &NodeId| (!group.in_sync.contains(node), map.is_drained(*node), load(node), *node);
-        self.successors(turn, map, id, group).min_by_key(rank)
+        self.candidates(turn, map, id, group).min_by_key(rank)
     }
 
-    /// The nodes that may lead a group next and can serve it.
-    fn successors(
-        &self,
-        turn: &Turn<'_>,
-        map: &ClusterMap,
-        id: GroupId,
-        group: &Group,
-    ) -> impl Iterator<Item = NodeId> {
-        let stands = move |node: &NodeId| map.quarantine.stands(id, *node).is_some();
-        self.candidates(turn, map, id, group).filter(move |node| !stands(node))
-    }
-
+    /// The nodes that may lead a group next, and can serve it.
     fn candidates(
         &self,
         turn: &Turn<'_>,
@@ -786,6 +775,7 @@ impl Leading {
             .iter()
             .copied()
             .filter(move |node| *node != group.leader && stays(node) && self.is_alive(turn, map, *node))
+            .filter(move |node| map.quarantine.stands(id, *node).is_none())
     }
 
     /// Sends a new map to the nodes that have no replica of the control group.

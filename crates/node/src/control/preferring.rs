@@ -51,6 +51,9 @@ impl ClusterMap {
         if !self.nodes.contains_key(&node) {
             return Err(Refusal::NoNode(node));
         }
+        if self.is_drained(node) {
+            refuse!("node {node} is drained, and leads nothing; end that first: CLUSTER DRAIN {node} END");
+        }
         for id in groups {
             let (protocol, name) = (self.protocol(*id), self.name_of(*id));
             let group = self.groups.get_mut(id).ok_or(Refusal::NoGroup(*id))?;

@@ -249,9 +249,13 @@ fn a_leader_that_resigns_has_no_further_epoch_but_the_next_one() {
     let resign = |epoch, to| Change::Resign { group: id, epoch, to };
     let other = map.apply(&resign(1, 2)).expect("it resigns");
     let (_, led) = group(&other, "");
-    assert_eq!((led.leader, led.epoch, &*led.in_sync), (2, 2, &[2, 3][..]), "nobody waits for the old one");
+    assert_eq!(
+        (led.leader, led.epoch, &*led.in_sync),
+        (2, 2, &[2, 3][..]),
+        "no write waits for the old leader"
+    );
     assert_eq!(other.apply(&resign(1, 3)), Ok(other.clone()), "asked twice, or late");
-    let same = map.apply(&resign(1, 9)).expect("nobody else can lead");
+    let same = map.apply(&resign(1, 9)).expect("no other node can lead");
     assert_eq!(
         (group(&same, "").1.leader, group(&same, "").1.epoch),
         (1, 2),
@@ -282,6 +286,9 @@ fn groups_prefer_a_leader_and_the_last_node_is_not_drained() {
     assert_eq!((preferred(&map)[1], group(&map, "b:").1.epoch), (3, 1), "its leader hands over by itself");
     let drain = |id| Change::DrainNode { id, is_drained: true };
     let map = map.apply(&drain(1)).and_then(|map| map.apply(&drain(2))).expect("node 3 is left");
+    let groups = map.keyspaces["c:"].groups.clone();
+    let refused = map.apply(&Change::PreferLeader { groups, node: 1 });
+    assert!(refused.is_err_and(|why| why.to_string().contains("node 1 is drained")));
     assert!(map.apply(&drain(3)).is_err_and(|why| why.to_string().contains("no other node is left")));
     let created = map.apply(&Change::CreateKeyspace(keyspace("d:", |_| ()))).expect("a keyspace");
     assert_eq!(group(&created, "d:").1.leader, 3, "a drained node leads nothing new");

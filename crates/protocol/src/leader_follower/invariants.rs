@@ -114,8 +114,12 @@ fn offsets_are_given_once(leader: &Leader, state: &State) {
 #[inline]
 fn a_leader_that_hands_over_orders_nothing(leader: &Leader, state: &State) {
     let Some(handover) = state.handover() else { return };
-    let may = !handover.has_resigned || !state.options.planted.has(Fault::ResignedLeaderAnswers);
-    assert!(!may || handover.head == leader.head, "a leader that hands over has ordered {}", leader.head);
+    let is_planted = handover.has_resigned && state.options.planted.has(Fault::ResignedLeaderAnswers);
+    assert!(
+        is_planted || handover.head == leader.head,
+        "a leader that hands over has ordered {}",
+        leader.head
+    );
 }
 
 /// A follower takes a batch only at exactly the position that the leader names, so equal positions mean equal histories.

@@ -1,5 +1,7 @@
 //! Leaders are spread, moved, and return by themselves; nodes are drained. Clients get every outcome.
 
+use std::time::{Duration, Instant};
+
 use check::Outcome;
 
 use super::assert_linearizable;
@@ -54,8 +56,14 @@ fn leaders_are_spread_moved_and_return() {
     recorder.wait_for(200);
 
     let other = 1 + started.leader("b:") % 3;
+    let begun = Instant::now();
     node(&started, &["lead", "b:", &other.to_string()]);
     until("it leads", || started.leader("b:") == other);
+    assert!(
+        begun.elapsed() < Duration::from_secs(5),
+        "an operator's wish is not delayed: {:?}",
+        begun.elapsed()
+    );
     assert_eq!(started.ask(3, "CLUSTER FAILOVER"), "+OK");
     until("one node leads everything", || led(&started) == [0, 0, 6]);
     assert_eq!(started.ask(3, "CLUSTER FAILOVER"), "-ERR You should send CLUSTER FAILOVER to a replica");

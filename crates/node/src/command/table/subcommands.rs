@@ -408,7 +408,7 @@ pub(super) static CLUSTER: [CommandSpec; 26] = [
         .tips(&["nondeterministic_output"])
         .docs(Group::Cluster, "3.0.0", "Depends on the command")
         .help("id command [arg [arg ...]]", "Asks another node a command that tells how that node stands"),
-    // Not in the category of what changes the cluster: whoever may make a backup may say so.
+    // Not in the category `cluster`: a user that may make backups may report them, too.
     node("cluster|backup", -3, NodeCommand::Cluster(ClusterCommand::Backup))
         .flags(CLUSTER_WIDE)
         .docs(Group::Cluster, "3.0.0", "O(N) for N keyspaces")
