@@ -92,8 +92,8 @@ pub(crate) struct Context {
     /// When it did, in microseconds of the monotonic clock.
     pub(crate) admitted_us: u64,
     /// When this node's lease from the control group ends, in microseconds of the monotonic clock. Until then the control
-    /// group appoints no other leader in place of this node, and does not acknowledge a change of functions that this
-    /// node's map lacks.
+    /// group appoints no other leader in place of this node, unless its replica has resigned, and does not acknowledge a
+    /// change of functions that this node's map lacks.
     pub(crate) lease_until_us: u64,
     /// Why the control group does not admit this node, if it gave a reason.
     pub(crate) refusal: Option<String>,

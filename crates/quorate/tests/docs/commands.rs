@@ -180,7 +180,9 @@ const APPEND_ONLY_FILES: &str = "rm -rf aof appendonlydir; mkdir aof; redis-serv
 const STOP_NODE_1: &str =
     "pid=$(cat data/node-1/quorate.pid) && kill $pid && while kill -0 $pid; do sleep 0.05; done; true";
 
-const LOSE_NODE_3: &str = "kill -9 $(cat data/node-3/quorate.pid) && mv data/node-3 lost && mkdir data/node-3 && \
+/// Node 4 has just been removed: a leader that is lost before its group has settled takes acknowledged writes with it.
+const LOSE_NODE_3: &str = "until ! redis-cli -p 7000 cluster map | grep -q '\"settled\":false'; do sleep 0.05; done; \
+    kill -9 $(cat data/node-3/quorate.pid) && mv data/node-3 lost && mkdir data/node-3 && \
     cp lost/quorate.toml data/node-3/";
 
 const LONE_NODE: &str = r#"printf 'node = 1\ncluster = "one"\nsecret = "0123456789abcdef0123"\n[[nodes]]\nid = 1\nhost = "127.0.0.1"
