@@ -84,7 +84,7 @@ pub struct StorageSettings {
 impl Default for StorageSettings {
     fn default() -> Self {
         StorageSettings {
-            segment_bytes: 64 << 20,
+            segment_bytes: 16 << 20,
             checkpoint_bytes: 256 << 20,
             cache_bytes: 64 << 20,
             scrub_period_us: 0,

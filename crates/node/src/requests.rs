@@ -261,8 +261,7 @@ impl HeldRequests {
         let Some(session) = cx.clients.sessions.get_mut(client).filter(|_| !self.gives_up) else {
             return false;
         };
-        // Queued requests take effect with EXEC.
-        if session.is_internal() || session.is_gathering() && until == Until::FunctionsAreKnown {
+        if session.is_internal() {
             return false;
         }
         session.hold_back(arguments);

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Constants that only bound how much the program does at once or caches, and limit no user.
-const INTERNAL: [&str; 61] = [
+const INTERNAL: [&str; 60] = [
     "ACCEPTS_PER_TURN_MAX",
     "ARRIVALS_MAX",
     "BATCH_BYTES_MAX",
@@ -47,7 +47,6 @@ const INTERNAL: [&str; 61] = [
     "RETAINED_ARGUMENTS_MAX",
     "RETAINED_BYTES_MAX",
     "RETAINED_INLINE_BYTES_MAX",
-    "REUSED_MAX",
     "RUN_LENGTH_MAX",
     "RUN_VALUE_MAX",
     "SENTENCE_BYTES_MAX",

@@ -15,7 +15,7 @@
 //! connections_max = 10000
 //!
 //! [storage]                         # all optional, see StorageSettings
-//! segment_bytes = 67108864
+//! segment_bytes = 16777216
 //!
 //! [values]                          # all optional, see ValueSettings
 //! scrub_days = 14

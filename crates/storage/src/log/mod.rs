@@ -42,9 +42,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns the default settings: segments of 64 MiB, and no reserve.
+    /// Returns the default settings: segments of 16 MiB, and no reserve.
     pub fn new(identity: Identity) -> Options {
-        Options { identity, segment_bytes: 64 << 20, has_reserve: false, planted: Planted::default() }
+        Options { identity, segment_bytes: 16 << 20, has_reserve: false, planted: Planted::default() }
     }
 }
 

@@ -28,8 +28,11 @@ const REUSED_BYTES_MIN: u64 = 8 << 20;
 /// A reused file is at most this many times as long as it needs to be. Cutting it frees blocks, too.
 const LEFT_OVER_MAX: u64 = 2;
 
-/// The most segments kept for reuse.
-const REUSED_MAX: usize = 6;
+/// The most segments kept for reuse: a checkpoint frees many at once, and the log that follows needs them again.
+fn reused_max(segment_bytes: u64) -> usize {
+    const TOGETHER_BYTES: u64 = 384 << 20;
+    (TOGETHER_BYTES / segment_bytes).clamp(6, 24) as usize
+}
 
 /// The result of a piece of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -348,7 +351,7 @@ impl Log {
         {
             let file = segment_file(segment.number);
             let kept_max = match self.full {
-                None => REUSED_MAX,
+                None => reused_max(self.options.segment_bytes),
                 // The next segment, and the reserve.
                 Some(_) if self.options.has_reserve => 3,
                 Some(_) => 0,
