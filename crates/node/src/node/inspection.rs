@@ -182,6 +182,12 @@ impl Node {
         Some((queues.kept(), queues.statistics().claimed))
     }
 
+    /// The number of elements that a replica here has at a key.
+    pub fn elements_at(&self, group: GroupId, key: &[u8]) -> Option<u64> {
+        let replica = self.cx.groups.get(group)?.replica.as_ref()?;
+        Some(kv::Known::size(replica.table(), key).items)
+    }
+
     /// The numbers of locks that are held, of requests that wait for one, and of sessions, in a replica here.
     pub fn locks_left(&self, group: GroupId) -> Option<(usize, usize, usize)> {
         let locks = self.cx.groups.get(group)?.replica.as_ref()?.table().locks();

@@ -19,7 +19,8 @@ struct Pushed<'e> {
     taken: Option<&'e Entry>,
 }
 
-/// `kept`: for how many requests elements may still be kept unclaimed; `claimed`: how many requests have claimed theirs.
+/// `kept`: how many elements are with no client yet, kept unclaimed or back in their lists; `claimed`: how many requests have
+/// claimed theirs.
 pub(super) fn judge<'e>(
     entries: impl Iterator<Item = &'e Entry> + Clone,
     space: &Space,

@@ -5,6 +5,7 @@ use super::World;
 use crate::events::Place;
 use crate::faults::Class;
 use crate::host::Host;
+use crate::operation::{Key, Kind, QUEUES};
 use crate::promise::{Durability, Space};
 use crate::trace::id;
 use node::control::{CONTROL_GROUP, ClusterMap, Group, GroupId};
@@ -59,14 +60,25 @@ impl World {
         self.hosts.get(usize::from(place_of(member)))?.node()?.group_health(group)
     }
 
-    /// For how many requests of a keyspace elements are kept unclaimed (they return to the list, or reach their
-    /// clients, within a minute), and how many requests have claimed theirs.
+    /// How many elements of a keyspace are with no client yet, and how many requests have claimed theirs. The former are
+    /// kept unclaimed (they return to the list, or reach their clients, within a minute), or have returned to their lists
+    /// since the observers looked.
     pub(crate) fn served_requests(&self, index: usize) -> (usize, u64) {
         let groups = self.promised().filter(|(.., space)| std::ptr::eq(*space, &self.scenario.spaces[index]));
-        groups.fold((0, 0), |(kept, claimed), (group, ..)| {
+        groups.fold((0, 0), |(kept, claimed), (group, _, space)| {
             let served = |host: &Host| host.node()?.requests_with_elements(group);
             let of_hosts = || self.hosts.iter().filter_map(served);
+            let returned = |host: &Host| {
+                let elements = (0..QUEUES).filter_map(|number| {
+                    let mut key = Vec::new();
+                    let class = Kind::Take.collection()?;
+                    Key { space: index as u8, class, number }.write(&space.keyspace.prefix, &mut key);
+                    host.node()?.elements_at(group, &key)
+                });
+                elements.sum::<u64>() as usize
+            };
             let kept = kept + of_hosts().map(|(kept, _)| kept).max().unwrap_or(0);
+            let kept = kept + self.hosts.iter().map(returned).max().unwrap_or(0);
             (kept, claimed + of_hosts().map(|(_, claimed)| claimed).max().unwrap_or(0))
         })
     }
