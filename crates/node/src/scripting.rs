@@ -31,7 +31,7 @@ const NOTBUSY: &str = "NOTBUSY No scripts in execution right now.";
 
 /// Without a lease this node may lack a change of functions that was acknowledged. A node alone makes all changes
 /// itself.
-const NO_LEASE: &str = "TRYAGAIN NOLEADER the control group has not answered this node for a while, so it may not know the \
+pub(crate) const NO_LEASE: &str = "TRYAGAIN NOLEADER the control group has not answered this node for a while, so it may not know the \
      newest functions";
 
 impl Cache {

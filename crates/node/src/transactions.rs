@@ -18,6 +18,7 @@ use crate::context::routing::{CROSSSLOT, Sent};
 use crate::control::Feature;
 use crate::databases;
 use crate::parameters::request_bytes_max;
+use crate::scripting::NO_LEASE;
 use crate::scripts;
 use crate::session::{ClientId, Gathered, ITEM_BYTES, Item, Pending};
 use crate::users::{Denial, Place, User};
@@ -551,6 +552,8 @@ fn gather(
                 }
                 Item::Data
             }
+            // It may succeed later, so nothing of the transaction is done.
+            Some(Err(error)) if error == NO_LEASE.as_bytes() => return Err(NO_LEASE.into()),
             Some(Err(error)) => answered(&|reply| reply.push(Reply::Error(&error))),
             None => return Err(NOT_ALLOWED.into()),
         },

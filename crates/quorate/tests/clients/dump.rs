@@ -370,7 +370,9 @@ pub(crate) fn has_loaded(client: &mut Connection) -> bool {
 #[test]
 fn append_only_files_of_redis_are_imported() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(redis) = in_folder(folder.path(), &["--appendonly", "yes"]) else { return };
+    // It is killed, and without syncs it may postpone its writes while the disk is busy.
+    let synced = ["--appendonly", "yes", "--appendfsync", "always"];
+    let Some(redis) = in_folder(folder.path(), &synced) else { return };
     let (mut theirs, mut draw) = (client_of(redis.1), Draw(9));
     fill(&mut theirs, &mut draw);
     run(&mut theirs, &[b"BGREWRITEAOF"]);

@@ -373,7 +373,10 @@ impl Stage {
             7900..=7907 => Some(of(5, number - 7900)),
             6379 | 6380 => Some(of(6, number - 6379)),
             7100 | 8100 | 9100 => Some(of(7, (number - 7100) / 1000)),
-            9102..=9123 | 6390 => Some(of(6, 2 + number % 5)),
+            9102 | 9112 | 9113 | 9123 => {
+                Some(of(6, 2 + [9102, 9112, 9113, 9123].partition_point(|it| *it < number) as u16))
+            }
+            6390 => Some(of(6, 6)),
             _ => None,
         };
         let mut out = String::new();

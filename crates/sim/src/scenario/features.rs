@@ -233,6 +233,14 @@ impl Scenario {
         let mut at = random.below(self.length_us);
         for order in [Order::HoldLevel, Order::LetLevelRise] {
             self.faults.push(Some(Fault { at, kind: FaultKind::Order(order) }));
+            if order == Order::LetLevelRise {
+                // A node may start with the last release's program while the level rises.
+                let nodes = 1 << random.below(u64::from(self.first_nodes));
+                let at = (at + random.below(400 * MS)).min(self.length_us - 1);
+                let down_us = random.below(50 * MS);
+                let kind = FaultKind::Crash { nodes, within_turn: None, down_us, noticed: true };
+                self.faults.push(Some(Fault { at, kind }));
+            }
             at += random.below(self.length_us - at);
         }
     }
