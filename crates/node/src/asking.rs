@@ -60,6 +60,7 @@ impl<'a> Inquiry<'a> {
             Handler::Node(
                 command @ (NodeCommand::Report
                 | NodeCommand::Events
+                | NodeCommand::History
                 | NodeCommand::LockList
                 | NodeCommand::Info
                 | NodeCommand::Cluster(Map)
@@ -67,8 +68,8 @@ impl<'a> Inquiry<'a> {
                 | NodeCommand::Latency(LatencyCommand::Histogram | LatencyCommand::Latest)),
             ) => Ok(Inquiry { command, found, arguments }),
             _ => Err(format!(
-                "ERR '{}' cannot be asked of another node: CLUSTER ASK takes CLUSTER REPORT, CLUSTER EVENTS, CLUSTER MAP, LOCK.LIST, \
-                 INFO, SLOWLOG GET, SLOWLOG LEN, LATENCY HISTOGRAM and LATENCY LATEST",
+                "ERR '{}' cannot be asked of another node: CLUSTER ASK takes CLUSTER REPORT, CLUSTER EVENTS, CLUSTER HISTORY, CLUSTER MAP, \
+                 LOCK.LIST, INFO, SLOWLOG GET, SLOWLOG LEN, LATENCY HISTOGRAM and LATENCY LATEST",
                 found.spec.name
             )),
         }

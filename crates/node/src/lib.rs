@@ -9,7 +9,8 @@
 //! components: `forwarding` (requests that other nodes carry out, and those that wait), `waits` (clients that wait
 //! for locks and elements), `channels` (subscribers), `cluster` (this node's part in the control group, which is
 //! `control`), `coding` and `values` (large values), `long` (long commands), `following` (readers of changes),
-//! `quarantine`, `clock`, `asking` (information that only one node has), `recent` (recent events), `recovery` (how an
+//! `quarantine`, `clock`, `asking` (information that only one node has), `recent` (recent events), `history`
+//! (figures of the last day), `recovery` (how an
 //! operator goes on with what is left of a cluster).
 
 mod asking;
@@ -38,6 +39,7 @@ mod granted;
 mod groups;
 mod guard;
 mod handovers;
+mod history;
 mod info;
 mod journal;
 mod keyspace;

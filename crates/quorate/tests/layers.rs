@@ -122,6 +122,7 @@ const MODULES: [(&str, &[&[&str]]); 13] = [
                 "databases",
                 "eviction",
                 "exchanges",
+                "history",
                 "lock_list",
                 "long",
                 "notes",

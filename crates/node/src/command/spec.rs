@@ -71,6 +71,8 @@ pub enum NodeCommand {
     Report,
     /// `CLUSTER EVENTS`, about this node only.
     Events,
+    /// `CLUSTER HISTORY`, about this node only.
+    History,
     /// `CLUSTER ASK`.
     Ask,
     /// `LOCK.LIST`, from this node's replicas.

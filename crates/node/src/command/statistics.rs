@@ -152,6 +152,27 @@ impl Latencies {
         self.sum_us = self.sum_us.saturating_add(microseconds);
     }
 
+    /// Adds the times that others have counted.
+    pub(crate) fn add(&mut self, other: &Latencies) {
+        self.at_once += other.at_once;
+        self.sum_us = self.sum_us.saturating_add(other.sum_us);
+        if self.counts.is_empty() {
+            self.counts.clone_from(&other.counts);
+        } else {
+            self.counts.iter_mut().zip(&other.counts).for_each(|(count, other)| *count += other);
+        }
+    }
+
+    /// The times that were counted since an earlier state. None where the counts have been reset in between.
+    pub(crate) fn since(&self, before: &Latencies) -> Latencies {
+        let earlier = before.counts.iter().copied().chain(std::iter::repeat(0));
+        Latencies {
+            at_once: self.at_once.saturating_sub(before.at_once),
+            counts: self.counts.iter().zip(earlier).map(|(now, before)| now.saturating_sub(before)).collect(),
+            sum_us: self.sum_us.saturating_sub(before.sum_us),
+        }
+    }
+
     /// The number of measured times.
     pub fn count(&self) -> u64 {
         self.at_once + self.counts.iter().sum::<u64>()

@@ -63,6 +63,7 @@ pub(crate) fn carry_out(
         | NodeCommand::Info
         | NodeCommand::Report
         | NodeCommand::Events
+        | NodeCommand::History
         | NodeCommand::Ask
         | NodeCommand::LockList
         | NodeCommand::Select

@@ -185,6 +185,11 @@ impl Node {
                 self.recent.write(&mut replies);
                 cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
             }
+            NodeCommand::History => {
+                let mut replies = ReplyBuffer::new();
+                self.history.write(cx, self.started, &arguments[2], &mut replies);
+                cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+            }
             NodeCommand::Ask => {
                 if let Some(Inquiry { command, found, arguments }) = self.asking.ask(cx, client, arguments) {
                     self.node_request(client, command, found, arguments, scratch);

@@ -50,6 +50,7 @@ use crate::forwarding::Forwarding;
 use crate::gather::Gathers;
 use crate::guard::AuthGuard;
 use crate::handovers::Handovers;
+use crate::history::History;
 use crate::journal::{News, Released};
 use crate::long::LongCommands;
 use crate::parameters::Parameters;
@@ -85,6 +86,7 @@ pub struct Node {
     moves: Moves,
     asking: Asking,
     recent: Recent,
+    history: History,
     waits: Waits,
     /// Slows down the guessing of passwords.
     auth_guard: AuthGuard,
@@ -247,6 +249,8 @@ impl Node {
             self.channels.end_late_questions(&mut self.cx);
             self.asking.end_late(&mut self.cx);
             self.recent.look(&self.cx);
+            let control_leader = self.cluster.control().leader(now);
+            self.history.tend(&self.cx, self.usage.resident_bytes, control_leader);
             self.forwarding.watch_silent_peers(&mut self.cx);
             self.forget_dismissed();
             if self.following.tracking.is_on() {

@@ -117,6 +117,7 @@ impl Node {
             moves: Default::default(),
             asking: Default::default(),
             recent: Default::default(),
+            history: Default::default(),
             channels: Channels::default(),
             following: Following::default(),
             auth_guard: Default::default(),

@@ -137,3 +137,29 @@ fn a_report_has_the_times_of_a_keyspaces_commands() {
     let longest = set["latency"].as_array().unwrap().last().unwrap()[0].as_u64().unwrap();
     assert!((1000..100_000).contains(&longest), "{longest} microseconds");
 }
+
+#[test]
+fn a_node_tells_its_history_to_others() {
+    let mut cluster = setup(3, &["prefix= replication=leader-follower acks=majority leader=1"]).start();
+    let client = cluster.client(2);
+    for _ in 0..50 {
+        assert_eq!(cluster.ask(client, "SET k v"), "OK");
+    }
+    cluster.turns(3000);
+    let other = cluster.client(1);
+    let reply = cluster.ask(other, "CLUSTER ASK 2 CLUSTER HISTORY 60").replace('\\', "");
+    let history: serde_json::Value = serde_json::from_str(reply.trim_matches('"')).expect(&reply);
+    assert_eq!((&history["node"], &history["step_s"]), (&2.into(), &1.into()));
+    for of in [&history["whole"], &history["keyspaces"][""]] {
+        let rates: Vec<Option<f64>> = serde_json::from_value(of["commands"].clone()).expect("rates");
+        let commands: f64 = rates.iter().flatten().sum();
+        assert!(rates.len() == 60 && (45.0..=55.0).contains(&commands), "{of}");
+        assert_eq!(of["leader"][59], 1, "{of}");
+        let times: Vec<Option<u64>> = serde_json::from_value(of["p99_us"].clone()).expect("times");
+        assert!(times.iter().flatten().any(|us| *us > 0) && times.contains(&None), "{of}");
+    }
+    for wrong in ["0", "122881", "-1", "day"] {
+        let refused = cluster.ask(client, &format!("CLUSTER HISTORY {wrong}"));
+        assert_eq!(refused, "-ERR CLUSTER HISTORY shows the last 1 to 122880 seconds");
+    }
+}

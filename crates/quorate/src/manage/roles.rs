@@ -27,6 +27,7 @@ const MONITOR: &[&str] = &[
     "+cluster|ask",
     "+cluster|nodes",
     "+cluster|events",
+    "+cluster|history",
     "+keyspace|list",
     "+keyspace|get",
     "+slowlog|get",

@@ -1,6 +1,6 @@
 //! `quorate top`: the state of a cluster, again and again, with the rates of its nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::process::ExitCode;
@@ -63,6 +63,53 @@ impl Look {
     }
 }
 
+/// How many updates a line of [`Trails`] shows.
+const TRAIL: usize = 24;
+
+/// The rates of the latest updates: of each node, and of each keyspace.
+#[derive(Default)]
+struct Trails {
+    nodes: BTreeMap<NodeId, VecDeque<f64>>,
+    keyspaces: BTreeMap<String, VecDeque<f64>>,
+}
+
+impl Trails {
+    fn note(&mut self, look: &Look, before: Option<&Look>) {
+        if before.is_none() {
+            return;
+        }
+        let push = |trail: &mut VecDeque<f64>, rate: Option<f64>| {
+            if trail.len() == TRAIL {
+                trail.pop_front();
+            }
+            trail.push_back(rate.unwrap_or(f64::NAN));
+        };
+        for node in &look.standing.nodes {
+            let rates = node_rates(look, before, node);
+            push(self.nodes.entry(node.node).or_default(), rates.map(|rates| rates.operations));
+        }
+        let known = &look.standing.keyspaces;
+        self.keyspaces.retain(|prefix, _| known.iter().any(|keyspace| keyspace.prefix == *prefix));
+        for keyspace in known {
+            let rates = keyspace_rates(look, before, keyspace);
+            let trail = self.keyspaces.entry(keyspace.prefix.clone()).or_default();
+            push(trail, rates.map(|(records, lookups)| records + lookups));
+        }
+    }
+}
+
+/// Rates as a line of blocks, the newest at the right. A blank: not known.
+fn blocks(trail: Option<&VecDeque<f64>>) -> String {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let rates = || trail.into_iter().flatten();
+    let most = rates().copied().fold(1.0, f64::max);
+    let block = |rate: &f64| match rate.is_nan() {
+        true => ' ',
+        false => BLOCKS[(rate / most * (BLOCKS.len() - 1) as f64).round() as usize],
+    };
+    rates().map(block).collect()
+}
+
 /// Runs until it is asked to stop.
 pub(super) fn run(args: &TopArgs) -> Result<ExitCode> {
     let cluster = args.connect.resolve(Role::Looks)?;
@@ -71,13 +118,17 @@ pub(super) fn run(args: &TopArgs) -> Result<ExitCode> {
     let screen = is_terminal.then(Screen::open);
     let ends = ends()?;
     let mut before: Option<Look> = None;
+    let mut trails = Trails::default();
     let mut looks = 0;
     loop {
         let begun = Instant::now();
         let look = Look::take(&gather(&cluster), begun);
         looks += 1;
         let text = match is_terminal {
-            true => screen_text(&look, before.as_ref(), paint),
+            true => {
+                trails.note(&look, before.as_ref());
+                screen_text(&look, before.as_ref(), &trails, paint)
+            }
             false => lines(&look, before.as_ref()),
         };
         // A closed pipe ends this: its reader needs no more.
@@ -216,13 +267,24 @@ fn milliseconds(latency_ms: Option<f64>) -> String {
     latency_ms.map_or("-".to_owned(), |ms| format!("{ms:.2} ms"))
 }
 
-fn screen_text(look: &Look, before: Option<&Look>, paint: Paint) -> String {
+fn screen_text(look: &Look, before: Option<&Look>, trails: &Trails, paint: Paint) -> String {
     let standing = &look.standing;
     let mut out = String::from("\x1b[H\x1b[2J");
     let _ =
         writeln!(out, "{}: {}     (q ends)\n", paint.bold(&standing.cluster), paint.state(standing.state));
-    let heads =
-        ["node", "state", "operations/s", "errors/s", "latency", "in", "out", "peers", "clients", "memory"];
+    let heads = [
+        "node",
+        "state",
+        "operations/s",
+        "errors/s",
+        "latency",
+        "in",
+        "out",
+        "peers",
+        "clients",
+        "memory",
+        "operations until now",
+    ];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(standing.nodes.iter().map(|node| {
         let mut row = vec![node.node.to_string(), state(node).to_owned()];
@@ -242,11 +304,13 @@ fn screen_text(look: &Look, before: Option<&Look>, paint: Paint) -> String {
             None => row.extend(["-"; 6].map(str::to_owned)),
         }
         row.extend([words::number(facts.counters.clients), words::bytes(facts.memory.resident)]);
+        row.push(blocks(trails.nodes.get(&node.node)));
         row
     }));
     out.push_str(&table(&rows, |_, _, text| text.to_owned()));
     out.push('\n');
-    let heads = ["keyspace", "leaders", "records/s", "lookups/s", "keys", "memory", "survives"];
+    let heads =
+        ["keyspace", "leaders", "records/s", "lookups/s", "keys", "memory", "survives", "both until now"];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(standing.keyspaces.iter().map(|keyspace| {
         let rates = keyspace_rates(look, before, keyspace);
@@ -264,6 +328,7 @@ fn screen_text(look: &Look, before: Option<&Look>, paint: Paint) -> String {
             } else {
                 words::count(survives as usize, "failure")
             },
+            blocks(trails.keyspaces.get(&keyspace.prefix)),
         ]
     }));
     out.push_str(&table(&rows, |_, _, text| text.to_owned()));
@@ -338,6 +403,14 @@ fn lines(look: &Look, before: Option<&Look>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trail_is_a_line_of_blocks() {
+        let trail: VecDeque<f64> = [0.0, 50.0, f64::NAN, 100.0].into();
+        assert_eq!(blocks(Some(&trail)), "▁▅ █");
+        assert_eq!(blocks(Some(&[0.0, 0.0].into())), "▁▁", "nothing happens");
+        assert_eq!(blocks(None), "");
+    }
 
     #[test]
     fn rates_are_per_second_and_of_one_process() {

@@ -211,6 +211,7 @@ fn the_page_and_the_metrics_are_a_monitors() {
     }
     for command in [
         r#"["CLUSTER","ASK","1","CLUSTER","EVENTS"]"#,
+        r#"["CLUSTER","ASK","1","CLUSTER","HISTORY","600"]"#,
         r#"["CLUSTER","ASK","1","SLOWLOG","GET","50"]"#,
         r#"["CLUSTER","ASK","1","LOCK.LIST","COUNT","500"]"#,
         r#"["KEYSPACE","GET",""]"#,

@@ -12,6 +12,8 @@ use super::answer::{Answer, Refusal, only};
 const HTML: &[u8] = include_bytes!("page/index.html");
 const STYLE: &[u8] = include_bytes!("page/page.css");
 const SCRIPT: &[u8] = include_bytes!("page/page.js");
+const HISTORY: &[u8] = include_bytes!("page/history.js");
+const ACTIONS: &[u8] = include_bytes!("page/actions.js");
 const ICON: &[u8] = include_bytes!("page/icon.svg");
 
 /// A file of the page, if the request is for one. `GET /` returns the page to browsers, which ask for HTML; others
@@ -21,6 +23,8 @@ pub(super) fn file(path: &str, method: &Method, headers: &HeaderMap) -> Option<R
         "/" if wants_html(headers) => ("text/html; charset=utf-8", HTML),
         "/page/page.css" => ("text/css; charset=utf-8", STYLE),
         "/page/page.js" => ("text/javascript; charset=utf-8", SCRIPT),
+        "/page/history.js" => ("text/javascript; charset=utf-8", HISTORY),
+        "/page/actions.js" => ("text/javascript; charset=utf-8", ACTIONS),
         "/page/icon.svg" => ("image/svg+xml", ICON),
         _ => return None,
     };

@@ -394,7 +394,7 @@ pub(super) static KEYSPACE: [CommandSpec; 11] = [
     help_of("keyspace|help").docs(Group::Cluster, "3.0.0", "O(1)"),
 ];
 
-pub(super) static CLUSTER: [CommandSpec; 26] = [
+pub(super) static CLUSTER: [CommandSpec; 27] = [
     node("cluster|add", 7, NodeCommand::Cluster(ClusterCommand::Add))
         .flags(CLUSTER_WIDE)
         .in_categories(&[ClusterCategory])
@@ -440,6 +440,11 @@ pub(super) static CLUSTER: [CommandSpec; 26] = [
         .tips(&["nondeterministic_output"])
         .docs(Group::Cluster, "3.0.0", "O(N) for N keys of the slot's shard")
         .help("slot count", "Returns keys of a hash slot that this node's replica holds"),
+    node("cluster|history", 3, NodeCommand::History)
+        .flags(OPERATORS)
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Cluster, "3.0.0", "O(N) for N keyspaces")
+        .help("seconds", "Returns what this node has served and held in the last seconds, up to a day and more, as JSON"),
     node("cluster|info", 2, NodeCommand::Cluster(ClusterCommand::Info))
         .flags(Flags::of(&[Stale]))
         .tips(&["nondeterministic_output"])

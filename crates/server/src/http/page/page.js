@@ -6,8 +6,6 @@
 const EVERY_MS = 2000;
 /** Rates and times cover at most this window. */
 const WINDOW_MS = 60_000;
-/** How many samples a line shows. */
-const POINTS = 40;
 const SESSION = "quorate.authorization";
 
 // Elements.
@@ -184,8 +182,6 @@ const state = {
   standing: null,
   /** Samples of the last minute, the oldest first: `{at, standing}`. */
   looks: [],
-  /** Operations per second of each keyspace, for the line charts. */
-  history: new Map(),
   may: {},
   user: "",
   view: "",
@@ -197,6 +193,12 @@ const RIGHTS = {
   create: ["KEYSPACE", "CREATE", "x:"],
   change: ["KEYSPACE", "SET", "x:", "acks=all"],
   drop: ["KEYSPACE", "DROP", "x:"],
+  drain: ["CLUSTER", "DRAIN", "1"],
+  lead: ["CLUSTER", "LEAD", "1", "1"],
+  replace: ["CLUSTER", "REPLACE", "1"],
+  quarantine: ["CLUSTER", "QUARANTINE", "RETRY", "1"],
+  users: ["ACL", "SETUSER", "x"],
+  dropUser: ["ACL", "DELUSER", "x"],
 };
 
 /** The difference of two lists of `[microseconds, count]`: what was counted in between. `null` if the counts were reset. */
@@ -254,15 +256,8 @@ function perSecond(pick, field) {
 
 function take(standing) {
   const at = performance.now();
-  const two = [...state.looks.slice(-1), { at, standing }];
   state.standing = standing;
   state.looks = [...state.looks.filter((look) => at - look.at <= WINDOW_MS), { at, standing }];
-  for (const keyspace of standing.keyspaces) {
-    const now = pace(keyspaceOf(keyspace.prefix), two).perSecond;
-    if (now === null) continue;
-    const points = state.history.get(keyspace.prefix) ?? [];
-    state.history.set(keyspace.prefix, [...points, now].slice(-POINTS));
-  }
 }
 
 // The session.
@@ -345,7 +340,20 @@ async function look() {
     } else troubled(error);
   }
   await draw();
+  await lookBackToo();
   if (!document.hidden) timer = setTimeout(look, EVERY_MS);
+}
+
+/** The page is of use without a history, too. */
+async function lookBackToo() {
+  if (!state.standing || !["overview", "keyspaces"].includes(state.view)) return undefined;
+  try {
+    if (await lookBack()) await draw();
+  } catch (error) {
+    if (error.status === 401) return askToLogIn(error);
+    throw error;
+  }
+  return undefined;
 }
 
 function troubled(error) {
@@ -368,7 +376,8 @@ function done(text) {
 // Views.
 
 const VIEWS = {
-  overview: drawOverview, keyspaces: drawKeyspaces, commands: drawCommands, slow: drawSlow, locks: drawLocks, keys: drawDatabases, events: drawEvents,
+  overview: drawOverview, keyspaces: drawKeyspaces, commands: drawCommands, slow: drawSlow, locks: drawLocks, keys: drawDatabases,
+  console: () => {}, users: drawUsers, events: drawEvents,
 };
 
 function turn() {
@@ -384,7 +393,9 @@ function turn() {
     } else link.removeAttribute("aria-current");
   }
   $("done").hidden = true;
+  if (view === "console") $("line").focus();
   draw();
+  lookBackToo();
 }
 
 async function draw() {
@@ -400,7 +411,7 @@ async function draw() {
   } catch (error) {
     if (error.status === 401) return askToLogIn(error);
     if (!(error instanceof Refused)) throw error;
-    const place = { slow: "slow", locks: "locks", events: "events" }[state.view];
+    const place = { slow: "slow", locks: "locks", users: "users", events: "events" }[state.view];
     if (place) show(place, refusal(error));
   }
 }
@@ -437,13 +448,15 @@ let announced = "";
 function drawOverview() {
   const lacks = lacking();
   if (lacks) {
-    ["risks", "map", "nodes", "rates", "leaderships"].forEach((id) => show(id));
+    ["risks", "quarantine", "past", "map", "nodes", "rates", "leaderships"].forEach((id) => show(id));
     $("banner").className = "";
     announced = "";
     return show("banner", lacks);
   }
   drawBanner();
   drawRisks();
+  drawQuarantine();
+  drawPast();
   drawMap();
   drawNodes();
   drawRates();
@@ -496,8 +509,21 @@ function replicaMark(keyspace, shard, replica) {
   return mark("sound", replica.role === "replica" ? "replica" : "follows");
 }
 
-/** Further shards are folded away. */
+/** Further shards of a keyspace, and further keyspaces that are quiet, are folded away. */
 const SHARDS = 6;
+const KEYSPACES = 8;
+
+/** Sound, and without a command in the range that the plots show. */
+function isQuiet(keyspace) {
+  const isSound = keyspace.shards.every((shard) => shard.serves && shard.survives > 0 && shard.replicas.every((replica) => replica.sound));
+  return isSound && !pace(keyspaceOf(keyspace.prefix)).perSecond && !pastOf("commands", { prefix: keyspace.prefix }).some((value) => value > 0);
+}
+
+/** Keyspaces in two lists: those to show, and those to fold away. */
+function byInterest(keyspaces) {
+  const quiet = keyspaces.length > KEYSPACES ? keyspaces.filter(isQuiet) : [];
+  return [keyspaces.filter((keyspace) => !quiet.includes(keyspace)), quiet];
+}
 
 function groupRow(keyspace, shard, nodes) {
   const name = keyspace.shards.length === 1 ? nameOf(keyspace.prefix) : `${nameOf(keyspace.prefix)} · ${shard.shard}`;
@@ -522,10 +548,13 @@ function drawMap() {
       return node.alive ? mark("sound", "follows") : mark("lost", "away");
     }),
   ];
-  const rows = keyspaces.flatMap((keyspace) => keyspace.shards.slice(0, SHARDS).map((shard) => groupRow(keyspace, shard, nodes)));
+  const rowsOf = (some) => some.flatMap((keyspace) => keyspace.shards.slice(0, SHARDS).map((shard) => groupRow(keyspace, shard, nodes)));
+  const [some, quiet] = byInterest(keyspaces);
+  const rows = rowsOf(some);
   const rest = keyspaces.filter((keyspace) => keyspace.shards.length > SHARDS);
   show("map", table("", columns, [controlRow, ...rows], "groups"),
     h("p", { class: "legend small muted" }, mark("leads", "leads"), mark("sound", "holds everything"), mark("late", "behind"), mark("lost", "does not take part")),
+    quiet.length > 0 ? fold("map quiet", `Groups of ${plural(quiet.length, "quiet keyspace")}`, table("", columns, rowsOf(quiet), "groups")) : null,
     rest.map((keyspace) => fold(`map ${keyspace.prefix}`, `${keyspace.shards.length - SHARDS} more shards of ${nameOf(keyspace.prefix)}`,
       table("", columns, keyspace.shards.slice(SHARDS).map((shard) => groupRow(keyspace, shard, nodes)), "groups"))));
 }
@@ -534,6 +563,7 @@ function nodeState(node) {
   if (!node.reached) return node.alive ? ["warn", "not asked"] : ["bad", "down"];
   if (!node.admitted) return ["bad", "not admitted"];
   if (!node.ready) return ["warn", "not ready"];
+  if (node.drained) return ["warn", "drained"];
   return node.leaving ? ["warn", "leaving"] : ["good", "up"];
 }
 
@@ -542,34 +572,29 @@ function drawNodes() {
     const [kind, text] = nodeState(node);
     const head = [h("header", {}, h("h3", {}, `Node ${node.node}`), h("span", { class: `tag ${kind}` }, text)),
       h("span", { class: "address" }, node.address, node.version ? ` · ${node.version}` : "")];
-    if (!node.reached) return h("article", { class: "card down" }, head, h("p", { class: "small" }, node.error));
-    const { memory, disk, links, counters } = node;
+    if (!node.reached) return h("article", { class: "card down" }, head, h("p", { class: "small" }, node.error), nodeActions(node));
+    const { memory, disk, links, counters, certificate } = node;
+    const small = (figure) => plot(pastOf(figure, { node: node.node }), { withMarks: false });
     const calls = perSecond(nodeOf(node.node), (it) => it.counters?.calls);
     const us = perSecond(nodeOf(node.node), (it) => it.counters?.calls_us);
     const down = links.filter((link) => !link.up).map((link) => link.node);
     return h("article", { class: "card" }, head, h("dl", { class: "facts" },
-      h("dt", {}, "Commands"), h("dd", {}, rate(calls), calls ? ` · ${time(Math.round(us / calls))} on average` : ""),
+      h("dt", {}, "Commands"), h("dd", {}, rate(calls), calls ? ` · ${time(Math.round(us / calls))} on average` : "", " ", small("commands")),
       h("dt", {}, "Clients"), h("dd", {}, number(counters.clients)),
       h("dt", {}, "Links"), h("dd", {}, down.length === 0 ? `${links.length} up` : `down to ${down.join(", ")}`),
       h("dt", {}, "Up for"), h("dd", {}, duration(node.uptime_s)),
+      certificate ? [h("dt", {}, "Certificate"), h("dd", { class: certificate.left_s < 14 * 86400 || certificate.unusable ? "warned" : null },
+        certificate.left_s < 0 ? "has expired" : `expires in ${duration(certificate.left_s)}`, certificate.unusable ? "; its new files cannot be used" : "")] : null,
+      h("dt", {}, "Process"), h("dd", {}, bytes(memory.resident), " ", small("memory")),
       h("dt", {}, "Data in memory"), h("dd", {}, `${bytes(memory.data)}${memory.data_max ? ` of ${bytes(memory.data_max)}` : ""}`),
       memory.data_max ? gauge(memory.data, memory.data_max, 0.8, 0.9, "data in memory") : null,
       h("dt", {}, "Disk"), h("dd", {}, disk.size ? `${bytes(disk.free)} free` : "not known"),
-      disk.size ? gauge(disk.size - disk.free, disk.size, 0.9, 0.95, "disk used") : null));
+      disk.size ? gauge(disk.size - disk.free, disk.size, 0.9, 0.95, "disk used") : null), nodeActions(node));
   }));
 }
 
 /** Yellow and red from the limits at which `quorate status` reports it short, or nearly so. */
 const gauge = (value, max, low, high, label) => h("meter", { min: 0, max, value, low: max * low, high: max * high, optimum: 0, "aria-label": label });
-
-/** The newest value is at the right. */
-function spark(points) {
-  if (!points || points.length < 4) return "";
-  const most = Math.max(...points, 1);
-  const line = points.map((point, place) => `${(100 - ((points.length - 1 - place) / (POINTS - 1)) * 100).toFixed(1)},${(23 - (point / most) * 21).toFixed(1)}`).join(" ");
-  return svg("svg", { viewBox: "0 0 100 25", preserveAspectRatio: "none", class: "spark", "aria-hidden": "true" },
-    svg("polyline", { points: line, fill: "none", stroke: "currentColor", "stroke-width": 1.6, "vector-effect": "non-scaling-stroke" }));
-}
 
 function lagOf(keyspace) {
   const late = keyspace.shards.flatMap((shard) => shard.replicas.filter((replica) => replica.sound));
@@ -578,20 +603,33 @@ function lagOf(keyspace) {
   return records === 0 ? "none" : `${plural(records, "record")}${ms ? `, ${time(ms * 1000)}` : ""}`;
 }
 
+const hasLeader = (keyspace) => ["consensus", "leader-follower"].includes(keyspace.replication);
+
+function backupOf({ backup }) {
+  if (!backup) return "none";
+  const age = backup.age_s === null ? "none holds it" : `${duration(backup.age_s)} old`;
+  return backup.due_in_s < 0 ? `${age}, overdue` : age;
+}
+
 function leadersOf(keyspace) {
-  if (!["consensus", "leader-follower"].includes(keyspace.replication)) return "not needed";
+  if (!hasLeader(keyspace)) return "not needed";
   const leaders = [...new Set(keyspace.shards.map((shard) => shard.leader))].sort((one, other) => one - other);
   return leaders.map((leader) => leader || "none").join(", ");
 }
 
+function rateRow(keyspace) {
+  const now = pace(keyspaceOf(keyspace.prefix));
+  const beside = (figure, text) => [plot(pastOf(figure, { prefix: keyspace.prefix }), { prefix: keyspace.prefix }), " ", text];
+  return [h("span", { class: "mono" }, nameOf(keyspace.prefix)), leadersOf(keyspace), beside("commands", rate(now.perSecond)),
+    time(now.p50), beside("p99_us", time(now.p99)), beside("lag_ms", lagOf(keyspace)), number(keyspace.keys), beside("memory", bytes(keyspace.memory))];
+}
+
 function drawRates() {
-  const rows = state.standing.keyspaces.map((keyspace) => {
-    const now = pace(keyspaceOf(keyspace.prefix));
-    return [h("span", { class: "mono" }, nameOf(keyspace.prefix)), leadersOf(keyspace), [spark(state.history.get(keyspace.prefix)), " ", rate(now.perSecond)],
-      time(now.p50), time(now.p99), lagOf(keyspace), number(keyspace.keys), bytes(keyspace.memory)];
-  });
-  show("rates", table("Commands on keys, from request to reply, of the last minute. Lag: the follower that is furthest behind.",
-    ["Keyspace", "Led by", ["Commands", "number"], ["p50", "number"], ["p99", "number"], ["Lag", "number"], ["Keys", "number"], ["Memory", "number"]], rows));
+  const rows = (caption, keyspaces) => table(caption, ["Keyspace", "Led by", ["Commands", "number"], ["p50", "number"], ["p99", "number"], ["Lag", "number"],
+    ["Keys", "number"], ["Memory", "number"]], keyspaces.map(rateRow));
+  const [some, quiet] = byInterest(state.standing.keyspaces);
+  show("rates", rows("Commands on keys, from request to reply, of the last minute. Lag: the follower that is furthest behind.", some),
+    quiet.length > 0 ? fold("rates quiet", plural(quiet.length, "quiet keyspace"), rows("", quiet)) : null);
 }
 
 /** How many changes of leaders are shown. */
@@ -607,29 +645,10 @@ function groupNames(move) {
   return h("span", { class: "mono" }, names.join("; "));
 }
 
-/** When the leaderships were last requested: less often than the rest, since they arrive with all lines of the logs. */
-let leadershipsAt = -Infinity;
-const LEADERSHIPS_MS = 6000;
-
-async function drawLeaderships() {
-  if (performance.now() - leadershipsAt < LEADERSHIPS_MS) return undefined;
-  leadershipsAt = performance.now();
-  let events;
-  try {
-    events = await runEverywhere("CLUSTER", "EVENTS");
-  } catch (error) {
-    return show("leaderships", refusal(error));
-  }
-  const all = events.flatMap(([, text]) => JSON.parse(text).leaderships).sort((one, other) => other.unix_ms - one.unix_ms);
-  if (all.length === 0) return show("leaderships", empty("No node has taken over a group since it has started."));
-  // A node that crashes leaves all of its groups at once: one row for all groups that move in the same way within
-  // seconds.
-  const moves = [];
-  for (const it of all) {
-    const same = moves.find((move) => move[0].from === it.from && move[0].to === it.to && move.at(-1).unix_ms - it.unix_ms < 5000);
-    if (same) same.push(it);
-    else moves.push([it]);
-  }
+function drawLeaderships() {
+  if (past.eventsRefused) return show("leaderships", refusal(past.eventsRefused));
+  if (past.leaderships.length === 0) return show("leaderships", empty("No node has taken over a group since it has started."));
+  const moves = movesOf(past.leaderships);
   const rows = moves.slice(0, MOVES).map((move) => {
     const [{ from, to }] = move;
     const silent = Math.max(...move.map((it) => it.silent_ms ?? 0));
@@ -649,7 +668,8 @@ async function drawLeaderships() {
 function drawKeyspaces() {
   const lacks = lacking();
   if (lacks) return show("keyspaces", lacks);
-  return show("keyspaces", state.standing.keyspaces.map(keyspaceCard));
+  const [some, quiet] = byInterest(state.standing.keyspaces);
+  return show("keyspaces", some.map(keyspaceCard), quiet.length > 0 ? fold("keyspaces quiet", plural(quiet.length, "quiet keyspace"), quiet.map(keyspaceCard)) : null);
 }
 
 function keyspaceCard(keyspace) {
@@ -660,7 +680,8 @@ function keyspaceCard(keyspace) {
     `Shard ${shard.shard}`, shard.leader ? `node ${shard.leader}` : "–", shard.members.join(", "),
     shard.replicas.map((replica) => (replica.node === shard.leader ? null
       : `node ${replica.node}: ${replica.sound ? (replica.lag_records ? `${number(replica.lag_records)} records` : "none") : replica.role}`)).filter(Boolean).join("; ") || "–",
-    survives(shard),
+    [survives(shard), state.may.lead && keyspace.shards.length > 0 && shard.members.length > 1 && hasLeader(keyspace)
+      ? [" ", h("button", { type: "button", class: "small", "data-key": `lead ${shard.group}`, onclick: () => moveLeader(keyspace, shard) }, "Move leader")] : null],
   ]);
   return h("article", { class: "panel keyspace" },
     h("header", {}, h("h2", {}, h("span", { class: "mono" }, nameOf(prefix)), prefix === "" ? " keyspace" : ""),
@@ -671,7 +692,7 @@ function keyspaceCard(keyspace) {
     h("p", { class: "promise" }, `${keyspace.promise}.`),
     h("div", { class: "line" }, fact("keys", number(keyspace.keys)),
       fact("memory", bytes(keyspace.memory) + (keyspace.memory_max ? ` of ${bytes(keyspace.memory_max)}` : "")),
-      fact("commands", rate(now.perSecond)), fact("p99", time(now.p99)), fact("lag", lagOf(keyspace)),
+      fact("commands", rate(now.perSecond)), fact("p99", time(now.p99)), fact("lag", lagOf(keyspace)), fact("backup", backupOf(keyspace)),
       keyspace.evicted ? fact("evicted", number(keyspace.evicted)) : null, keyspace.locks ? fact("locks", number(keyspace.locks)) : null,
       keyspace.lost_writes ? fact("lost writes", number(keyspace.lost_writes)) : null,
       keyspace.unknown_writes ? fact("unknown writes", number(keyspace.unknown_writes)) : null),
@@ -691,7 +712,8 @@ function dialog({ title, body, go, isDanger = false, act }) {
     event.preventDefault();
     $("dialog-go").disabled = true;
     try {
-      await act(new FormData($("dialog-form")));
+      const words = await act(new FormData($("dialog-form")));
+      if (words) done(words);
       $("dialog").close();
       look();
     } catch (error) {
@@ -703,6 +725,8 @@ function dialog({ title, body, go, isDanger = false, act }) {
     }
   };
   $("dialog").showModal();
+  // The browser's Back closes the dialog, and nothing else.
+  if (!history.state?.dialog) history.pushState({ dialog: true }, "");
   $("dialog-body").querySelector("input, select, textarea")?.focus();
 }
 
@@ -797,6 +821,9 @@ function dropKeyspace({ prefix, keys }) {
 
 // Commands.
 
+/** What this page itself asks for, every few seconds; `quorate status`, `top` and other pages do, too. */
+const LOOKS = new Set(["cluster|map", "cluster|report", "cluster|events", "cluster|history", "cluster|ask", "slowlog|get", "lock.list", "acl|list"]);
+
 function drawCommands() {
   const lacks = lacking();
   if (lacks) return show("commands", lacks);
@@ -810,9 +837,12 @@ function drawCommands() {
   $("commands-note").textContent = `Of the clients of all nodes, in the last ${duration(Math.max(2, seconds))}. A time goes from the request to its reply, replication `
     + "included; what is answered within one turn of the node counts as less than 1 µs. Percentiles are at most an eighth too high.";
   if (rows.length === 0) return show("commands", empty("No command was given yet."));
-  return show("commands", table("", ["Command", ["Rate", "number"], ["p50", "number"], ["p99", "number"], ["Failed", "number"], ["Calls", "number"], ["Failed in all", "number"], ["Refused", "number"]],
-    rows.map(({ command, now, failed }) => [h("span", { class: "mono" }, command.name.replace("|", " ")), rate(now.perSecond), time(now.p50), time(now.p99), rate(failed),
-      number(command.calls), number(command.failed), number(command.rejected)])));
+  const shown = (some) => table("", ["Command", ["Rate", "number"], ["p50", "number"], ["p99", "number"], ["Failed", "number"], ["Calls", "number"], ["Failed in all", "number"], ["Refused", "number"]],
+    some.map(({ command, now, failed }) => [h("span", { class: "mono" }, command.name.replace("|", " ")), rate(now.perSecond), time(now.p50), time(now.p99), rate(failed),
+      number(command.calls), number(command.failed), number(command.rejected)]));
+  const [looks, others] = [true, false].map((isLook) => rows.filter(({ command }) => LOOKS.has(command.name) === isLook));
+  return show("commands", others.length === 0 ? empty("Only tools that look at the cluster have given commands.") : shown(others),
+    looks.length > 0 ? fold("looks", `${plural(looks.length, "command")} of this page and of other tools that look at the cluster`, shown(looks)) : null);
 }
 
 // Slow commands.
@@ -914,19 +944,22 @@ function drawDatabases() {
   $("database-field").hidden = numbers.length === 1;
 }
 
+/** What was typed is a prefix, unless it has characters with a meaning in patterns. */
+const patternOf = (text) => (/[*?[]/.test(text) ? text : `${escaped(text)}*`);
+const escaped = (text) => text.replace(/[*?[\]\\^]/g, "\\$&");
+
 function browse(prefix) {
   const database = databaseOf(prefix);
   drawDatabases();
   $("database").value = String(database);
-  // Characters with a meaning in patterns are escaped.
-  $("pattern").value = database > 0 ? "*" : `${prefix.replace(/[*?[\]\\^]/g, "\\$&")}*`;
+  $("pattern").value = database > 0 ? "" : /[*?[]/.test(prefix) ? `${escaped(prefix)}*` : prefix;
   location.hash = "#keys";
   find();
 }
 
 function find(event) {
   event?.preventDefault();
-  Object.assign(scan, { cursor: "0", pattern: $("pattern").value || "*", type: $("type").value, database: Number($("database").value || 0), seen: new Set(), key: null });
+  Object.assign(scan, { cursor: "0", pattern: patternOf($("pattern").value), type: $("type").value, database: Number($("database").value || 0), seen: new Set(), key: null });
   $("key-list").replaceChildren();
   $("key").replaceChildren();
   return findMore();
@@ -967,11 +1000,28 @@ async function findMore() {
 const SHOWN = 200;
 const VALUE_BYTES = 64 * 1024;
 
+/** A text as it is; JSON also with its parts on lines of their own. */
+function valueView(text) {
+  const box = (value) => h("pre", { class: "value", tabindex: "0", "aria-label": "value" }, value);
+  const pretty = prettyJson(text);
+  return pretty === null ? box(text) : [h("p", { class: "small muted" }, "JSON, laid out for reading:"), box(pretty), h("details", {}, h("summary", {}, "As it is stored"), box(text))];
+}
+
+/** `null` if the text is not an object or a list, or if JavaScript would change its numbers. */
+function prettyJson(text) {
+  if (!/^\s*[{[]/.test(text) || /\d{16}/.test(text)) return null;
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return null;
+  }
+}
+
 const READERS = {
   string: async (key) => {
     const length = await runThere("STRLEN", key);
     const text = length > VALUE_BYTES ? await runThere("GETRANGE", key, "0", String(VALUE_BYTES - 1)) : await runThere("GET", key);
-    return { size: bytes(length), whole: length <= VALUE_BYTES ? text : null, body: [h("pre", { class: "value", tabindex: "0", "aria-label": "value" }, shown(text)),
+    return { size: bytes(length), whole: length <= VALUE_BYTES ? text : null, body: [valueView(shown(text)),
       length > VALUE_BYTES ? h("p", { class: "small muted" }, `The first ${bytes(VALUE_BYTES)} are shown.`) : null] };
   },
   hash: async (key) => elements(await runThere("HLEN", key), "field", ["Field", "Value"], pairsOf(shownOf(await runThere("HSCAN", key, "0", "COUNT", String(SHOWN))))),
@@ -1071,9 +1121,18 @@ $("login-form").addEventListener("submit", logIn);
 $("leave").addEventListener("click", logOut);
 $("new-keyspace").addEventListener("click", newKeyspace);
 $("scan-form").addEventListener("submit", find);
+$("new-user").addEventListener("click", () => changeUser(null));
+$("console-form").addEventListener("submit", send);
+$("line").addEventListener("keydown", recall);
 $("more").addEventListener("click", findMore);
 $("level").addEventListener("change", draw);
 $("dialog-cancel").addEventListener("click", () => $("dialog").close());
-addEventListener("hashchange", () => !$("app").hidden && turn());
+$("dialog").addEventListener("close", () => !$("dialog").open && history.state?.dialog && history.back());
+addEventListener("popstate", () => $("dialog").open && !history.state?.dialog && $("dialog").close());
+addEventListener("hashchange", () => {
+  // No dialog stays over another view.
+  if ($("dialog").open) $("dialog").close();
+  if (!$("app").hidden) turn();
+});
 document.addEventListener("visibilitychange", () => !document.hidden && !$("app").hidden && timer === undefined && look());
 begin();
