@@ -132,8 +132,109 @@ const phases = {
     await says(page, "slow", "slow:key");
     await turnTo(page, "commands");
     for (const text of ["set", "hset", "cluster ask"]) await says(page, "commands", text);
+    await says(page, "commands", "of this page and of other tools");
+    assert.doesNotMatch(await page.textContent("#commands > .table"), /cluster/, "what the page itself asks for comes last");
     await turnTo(page, "events");
     await says(page, "events", "made:");
+  },
+
+  /** What an operator does, and sees to have been done. */
+  async actions(browser) {
+    const page = await visit(browser);
+    const isOpen = () => page.evaluate(() => document.getElementById("dialog").open);
+    // Plots, and a mark where a leader was moved.
+    await page.waitForSelector("#past .plot .line");
+    await page.waitForSelector("#nodes .spark .line");
+    await page.click('[data-key="range 86400"]');
+    await page.waitForSelector('[data-key="range 86400"][aria-pressed="true"]');
+    await page.click('[data-key="range 600"]');
+    const from = await page.evaluate(() => state.standing.keyspaces.find(({ prefix }) => prefix === "cart:").shards[0].leader);
+    const to = (from % 3) + 1;
+    await turnTo(page, "keyspaces");
+    const card = page.locator("#view-keyspaces .keyspace", { hasText: "cart:" });
+    await card.locator("summary").click();
+    await card.locator('button:has-text("Move leader")').click();
+    await page.selectOption("#field-to", String(to));
+    await page.click("#dialog-go");
+    await says(page, "done", `led by node ${to} soon`);
+    await turnTo(page, "overview");
+    await says(page, "past", `node ${to} leads instead of node ${from}`);
+    await page.waitForSelector("#past .plot .mark.moved", { state: "attached" });
+    await says(page, "leaderships", `node ${from} → node ${to}`);
+
+    // Back closes a dialog and nothing else, and none stays over another view.
+    const url = page.url();
+    await page.click('[data-key="drain 2"]');
+    assert.equal(await isOpen(), true);
+    await page.goBack();
+    await until(page, () => !document.getElementById("dialog").open);
+    assert.equal(page.url(), url);
+    assert.equal(await page.isVisible("#view-overview"), true);
+    await page.click('[data-key="drain 2"]');
+    await page.evaluate(() => (location.hash = "#locks"));
+    await page.waitForSelector("#view-locks", { state: "visible" });
+    await until(page, () => !document.getElementById("dialog").open);
+    await turnTo(page, "overview");
+
+    // A drain, and its end.
+    await page.click('[data-key="drain 2"]');
+    await page.click("#dialog-go");
+    await page.waitForSelector('[data-key="undrain 2"]');
+    await says(page, "nodes", "drained");
+    await page.click('[data-key="undrain 2"]');
+    await page.click("#dialog-go");
+    await page.waitForSelector('[data-key="drain 2"]');
+
+    // The console: replies, errors as they are, and earlier lines.
+    await turnTo(page, "console");
+    const gives = async (line, text) => {
+      await page.fill("#line", line);
+      await page.press("#line", "Enter");
+      await says(page, "replies", text);
+    };
+    await gives('SET "said key" "a \\"b\\" \\x41"', "OK");
+    await gives("GET 'said key'", 'a "b" A');
+    await gives("RPUSH said:list 1 two", "(integer) 2");
+    await gives("LRANGE said:list 0 -1", '2) "two"');
+    await gives("GET said:list", "(error) WRONGTYPE Operation against a key");
+    await gives("SET open \"quote", "a quote is not closed");
+    await gives("GET <b>", "(nil)");
+    assert.equal(await page.locator("#replies b").count(), 0, "what was typed is text");
+    await page.press("#line", "ArrowUp");
+    await page.press("#line", "ArrowUp");
+    assert.equal(await page.inputValue("#line"), 'SET open "quote');
+
+    // Keys by their prefix, and JSON to read.
+    await run(page, "SET", "said:json", '{"a":[1,{"b":null}]}');
+    await turnTo(page, "keys");
+    await page.fill("#pattern", "said:");
+    await page.click("#scan-form button");
+    await says(page, "found", "2 keys");
+    await page.locator("#key-list button", { hasText: "said:json" }).click();
+    await says(page, "key", '"b": null');
+    await page.click('#key button:has-text("Edit")');
+    assert.equal(await page.inputValue("#field-value"), '{"a":[1,{"b":null}]}', "it is edited as it is stored");
+    await run(page, "SET", "said:json", "[]");
+    await page.fill("#field-value", "{}");
+    await page.click("#dialog-go");
+    await says(page, "dialog-error", "Another client has changed it");
+    await page.click("#dialog-cancel");
+
+    // Users.
+    await turnTo(page, "users");
+    await page.click("#new-user");
+    await page.fill("#field-name", "made");
+    await page.fill("#field-secret", "a password");
+    await page.fill("#field-rules", "~said:* +nonsense");
+    await page.click("#dialog-go");
+    await says(page, "dialog-error", "nonsense");
+    await page.fill("#field-rules", "~said:* +get");
+    await page.click("#dialog-go");
+    await page.waitForSelector('[data-key="drop user made"]');
+    await says(page, "users", "~said:*");
+    await page.click('[data-key="drop user made"]');
+    await page.click("#dialog-go");
+    await until(page, () => !document.querySelector('[data-key="drop user made"]'));
   },
 
   /** Users with a password: only what they may do is offered, and what they may not is refused. */
@@ -164,6 +265,17 @@ const phases = {
     }
     await turnTo(page, "slow");
     await says(page, "slow", "may not see this");
+    await turnTo(page, "users");
+    await says(page, "users", "may not see this");
+    // Without the right to the history the rest is there; what is not offered is refused to those who type it.
+    await turnTo(page, "overview");
+    await says(page, "past", "No history: ");
+    await says(page, "nodes", "Node 3");
+    assert.equal(await page.locator('[data-key^="drain"], [data-key^="replace"]').count(), 0);
+    await turnTo(page, "console");
+    await page.fill("#line", "CLUSTER DRAIN 1");
+    await page.press("#line", "Enter");
+    await says(page, "replies", "(error) NOPERM");
     assert.deepEqual(await page.context().cookies(), [], "nothing is kept in cookies");
     await page.click("#leave");
     await page.waitForSelector("#login-form", { state: "visible" });
@@ -204,21 +316,23 @@ const phases = {
     assert.equal(bare, 403, "the header is required");
   },
 
-  /** Every view in light, dark and at a phone's width. */
+  /** Every view in light and dark, on a phone and on a tablet. */
   async looks(browser) {
-    const views = ["overview", "keyspaces", "commands", "slow", "locks", "keys", "events"];
+    const views = ["overview", "keyspaces", "commands", "slow", "locks", "keys", "console", "users", "events"];
     const grounds = new Set();
-    for (const colorScheme of ["light", "dark"]) {
-      const page = await visit(browser, { colorScheme, viewport: { width: 375, height: 812 } });
+    for (const [colorScheme, width] of [["light", 375], ["light", 820], ["dark", 390]]) {
+      const page = await visit(browser, { colorScheme, viewport: { width, height: 812 } });
       await says(page, "banner", "nodes up");
       for (const view of views) {
         await turnTo(page, view);
-        const { beyond, unnamed } = await page.evaluate(() => ({
+        const { beyond, unnamed, cut } = await page.evaluate(() => ({
+          cut: [...document.querySelectorAll(".tabs a")].filter((tab) => tab.getBoundingClientRect().right > innerWidth).length,
           beyond: document.documentElement.scrollWidth - document.documentElement.clientWidth,
           unnamed: [...document.querySelectorAll("input, select, textarea, button, a, meter")].filter((element) =>
             element.offsetParent && !(element.textContent.trim() || element.labels?.length || element.getAttribute("aria-label"))).length,
         }));
-        assert.equal(beyond, 0, `${view} is wider than a phone`);
+        assert.equal(beyond, 0, `${view} is wider than ${width} px`);
+        assert.equal(cut, 0, `tabs are cut at ${width} px`);
         assert.equal(unnamed, 0, `${view} has controls without a name`);
       }
       grounds.add(await page.evaluate(() => getComputedStyle(document.body).backgroundColor));

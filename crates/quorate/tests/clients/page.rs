@@ -50,7 +50,7 @@ fn people_see_and_change_a_cluster_in_a_browser() {
         let _ = lock.arg(&["job", "bob", "PX", "1000", "WAIT", "3600000"]).query::<u64>(&mut waiting);
     });
     until("somebody waits for the lock", || ask(&mut client, "LOCK.INFO job").contains("\"waiters\", 1"));
-    for phase in ["operator", "foreign", "looks"] {
+    for phase in ["operator", "actions", "foreign", "looks"] {
         look(phase, &cluster, 1);
     }
 

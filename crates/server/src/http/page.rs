@@ -53,6 +53,8 @@ mod tests {
         assert_eq!(asks("/", &Method::GET, browser), Some(true));
         assert_eq!(asks("/", &Method::GET, "*/*"), None);
         assert_eq!(asks("/page/page.js", &Method::GET, "*/*"), Some(true));
+        assert_eq!(asks("/page/history.js", &Method::GET, "*/*"), Some(true));
+        assert_eq!(asks("/page/actions.js", &Method::GET, "*/*"), Some(true));
         assert_eq!(asks("/page/page.js", &Method::POST, "*/*"), Some(false));
         assert_eq!(asks("/page/page.js", &Method::DELETE, "*/*"), None);
         assert_eq!(asks("/page/other", &Method::GET, browser), None);

@@ -152,7 +152,7 @@ function replyText(reply, indent = "") {
   if (reply === null) return "(nil)";
   if (typeof reply === "number") return `(integer) ${reply}`;
   if (typeof reply === "object" && "error" in reply) return `(error) ${reply.error}`;
-  if (!Array.isArray(reply)) return indent === "" ? prettyJson(shown(reply)) ?? shown(reply) : JSON.stringify(shown(reply));
+  if (!Array.isArray(reply)) return indent === "" ? shown(reply) : JSON.stringify(shown(reply));
   if (reply.length === 0) return "(empty)";
   return reply.map((element, place) => {
     const head = `${place + 1}) `;

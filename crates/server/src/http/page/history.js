@@ -52,11 +52,14 @@ function takeEvents(events) {
   const moves = movesOf(past.leaderships).filter((move) => move[0].from !== 0).map((move) => ({
     ms: move.at(-1).unix_ms, kind: "moved", text: `node ${move[0].to} leads instead of node ${move[0].from}`, prefixes: move.map((it) => it.prefix),
   }));
-  const lines = events.flatMap(([node, { lines }]) => lines.filter(({ level }) => level === "warning" || level === "error")
+  const lines = events.flatMap(([node, { lines }]) => lines.filter(isFailure)
     .map(({ unix_ms, text }) => ({ ms: unix_ms, kind: "failed", text: `node ${node}: ${text}`, prefixes: null })));
   const starts = [...past.nodes].map(([node, { started_ms }]) => ({ ms: started_ms, kind: "started", text: `node ${node} started`, prefixes: null }));
   past.marks = [...moves, ...lines, ...starts].sort((one, other) => other.ms - one.ms);
 }
+
+/** Lines that tell of a change of leader tell nothing new: the new leader reports it. */
+const isFailure = ({ level, text }) => (level === "warning" || level === "error") && !/^group \d+ is led by/.test(text);
 
 /** A node that crashes leaves all of its groups at once: those that move in the same way within seconds are one move. */
 function movesOf(leaderships) {

@@ -182,6 +182,8 @@ const state = {
   standing: null,
   /** Samples of the last minute, the oldest first: `{at, standing}`. */
   looks: [],
+  /** Keyspaces that were made or changed on this page: they are not folded away. */
+  touched: new Set(),
   may: {},
   user: "",
   view: "",
@@ -513,16 +515,23 @@ function replicaMark(keyspace, shard, replica) {
 const SHARDS = 6;
 const KEYSPACES = 8;
 
-/** Sound, and without a command in the range that the plots show. */
+/** Served, and without a command in the range that the plots show. */
 function isQuiet(keyspace) {
-  const isSound = keyspace.shards.every((shard) => shard.serves && shard.survives > 0 && shard.replicas.every((replica) => replica.sound));
-  return isSound && !pace(keyspaceOf(keyspace.prefix)).perSecond && !pastOf("commands", { prefix: keyspace.prefix }).some((value) => value > 0);
+  const isServed = keyspace.shards.every((shard) => shard.serves && shard.survives >= 0);
+  return isServed && !state.touched.has(keyspace.prefix) && !pace(keyspaceOf(keyspace.prefix)).perSecond && !pastOf("commands", { prefix: keyspace.prefix }).some((value) => value > 0);
 }
 
 /** Keyspaces in two lists: those to show, and those to fold away. */
 function byInterest(keyspaces) {
   const quiet = keyspaces.length > KEYSPACES ? keyspaces.filter(isQuiet) : [];
   return [keyspaces.filter((keyspace) => !quiet.includes(keyspace)), quiet];
+}
+
+/** What is folded away, in words: nobody should have to open it to learn that something is wrong. */
+function foldQuiet(key, quiet, ...children) {
+  if (quiet.length === 0) return null;
+  const weak = quiet.filter((keyspace) => keyspace.shards.some((shard) => shard.survives === 0)).length;
+  return fold(key, `${plural(quiet.length, "quiet keyspace")}${weak > 0 ? `, ${weak} with no failure left` : ""}`, ...children);
 }
 
 function groupRow(keyspace, shard, nodes) {
@@ -554,7 +563,7 @@ function drawMap() {
   const rest = keyspaces.filter((keyspace) => keyspace.shards.length > SHARDS);
   show("map", table("", columns, [controlRow, ...rows], "groups"),
     h("p", { class: "legend small muted" }, mark("leads", "leads"), mark("sound", "holds everything"), mark("late", "behind"), mark("lost", "does not take part")),
-    quiet.length > 0 ? fold("map quiet", `Groups of ${plural(quiet.length, "quiet keyspace")}`, table("", columns, rowsOf(quiet), "groups")) : null,
+    foldQuiet("map quiet", quiet, table("", columns, rowsOf(quiet), "groups")),
     rest.map((keyspace) => fold(`map ${keyspace.prefix}`, `${keyspace.shards.length - SHARDS} more shards of ${nameOf(keyspace.prefix)}`,
       table("", columns, keyspace.shards.slice(SHARDS).map((shard) => groupRow(keyspace, shard, nodes)), "groups"))));
 }
@@ -574,12 +583,13 @@ function drawNodes() {
       h("span", { class: "address" }, node.address, node.version ? ` · ${node.version}` : "")];
     if (!node.reached) return h("article", { class: "card down" }, head, h("p", { class: "small" }, node.error), nodeActions(node));
     const { memory, disk, links, counters, certificate } = node;
+    const latest = newest(pastOf("commands", { node: node.node }));
     const small = (figure) => plot(pastOf(figure, { node: node.node }), { withMarks: false });
     const calls = perSecond(nodeOf(node.node), (it) => it.counters?.calls);
     const us = perSecond(nodeOf(node.node), (it) => it.counters?.calls_us);
     const down = links.filter((link) => !link.up).map((link) => link.node);
     return h("article", { class: "card" }, head, h("dl", { class: "facts" },
-      h("dt", {}, "Commands"), h("dd", {}, rate(calls), calls ? ` · ${time(Math.round(us / calls))} on average` : "", " ", small("commands")),
+      h("dt", {}, "Commands"), h("dd", {}, rate(calls ?? latest), calls ? ` · ${time(Math.round(us / calls))} on average` : "", " ", small("commands")),
       h("dt", {}, "Clients"), h("dd", {}, number(counters.clients)),
       h("dt", {}, "Links"), h("dd", {}, down.length === 0 ? `${links.length} up` : `down to ${down.join(", ")}`),
       h("dt", {}, "Up for"), h("dd", {}, duration(node.uptime_s)),
@@ -620,8 +630,10 @@ function leadersOf(keyspace) {
 function rateRow(keyspace) {
   const now = pace(keyspaceOf(keyspace.prefix));
   const beside = (figure, text) => [plot(pastOf(figure, { prefix: keyspace.prefix }), { prefix: keyspace.prefix }), " ", text];
-  return [h("span", { class: "mono" }, nameOf(keyspace.prefix)), leadersOf(keyspace), beside("commands", rate(now.perSecond)),
-    time(now.p50), beside("p99_us", time(now.p99)), beside("lag_ms", lagOf(keyspace)), number(keyspace.keys), beside("memory", bytes(keyspace.memory))];
+  // Before the second sample there is only the history.
+  const latest = (figure) => newest(pastOf(figure, { prefix: keyspace.prefix }));
+  return [h("span", { class: "mono" }, nameOf(keyspace.prefix)), leadersOf(keyspace), beside("commands", rate(now.perSecond ?? latest("commands"))),
+    time(now.p50 ?? latest("p50_us")), beside("p99_us", time(now.p99 ?? latest("p99_us"))), beside("lag_ms", lagOf(keyspace)), number(keyspace.keys), beside("memory", bytes(keyspace.memory))];
 }
 
 function drawRates() {
@@ -629,7 +641,7 @@ function drawRates() {
     ["Keys", "number"], ["Memory", "number"]], keyspaces.map(rateRow));
   const [some, quiet] = byInterest(state.standing.keyspaces);
   show("rates", rows("Commands on keys, from request to reply, of the last minute. Lag: the follower that is furthest behind.", some),
-    quiet.length > 0 ? fold("rates quiet", plural(quiet.length, "quiet keyspace"), rows("", quiet)) : null);
+    foldQuiet("rates quiet", quiet, rows("", quiet)));
 }
 
 /** How many changes of leaders are shown. */
@@ -656,7 +668,7 @@ function drawLeaderships() {
       : `node ${from} had been silent for ${time(silent * 1000)}`;
     const keyspaces = [...new Set(move.map((it) => it.prefix))].map((prefix) => keyspaceOf(prefix)(state.standing)).filter(Boolean);
     const total = (field) => number(keyspaces.reduce((count, keyspace) => count + keyspace[field], 0));
-    return [moment(move[0].unix_ms), from === 0 ? `node ${to} leads` : `node ${from} → node ${to}`, groupNames(move), how,
+    return [moment(move[0].unix_ms), h("span", { class: "whole" }, from === 0 ? `node ${to} leads` : `node ${from} → node ${to}`), groupNames(move), how,
       `${total("lost_writes")} lost, ${total("unknown_writes")} unknown`];
   });
   return show("leaderships", table("Writes: acknowledged and lost, and without a known outcome, of these keyspaces since their replicas were made.",
@@ -669,13 +681,13 @@ function drawKeyspaces() {
   const lacks = lacking();
   if (lacks) return show("keyspaces", lacks);
   const [some, quiet] = byInterest(state.standing.keyspaces);
-  return show("keyspaces", some.map(keyspaceCard), quiet.length > 0 ? fold("keyspaces quiet", plural(quiet.length, "quiet keyspace"), quiet.map(keyspaceCard)) : null);
+  return show("keyspaces", some.map(keyspaceCard), foldQuiet("keyspaces quiet", quiet, quiet.map(keyspaceCard)));
 }
 
 function keyspaceCard(keyspace) {
   const { prefix } = keyspace;
   const now = pace(keyspaceOf(prefix));
-  const fact = (name, text) => h("span", {}, `${name} `, h("b", {}, text));
+  const fact = (name, text, figure = null) => h("span", {}, `${name} `, figure ? [plot(pastOf(figure, { prefix }), { prefix }), " "] : null, h("b", {}, text));
   const shards = keyspace.shards.map((shard) => [
     `Shard ${shard.shard}`, shard.leader ? `node ${shard.leader}` : "–", shard.members.join(", "),
     shard.replicas.map((replica) => (replica.node === shard.leader ? null
@@ -691,13 +703,33 @@ function keyspaceCard(keyspace) {
         state.may.drop && prefix !== "" ? h("button", { type: "button", class: "danger", "data-key": `drop ${prefix}`, onclick: () => dropKeyspace(keyspace) }, "Drop") : null)),
     h("p", { class: "promise" }, `${keyspace.promise}.`),
     h("div", { class: "line" }, fact("keys", number(keyspace.keys)),
-      fact("memory", bytes(keyspace.memory) + (keyspace.memory_max ? ` of ${bytes(keyspace.memory_max)}` : "")),
-      fact("commands", rate(now.perSecond)), fact("p99", time(now.p99)), fact("lag", lagOf(keyspace)), fact("backup", backupOf(keyspace)),
+      fact("memory", bytes(keyspace.memory) + (keyspace.memory_max ? ` of ${bytes(keyspace.memory_max)}` : ""), "memory"),
+      fact("commands", rate(now.perSecond), "commands"), fact("p99", time(now.p99), "p99_us"), fact("lag", lagOf(keyspace), "lag_ms"), fact("backup", backupOf(keyspace)),
       keyspace.evicted ? fact("evicted", number(keyspace.evicted)) : null, keyspace.locks ? fact("locks", number(keyspace.locks)) : null,
       keyspace.lost_writes ? fact("lost writes", number(keyspace.lost_writes)) : null,
       keyspace.unknown_writes ? fact("unknown writes", number(keyspace.unknown_writes)) : null),
     fold(`shards ${prefix}`, plural(keyspace.shards.length, "shard"),
       table("", ["Shard", "Leader", "Nodes", "Lag of followers", "Survives"], shards)));
+}
+
+/** While a dialog is open the browser's history has one more entry, so that Back closes the dialog and nothing else. */
+let goesBack = false;
+function noteDialog() {
+  if (!goesBack && !history.state?.dialog) history.pushState({ dialog: true }, "");
+}
+
+function dialogClosed() {
+  if ($("dialog").open || goesBack || !history.state?.dialog) return;
+  goesBack = true;
+  history.back();
+}
+
+function wentBack() {
+  const isOwn = goesBack;
+  goesBack = false;
+  // The next dialog may be open before the entry of the last one is gone.
+  if ($("dialog").open && isOwn) noteDialog();
+  else if ($("dialog").open && !history.state?.dialog) $("dialog").close();
 }
 
 /** A dialog with fields; `act` gets their values, and throws an error if it fails. */
@@ -725,8 +757,7 @@ function dialog({ title, body, go, isDanger = false, act }) {
     }
   };
   $("dialog").showModal();
-  // The browser's Back closes the dialog, and nothing else.
-  if (!history.state?.dialog) history.pushState({ dialog: true }, "");
+  noteDialog();
   $("dialog-body").querySelector("input, select, textarea")?.focus();
 }
 
@@ -776,6 +807,7 @@ function newKeyspace() {
     act: async (form) => {
       const prefix = String(form.get("prefix"));
       await ask("/keyspaces", "POST", { prefix, ...given(form, ["replication", "acks", "durability", "reads", "shards", "memory_max", "eviction"]) });
+      state.touched.add(prefix);
       done(`The keyspace ${prefix} was made. Its promise is in the list.`);
     },
   });
@@ -799,6 +831,7 @@ async function changeKeyspace(prefix) {
     act: async (form) => {
       const name = String(form.get("setting"));
       await run("KEYSPACE", "SET", prefix, `${name}=${String(form.get("value")).trim()}`);
+      state.touched.add(prefix);
       done(`${nameOf(prefix)}: ${name} is ${form.get("value")} now.`);
     },
   });
@@ -822,7 +855,7 @@ function dropKeyspace({ prefix, keys }) {
 // Commands.
 
 /** What this page itself asks for, every few seconds; `quorate status`, `top` and other pages do, too. */
-const LOOKS = new Set(["cluster|map", "cluster|report", "cluster|events", "cluster|history", "cluster|ask", "slowlog|get", "lock.list", "acl|list"]);
+const LOOKS = new Set(["cluster|map", "cluster|report", "cluster|events", "cluster|history", "cluster|ask", "slowlog|get", "lock.list", "acl|list", "acl|dryrun"]);
 
 function drawCommands() {
   const lacks = lacking();
@@ -1127,8 +1160,8 @@ $("line").addEventListener("keydown", recall);
 $("more").addEventListener("click", findMore);
 $("level").addEventListener("change", draw);
 $("dialog-cancel").addEventListener("click", () => $("dialog").close());
-$("dialog").addEventListener("close", () => !$("dialog").open && history.state?.dialog && history.back());
-addEventListener("popstate", () => $("dialog").open && !history.state?.dialog && $("dialog").close());
+$("dialog").addEventListener("close", dialogClosed);
+addEventListener("popstate", wentBack);
 addEventListener("hashchange", () => {
   // No dialog stays over another view.
   if ($("dialog").open) $("dialog").close();
