@@ -283,7 +283,7 @@ fn screen_text(look: &Look, before: Option<&Look>, trails: &Trails, paint: Paint
         "peers",
         "clients",
         "memory",
-        "operations until now",
+        "latest operations/s",
     ];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(standing.nodes.iter().map(|node| {
@@ -309,8 +309,16 @@ fn screen_text(look: &Look, before: Option<&Look>, trails: &Trails, paint: Paint
     }));
     out.push_str(&table(&rows, |_, _, text| text.to_owned()));
     out.push('\n');
-    let heads =
-        ["keyspace", "leaders", "records/s", "lookups/s", "keys", "memory", "survives", "both until now"];
+    let heads = [
+        "keyspace",
+        "leaders",
+        "records/s",
+        "lookups/s",
+        "keys",
+        "memory",
+        "survives",
+        "latest records and lookups",
+    ];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(standing.keyspaces.iter().map(|keyspace| {
         let rates = keyspace_rates(look, before, keyspace);

@@ -10,6 +10,8 @@ const PAST_EVERY_MS = 6000;
 const past = {
   seconds: RANGES[0][0],
   askedAt: -Infinity,
+  /** When the histories were asked for. Those of a day need not be asked for as often as events. */
+  readAt: -Infinity,
   /** The nodes' replies, by node. */
   nodes: new Map(),
   /** Why there is no history: the refusal of the first node that has answered so. */
@@ -28,23 +30,28 @@ async function lookBack() {
   if (performance.now() - past.askedAt < PAST_EVERY_MS) return false;
   past.askedAt = performance.now();
   const { seconds } = past;
+  const isDue = past.askedAt - past.readAt >= past.stepMs / 4;
   const [histories, events] = await Promise.all([
-    runEverywhere("CLUSTER", "HISTORY", String(seconds)).catch((error) => error), runEverywhere("CLUSTER", "EVENTS").catch((error) => error)]);
+    isDue ? runEverywhere("CLUSTER", "HISTORY", String(seconds)).catch((error) => error) : null, runEverywhere("CLUSTER", "EVENTS").catch((error) => error)]);
   for (const answer of [histories, events]) {
     if (answer instanceof Error && (answer.status === 401 || !(answer instanceof Refused))) throw answer;
   }
   if (seconds !== past.seconds) return false;
-  past.refused = histories instanceof Error ? histories : null;
+  if (isDue) takeHistories(histories);
   past.eventsRefused = events instanceof Error ? events : null;
-  past.nodes = new Map(past.refused ? [] : histories.map(([node, text]) => [node, JSON.parse(text)]));
-  const replies = [...past.nodes.values()];
-  if (replies.length > 0) {
-    past.stepMs = replies[0].step_s * 1000;
-    past.untilMs = Math.max(...replies.map((reply) => reply.until_ms));
-    past.steps = replies[0].whole.commands.length;
-  }
   if (!past.eventsRefused) takeEvents(events.map(([node, text]) => [node, JSON.parse(text)]));
   return true;
+}
+
+function takeHistories(histories) {
+  past.readAt = past.askedAt;
+  past.refused = histories instanceof Error ? histories : null;
+  past.nodes = new Map(past.refused ? [] : histories.map(([node, text]) => [node, JSON.parse(text)]));
+  const replies = [...past.nodes.values()];
+  if (replies.length === 0) return;
+  past.stepMs = replies[0].step_s * 1000;
+  past.untilMs = Math.max(...replies.map((reply) => reply.until_ms));
+  past.steps = replies[0].whole.commands.length;
 }
 
 function takeEvents(events) {
@@ -74,7 +81,7 @@ function movesOf(leaderships) {
 
 const add = (one, other) => one + other;
 /** How the nodes' values of a figure become one: a cluster's rate is the sum, a time or a lag the worst. */
-const JOINS = { commands: add, peak: add, p50_us: Math.max, p99_us: Math.max, lag_ms: Math.max, memory: Math.max };
+const JOINS = { commands: add, peak: add, p50_us: Math.max, p99_us: Math.max, lag_ms: Math.max, memory: Math.max, leader: Math.max };
 
 /** The values of a figure, the oldest first: of one node or of all, of one keyspace or of all. Empty if there are none. */
 function pastOf(figure, { node = null, prefix = null, join = JOINS[figure] } = {}) {
@@ -98,7 +105,14 @@ function pastOf(figure, { node = null, prefix = null, join = JOINS[figure] } = {
 
 const marksIn = (prefix) => past.marks.filter((mark) => mark.ms > past.untilMs - past.steps * past.stepMs && (prefix === null || mark.prefixes?.includes(prefix)));
 
-/** A plot without words: a line over an area, with a gap where nothing is known, and a mark where something has happened. */
+/** The steps in which nobody led: no node knew of a leader all the time. None in a keyspace that needs no leader. */
+function ledByNobody(prefix) {
+  if (prefix !== null && !hasLeader(keyspaceOf(prefix)(state.standing) ?? {})) return [];
+  return pastOf("leader", { prefix }).flatMap((leader, place) => (leader === 0 ? [place] : []));
+}
+
+/** A plot without words: a line over an area, with a gap where nothing is known, a mark where something has happened, and a dark
+ * ground where nobody led. */
 function plot(values, { className = "spark", prefix = null, withMarks = true, label = null } = {}) {
   if (values.filter((value) => value !== null).length < 2) return "";
   const most = Math.max(...values, 0) || 1;
@@ -115,12 +129,13 @@ function plot(values, { className = "spark", prefix = null, withMarks = true, la
     svg("polygon", { points: `${run[0][0].toFixed(2)},24 ${line(run)} ${run.at(-1)[0].toFixed(2)},24`, class: "area" }),
     // A single point is a short line.
     svg("polyline", { points: run.length > 1 ? line(run) : `${line(run)} ${(run[0][0] + 0.6).toFixed(2)},${run[0][1].toFixed(2)}`, class: "line" })]);
-  const marks = withMarks ? marksIn(prefix).map((mark) => {
-    const across = (100 - ((past.untilMs - mark.ms) / (past.steps * past.stepMs)) * 100).toFixed(2);
-    return svg("line", { x1: across, x2: across, y1: 0, y2: 25, class: `mark ${mark.kind}` });
-  }) : [];
+  const across = (mark) => Math.round(100 - ((past.untilMs - mark.ms) / (past.steps * past.stepMs)) * 100);
+  // Marks of a kind that are too close to tell apart are one.
+  const places = new Map(withMarks ? marksIn(prefix).map((mark) => [`${mark.kind} ${across(mark)}`, mark]) : []);
+  const marks = [...places.values()].map((mark) => svg("line", { x1: across(mark), x2: across(mark), y1: 0, y2: 25, class: `mark ${mark.kind}` }));
+  const grounds = withMarks ? ledByNobody(prefix).map((place) => svg("rect", { x: x(place - 0.5).toFixed(2), width: (100 / values.length).toFixed(2), y: 0, height: 25, class: "unled" })) : [];
   const named = label ? { role: "img", "aria-label": label } : { "aria-hidden": "true" };
-  return svg("svg", { viewBox: "0 0 100 25", preserveAspectRatio: "none", class: className, ...named }, ...drawn, ...marks);
+  return svg("svg", { viewBox: "0 0 100 25", preserveAspectRatio: "none", class: className, ...named }, ...grounds, ...drawn, ...marks);
 }
 
 const newest = (values) => values.findLast((value) => value !== null) ?? null;
@@ -130,7 +145,7 @@ function chart(name, values, format) {
   const known = values.filter((value) => value !== null);
   if (known.length < 2) return h("figure", { class: "chart" }, h("figcaption", {}, h("b", {}, name)), h("p", { class: "small muted" }, "No history yet."));
   const most = Math.max(...known);
-  const words = `${format(newest(values))} now, at most ${format(most)}`;
+  const words = `${format(newest(values))} in the last ${duration(past.stepMs / 1000)}, at most ${format(most)}`;
   const caption = h("span", {}, words);
   const drawn = plot(values, { className: "plot", label: `${name}: ${words}` });
   drawn.addEventListener("pointermove", (event) => {
@@ -150,16 +165,18 @@ function drawPast() {
   if ($("past").matches(":hover") && $("past").querySelector(".plot:hover")) return undefined;
   const ranges = h("div", { class: "ranges", role: "group", "aria-label": "Range" }, RANGES.map(([seconds, name]) => h("button", {
     type: "button", "data-key": `range ${seconds}`, "aria-pressed": String(seconds === past.seconds),
-    onclick: () => { Object.assign(past, { seconds, askedAt: -Infinity }); look(); },
+    onclick: () => { Object.assign(past, { seconds, askedAt: -Infinity, readAt: -Infinity }); look(); },
   }, name)));
   const title = h("div", { class: "title-row" }, h("h2", {}, "Since when"), ranges);
   if (past.refused) return show("past", title, empty(`No history: ${past.refused.message}.`));
   if (past.steps === 0) return show("past", title, empty("Asking the nodes …"));
-  const marks = marksIn(null);
+  const alike = new Map();
+  for (const mark of marksIn(null)) alike.set(mark.text, { ...mark, ...alike.get(mark.text), count: (alike.get(mark.text)?.count ?? 0) + 1 });
+  const marks = [...alike.values()];
   return show("past", title,
     h("div", { class: "charts" },
       chart("Commands", pastOf("commands"), rate), chart("p99", pastOf("p99_us"), time), chart("Lag of followers", pastOf("lag_ms"), (ms) => (ms === 0 ? "none" : time(ms * 1000))),
       chart("Memory of all processes", pastOf("memory", { join: add }), bytes)),
-    h("ul", { class: "marks small" }, marks.slice(0, MARKS_SHOWN).map((mark) => h("li", {}, h("span", { class: `key ${mark.kind}`, "aria-hidden": "true" }), moment(mark.ms), ` ${mark.text}`)),
-      marks.length > MARKS_SHOWN ? h("li", { class: "muted" }, `and ${marks.length - MARKS_SHOWN} earlier; the lines are under Events`) : null));
+    h("ul", { class: "marks small" }, marks.slice(0, MARKS_SHOWN).map((mark) => h("li", {}, h("span", { class: `key ${mark.kind}`, "aria-hidden": "true" }), moment(mark.ms), ` ${mark.text}${mark.count > 1 ? `, ${mark.count} times` : ""}`)),
+      marks.length > MARKS_SHOWN ? h("li", { class: "muted" }, `and ${marks.length - MARKS_SHOWN} others; the lines are under Events`) : null));
 }

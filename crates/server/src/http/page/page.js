@@ -589,13 +589,13 @@ function drawNodes() {
     const us = perSecond(nodeOf(node.node), (it) => it.counters?.calls_us);
     const down = links.filter((link) => !link.up).map((link) => link.node);
     return h("article", { class: "card" }, head, h("dl", { class: "facts" },
-      h("dt", {}, "Commands"), h("dd", {}, rate(calls ?? latest), calls ? ` · ${time(Math.round(us / calls))} on average` : "", " ", small("commands")),
+      h("dt", {}, "Commands"), h("dd", {}, small("commands"), " ", rate(calls ?? latest), calls ? `, mean ${time(Math.round(us / calls))}` : ""),
       h("dt", {}, "Clients"), h("dd", {}, number(counters.clients)),
       h("dt", {}, "Links"), h("dd", {}, down.length === 0 ? `${links.length} up` : `down to ${down.join(", ")}`),
       h("dt", {}, "Up for"), h("dd", {}, duration(node.uptime_s)),
       certificate ? [h("dt", {}, "Certificate"), h("dd", { class: certificate.left_s < 14 * 86400 || certificate.unusable ? "warned" : null },
         certificate.left_s < 0 ? "has expired" : `expires in ${duration(certificate.left_s)}`, certificate.unusable ? "; its new files cannot be used" : "")] : null,
-      h("dt", {}, "Process"), h("dd", {}, bytes(memory.resident), " ", small("memory")),
+      h("dt", {}, "Process"), h("dd", {}, small("memory"), " ", bytes(memory.resident)),
       h("dt", {}, "Data in memory"), h("dd", {}, `${bytes(memory.data)}${memory.data_max ? ` of ${bytes(memory.data_max)}` : ""}`),
       memory.data_max ? gauge(memory.data, memory.data_max, 0.8, 0.9, "data in memory") : null,
       h("dt", {}, "Disk"), h("dd", {}, disk.size ? `${bytes(disk.free)} free` : "not known"),
