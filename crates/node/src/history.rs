@@ -40,7 +40,7 @@ struct Point {
     /// Percentiles of the times from a command's request to its reply. 0 if no command ended.
     p50_us: u32,
     p99_us: u32,
-    /// How long the follower that is furthest behind has been behind, of those that are not away.
+    /// How far behind the last follower of a leader here is, of those that are not away.
     lag_ms: u32,
     memory_kib: u32,
     /// 0: a group had no leader.
@@ -127,12 +127,13 @@ impl History {
             let prefix = group.keyspace.prefix.as_str();
             whole.latency.add(&group.latency);
             let status = group_status(cx, id);
+            // What a follower knows itself, since when it was not level with its leader, is long under any steady load.
             let lag_ms = status
                 .followers
                 .iter()
                 .filter(|it| !matches!(it.state, "silent" | "absent"))
                 .map(|it| it.lag_ms)
-                .fold(status.lag_ms, u64::max);
+                .fold(0, u64::max);
             whole.lag_ms = whole.lag_ms.max(lag_ms);
             if !found.contains_key(prefix) && found.len() == HISTORY_KEYSPACES_MAX {
                 continue;
