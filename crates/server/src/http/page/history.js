@@ -143,7 +143,7 @@ const newest = (values) => values.findLast((value) => value !== null) ?? null;
 /** A plot with its name, its newest and its highest value. The pointer shows the value and the marks of a moment. */
 function chart(name, values, format) {
   const known = values.filter((value) => value !== null);
-  if (known.length < 2) return h("figure", { class: "chart" }, h("figcaption", {}, h("b", {}, name)), h("p", { class: "small muted" }, "No history yet."));
+  if (known.length < 2) return h("figure", { class: "chart" }, h("figcaption", {}, h("b", {}, name)), h("p", { class: "small muted" }, "Nothing in this time."));
   const most = Math.max(...known);
   const words = `${format(newest(values))} in the last ${duration(past.stepMs / 1000)}, at most ${format(most)}`;
   const caption = h("span", {}, words);
