@@ -2,7 +2,8 @@
 //! ask since when something is so, and have no collector of metrics.
 //!
 //! A sample is taken of counters that exist anyway, once a second; so commands cost nothing more. Kept in memory, in two rings
-//! for each keyspace and for all of them together: points of a second, and points of a minute. They begin with the process.
+//! for each keyspace and for all of them together: points of a second, and points of a minute. They begin with the process. A
+//! cluster has a bounded number of keyspaces, so all of this takes at most 6,500 KiB.
 
 use crate::command::statistics::Latencies;
 use crate::context::Context;
@@ -21,9 +22,6 @@ const MINUTES: usize = 2048;
 
 /// The longest history, in seconds.
 const HISTORY_S_MAX: u64 = MINUTES as u64 * 60;
-
-/// The keyspaces that have a history; further ones have none of their own.
-const HISTORY_KEYSPACES_MAX: usize = 64;
 
 /// The most points of a reply for each figure. So a reply with all keyspaces stays far below what a node may answer to
 /// another one.
@@ -135,9 +133,6 @@ impl History {
                 .map(|it| it.lag_ms)
                 .fold(0, u64::max);
             whole.lag_ms = whole.lag_ms.max(lag_ms);
-            if !found.contains_key(prefix) && found.len() == HISTORY_KEYSPACES_MAX {
-                continue;
-            }
             let own = found.entry(prefix).or_default();
             own.latency.add(&group.latency);
             own.lag_ms = own.lag_ms.max(lag_ms);
@@ -312,6 +307,7 @@ fn push(ring: &mut VecDeque<Point>, most: usize, point: Point) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keyspace::KEYSPACES_MAX;
 
     /// A history of so many seconds, in each of which so many commands took so long.
     fn series(seconds: u32, commands: impl Fn(u32) -> u64, took_us: u64) -> Series {
@@ -332,6 +328,7 @@ mod tests {
         assert!(series.minutes.len() >= 24 * 60 && series.seconds.len() >= 600);
         let rings = (series.seconds.capacity() + series.minutes.capacity()) * size_of::<Point>();
         assert_eq!((rings + 2 * 2048, SERIES_BYTES), (SERIES_BYTES, 100 << 10));
+        assert_eq!(SERIES_BYTES * (1 + KEYSPACES_MAX), 6500 << 10, "that is on the page of the status");
         let (oldest, newest) = (series.minutes[0], series.minutes[MINUTES - 1]);
         assert_eq!(newest.at_s - oldest.at_s, (MINUTES as u32 - 1) * 60);
     }
