@@ -171,11 +171,11 @@ impl History {
             let last = series.minute.as_ref().filter(|_| !is_of_seconds).map(Joined::point);
             steps.columns(points.iter().copied().chain(last))
         };
-        let now_ms = cx.now.unix_ms - cx.now.monotonic_us / 1000 % 1000;
+        let now_ms = cx.now.unix_ms.saturating_sub(cx.now.monotonic_us / 1000 % 1000);
         let shown = Shown {
             node: cx.configuration.node,
             started_ms: cx.now.unix_ms.saturating_sub(cx.now.ms_since(started.monotonic_us)),
-            until_ms: now_ms + end_s * 1000 - now_s * 1000,
+            until_ms: (now_ms + end_s * 1000).saturating_sub(now_s * 1000),
             step_s,
             whole: columns(&self.whole),
             keyspaces: self

@@ -133,3 +133,19 @@ fn without_a_leader_every_node_is_a_master() {
         }
     }
 }
+
+/// Under a steady load a follower lacks something at nearly every moment, and never for long.
+#[test]
+fn the_lag_of_a_follower_is_short_under_steady_load() {
+    let mut cluster = setup(3, &["prefix= acks=majority leader=1"]).start();
+    let client = cluster.client(1);
+    let (mut records, mut most_ms) = (0, 0);
+    for number in 0..2000 {
+        cluster.send(client, &format!("SET k {number}"));
+        cluster.turn();
+        let health = cluster.keyspace(2, "default");
+        records = records.max(health.lag);
+        most_ms = most_ms.max(health.lag_ms);
+    }
+    assert!(records > 0 && most_ms < 50, "{records} records for {most_ms} ms");
+}

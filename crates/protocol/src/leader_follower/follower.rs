@@ -34,8 +34,9 @@ pub(super) struct Follower {
     commit: Version,
     /// The leader's last offset, as last reported.
     leader_offset: Version,
-    /// When everything that the leader had was last applied here.
-    caught_up_us: u64,
+    /// An offset that the leader reported, and when: once it is applied here, the newest reported one takes its place. So its age
+    /// tells for how long records wait to be applied, however steadily more come.
+    mark: (Version, u64),
     /// Whether the leader waits for an acknowledgement.
     acknowledge: bool,
     pub(super) acked: Version,
@@ -60,7 +61,7 @@ impl Follower {
             heard_us: now.monotonic_us,
             commit: state.applied,
             leader_offset: offset,
-            caught_up_us: now.monotonic_us,
+            mark: (offset, now.monotonic_us),
             acknowledge: false,
             acked: 0,
             acked_us: 0,
@@ -132,6 +133,7 @@ impl Follower {
         self.acknowledge = false;
         self.commit = state.applied;
         self.leader_offset = state.last().offset;
+        self.mark = (self.leader_offset, now.monotonic_us);
         self.stop_sending(state, "a newer epoch began", effects);
     }
 
@@ -333,8 +335,8 @@ impl Follower {
     fn apply(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         state.apply_until(self.commit.min(state.last().offset), effects);
         state.backlog.trim(state.backlog_bytes_max(), state.applied);
-        if state.applied >= self.leader_offset {
-            self.caught_up_us = now.monotonic_us;
+        if state.applied >= self.mark.0 {
+            self.mark = (self.leader_offset, now.monotonic_us);
         }
     }
 
@@ -460,11 +462,11 @@ impl Follower {
         }
     }
 
-    /// Returns how many records of the leader are not applied here, and the milliseconds since there were none.
+    /// Returns how many records of the leader are not applied here, and for how many milliseconds they have waited.
     pub(super) fn lag(&self, state: &State, now: Now) -> (u64, u64) {
         match self.leader_offset.saturating_sub(state.applied) {
             0 => (0, 0),
-            behind => (behind, now.ms_since(self.caught_up_us)),
+            behind => (behind, now.ms_since(self.mark.1)),
         }
     }
 }

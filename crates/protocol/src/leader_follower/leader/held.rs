@@ -190,10 +190,10 @@ impl Leader {
         self.held.requests = left;
     }
 
-    /// Reports when the lease has run out, or the leader has one again.
+    /// Reports when the lease has run out, or the leader has one again. One that has resigned uses none.
     pub(in crate::leader_follower) fn watch_lease(&mut self, state: &State, now: Now, effects: &mut Effects) {
         let leased = state.is_leased(now);
-        if leased != self.was_leased {
+        if leased != self.was_leased && !state.has_resigned() {
             self.was_leased = leased;
             effects.trace.push(Trace::Leased { leased });
         }

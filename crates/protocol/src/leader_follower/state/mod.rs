@@ -204,9 +204,13 @@ impl State {
     #[inline]
     pub(super) fn is_leased(&self, now: Now) -> bool {
         let planted = self.options.planted;
-        let has_resigned = self.handover.is_some_and(|it| it.has_resigned);
         (now.monotonic_us < self.lease_until_us || planted.has(Fault::ServesWithoutLease))
-            && (!has_resigned || planted.has(Fault::ResignedLeaderAnswers))
+            && (!self.has_resigned() || planted.has(Fault::ResignedLeaderAnswers))
+    }
+
+    /// Whether this leader has resigned, and waits for the next epoch.
+    pub(super) fn has_resigned(&self) -> bool {
+        self.handover.is_some_and(|it| it.has_resigned)
     }
 
     /// Whether a leader takes requests: it is leased, and does not hand over.
