@@ -195,6 +195,18 @@ impl Cluster {
     /// # Errors
     /// A file for TLS cannot be read.
     pub(crate) fn of(config: &Config) -> Result<Cluster> {
+        Cluster::of_those(config, |_| true)
+    }
+
+    /// The same without the configuration's own node, which need not run.
+    ///
+    /// # Errors
+    /// A file for TLS cannot be read.
+    pub(crate) fn of_others(config: &Config) -> Result<Cluster> {
+        Cluster::of_those(config, |node| node != config.node)
+    }
+
+    fn of_those(config: &Config, is_meant: impl Fn(NodeId) -> bool) -> Result<Cluster> {
         let own = config.own()?;
         let settings = config.tls.as_ref().filter(|tls| tls.client_port != 0);
         let distance = settings.map_or(0, |tls| i32::from(tls.client_port) - i32::from(own.client_port));
@@ -203,7 +215,7 @@ impl Cluster {
         let place = |node: &NodeAddress| {
             u16::try_from(i32::from(node.client_port) + distance).ok().map(|port| text_of(&node.host, port))
         };
-        let addresses = config.nodes.iter().filter_map(place).collect();
+        let addresses = config.nodes.iter().filter(|node| is_meant(node.id)).filter_map(place).collect();
         Ok(Cluster { addresses, credentials: credentials_of(config, Role::Changes), tls })
     }
 

@@ -4,10 +4,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
+use node::NodeId;
+use node::control::NodeState;
 use serde_json::json;
 use server::status::words;
 
-use super::Manage;
+use super::{ANSWER_WITHIN, Manage, Node, say};
+use crate::connection::{Cluster, map_of};
+
+/// For how long a removal that is refused is tried again: nodes come and go while others are removed.
+const REFUSED_FOR: Duration = Duration::from_secs(30);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -15,6 +21,7 @@ Examples:
   quorate node list
   quorate node add 4 10.0.0.4 7000 8000 9000     quorate join also writes its file
   quorate node remove 4
+  quorate node remove --above 3 --wait           nodes 4, 5 and so on, the last one first, until they have left
   quorate node drain 2                           before maintenance: others lead what it leads
   quorate node drain 2 --end                     it may lead again
   quorate node lead cart: 3                      node 3 leads the keyspace, now and whenever it can
@@ -51,10 +58,17 @@ enum Verb {
     /// Move a node's replicas to others, and then remove it
     Remove {
         /// Its number
-        id: u16,
+        #[arg(required_unless_present = "above", conflicts_with = "above")]
+        id: Option<u16>,
         /// Even if that leaves fewer replicas than there should be
         #[arg(long)]
         force: bool,
+        /// Instead: all nodes with greater numbers than this one, each when the one before has left
+        #[arg(long, value_name = "NUMBER", requires = "wait")]
+        above: Option<u16>,
+        /// Return when the replicas have moved and the node has left
+        #[arg(long)]
+        wait: bool,
     },
     /// Have others lead what a node leads, until you end that
     Drain {
@@ -94,14 +108,14 @@ pub(super) fn run(args: &NodeArgs) -> Result<()> {
                 &[("node", json!(id)), ("added", json!(true))],
             )
         }
-        Verb::Remove { id, force } => {
-            let word: &[&str] = if *force { &["FORCE"] } else { &[] };
-            manage.open()?.ask(&[&["CLUSTER", "REMOVE", &id.to_string()], word].concat())?;
+        Verb::Remove { id: Some(id), force, wait: false, .. } => {
+            ask_to_remove(&mut manage.open()?, *id, *force)?;
             manage.done(
                 &format!("node {id} leaves: its replicas move to others, and then its process ends"),
                 &[("node", json!(id)), ("leaving", json!(true))],
             )
         }
+        Verb::Remove { id, force, above, .. } => remove(manage, *id, *above, *force),
         Verb::Drain { id, end: true } => {
             manage.open()?.ask(&["CLUSTER", "DRAIN", &id.to_string(), "END"])?;
             manage.done(
@@ -129,6 +143,68 @@ pub(super) fn run(args: &NodeArgs) -> Result<()> {
             )
         }
     }
+}
+
+fn ask_to_remove(node: &mut Node, id: u16, force: bool) -> Result<()> {
+    let word: &[&str] = if force { &["FORCE"] } else { &[] };
+    node.ask(&[&["CLUSTER", "REMOVE", &id.to_string()], word].concat()).map(drop)
+}
+
+/// Removes one node or all above a number, the one with the highest number first, and waits until they have left.
+fn remove(manage: &Manage, id: Option<u16>, above: Option<u16>, force: bool) -> Result<()> {
+    let mut cluster = manage.cluster()?;
+    let mut removed: Vec<u16> = Vec::new();
+    let mut failed_since: Option<Instant> = None;
+    loop {
+        match remove_step(&mut cluster, id, above, force) {
+            Ok(None) => break,
+            Ok(Some(leaves)) => {
+                failed_since = None;
+                if !removed.contains(&leaves) {
+                    removed.push(leaves);
+                    if !manage.json {
+                        say(&format!("node {leaves} leaves: its replicas move to others"))?;
+                    }
+                }
+            }
+            Err(error) if failed_since.get_or_insert_with(Instant::now).elapsed() >= REFUSED_FOR => {
+                return Err(error);
+            }
+            Err(_) => {}
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let ids: Vec<String> = removed.iter().map(u16::to_string).collect();
+    let text = match ids.as_slice() {
+        [] => match (id, above) {
+            (Some(id), _) => format!("the cluster has no node {id}"),
+            (None, above) => format!("the cluster has no node above {}", above.unwrap_or_default()),
+        },
+        [one] => format!("node {one} has left the cluster"),
+        several => format!("nodes {} have left the cluster", several.join(", ")),
+    };
+    manage.done(&text, &[("removed", json!(removed))])
+}
+
+/// Asks for the next removal, unless it is under way. Returns the node that leaves; `None` when all have left.
+fn remove_step(
+    cluster: &mut Cluster,
+    id: Option<NodeId>,
+    above: Option<NodeId>,
+    force: bool,
+) -> Result<Option<NodeId>> {
+    let (_, mut client) = cluster.open(ANSWER_WITHIN)?;
+    let map = map_of(&mut client)?;
+    // The node that was asked may be one that leaves.
+    *cluster = cluster.with_others(&mut client, &map)?;
+    let is_asked_for = |node: &NodeId| above.map_or(id == Some(*node), |above| *node > above);
+    let Some((next, node)) = map.nodes.iter().rev().find(|(node, _)| is_asked_for(node)) else {
+        return Ok(None);
+    };
+    if node.state != NodeState::Leaving {
+        ask_to_remove(&mut Node(client), *next, force)?;
+    }
+    Ok(Some(*next))
 }
 
 /// Drains a node, and waits until it leads nothing that another node could lead.

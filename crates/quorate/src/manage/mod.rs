@@ -24,7 +24,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 use server::status::Standing;
 
-use crate::connection::{Client, Connect, Reply, Role};
+use crate::connection::{Client, Cluster, Connect, Reply, Role};
 use crate::status::{stand, table};
 
 /// How long a node may be silent: a change waits for the control group for five seconds.
@@ -82,14 +82,19 @@ struct Manage {
 }
 
 impl Manage {
+    /// The cluster that the flags name.
+    fn cluster(&self) -> Result<Cluster> {
+        self.connect.resolve(Role::Changes)
+    }
+
     /// Connects to the first node that accepts a connection.
     fn open(&self) -> Result<Node> {
-        Ok(Node(self.connect.resolve(Role::Changes)?.open(ANSWER_WITHIN)?.1))
+        Ok(Node(self.cluster()?.open(ANSWER_WITHIN)?.1))
     }
 
     /// The state of the whole cluster.
     fn standing(&self) -> Result<Standing> {
-        let cluster = self.connect.resolve(Role::Changes)?;
+        let cluster = self.cluster()?;
         let standing = stand(&cluster);
         if standing.map_version == 0 {
             // Returns the reason as an error, if no node answers.

@@ -162,8 +162,14 @@ fn sources_name_pages_that_exist() {
         files(&root.join(folder), ".rs", &mut sources);
     }
     sources.extend(
-        ["deploy/docker/Dockerfile", "deploy/docker/compose.yaml", "crates/quorate/Cargo.toml"]
-            .map(|name| root.join(name)),
+        [
+            "deploy/docker/Dockerfile",
+            "deploy/docker/compose.yaml",
+            "deploy/helm/quorate/values.yaml",
+            "crates/quorate/Cargo.toml",
+            "tools/release",
+        ]
+        .map(|name| root.join(name)),
     );
     let (mut count, mut missing) = (0, Vec::new());
     for source in sources.iter().filter(|source| !source.ends_with("tests/docs/main.rs")) {

@@ -80,15 +80,59 @@ client_certificates = "{{ include "quorate.clientCertificates" . }}"
 peers = "{{ include "quorate.tlsWord" (dict "name" "peers" "word" .Values.tls.peers) }}"
 {{- end -}}
 
-{{/* The [[nodes]] of a new cluster, the same in all files. */}}
+{{/* The [[nodes]] of a node's file: those with which the cluster begins, and the node itself. They do not depend on `replicas`, so
+raising it changes no file of an existing node. */}}
 {{- define "quorate.nodes" -}}
-{{- $full := include "quorate.fullname" . -}}
-{{- range $index := until (int .Values.replicas) }}
+{{- $full := include "quorate.fullname" .root -}}
+{{- $first := int .root.Values.initialReplicas -}}
+{{- $indices := until $first -}}
+{{- if ge .index $first }}{{ $indices = append $indices .index }}{{ end -}}
+{{- range $index := $indices }}
 [[nodes]]
 id = {{ add1 $index }}
-host = "{{ $full }}-{{ $index }}.{{ $full }}-nodes.{{ $.Release.Namespace }}.svc.{{ $.Values.clusterDomain }}"
-client_port = {{ $.Values.ports.client }}
-http_port = {{ $.Values.ports.http }}
-peer_port = {{ $.Values.ports.peer }}
+host = "{{ $full }}-{{ $index }}.{{ $full }}-nodes.{{ $.root.Release.Namespace }}.svc.{{ $.root.Values.clusterDomain }}"
+client_port = {{ $.root.Values.ports.client }}
+http_port = {{ $.root.Values.ports.http }}
+peer_port = {{ $.root.Values.ports.peer }}
 {{ end }}
+{{- end -}}
+
+{{/* A node's configuration. */}}
+{{- define "quorate.file" -}}
+{{- $full := include "quorate.fullname" .root -}}
+{{- $values := .root.Values -}}
+{{- $domain := printf "%s.%s" $full .root.Release.Namespace -}}
+node = {{ add1 .index }}
+cluster = {{ $values.cluster | default $full | toJson }}
+secret = {{ $values.auth.secret | toJson }}
+password = {{ $values.auth.password | toJson }}
+{{- with $values.auth.operatorPassword }}
+operator_password = {{ . | toJson }}
+{{- end }}
+bind = "0.0.0.0"
+data = "/data"
+http_hosts = ["{{ $full }}", "{{ $domain }}", "{{ $domain }}.svc", "{{ $domain }}.svc.{{ $values.clusterDomain }}"]
+{{- with $values.config }}
+{{ . }}
+{{- end }}
+
+{{- with $values.tables }}
+{{ . }}
+{{- end }}
+{{- if $values.tls.enabled }}
+
+{{ include "quorate.tls" (dict "Values" $values "node" (int (add1 .index))) }}
+{{- end }}
+{{ include "quorate.nodes" . }}
+{{- end -}}
+
+{{/* What a pod's containers see. */}}
+{{- define "quorate.mounts" -}}
+- { name: data, mountPath: /data }
+# The pod's own file, at the place that the image expects, since a probe's command cannot name the pod.
+- { name: config, mountPath: /etc/quorate.toml, subPathExpr: $(POD_NAME).toml, readOnly: true }
+{{- if .Values.tls.enabled }}
+# A whole folder: new certificates appear in it, and the node uses them without a restart.
+- { name: tls, mountPath: /etc/quorate-tls, readOnly: true }
+{{- end }}
 {{- end -}}

@@ -12,10 +12,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose as Purpose, KeyPair};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use server::config::{ClientCertificates, PeerTls};
 
-use super::super::support::{free_ports, quorate, until};
+use super::super::support::{Client, free_ports, quorate, signal, until, wait};
 use super::super::tls::{Certs, Sealed};
 use super::deploy;
 
@@ -78,7 +79,12 @@ impl Helm {
 
     /// Renders the chart with these settings, and reads each object strictly.
     fn render(&self, settings: &[&str]) -> Result<Objects, String> {
-        let manifests = self.run(&["template", "shop", "--namespace", "store"], settings)?;
+        self.render_with(&[], settings)
+    }
+
+    fn render_with(&self, flags: &[&str], settings: &[&str]) -> Result<Objects, String> {
+        let words = [&["template", "shop", "--namespace", "store"], flags].concat();
+        let manifests = self.run(&words, settings)?;
         let mut reader = Command::new(self.reader);
         let reader = reader.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut reader = reader.spawn().unwrap();
@@ -93,6 +99,12 @@ impl Helm {
     #[track_caller]
     fn rendered(&self, settings: &[&str]) -> Objects {
         self.render(&[&NEEDED[..], settings].concat()).unwrap()
+    }
+
+    /// The same for an upgrade of what is installed.
+    #[track_caller]
+    fn upgraded(&self, settings: &[&str]) -> Objects {
+        self.render_with(&["--is-upgrade"], &[&NEEDED[..], settings].concat()).unwrap()
     }
 }
 
@@ -130,6 +142,11 @@ impl Objects {
     /// The description of the pods that run nodes.
     fn pods(&self) -> &Value {
         &self.get("StatefulSet", "shop-quorate")["spec"]["template"]
+    }
+
+    /// The description of the pod that removes nodes before there are fewer pods.
+    fn removal(&self) -> &Value {
+        &self.get("Job", "shop-quorate-removal")["spec"]["template"]
     }
 
     /// The description of the pods that make backups.
@@ -210,8 +227,8 @@ fn the_chart_makes_three_nodes_of_which_one_may_be_away() {
 #[test]
 fn pods_may_only_run_and_write_to_their_volumes() {
     let Some(helm) = Helm::find() else { return };
-    let chart = helm.rendered(&EVERYTHING);
-    for pod in [chart.pods(), chart.backups()] {
+    let chart = helm.upgraded(&EVERYTHING);
+    for pod in [chart.pods(), chart.backups(), chart.removal()] {
         let spec = &pod["spec"];
         assert_eq!(spec["automountServiceAccountToken"], false);
         let user = json!({
@@ -229,8 +246,11 @@ fn pods_may_only_run_and_write_to_their_volumes() {
             "capabilities": { "drop": ["ALL"] }
         });
         assert_eq!(spec["containers"].as_array().unwrap().len(), 1);
-        assert_eq!(spec["containers"][0]["securityContext"], container);
-        assert!(spec["containers"][0]["resources"]["limits"]["memory"].is_string());
+        let before = spec["initContainers"].as_array().into_iter().flatten();
+        for each in before.chain([&spec["containers"][0]]) {
+            assert_eq!(each["securityContext"], container);
+            assert!(each["resources"]["limits"]["memory"].is_string());
+        }
     }
 }
 
@@ -263,7 +283,12 @@ fn a_pod_has_its_own_configuration_and_its_own_disk() {
 fn the_program_accepts_each_configuration() {
     let Some(helm) = Helm::find() else { return };
     let tls = ["tls.enabled=true", "tls.existingSecret=certs", "tls.clientCertificates=wanted"];
-    let strange = [r#"auth.password="quoted" <and> \\ \, ümlaut"#, "replicas=5", "cluster=the-main-one"];
+    let strange = [
+        r#"auth.password="quoted" <and> \\ \, ümlaut"#,
+        "replicas=5",
+        "initialReplicas=5",
+        "cluster=the-main-one",
+    ];
     let more = [
         "auth.operatorPassword=of the operator",
         "config=default_user = \"all\"",
@@ -296,11 +321,15 @@ fn the_program_accepts_each_configuration() {
 #[test]
 fn missing_or_wrong_settings_are_refused_before_installation() {
     let Some(helm) = Helm::find() else { return };
-    let cases: [(&[&str], &str); 13] = [
+    let cases: [(&[&str], &str); 16] = [
         (&["auth.password="], "auth.password is needed"),
         (&["auth.secret="], "auth.secret is needed"),
         (&["auth.secret=fifteen-letters"], "auth.secret is too short"),
         (&["replicas=0"], "replicas: at least 1"),
+        (&["initialReplicas=0"], "initialReplicas: at least 1"),
+        // A cluster that would never begin, and nodes that could not be added.
+        (&["replicas=2"], "replicas is less than initialReplicas (3)"),
+        (&["replicas=4"], "auth.operatorPassword is needed for more than initialReplicas (3) nodes"),
         (&["tls.enabled=true"], "tls.existingSecret is needed"),
         (&["tls.enabled=true", "auth.existingSecret=mine"], "tls.existingSecret is needed"),
         (
@@ -428,6 +457,73 @@ fn scheduled_backups_run_in_pods_that_are_not_nodes() {
     }
 }
 
+/// What a pod runs before its node.
+fn joining(chart: &Objects) -> &Value {
+    let containers = chart.pods()["spec"]["initContainers"].as_array().unwrap();
+    assert_eq!(containers.len(), 1);
+    &containers[0]
+}
+
+/// A pod is restarted when its description has changed, and reads the file of its own name.
+#[test]
+fn another_number_of_pods_changes_nothing_of_those_that_stay() {
+    let Some(helm) = Helm::find() else { return };
+    let tls = ["tls.enabled=true", "tls.existingSecret=certs", "tls.perNode=true"];
+    for more in [&[][..], &tls] {
+        let of = |replicas: &str| {
+            helm.upgraded(&[&["auth.operatorPassword=the operator's", replicas], more].concat())
+        };
+        let three = of("replicas=3");
+        let (mut set, files) = (three.get("StatefulSet", "shop-quorate").clone(), three.files());
+        for replicas in [1, 2, 4, 5, 12] {
+            let other = of(&format!("replicas={replicas}"));
+            set["spec"]["replicas"] = replicas.into();
+            assert_eq!(*other.get("StatefulSet", "shop-quorate"), set);
+            let others = other.files();
+            assert_eq!(others.len(), replicas);
+            let same = others.iter().filter(|(pod, _)| files.contains_key(*pod));
+            assert!(
+                same.clone().count() == replicas.min(3)
+                    && same.clone().all(|(pod, text)| *text == files[pod])
+            );
+            for text in others.values() {
+                let config = server::Config::parse(text).unwrap_or_else(|error| panic!("{error:#}: {text}"));
+                let named = config.nodes.iter().map(|node| node.id).filter(|id| *id != config.node);
+                assert_eq!(
+                    named.collect::<Vec<_>>(),
+                    (1..=3).filter(|id| *id != config.node).collect::<Vec<_>>()
+                );
+            }
+        }
+    }
+
+    // A setting that all nodes read restarts them.
+    let annotations = |settings: &[&str]| helm.rendered(settings).pods()["metadata"]["annotations"].clone();
+    assert_ne!(annotations(&[]), annotations(&["config=masters = \"all\""]));
+    assert_ne!(annotations(&[]), annotations(&["auth.operatorPassword=new"]));
+    assert_ne!(annotations(&[]), annotations(&["initialReplicas=2"]));
+}
+
+/// The job runs before an upgrade that lowers the number, with no other rights than a node has.
+#[test]
+fn nodes_are_removed_before_their_pods() {
+    let Some(helm) = Helm::find() else { return };
+    assert!(!helm.rendered(&[]).names().contains(&"Job shop-quorate-removal".into()), "there is nothing yet");
+    let chart = helm.upgraded(&EVERYTHING);
+    let annotations = &chart.get("Job", "shop-quorate-removal")["metadata"]["annotations"];
+    assert_eq!(annotations["helm.sh/hook"], "pre-upgrade");
+    let pod = chart.removal();
+    let selector = &chart.get("Service", "shop-quorate")["spec"]["selector"];
+    let chosen = selector.as_object().unwrap();
+    assert!(chosen.iter().any(|(name, value)| pod["metadata"]["labels"][name] != *value));
+    let mounted = mounts(pod);
+    assert_eq!(mounted.keys().copied().collect::<Vec<_>>(), ["/etc/quorate", "/etc/quorate-tls"]);
+    assert_eq!(
+        mounted["/etc/quorate"]["secret"]["items"],
+        json!([{ "key": "shop-quorate-0.toml", "path": "quorate.toml" }])
+    );
+}
+
 /// Nodes with the files that the chart gives them. Each has an address of its own on this machine, so that all have the same
 /// ports, as pods have.
 struct Pods {
@@ -442,20 +538,43 @@ impl Pods {
 
     /// Starts the nodes. `adapt` changes other settings that cannot be the same here.
     fn start(chart: &Objects, certs: &Certs, adapt: impl Fn(usize, String) -> String) -> Pods {
-        let folder = tempfile::tempdir().unwrap();
-        let mut pods = Pods { folder, children: Vec::new() };
+        let mut pods = Pods::none();
         for (index, text) in chart.files().into_values().enumerate() {
             let id = index + 1;
-            let text = text.replace("\"0.0.0.0\"", &format!("{:?}", Pods::address(id)));
-            let text = text.replace("\"/data\"", &format!("\"data-{id}\""));
             let certs = certs.file("authority.crt").parent().unwrap().display().to_string();
-            fs::write(pods.file(id), adapt(id, text.replace("/etc/quorate-tls", &certs))).unwrap();
-            let log = fs::File::create(pods.log(id)).unwrap();
-            let mut command = quorate();
-            command.arg("server").arg("--config").arg(pods.file(id)).stdout(Stdio::null()).stderr(log);
-            pods.children.push(command.spawn().unwrap());
+            pods.write(id, adapt(id, text.replace("/etc/quorate-tls", &certs)));
+            pods.spawn(id);
         }
         pods
+    }
+
+    fn none() -> Pods {
+        Pods { folder: tempfile::tempdir().unwrap(), children: Vec::new() }
+    }
+
+    /// Gives a node its file, with addresses and folder of this machine.
+    fn write(&self, id: usize, text: String) {
+        let text = text.replace("\"0.0.0.0\"", &format!("{:?}", Pods::address(id)));
+        fs::write(self.file(id), text.replace("\"/data\"", &format!("\"data-{id}\""))).unwrap();
+    }
+
+    /// Starts a node, whose file is there.
+    fn spawn(&mut self, id: usize) -> &mut Child {
+        let log = fs::File::options().create(true).append(true).open(self.log(id)).unwrap();
+        let mut command = quorate();
+        command.arg("server").arg("--config").arg(self.file(id)).stdout(Stdio::null()).stderr(log);
+        self.children.push(command.spawn().unwrap());
+        self.children.last_mut().unwrap()
+    }
+
+    /// A command of the chart, with the file of a node of this machine.
+    fn command(&self, words: &Value, id: usize) -> Vec<String> {
+        let file = self.file(id).display().to_string();
+        let here = |word: &str| match word {
+            "/etc/quorate.toml" | "/etc/quorate/quorate.toml" => file.clone(),
+            other => other.to_owned(),
+        };
+        self::words(words).into_iter().map(here).collect()
     }
 
     fn file(&self, id: usize) -> PathBuf {
@@ -549,6 +668,132 @@ fn nodes_with_certificates_of_their_own_serve_and_are_backed_up_by_the_charts_co
     assert!(code == 0 && output.contains("1 shards copied (1 keys)"), "{output}");
     let (code, output) = run(&["backup".into(), "--verify".into(), place]);
     assert!(code == 0 && output.contains(": whole"), "{output}");
+}
+
+/// The pods of a set that is raised to five, lowered to three and raised again, each with what the chart has it run.
+#[test]
+fn new_pods_join_the_cluster_and_leave_it_by_the_charts_commands() {
+    let Some(helm) = Helm::find() else { return };
+    let (base, ports) = ports();
+    let of = |replicas: &str| {
+        let ports = ports.each_ref().map(String::as_str);
+        helm.upgraded(&[&["auth.operatorPassword=the operator's", replicas], &ports[..]].concat())
+    };
+    let (three, five) = (of("replicas=3"), of("replicas=5"));
+    let mut pods = Pods::none();
+    for (index, text) in five.files().into_values().enumerate() {
+        let addressed = (1..=5).fold(text, |text, id| {
+            let name = format!("shop-quorate-{}.shop-quorate-nodes.store.svc.cluster.local", id - 1);
+            text.replace(&name, &Pods::address(id))
+        });
+        pods.write(index + 1, addressed);
+    }
+    let join = |pods: &Pods, id: usize| run(&pods.command(&joining(&five)["args"], id));
+    let has = |pods: &Pods, nodes: &[u64]| {
+        let file = pods.file(1).display().to_string();
+        let (_, text) = run(&["node", "list", "--json", "--config", &file].map(str::to_owned));
+        let Ok(Value::Array(list)) = serde_json::from_str(&text) else { return false };
+        list.iter().filter_map(|node| node["node"].as_u64()).eq(nodes.iter().copied())
+    };
+    let is_ready = |id: usize| {
+        let address = format!("{}:{}", Pods::address(id), base + 1);
+        let Ok(mut stream) = TcpStream::connect(&address) else { return false };
+        let request = format!("GET /health?all HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let mut text = String::new();
+        stream.write_all(request.as_bytes()).is_ok()
+            && std::io::Read::read_to_string(&mut stream, &mut text).is_ok()
+            && text.starts_with("HTTP/1.1 200")
+    };
+
+    // A new cluster: no node waits for another one.
+    for id in 1..=3 {
+        let (code, output) = join(&pods, id);
+        assert!(code == 0 && output.contains(&format!("node {id} starts as it is")), "{output}");
+    }
+    (1..=3).for_each(|id| _ = pods.spawn(id));
+    until("three nodes serve", || (1..=3).all(is_ready));
+    let mut client = Client::connect(base);
+    assert_eq!(client.ask("AUTH \"its password\""), "+OK");
+    assert_eq!(client.ask("SET greeting hello"), "+OK");
+    // A member that is restarted.
+    let (code, output) = join(&pods, 2);
+    assert_eq!((code, output.as_str()), (0, "node 2 is a member of the cluster\n"));
+    // Nothing is above three.
+    let removal = pods.command(&three.removal()["spec"]["containers"][0]["args"], 1);
+    assert_eq!(run(&removal), (0, "the cluster has no node above 3\n".to_owned()));
+
+    // Raised: both new pods begin at once.
+    let added: Vec<(i32, String)> = std::thread::scope(|scope| {
+        let pods = &pods;
+        let both = [4, 5].map(|id| scope.spawn(move || join(pods, id)));
+        both.map(|it| it.join().unwrap()).into()
+    });
+    for (id, (code, output)) in (4..).zip(added) {
+        assert!(code == 0 && output.contains(&format!("node {id} is added")), "{output}");
+    }
+    [4, 5].into_iter().for_each(|id| _ = pods.spawn(id));
+    until("five nodes serve", || (1..=5).all(is_ready) && has(&pods, &[1, 2, 3, 4, 5]));
+    let holds = |pods: &Pods, nodes: &[u64]| {
+        let file = pods.file(1).display().to_string();
+        let (_, text) = run(&["status", "--json", "--config", &file].map(str::to_owned));
+        let status: Value = serde_json::from_str(&text).unwrap_or_default();
+        let members = status["keyspaces"][0]["shards"][0]["members"].as_array();
+        members.is_some_and(|members| nodes.iter().all(|node| members.iter().any(|it| it == node)))
+    };
+    until("the new nodes hold the keys", || holds(&pods, &[4, 5]));
+
+    // Lowered: the nodes leave before their pods go, and a container that is restarted does not bring its node back.
+    let (code, output) = run(&removal);
+    assert!(code == 0 && output.ends_with("nodes 5, 4 have left the cluster\n"), "{output}");
+    assert!(has(&pods, &[1, 2, 3]));
+    for index in [3, 4] {
+        assert_eq!(wait(&mut pods.children[index]), 0);
+    }
+    let again = pods.spawn(5);
+    let id = again.id();
+    until("it is turned away", || {
+        fs::read_to_string(pods.log(1)).unwrap().contains("it claims to be node 5, which is not a member")
+    });
+    assert!(has(&pods, &[1, 2, 3]) && !is_ready(5));
+    signal(id, Signal::TERM);
+    wait(pods.children.last_mut().unwrap());
+
+    // Raised again, with the folder that the removed node has left: it joins as a new node.
+    let (code, output) = join(&pods, 4);
+    assert!(code == 0 && output.contains("node 4 is added"), "{output}");
+    pods.spawn(4);
+    until("node 4 serves again", || is_ready(4) && has(&pods, &[1, 2, 3, 4]) && holds(&pods, &[4]));
+    let mut client = Client::of(TcpStream::connect((Pods::address(4).as_str(), base)).unwrap());
+    assert_eq!(client.ask("AUTH \"its password\""), "+OK");
+    assert_eq!(client.ask("GET greeting"), "$5");
+}
+
+/// What a new node needs is said, and members need none of it.
+#[test]
+fn without_the_operators_password_no_pod_joins() {
+    let Some(helm) = Helm::find() else { return };
+    let (base, ports) = ports();
+    let ports = ports.each_ref().map(String::as_str);
+    let chart = helm.rendered(
+        &[&["initialReplicas=1", "replicas=1", "config=default_user = \"data\""], &ports[..]].concat(),
+    );
+    let file = &chart.files()["shop-quorate-0"];
+    let own = file.replace("shop-quorate-0.shop-quorate-nodes.store.svc.cluster.local", "127.0.0.1");
+    let other = format!(
+        "\n[[nodes]]\nid = 2\nhost = \"127.0.0.2\"\nclient_port = {base}\nhttp_port = {}\npeer_port = {}\n",
+        base + 1,
+        base + 2
+    );
+    let mut pods = Pods::none();
+    pods.write(1, own.clone());
+    pods.write(2, own.replace("node = 1", "node = 2") + &other);
+    let join = |pods: &Pods, id: usize| run(&pods.command(&joining(&chart)["args"], id));
+    let (code, output) = join(&pods, 1);
+    assert!(code == 0 && output.contains("begins a cluster of its own"), "{output}");
+    pods.spawn(1);
+    until("the node listens", || TcpStream::connect((Ipv4Addr::LOCALHOST, base)).is_ok());
+    let (code, output) = join(&pods, 2);
+    assert!(code == 1 && output.contains("needs operator_password"), "{output}");
 }
 
 /// A certificate as an issuer in Kubernetes makes it for all pods: with a wildcard name.

@@ -4,12 +4,16 @@
 //! itself knows its members. The new node's file gets both; then the node is added to the cluster (`CLUSTER ADD`),
 //! and can be started. The secret is only ever copied from file to file, never sent over a connection or put on a
 //! command line.
+//!
+//! [`prepared`]: of a node whose file exists already.
+
+mod prepared;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use node::control::ClusterMap;
 use node::{NodeAddress, NodeId};
@@ -17,7 +21,7 @@ use server::Config;
 use server::config::{PeerTls, TlsSettings};
 
 use crate::certs::{AUTHORITY_FILE, AUTHORITY_KEY_FILE, Authority, DAYS, Owner};
-use crate::connection::{Cluster, Reply, map_of};
+use crate::connection::{Client, Cluster, Reply, map_of};
 use crate::output::say;
 
 /// How long a node may be silent: the control group gives up after five seconds.
@@ -34,6 +38,10 @@ On another machine, with a copy of any node's quorate.toml (it holds the secret:
 Where the cluster has TLS, with the folder of `quorate certs`:
   quorate join --like node-1/quorate.toml --dir node-4 --certs certs --host 10.0.0.7
 
+Before each start of a node whose file exists already (under Kubernetes): a node that is not in the cluster is added, and a member
+is left as it is. Nodes 1 to 3 begin a new cluster:
+  quorate join --config quorate.toml --beginners 3
+
 CLUSTER REMOVE removes a node; CLUSTER REPLACE admits one that has lost its storage.";
 
 /// Create a new node for a running cluster.
@@ -41,12 +49,25 @@ CLUSTER REMOVE removes a node; CLUSTER REPLACE admits one that has lost its stor
 #[command(after_help = EXAMPLES)]
 pub(crate) struct JoinArgs {
     /// The configuration of a node of the cluster: name, secret, password and limits are taken from it
-    #[arg(long, value_name = "FILE")]
-    like: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "config")]
+    like: Option<PathBuf>,
 
     /// The new node's folder; created if it does not exist
-    #[arg(long, value_name = "DIR")]
-    dir: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "config")]
+    dir: Option<PathBuf>,
+
+    /// Instead of --like and --dir: the node's own configuration, which exists already. It is added unless it is a member, by
+    /// the other nodes that the file names; a new node waits for them
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["like", "dir", "id", "host", "bind", "certs", "client_port", "http_port", "peer_port"]
+    )]
+    config: Option<PathBuf>,
+
+    /// With --config: nodes 1 to N begin a new cluster, so they wait for no other node
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "config")]
+    beginners: NodeId,
 
     /// The new node's number [default: one more than the greatest]
     #[arg(long)]
@@ -85,14 +106,20 @@ pub(crate) struct JoinArgs {
 /// A sentence that says why it failed. Then no configuration file is left, and the node is not added, unless the
 /// answer of the cluster was lost.
 pub(crate) fn run(args: &JoinArgs) -> Result<()> {
+    if let Some(config) = &args.config {
+        return prepared::run(config, args.beginners);
+    }
+    let (Some(like), Some(dir)) = (&args.like, &args.dir) else {
+        bail!("give --like and --dir, or --config")
+    };
     server::files::make_for_owner_alone();
-    let like = Config::read(&args.like)?;
-    let file = args.dir.join("quorate.toml");
+    let like = Config::read(like)?;
+    let file = dir.join("quorate.toml");
     ensure!(
-        !file.exists() && !args.dir.join("storage").exists(),
+        !file.exists() && !dir.join("storage").exists(),
         "{} already is a node's folder: use another one, or start that node with `quorate server --config \
          {}`",
-        args.dir.display(),
+        dir.display(),
         file.display()
     );
     let cluster = Cluster::of(&like)?;
@@ -107,27 +134,17 @@ pub(crate) fn run(args: &JoinArgs) -> Result<()> {
     // Parsed as the node will parse it, to find errors now.
     Config::parse(&config.text()?).context("the new node could not start")?;
 
-    std::fs::create_dir_all(&args.dir)
-        .with_context(|| format!("cannot make the folder {}", args.dir.display()))?;
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot make the folder {}", dir.display()))?;
     if let Some(certificate) = &certificate {
-        certificate.put_into(&args.dir)?;
+        certificate.put_into(dir)?;
     }
     config.write(&file)?;
-    let NodeAddress { id, host, client_port, http_port, peer_port } = &own;
-    let words = [client_port, http_port, peer_port].map(u16::to_string);
-    let [client, http, peer] = words.each_ref().map(String::as_str);
-    let number = id.to_string();
-    let words = ["CLUSTER", "ADD", &number, host, client, http, peer].map(str::as_bytes);
-    let added = match member.ask(&words) {
-        Ok(Reply::Error(error)) => Err(anyhow!("{error}")),
-        other => other.map(drop),
-    };
-    if let Err(error) = added {
+    let NodeAddress { id, host, .. } = &own;
+    if let Err(error) = add(&mut member, &own) {
         // If there was no answer, the node may have been added nevertheless: the same command then adds it again.
         let _ = std::fs::remove_file(&file);
         return Err(error).with_context(|| format!("{asked}: node {id} was not added"));
     }
-    say(&format!("node {id} is added: redis {host}:{client}, http {host}:{http}, peers {host}:{peer}"));
     if let (Some(tls), None) = (&like.tls, &certificate) {
         let needs = match tls.peers {
             PeerTls::Required => ", without which the other nodes turn it away",
@@ -139,6 +156,20 @@ pub(crate) fn run(args: &JoinArgs) -> Result<()> {
         ));
     }
     say(&format!("start it: quorate server --config {}", file.display()));
+    Ok(())
+}
+
+/// Adds a node to the cluster, and says so.
+fn add(member: &mut Client, own: &NodeAddress) -> Result<()> {
+    let NodeAddress { id, host, client_port, http_port, peer_port } = own;
+    let words = [client_port, http_port, peer_port].map(u16::to_string);
+    let [client, http, peer] = words.each_ref().map(String::as_str);
+    let number = id.to_string();
+    let words = ["CLUSTER", "ADD", &number, host, client, http, peer].map(str::as_bytes);
+    if let Reply::Error(error) = member.ask(&words)? {
+        bail!("{error}");
+    }
+    say(&format!("node {id} is added: redis {host}:{client}, http {host}:{http}, peers {host}:{peer}"));
     Ok(())
 }
 
