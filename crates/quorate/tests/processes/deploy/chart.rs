@@ -501,7 +501,8 @@ fn another_number_of_pods_changes_nothing_of_those_that_stay() {
     let annotations = |settings: &[&str]| helm.rendered(settings).pods()["metadata"]["annotations"].clone();
     assert_ne!(annotations(&[]), annotations(&["config=masters = \"all\""]));
     assert_ne!(annotations(&[]), annotations(&["auth.operatorPassword=new"]));
-    assert_ne!(annotations(&[]), annotations(&["initialReplicas=2"]));
+    let operator = "auth.operatorPassword=new";
+    assert_ne!(annotations(&[operator]), annotations(&[operator, "initialReplicas=2"]));
 }
 
 /// The job runs before an upgrade that lowers the number, with no other rights than a node has.
