@@ -234,9 +234,9 @@ impl Scenario {
         for order in [Order::HoldLevel, Order::LetLevelRise] {
             self.faults.push(Some(Fault { at, kind: FaultKind::Order(order) }));
             if order == Order::LetLevelRise {
-                // A node may start with the last release's program while the level rises.
+                // A node may start with the last release's program in the moment in which the level rises.
                 let nodes = 1 << random.below(u64::from(self.first_nodes));
-                let at = (at + random.below(400 * MS)).min(self.length_us - 1);
+                let at = (at + random.below(60 * MS)).saturating_sub(50 * MS);
                 let down_us = random.below(50 * MS);
                 let kind = FaultKind::Crash { nodes, within_turn: None, down_us, noticed: true };
                 self.faults.push(Some(Fault { at, kind }));
