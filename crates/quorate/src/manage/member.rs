@@ -154,7 +154,7 @@ fn ask_to_remove(node: &mut Node, id: u16, force: bool) -> Result<()> {
 fn remove(manage: &Manage, id: Option<u16>, above: Option<u16>, force: bool) -> Result<()> {
     let mut cluster = manage.cluster()?;
     let mut removed: Vec<u16> = Vec::new();
-    let mut failed_since: Option<Instant> = None;
+    let (mut failed_since, mut said): (Option<Instant>, String) = (None, String::new());
     loop {
         match remove_step(&mut cluster, id, above, force) {
             Ok(None) => break,
@@ -170,7 +170,13 @@ fn remove(manage: &Manage, id: Option<u16>, above: Option<u16>, force: bool) -> 
             Err(error) if failed_since.get_or_insert_with(Instant::now).elapsed() >= REFUSED_FOR => {
                 return Err(error);
             }
-            Err(_) => {}
+            Err(error) => {
+                let line = format!("not yet: {error:#}; trying again for {} s", REFUSED_FOR.as_secs());
+                if line != said && !manage.json {
+                    say(&line)?;
+                    said = line;
+                }
+            }
         }
         std::thread::sleep(Duration::from_millis(200));
     }
