@@ -80,7 +80,8 @@ fn scripts_under_way_together_share_what_is_left() {
     let (done, refused) =
         (lines.iter().filter(|line| *line == ":1").count(), lines.iter().filter(|line| is_oom(line)).count());
     println!("{done} done, {refused} refused; peak {} MiB", cluster.peak_bytes(1) >> 20);
-    assert!(done > 3 && refused > 0, "{done} done, {refused} refused: {lines:?}");
+    // How many are done depends on how many are under way at once.
+    assert!(done > 0 && refused > 0 && done + refused == count, "{done} done, {refused} refused: {lines:?}");
     assert_within(&mut cluster);
     assert_eq!(client.ask("FLUSHALL"), "+OK");
     // Scripts that add little are not refused, however many come at once.
