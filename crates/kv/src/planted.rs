@@ -32,8 +32,6 @@ pub enum Fault {
     SnapshotNotNoted,
     /// The history of changes continues although a snapshot has replaced the table.
     HistoryOutlivesSnapshot,
-    /// A command is carried out even if its group now holds another database.
-    RoutesNotChecked,
 }
 
 /// The fault that is planted, if any. `F` lists the possible faults.

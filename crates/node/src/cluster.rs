@@ -3,7 +3,7 @@
 
 use crate::context::{Call, Confirmation, Context, peers, status};
 use crate::control::{
-    CONTROL_GROUP, Change, ChangeError, Control, Effects, Event, ExchangeStep, Group, GroupId, MAP_GROUP,
+    CONTROL_GROUP, Change, ChangeError, Control, Effects, Event, Group, GroupId, MAP_GROUP,
 };
 use crate::journal::{Released, Tail};
 use crate::libraries::{Step as LibrariesStep, Text};
@@ -411,9 +411,6 @@ fn audited(change: &Change) -> Option<String> {
         }
         Change::DrainNode { id, is_drained: true } => format!("has drained node {id}: it leads nothing"),
         Change::DrainNode { id, is_drained: false } => format!("allows node {id} to lead again"),
-        Change::Exchange(ExchangeStep::Begin { between: (one, other), .. }) => {
-            format!("has exchanged the databases of {} and {}", named(one), named(other))
-        }
         Change::Quarantine { group, step } => {
             format!("has changed the quarantine of group {group}: {step:?}")
         }
@@ -447,7 +444,6 @@ fn audited(change: &Change) -> Option<String> {
         Change::NodeStarted { .. }
         | Change::RaiseLevel(_)
         | Change::InSync { .. }
-        | Change::Exchange(_)
         | Change::AppointLeaders(_)
         | Change::Resign { .. }
         | Change::MoveMember { .. } => return None,

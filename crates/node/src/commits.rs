@@ -24,7 +24,7 @@ impl CommitTimes {
         if self.open.is_none_or(|(_, since)| is_given_up(since))
             && let Some(command) = request.write()
             // Some of these commands wait for others.
-            && !matches!(command.unrouted(&mut None), Command::Queue(_) | Command::Lock(_))
+            && !matches!(command.unbounded(&mut None), Command::Queue(_) | Command::Lock(_))
         {
             self.open = Some((ticket, now.monotonic_us));
         }

@@ -1,4 +1,4 @@
-//! Databases: what `SELECT` chooses, `SWAPDB`, and `MOVE`, which takes a key from one to another.
+//! Databases: what `SELECT` chooses, and `MOVE`, which takes a key from one to another.
 //!
 //! A database is a keyspace, so it is replicated by groups of its own, and no record changes two of them. `MOVE` is
 //! several requests of the client's node: it copies the key, and removes the original if that has not changed since.
@@ -18,9 +18,7 @@
 //! is in both, and stays in both if the node dies in that moment or an outcome is not known: the client gets
 //! `UNKNOWN`, as with `MIGRATE` between two servers of Redis.
 
-use crate::context::{Call, Confirmation, Context};
-use crate::control::{Change, ExchangeStep, Feature};
-use crate::groups::routed;
+use crate::context::Context;
 use crate::keyspace::{DATABASES, prefix_of_database};
 use crate::origin::{Asked, Origin};
 use crate::session::ClientId;
@@ -73,28 +71,6 @@ pub(crate) fn named(cx: &Context, number: &[u8]) -> Result<u8, String> {
     }
 }
 
-/// `SWAPDB`.
-pub(crate) fn swap(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
-    let numbers = [(1, "first"), (2, "second")].map(|(place, which)| match named(cx, &arguments[place]) {
-        Err(error) if error == NOT_AN_INTEGER => Err(format!("ERR invalid {which} DB index")),
-        named => named,
-    });
-    match numbers {
-        [Err(error), _] | [_, Err(error)] => cx.answer(client, |replies| replies.error(&error)),
-        [Ok(one), Ok(other)] if one == other => cx.answer(client, ReplyBuffer::ok),
-        [Ok(one), Ok(other)] => {
-            let [one, other] = [one, other].map(prefix_of_database);
-            if let Err(why) = cx.map.require(Feature::Exchanges) {
-                let error = format!("{} {why}", why.code());
-                return cx.answer(client, |replies| replies.error(&error));
-            }
-            let step = ExchangeStep::Begin { between: (one, other), request: cx.draw() };
-            let change = Box::new(Change::Exchange(step));
-            cx.call(Call::Change { client: Some((client, Confirmation::Ok)), change });
-        }
-    }
-}
-
 /// The keys that are being moved from one database to another.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
@@ -109,8 +85,6 @@ struct Move {
     ticket: Ticket,
     from: u16,
     to: u16,
-    /// How often the keyspaces of the two databases had been exchanged when the move began.
-    exchanges: (u64, u64),
     key: Vec<u8>,
     attempts: u32,
     stage: Stage,
@@ -159,9 +133,7 @@ impl Moves {
                 self.latest += 1;
                 let (attempts, stage, seen, copied) = (0, Stage::Look, (0, 0, 0), 0);
                 let key = key.to_vec();
-                let exchanges = (cx.groups[from].exchanges, cx.groups[to].exchanges);
-                let begun =
-                    Move { ticket, from, to, exchanges, key, attempts, stage, seen, copied, refusal: None };
+                let begun = Move { ticket, from, to, key, attempts, stage, seen, copied, refusal: None };
                 begun.ask(cx, self.latest, follows);
                 self.under_way.insert(self.latest, begun);
             }
@@ -239,11 +211,7 @@ impl Move {
         let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
         let (ticket, seen) = (Origin::Move.ticket(number), Version::MAX);
         let asked = Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 };
-        let group = self.group();
-        let exchanges = if group == self.from { self.exchanges.0 } else { self.exchanges.1 };
-        let mut scratch = Vec::new();
-        let routed = routed(exchanges, command, &mut scratch);
-        cx.submit(group, asked, &Request::Command(routed.as_ref().unwrap_or(command)));
+        cx.submit(self.group(), asked, &Request::Command(command));
     }
 
     /// Asks this stage's question.

@@ -9,10 +9,9 @@ use crate::keyspace::{Database, Keyspace};
 use crate::origin::Asked;
 use crate::replica::Replica;
 use crate::setting::CodingSettings;
+use kv::Command;
 use kv::table::{Chooser, Eviction};
-use kv::{Command, Routed, Version};
 use protocol::{Configuration, NodeId, Now};
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Index, IndexMut};
 
@@ -20,12 +19,6 @@ use std::ops::{Index, IndexMut};
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) keyspace: Keyspace,
-    /// How often the keyspace was exchanged, and the version above which the group goes on: see `control::exchange`.
-    pub(crate) exchanges: u64,
-    pub(crate) floor: Version,
-    /// The step of an exchange that this node last requested, as leader, and when: the map's count, and how the
-    /// group's count compared with it.
-    pub(crate) exchange_asked: ((u64, Ordering), u64),
     /// The number of the shard in the keyspace.
     pub(crate) shard: u16,
     pub(crate) members: Vec<NodeId>,
@@ -96,9 +89,6 @@ impl Group {
         Group {
             tail: Tail::new(keyspace.durability()),
             keyspace,
-            exchanges: 0,
-            floor: 0,
-            exchange_asked: ((0, Ordering::Equal), 0),
             shard,
             members: Vec::new(),
             coding: None,
@@ -146,33 +136,12 @@ impl Group {
         is_bounded && command.may_grow() && is_above()
     }
 
-    /// A client's command that is routed to this group now, with the count of exchanges, encoded in `scratch`; `None`
-    /// if the command needs no count.
-    #[inline]
-    pub(crate) fn routed<'s>(&self, command: &Command<'_>, scratch: &'s mut Vec<u8>) -> Option<Command<'s>> {
-        routed(self.exchanges, command, scratch)
-    }
-
     /// The group's name in messages.
     pub(crate) fn name(&self) -> String {
         match self.keyspace.shards {
             1 => self.keyspace.name().to_string(),
             _ => format!("{} shard {}", self.keyspace.name(), self.shard),
         }
-    }
-}
-
-/// A client's command that was routed by this count of exchanges, encoded in `scratch`; `None` if the command needs
-/// no count.
-#[inline]
-pub(crate) fn routed<'s>(
-    exchanges: u64,
-    command: &Command<'_>,
-    scratch: &'s mut Vec<u8>,
-) -> Option<Command<'s>> {
-    match exchanges == 0 || !command.is_of_a_client() {
-        true => None,
-        false => Some(Command::Routed(Routed::build(exchanges, command, scratch))),
     }
 }
 

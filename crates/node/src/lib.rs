@@ -31,7 +31,6 @@ mod databases;
 mod envelope;
 mod events;
 mod eviction;
-mod exchanges;
 mod following;
 mod forwarding;
 mod gather;

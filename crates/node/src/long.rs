@@ -151,7 +151,7 @@ impl LongCommands {
         {
             session.close_gate_now();
         }
-        let watched_in = match command.unrouted(&mut None) {
+        let watched_in = match command.unbounded(&mut None) {
             Command::Transaction(transaction) if transaction.is_watching() => Some(transaction.epoch()),
             _ => None,
         };

@@ -3,7 +3,6 @@
 use crate::coding::Coding;
 use crate::context::Context;
 use crate::control::{self, CONTROL_GROUP, ClusterMap, Rejoin};
-use crate::exchanges;
 use crate::groups::Group;
 use crate::journal::Tail;
 use crate::keyspace::Router;
@@ -45,9 +44,7 @@ pub(crate) fn adopt(cx: &mut Context, coding: &mut Coding, values: &mut Values, 
     for (id, entry) in map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP) {
         let Some(held) = map.keyspaces.get(&entry.keyspace) else { continue };
         let keyspace = &held.keyspace;
-        let (exchanges, floor) = (held.exchanges, held.floor);
         let group = cx.groups.entry(*id, || Group::new(keyspace.clone(), entry.shard));
-        (group.exchanges, group.floor) = (exchanges, floor);
         group.shard = entry.shard;
         group.members.clone_from(&entry.members);
         group.leader = entry.leader;
@@ -67,7 +64,6 @@ pub(crate) fn adopt(cx: &mut Context, coding: &mut Coding, values: &mut Values, 
             cx.groups.touch(*id);
         }
     }
-    exchanges::follow(cx, map);
     if is_coding && !coding.is_on() {
         coding.begin(cx.now.monotonic_us);
     }

@@ -101,13 +101,7 @@ pub(crate) fn admit(
     if matches!(found.spec.handler, Handler::Node(NodeCommand::Script(_)))
         && cx.now.monotonic_us >= cx.lease_until_us
         && calls_too_early(cx, scripts, found)
-        && held.hold_back(cx, client, Until::FunctionsAreKnown, arguments)
-    {
-        return Admitted::Not;
-    }
-    if cx.exchanges.concerns(database)
-        && needs_database(found)
-        && held.hold_back(cx, client, Until::DatabasesAreExchanged, arguments)
+        && held.hold_back(cx, client, arguments)
     {
         return Admitted::Not;
     }
@@ -207,25 +201,16 @@ fn is_held_back(
     connections::pause::hold_back(cx, client, found, arguments, is_writing_script)
 }
 
-/// What a request waits for before it is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Until {
-    /// This node is sure to know the newest functions: it is not while the control group gets another leader.
-    FunctionsAreKnown,
-    /// The client's database is not being exchanged any more.
-    DatabasesAreExchanged,
-}
-
 /// A request that waits, with its client's session.
 #[derive(Clone, Copy, Debug)]
 struct HeldRequest {
     client: ClientId,
-    until: Until,
     /// When the request has waited long enough: it is taken in any case.
     gives_up_us: u64,
 }
 
-/// The requests that wait before they are taken, each for as long as a command may wait for the leader of its group.
+/// Calls of functions that wait until this node is sure to know the newest ones: it is not while the control group gets another
+/// leader. Each waits for as long as a command may wait for the leader of its group.
 #[derive(Debug, Default)]
 pub(crate) struct HeldRequests {
     held: VecDeque<HeldRequest>,
@@ -251,13 +236,7 @@ impl HeldRequests {
 
     /// Holds a request, and returns whether it did.
     #[cold]
-    fn hold_back(
-        &mut self,
-        cx: &mut Context,
-        client: ClientId,
-        until: Until,
-        arguments: Arguments<'_>,
-    ) -> bool {
+    fn hold_back(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> bool {
         let Some(session) = cx.clients.sessions.get_mut(client).filter(|_| !self.gives_up) else {
             return false;
         };
@@ -266,7 +245,7 @@ impl HeldRequests {
         }
         session.hold_back(arguments);
         let gives_up_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
-        self.held.push_back(HeldRequest { client, until, gives_up_us });
+        self.held.push_back(HeldRequest { client, gives_up_us });
         true
     }
 
@@ -278,19 +257,11 @@ impl HeldRequests {
     ) -> Option<(ClientId, Box<ArgumentsBuffer>)> {
         let knows_functions = scripts.knows_functions(cx);
         loop {
-            let is_over = |held: &HeldRequest| match (held.until, cx.clients.sessions.get(held.client)) {
-                (Until::FunctionsAreKnown, _) => knows_functions,
-                (Until::DatabasesAreExchanged, Some(session)) => !cx.exchanges.concerns(session.database),
-                (Until::DatabasesAreExchanged, None) => true,
-            };
-            let is_overdue = |held: &HeldRequest| cx.now.monotonic_us >= held.gives_up_us;
-            let at = self.held.iter().position(|held| is_over(held) || is_overdue(held))?;
-            let held = self.held[at];
-            let gives_up = !is_over(&held);
-            self.held.remove(at);
+            let is_due = |held: &mut HeldRequest| knows_functions || cx.now.monotonic_us >= held.gives_up_us;
+            let held = self.held.pop_front_if(is_due)?;
             let Some(session) = cx.clients.sessions.get_mut(held.client) else { continue };
             let Some(request) = session.held_back.take() else { continue };
-            self.gives_up = gives_up;
+            self.gives_up = !knows_functions;
             return Some((held.client, request));
         }
     }

@@ -141,8 +141,6 @@ pub enum Fault {
     CachesOutliveSnapshot,
     /// Change streams: the kept history of changes continues although a snapshot is installed.
     ChangesOutliveSnapshot,
-    /// A command is executed without a check that its group still holds the command's database.
-    RoutesNotChecked,
     /// Change streams: a reader gets the change again whose version it already has.
     ChangesRepeated,
     /// Backups: a copy is labelled with the version before the one that it shows.
@@ -206,7 +204,6 @@ pub(crate) fn in_table(planted: Planted) -> kv::planted::Planted {
         Fault::EvictsApart => Some(InTable::EvictsApart),
         Fault::CachesOutliveSnapshot => Some(InTable::SnapshotNotNoted),
         Fault::ChangesOutliveSnapshot => Some(InTable::HistoryOutlivesSnapshot),
-        Fault::RoutesNotChecked => Some(InTable::RoutesNotChecked),
         _ => None,
     })
 }

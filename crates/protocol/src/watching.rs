@@ -19,15 +19,15 @@ pub(crate) fn read(
     replies: &mut ReplyBuffer,
 ) -> Version {
     let mut inner = None;
-    let unrouted = command.unrouted(&mut inner);
-    if let Command::Transaction(transaction) = unrouted
+    let unbounded = command.unbounded(&mut inner);
+    if let Command::Transaction(transaction) = unbounded
         && is_of_another_epoch(transaction, epoch)
     {
         replies.push(Reply::NullArray);
         return 0;
     }
     let version = table.read(command, now, replies);
-    if matches!(unrouted, Command::Watch { .. }) { epoch } else { version }
+    if matches!(unbounded, Command::Watch { .. }) { epoch } else { version }
 }
 
 /// Checks a write before the leader of an epoch orders it: false for a transaction that will not take effect.
@@ -39,7 +39,7 @@ pub(crate) fn may_be_ordered(
     now: UnixMs,
     planted: Planted,
 ) -> bool {
-    match command.unrouted(&mut None) {
+    match command.unbounded(&mut None) {
         Command::Transaction(transaction) if planted.has(Fault::WatchNotRechecked) => {
             table.is_as_it_was(transaction, now)
         }

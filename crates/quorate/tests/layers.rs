@@ -121,7 +121,6 @@ const MODULES: [(&str, &[&[&str]]); 13] = [
                 "connections",
                 "databases",
                 "eviction",
-                "exchanges",
                 "history",
                 "lock_list",
                 "long",

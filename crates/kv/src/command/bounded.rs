@@ -73,3 +73,14 @@ impl<'a> Bounded<'a> {
         }
     }
 }
+
+impl<'a> Command<'a> {
+    /// The command without its bound. If it has one, the command itself is decoded into `inner`; otherwise nothing is copied.
+    #[inline]
+    pub fn unbounded<'s>(&'s self, inner: &'s mut Option<Command<'a>>) -> &'s Command<'a> {
+        match self {
+            Command::Bounded(bounded) => inner.insert(bounded.command()),
+            command => command,
+        }
+    }
+}

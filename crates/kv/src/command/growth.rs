@@ -37,7 +37,6 @@ impl Command<'_> {
             LongEnd { .. } => false,
             // A command that was admitted before its values were fetched, and values that replace references.
             Supplied(_) | Inline { .. } => false,
-            Routed(routed) => routed.command().may_grow(),
             Bounded(bounded) => bounded.command().may_grow(),
             _ => false,
         }
@@ -51,7 +50,6 @@ impl Command<'_> {
             Command::Transaction(transaction) => {
                 transaction.commands().all(|command| !command.may_grow() || command.may_overfill())
             }
-            Command::Routed(routed) => routed.command().may_overfill(),
             Command::Bounded(bounded) => bounded.command().may_overfill(),
             _ => false,
         }
@@ -74,7 +72,6 @@ impl Command<'_> {
             Transaction(transaction) => {
                 transaction.commands().all(|command| !command.is_write() || command.only_deletes())
             }
-            Routed(routed) => routed.command().only_deletes(),
             Bounded(bounded) => bounded.command().only_deletes(),
             _ => false,
         }
@@ -145,7 +142,6 @@ impl Command<'_> {
             OnSorted(command) => command.stores(),
             OnStream(command) => matches!(command, StreamCommand::ReadGroup { .. }),
             Supplied(supplied) => supplied.command().is_some_and(|it| it.grows_with_the_table()),
-            Routed(routed) => routed.command().grows_with_the_table(),
             _ => false,
         }
     }
@@ -153,7 +149,7 @@ impl Command<'_> {
     /// Whether the command only carries out others, each of which is charged.
     pub(crate) fn consists_of_others(&self) -> bool {
         use Command::*;
-        matches!(self, Transaction(_) | Script(_) | Supplied(_) | LongEnd { .. } | Bounded(_) | Routed(_))
+        matches!(self, Transaction(_) | Script(_) | Supplied(_) | LongEnd { .. } | Bounded(_))
     }
 
     /// The number of items of its lists.
@@ -220,7 +216,6 @@ impl Command<'_> {
                     .saturating_add(sizes.items(key) * (1 + gets) * ITEM_BYTES)
             }
             Supplied(supplied) => supplied.command().map_or(0, |command| command.growth_bytes(sizes)),
-            Routed(routed) => routed.command().growth_bytes(sizes),
             Bounded(bounded) => bounded.command().growth_bytes(sizes),
             // Reads.
             Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => 0,
@@ -234,7 +229,7 @@ impl Command<'_> {
             // They remove something, or change its name or its deadline.
             GetDelete { .. } | GetExpire { .. } | Delete { .. } | DeleteIf { .. } | Expire { .. } => 0,
             Persist { .. } | Rename { .. } | Clear | Purge { .. } | Evict { .. } | Abandon { .. } => 0,
-            SkipVersions { .. } | Exchange { .. } => 0,
+            SkipVersions { .. } => 0,
             // Known only when it runs.
             Script(_) => 0,
         }

@@ -17,7 +17,6 @@ mod list;
 mod lists;
 mod lock;
 mod queue;
-mod routed;
 mod script;
 mod sets;
 mod sort;
@@ -46,7 +45,6 @@ pub use lists::ListCommand;
 pub use lock::{Fenced, Hold, LockCommand, WaiterId};
 pub(crate) use queue::Keys;
 pub use queue::{Awaited, QueueCommand, WISH_BYTES_MAX, Wish};
-pub use routed::Routed;
 pub(crate) use script::UNIT_NS;
 pub use script::{Script, ScriptLimits, ScriptOptions, WhenFull};
 pub use sets::{SetCommand, SetOperation};
@@ -270,12 +268,6 @@ pub enum Command<'a> {
     /// kept. Written when acknowledged records were lost for good, so that whatever was given with their versions, such as
     /// locks' tokens, is never given again.
     SkipVersions { by: u64 },
-    /// Raises the table's count of exchanges, in which each exchange counts twice. While the count is odd, no client's
-    /// command is carried out. While it is even, a client's command is carried out if it was routed by the same count
-    /// ([`Routed`]). All requests that wait for a lock or an element are dropped. With an even count, later versions are
-    /// above `floor`, and the history of changes begins again. A count that is not above the table's changes nothing.
-    /// Proposed by the leader.
-    Exchange { exchanges: u64, floor: Version },
     /// Stores a value that was versioned elsewhere, if its version is newer than the key's; returns an array of 1 or 0
     /// and the key's version afterwards (`POST /replicate`).
     Replicate { key: &'a [u8], value: &'a [u8], version: Version },
@@ -338,8 +330,6 @@ pub enum Command<'a> {
 
     /// A command with the bytes it needs from values stored outside the table. Ordered as a write.
     Supplied(Supplied<'a>),
-    /// A client's command for a keyspace that was exchanged (`SWAPDB`).
-    Routed(Routed<'a>),
     /// A write with a bound on the memory that it may add.
     Bounded(Bounded<'a>),
 }
@@ -385,7 +375,7 @@ impl<'a> Command<'a> {
             | Expire { .. }
             | Persist { .. } => true,
             Rename { .. } | Copy { .. } | Clear | Purge { .. } | Evict { .. } | Replicate { .. } => true,
-            SkipVersions { .. } | Exchange { .. } => true,
+            SkipVersions { .. } => true,
             SetIf { .. } | DeleteIf { .. } | Restore { .. } => true,
             SetCoded { .. } | Inline { .. } | Abandon { .. } | LongPart { .. } | LongEnd { .. } => true,
             Transaction(transaction) => transaction.is_write(),
@@ -400,7 +390,6 @@ impl<'a> Command<'a> {
             OnStream(command) => command.is_write(),
             OnBytes(command) => command.is_write(),
             Sort(command) => command.is_write(),
-            Routed(routed) => routed.command().is_write(),
         }
     }
 
@@ -435,7 +424,6 @@ impl<'a> Command<'a> {
             OnBytes(command) if command.is_write() => command.bytes(),
             Sort(command) if command.is_write() => command.bytes(),
             Supplied(supplied) => supplied.bytes(),
-            Routed(routed) if routed.command().is_write() => routed.bytes(),
             Bounded(bounded) => bounded.bytes(),
             _ => 0,
         }
@@ -492,10 +480,9 @@ impl<'a> Command<'a> {
             Sort(command) => command.for_each_key(visit),
             Foreseen(foreseen) => foreseen.keys().for_each(visit),
             Supplied(supplied) => supplied.for_each_key(&mut visit),
-            Routed(routed) => routed.for_each_key(&mut visit),
             Bounded(bounded) => bounded.for_each_key(&mut visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
-            Recent { .. } | SkipVersions { .. } | Exchange { .. } => {}
+            Recent { .. } | SkipVersions { .. } => {}
             LongPart { .. } | LongEnd { .. } => {}
         }
     }

@@ -157,14 +157,6 @@ impl Queues {
         Some(waiting)
     }
 
-    /// Takes all requests that wait out of their queues.
-    pub(crate) fn remove_all_waiting(&mut self) {
-        self.waiting.clear();
-        self.places.clear();
-        self.by_key.clear();
-        self.wish_bytes = 0;
-    }
-
     /// Keeps the reply that a request was served.
     pub(crate) fn keep(&mut self, id: WaiterId, served: Served) {
         self.served_bytes += served.reply.len();

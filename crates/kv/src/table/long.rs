@@ -199,9 +199,7 @@ impl Table {
         }
         let bytes = match is_in_snapshot {
             true => self.leave_to_snapshots(id, gathered.bytes),
-            // Most commands are long because of their value. It is not copied, unless databases were ever exchanged: a
-            // plain `SET` carries no count of exchanges.
-            false if self.exchanges() > 0 => Arc::new(gathered.bytes),
+            // Most commands are long because of their value. It is not copied.
             false => match Self::take_over(gathered.bytes, record) {
                 Ok(entry) => {
                     let hash = self.index.hash(entry.key());

@@ -11,7 +11,7 @@
 //! Then the commands: `reads`, `scan`, `strings`, `numbers`, `bits`, `sketches`, `common`, `lists`, `sets`, `sorted_view` and `sorted`,
 //! `geo`, `streams`, `hashes`, `sort`, `expire`, `eviction`, `keys`, `charges` (what commands add to memory), `transactions`,
 //! `locks`, `queues`, `scripts` and `interpreter`, `registers`; last `coded` and `spill` (values that are not in the table), `long` (commands that
-//! arrive in parts), `exchange` (which commands come too late or too early for an exchange), and `snapshot`.
+//! arrive in parts), and `snapshot`.
 
 mod bits;
 mod blocks;
@@ -26,7 +26,6 @@ mod effects;
 mod entry;
 mod entry_items;
 mod eviction;
-mod exchange;
 mod expire;
 mod foreseen;
 mod found;
@@ -209,9 +208,7 @@ pub struct Table {
     /// The approximate time that all scripts have taken on this replica; it never decreases.
     scripts_ns: u64,
     uses: Uses,
-    /// How often the keyspace was exchanged: see `exchange`.
-    exchanges: u64,
-    /// Whether changes, misses or accesses are noted, or routes are checked: the only test for these on the path of each
+    /// Whether changes, misses or accesses are noted: the only test for these on the path of each
     /// command.
     is_observed: bool,
     charges: Charges,
@@ -267,7 +264,6 @@ impl Table {
             script_costs: ScriptCosts::default(),
             scripts_ns: 0,
             uses: Uses::default(),
-            exchanges: 0,
             is_observed: false,
             charges: Charges::default(),
         }
@@ -297,7 +293,7 @@ impl Table {
 
     /// Updates `is_observed`.
     fn observe(&mut self) {
-        self.is_observed = self.uses.is_on() || self.changes.has_followers() || self.exchanges > 0;
+        self.is_observed = self.uses.is_on() || self.changes.has_followers();
     }
 
     /// Applies one record of the group's history and appends one reply to `out`.
@@ -381,21 +377,8 @@ impl Table {
         if let Command::Bounded(bounded) = command {
             return self.apply_bounded(bounded, record, out);
         }
-        if !self.checks_routes(command) {
-            return self.apply_routed(command, record, out);
-        }
-        match self.routed_here(command) {
-            Ok(command) => self.apply_routed(&command, record, out),
-            Err(exchanged) => {
-                exchanged.write(out);
-                record.version
-            }
-        }
-    }
-
-    fn apply_routed(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
         if let Command::Get { .. } = command {
-            return self.read_routed(command, record.time, out);
+            return self.read(command, record.time, out);
         }
         if self.is_observed {
             self.note_uses(command, record.time);
@@ -505,7 +488,6 @@ impl Table {
             Purge { until } => self.purge(until, record, out),
             Evict { key, version } => self.evict(key, version, record, out),
             SkipVersions { by } => return self.skip_versions(by, record, out),
-            Exchange { exchanges, floor } => self.exchange(exchanges, floor, record, out),
             Replicate { key, value, version } => return self.replicate(key, value, version, record, out),
             SetIf { key, value, expiry, comparison, answer } => {
                 self.set_if(key, value, expiry, comparison, answer, record, out);
@@ -535,7 +517,7 @@ impl Table {
             LongEnd { id, .. } => return self.carry_out_long(id, record, out),
             // Only within another command, so this reply is a part of that command's reply.
             Get { key } => return self.get(key, record.time, None, out),
-            _ => return self.read_routed(command, record.time, out),
+            _ => return self.read(command, record.time, out),
         }
         record.version
     }
@@ -546,26 +528,6 @@ impl Table {
     /// A write is refused: it must be ordered first.
     #[inline]
     pub fn read(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
-        if !self.is_observed {
-            return self.read_routed(command, now, out);
-        }
-        match self.routed_here(command) {
-            Ok(command) => self.read_routed(&command, now, out),
-            Err(exchanged) => {
-                exchanged.write(out);
-                0
-            }
-        }
-    }
-
-    /// [`Table::read`] of a command that is for this table.
-    #[inline]
-    pub(super) fn read_routed(
-        &mut self,
-        command: &Command<'_>,
-        now: UnixMs,
-        out: &mut ReplyBuffer,
-    ) -> Version {
         let now = latest(now);
         if self.is_observed {
             self.note_misses(command, now);
@@ -629,8 +591,6 @@ impl Table {
             OnBytes(command) if !command.is_write() => return self.read_bytes(&command, now, out),
             Sort(command) if !command.is_write() => self.read_sort(&command, now, out),
             Foreseen(foreseen) => self.answer_foreseen(&foreseen, now, out),
-            // The table has not applied the exchange after which this command was routed.
-            Routed(_) => exchange::Exchanged.write(out),
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
         0

@@ -161,7 +161,7 @@ impl Access<'_> {
         }
         if !command.is_write() {
             self.note_read(command);
-            self.table.read_routed(command, self.now, out);
+            self.table.read(command, self.now, out);
             return Ok(());
         }
         let Some(record) = self.record else { return Err(ScriptRefusal::Write) };
@@ -208,7 +208,7 @@ impl Access<'_> {
             }
             command => *command,
         };
-        self.table.read_routed(&command, self.now, out);
+        self.table.read(&command, self.now, out);
         Ok(())
     }
 
@@ -418,7 +418,7 @@ fn may_be_in_a_script(command: &Command<'_>) -> bool {
         Keys { .. } | Clear | Purge { .. } | Evict { .. }
         // Used only by the cluster itself, or not allowed within another command.
         | Fetch { .. } | Watch { .. } | Recent { .. } | Replicate { .. } | SkipVersions { .. } | Transaction(_) | Script(_) | Lock(_) | Queue(_) | SetCoded { .. } | Inline { .. } | Abandon { .. } | Supplied(_)
-        | LongPart { .. } | LongEnd { .. } | Exchange { .. } | Routed(_) | Bounded(_)
+        | LongPart { .. } | LongEnd { .. } | Bounded(_)
     )
 }
 

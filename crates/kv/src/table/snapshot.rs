@@ -7,7 +7,7 @@
 //! A chunk is a run of entries: version `u64`, deadline `u64`, kind `u8`, key, value (each with its length). A large value
 //! is sent in pieces, in order, so that no chunk is much longer than requested; so are the items of a large collection. The
 //! order of entries has no meaning. What the table remembers of removed keys is encoded among them as entries of a special
-//! kind, whose keys are the names of marks (see `transactions`). So are the count of exchanges, the locks and the queues,
+//! kind, whose keys are the names of marks (see `transactions`). So are the locks and the queues,
 //! which are encoded when the snapshot begins: compared with the keys they are few, and small. The gathered parts of long
 //! commands only ever grow: a snapshot notes how far they reached.
 
@@ -50,9 +50,6 @@ const PIECE: u8 = 250;
 
 /// Special kind: an item of the queues, not an entry.
 const QUEUES: u8 = 248;
-
-/// Special kind: the count of exchanges, not an entry. Present only from the first exchange on.
-const EXCHANGES: u8 = 247;
 
 /// Special kind: some items of a large collection. The value begins with the entry's kind, the number of all items, and the
 /// rank of the first item in it.
@@ -437,9 +434,6 @@ impl Table {
         let mut items = Vec::new();
         self.locks.for_each_item(|item| items.push((LOCKS, item.into())));
         self.queues.for_each_item(|item| items.push((QUEUES, item.into())));
-        if self.exchanges() > 0 {
-            items.push((EXCHANGES, self.exchanges().to_le_bytes().into()));
-        }
         let abandoned = self.coded.abandoned().collect();
         let long = self.long.parts();
         self.snapshots.push(Snapshot {
@@ -563,10 +557,6 @@ impl Table {
             }
             if tag == QUEUES {
                 self.queues.take_item(value)?;
-                continue;
-            }
-            if tag == EXCHANGES {
-                self.set_exchanges(Reader::new(value).u64()?);
                 continue;
             }
             if tag == PIECE {

@@ -55,7 +55,6 @@ pub enum NodeCommand {
     Reset,
     Hello,
     Select,
-    SwapDatabases,
     Move,
     /// `READONLY`, `READWRITE` and `ASKING`, without effect: the keyspace's `reads` decides which replica may answer, and
     /// every node takes every key.
@@ -291,6 +290,8 @@ pub enum ServerCommand {
     Follow,
     /// `SHUTDOWN`.
     Shutdown,
+    /// `SWAPDB`.
+    SwapDatabases,
     /// `LOLWUT`.
     Lolwut,
     /// `MODULE LIST`.

@@ -67,7 +67,6 @@ pub(crate) fn carry_out(
         | NodeCommand::Ask
         | NodeCommand::LockList
         | NodeCommand::Select
-        | NodeCommand::SwapDatabases
         | NodeCommand::Move
         | NodeCommand::Wait
         | NodeCommand::Transaction(_)

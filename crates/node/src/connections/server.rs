@@ -22,6 +22,10 @@ pub(super) fn server(cx: &mut Context, client: ClientId, command: ServerCommand,
         ServerCommand::Shutdown => {
             replies.error("ERR SHUTDOWN is refused: a node is stopped by SIGTERM or SIGINT to its process");
         }
+        ServerCommand::SwapDatabases => replies.error(
+            "ERR SWAPDB is refused: each database is a keyspace with replicas of its own. Fill another database, and have the clients \
+             SELECT that",
+        ),
         ServerCommand::Lolwut => {
             let text = format!(
                 "  o---o\n   \\ /     two of three are a quorum\n    o\n\nQuorate ver. {}\n",

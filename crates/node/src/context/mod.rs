@@ -3,7 +3,6 @@
 
 pub(crate) mod clients;
 pub(crate) mod delays;
-pub(crate) mod exchanges;
 pub(crate) mod grants;
 pub(crate) mod long_replies;
 pub(crate) mod measuring;
@@ -18,7 +17,6 @@ pub(crate) mod work;
 
 use crate::configuration::Configuration;
 use crate::context::clients::Clients;
-use crate::context::exchanges::Exchanges;
 use crate::context::measuring::Measuring;
 use crate::context::memory::Memory;
 use crate::context::pause::Pause;
@@ -98,8 +96,6 @@ pub(crate) struct Context {
     /// Why the control group does not admit this node, if it gave a reason.
     pub(crate) refusal: Option<String>,
     pub(crate) router: Router,
-    /// The exchanges of databases in which this node takes part.
-    pub(crate) exchanges: Exchanges,
     pub(crate) clients: Clients,
     /// The users and their rights.
     pub(crate) users: Users,

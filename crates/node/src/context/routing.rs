@@ -77,7 +77,7 @@ impl Context {
 
     fn is_in(&self, group: u16, command: &Command<'_>) -> bool {
         let number = self.groups.get(group).map_or(0, |group| group.keyspace.database());
-        let found = self.group_in(self.router.database(number), command.unrouted(&mut None));
+        let found = self.group_in(self.router.database(number), command.unbounded(&mut None));
         found.is_none_or(|found| found == group)
     }
 

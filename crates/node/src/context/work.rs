@@ -213,7 +213,7 @@ impl Context {
 #[cold]
 fn refusal(command: &Command<'_>, nanoseconds: u64) -> Option<String> {
     let took_ms = nanoseconds / 1_000_000;
-    match command.unrouted(&mut None) {
+    match command.unbounded(&mut None) {
         Command::Transaction(_) if nanoseconds > TRANSACTION_NS_MAX => Some(format!(
             "ERR the transaction would look at so many keys or fields that it took about {took_ms} ms, and {} ms is all that it may \
              take in one step; nothing was done",

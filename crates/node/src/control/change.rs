@@ -3,7 +3,6 @@
 //! Some conditions are not in the map, above all which nodes are alive and whose lease is over. The control leader
 //! checks them before it makes a change: see `leading`.
 
-use super::exchange::Step as ExchangeStep;
 use super::level::Feature;
 use super::map::{
     ClusterMap, Group, GroupId, Node, NodeState, Rejoin, Saved, Start, control_members, settles_with,
@@ -132,8 +131,6 @@ pub enum Change {
     },
     /// Notes what backups hold, by prefix; nothing: forgets all backups.
     Saved(BTreeMap<String, Saved>),
-    /// Exchanges two databases, step by step.
-    Exchange(ExchangeStep),
     /// Adds libraries of functions, or removes some.
     Libraries(LibrariesStep),
     /// Creates or changes a user, or removes some.
@@ -193,7 +190,6 @@ impl ClusterMap {
             Change::PreferLeader { groups, node } => map.prefer_leader(groups, *node),
             Change::DrainNode { id, is_drained } => map.drain_node(*id, *is_drained),
             Change::Quarantine { group, step } => map.change_quarantine(*group, *step),
-            Change::Exchange(step) => map.step_exchange(step),
             Change::Libraries(step) => libraries::apply(&mut map.libraries, step).map_err(Refusal::Other),
             Change::Users(step) => users::apply(&mut map.users, step).map_err(Refusal::Other),
             Change::MoveMember { group, step: Step::Add(node) } => map.add_member(*group, *node),

@@ -78,8 +78,7 @@ impl ClusterMap {
             groups.push(id);
         }
         let prefix = keyspace.prefix.clone();
-        self.keyspaces
-            .insert(prefix, KeyspaceEntry { keyspace, groups, exchanges: 0, floor: 0, saved: None });
+        self.keyspaces.insert(prefix, KeyspaceEntry { keyspace, groups, saved: None });
         Ok(())
     }
 
@@ -103,9 +102,6 @@ impl ClusterMap {
         if prefix.is_empty() {
             refuse!("the default keyspace cannot be dropped: keys without another keyspace belong to it");
         }
-        if self.is_exchanging(prefix) {
-            refuse!("keyspace '{prefix}' is being exchanged at this moment (SWAPDB); try again");
-        }
         let entry = self.keyspaces.remove(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.to_string()))?;
         for group in entry.groups {
             self.groups.remove(&group);
@@ -126,12 +122,6 @@ impl ClusterMap {
         // After a node was removed by force, the keyspace may have fewer replicas than its setting says.
         let nodes = nodes.max(usize::from(entry.keyspace.replicas));
         let changed = with_settings(&entry.keyspace, settings)?.resolved(nodes)?;
-        if changed.coding().is_some() && entry.exchanges > 0 {
-            let name = changed.name();
-            refuse!(
-                "keyspace '{name}' has held another database (SWAPDB), and so cannot keep values as fragments"
-            );
-        }
         let (before, after) = (entry.keyspace.acks, changed.acks);
         // How many members a new leader must ask follows from `acks`, too.
         if before != after

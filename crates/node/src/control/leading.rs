@@ -2,7 +2,6 @@
 //! makes changes. See the parent module for why that is safe.
 
 use super::change::{Change, Step};
-use super::exchange::Step as ExchangeStep;
 use super::heard::Heard;
 use super::keeper::{Keeper, ProposalEnd};
 use super::level::Feature;
@@ -62,11 +61,6 @@ pub(super) struct Leading {
     /// Changes of libraries, users, keyspaces and databases that are made, with the versions of their maps. They are
     /// answered when no node with a lease has an older map: see [`Leading::answer_spread`].
     spreading: Vec<(u64, Asked)>,
-    /// Requests for the exchange of databases that is under way.
-    exchanging: Vec<Asked>,
-    exchanging_later: Vec<Asked>,
-    /// When this leader first saw the exchange that is under way.
-    exchanges_since_us: Option<u64>,
     read_at_us: u64,
     /// The outlook when this leader last looked for something to do and found nothing.
     looked: Option<Outlook>,
@@ -185,8 +179,7 @@ impl Leading {
         let is_it = |asked: &Asked| (asked.from, asked.run, asked.id) == (from, run, id);
         let in_flight = self.in_flight.iter().flat_map(|in_flight| &in_flight.asked);
         let spreading = self.spreading.iter().map(|(_, asked)| asked);
-        let made = spreading.chain(&self.exchanging).chain(&self.exchanging_later);
-        if self.waiting.iter().chain(in_flight).chain(made).any(is_it) {
+        if self.waiting.iter().chain(in_flight).chain(spreading).any(is_it) {
             return;
         }
         let before = self.answered.iter().find(|(node, r, i, _)| (*node, *r, *i) == (from, run, id));
@@ -254,7 +247,6 @@ impl Leading {
             }
         }
         // Last, since a change that changes nothing is answered at once, too.
-        self.answer_exchanged(turn, out);
         self.answer_spread(turn, out);
         true
     }
@@ -273,7 +265,6 @@ impl Leading {
             })
         };
         if turn.first.is_some()
-            || map.exchange.is_some()
             || map.nodes.iter().any(has_started)
             || members_of_control(turn, keeper, map).is_some()
         {
@@ -292,9 +283,6 @@ impl Leading {
         self.unconfirmed.clear();
         self.in_flight = None;
         self.spreading.clear();
-        self.exchanging.clear();
-        self.exchanging_later.clear();
-        self.exchanges_since_us = None;
         self.waiting.clear();
         self.answered.clear();
         self.looked = None;
@@ -330,39 +318,8 @@ impl Leading {
             | Change::CreateKeyspace(_)
             | Change::DropKeyspace(_)
             | Change::SetKeyspace { .. } => self.spreading.push((version, asked)),
-            Change::Exchange(ExchangeStep::Begin { .. }) => self.exchanging.push(asked),
             _ => self.answer(turn.id, asked, Ok(version), out),
         }
-    }
-
-    /// Answers the requests for an exchange that was made or given up, and takes up those that waited for its end.
-    fn answer_exchanged(&mut self, turn: &Turn<'_>, out: &mut Effects) {
-        if turn.map.exchange.is_some() {
-            return;
-        }
-        self.waiting.append(&mut self.exchanging_later);
-        for asked in std::mem::take(&mut self.exchanging) {
-            // An exchange that was made already is not made again.
-            match turn.map.apply(&asked.change) {
-                Ok(map) if map == **turn.map => self.spreading.push((turn.map.version, asked)),
-                _ => {
-                    let why = "the databases were not exchanged: a shard of theirs did not answer in time; try again";
-                    self.answer(turn.id, asked, Err(Refusal::Other(why.into())), out);
-                }
-            }
-        }
-    }
-
-    /// Returns the change that gives up an exchange which has been under way for too long because a group of its
-    /// keyspaces cannot stop.
-    fn exchange_to_give_up(&mut self, turn: &Turn<'_>, map: &ClusterMap) -> Option<Change> {
-        const PATIENCE_US: u64 = 3_000_000;
-        if map.exchange.is_none() {
-            self.exchanges_since_us = None;
-            return None;
-        }
-        let since_us = *self.exchanges_since_us.get_or_insert(turn.now.monotonic_us);
-        (turn.now.monotonic_us >= since_us + PATIENCE_US).then_some(Change::Exchange(ExchangeStep::GiveUp))
     }
 
     /// Answers the changes of libraries, users, keyspaces and databases that every node knows which may serve clients:
@@ -418,12 +375,6 @@ impl Leading {
         }
         let mut changed = Vec::new();
         for asked in std::mem::take(&mut self.waiting) {
-            if let Change::Exchange(step) = &asked.change
-                && next.must_wait_for_exchange(step)
-            {
-                self.exchanging_later.push(asked);
-                continue;
-            }
             match self.make(turn, &next, &asked.change) {
                 Ok(map) if map == next && next == *before => {
                     self.answer_made(turn, before.version, asked, out);
@@ -439,11 +390,6 @@ impl Leading {
         let level = next.next_level();
         if level > next.level
             && let Ok(map) = next.apply(&Change::RaiseLevel(level))
-        {
-            next = map;
-        }
-        if let Some(change) = self.exchange_to_give_up(turn, &next)
-            && let Ok(map) = next.apply(&change)
         {
             next = map;
         }
@@ -505,11 +451,6 @@ impl Leading {
             }
             Change::Saved(_) => {
                 map.require(Feature::Backups)?;
-                map.apply(change)
-            }
-            Change::Exchange(ExchangeStep::GiveUp) => refuse!("the control leader gives an exchange up"),
-            Change::Exchange(_) => {
-                map.require(Feature::Exchanges)?;
                 map.apply(change)
             }
             Change::MoveMember { group: CONTROL_GROUP, .. } => {

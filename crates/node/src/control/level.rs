@@ -24,9 +24,6 @@ pub enum Feature {
     Databases,
     /// The map holds the epoch in which a leader has taken over, in a field that release 1 does not know.
     TakingOver,
-    /// Two databases are exchanged: this needs fields of the map, records, and commands with the number of exchanges
-    /// by which they were routed, none of which release 1 knows.
-    Exchanges,
     /// What a script's caller may do is read by the categories and keys that Redis has for each command, which release 1 does not
     /// know.
     RightsOfRedis,
@@ -43,11 +40,10 @@ pub enum Feature {
 
 impl Feature {
     /// All features.
-    pub const ALL: [Feature; 9] = [
+    pub const ALL: [Feature; 8] = [
         Feature::LevelHeld,
         Feature::Databases,
         Feature::TakingOver,
-        Feature::Exchanges,
         Feature::RightsOfRedis,
         Feature::Answers,
         Feature::BoundedWrites,
@@ -61,7 +57,6 @@ impl Feature {
             Feature::LevelHeld
             | Feature::Databases
             | Feature::TakingOver
-            | Feature::Exchanges
             | Feature::RightsOfRedis
             | Feature::Answers
             | Feature::BoundedWrites
@@ -76,7 +71,6 @@ impl Feature {
             Feature::LevelHeld => "holding the level",
             Feature::Databases => "a database beside database 0",
             Feature::TakingOver => "knowing when a leader has taken over",
-            Feature::Exchanges => "SWAPDB",
             Feature::RightsOfRedis => "rights by the categories and keys that Redis has",
             Feature::Answers => "what release 2 answers",
             Feature::BoundedWrites => "a bound on what a write adds",
@@ -102,7 +96,6 @@ impl Feature {
                     || map.groups.values().any(|group| group.preferred > 0)
             }
             Feature::TakingOver => map.groups.values().any(|group| group.taken_over > 0),
-            Feature::Exchanges => map.keyspaces.values().any(|entry| entry.exchanges > 0),
             Feature::Backups => map.keyspaces.values().any(|entry| entry.saved.is_some()),
         }
     }

@@ -7,7 +7,6 @@ use crate::libraries::Libraries;
 use crate::setting::Protocol;
 use crate::slots::SLOTS;
 use crate::users::Rules;
-use kv::Version;
 use protocol::leader_follower::Acks;
 use protocol::registers::Replacement;
 use protocol::{Configuration, NodeId};
@@ -60,12 +59,6 @@ pub struct ClusterMap {
     /// The users' rules, by their names.
     #[serde(default, skip_serializing_if = "Rules::is_empty")]
     pub users: Rules,
-    /// The exchange of two databases that is under way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exchange: Option<Exchange>,
-    /// The requests for the latest exchanges that were made.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub exchanged: Vec<u64>,
     /// The number of the next group. Greater than any group number when all are used up.
     pub next_group: u32,
 }
@@ -159,13 +152,6 @@ pub struct KeyspaceEntry {
     pub keyspace: Keyspace,
     /// Its shards' groups, in the order of the shards.
     pub groups: Vec<GroupId>,
-    /// How often the keyspace was exchanged, each time counted twice: see `exchange`.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub exchanges: u64,
-    /// A version above all that this keyspace, or the one from which it took its prefix, had given before the last
-    /// exchange.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub floor: u64,
     /// What the newest backup holds of it, as `quorate backup` has said. From level 2 on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<Saved>,
@@ -517,9 +503,6 @@ impl ClusterMap {
                 return wrong(format!("keyspace '{prefix}' ends at slot {next}"));
             }
         }
-        if let Err(why) = self.check_exchanges() {
-            return wrong(why);
-        }
         for (id, node) in &self.nodes {
             if *id == 0 || node.address.id != *id {
                 return wrong(format!("node {id} has another number in its address"));
@@ -540,18 +523,6 @@ impl Node {
             rejoins: BTreeMap::new(),
         }
     }
-}
-
-/// An exchange that has begun.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Exchange {
-    /// The prefixes of the two keyspaces.
-    pub between: (String, String),
-    /// The number of the request for it.
-    pub request: u64,
-    /// The groups that are known to have stopped, each with the highest version that it had given.
-    pub stopped: BTreeMap<GroupId, Version>,
 }
 
 /// Names a record of a group, as [`kv::RecordName`] does.

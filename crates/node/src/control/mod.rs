@@ -96,7 +96,6 @@ mod backups;
 mod beginning;
 mod change;
 mod effects;
-mod exchange;
 mod heard;
 mod keeper;
 mod keyspaces;
@@ -119,7 +118,6 @@ use asking::Asking;
 use beginning::Beginning;
 pub use change::{Change, GROUPS_MAX, NODES_MAX, Step};
 pub use effects::{Answer, ChangeError, Effects, Event};
-pub use exchange::Step as ExchangeStep;
 use keeper::Keeper;
 use kv::codec::Malformed;
 use leading::{Leading, Turn};
@@ -127,8 +125,8 @@ pub(crate) use lease::LeaseTimes;
 use lease::NodeLease;
 pub use level::Feature;
 pub use map::{
-    CONTROL_GROUP, ClusterMap, Exchange, FatalRecord, Group, GroupId, KeyspaceEntry, MAP_BYTES_MAX, Node,
-    NodeState, Quarantine, Rejoin, Saved, Slots, Start, control_members,
+    CONTROL_GROUP, ClusterMap, FatalRecord, Group, GroupId, KeyspaceEntry, MAP_BYTES_MAX, Node, NodeState,
+    Quarantine, Rejoin, Saved, Slots, Start, control_members,
 };
 pub(crate) use map::{MAP_GROUP, level_refusal};
 pub use message::Message;

@@ -188,7 +188,6 @@ impl Node {
         }
         self.cx.map = Rc::clone(map);
         connections::follow_users(&mut self.cx);
-        self.waits.end_of_exchanged(&mut self.cx);
         self.clock.follow_map(&mut self.cx);
     }
 

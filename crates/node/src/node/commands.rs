@@ -197,7 +197,6 @@ impl Node {
             }
             NodeCommand::Select => databases::select(cx, client, &arguments[1]),
             NodeCommand::Move => self.moves.begin(cx, client, arguments),
-            NodeCommand::SwapDatabases => databases::swap(cx, client, arguments),
             NodeCommand::LockList => lock_list::list(cx, client, arguments),
             NodeCommand::Transaction(command) => {
                 self.transaction_command(client, command, arguments, scratch);

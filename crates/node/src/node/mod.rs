@@ -44,7 +44,6 @@ use crate::context::Context;
 use crate::context::{peers, room};
 use crate::databases::Moves;
 use crate::eviction::{Evictions, Need};
-use crate::exchanges;
 use crate::following::Following;
 use crate::forwarding::Forwarding;
 use crate::gather::Gathers;
@@ -105,9 +104,7 @@ pub struct Node {
     unsettled: Unsettled,
     /// Bytes of key lists while a command is carried out.
     scratch: Vec<u8>,
-    /// Bytes of a command with its count of exchanges while it is submitted.
-    routed_bytes: Vec<u8>,
-    /// The same for writes with a bound.
+    /// Bytes of a write with a bound while it is submitted.
     bounded_bytes: Vec<u8>,
     /// The scripts that clients can name by their digests.
     scripts: scripts::Cache,
@@ -268,12 +265,9 @@ impl Node {
             self.clock.tend(&mut self.cx);
             self.quarantine.tend(&mut self.cx);
             room::tend(&mut self.cx, self.values.is_full());
-            exchanges::tend(&mut self.cx);
             self.handovers.tend(&mut self.cx, &mut self.cluster);
         } else if self.handovers.is_leaving() {
             self.handovers.tend(&mut self.cx, &mut self.cluster);
-        } else if self.cx.exchanges.due_us <= now.monotonic_us {
-            exchanges::tend(&mut self.cx);
         }
     }
 
@@ -473,7 +467,6 @@ impl Node {
             .min(self.waits.next_due_us())
             .min(self.cx.clients.delays.next_due_us())
             .min(self.cx.pause.due_us())
-            .min(self.cx.exchanges.due_us)
             .min(self.forwarding.next_due_us());
         let own = own.min(self.cx.peers.wakeup_us());
         let own = own.min(self.coding.wakeup_us()).min(self.values.wakeup_us()).min(self.long.wakeup_us());

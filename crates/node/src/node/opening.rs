@@ -131,7 +131,6 @@ impl Node {
             evictions: Default::default(),
             unsettled: Unsettled::new(bounds),
             scratch: Vec::new(),
-            routed_bytes: Vec::new(),
             bounded_bytes: Vec::new(),
             scripts: Default::default(),
             quarantine,
@@ -270,7 +269,6 @@ pub(super) fn read_log<D: Disk>(
         lease_until_us: 0,
         refusal: None,
         router: Router::default(),
-        exchanges: Default::default(),
         clients: Clients::new(),
         users: Users::new(Configured {
             password: configuration.password.clone(),

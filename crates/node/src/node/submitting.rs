@@ -10,9 +10,7 @@ use crate::context::routing::{MOVED, Sent};
 use crate::context::status;
 use crate::envelope::DecodedRequest;
 use crate::eviction::{self, Need};
-use crate::exchanges;
 use crate::gather::Combine;
-use crate::groups::routed;
 use crate::origin::{Asked, Origin};
 use crate::session::{ClientId, Session};
 use kv::codec::Reader;
@@ -21,7 +19,7 @@ use protocol::planted::Fault;
 use protocol::{Input, NOBODY, Request, Result as Outcome};
 
 /// A larger buffer, grown for one long command, is not kept.
-const ROUTED_BYTES_KEPT: usize = 64 << 10;
+const BOUNDED_BYTES_KEPT: usize = 64 << 10;
 
 impl Node {
     /// Sends a client's command to its group, if it was not answered already.
@@ -84,13 +82,6 @@ impl Node {
         (seen, deadline_us): (Version, u64),
     ) {
         let work_ns = self.cx.work_ns(group, request);
-        let is_exchanged = self.cx.groups[group].exchanges > 0;
-        let mut scratch = if is_exchanged { std::mem::take(&mut self.routed_bytes) } else { Vec::new() };
-        let command = match request {
-            Request::Command(it) => self.cx.groups[group].routed(it, &mut scratch),
-            Request::Wait { .. } => None,
-        };
-        let routed = command.as_ref().map(Request::Command);
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
         let follows = session.is_waiting();
         if let Some(command) = request.write() {
@@ -119,10 +110,7 @@ impl Node {
             self.following.tracking.note_read(&mut self.cx, client, ticket.sequence, group, command);
         }
         let asked = Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 };
-        self.submit(group, asked, routed.as_ref().unwrap_or(request));
-        if is_exchanged && scratch.capacity() <= ROUTED_BYTES_KEPT {
-            self.routed_bytes = scratch;
-        }
+        self.submit(group, asked, request);
     }
 
     /// Sends the requests that `request` makes to several groups for a client, and answers with one reply.
@@ -156,12 +144,6 @@ impl Node {
             if self.cx.spans.is_on() {
                 self.cx.spans.begin_part(self.cx.now, ticket, whole);
             }
-            let mut scratch = Vec::new();
-            let routed = match request {
-                Request::Command(command) => self.cx.groups[group].routed(command, &mut scratch),
-                Request::Wait { .. } => None,
-            };
-            let request = routed.as_ref().map_or(request, Request::Command);
             let asked = Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 };
             self.submit(group, asked, &request);
         }
@@ -180,8 +162,7 @@ impl Node {
             }
         }
         let written = request.write();
-        let mut scratch = Vec::new();
-        let in_full = match written.map_or(Fit::Whole, |command| self.fit(group, command, &mut scratch)) {
+        let in_full = match written.map_or(Fit::Whole, |command| self.fit(group, command)) {
             Fit::Whole => None,
             Fit::InFull(script) => Some(script),
             Fit::Refused(error) => {
@@ -208,7 +189,7 @@ impl Node {
             && self.cx.groups[group].keyspace.has_leader()
             && asked.leadership == 0
             // A request that waits has at most `WISH_BYTES_MAX` bytes, and is not sent in parts.
-            && !matches!(command.unrouted(&mut None), Command::Queue(_))
+            && !matches!(command.unbounded(&mut None), Command::Queue(_))
         {
             return self.long.begin(&mut self.cx, group, asked, command);
         }
@@ -217,16 +198,6 @@ impl Node {
             let to = self.cx.coordinator_of(group);
             return self.forwarding.forward(&mut self.cx, group, to, asked, *request);
         };
-        if let Request::Command(Command::Routed(routed)) = request
-            && exchanges::comes_early(&target.keyspace, replica, routed.exchanges())
-        {
-            let why =
-                "TRYAGAIN EXCHANGED the databases are being exchanged (SWAPDB); nothing was done, try again"
-                    .into();
-            return self.forwarding.keep(&mut self.cx, group, asked, *request, why);
-        }
-        let target = &mut self.cx.groups[group];
-        let Some(replica) = &mut target.replica else { return };
         let Asked { ticket, follows, leadership, .. } = asked;
         let fenced = leadership != 0 && !self.cx.configuration.planted.has(Fault::LeadershipNotCompared);
         if fenced && replica.leads_in() != Some(leadership) {
@@ -299,15 +270,15 @@ impl Node {
         } else if let Some(bound) = bound {
             grants::reserve(&mut self.cx, group, ticket, bound, deadline_us);
         }
-        if bound.is_some() && bytes.capacity() <= ROUTED_BYTES_KEPT {
+        if bound.is_some() && bytes.capacity() <= BOUNDED_BYTES_KEPT {
             self.bounded_bytes = bytes;
         }
         self.settle(group);
     }
 
-    /// Decides what becomes of a write where memory is bounded. What replaces it is encoded in `scratch`.
+    /// Decides what becomes of a write where memory is bounded.
     #[inline]
-    fn fit<'c>(&mut self, group: u16, command: &Command<'c>, scratch: &'c mut Vec<u8>) -> Fit<'c> {
+    fn fit<'c>(&mut self, group: u16, command: &Command<'c>) -> Fit<'c> {
         if self.cx.memory.is_bounded() && memory::refuses_growth(&self.cx, group, command) {
             return Fit::Refused(refusal_without_room(command, OUT_OF_MEMORY));
         }
@@ -317,7 +288,7 @@ impl Node {
         let need = Need::of(&self.cx, group, command);
         match self.make_room(need) {
             None => Fit::Whole,
-            Some(error) => match in_full(command, scratch).filter(|_| error == OUT_OF_MEMORY) {
+            Some(error) => match in_full(command).filter(|_| error == OUT_OF_MEMORY) {
                 Some(script) => Fit::InFull(script),
                 None => Fit::Refused(refusal_without_room(command, error)),
             },
@@ -400,20 +371,17 @@ enum Fit<'c> {
 
 /// The script to run instead of this one in a full keyspace, if it may run there.
 #[cold]
-fn in_full<'c>(command: &Command<'c>, scratch: &'c mut Vec<u8>) -> Option<Command<'c>> {
+fn in_full<'c>(command: &Command<'c>) -> Option<Command<'c>> {
     let mut inner = None;
-    let Command::Script(script) = command.unrouted(&mut inner) else { return None };
+    let Command::Script(script) = command.unbounded(&mut inner) else { return None };
     let options = ScriptOptions { is_in_full: true, ..script.options() };
     let script = Command::Script(script.with_options(options));
-    (options.when_full == WhenFull::ByCommand).then(|| match command {
-        Command::Routed(it) => routed(it.exchanges(), &script, scratch).unwrap_or(script),
-        _ => script,
-    })
+    (options.when_full == WhenFull::ByCommand).then_some(script)
 }
 
 /// The error for a command for which there is no room.
 fn refusal_without_room(command: &Command<'_>, error: &'static str) -> &'static str {
-    match command.unrouted(&mut None) {
+    match command.unbounded(&mut None) {
         Command::Script(script)
             if script.options().when_full == WhenFull::Refused && error == OUT_OF_MEMORY =>
         {

@@ -70,7 +70,6 @@ mod wait;
 
 use crate::context::Context;
 use crate::envelope::{Envelope, LockNotified};
-use crate::groups::routed;
 use crate::origin::{Asked, Origin};
 use crate::session::ClientId;
 use kv::locks::{LockNotification, QUEUED};
@@ -102,8 +101,7 @@ impl Waits {
         session.wrote(group);
         let ticket = session.begin(false);
         let ends_us = cx.now.monotonic_us.saturating_add(wait_us);
-        let exchanges = cx.groups[group].exchanges;
-        let number = self.add(Wait { exchanges, ..Wait::new(Some(ticket), group, want, ends_us) });
+        let number = self.add(Wait::new(Some(ticket), group, want, ends_us));
         session.wait = Some(number);
         self.look_at(number, ends_us);
         let question = self.get_mut(number).map_or(Question::Ask, |wait| wait.first_question());
@@ -121,7 +119,7 @@ impl Waits {
             });
         }
         wait.question = Some(question);
-        let (want, only_unclaimed, exchanges) = (wait.want.clone(), wait.is_unknown, wait.exchanges);
+        let (want, only_unclaimed) = (wait.want.clone(), wait.is_unknown);
         let command = match (&want, question) {
             (Want::Lock { name, owner, hold }, Question::Ask) => {
                 Command::Lock(LockCommand::Acquire { name, owner, hold: *hold, waiter: Some(waiter) })
@@ -144,9 +142,7 @@ impl Waits {
         let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
         // Only the newest state may answer a check.
         let asked = Asked { ticket, follows, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
-        let mut scratch = Vec::new();
-        let routed = routed(exchanges, &command, &mut scratch);
-        cx.submit(group, asked, &Request::Command(routed.as_ref().unwrap_or(&command)));
+        cx.submit(group, asked, &Request::Command(&command));
     }
 
     /// Takes a group's answer to a wait's question.
@@ -449,17 +445,6 @@ impl Waits {
                 let asked = Asked { ticket, follows: false, seen: 0, deadline_us, hops: 0, leadership: 0 };
                 cx.submit(group, asked, &Request::Command(&command));
             }
-        }
-    }
-
-    /// Databases are being exchanged: the waits in their groups end as if their time were over.
-    pub(crate) fn end_of_exchanged(&mut self, cx: &mut Context) {
-        let is_over = |wait: &Wait| {
-            let count = cx.groups.get(wait.group).map_or(wait.exchanges, |group| group.exchanges);
-            wait.ticket.is_some() && count != wait.exchanges
-        };
-        for number in self.numbers(is_over) {
-            self.unblock(cx, number, false);
         }
     }
 

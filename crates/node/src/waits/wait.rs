@@ -101,8 +101,6 @@ pub(super) struct Wait {
     /// The client's ticket, while the client waits.
     pub(super) ticket: Option<Ticket>,
     pub(super) group: u16,
-    /// How often the group's keyspace had been exchanged when the request was routed.
-    pub(super) exchanges: u64,
     pub(super) want: Want,
     /// When the client's waiting time is over.
     pub(super) ends_us: u64,
@@ -136,7 +134,6 @@ impl Wait {
         Wait {
             ticket,
             group,
-            exchanges: 0,
             want,
             ends_us,
             stage: if ticket.is_some() { Stage::Asking } else { Stage::Leaving },

@@ -16,7 +16,6 @@ mod consensus;
 mod databases;
 mod durable_registers;
 mod eviction;
-mod exchange;
 mod failover;
 mod forwarding;
 mod full_disks;

@@ -23,8 +23,9 @@ fn any_result() -> impl Strategy<Value = Result<u64, Refusal>> {
         any::<u16>().prop_map(|id| Err(Refusal::NoNode(id))),
         any::<u16>().prop_map(|id| Err(Refusal::NoGroup(id))),
         Just(Err(Refusal::Other("no \u{2014} never".into()))),
-        any::<(u16, u16)>()
-            .prop_map(|(since, level)| { Err(Refusal::LevelRises { what: "SWAPDB".into(), since, level }) }),
+        any::<(u16, u16)>().prop_map(|(since, level)| {
+            Err(Refusal::LevelRises { what: "moving leaders".into(), since, level })
+        }),
     ]
 }
 

@@ -201,8 +201,8 @@ impl Applied {
     /// replica. If the command requests a lock and gets it at once, the coordinator is still notified.
     fn apply_unasked(&mut self, command: &Command<'_>, notifier: Notifier, effects: &mut Effects) {
         let mut inner = None;
-        let unrouted = command.unrouted(&mut inner);
-        let &Command::Lock(LockCommand::Acquire { name, waiter: Some(waiter), .. }) = unrouted else {
+        let unbounded = command.unbounded(&mut inner);
+        let &Command::Lock(LockCommand::Acquire { name, waiter: Some(waiter), .. }) = unbounded else {
             return self.table.apply_unasked(command, self.offset, self.time);
         };
         let mut reply = ReplyBuffer::new();

@@ -35,9 +35,7 @@ impl Answers<'_> {
     pub(super) fn answer(&mut self, ticket: Ticket, command: &Command<'_>, effects: &mut Effects) {
         let start = effects.replies.len();
         let (now, replies) = (self.now, &mut effects.replies);
-        let version = if let Command::Lock(LockCommand::Describe { name }) = command.unrouted(&mut None)
-            && self.applied.table().takes(command)
-        {
+        let version = if let Command::Lock(LockCommand::Describe { name }) = command {
             let locks = self.applied.table().locks();
             self.lock_leases.describe(now, name, locks, self.is_leader, replies);
             0
@@ -250,7 +248,7 @@ impl Leadership {
     ) {
         let Asked { ticket, follows, deadline_us, fenced, .. } = asked;
         let behind = if follows { self.newest_batch(proposals) } else { 0 };
-        let is_timed = matches!(command.unrouted(&mut None), Command::Lock(_));
+        let is_timed = matches!(command.unbounded(&mut None), Command::Lock(_));
         let queue = if behind > proposals.last() && !is_timed {
             Queue::WithinBatches
         } else if behind > proposals.settled() {

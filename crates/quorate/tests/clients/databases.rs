@@ -60,66 +60,6 @@ fn a_pipelined_move_between_databases_is_visible_to_the_next_command() {
     assert_eq!(ask(&mut other, "KEYS *"), "[\"mine\"]");
 }
 
-/// Clients at all nodes count in two databases while these are exchanged repeatedly. No increment is lost or counted twice,
-/// and the only error that clients get is the one that says that nothing was done.
-#[test]
-fn databases_are_exchanged_while_clients_use_them() {
-    const EXCHANGES: usize = 20;
-    let cluster = Cluster::start(3, &KEYSPACES);
-    for database in [1, 3] {
-        let mut client = cluster.client(1);
-        select(&mut client, database);
-        assert_eq!(ask(&mut client, &format!("SET mark {database}")), "OK");
-    }
-    let is_over = AtomicBool::new(false);
-    let count = |node: u16, database: u8| {
-        let mut client = cluster.client(node);
-        select(&mut client, database);
-        let (mut counted, mut refused) = (0_u64, 0_u64);
-        while !is_over.load(Ordering::Relaxed) {
-            let mark = ask(&mut client, "GET mark");
-            assert!(
-                ["\"1\"", "\"3\""].contains(&mark.as_str()) || mark.contains("TRYAGAIN EXCHANGED"),
-                "{mark}"
-            );
-            let reply = ask(&mut client, "INCR n");
-            match reply.parse::<u64>() {
-                Ok(_) => counted += 1,
-                Err(_) if reply.contains("TRYAGAIN EXCHANGED") => refused += 1,
-                Err(_) => panic!("{reply}"),
-            }
-        }
-        (counted, refused)
-    };
-    let counted: u64 = std::thread::scope(|scope| {
-        let count = &count;
-        let counters: Vec<_> = (1..=3)
-            .flat_map(|node| [1, 3].map(|database| (node, database)))
-            .map(|(node, database)| scope.spawn(move || count(node, database)))
-            .collect();
-        let mut operator = cluster.client(2);
-        let mut slowest = Duration::ZERO;
-        for _ in 0..EXCHANGES {
-            let began = Instant::now();
-            assert_eq!(ask(&mut operator, "SWAPDB 1 3"), "OK");
-            slowest = slowest.max(began.elapsed());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        is_over.store(true, Ordering::Relaxed);
-        let ends: Vec<(u64, u64)> = counters.into_iter().map(|it| it.join().unwrap()).collect();
-        println!("the slowest of {EXCHANGES} exchanges took {slowest:?}; counted and refused: {ends:?}");
-        ends.iter().map(|(counted, _)| counted).sum()
-    });
-    let mut sum = 0;
-    for database in [1, 3] {
-        let mut client = cluster.client(3);
-        select(&mut client, database);
-        assert_eq!(ask(&mut client, "GET mark"), format!("\"{database}\""), "an even number of exchanges");
-        sum += ask(&mut client, "GET n").trim_matches('"').parse::<u64>().unwrap_or(0);
-    }
-    assert_eq!(sum, counted);
-}
-
 /// Compares two servers, database by database.
 fn compare_databases(one: &mut Connection, other: &mut Connection, databases: &[(u8, Vec<Vec<u8>>)]) {
     for (database, keys) in databases {

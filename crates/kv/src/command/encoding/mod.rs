@@ -48,7 +48,6 @@ const DUMP: u8 = 37;
 const USED: u8 = 38;
 const RECENT: u8 = 39;
 const READING_SCRIPT_WITH_OPTIONS: u8 = 40;
-const ROUTED_READ: u8 = 41;
 const FORESEEN: u8 = 42;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
@@ -93,8 +92,6 @@ const RESTORE: u8 = 108;
 const EVICT: u8 = 109;
 const SCRIPT_WITH_OPTIONS: u8 = 110;
 const SKIP_VERSIONS: u8 = 111;
-const EXCHANGE: u8 = 112;
-const ROUTED: u8 = 113;
 const BOUNDED: u8 = 114;
 /// Flags in the byte that says whether a restored value replaces another one: which information about its use follows.
 const RESTORED_IDLE: u8 = 2;
@@ -120,7 +117,7 @@ pub(super) fn may_be_in_a_transaction(encoded: &[u8]) -> bool {
                 | LOCK
                 | LOCK_READ)
         ) | Some(&(SET_CODED | INLINE | ABANDON | SUPPLIED | LONG_PART | LONG_END | QUEUE | QUEUE_READ))
-            | Some(&(ROUTED | ROUTED_READ | BOUNDED | EXCHANGE | SKIP_VERSIONS | RECENT))
+            | Some(&(BOUNDED | SKIP_VERSIONS | RECENT))
     )
 }
 
@@ -129,15 +126,7 @@ pub(super) fn may_be_supplied(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
         None | Some(&(PURGE | EVICT | LOCK | LOCK_READ | SET_CODED | INLINE | ABANDON | SUPPLIED))
-            | Some(&(LONG_PART | LONG_END | QUEUE | QUEUE_READ | ROUTED | ROUTED_READ | BOUNDED | EXCHANGE))
-    )
-}
-
-/// Whether an encoded command may carry a count of exchanges. Decided by its tag alone: see [`may_be_in_a_transaction`].
-pub(super) fn may_be_routed(encoded: &[u8]) -> bool {
-    !matches!(
-        encoded.first(),
-        None | Some(&(ROUTED | ROUTED_READ | BOUNDED | SUPPLIED | LONG_PART | LONG_END | EXCHANGE))
+            | Some(&(LONG_PART | LONG_END | QUEUE | QUEUE_READ | BOUNDED))
     )
 }
 
@@ -389,11 +378,6 @@ impl<'a> Command<'a> {
                 out.put_u8(SKIP_VERSIONS);
                 out.put_u64(by);
             }
-            Exchange { exchanges, floor } => {
-                out.put_u8(EXCHANGE);
-                out.put_u64(exchanges);
-                out.put_u64(floor);
-            }
             Abandon { coordinator, counter } => {
                 out.put_u8(ABANDON);
                 ValueId { coordinator, counter }.put(out);
@@ -473,10 +457,6 @@ impl<'a> Command<'a> {
             Supplied(supplied) => {
                 out.put_u8(SUPPLIED);
                 supplied.encode(out);
-            }
-            Routed(routed) => {
-                out.put_u8(if routed.command().is_write() { ROUTED } else { ROUTED_READ });
-                routed.encode(out);
             }
             Bounded(bounded) => {
                 out.put_u8(BOUNDED);
@@ -619,7 +599,6 @@ impl<'a> Command<'a> {
             CLEAR => Clear,
             PURGE => Purge { until: reader.u64()? },
             SKIP_VERSIONS => SkipVersions { by: reader.u64()? },
-            EXCHANGE => Exchange { exchanges: reader.u64()?, floor: reader.u64()? },
             EVICT => Evict { key: reader.bytes()?, version: reader.u64()? },
             REPLICATE => Replicate { key: reader.bytes()?, value: reader.bytes()?, version: reader.u64()? },
             SET_CODED => SetCoded {
@@ -644,7 +623,6 @@ impl<'a> Command<'a> {
             }
             FORESEEN => Foreseen(super::Foreseen::decode(reader)?),
             SUPPLIED => Supplied(super::Supplied::decode(reader)?),
-            ROUTED | ROUTED_READ => Routed(super::Routed::decode(reader)?),
             BOUNDED => Bounded(super::Bounded::decode(reader)?),
             LONG_PART => {
                 let (id, offset, length) = (ValueId::take(reader)?, reader.u32()?, reader.u32()?);

@@ -4,7 +4,7 @@ use super::*;
 use crate::Coordinator;
 use crate::command::{
     AddOptions, Aggregate, BitOperation, Bounded, By, BytesCommand, CommonAnswer, Draft, Fenced, HashCommand,
-    HashPart, Hold, ListCommand, LockCommand, QueueCommand, Routed, ScriptOptions, SetCommand, SetOperation,
+    HashPart, Hold, ListCommand, LockCommand, QueueCommand, ScriptOptions, SetCommand, SetOperation,
     SortCommand, SortedCommand, StreamCommand, Supplied, Trim, WaiterId, Watched, WhenFull, Wish, script,
 };
 use std::num::NonZeroU64;
@@ -77,7 +77,6 @@ fn every_command<'a>(
         Purge { until: 1 },
         Evict { key, version: 7 },
         SkipVersions { by: u64::MAX },
-        Exchange { exchanges: u64::MAX, floor: 5 },
         Used { key, usage: Usage::Idle },
         Used { key, usage: Usage::Frequency },
         Replicate { key, value, version: 8 },
@@ -350,21 +349,14 @@ fn every_command_survives_encoding_and_truncation_is_malformed() {
     let mut eighth = Vec::new();
     let waits = Command::OnList(ListCommand::PopAny { keys: list, at_front: true });
     let wish = Wish::build(&waits, &mut eighth).expect("a BLPOP waits");
-    let (mut thirteenth, mut fourteenth) = (Vec::new(), Vec::new());
-    let routed = [
-        Routed::build(2, &Command::Get { key: b"k" }, &mut thirteenth),
-        Routed::build(u64::MAX, &Command::GetDelete { key: b"k" }, &mut fourteenth),
-    ];
     let (mut fifteenth, mut sixteenth) = (Vec::new(), Vec::new());
     let bounded = [
         Bounded::build(7, &Command::GetDelete { key: b"k" }, &mut fifteenth).expect("it is a write"),
-        Bounded::build(u64::MAX, &Command::Routed(routed[1]), &mut sixteenth).expect("it is a write"),
+        Bounded::build(u64::MAX, &Command::Clear, &mut sixteenth).expect("it is a write"),
     ];
     let drafts = drafts();
     let commands = every_command(list, pairs, &drafts, fenced, scripts, supplied, wish);
-    for command in
-        commands.into_iter().chain(routed.map(Command::Routed)).chain(bounded.map(Command::Bounded))
-    {
+    for command in commands.into_iter().chain(bounded.map(Command::Bounded)) {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         let mut reader = Reader::new(&bytes);
@@ -423,7 +415,7 @@ fn only_a_write_without_a_bound_can_get_one() {
     assert!(Bounded::build(1, &Command::Get { key: b"k" }, &mut scratch).is_none());
     let bounded = Command::Bounded(Bounded::build(1, &Command::Clear, &mut scratch).expect("a write"));
     assert!(Bounded::build(1, &bounded, &mut other).is_none());
-    assert_eq!(bounded.unrouted(&mut None), &Command::Clear);
+    assert_eq!(bounded.unbounded(&mut None), &Command::Clear);
     // Nor can a peer nest bounds without end, or give one to a read.
     for inner in [&[BOUNDED][..], &[GET, 0, 0, 0, 0]] {
         let mut bytes = vec![BOUNDED];

@@ -146,7 +146,6 @@ impl Command<'_> {
             MultiSet { pairs, .. } => pairs.len() > FEW,
             Restore { payload, .. } => payload.len() > FEW,
             SetRange { offset, .. } => *offset > FEW_BYTES as u64,
-            Routed(routed) => routed.command().may_walk(),
             Bounded(bounded) => bounded.command().may_walk(),
             Keys { .. }
             | Scan { .. }
@@ -183,7 +182,6 @@ impl Command<'_> {
             OnSet(command) => !command.lists_all(),
             OnSorted(command) => !command.lists_all(),
             OnStream(command) => !command.lists_all(),
-            Routed(routed) => routed.command().may_be_too_long(),
             Bounded(bounded) => bounded.command().may_be_too_long(),
             _ => true,
         }
@@ -251,7 +249,6 @@ impl Command<'_> {
                 }
                 commands_ns.saturating_add(scripts_ns)
             }
-            Routed(ref routed) => routed.command().ns(known),
             Bounded(ref bounded) => bounded.command().ns(known),
             LongEnd { id, .. } => {
                 let command =

@@ -5,7 +5,6 @@ mod changes;
 mod charges;
 mod coded;
 mod eviction;
-mod exchange;
 mod expiry;
 mod foreseen;
 mod geo;

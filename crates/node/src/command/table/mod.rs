@@ -619,11 +619,11 @@ static ROWS: [CommandSpec; 110] = [
         .flags(READ.with(&[Fast]))
         .docs(Group::Server, "5.0.0", "O(1)")
         .help("[VERSION version]", "Draws something, and tells the version"),
-    node("swapdb", 3, NodeCommand::SwapDatabases)
+    node("swapdb", 3, Server(ServerCommand::SwapDatabases))
         .flags(Flags::of(&[Write, Fast, NoScript, NoMulti]))
         .in_categories(&[Keyspace, Dangerous])
         .docs(Group::Server, "4.0.0", "O(1)")
-        .help("index1 index2", "Exchanges two databases"),
+        .help("index1 index2", "Refuses: a client selects the other database"),
     container("slowlog", &SLOWLOG)
         .docs(Group::Server, "2.2.12", "Depends on the subcommand")
         .help("", "Holds commands about the log of slow commands"),

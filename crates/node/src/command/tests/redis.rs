@@ -27,7 +27,7 @@ const DELIBERATE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "every node has to agree on a library, or on exchanged databases, which no transaction and no script waits for",
+        "every node has to agree on a library, which no transaction and no script waits for",
         &[
             "function|delete: flags +no_multi",
             "function|flush: flags +no_multi",
