@@ -1,8 +1,6 @@
 //! Databases: clients select them, and they go from Redis to a cluster, to a backup, and back to Redis.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use redis::Connection;
 
