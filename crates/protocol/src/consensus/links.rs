@@ -63,6 +63,8 @@ pub(super) struct Link {
     confirmed: (Ballot, u64),
     /// A ballot higher than this leader's that it has promised, and how often it has reported it.
     refusals: (Ballot, u32),
+    /// An ordered message was meant for it, and was not sent, since its incarnation was not known yet.
+    is_owed: bool,
     /// True when another identity that sends in its name has been reported.
     is_warned: bool,
     /// When a rate-limited message was last sent to it.
@@ -104,6 +106,13 @@ impl Links {
 
     pub(super) fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// Whether an ordered message was not sent to a peer that is known now. Returns this once.
+    #[inline]
+    pub(super) fn ends_owing(&mut self, peer: NodeId) -> bool {
+        let link = self.voters.iter_mut().find(|link| link.peer == peer);
+        link.is_some_and(|link| link.known.is_some() && std::mem::take(&mut link.is_owed))
     }
 
     /// The number of this incarnation.
@@ -336,6 +345,7 @@ impl Link {
             accepted: (Ballot::default(), 0),
             confirmed: (Ballot::default(), 0),
             refusals: (Ballot::default(), 0),
+            is_owed: false,
             is_warned: false,
             notified_us: 0,
         }
@@ -405,7 +415,7 @@ impl Link {
         let after_record = match stream {
             Stream::Loose => after_record,
             // The peer would drop it: its incarnation is not known before its first message.
-            Stream::Ordered if self.known.is_none() => return,
+            Stream::Ordered if self.known.is_none() => return self.is_owed = true,
             Stream::Ordered => {
                 self.after_record = self.after_record.max(after_record);
                 self.after_record

@@ -30,6 +30,9 @@ impl Replica {
         if !self.is_taken(now, from, &message, effects) {
             return;
         }
+        if self.links.ends_owing(from) {
+            self.ask_again(from);
+        }
         let (log, links, settings) = (self.log.borrow(), &mut self.links, &self.settings);
         self.rounds.wake_for(now, (from, &message.body), &log, links, settings);
         drop(log);
@@ -94,6 +97,17 @@ impl Replica {
             }
         }
         self.look_at_leadership(effects);
+    }
+
+    /// This replica has begun an incarnation, and its request to the leader to start over with it was not sent: see
+    /// [`Links::ends_owing`](super::links::Links::ends_owing). The crate would repeat it after some rounds, in which the replica counts
+    /// for nothing.
+    #[cold]
+    fn ask_again(&mut self, leader: NodeId) {
+        let follows = self.log.borrow().promise().pid == u64::from(leader) && self.agreement.takes_part();
+        if follows && !self.agreement.leads() && !self.agreement.is_accepting() {
+            self.agreement.start_over_with(leader);
+        }
     }
 
     /// Whether a message is accepted: it is neither late nor repeated, and its sender is the expected one.
