@@ -8,7 +8,11 @@
 
 #![allow(clippy::disallowed_methods, clippy::expect_used, missing_docs)]
 
-use driver::{Change, Clients, Counters, Driver, Event, Sizes, Socket, Turn, World};
+#[path = "../tests/kit/mod.rs"]
+mod kit;
+
+use driver::{Change, Clients, Counters, Driver, Event, Sizes, Turn, World};
+use kit::{Clock, End, Wire};
 use mimalloc::MiMalloc;
 use node::{ClientId, ClientKind, Configuration, Keyspace, Line, Node, NodeAddress, NodeId, StorageSettings};
 use protocol::Now;
@@ -16,7 +20,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
-use std::io::{self, Read, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::rc::Rc;
@@ -246,50 +250,6 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 // The world.
-
-/// The two directions of a client's connection.
-#[derive(Default)]
-struct Wire {
-    sent: VecDeque<u8>,
-    received: Vec<u8>,
-}
-
-struct End(Rc<RefCell<Wire>>);
-
-impl Read for End {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.0.borrow_mut().sent.read(buffer) {
-            Ok(0) => Err(io::ErrorKind::WouldBlock.into()),
-            read => read,
-        }
-    }
-}
-
-impl Write for End {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.borrow_mut().received.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Socket for End {
-    fn address(&self) -> String {
-        "127.0.0.1:50000".into()
-    }
-}
-
-/// A clock that stands still within a turn.
-#[derive(Clone, Copy)]
-struct Clock(Now);
-
-impl driver::Clock for Clock {
-    fn now(&self) -> Now {
-        self.0
-    }
-}
 
 /// The world around a node. Work beside the node is done at once, and reported in the next turn.
 struct Around {

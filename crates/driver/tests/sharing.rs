@@ -2,59 +2,17 @@
 
 #![allow(clippy::expect_used, missing_docs)]
 
-use driver::{Change, Clients, Counters, Driver, Event, Sizes, Socket, Turn, World};
+mod kit;
+
+use driver::{Change, Clients, Counters, Driver, Event, Sizes, Turn, World};
+use kit::{Clock, End, Wire};
 use node::{ClientId, ClientKind, Configuration, Keyspace, Line, Node, NodeAddress, StorageSettings};
 use protocol::Now;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
 use std::rc::Rc;
 use storage::simulated_values::SimulatedValues;
 use storage::{DiskError, MemoryDisk, ValueResult, ValueWork, Work};
-
-/// The two directions of a client's connection.
-#[derive(Default)]
-struct Wire {
-    sent: VecDeque<u8>,
-    received: Vec<u8>,
-}
-
-struct End(Rc<RefCell<Wire>>);
-
-impl Read for End {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.0.borrow_mut().sent.read(buffer) {
-            Ok(0) => Err(io::ErrorKind::WouldBlock.into()),
-            read => read,
-        }
-    }
-}
-
-impl Write for End {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.borrow_mut().received.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Socket for End {
-    fn address(&self) -> String {
-        "127.0.0.1:50000".into()
-    }
-}
-
-/// A clock that stands still within a turn.
-#[derive(Clone, Copy)]
-struct Clock(Now);
-
-impl driver::Clock for Clock {
-    fn now(&self) -> Now {
-        self.0
-    }
-}
 
 /// The world around the only node of a cluster. Work beside the node is done at once, and reported in the next turn.
 struct Alone {
