@@ -1,8 +1,6 @@
 //! A client's request on its way: whether it may run, and what it needs of which groups.
 
-use crate::command::{
-    self, CommandError, Found, Handler, NamedBy, NodeCommand, ScriptCommand, TransactionCommand,
-};
+use crate::command::{self, CommandError, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand};
 use crate::connections::http::{HttpGuard, is_http};
 use crate::connections::{self, monitor};
 use crate::context::Context;
@@ -100,7 +98,7 @@ pub(crate) fn admit(
     }
     if matches!(found.spec.handler, Handler::Node(NodeCommand::Script(_)))
         && cx.now.monotonic_us >= cx.lease_until_us
-        && calls_too_early(cx, scripts, found)
+        && scripts.calls_too_early(cx, found)
         && held.hold_back(cx, client, arguments)
     {
         return Admitted::Not;
@@ -216,16 +214,6 @@ pub(crate) struct HeldRequests {
     held: VecDeque<HeldRequest>,
     /// A request that has waited long enough is being taken.
     gives_up: bool,
-}
-
-/// Whether a request is a call of a function, and this node may not know the newest ones.
-#[cold]
-fn calls_too_early(cx: &Context, scripts: &scripts::Cache, found: Found) -> bool {
-    let calls = matches!(
-        found.spec.handler,
-        Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) if how.named_by == NamedBy::Function
-    );
-    calls && !scripts.knows_functions(cx)
 }
 
 impl HeldRequests {

@@ -6,7 +6,9 @@
 //! Libraries of functions are in the cluster map. Their changes are acknowledged when no node can run functions by an
 //! older map: a node runs them only while it holds the control group's lease, which counts only with the newest map.
 
-use crate::command::{CommandError, FunctionCommand, NamedBy, RunScript, ScriptCommand, printable};
+use crate::command::{
+    CommandError, Found, FunctionCommand, Handler, NamedBy, NodeCommand, RunScript, ScriptCommand, printable,
+};
 use crate::context::routing::{CROSSSLOT, Sent};
 use crate::context::{Call, Confirmation, Context};
 use crate::control::{Change, Feature};
@@ -203,6 +205,16 @@ impl Cache {
     /// Whether this node is sure to know all functions as they were last acknowledged.
     pub(crate) fn knows_functions(&self, cx: &Context) -> bool {
         cx.now.monotonic_us < cx.lease_until_us || cx.map.nodes.len() <= 1
+    }
+
+    /// Whether a request is a call of a function, and this node may not know the newest ones.
+    #[cold]
+    pub(crate) fn calls_too_early(&self, cx: &Context, found: Found) -> bool {
+        let calls = matches!(
+            found.spec.handler,
+            Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) if how.named_by == NamedBy::Function
+        );
+        calls && !self.knows_functions(cx)
     }
 
     /// The function with this name, if this node is sure to know it as it was last acknowledged.

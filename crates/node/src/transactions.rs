@@ -502,6 +502,10 @@ fn gather(
         let is_move = matches!(found.spec.handler, Handler::Node(NodeCommand::Move));
         return Err(if is_move { NO_MOVE.into() } else { NOT_ALLOWED.into() });
     }
+    // It may succeed later, so nothing of the transaction is done.
+    if scripts.calls_too_early(cx, found) {
+        return Err(NO_LEASE.into());
+    }
     let number = cx.clients.sessions.get(client).map_or(0, |session| session.database);
     let value_bytes_max = cx.parameters.value_bytes_max();
     let stream_node_entries = cx.parameters.stream_node_entries();
@@ -552,8 +556,6 @@ fn gather(
                 }
                 Item::Data
             }
-            // It may succeed later, so nothing of the transaction is done.
-            Some(Err(error)) if error == NO_LEASE.as_bytes() => return Err(NO_LEASE.into()),
             Some(Err(error)) => answered(&|reply| reply.push(Reply::Error(&error))),
             None => return Err(NOT_ALLOWED.into()),
         },
