@@ -35,7 +35,7 @@ enum Found {
     /// It could not be added, or not yet.
     NotAdded(anyhow::Error),
     /// No other node answers with a map.
-    Nobody(anyhow::Error),
+    NoAnswer(anyhow::Error),
 }
 
 /// Has the node of a file added to the running cluster, unless that has it.
@@ -61,7 +61,7 @@ pub(super) fn run(file: &Path, beginners: NodeId) -> Result<()> {
     loop {
         let why = match look(&config, &others) {
             Found::Member => return Ok(()),
-            Found::Nobody(error) if asked_at.elapsed() >= patience => {
+            Found::NoAnswer(error) if asked_at.elapsed() >= patience => {
                 if may_start_alone {
                     say(&format!("node {node} starts as it is: no other node answers ({error:#})"));
                     return Ok(());
@@ -73,7 +73,7 @@ pub(super) fn run(file: &Path, beginners: NodeId) -> Result<()> {
             Found::NotAdded(error) if asked_at.elapsed() >= ADD_WITHIN || is_final(&error) => {
                 return Err(error).with_context(|| not_added(&config));
             }
-            Found::Nobody(error) | Found::NotAdded(error) => error,
+            Found::NoAnswer(error) | Found::NotAdded(error) => error,
         };
         let line = format!("node {node} is not added yet: {why:#}; trying again");
         if line != said {
@@ -114,7 +114,7 @@ fn look(config: &Config, others: &Cluster) -> Found {
             Err(error) => not_added = Some(error),
         }
     }
-    not_added.map_or_else(|| Found::Nobody(anyhow!("{}", failed.join("; "))), Found::NotAdded)
+    not_added.map_or_else(|| Found::NoAnswer(anyhow!("{}", failed.join("; "))), Found::NotAdded)
 }
 
 /// Whether trying again does not mend it: a right is missing.
