@@ -243,10 +243,16 @@ impl ReplyBuffer {
         self.bytes.extend_from_slice(&reply);
     }
 
+    /// Whether an encoded reply begins with the keys that scripts have read.
+    #[inline]
+    pub fn has_reads(encoded: &[u8]) -> bool {
+        encoded.first() == Some(&READS)
+    }
+
     /// Splits the keys that scripts have read off the front of an encoded reply, if it has them.
     #[inline]
     pub fn split_reads(encoded: &[u8]) -> Option<(Reads, &[u8])> {
-        if encoded.first() != Some(&READS) {
+        if !ReplyBuffer::has_reads(encoded) {
             return None;
         }
         let mut reader = Reader::new(encoded);

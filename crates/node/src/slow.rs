@@ -10,6 +10,7 @@ use kv::number::parse_integer;
 use kv::{Reply, ReplyBuffer};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
+use wire::resp::Arguments;
 
 /// The most arguments of a request that are kept, and the most bytes of each; Redis's numbers.
 const ARGUMENTS_MAX: usize = 32;
@@ -47,22 +48,55 @@ impl Thresholds {
     }
 }
 
-/// The arguments of a request, cut to what the log keeps. Each has its length in front; the number of arguments that
-/// were left out comes first.
-pub(crate) fn keep_arguments<'a>(
-    arguments: impl ExactSizeIterator<Item = &'a [u8]>,
-    is_secret: impl Fn(usize) -> bool,
+/// The arguments of a request, cut to what the log keeps: how many are kept, and how many are left out; for each that is kept,
+/// its length and where its bytes begin; and these bytes. All numbers have four bytes. `is_secret` says which arguments must
+/// not be shown; `None`: all may be.
+///
+/// This is done for each request that waits for its outcome, so a short one is copied as it lies in its buffer.
+#[inline]
+pub(crate) fn keep_arguments(
+    arguments: Arguments<'_>,
+    is_secret: Option<&dyn Fn(usize) -> bool>,
+    out: &mut Vec<u8>,
+) {
+    match arguments.span() {
+        Some((bytes, ranges))
+            if bytes.len() <= ARGUMENT_BYTES_MAX && ranges.len() <= ARGUMENTS_MAX && is_secret.is_none() =>
+        {
+            let before = out.len();
+            out.resize(before + 8 + 8 * ranges.len(), 0);
+            let (head, places) = out[before..].split_at_mut(8);
+            head[..4].copy_from_slice(&(ranges.len() as u32).to_le_bytes());
+            for (place, (start, end)) in places.chunks_exact_mut(8).zip(ranges) {
+                let (length, start) = (u64::from(end - start), u64::from(start));
+                place.copy_from_slice(&(length | start << 32).to_le_bytes());
+            }
+            out.extend_from_slice(bytes);
+        }
+        _ => keep_long_arguments(arguments, is_secret, out),
+    }
+}
+
+#[cold]
+fn keep_long_arguments(
+    arguments: Arguments<'_>,
+    is_secret: Option<&dyn Fn(usize) -> bool>,
     out: &mut Vec<u8>,
 ) {
     let count = arguments.len();
     // Redis's last argument is the number of those left out.
     let kept = if count > ARGUMENTS_MAX { ARGUMENTS_MAX - 1 } else { count };
-    out.extend_from_slice(&((count - kept) as u32).to_le_bytes());
-    for (place, argument) in arguments.take(kept).enumerate() {
-        let argument = if is_secret(place) { b"(redacted)" } else { argument };
-        out.extend_from_slice(&(argument.len() as u32).to_le_bytes());
-        out.extend_from_slice(&argument[..argument.len().min(ARGUMENT_BYTES_MAX)]);
+    let mut put = |number: usize| out.extend_from_slice(&(number as u32).to_le_bytes());
+    put(kept);
+    put(count - kept);
+    let mut bytes = Vec::new();
+    for (place, argument) in arguments.iter().take(kept).enumerate() {
+        let argument = if is_secret.is_some_and(|is_secret| is_secret(place)) { b"(redacted)" } else { argument };
+        put(argument.len());
+        put(bytes.len());
+        bytes.extend_from_slice(&argument[..argument.len().min(ARGUMENT_BYTES_MAX)]);
     }
+    out.extend_from_slice(&bytes);
 }
 
 /// The arguments of requests that wait for their outcomes, in a row. Adding and removing a request costs little more
@@ -116,21 +150,16 @@ impl Kept {
 }
 
 /// The arguments that [`keep_arguments`] has kept, as the log shows them.
-fn shown_arguments(mut kept: &[u8]) -> Vec<Vec<u8>> {
-    let number = |bytes: &mut &[u8]| match bytes.split_first_chunk() {
-        Some((number, rest)) => {
-            *bytes = rest;
-            u32::from_le_bytes(*number) as usize
-        }
-        None => 0,
-    };
-    let left_out = number(&mut kept);
+fn shown_arguments(kept: &[u8]) -> Vec<Vec<u8>> {
+    let (numbers, _) = kept.as_chunks::<4>();
+    let number = |at: usize| numbers.get(at).map_or(0, |number| u32::from_le_bytes(*number) as usize);
+    let (count, left_out) = (number(0), number(1));
+    let bytes = kept.get(8 + 8 * count..).unwrap_or_default();
     let mut shown = Vec::new();
-    while !kept.is_empty() {
-        let length = number(&mut kept);
-        let (argument, rest) = kept.split_at(length.min(ARGUMENT_BYTES_MAX).min(kept.len()));
-        kept = rest;
-        let mut argument = argument.to_vec();
+    for place in 1..=count {
+        let (length, start) = (number(2 * place), number(2 * place + 1));
+        let argument = bytes.get(start..start + length.min(ARGUMENT_BYTES_MAX));
+        let mut argument = argument.unwrap_or_default().to_vec();
         if length > ARGUMENT_BYTES_MAX {
             let more = length - ARGUMENT_BYTES_MAX;
             argument.extend_from_slice(format!("... ({more} more bytes)").as_bytes());
@@ -332,10 +361,12 @@ fn age(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::resp::ArgumentsBuffer;
 
     fn shown(arguments: &[&[u8]]) -> Vec<String> {
-        let mut kept = Vec::new();
-        keep_arguments(arguments.iter().copied(), |place| arguments[0] == b"AUTH" && place > 0, &mut kept);
+        let (mut kept, words) = (Vec::new(), arguments.iter().copied().collect::<ArgumentsBuffer>());
+        let is_secret = (arguments[0] == b"AUTH").then_some(&(|place| place > 0) as &dyn Fn(usize) -> bool);
+        keep_arguments(words.as_arguments(), is_secret, &mut kept);
         shown_arguments(&kept).into_iter().map(|argument| String::from_utf8(argument).unwrap()).collect()
     }
 

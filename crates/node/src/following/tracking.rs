@@ -255,11 +255,25 @@ impl Tracking {
 
     /// Takes the reply to a request that runs scripts, and returns it without the list of keys read. Notes now that the
     /// client caches these keys: they are not all known when a script begins.
+    #[inline]
     pub(crate) fn take_reads<'r>(
         &mut self,
         cx: &mut Context,
-        client: ClientId,
-        sequence: u64,
+        (client, sequence): (ClientId, u64),
+        result: Outcome,
+        reply: &'r [u8],
+    ) -> &'r [u8] {
+        match self.scripts.is_empty() && !ReplyBuffer::has_reads(reply) {
+            true => reply,
+            false => self.take_reads_of_script(cx, (client, sequence), result, reply),
+        }
+    }
+
+    #[cold]
+    fn take_reads_of_script<'r>(
+        &mut self,
+        cx: &mut Context,
+        (client, sequence): (ClientId, u64),
         result: Outcome,
         reply: &'r [u8],
     ) -> &'r [u8] {

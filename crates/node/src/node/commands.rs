@@ -6,7 +6,7 @@ use crate::command::{
     ClientCommand, CommandError, Found, Handler, KeyspaceCommand, NodeCommand, ScriptCommand,
     TransactionCommand,
 };
-use crate::context::measuring::is_secret;
+use crate::context::measuring::{has_secrets, is_secret};
 use crate::control::Feature;
 use crate::following::Following;
 use crate::gather::Combine;
@@ -38,7 +38,9 @@ impl Node {
         }
         if let Some(session) = self.cx.clients.sessions.get_mut(client) {
             if self.cx.parameters.thresholds().is_logging() {
-                session.keep_arguments(arguments, |place| is_secret(arguments, place));
+                let is_secret = |place| is_secret(arguments, place);
+                let is_secret = has_secrets(arguments).then_some(&is_secret as &dyn Fn(usize) -> bool);
+                session.keep_arguments(arguments, is_secret);
             }
             self.cx.memory.follow(session);
             self.cx.work.follow(session);

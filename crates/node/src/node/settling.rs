@@ -229,7 +229,7 @@ impl Node {
                     return assert!(is_taken, "the node of the client completes what it lacks");
                 }
                 let Node { cx, following, .. } = self;
-                let reply = following.tracking.take_reads(cx, client, ticket.sequence, result, reply);
+                let reply = following.tracking.take_reads(cx, (client, ticket.sequence), result, reply);
                 let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
                 if let Some(pending) = session.take_pending(ticket.sequence) {
                     return self.complete_pending(client, pending, ticket, group, (result, reply));

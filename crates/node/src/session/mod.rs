@@ -595,12 +595,16 @@ impl Session {
 
     /// Keeps the arguments of the request that was taken last, if it waits for its outcome.
     #[inline]
-    pub(crate) fn keep_arguments(&mut self, arguments: Arguments<'_>, is_secret: impl Fn(usize) -> bool) {
+    pub(crate) fn keep_arguments(
+        &mut self,
+        arguments: Arguments<'_>,
+        is_secret: Option<&dyn Fn(usize) -> bool>,
+    ) {
         if let Some(slot) = self.slots.back_mut()
             && slot.is_waiting()
             && slot.asked_bytes == 0
         {
-            slot.asked_bytes = self.asked.push(|out| keep_arguments(arguments.iter(), is_secret, out)) as u32;
+            slot.asked_bytes = self.asked.push(|out| keep_arguments(arguments, is_secret, out)) as u32;
         }
     }
 

@@ -47,9 +47,21 @@ pub const MANIFEST_FILE: &str = "manifest";
 /// The name of a manifest that is being written. It counts once it has been renamed.
 pub const MANIFEST_NEW_FILE: &str = "manifest.new";
 
-/// The name of a segment.
+/// The name of a segment: `segment-` and its number, with ten digits at least. Each write and each sync names one.
 pub fn segment_file(number: u64) -> String {
-    format!("segment-{number:010}")
+    const HEAD: &str = "segment-";
+    const DIGITS_MAX: usize = u64::MAX.ilog10() as usize + 1;
+    let mut digits = [b'0'; DIGITS_MAX];
+    let (mut rest, mut from) = (number, DIGITS_MAX);
+    while rest > 0 {
+        from -= 1;
+        digits[from] += (rest % 10) as u8;
+        rest /= 10;
+    }
+    let mut name = String::with_capacity(HEAD.len() + DIGITS_MAX);
+    name.push_str(HEAD);
+    name.extend(digits[from.min(DIGITS_MAX - 10)..].iter().map(|digit| char::from(*digit)));
+    name
 }
 
 /// The name of a snapshot.

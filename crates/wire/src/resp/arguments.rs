@@ -52,6 +52,16 @@ impl<'a> Arguments<'a> {
         self.ranges.iter().map(move |&range| part(bytes, range))
     }
 
+    /// The bytes from the first argument to the last, with what lies between them, and where in these bytes each argument
+    /// lies; `None` unless the arguments lie in their order.
+    #[inline]
+    pub fn span(&self) -> Option<(&'a [u8], impl ExactSizeIterator<Item = ArgumentRange> + use<'a>)> {
+        let (first, last) = (self.ranges.first()?.0, self.ranges.last()?.1);
+        let bytes = self.bytes.get(first as usize..last as usize)?;
+        let ranges = self.ranges.iter().map(move |&(start, end)| (start.wrapping_sub(first), end.wrapping_sub(first)));
+        self.ranges.is_sorted().then_some((bytes, ranges))
+    }
+
     /// The arguments without the first `count`; empty if there are not that many.
     #[inline]
     pub fn skip(&self, count: usize) -> Arguments<'a> {
@@ -154,6 +164,15 @@ mod tests {
         assert_eq!(arguments.get(2), None);
         assert_eq!(arguments.iter().rev().collect::<Vec<_>>(), [b"key", b"GET"]);
         assert_eq!(format!("{arguments:?}"), r#"["GET", "key"]"#);
+    }
+
+    #[test]
+    fn the_span_of_arguments_has_each_of_them_in_its_place() {
+        let arguments = Arguments::new(b"*2 GET key", &[(3, 6), (7, 10)]);
+        let (bytes, ranges) = arguments.span().expect("they lie in their order");
+        assert_eq!((bytes, ranges.collect::<Vec<_>>()), (&b"GET key"[..], vec![(0, 3), (4, 7)]));
+        assert!(Arguments::new(b"GET key", &[(4, 7), (0, 3)]).span().is_none());
+        assert!(Arguments::new(b"", &[]).span().is_none());
     }
 
     #[test]
