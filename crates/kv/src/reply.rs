@@ -243,6 +243,13 @@ impl ReplyBuffer {
         self.bytes.extend_from_slice(&reply);
     }
 
+    /// Whether an encoded reply goes to its client unchanged: it is no error, is complete, and begins with no keys that were
+    /// read.
+    #[inline]
+    pub fn is_plain(encoded: &[u8]) -> bool {
+        encoded.first().is_some_and(|first| *first <= BIG_NUMBER && *first != ERROR)
+    }
+
     /// Whether an encoded reply begins with the keys that scripts have read.
     #[inline]
     pub fn has_reads(encoded: &[u8]) -> bool {

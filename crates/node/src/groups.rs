@@ -117,6 +117,12 @@ impl Group {
         self.under_way.iter().any(|under_way| under_way.at == at)
     }
 
+    /// Whether requests of it wait, or other nodes have some to answer.
+    #[inline]
+    pub(crate) fn has_requests_elsewhere(&self) -> bool {
+        !(self.waiting.is_empty() && self.under_way.is_empty())
+    }
+
     /// Whether turns may skip the group.
     fn may_be_quiescent(&self) -> bool {
         self.tail.is_settled() && self.replica.as_ref().is_none_or(|replica| replica.is_resting())

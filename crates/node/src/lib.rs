@@ -33,6 +33,7 @@ mod events;
 mod eviction;
 mod following;
 mod forwarding;
+mod gates;
 mod gather;
 mod granted;
 mod groups;

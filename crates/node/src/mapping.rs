@@ -3,6 +3,7 @@
 use crate::coding::Coding;
 use crate::context::Context;
 use crate::control::{self, CONTROL_GROUP, ClusterMap, Rejoin};
+use crate::gates::Gate;
 use crate::groups::Group;
 use crate::journal::Tail;
 use crate::keyspace::Router;
@@ -52,6 +53,7 @@ pub(crate) fn adopt(cx: &mut Context, coding: &mut Coding, values: &mut Values, 
         is_coding |= group.coding.is_some();
         if keyspace.spills() {
             values.begin();
+            cx.gates.set(Gate::Values, true);
         }
         if group.keyspace != *keyspace {
             group.keyspace = keyspace.clone();
@@ -66,6 +68,7 @@ pub(crate) fn adopt(cx: &mut Context, coding: &mut Coding, values: &mut Values, 
     }
     if is_coding && !coding.is_on() {
         coding.begin(cx.now.monotonic_us);
+        cx.gates.set(Gate::Coding, true);
     }
     if let Some(default) = map.keyspaces.get("") {
         cx.parameters.follow(&default.keyspace);

@@ -12,6 +12,7 @@
 //! read, and continues from there.
 
 use crate::context::{Call, Context};
+use crate::gates::Gate;
 use crate::control::{CONTROL_GROUP, Change, ClusterMap, FatalRecord, QuarantineStep};
 use crate::log::{Level, Line};
 use crate::replica::Replica;
@@ -87,8 +88,6 @@ pub(crate) struct Quarantine {
     program: String,
     doubts: Vec<Doubt>,
     ask_at_us: u64,
-    /// Whether any record is in doubt, here or elsewhere.
-    is_on: bool,
 }
 
 impl Quarantine {
@@ -172,12 +171,6 @@ impl Quarantine {
     fn holds(&self, group: u16) -> Option<FatalRecord> {
         self.of(group).filter(|doubt| doubt.holds).map(Doubt::record).min()
     }
-
-    /// Whether the hot path has anything to check.
-    #[inline]
-    pub(crate) fn is_on(&self) -> bool {
-        self.is_on
-    }
 }
 
 impl Quarantine {
@@ -213,8 +206,9 @@ impl Quarantine {
         if changed {
             self.keep();
         }
-        self.is_on = !known.is_empty() || !self.doubts.is_empty();
-        if self.is_on {
+        let is_any_in_doubt = !known.is_empty() || !self.doubts.is_empty();
+        cx.gates.set(Gate::Quarantine, is_any_in_doubt);
+        if is_any_in_doubt {
             let mut place = 0;
             while let Some(id) = cx.groups.id_at(place) {
                 place += 1;
@@ -237,7 +231,7 @@ impl Quarantine {
 
     /// Called periodically: reports to the control group what it has to know, and forgets doubts that are settled.
     pub(crate) fn tend(&mut self, cx: &mut Context) {
-        if !self.is_on || !cx.is_admitted {
+        if !cx.gates.has(Gate::Quarantine) || !cx.is_admitted {
             return;
         }
         let (own, map) = (cx.configuration.node, Rc::clone(&cx.map));

@@ -5,6 +5,7 @@ use crate::connections::http::{HttpGuard, is_http};
 use crate::connections::{self, monitor};
 use crate::context::Context;
 use crate::context::routing::{CROSSSLOT, Sent};
+use crate::gates::{Gate, Gates};
 use crate::gather::Combine;
 use crate::groups::Group;
 use crate::scripts;
@@ -68,50 +69,108 @@ pub(crate) fn admit(
     };
     // A refused command is not a call, and has no time.
     session.last_command = None;
-    if session.standing != Standing::Free && !found.spec.flags.has(command::Flag::NoAuth) {
-        let Some(user) = &session.user else {
-            cx.clients.statistics.rejected(found.number);
-            cx.answer(client, |replies| replies.error(NOAUTH));
-            return Admitted::Not;
-        };
-        if let Err(denial) = user.check(found, arguments) {
-            connections::refuse(cx, client, found, arguments, denial);
-            return Admitted::Not;
-        }
-    }
-    if session.subscriptions.is_some()
-        && let Some(text) = session.refuses_while_listening(found.spec)
-    {
-        cx.clients.statistics.rejected(found.number);
-        cx.answer(client, |replies| replies.error(&text));
-        return Admitted::Not;
-    }
-    let database = session.database;
-    if database != 0 && !cx.router.database(database).exists() && needs_database(found) {
-        cx.clients.statistics.rejected(found.number);
-        let text = format!("ERR database {database} was dropped; SELECT another one");
-        cx.answer(client, |replies| replies.error(&text));
-        return Admitted::Not;
-    }
-    if cx.pause.is_on() && is_held_back(cx, scripts, client, found, arguments) {
-        return Admitted::Not;
-    }
-    if matches!(found.spec.handler, Handler::Node(NodeCommand::Script(_)))
-        && cx.now.monotonic_us >= cx.lease_until_us
-        && scripts.calls_too_early(cx, found)
-        && held.hold_back(cx, client, arguments)
+    let mut gates = cx.gates & OF_COMPONENTS | session.gates();
+    let runs_script = matches!(found.spec.handler, Handler::Node(NodeCommand::Script(_)));
+    gates.set(Gate::Functions, runs_script && cx.now.monotonic_us >= cx.lease_until_us);
+    if !gates.are_open()
+        && (Admission { cx: &mut *cx, held, scripts, client, found, arguments }).is_stopped(gates)
     {
         return Admitted::Not;
-    }
-    if !cx.clients.monitors.is_empty() {
-        monitor::show(cx, client, found, arguments);
     }
     let Some(session) = cx.clients.sessions.get_mut(client) else { return Admitted::Not };
     session.last_command = Some(found.number);
     cx.clients.statistics.called(found.number);
     match session.is_gathering() && !ends_or_escapes_a_transaction(found.spec.handler) {
         true => Admitted::Queued(found),
-        false => Admitted::Command(found, database),
+        false => Admitted::Command(found, session.database),
+    }
+}
+
+/// A command before it is taken.
+struct Admission<'c> {
+    cx: &'c mut Context,
+    held: &'c mut HeldRequests,
+    scripts: &'c mut scripts::Cache,
+    client: ClientId,
+    found: Found,
+    arguments: Arguments<'c>,
+}
+
+/// The gates before a command is taken, in their order, each with what a command does that meets it closed. It returns true if the
+/// command is not taken now: it was answered, or is held. A client learns nothing of what it may not see: rights come first. What
+/// is held is not shown to monitors before it is taken.
+const GATES: [(Gate, fn(&mut Admission<'_>) -> bool); 6] = [
+    (Gate::Rights, |it| it.lacks_rights()),
+    (Gate::Listening, |it| it.disturbs_listening()),
+    (Gate::Database, |it| it.lacks_database()),
+    (Gate::Pause, |it| it.is_paused()),
+    (Gate::Functions, |it| it.comes_too_early()),
+    (Gate::Monitors, |it| it.is_shown()),
+];
+
+/// The gates of [`GATES`] that components close for all commands.
+const OF_COMPONENTS: Gates = Gates::of(&[Gate::Pause, Gate::Monitors]);
+
+impl Admission<'_> {
+    #[inline(never)]
+    fn is_stopped(&mut self, gates: Gates) -> bool {
+        GATES.iter().any(|(gate, stops)| gates.has(*gate) && stops(self))
+    }
+
+    fn lacks_rights(&mut self) -> bool {
+        let Admission { cx, client, found, arguments, .. } = self;
+        let Some(session) = cx.clients.sessions.get(*client) else { return true };
+        if found.spec.flags.has(command::Flag::NoAuth) {
+            return false;
+        }
+        let Some(user) = &session.user else { return self.refuse(NOAUTH) };
+        let Err(denial) = user.check(*found, *arguments) else { return false };
+        connections::refuse(cx, *client, *found, *arguments, denial);
+        true
+    }
+
+    fn disturbs_listening(&mut self) -> bool {
+        let session = self.cx.clients.sessions.get(self.client);
+        let refusal = session.and_then(|session| session.refuses_while_listening(self.found.spec));
+        refusal.is_some_and(|text| self.refuse(&text))
+    }
+
+    fn lacks_database(&mut self) -> bool {
+        let database = self.cx.clients.sessions.get(self.client).map_or(0, |session| session.database);
+        if self.cx.router.database(database).exists() || !needs_database(self.found) {
+            return false;
+        }
+        self.refuse(&format!("ERR database {database} was dropped; SELECT another one"))
+    }
+
+    /// Rejects the command with an error.
+    fn refuse(&mut self, error: &str) -> bool {
+        self.cx.clients.statistics.rejected(self.found.number);
+        self.cx.answer(self.client, |replies| replies.error(error));
+        true
+    }
+
+    /// Whether a pause holds the command.
+    fn is_paused(&mut self) -> bool {
+        let Admission { cx, scripts, client, found, arguments, .. } = self;
+        let is_writing_script = match found.spec.handler {
+            Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) => {
+                scripts.may_write(cx, how, &arguments[1])
+            }
+            _ => false,
+        };
+        connections::pause::hold_back(cx, *client, *found, *arguments, is_writing_script)
+    }
+
+    /// Whether the command waits until this node knows the newest functions.
+    fn comes_too_early(&mut self) -> bool {
+        let Admission { cx, held, scripts, client, found, arguments } = self;
+        scripts.calls_too_early(cx, *found) && held.hold_back(cx, *client, *arguments)
+    }
+
+    fn is_shown(&mut self) -> bool {
+        monitor::show(self.cx, self.client, self.found, self.arguments);
+        false
     }
 }
 
@@ -179,24 +238,6 @@ fn refuse_unknown(cx: &mut Context, client: ClientId, arguments: Arguments<'_>, 
         false => error.to_string(),
     };
     cx.answer(client, |replies| replies.error(&text));
-}
-
-/// Whether a pause holds a request.
-#[cold]
-fn is_held_back(
-    cx: &mut Context,
-    scripts: &mut scripts::Cache,
-    client: ClientId,
-    found: Found,
-    arguments: Arguments<'_>,
-) -> bool {
-    let is_writing_script = match found.spec.handler {
-        Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) => {
-            scripts.may_write(cx, how, &arguments[1])
-        }
-        _ => false,
-    };
-    connections::pause::hold_back(cx, client, found, arguments, is_writing_script)
 }
 
 /// A request that waits, with its client's session.
@@ -495,4 +536,19 @@ fn ends_or_escapes_a_transaction(handler: Handler) -> bool {
             NodeCommand::Quit | NodeCommand::Reset | NodeCommand::Transaction(Multi | Exec | Discard | Watch)
         )
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client without rights learns nothing of the state of others; and what is held is not shown before it is taken.
+    #[test]
+    fn the_gates_before_a_command_stand_in_this_order() {
+        use Gate::*;
+        assert_eq!(
+            GATES.map(|(gate, _)| gate),
+            [Rights, Listening, Database, Pause, Functions, Monitors]
+        );
+    }
 }

@@ -365,7 +365,7 @@ mod tests {
 
     fn shown(arguments: &[&[u8]]) -> Vec<String> {
         let (mut kept, words) = (Vec::new(), arguments.iter().copied().collect::<ArgumentsBuffer>());
-        let is_secret = (arguments[0] == b"AUTH").then_some(&(|place| place > 0) as &dyn Fn(usize) -> bool);
+        let is_secret = (arguments[0] == b"AUTH").then_some(&(|place: usize| place > 0) as &dyn Fn(usize) -> bool);
         keep_arguments(words.as_arguments(), is_secret, &mut kept);
         shown_arguments(&kept).into_iter().map(|argument| String::from_utf8(argument).unwrap()).collect()
     }

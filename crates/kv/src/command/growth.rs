@@ -88,6 +88,48 @@ impl Command<'_> {
         }
     }
 
+    /// Whether the command adds at most 1 KiB beyond its own bytes, whatever the table holds: true of reads
+    /// and of nearly all writes that clients send.
+    pub fn grows_little(&self) -> bool {
+        use Command::*;
+        match self {
+            Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => true,
+            GetRange { .. } | TimeToLive { .. } | Keys { .. } | Scan { .. } | RandomKey { .. } | Size => true,
+            Encoding { .. } | Used { .. } | MemoryUsage { .. } | Digest { .. } | Dump { .. } => true,
+            Watch { .. } | Recent { .. } | Foreseen(_) => true,
+            Set { .. } | SetIf { .. } | MultiSet { .. } | Replicate { .. } | SetCoded { .. } => true,
+            Inline { .. } | Fenced(_) | LongPart { .. } | IncrementBy { .. } | OnList(_) | Lock(_) => true,
+            IncrementByFloat { .. } => true,
+            GetDelete { .. } | GetExpire { .. } | Delete { .. } | DeleteIf { .. } | Expire { .. } => true,
+            Persist { .. } | Rename { .. } | Clear | Purge { .. } | Evict { .. } | Abandon { .. } => true,
+            SkipVersions { .. } => true,
+            // A hash adds the text of a sum at most.
+            Hash(_) => true,
+            OnSet(command) => !matches!(command, SetCommand::Store { .. }),
+            OnSorted(command) => !command.stores(),
+            OnStream(command) => !matches!(command, StreamCommand::ReadGroup { .. }),
+            OnBytes(command) => !command.is_write(),
+            Sort(command) => !command.is_write(),
+            Append { .. } | SetRange { .. } | Copy { .. } | Restore { .. } => false,
+            Transaction(_) | Script(_) | LongEnd { .. } | Queue(_) | Supplied(_) | Bounded(_) => false,
+        }
+    }
+
+    /// Whether the command needs no second look before it is ordered: it adds little beyond its own bytes, which are at most
+    /// `bytes_max`, and it looks at few keys or items.
+    #[inline]
+    pub fn is_ordinary(&self, bytes_max: usize) -> bool {
+        match self {
+            Command::Get { .. } => true,
+            Command::Set { value, .. } => value.len() <= bytes_max,
+            _ => self.is_any_ordinary(bytes_max),
+        }
+    }
+
+    fn is_any_ordinary(&self, bytes_max: usize) -> bool {
+        self.grows_little() && !self.may_walk() && self.payload_bytes() <= bytes_max
+    }
+
     /// At most how many bytes of memory the command adds, its own bytes included. For commands that consist of others, such
     /// as scripts, what they are known to add: the others are charged when they are carried out.
     pub fn charge_bytes(&self, sizes: &dyn Sizes) -> u64 {
@@ -273,6 +315,9 @@ pub trait Sizes {
     fn long_growth_bytes(&self, id: ValueId) -> u64;
 }
 
+/// At most this much a command adds of which [`Command::grows_little`] is true.
+const LITTLE_GROWTH_BYTES: u64 = 1024;
+
 /// A charge for each command, whatever it is: an entry, its place in the index, a deadline, the beginning of a tree.
 const CHARGE_BYTES: u64 = 512;
 
@@ -290,6 +335,7 @@ const PENDING_BYTES: u64 = 128;
 
 /// Bytes of a group of consumers, and of a consumer.
 const GROUP_BYTES: u64 = 1024;
+const _: () = assert!(GROUP_BYTES <= LITTLE_GROWTH_BYTES && FLOAT_BYTES <= LITTLE_GROWTH_BYTES);
 
 /// What extending a string to `end` bytes may take: a new allocation, with room for as much again as a half.
 fn extended(sizes: &dyn Sizes, key: &[u8], end: u64) -> u64 {

@@ -3,6 +3,7 @@
 use crate::command::{Flag, Found};
 use crate::context::Context;
 use crate::context::measuring::is_secret;
+use crate::gates::Gate;
 use crate::session::{ClientId, ClientKind};
 use kv::{Reply, ReplyBuffer};
 use wire::resp::Arguments;
@@ -19,12 +20,14 @@ pub(crate) fn begin(cx: &mut Context, client: ClientId) {
     cx.answer(client, ReplyBuffer::ok);
     if !cx.clients.monitors.contains(&client) {
         cx.clients.monitors.push(client);
+        cx.gates.set(Gate::Monitors, true);
     }
 }
 
 /// Ends a client's `MONITOR`, on `RESET` or when it is disconnected.
 pub(crate) fn end(cx: &mut Context, client: ClientId) {
     cx.clients.monitors.retain(|monitor| *monitor != client);
+    cx.gates.set(Gate::Monitors, !cx.clients.monitors.is_empty());
 }
 
 /// Shows a request to the clients that monitor.
@@ -66,6 +69,7 @@ pub(crate) fn show(cx: &mut Context, client: ClientId, found: Found, arguments: 
     for monitor in &monitors {
         cx.push(*monitor, message.as_bytes());
     }
+    cx.gates.set(Gate::Monitors, !monitors.is_empty());
     cx.clients.monitors = monitors;
 }
 

@@ -7,6 +7,7 @@
 use crate::command::{ChannelCommand, ClientCommand, Flag, Found, Handler, NodeCommand, ScriptCommand};
 use crate::context::Context;
 use crate::context::pause::Pause;
+use crate::gates::Gate;
 use crate::session::{ClientId, Item, Session};
 use kv::{Command, ReplyBuffer};
 use wire::resp::{Arguments, ArgumentsBuffer};
@@ -74,6 +75,7 @@ pub(crate) fn end(cx: &mut Context) -> Vec<ClientId> {
         return Vec::new();
     }
     cx.pause = Pause::default();
+    cx.gates.set(Gate::Pause, false);
     let sessions = cx.clients.sessions.iter();
     let mut held: Vec<(u64, ClientId)> = sessions
         .filter(|(_, session)| session.held_back.is_some())
@@ -103,6 +105,7 @@ pub(super) fn pause(cx: &mut Context, client: ClientId, arguments: Arguments<'_>
             pause.until_us =
                 pause.until_us.max(now_us.saturating_add((timeout_ms as u64).saturating_mul(1000)));
             pause.holds_all |= holds_all;
+            cx.gates.set(Gate::Pause, cx.pause.is_on());
             return cx.answer(client, ReplyBuffer::ok);
         }
     };

@@ -46,16 +46,8 @@ pub(crate) enum Grant {
     Waits(&'static str),
 }
 
-/// Decides whether a write that this node's replica is about to order needs a bound, and which.
-#[inline]
-pub(crate) fn grant(cx: &Context, group: u16, command: &Command<'_>) -> Grant {
-    if let Command::Get { .. } | Command::Set { .. } = command {
-        return Grant::Unneeded;
-    }
-    grant_any(cx, group, command)
-}
-
-fn grant_any(cx: &Context, id: u16, command: &Command<'_>) -> Grant {
+/// Decides whether a write that this node's replica is about to order needs a bound, and which. One that grows little needs none.
+pub(crate) fn grant(cx: &Context, id: u16, command: &Command<'_>) -> Grant {
     let group = &cx.groups[id];
     let Some(replica) = group.replica.as_ref().filter(|it| it.is_leader()) else { return Grant::Unneeded };
     if !group.keyspace.has_leader() || !cx.map.has(Feature::BoundedWrites) {

@@ -22,6 +22,7 @@
 
 use crate::context::Context;
 use crate::envelope::Envelope;
+use crate::gates::Gate;
 use crate::log::{Level, Line};
 use crate::session::{ClientId, Session};
 use kv::Command;
@@ -142,6 +143,11 @@ impl Memory {
         self.is_full
     }
 
+    /// Whether data may not grow here, or at a peer.
+    pub(crate) fn is_any_full(&self) -> bool {
+        self.is_full || self.is_a_peer_full
+    }
+
     /// Whether requests under way take all that large ones may.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
@@ -238,8 +244,13 @@ pub(crate) fn take_measurement(cx: &mut Context, resident: u64, inputs: u64, tra
         cx.memory.sessions = 0;
     }
     if cx.memory.judge() {
+        close_gate(cx);
         announce(cx);
     }
+}
+
+fn close_gate(cx: &mut Context) {
+    cx.gates.set(Gate::Memory, cx.memory.is_any_full());
 }
 
 /// Bounds the history that this node's replicas keep for others: together to an eighth of its memory, and to little while
@@ -295,17 +306,19 @@ pub(crate) fn announce_to(cx: &mut Context, id: NodeId) {
 /// Notes whether any peer is full.
 pub(crate) fn note_full_peers(cx: &mut Context) {
     cx.memory.is_a_peer_full = cx.peers.any_is_full();
+    close_gate(cx);
 }
 
 /// Whether a write must be refused for the memory that it may take, here or at a member that has to keep the data,
 /// too.
-#[inline]
 pub(crate) fn refuses_growth(cx: &Context, group: u16, command: &Command<'_>) -> bool {
-    let Memory { is_full, is_a_peer_full, .. } = cx.memory;
-    if (is_full || is_a_peer_full) && is_full_for(cx, group, command) {
+    if !cx.memory.is_bounded() && !cx.memory.is_a_peer_full {
+        return false;
+    }
+    if cx.memory.is_any_full() && is_full_for(cx, group, command) {
         return true;
     }
-    let Some(replica) = &cx.groups[group].replica else { return false };
+    let Some(replica) = cx.groups[group].replica.as_ref().filter(|_| cx.memory.is_bounded()) else { return false };
     command.growth_bytes(&replica.table().sizes(cx.now.unix_ms)) > cx.memory.room()
 }
 

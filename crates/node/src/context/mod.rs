@@ -25,6 +25,7 @@ use crate::context::room::Room;
 use crate::context::work::Work;
 use crate::control::{Change, ClusterMap};
 use crate::envelope::put_request;
+use crate::gates::Gates;
 use crate::groups::Groups;
 use crate::journal::Journal;
 use crate::keyspace::Router;
@@ -73,6 +74,8 @@ pub(crate) struct Context {
     /// The time of this turn.
     pub(crate) now: Now,
     pub(crate) counters: Counters,
+    /// The gates that components have closed on the way of all requests.
+    pub(crate) gates: Gates,
     /// When this node last ended a checkpoint or sent a whole copy of keys, or started, in milliseconds since the Unix epoch.
     pub(crate) saved_ms: u64,
     pub(crate) log: Vec<Line>,

@@ -23,6 +23,7 @@ use crate::context::Context;
 use crate::control::CONTROL_GROUP;
 use crate::control::MAP_GROUP;
 use crate::envelope::Envelope;
+use crate::gates::Gate;
 use crate::groups::Group;
 use crate::log::{Level, Line};
 use crate::setting::Protocol;
@@ -43,8 +44,6 @@ pub(crate) struct Room {
     short_since_us: Option<u64>,
     /// Whether this node stands aside in the control group and in all groups of leader-follower.
     is_aside: bool,
-    /// Whether this node or a peer is short.
-    is_any_short: bool,
     line_after_us: u64,
     /// Whether it was logged that this node is short, and not yet that there is room again.
     is_logged: bool,
@@ -57,12 +56,6 @@ impl Room {
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         self.short_since_us.is_some()
-    }
-
-    /// Whether this node or a peer is short.
-    #[inline]
-    pub(crate) fn is_any_short(&self) -> bool {
-        self.is_any_short
     }
 
     pub(crate) fn count_refused(&mut self) {
@@ -136,7 +129,7 @@ pub(crate) fn announce_to(cx: &mut Context, id: NodeId) {
 
 /// Notes whether this node or a peer is short.
 pub(crate) fn note_short_peers(cx: &mut Context) {
-    cx.room.is_any_short = cx.room.is_short() || cx.peers.any_is_short();
+    cx.gates.set(Gate::Room, cx.room.is_short() || cx.peers.any_is_short());
 }
 
 /// Whether a node can keep more data, as far as this node knows.
@@ -225,7 +218,7 @@ pub(crate) fn takes_registers(cx: &Context, group: u16) -> bool {
 /// Whether a command must be refused for lack of room, before its value is dispersed.
 #[inline]
 pub(crate) fn refuses(cx: &Context, group: u16, command: &Command<'_>) -> bool {
-    cx.room.is_any_short && !matches!(judge_command(cx, group, command), Verdict::Goes)
+    cx.gates.has(Gate::Room) && !matches!(judge_command(cx, group, command), Verdict::Goes)
 }
 
 #[cold]

@@ -4,6 +4,7 @@ use super::Following;
 use crate::command::ClientCommand;
 use crate::connections::client_with_number;
 use crate::context::Context;
+use crate::gates::Gate;
 use crate::session::{ClientId, TrackingChoice, TrackingMode};
 use kv::limits::KEY_BYTES_MAX;
 use kv::{Reply, ReplyBuffer};
@@ -174,6 +175,7 @@ impl Following {
             TrackingChoice { mode, redirect, is_noloop, prefixes, last_read, ..TrackingChoice::default() };
         session.tracking = Some(Box::new(choice));
         self.tracking.begin(client, session);
+        cx.gates.set(Gate::Tracking, true);
         Ok(())
     }
 
@@ -183,6 +185,7 @@ impl Following {
             session.tracking = None;
         }
         self.tracking.end(client);
+        cx.gates.set(Gate::Tracking, self.tracking.is_on());
     }
 
     /// Ends everything that a client follows, when it is reset or disconnected.

@@ -12,6 +12,7 @@ mod tracking;
 
 use crate::channels::Channels;
 use crate::context::Context;
+use crate::gates::Gate;
 use crate::replica::Replica;
 use kv::table::{ChangeClass, Changes};
 use readers::Readers;
@@ -35,7 +36,6 @@ pub(crate) struct Following {
 
 impl Following {
     /// Whether any client follows changes.
-    #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.noted.0
     }
@@ -48,6 +48,7 @@ impl Following {
         if std::mem::replace(&mut self.noted, wanted) == wanted {
             return;
         }
+        cx.gates.set(Gate::Changes, wanted.0);
         let mut place = 0;
         while let Some(id) = cx.groups.id_at(place) {
             place += 1;

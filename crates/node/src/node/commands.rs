@@ -1,5 +1,6 @@
 //! A client's request, from its arguments to the component or the group that it concerns.
 
+use super::submitting::Wanted;
 use super::{Node, facts, figures};
 use crate::asking::{self, Inquiry};
 use crate::command::{
@@ -7,15 +8,17 @@ use crate::command::{
     TransactionCommand,
 };
 use crate::context::measuring::{has_secrets, is_secret};
+use crate::context::routing::Sent;
 use crate::control::Feature;
 use crate::following::Following;
+use crate::gates::Gate;
 use crate::gather::Combine;
 use crate::requests::{self, Admitted, Route, WaitAsked};
 use crate::session::{ClientId, Item, Session};
 use crate::transactions::{self, Answer, OfNode, Then};
 use crate::{connections, databases, lock_list, operators};
 use kv::codec::Malformed;
-use kv::{Command, ReplyBuffer, Version};
+use kv::{Command, List, ReplyBuffer, Version};
 use protocol::{NodeId, Request};
 use wire::resp::Arguments;
 
@@ -30,7 +33,7 @@ impl Node {
     pub fn request(&mut self, client: ClientId, arguments: Arguments<'_>) {
         self.take_request(client, arguments);
         self.carry_out_calls();
-        if self.following.tracking.is_on() {
+        if self.cx.gates.has(Gate::Tracking) {
             Following::end_request(&mut self.cx, client);
         }
         if self.cx.measuring.is_due() {
@@ -113,8 +116,12 @@ impl Node {
     #[inline]
     fn data_request(&mut self, client: ClientId, found: Found, command: &Command<'_>) {
         match requests::route(&mut self.cx, client, found, command) {
-            Route::Group(group) => self.ask_group(client, group, command),
-            Route::Completed(group, command) => self.ask_group(client, group, &command),
+            Route::Group(group) => {
+                self.send_to_group(client, group, &Request::Command(command), Wanted::default());
+            }
+            Route::Completed(group, command) => {
+                self.send_to_group(client, group, &Request::Command(&command), Wanted::default());
+            }
             Route::Several(groups, combine, completed) => {
                 let request = Request::Command(completed.as_ref().unwrap_or(command));
                 let deadline_us = self.usual_deadline_us();
@@ -168,7 +175,10 @@ impl Node {
             ) => self.following.readers.command(cx, client, command, arguments),
             NodeCommand::Keyspace(KeyspaceCommand::Copy) => {
                 if let Some(group) = self.following.replicas.ask_to_copy(cx, client, arguments) {
-                    self.ask_version(client, group);
+                    // Its version: that of everything that was acknowledged before.
+                    let keys = List::build(scratch, []);
+                    let sent = Sent { is_fresh: true, ..Sent::new(group, Command::Watch { keys }) };
+                    self.ask(client, Some(&sent));
                 }
             }
             NodeCommand::Keyspace(command) => operators::keyspace_command(cx, client, command, arguments),
@@ -243,7 +253,8 @@ impl Node {
             && let Some(session) = self.cx.clients.sessions.get(client)
         {
             let request = request(session, group);
-            return self.ask_until(client, group, false, &request, deadline_us);
+            let wanted = Wanted { deadline_us: Some(deadline_us), ..Wanted::default() };
+            return self.send_to_group(client, group, &request, wanted);
         }
         self.ask_all(client, &groups, Combine::Minimum, deadline_us, request);
     }

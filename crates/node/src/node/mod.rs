@@ -14,6 +14,7 @@ mod commands;
 mod describe;
 mod facts;
 mod figures;
+mod gates;
 mod inspection;
 mod links;
 mod opening;
@@ -45,6 +46,7 @@ use crate::context::{peers, room};
 use crate::databases::Moves;
 use crate::eviction::{Evictions, Need};
 use crate::following::Following;
+use crate::gates::Gate;
 use crate::forwarding::Forwarding;
 use crate::gather::Gathers;
 use crate::guard::AuthGuard;
@@ -438,6 +440,23 @@ impl Node {
         replicas.for_each(|replica| replica.check_invariants(self.cx.now));
         self.cx.groups.iter().for_each(|(_, group)| group.chooser.check_invariants());
         self.cluster.control().check_invariants(self.cx.now);
+        self.gates_show_the_state_of_components();
+    }
+
+    fn gates_show_the_state_of_components(&self) {
+        let gates = self.cx.gates;
+        for (gate, is_closed) in [
+            (Gate::Pause, self.cx.pause.is_on()),
+            (Gate::Monitors, !self.cx.clients.monitors.is_empty()),
+            (Gate::Coding, self.coding.is_on()),
+            (Gate::Values, self.values.is_on()),
+            (Gate::Spans, self.cx.spans.is_on()),
+            (Gate::Tracking, self.following.tracking.is_on()),
+            (Gate::Changes, self.following.is_on()),
+            (Gate::Memory, self.cx.memory.is_any_full()),
+        ] {
+            assert_eq!(gates.has(gate), is_closed, "the gate {gate:?}");
+        }
     }
 
     /// Whether this node was removed from the cluster while this process ran. It no longer takes part in anything,

@@ -21,6 +21,7 @@ use crate::control::MAP_GROUP;
 use crate::control::{self, CONTROL_GROUP, ClusterMap, Control, Start};
 use crate::following::Following;
 use crate::forwarding::Forwarding;
+use crate::gates::{Gate, Gates};
 use crate::groups::{Group, Groups};
 use crate::handovers::Handovers;
 use crate::journal::{Journal, kind};
@@ -93,8 +94,9 @@ impl Node {
         past: Option<Past>,
         now: Now,
     ) -> Result<Node, StartError> {
-        let Opened { cx, quarantine, control, sweep, map_record, positions } =
+        let Opened { mut cx, quarantine, control, sweep, map_record, positions } =
             read(configuration, disk, values, past, now)?;
+        cx.gates.set(Gate::Values, sweep.is_on);
         let configuration = &cx.configuration;
         let (own, planted) = (configuration.node, configuration.planted);
         let life = life_of_values(configuration);
@@ -251,10 +253,14 @@ pub(super) fn read_log<D: Disk>(
         lines.extend(notes::at_start(own, &configured, control.map()));
     }
     let memory = Memory::new(configuration.memory_max);
+    let spans = Spans::new(configuration.traced_share, life_of_waits(&configuration));
+    let mut gates = Gates::default();
+    gates.set(Gate::Spans, spans.is_on());
     let cx = Context {
         parameters: Parameters::new(&configuration),
         now,
         counters: Counters::default(),
+        gates,
         saved_ms: now.unix_ms,
         log: lines,
         memory,
@@ -278,7 +284,7 @@ pub(super) fn read_log<D: Disk>(
         acl_log: Default::default(),
         passwords_drawn: 0,
         measuring: Measuring::default(),
-        spans: Spans::new(configuration.traced_share, life_of_waits(&configuration)),
+        spans,
         pause: Pause::default(),
         peers: Peers::default(),
         lent: None,

@@ -6,6 +6,7 @@ use crate::context::grants;
 use crate::context::long_replies::{reply_in_parts, takes_shared};
 use crate::context::peers;
 use crate::envelope::ForwardedOutcome;
+use crate::gates::{Gate, Gates};
 use crate::groups::Group;
 use crate::origin::{Asked, Origin};
 use crate::session::{ClientId, Pending, SessionReply};
@@ -16,17 +17,33 @@ use protocol::contract::Outgoing;
 use protocol::{Effects, HandedOn, NodeId, Recipient, Request, Result as Outcome, Ticket};
 use std::sync::Arc;
 
+/// The gates that concern what a step has left.
+const AFTER_STEPS: Gates = Gates::of(&[Gate::Values, Gate::Changes]);
+
+/// The gates that concern outcomes.
+const AT_OUTCOMES: Gates = Gates::of(&[Gate::Tracking, Gate::Spans]);
+
 impl Node {
     /// Carries out the effects that a replica's step has left.
     #[inline]
     pub(super) fn settle(&mut self, group: u16) {
         self.cx.groups.touch(group);
-        let spills = self.values.is_on() && self.values.keep_spilled(&mut self.cx, group);
+        let gates = self.cx.gates & AFTER_STEPS;
+        match gates.are_open() {
+            true => self.settle_effects(group, false),
+            false => self.settle_unusual(group, gates),
+        }
+    }
+
+    /// The same where values go to the disk, or clients follow changes.
+    #[cold]
+    fn settle_unusual(&mut self, group: u16, gates: Gates) {
+        let spills = gates.has(Gate::Values) && self.values.keep_spilled(&mut self.cx, group);
         self.settle_effects(group, spills);
         if spills {
             self.values.look_up_for_copies(&mut self.cx, group);
         }
-        if self.following.is_on() {
+        if gates.has(Gate::Changes) {
             self.hand_on_changes(group);
         }
     }
@@ -68,7 +85,7 @@ impl Node {
         {
             self.forwarding.look_soon(&self.cx);
         }
-        if self.cx.spans.is_on() {
+        if self.cx.gates.has(Gate::Spans) {
             for outcome in &effects.outcomes {
                 self.cx.spans.end_inner(self.cx.now, outcome.ticket);
             }
@@ -203,9 +220,24 @@ impl Node {
         }
     }
 
+    /// Ends a request: its reply goes where the request came from.
     #[inline]
     pub(super) fn complete(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
-        if self.following.tracking.is_on()
+        if (self.cx.gates & AT_OUTCOMES).are_open()
+            && let Origin::Session(client) = Origin::of(ticket)
+            && ReplyBuffer::is_plain(reply)
+            && let Some(session) = self.cx.clients.sessions.get(client)
+            && !session.has_any_pending()
+        {
+            let reply = SessionReply::Encoded(reply);
+            return self.cx.complete_session(client, ticket.sequence, group, result, reply);
+        }
+        self.complete_unusual(ticket, group, result, reply);
+    }
+
+    /// The same where the reply may be held, noted, completed or made from others first, or goes elsewhere than to a client.
+    fn complete_unusual(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
+        if self.cx.gates.has(Gate::Tracking)
             && self.following.tracking.holds_back(&self.cx, ticket, group, result, reply)
         {
             return;
@@ -213,14 +245,13 @@ impl Node {
         self.complete_now(ticket, group, result, reply);
     }
 
-    #[inline]
     fn complete_now(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
-        if self.cx.spans.is_on() && !ReplyBuffer::is_unfinished(reply) {
+        if self.cx.gates.has(Gate::Spans) && !ReplyBuffer::is_unfinished(reply) {
             self.cx.spans.end(self.cx.now, ticket, reply);
         }
         match Origin::of(ticket) {
             Origin::Session(client) => {
-                if self.following.tracking.is_on() {
+                if self.cx.gates.has(Gate::Tracking) {
                     self.following.tracking.note_reply(&self.cx, client, group, result);
                 }
                 if ReplyBuffer::is_unfinished(reply) {
@@ -285,7 +316,7 @@ impl Node {
                     && let Some(session) = self.cx.clients.sessions.get_mut(client)
                 {
                     session.saw(group, offset);
-                    if self.following.tracking.is_on() {
+                    if self.cx.gates.has(Gate::Tracking) {
                         self.following.tracking.note_reply(&self.cx, client, group, result);
                     }
                 }

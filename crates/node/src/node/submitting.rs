@@ -1,44 +1,47 @@
 //! Requests on their way to their groups, here or on another node.
+//!
+//! This is the common path. A request that meets a closed gate goes through `gates`.
 
 use super::Node;
+use super::gates;
 use crate::completing;
-use crate::context::Context;
-use crate::context::grants::{self, Grant};
-use crate::context::memory::{self, OUT_OF_MEMORY, SCRIPT_OUT_OF_MEMORY};
-use crate::context::room::{self, Verdict};
+use crate::context::memory;
+use crate::context::room;
 use crate::context::routing::{MOVED, Sent};
-use crate::context::status;
+use crate::context::{Context, grants};
 use crate::envelope::DecodedRequest;
-use crate::eviction::{self, Need};
+use crate::gates::{Gate, Gates};
 use crate::gather::Combine;
 use crate::origin::{Asked, Origin};
 use crate::session::{ClientId, Session};
 use kv::codec::Reader;
-use kv::{Bounded, Command, List, ScriptOptions, Version, WhenFull};
+use kv::{Bounded, Command, Version};
 use protocol::planted::Fault;
-use protocol::{Input, NOBODY, Request, Result as Outcome};
+use protocol::{Input, Request, Result as Outcome, Ticket};
 
 /// A larger buffer, grown for one long command, is not kept.
 const BOUNDED_BYTES_KEPT: usize = 64 << 10;
 
+/// The gates that components close for requests that have no ticket yet.
+const BEFORE_TICKETS: Gates = Gates::of(&[Gate::Coding, Gate::Values, Gate::Spans, Gate::Tracking]);
+
+/// What a client's request to one group needs besides the command.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wanted {
+    /// The answer must carry the version that it reflects.
+    pub(super) version: bool,
+    /// Only a replica whose answer cannot be stale may answer.
+    pub(super) fresh: bool,
+    /// When its outcome is due, if not after the usual time.
+    pub(super) deadline_us: Option<u64>,
+}
+
 impl Node {
     /// Sends a client's command to its group, if it was not answered already.
     pub(super) fn ask(&mut self, client: ClientId, sent: Option<&Sent<'_>>) {
-        let Some(&Sent { group, ref command, wants_version, is_fresh }) = sent else { return };
-        let (request, deadline_us) = (Request::Command(command), self.usual_deadline_us());
-        match is_fresh {
-            true => {
-                self.ask_not_before(client, group, wants_version, &request, (Version::MAX, deadline_us));
-            }
-            false => self.ask_until(client, group, wants_version, &request, deadline_us),
-        }
-    }
-
-    /// Sends a client's command to a group unchanged.
-    #[inline]
-    pub(super) fn ask_group(&mut self, client: ClientId, group: u16, command: &Command<'_>) {
-        let deadline_us = self.usual_deadline_us();
-        self.ask_until(client, group, false, &Request::Command(command), deadline_us);
+        let Some(Sent { group, command, wants_version, is_fresh }) = sent else { return };
+        let wanted = Wanted { version: *wants_version, fresh: *is_fresh, deadline_us: None };
+        self.send_to_group(client, *group, &Request::Command(command), wanted);
     }
 
     /// The deadline of a client's command that sets none itself.
@@ -47,70 +50,79 @@ impl Node {
         self.cx.now.monotonic_us + self.cx.configuration.command_timeout_ms * 1000
     }
 
-    /// Sends a client's request to one group; its outcome is due by `deadline_us`.
+    /// Sends a client's request to one group.
     #[inline]
-    pub(super) fn ask_until(
+    pub(super) fn send_to_group(
         &mut self,
         client: ClientId,
         group: u16,
-        wants_version: bool,
         request: &Request<'_>,
-        deadline_us: u64,
+        wanted: Wanted,
     ) {
+        let deadline_us = wanted.deadline_us.unwrap_or(self.usual_deadline_us());
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
         // A client that watches keys must not read anything older than the watched versions.
-        let seen = if session.transaction.is_none() { session.seen(group) } else { Version::MAX };
-        self.ask_not_before(client, group, wants_version, request, (seen, deadline_us));
+        let is_fresh = wanted.fresh || session.transaction.is_some();
+        let seen = if is_fresh { Version::MAX } else { session.seen(group) };
+        let follows = session.is_waiting();
+        if request.write().is_some() {
+            session.wrote(group);
+        }
+        let gates = self.cx.gates & BEFORE_TICKETS;
+        if !gates.are_open() && self.is_dispersed(client, group, request, wanted.version, deadline_us) {
+            return;
+        }
+        let work_ns = self.cx.work_ns(group, request);
+        let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
+        session.request_ns = work_ns;
+        let ticket = session.begin(wanted.version);
+        if !gates.are_open() {
+            self.note_begun(client, group, ticket, request);
+        }
+        self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 }, request);
     }
 
-    /// Asks a group for its version: that of everything that was acknowledged before.
-    pub(super) fn ask_version(&mut self, client: ClientId, group: u16) {
-        let mut scratch = Vec::new();
-        let keys = List::build(&mut scratch, []);
-        let (request, deadline_us) = (Command::Watch { keys }, self.usual_deadline_us());
-        self.ask_not_before(client, group, false, &Request::Command(&request), (Version::MAX, deadline_us));
-    }
-
-    /// Sends a client's request to one group, whose answer must not be older than `seen`.
-    #[inline]
-    fn ask_not_before(
+    /// Has a large value dispersed as fragments, and returns whether it is. Other writes wait behind such values.
+    #[cold]
+    fn is_dispersed(
         &mut self,
         client: ClientId,
         group: u16,
-        wants_version: bool,
         request: &Request<'_>,
-        (seen, deadline_us): (Version, u64),
-    ) {
-        let work_ns = self.cx.work_ns(group, request);
-        let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
-        let follows = session.is_waiting();
-        if let Some(command) = request.write() {
-            session.wrote(group);
-            if self.coding.is_on()
-                && !memory::refuses_growth(&self.cx, group, command)
-                && !room::refuses(&self.cx, group, command)
-                && self.coding.disperse(&mut self.cx, client, group, wants_version, command, deadline_us)
-            {
-                return;
-            }
-            if self.coding.is_on() || self.values.is_on() {
-                completing::hold_back_behind(&mut self.cx, client, group, command);
-            }
+        wants_version: bool,
+        deadline_us: u64,
+    ) -> bool {
+        let (gates, Some(command)) = (self.cx.gates, request.write()) else { return false };
+        if gates.has(Gate::Coding)
+            && !memory::refuses_growth(&self.cx, group, command)
+            && !room::refuses(&self.cx, group, command)
+            && self.coding.disperse(&mut self.cx, client, group, wants_version, command, deadline_us)
+        {
+            return true;
         }
-        let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
-        session.request_ns = work_ns;
-        let ticket = session.begin(wants_version);
-        if self.cx.spans.is_on() {
-            let name = session.command_name();
-            self.cx.spans.begin(self.cx.now, ticket, name);
+        if gates.has(Gate::Coding) || gates.has(Gate::Values) {
+            completing::hold_back_behind(&mut self.cx, client, group, command);
         }
-        if self.following.tracking.is_on()
+        false
+    }
+
+    /// Notes that a client's request has begun, for those who trace commands or cache what they read.
+    #[cold]
+    fn note_begun(&mut self, client: ClientId, group: u16, ticket: Ticket, request: &Request<'_>) {
+        self.begin_span(client, ticket);
+        if self.cx.gates.has(Gate::Tracking)
             && let Request::Command(command) = request
         {
             self.following.tracking.note_read(&mut self.cx, client, ticket.sequence, group, command);
         }
-        let asked = Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 };
-        self.submit(group, asked, request);
+    }
+
+    fn begin_span(&mut self, client: ClientId, ticket: Ticket) {
+        if self.cx.gates.has(Gate::Spans)
+            && let Some(session) = self.cx.clients.sessions.get(client)
+        {
+            self.cx.spans.begin(self.cx.now, ticket, session.command_name());
+        }
     }
 
     /// Sends the requests that `request` makes to several groups for a client, and answers with one reply.
@@ -132,16 +144,13 @@ impl Node {
             }
         }
         let ticket = session.begin(false);
-        if self.cx.spans.is_on() {
-            let name = session.command_name();
-            self.cx.spans.begin(self.cx.now, ticket, name);
-        }
+        self.begin_span(client, ticket);
         let whole = ticket;
         let bytes_max = self.cx.memory.reply_max();
         let gather = self.gathers.begin(whole, combine, groups, bytes_max);
         for (part, (group, request, seen)) in asked.into_iter().enumerate() {
             let ticket = Origin::Part(gather).ticket(part as u64);
-            if self.cx.spans.is_on() {
+            if self.cx.gates.has(Gate::Spans) {
                 self.cx.spans.begin_part(self.cx.now, ticket, whole);
             }
             let asked = Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 };
@@ -152,90 +161,30 @@ impl Node {
     /// Hands a request to this node's replica of the group, or to a node that can carry it out.
     #[inline]
     pub(super) fn submit(&mut self, group: u16, asked: Asked, request: &Request<'_>) {
-        if self.quarantine.is_on() {
-            if let Some(error) = status::quarantined(&self.cx, group) {
-                return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
-            }
-            if self.cx.groups[group].holds.is_some() {
-                let to = self.cx.coordinator_of(group);
-                return self.forwarding.forward(&mut self.cx, group, to, asked, *request);
-            }
+        let gates = gates::before(&self.cx, group, &asked, request);
+        match gates.are_open() {
+            true => self.order(group, &asked, request, None),
+            false => self.pass(gates, group, asked, *request),
         }
-        let written = request.write();
-        let in_full = match written.map_or(Fit::Whole, |command| self.fit(group, command)) {
-            Fit::Whole => None,
-            Fit::InFull(script) => Some(script),
-            Fit::Refused(error) => {
-                self.cx.counters.memory_refused += 1;
-                return self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
-            }
-        };
-        let request = &in_full.as_ref().map_or(*request, Request::Command);
-        if self.is_settled_by_room(group, &asked, request) {
-            return;
-        }
-        let bound = match written.map_or(Grant::Unneeded, |command| grants::grant(&self.cx, group, command)) {
-            Grant::Unneeded => None,
-            Grant::Bound(bytes) => Some(bytes),
-            Grant::Waits(why) => {
-                return self.forwarding.keep(&mut self.cx, group, asked, *request, why.into());
-            }
-        };
-        if let Some(error) = self.cx.spend_on(group, request) {
-            return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
-        }
-        if let Request::Command(command) = request
-            && command.payload_bytes() > self.cx.configuration.long_command_bytes
-            && self.cx.groups[group].keyspace.has_leader()
-            && asked.leadership == 0
-            // A request that waits has at most `WISH_BYTES_MAX` bytes, and is not sent in parts.
-            && !matches!(command.unbounded(&mut None), Command::Queue(_))
-        {
-            return self.long.begin(&mut self.cx, group, asked, command);
-        }
-        let target = &mut self.cx.groups[group];
-        let Some(replica) = &mut target.replica else {
-            let to = self.cx.coordinator_of(group);
-            return self.forwarding.forward(&mut self.cx, group, to, asked, *request);
-        };
-        let Asked { ticket, follows, leadership, .. } = asked;
-        let fenced = leadership != 0 && !self.cx.configuration.planted.has(Fault::LeadershipNotCompared);
-        if fenced && replica.leads_in() != Some(leadership) {
-            return self.complete(ticket, group, Outcome::Redirect { to: NOBODY }, &[]);
-        }
-        if follows
-            && !(target.waiting.is_empty() && target.under_way.is_empty())
-            && (replica.is_leader() || !target.keyspace.has_leader())
-            && self.forwarding.stands_behind(&self.cx, group, &asked, self.cx.configuration.node)
-        {
-            let why = self.cx.no_leader_known(group);
-            return self.forwarding.keep(&mut self.cx, group, asked, *request, why);
-        }
-        if self.cx.spans.is_on() {
-            let name = if written.is_some() { "replicate" } else { "read" };
-            let Context { spans, groups, now, .. } = &mut self.cx;
-            spans.begin_inner(*now, ticket, (name, None), || groups[group].name());
-        }
-        if self.values.is_on()
-            && self.values.is_overloaded()
-            && self.cx.groups[group].keyspace.spills()
-            && written.is_some()
-        {
-            let own = self.cx.configuration.node;
-            let error = format!(
-                "TRYAGAIN OVERLOADED the disk of node {own} is behind with values; nothing was done, try again"
-            );
-            return self.complete_with_error(ticket, group, Outcome::Refused, &error);
-        }
-        self.order(group, &asked, request, bound, fenced);
+    }
+
+    #[cold]
+    fn begin_inner_span(&mut self, group: u16, ticket: Ticket, request: &Request<'_>) {
+        let name = if request.write().is_some() { "replicate" } else { "read" };
+        let Context { spans, groups, now, .. } = &mut self.cx;
+        spans.begin_inner(*now, ticket, (name, None), || groups[group].name());
     }
 
     /// Has this node's replica of the group order a request, a write with the bound that it got.
     #[inline]
-    fn order(&mut self, group: u16, asked: &Asked, request: &Request<'_>, bound: Option<u64>, fenced: bool) {
+    pub(super) fn order(&mut self, group: u16, asked: &Asked, request: &Request<'_>, bound: Option<u64>) {
+        if self.cx.gates.has(Gate::Spans) {
+            self.begin_inner_span(group, asked.ticket, request);
+        }
         let target = &mut self.cx.groups[group];
-        let Some(replica) = &mut target.replica else { return };
-        let Asked { ticket, follows, seen, deadline_us, .. } = *asked;
+        let replica = target.replica.as_mut().expect("a group without a replica here is a closed gate");
+        let Asked { ticket, follows, seen, deadline_us, leadership, .. } = *asked;
+        let fenced = leadership != 0 && !self.cx.configuration.planted.has(Fault::LeadershipNotCompared);
         target.commits.begin(ticket, request, self.cx.now);
         let mut bytes = if bound.is_some() { std::mem::take(&mut self.bounded_bytes) } else { Vec::new() };
         let bounded = match (bound, request) {
@@ -260,7 +209,7 @@ impl Node {
         if let Some(to) = redirect {
             effects.outcomes.pop();
             target.commits.abandon(ticket);
-            if self.cx.spans.is_on() {
+            if self.cx.gates.has(Gate::Spans) {
                 self.cx.spans.abandon_inner(ticket);
             }
             match fenced {
@@ -274,68 +223,6 @@ impl Node {
             self.bounded_bytes = bytes;
         }
         self.settle(group);
-    }
-
-    /// Decides what becomes of a write where memory is bounded.
-    #[inline]
-    fn fit<'c>(&mut self, group: u16, command: &Command<'c>) -> Fit<'c> {
-        if self.cx.memory.is_bounded() && memory::refuses_growth(&self.cx, group, command) {
-            return Fit::Refused(refusal_without_room(command, OUT_OF_MEMORY));
-        }
-        if self.cx.groups[group].keyspace.memory_max == 0 {
-            return Fit::Whole;
-        }
-        let need = Need::of(&self.cx, group, command);
-        match self.make_room(need) {
-            None => Fit::Whole,
-            Some(error) => match in_full(command).filter(|_| error == OUT_OF_MEMORY) {
-                Some(script) => Fit::InFull(script),
-                None => Fit::Refused(refusal_without_room(command, error)),
-            },
-        }
-    }
-
-    /// Has keys removed until the needed room is there. If none can be made, returns the error for the client.
-    #[inline(never)]
-    pub(super) fn make_room(&mut self, mut need: Need) -> Option<&'static str> {
-        loop {
-            match self.evictions.next(&mut self.cx, self.unsettled.effects(), &mut need) {
-                eviction::Next::Settle => self.settle(need.group()),
-                eviction::Next::Done => return None,
-                eviction::Next::Refused(error) => return Some(error),
-            }
-        }
-    }
-
-    /// Handles a request that cannot take its usual course in its group for lack of room on some node. Returns false
-    /// if it can.
-    #[inline]
-    fn is_settled_by_room(&mut self, group: u16, asked: &Asked, request: &Request<'_>) -> bool {
-        if !self.cx.room.is_any_short() {
-            return false;
-        }
-        match room::judge(&self.cx, group, request) {
-            Verdict::Goes => false,
-            Verdict::Refused(error) => {
-                self.cx.room.count_refused();
-                self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
-                true
-            }
-            Verdict::Waits(why) => {
-                self.forwarding.keep(&mut self.cx, group, *asked, *request, why);
-                true
-            }
-            Verdict::PassedOn if asked.leadership != 0 => {
-                // The request was meant for one leadership: its sender sends it again.
-                self.complete(asked.ticket, group, Outcome::Redirect { to: NOBODY }, &[]);
-                true
-            }
-            Verdict::PassedOn => {
-                let to = self.cx.coordinator_of(group);
-                self.forwarding.forward(&mut self.cx, group, to, *asked, *request);
-                true
-            }
-        }
     }
 
     /// Submits waiting requests as far as some node can take them by now, and ends overdue ones.
@@ -358,36 +245,6 @@ impl Node {
                 }
             }
         });
-    }
-}
-
-/// What becomes of a write where memory is bounded.
-enum Fit<'c> {
-    Whole,
-    /// The keyspace is full. This script runs instead, whose commands are refused if they enlarge the data.
-    InFull(Command<'c>),
-    Refused(&'static str),
-}
-
-/// The script to run instead of this one in a full keyspace, if it may run there.
-#[cold]
-fn in_full<'c>(command: &Command<'c>) -> Option<Command<'c>> {
-    let mut inner = None;
-    let Command::Script(script) = command.unbounded(&mut inner) else { return None };
-    let options = ScriptOptions { is_in_full: true, ..script.options() };
-    let script = Command::Script(script.with_options(options));
-    (options.when_full == WhenFull::ByCommand).then_some(script)
-}
-
-/// The error for a command for which there is no room.
-fn refusal_without_room(command: &Command<'_>, error: &'static str) -> &'static str {
-    match command.unbounded(&mut None) {
-        Command::Script(script)
-            if script.options().when_full == WhenFull::Refused && error == OUT_OF_MEMORY =>
-        {
-            SCRIPT_OUT_OF_MEMORY
-        }
-        _ => error,
     }
 }
 

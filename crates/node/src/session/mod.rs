@@ -7,6 +7,7 @@ mod subscriptions;
 mod tracking;
 
 use crate::command;
+use crate::gates::{Gate, Gates};
 pub(crate) use crate::listening::Listening;
 use crate::output::Output;
 pub(crate) use crate::slab::ClientId;
@@ -377,6 +378,16 @@ impl Session {
         self.end_transaction();
     }
 
+    /// The gates that the session closes for its requests.
+    #[inline]
+    pub(crate) fn gates(&self) -> Gates {
+        let mut gates = Gates::default();
+        gates.set(Gate::Rights, self.standing != Standing::Free);
+        gates.set(Gate::Listening, self.subscriptions.is_some());
+        gates.set(Gate::Database, self.database != 0);
+        gates
+    }
+
     pub(crate) fn is_internal(&self) -> bool {
         self.kind == ClientKind::Internal
     }
@@ -458,6 +469,12 @@ impl Session {
         let (_, pending) = self.pending.remove(place)?;
         self.versions_awaited -= usize::from(matches!(pending, Pending::Watch { .. }));
         Some(pending)
+    }
+
+    /// Whether the reply of any request has to be made from its outcome.
+    #[inline]
+    pub(crate) fn has_any_pending(&self) -> bool {
+        !self.pending.is_empty()
     }
 
     /// Whether the reply of a request has to be made from its outcome.

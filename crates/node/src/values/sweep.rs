@@ -18,7 +18,7 @@ const PUT_BYTES: usize = 4 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
     /// Whether a replica keeps values on the disk, or did.
-    pub(super) is_on: bool,
+    pub(crate) is_on: bool,
     /// Values released after the checkpoint that was read.
     pub(super) released: BTreeMap<u16, BTreeSet<Reference>>,
     /// Values to which nothing refers: the process crashed before they were removed.
