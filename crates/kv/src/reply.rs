@@ -275,6 +275,12 @@ impl ReplyBuffer {
         encoded.first() == Some(&ERROR)
     }
 
+    /// Whether an encoded reply consists of just `OK`: most replies to writes do.
+    #[inline]
+    pub fn is_only_ok(encoded: &[u8]) -> bool {
+        encoded == [OK]
+    }
+
     /// Returns the byte string if an encoded reply consists of just one: most replies to reads do.
     #[inline]
     pub fn only_bulk(encoded: &[u8]) -> Option<&[u8]> {

@@ -18,7 +18,7 @@ use crate::origin::Origin;
 use kv::Command;
 use kv::table::{COMMAND_BYTES, Eviction, blocks_bytes_max};
 use protocol::planted::Fault;
-use protocol::{Effects, Input, Request};
+use protocol::{Effects, Input, Request, Submission};
 
 /// Most keys that are removed for one write, which takes a fraction of a millisecond.
 const VICTIMS_MAX: usize = 256;
@@ -144,8 +144,8 @@ impl Evictions {
         self.victim.extend_from_slice(victim.key);
         let ticket = Origin::Eviction.ticket(victim.name);
         let request = &Request::Command(&Command::Evict { key: &self.victim, version: victim.version });
-        let input = Input::Request { ticket, request, follows: false, seen: 0, deadline_us, fenced: false };
-        let stepped = replica.step(now, input, effects);
+        let submission = Submission { ticket, request, follows: false, seen: 0, deadline_us, fenced: false };
+        let stepped = replica.step(now, Input::Request(&submission), effects);
         debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
         true
     }

@@ -12,8 +12,8 @@
 //! read, and continues from there.
 
 use crate::context::{Call, Context};
-use crate::gates::Gate;
 use crate::control::{CONTROL_GROUP, Change, ClusterMap, FatalRecord, QuarantineStep};
+use crate::gates::Gate;
 use crate::log::{Level, Line};
 use crate::replica::Replica;
 use crate::session::ClientId;

@@ -546,9 +546,6 @@ mod tests {
     #[test]
     fn the_gates_before_a_command_stand_in_this_order() {
         use Gate::*;
-        assert_eq!(
-            GATES.map(|(gate, _)| gate),
-            [Rights, Listening, Database, Pause, Functions, Monitors]
-        );
+        assert_eq!(GATES.map(|(gate, _)| gate), [Rights, Listening, Database, Pause, Functions, Monitors]);
     }
 }

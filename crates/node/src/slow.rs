@@ -59,18 +59,21 @@ pub(crate) fn keep_arguments(
     is_secret: Option<&dyn Fn(usize) -> bool>,
     out: &mut Vec<u8>,
 ) {
+    /// Nearly all requests have fewer arguments.
+    const FEW: usize = 8;
     match arguments.span() {
         Some((bytes, ranges))
-            if bytes.len() <= ARGUMENT_BYTES_MAX && ranges.len() <= ARGUMENTS_MAX && is_secret.is_none() =>
+            if bytes.len() <= ARGUMENT_BYTES_MAX && ranges.len() < FEW && is_secret.is_none() =>
         {
-            let before = out.len();
-            out.resize(before + 8 + 8 * ranges.len(), 0);
-            let (head, places) = out[before..].split_at_mut(8);
-            head[..4].copy_from_slice(&(ranges.len() as u32).to_le_bytes());
-            for (place, (start, end)) in places.chunks_exact_mut(8).zip(ranges) {
-                let (length, start) = (u64::from(end - start), u64::from(start));
-                place.copy_from_slice(&(length | start << 32).to_le_bytes());
+            let mut head = [0; 8 * FEW];
+            let (numbers, _) = head.as_chunks_mut::<8>();
+            numbers[0] = (ranges.len() as u64).to_le_bytes();
+            let length = 8 + 8 * ranges.len();
+            for (number, (start, end)) in numbers[1..].iter_mut().zip(ranges) {
+                *number = (u64::from(end - start) | u64::from(start) << 32).to_le_bytes();
             }
+            out.reserve(length + bytes.len());
+            out.extend_from_slice(&head[..length]);
             out.extend_from_slice(bytes);
         }
         _ => keep_long_arguments(arguments, is_secret, out),
@@ -91,7 +94,8 @@ fn keep_long_arguments(
     put(count - kept);
     let mut bytes = Vec::new();
     for (place, argument) in arguments.iter().take(kept).enumerate() {
-        let argument = if is_secret.is_some_and(|is_secret| is_secret(place)) { b"(redacted)" } else { argument };
+        let argument =
+            if is_secret.is_some_and(|is_secret| is_secret(place)) { b"(redacted)" } else { argument };
         put(argument.len());
         put(bytes.len());
         bytes.extend_from_slice(&argument[..argument.len().min(ARGUMENT_BYTES_MAX)]);
@@ -365,7 +369,8 @@ mod tests {
 
     fn shown(arguments: &[&[u8]]) -> Vec<String> {
         let (mut kept, words) = (Vec::new(), arguments.iter().copied().collect::<ArgumentsBuffer>());
-        let is_secret = (arguments[0] == b"AUTH").then_some(&(|place: usize| place > 0) as &dyn Fn(usize) -> bool);
+        let is_secret =
+            (arguments[0] == b"AUTH").then_some(&(|place: usize| place > 0) as &dyn Fn(usize) -> bool);
         keep_arguments(words.as_arguments(), is_secret, &mut kept);
         shown_arguments(&kept).into_iter().map(|argument| String::from_utf8(argument).unwrap()).collect()
     }

@@ -3,7 +3,7 @@
 
 use kv::{Command, Condition, Expiry, SetAnswer};
 use protocol::consensus::{Lease, Message, Options, Replica, Timing};
-use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Replica as _};
+use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Replica as _, Submission};
 use protocol::{Request, Ticket};
 use std::collections::VecDeque;
 
@@ -115,7 +115,14 @@ fn main() {
                 let request = &Request::Command(&command);
                 group.step(
                     leader,
-                    Input::Request { ticket, request, follows, seen, deadline_us, fenced: false },
+                    Input::Request(&Submission {
+                        ticket,
+                        request,
+                        follows,
+                        seen,
+                        deadline_us,
+                        fenced: false,
+                    }),
                 );
                 number += 1;
             }

@@ -15,7 +15,7 @@ use kv::{RecordName, Reference, Table, Version, Watch};
 
 pub use crate::effects::{
     CLOCK_BOUND_MS, Configuration, ControlRequest, Effects, Encoded, HandedOn, Input, NOBODY, NodeId, Notice,
-    Now, Outcome, Outgoing, Progress, Recipient, Request, Result, Ticket, Trace, not_before,
+    Now, Outcome, Outgoing, Progress, Recipient, Request, Result, Submission, Ticket, Trace, not_before,
 };
 pub(crate) use crate::effects::{RETIRED, TOO_MUCH_AT_ONCE};
 

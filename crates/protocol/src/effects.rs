@@ -96,24 +96,28 @@ impl<'a> Request<'a> {
     }
 }
 
+/// A client's request, with all that a replica needs to know of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Submission<'a> {
+    /// Identifies the request's outcome.
+    pub ticket: Ticket,
+    /// The request.
+    pub request: &'a Request<'a>,
+    /// True when earlier requests of the same client have no outcome yet: this one takes effect after them.
+    pub follows: bool,
+    /// The newest write that this client has seen acknowledged here: a stale read must not be older.
+    pub seen: Version,
+    /// The moment on the monotonic clock by which the client must have its outcome.
+    pub deadline_us: u64,
+    /// Only this replica's current leadership may order it. If that ends first, the sender must send it again.
+    pub fenced: bool,
+}
+
 /// What goes into a replica.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a, Message> {
-    /// A client's request.
-    Request {
-        /// Identifies the request's outcome.
-        ticket: Ticket,
-        /// The request.
-        request: &'a Request<'a>,
-        /// True when earlier requests of the same client have no outcome yet: this one takes effect after them.
-        follows: bool,
-        /// The newest write that this client has seen acknowledged here: a stale read must not be older.
-        seen: Version,
-        /// The moment on the monotonic clock by which the client must have its outcome.
-        deadline_us: u64,
-        /// Only this replica's current leadership may order it. If that ends first, the sender must send it again.
-        fenced: bool,
-    },
+    /// A client's request. Borrowed: all that is known of it is not copied at each step of its way.
+    Request(&'a Submission<'a>),
     /// A message from a peer, parsed and checked.
     Message {
         /// The sender.
@@ -162,9 +166,7 @@ impl<'a, M> Input<'a, M> {
         make: impl FnOnce(M) -> std::result::Result<N, E>,
     ) -> std::result::Result<Input<'a, N>, E> {
         Ok(match self {
-            Input::Request { ticket, request, follows, seen, deadline_us, fenced } => {
-                Input::Request { ticket, request, follows, seen, deadline_us, fenced }
-            }
+            Input::Request(submission) => Input::Request(submission),
             Input::Message { from, message } => Input::Message { from, message: make(message)? },
             Input::Tick => Input::Tick,
             Input::Link { peer, up } => Input::Link { peer, up },
@@ -484,12 +486,14 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Clears everything but keeps the buffers' capacity.
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.outcomes.is_empty() && self.replies.is_empty() && self.are_only_outcomes()
+    }
+
+    /// Whether there are none but outcomes with their replies: usually a request is answered at once.
     #[inline]
-    pub fn clear(&mut self) {
-        self.outcomes.clear();
-        self.replies.clear();
-        // Usually a request is answered at once, and nothing else has to be cleared.
+    fn are_only_outcomes(&self) -> bool {
         let others = self.messages.len()
             | self.records.len()
             | self.bytes.len()
@@ -497,7 +501,15 @@ impl Effects {
             | self.control_requests.len()
             | self.notices.len()
             | self.trace.len();
-        if others != 0 {
+        others == 0
+    }
+
+    /// Clears everything but keeps the buffers' capacity.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.outcomes.clear();
+        self.replies.clear();
+        if !self.are_only_outcomes() {
             self.clear_others();
         }
     }

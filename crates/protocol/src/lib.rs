@@ -21,5 +21,6 @@ mod watching;
 
 pub use contract::{
     CLOCK_BOUND_MS, Configuration, ControlRequest, Effects, Encoded, HandedOn, Input, NOBODY, NodeId, Notice,
-    Now, Outcome, Progress, Recipient, Replica, Request, Result, SpilledValues, Ticket, Trace, not_before,
+    Now, Outcome, Progress, Recipient, Replica, Request, Result, SpilledValues, Submission, Ticket, Trace,
+    not_before,
 };

@@ -318,7 +318,9 @@ pub(crate) fn refuses_growth(cx: &Context, group: u16, command: &Command<'_>) ->
     if cx.memory.is_any_full() && is_full_for(cx, group, command) {
         return true;
     }
-    let Some(replica) = cx.groups[group].replica.as_ref().filter(|_| cx.memory.is_bounded()) else { return false };
+    let Some(replica) = cx.groups[group].replica.as_ref().filter(|_| cx.memory.is_bounded()) else {
+        return false;
+    };
     command.growth_bytes(&replica.table().sizes(cx.now.unix_ms)) > cx.memory.room()
 }
 

@@ -9,7 +9,7 @@ use kv::codec::{Malformed, Reader};
 use kv::{Command, Condition, Expiry, List, Reply, ReplyBuffer, SetAnswer, Version};
 use protocol::consensus::Found;
 use protocol::consensus::{self, Options, Replica, Status};
-use protocol::contract::{Input, NodeId, Now, Replica as _, Result as Outcome};
+use protocol::contract::{Input, NodeId, Now, Replica as _, Result as Outcome, Submission};
 use protocol::{Configuration, Progress, Request, Ticket};
 use std::collections::BTreeMap;
 
@@ -201,11 +201,8 @@ impl Keeper {
         let ticket = Ticket { client: 0, sequence: self.sequence };
         let deadline_us = now.monotonic_us + patience_us;
         let request = &Request::Command(&command);
-        self.step(
-            now,
-            Input::Request { ticket, request, follows: false, seen: 0, deadline_us, fenced: false },
-            out,
-        );
+        let submission = Submission { ticket, request, follows: false, seen: 0, deadline_us, fenced: false };
+        self.step(now, Input::Request(&submission), out);
     }
 
     /// Returns the newest map that is committed and applied here, if it is newer than version `known`.

@@ -97,6 +97,7 @@ impl Node {
 
     /// Answers a request whose arguments are wrong. The keys may decide how.
     #[cold]
+    #[inline(never)]
     fn refused_request(
         &mut self,
         client: ClientId,

@@ -86,18 +86,26 @@ const GATES: [(Gate, Judge); 11] = [
 /// The gates of [`GATES`] that components close for all requests.
 const OF_COMPONENTS: Gates = Gates::of(&[Gate::Quarantine, Gate::Memory, Gate::Room, Gate::Values]);
 
-/// The closed gates before a group for a request. Nearly always there are none.
-#[inline]
-pub(super) fn before(cx: &Context, id: u16, asked: &Asked, request: &Request<'_>) -> Gates {
+/// The closed gates before a group for a request, of which is known whether it follows others of its client, and the leadership
+/// that it is meant for (0: any). Nearly always there are none.
+#[inline(always)]
+pub(super) fn before(
+    cx: &Context,
+    id: u16,
+    (follows, leadership): (bool, u64),
+    request: &Request<'_>,
+) -> Gates {
     let group = &cx.groups[id];
     let mut gates = cx.gates & OF_COMPONENTS;
     gates.set(Gate::Keyspace, group.keyspace.memory_max > 0);
     gates.set(Gate::Replica, group.replica.is_none());
-    gates.set(Gate::Leadership, asked.leadership != 0);
-    gates.set(Gate::Order, asked.follows && group.has_requests_elsewhere());
+    gates.set(Gate::Leadership, leadership != 0);
+    gates.set(Gate::Order, follows && group.has_requests_elsewhere());
     let bytes_max = cx.configuration.long_command_bytes;
     match request {
-        Request::Command(command) if !command.is_ordinary(bytes_max) => gates | of_command(command, bytes_max),
+        Request::Command(command) if !command.is_ordinary(bytes_max) => {
+            gates | of_command(command, bytes_max)
+        }
         _ => gates,
     }
 }
@@ -282,7 +290,8 @@ mod tests {
     #[test]
     fn the_gates_before_a_group_stand_in_this_order() {
         use Gate::*;
-        let order = [Quarantine, Memory, Keyspace, Room, Grant, Work, Long, Replica, Leadership, Order, Values];
+        let order =
+            [Quarantine, Memory, Keyspace, Room, Grant, Work, Long, Replica, Leadership, Order, Values];
         assert_eq!(GATES.map(|(gate, _)| gate), order);
     }
 }

@@ -184,7 +184,7 @@ impl Node {
     }
 
     /// Handles the outcome of a request that a replica has ended.
-    #[inline]
+    #[inline(always)]
     fn settle_outcome(&mut self, group: u16, outcome: &protocol::Outcome, reply: &[u8], spills: bool) {
         if let Outcome::Redirect { to } = outcome.result {
             if matches!(Origin::of(outcome.ticket), Origin::Peer(..)) {

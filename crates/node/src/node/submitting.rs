@@ -17,7 +17,7 @@ use crate::session::{ClientId, Session};
 use kv::codec::Reader;
 use kv::{Bounded, Command, Version};
 use protocol::planted::Fault;
-use protocol::{Input, Request, Result as Outcome, Ticket};
+use protocol::{Input, Request, Result as Outcome, Submission, Ticket};
 
 /// A larger buffer, grown for one long command, is not kept.
 const BOUNDED_BYTES_KEPT: usize = 64 << 10;
@@ -68,22 +68,26 @@ impl Node {
         if request.write().is_some() {
             session.wrote(group);
         }
-        let gates = self.cx.gates & BEFORE_TICKETS;
-        if !gates.are_open() && self.is_dispersed(client, group, request, wanted.version, deadline_us) {
+        let gates = gates::before(&self.cx, group, (follows, 0), request);
+        let is_unusual = !gates.are_open() || !(self.cx.gates & BEFORE_TICKETS).are_open();
+        if is_unusual && self.is_dispersed(client, group, request, wanted.version, deadline_us) {
             return;
         }
-        let work_ns = self.cx.work_ns(group, request);
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
-        session.request_ns = work_ns;
         let ticket = session.begin(wanted.version);
-        if !gates.are_open() {
-            self.note_begun(client, group, ticket, request);
+        let asked = Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 };
+        match is_unusual {
+            false => self.order(group, &asked, request, None),
+            true => {
+                self.note_begun(client, group, ticket, request);
+                self.pass(gates, group, asked, *request);
+            }
         }
-        self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 }, request);
     }
 
-    /// Has a large value dispersed as fragments, and returns whether it is. Other writes wait behind such values.
-    #[cold]
+    /// Has a large value dispersed as fragments, and returns whether it is. Other writes wait behind such values, and long work
+    /// counts.
+    #[inline(never)]
     fn is_dispersed(
         &mut self,
         client: ClientId,
@@ -92,6 +96,10 @@ impl Node {
         wants_version: bool,
         deadline_us: u64,
     ) -> bool {
+        let work_ns = self.cx.work_ns(group, request);
+        if let Some(session) = self.cx.clients.sessions.get_mut(client) {
+            session.request_ns = work_ns;
+        }
         let (gates, Some(command)) = (self.cx.gates, request.write()) else { return false };
         if gates.has(Gate::Coding)
             && !memory::refuses_growth(&self.cx, group, command)
@@ -107,7 +115,7 @@ impl Node {
     }
 
     /// Notes that a client's request has begun, for those who trace commands or cache what they read.
-    #[cold]
+    #[inline(never)]
     fn note_begun(&mut self, client: ClientId, group: u16, ticket: Ticket, request: &Request<'_>) {
         self.begin_span(client, ticket);
         if self.cx.gates.has(Gate::Tracking)
@@ -161,7 +169,7 @@ impl Node {
     /// Hands a request to this node's replica of the group, or to a node that can carry it out.
     #[inline]
     pub(super) fn submit(&mut self, group: u16, asked: Asked, request: &Request<'_>) {
-        let gates = gates::before(&self.cx, group, &asked, request);
+        let gates = gates::before(&self.cx, group, (asked.follows, asked.leadership), request);
         match gates.are_open() {
             true => self.order(group, &asked, request, None),
             false => self.pass(gates, group, asked, *request),
@@ -194,7 +202,8 @@ impl Node {
         let bounded = bounded.map(Command::Bounded);
         let ordered = bounded.as_ref().map(Request::Command);
         let ordered = ordered.as_ref().unwrap_or(request);
-        let input = Input::Request { ticket, request: ordered, follows, seen, deadline_us, fenced };
+        let input =
+            Input::Request(&Submission { ticket, request: ordered, follows, seen, deadline_us, fenced });
         let effects = self.unsettled.effects();
         let stepped = replica.step(self.cx.now, input, effects);
         debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");

@@ -69,7 +69,9 @@ mod options;
 mod outbox;
 mod summary;
 
-use crate::contract::{Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, Ticket, Trace};
+use crate::contract::{
+    Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, Submission, Ticket, Trace,
+};
 use crate::planted::Fault;
 use crate::registers::{self, Incarnation, LivesView, Loss, Registers, Replacement, Sender, Tag, Upkeep};
 use crate::vouch::Vouch;
@@ -397,7 +399,7 @@ impl crate::contract::Replica for Replica {
     #[inline]
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
         match input {
-            Input::Request { ticket, request, follows, deadline_us, .. } => {
+            Input::Request(&Submission { ticket, request, follows, deadline_us, .. }) => {
                 self.request(now, (ticket, follows, deadline_us), request, effects);
             }
             Input::Message { from, message } => self.message(now, from, message, effects),

@@ -104,7 +104,9 @@ mod options;
 mod state;
 mod summary;
 
-use crate::contract::{Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, Ticket, Trace};
+use crate::contract::{
+    Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, Submission, Ticket, Trace,
+};
 use crate::registers::{self, Incarnation, LivesView, Loss, Replacement, Sender, Upkeep};
 use crate::vouch::Vouch;
 use coordinator::Coordinator;
@@ -390,7 +392,7 @@ impl crate::contract::Replica for Replica {
 
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
         match input {
-            Input::Request { ticket, request, follows, deadline_us, .. } => {
+            Input::Request(&Submission { ticket, request, follows, deadline_us, .. }) => {
                 self.request(now, (ticket, follows, deadline_us), request, effects);
                 self.state.send(self.state.timing.batch_bytes, effects);
             }

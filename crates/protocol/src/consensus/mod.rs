@@ -227,7 +227,7 @@ mod transfers;
 mod turn;
 
 use crate::coded::Fragments;
-use crate::contract::{Effects, Input, NodeId, Now, Progress, SpilledValues};
+use crate::contract::{Effects, Input, NodeId, Now, Progress, SpilledValues, Submission};
 use crate::rest;
 use crate::vouch::Vouch;
 use agreement::Agreement;
@@ -350,9 +350,9 @@ impl crate::contract::Replica for Replica {
 
     #[inline]
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
-        let is_request = matches!(input, Input::Request { .. });
+        let is_request = matches!(input, Input::Request(_));
         match input {
-            Input::Request { ticket, request, follows, seen, deadline_us, fenced } => {
+            Input::Request(&Submission { ticket, request, follows, seen, deadline_us, fenced }) => {
                 self.rounds.wake(now, &mut self.links);
                 self.request(now, Asked { ticket, follows, seen, deadline_us, fenced }, request, effects);
             }

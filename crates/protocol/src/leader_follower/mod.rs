@@ -102,7 +102,8 @@ mod summary;
 mod transfer;
 
 use crate::contract::{
-    Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, SpilledValues, Ticket, Trace,
+    Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, SpilledValues, Submission, Ticket,
+    Trace,
 };
 use crate::planted::Fault;
 pub use crate::status::FollowerStatus;
@@ -444,11 +445,11 @@ impl crate::contract::Replica for Replica {
 
     #[inline]
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
-        let is_request = matches!(input, Input::Request { .. });
+        let is_request = matches!(input, Input::Request(_));
         let state = &mut self.state;
         match input {
             // A replica that has led in an epoch writes nothing of it later: see `resign`. So `fenced` needs no check here.
-            Input::Request { ticket, request, follows, seen, deadline_us, fenced: _ } => {
+            Input::Request(&Submission { ticket, request, follows, seen, deadline_us, fenced: _ }) => {
                 self.request(now, (ticket, follows, seen, deadline_us), request, effects);
             }
             Input::Message { from, message } => self.message(now, from, message, effects),

@@ -2,7 +2,9 @@
 //! effect.
 
 use kv::{Command, Condition, Expiry, SetAnswer};
-use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Request, Result as Outcome, Ticket};
+use protocol::contract::{
+    Configuration, Effects, Input, NodeId, Now, Request, Result as Outcome, Submission, Ticket,
+};
 use protocol::leader_follower::{Acks, Durability};
 use protocol::{Replica, abd, blocking, consensus, leader_follower};
 use std::collections::BTreeMap;
@@ -84,8 +86,8 @@ impl<R: Replica> Group<R> {
             let ticket = Ticket { client: 1, sequence };
             let deadline_us = self.now.monotonic_us + 5_000_000;
             let follows = sequence > 0;
-            let request = Input::Request { ticket, request, follows, seen: 0, deadline_us, fenced: false };
-            replica.step(self.now, request, &mut effects);
+            let submission = Submission { ticket, request, follows, seen: 0, deadline_us, fenced: false };
+            replica.step(self.now, Input::Request(&submission), &mut effects);
         }
         replica.step(self.now, Input::Flush, &mut effects);
         replica.step(self.now, Input::Retire, &mut effects);

@@ -58,7 +58,8 @@ impl<'a> Arguments<'a> {
     pub fn span(&self) -> Option<(&'a [u8], impl ExactSizeIterator<Item = ArgumentRange> + use<'a>)> {
         let (first, last) = (self.ranges.first()?.0, self.ranges.last()?.1);
         let bytes = self.bytes.get(first as usize..last as usize)?;
-        let ranges = self.ranges.iter().map(move |&(start, end)| (start.wrapping_sub(first), end.wrapping_sub(first)));
+        let ranges =
+            self.ranges.iter().map(move |&(start, end)| (start.wrapping_sub(first), end.wrapping_sub(first)));
         self.ranges.is_sorted().then_some((bytes, ranges))
     }
 

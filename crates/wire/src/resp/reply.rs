@@ -29,6 +29,8 @@ pub fn write_reply(encoded: &[u8], protocol: Protocol, out: &mut Vec<u8>) -> Res
         write_bulk(bytes, out);
     } else if let Some(number) = ReplyBuffer::only_integer(encoded) {
         write_head(b':', number, out);
+    } else if ReplyBuffer::is_only_ok(encoded) {
+        out.extend_from_slice(b"+OK\r\n");
     } else {
         return write_whole(encoded, protocol, out);
     }
@@ -162,7 +164,15 @@ fn write_head(kind: u8, number: i64, out: &mut Vec<u8>) {
 fn write_bulk(bytes: &[u8], out: &mut Vec<u8>) {
     const HEAD_BYTES_MAX: usize = 24;
     out.reserve(HEAD_BYTES_MAX + bytes.len());
-    write_head(b'$', bytes.len() as i64, out);
+    // Nearly all values are short, and an array of known length is appended without a call.
+    match bytes.len() {
+        length @ 0..=9 => out.extend_from_slice(&[b'$', b'0' + length as u8, b'\r', b'\n']),
+        length @ 10..=99 => {
+            let (tens, ones) = (b'0' + (length / 10) as u8, b'0' + (length % 10) as u8);
+            out.extend_from_slice(&[b'$', tens, ones, b'\r', b'\n']);
+        }
+        length => write_head(b'$', length as i64, out),
+    }
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");
 }

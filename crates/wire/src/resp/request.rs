@@ -194,6 +194,13 @@ impl RequestParser {
     pub fn parse(&mut self, buffer: &[u8], limits: &Limits) -> Result<Progress, ProtocolError> {
         if self.stage == Stage::Start {
             self.begin();
+            if let [b'*', count @ b'1'..=b'9', b'\r', b'\n', ..] = *buffer
+                && limits.arguments_max >= SHORT_COUNT_MAX
+            {
+                (self.position, self.remaining) = (4, usize::from(count - b'0'));
+                self.stage = Stage::BulkLength;
+                return self.parse_bulks(buffer, limits);
+            }
             self.stage = match buffer.first() {
                 Some(b'*') => Stage::ArgumentCount,
                 Some(_) => Stage::Inline,
@@ -394,6 +401,10 @@ impl RequestParser {
 fn request_bytes_max(limits: &Limits) -> usize {
     limits.request_bytes_max.min(u32::MAX as usize)
 }
+
+/// The most arguments whose number has one digit. Whoever has not authenticated may send as many.
+const SHORT_COUNT_MAX: usize = 9;
+const _: () = assert!(SHORT_COUNT_MAX <= UNAUTHENTICATED_ARGUMENTS_MAX);
 
 /// The longest argument whose length has two digits. Whoever has not authenticated may send longer ones.
 const SHORT_BULK_BYTES_MAX: usize = 99;

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use kv::{Command, Condition, Expiry, Reply, ReplyBuffer, SetAnswer, Table};
 use protocol::leader_follower::{Acks, Durability, Message, Options, Replica, Timing};
-use protocol::{Configuration, Effects, Input, NodeId, Now, Replica as _, Request, Result as Ended, Ticket};
+use protocol::{
+    Configuration, Effects, Input, NodeId, Now, Replica as _, Request, Result as Ended, Submission, Ticket,
+};
 
 use crate::harness::Figures;
 
@@ -179,15 +181,9 @@ pub(super) fn leader(batch: usize, followers: u16, duration: Duration) -> Result
             sequence += 1;
             let request = &Request::Command(&set(&keys[at], &value));
             let ticket = Ticket { client: 1, sequence };
-            let input = Input::Request {
-                ticket,
-                request,
-                follows: false,
-                seen: 0,
-                deadline_us: u64::MAX,
-                fenced: false,
-            };
-            group.leader.step(now, input, &mut group.effects);
+            let submission =
+                Submission { ticket, request, follows: false, seen: 0, deadline_us: u64::MAX, fenced: false };
+            group.leader.step(now, Input::Request(&submission), &mut group.effects);
             at = (at + 77_003) % keys.len();
         }
         group.leader.step(now, Input::Flush, &mut group.effects);

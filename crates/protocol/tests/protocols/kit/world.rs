@@ -5,7 +5,8 @@ use super::disk::Disk;
 use super::{Beside, Letter, Message, Protocol, Start};
 use kv::Table;
 use protocol::contract::{
-    Configuration, ControlRequest, Effects, Input, NodeId, Notice, Now, Outcome, Replica as _, Trace,
+    Configuration, ControlRequest, Effects, Input, NodeId, Notice, Now, Outcome, Replica as _, Submission,
+    Trace,
 };
 use protocol::vouch::Vouch;
 use protocol::{Progress, Request, Ticket};
@@ -294,7 +295,8 @@ impl<P: Protocol> World<P> {
 
     pub(crate) fn request(&mut self, id: NodeId, asked: Asked, request: Request<'_>) -> Consequences {
         let Asked { ticket, follows, seen, deadline_us } = asked;
-        self.step(id, Input::Request { ticket, request: &request, follows, seen, deadline_us, fenced: false })
+        let submission = Submission { ticket, request: &request, follows, seen, deadline_us, fenced: false };
+        self.step(id, Input::Request(&submission))
     }
 
     pub(crate) fn deliver(&mut self, letter: &Letter) -> Consequences {
