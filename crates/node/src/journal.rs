@@ -454,7 +454,7 @@ impl Journal {
             && self.stopped.is_none()
             && !self.is_full()
             && most > state_bytes();
-        self.log.oldest().filter(|_| is_due).map(|(group, _)| group)
+        is_due.then(|| self.log.oldest()).flatten().map(|(group, _)| group)
     }
 
     /// The group whose checkpoint is under way.

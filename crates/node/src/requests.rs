@@ -47,7 +47,7 @@ pub(crate) fn admit(
         return Admitted::Not;
     }
     session.requests += 1;
-    session.request_bytes = arguments.iter().map(<[u8]>::len).sum();
+    session.request_bytes = arguments.extent();
     session.active_us = cx.now.monotonic_us;
     cx.counters.commands += 1;
     if session.is_internal() && arguments[0].starts_with(b"QUORATE.") {

@@ -487,6 +487,7 @@ pub struct Effects {
 
 impl Effects {
     /// Whether there are none.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.outcomes.is_empty() && self.replies.is_empty() && self.are_only_outcomes()
     }

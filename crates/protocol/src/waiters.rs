@@ -85,8 +85,16 @@ impl Notifier {
     }
 
     /// Notifies of the effects of applied records, where locks have no leases.
+    #[inline]
     pub(crate) fn follow(self, table: &mut Table, offset: Version, effects: &mut Effects) {
-        for event in table.take_lock_events().into_iter().flatten() {
+        if let Some(events) = table.take_lock_events() {
+            self.follow_events(events, offset, effects);
+        }
+    }
+
+    #[cold]
+    fn follow_events(self, events: Vec<LockEvent>, offset: Version, effects: &mut Effects) {
+        for event in events {
             if let LockEvent::Notified { waiter, name, notification } = event {
                 self.notify(waiter, name, notification, offset, effects);
             }

@@ -90,6 +90,9 @@ impl Table {
     ///
     /// Chosen so that the purge removes at most about `keys_max` keys: more only when several keys share that deadline.
     pub fn purge_until(&self, now: UnixMs, keys_max: usize) -> Option<UnixMs> {
+        if self.expiries.is_empty() && self.fields_due.is_empty() && self.long.is_empty() {
+            return None;
+        }
         let deadlines = self.expiries.iter().map(|(deadline, _)| *deadline);
         let until = deadlines.take(keys_max.max(1)).take_while(|deadline| *deadline <= now).last();
         let field = || self.fields_due.first().filter(|(deadline, _)| *deadline <= now).map(|_| now);

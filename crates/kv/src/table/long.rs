@@ -60,6 +60,10 @@ impl LongCommands {
         self.bytes
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.gathered.is_empty()
+    }
+
     /// The earliest deadline, if it is due.
     pub(super) fn due(&self, now: UnixMs) -> Option<UnixMs> {
         self.gathered.values().map(|it| it.deadline).min().filter(|deadline| *deadline <= now)

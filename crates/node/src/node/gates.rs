@@ -110,6 +110,15 @@ pub(super) fn before(
     }
 }
 
+/// The gates that concern what a step has left besides its effects.
+pub(super) const AFTER_STEPS: Gates = Gates::of(&[Gate::Values, Gate::Changes]);
+
+/// Whether a step that has left no effects has left nothing.
+#[inline]
+pub(super) fn settles_nothing(cx: &Context) -> bool {
+    (cx.gates & AFTER_STEPS).are_open()
+}
+
 /// The gates that a command closes for itself.
 fn of_command(command: &Command<'_>, bytes_max: usize) -> Gates {
     let mut gates = Gates::default();

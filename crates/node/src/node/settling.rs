@@ -1,6 +1,7 @@
 //! Carries out what a replica's step leaves: records, messages, and outcomes for clients and nodes.
 
 use super::Node;
+use super::gates::AFTER_STEPS;
 use crate::coding;
 use crate::context::grants;
 use crate::context::long_replies::{reply_in_parts, takes_shared};
@@ -16,9 +17,6 @@ use kv::{Command, Reply, ReplyBuffer, SharedBytes, Version};
 use protocol::contract::Outgoing;
 use protocol::{Effects, HandedOn, NodeId, Recipient, Request, Result as Outcome, Ticket};
 use std::sync::Arc;
-
-/// The gates that concern what a step has left.
-const AFTER_STEPS: Gates = Gates::of(&[Gate::Values, Gate::Changes]);
 
 /// The gates that concern outcomes.
 const AT_OUTCOMES: Gates = Gates::of(&[Gate::Tracking, Gate::Spans]);

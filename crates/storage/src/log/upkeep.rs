@@ -222,7 +222,8 @@ impl Log {
             self.discard(&new);
         }
         let note = std::mem::take(&mut self.upkeep.note) && self.durable > self.noted;
-        if note || self.first_needed(self.extents.oldest()) > 0 {
+        // The segment in use is always needed.
+        if note || (self.segments.len() > 1 && self.first_needed(self.extents.oldest()) > 0) {
             return Some(Task::Note);
         }
         if self.spares.is_empty() {

@@ -39,6 +39,15 @@ impl<'a> Arguments<'a> {
         self.ranges.is_empty()
     }
 
+    /// The length of the request from its first argument to its last.
+    #[inline]
+    pub fn extent(&self) -> usize {
+        match self.ranges {
+            [(start, _), .., (_, end)] | [(start, end)] => (end - start) as usize,
+            [] => 0,
+        }
+    }
+
     /// The argument at `index`, counted from 0.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
