@@ -188,7 +188,7 @@ fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery
     if lost.is_empty() {
         let why = here.iter().map(|(_, _, replica)| replica.summary(cx.now).explanation);
         let why = why.into_iter().find(|why| !why.is_empty()).unwrap_or("it is served".into());
-        refuse!("keyspace '{name}' has lost nothing that must be given up: {why}");
+        refuse!("keyspace '{name}': there is nothing to give up now: {why}");
     }
     if is_accepted {
         let change = Change::RecoverKeyspace { prefix: prefix.into(), lost };

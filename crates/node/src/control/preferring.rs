@@ -58,7 +58,9 @@ impl ClusterMap {
             let (protocol, name) = (self.protocol(*id), self.name_of(*id));
             let group = self.groups.get_mut(id).ok_or(Refusal::NoGroup(*id))?;
             if *id == CONTROL_GROUP || protocol.has_registers() {
-                refuse!("{name}: no node is preferred as its leader");
+                refuse!(
+                    "{name}: its leader cannot be chosen: registers have none, and the control group elects its own"
+                );
             }
             if !group.members.contains(&node) {
                 let members = &group.members;

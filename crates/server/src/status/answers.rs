@@ -75,7 +75,8 @@ impl Refused {
                 "use a user who may: quorate user create watcher --role monitor --draw-password (by an operator)"
             }
             Refused::Tls => {
-                "give --cacert with the cluster's authority and the address of a TLS port, or leave out TLS for a plain port"
+                "give --cacert with the cluster's authority and the address of a TLS port, or leave out TLS for a plain port; renew \
+                 a certificate that has expired: quorate certs"
             }
             Refused::Protocol => {
                 "give the node's client_port with --addr (not http_port or peer_port); with TLS, tls.client_port and --tls"

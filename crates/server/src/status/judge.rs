@@ -426,10 +426,16 @@ fn shard_risks(
         };
         answers.reports().filter_map(view)
     };
-    let unready: Vec<String> = views()
-        .filter(|(_, view)| !view.ready && !view.explanation.is_empty())
-        .map(|(id, view)| format!("node {id}: {}", view.explanation))
-        .collect();
+    // What several nodes say in the same words is shown once.
+    let mut explanations: Vec<(String, Vec<NodeId>)> = Vec::new();
+    for (id, view) in views().filter(|(_, view)| !view.ready && !view.explanation.is_empty()) {
+        match explanations.iter_mut().find(|(why, _)| *why == view.explanation) {
+            Some((_, nodes)) => nodes.push(id),
+            None => explanations.push((view.explanation, vec![id])),
+        }
+    }
+    let unready: Vec<String> =
+        explanations.iter().map(|(why, nodes)| format!("{}: {why}", words::nodes(nodes))).collect();
     let reasons = if unready.is_empty() { String::new() } else { format!(" ({})", unready.join("; ")) };
     let mut put = |severity, kind, what: String, action: String| {
         risks.push(Risk { severity, kind, about: name.to_owned(), what, action });
@@ -474,7 +480,8 @@ fn shard_risks(
                 Severity::Note,
                 "no-redundancy",
                 format!("{name} survives no failure, as configured: {}", words::count(members, "replica")),
-                "to survive one, use three nodes, and acks that one follower fewer can give".into(),
+                "to survive one: three replicas on three nodes, and acks that one follower fewer can give"
+                    .into(),
             );
         }
     } else if !unready.is_empty() {
@@ -559,15 +566,23 @@ fn node_risks(answers: &Answers, node: &Node, risks: &mut Vec<Risk>) {
     };
     if !facts.admitted {
         let refusal = answers.report(id).and_then(|report| report.refusal.clone());
-        put(
-            Severity::AtRisk,
-            "not-admitted",
-            match refusal {
-                Some(why) => format!("node {id} may not take part: {why}"),
-                None => format!("node {id} has not been admitted by the control group yet"),
-            },
-            "if it does not pass within seconds, do what the sentence and the node's log say".into(),
-        );
+        let (what, action) = match refusal {
+            Some(why) => (
+                format!("node {id} may not take part: {why}"),
+                format!(
+                    "do what the sentence says; if its disk is lost, or its folder was left out of a recovery, start it with an \
+                     empty folder: {}",
+                    advice::replace(id)
+                ),
+            ),
+            None => (
+                format!("node {id} has not been admitted by the control group yet"),
+                "if it does not pass within seconds, its log says why: no majority of the control nodes, another secret, an \
+                 expired certificate"
+                    .to_owned(),
+            ),
+        };
+        put(Severity::AtRisk, "not-admitted", what, action);
     }
     if node.leaving {
         put(
@@ -670,8 +685,8 @@ fn certificate_risks(
     let id = node.node;
     let host = node.address.rsplit_once(':').map_or(node.address.as_str(), |(host, _)| host);
     let make = format!(
-        "quorate certs --dir DIR --node {id}={}, with DIR of the cluster's authority; put the new files in the place of the old \
-         ones: they are read without a restart",
+        "quorate certs --dir DIR --node {id}={}, with DIR of the cluster's authority, the old files moved out of it, and all \
+         names of the old one; put the new files in the place of the old ones: they are read without a restart",
         host.trim_start_matches('[').trim_end_matches(']')
     );
     if certificate.unusable {
@@ -719,7 +734,11 @@ fn lacks_majority(answers: &Answers) -> bool {
 /// What brings back a shard that does not serve.
 fn restoring(answers: &Answers, protocol: Protocol, keyspace: &Keyspace, shard: &Shard) -> String {
     let stopped = Stopped::of(answers, &shard.members);
+    let recover = format!("quorate keyspace recover {}", advice::quoted(&keyspace.prefix));
     match protocol {
+        _ if shard.members.iter().all(|id| answers.runs(*id)) && !protocol.has_leader() => format!(
+            "if it does not come back within seconds, this shows what is lost, and what to do: {recover}"
+        ),
         _ if shard.members.iter().all(|id| answers.runs(*id)) => {
             "if it does not come back within seconds, see the explanation and the nodes' logs".to_owned()
         }
@@ -729,11 +748,7 @@ fn restoring(answers: &Answers, protocol: Protocol, keyspace: &Keyspace, shard: 
             format!("{}, with --accept-loss if that is refused", stopped.start_or_replace())
         }
         Protocol::Consensus => stopped.start_or_replace(),
-        _ => format!(
-            "{}, and then quorate keyspace recover {}",
-            stopped.start_or_replace(),
-            advice::quoted(&keyspace.prefix)
-        ),
+        _ => format!("{}, and then {recover}", stopped.start_or_replace()),
     }
 }
 

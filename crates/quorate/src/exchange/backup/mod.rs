@@ -158,7 +158,7 @@ fn make_one(backups: &Backups, args: &BackupArgs) -> Result<()> {
     say(&format!("backup {name}: {parts}, {megabytes:.1} MB written and read back in {seconds:.1} s"));
     for (prefix, why) in &missing {
         let instead = match kept.get(prefix) {
-            Some(shows) => format!("it stays in the backup {shows}"),
+            Some(shows) => format!("it stays in the backup: {shows}"),
             None => "it is not in the backup".to_owned(),
         };
         say(&format!("not saved: {}: {why}; {instead}", named(prefix)));
