@@ -743,7 +743,8 @@ fn restoring(answers: &Answers, protocol: Protocol, keyspace: &Keyspace, shard: 
             "if it does not come back within seconds, see the explanation and the nodes' logs".to_owned()
         }
         _ if lacks_majority(answers) => "start the nodes that are down".to_owned(),
-        Protocol::Consensus if shard.members.len() == 1 => format!(
+        // The default keyspace cannot be dropped.
+        Protocol::Consensus if shard.members.len() == 1 && !keyspace.prefix.is_empty() => format!(
             "{}. Only if its disk is lost, and the keyspace with it: quorate keyspace drop {} --yes, then create it again and \
              restore its backup",
             advice::start(shard.members[0]),
