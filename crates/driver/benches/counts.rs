@@ -382,7 +382,8 @@ fn configuration(own: NodeId, nodes: u16) -> Configuration {
         connections_max: 100,
         groups_max: 10,
         output_bytes_max: 1 << 30,
-        memory_max: 0,
+        // As shipped, there is a bound, which nothing comes near.
+        memory_max: 8 << 30,
         command_timeout_ms: 60_000,
         long_command_bytes: node::LONG_COMMAND_BYTES,
         patience: 1,

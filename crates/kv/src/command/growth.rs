@@ -35,8 +35,8 @@ impl Command<'_> {
             Transaction(transaction) => transaction.commands().any(|command| command.may_grow()),
             // Its parts are here already.
             LongEnd { .. } => false,
-            // A command that was admitted before its values were fetched, and values that replace references.
-            Supplied(_) | Inline { .. } => false,
+            // It was admitted before its values were fetched.
+            Supplied(_) => false,
             Bounded(bounded) => bounded.command().may_grow(),
             _ => false,
         }
@@ -98,7 +98,7 @@ impl Command<'_> {
             Encoding { .. } | Used { .. } | MemoryUsage { .. } | Digest { .. } | Dump { .. } => true,
             Watch { .. } | Recent { .. } | Foreseen(_) => true,
             Set { .. } | SetIf { .. } | MultiSet { .. } | Replicate { .. } | SetCoded { .. } => true,
-            Inline { .. } | Fenced(_) | LongPart { .. } | IncrementBy { .. } | OnList(_) | Lock(_) => true,
+            Fenced(_) | LongPart { .. } | IncrementBy { .. } | OnList(_) | Lock(_) => true,
             IncrementByFloat { .. } => true,
             GetDelete { .. } | GetExpire { .. } | Delete { .. } | DeleteIf { .. } | Expire { .. } => true,
             Persist { .. } | Rename { .. } | Clear | Purge { .. } | Evict { .. } | Abandon { .. } => true,
@@ -266,7 +266,7 @@ impl Command<'_> {
             Watch { .. } | Recent { .. } | Sort(SortCommand::Read { .. }) | Foreseen(_) => 0,
             // What these add is in them.
             Set { .. } | SetIf { .. } | MultiSet { .. } | Replicate { .. } | SetCoded { .. } => 0,
-            Inline { .. } | Fenced(_) | LongPart { .. } | IncrementBy { .. } | OnList(_) | Lock(_) => 0,
+            Fenced(_) | LongPart { .. } | IncrementBy { .. } | OnList(_) | Lock(_) => 0,
             Queue(_) => 0,
             // They remove something, or change its name or its deadline.
             GetDelete { .. } | GetExpire { .. } | Delete { .. } | DeleteIf { .. } | Expire { .. } => 0,

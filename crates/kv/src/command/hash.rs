@@ -172,29 +172,4 @@ impl<'a> HashCommand<'a> {
             _ => 0,
         }
     }
-
-    /// Decodes a command. A command written when hashes had a maximum size is also accepted; that size is ignored.
-    pub(super) fn decode_any(reader: &mut Reader<'a>, writes: bool) -> Result<HashCommand<'a>, Malformed> {
-        const SET: u8 = 64;
-        const SET_IF_ABSENT: u8 = 65;
-        const INCREMENT_BY: u8 = 67;
-        const INCREMENT_BY_FLOAT: u8 = 68;
-        let tag = reader.rest().first().copied();
-        if !writes || !matches!(tag, Some(SET | SET_IF_ABSENT | INCREMENT_BY | INCREMENT_BY_FLOAT)) {
-            return HashCommand::decode(reader, writes);
-        }
-        let (tag, key) = (reader.u8()?, reader.bytes()?);
-        if tag == SET {
-            let (pairs, _) = (List::decode(reader)?, reader.u64()?);
-            return Ok(HashCommand::Set { key, pairs, counts: reader.bool()? });
-        }
-        let field = reader.bytes()?;
-        let command = match tag {
-            SET_IF_ABSENT => HashCommand::SetIfAbsent { key, field, value: reader.bytes()? },
-            INCREMENT_BY => HashCommand::IncrementBy { key, field, delta: reader.i64()? },
-            _ => HashCommand::IncrementByFloat { key, field, delta: reader.bytes()? },
-        };
-        reader.u64()?;
-        Ok(command)
-    }
 }

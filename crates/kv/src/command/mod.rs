@@ -284,9 +284,6 @@ pub enum Command<'a> {
         condition: Condition,
         answer: SetAnswer,
     },
-    /// Replaces the reference to a value by its bytes, if the key still holds that reference; version and deadline
-    /// stay. Returns 1 or 0. In records from before [`Command::Supplied`] only.
-    Inline { key: &'a [u8], reference: &'a [u8; REFERENCE_BYTES], value: &'a [u8] },
     /// Gives up all values of this coordinator up to this counter that are not stored yet: none of them will ever be
     /// stored, so their fragments are useless.
     Abandon { coordinator: Coordinator, counter: u64 },
@@ -377,7 +374,7 @@ impl<'a> Command<'a> {
             Rename { .. } | Copy { .. } | Clear | Purge { .. } | Evict { .. } | Replicate { .. } => true,
             SkipVersions { .. } => true,
             SetIf { .. } | DeleteIf { .. } | Restore { .. } => true,
-            SetCoded { .. } | Inline { .. } | Abandon { .. } | LongPart { .. } | LongEnd { .. } => true,
+            SetCoded { .. } | Abandon { .. } | LongPart { .. } | LongEnd { .. } => true,
             Transaction(transaction) => transaction.is_write(),
             Lock(command) => command.is_write(),
             Queue(command) => command.is_write(),
@@ -399,7 +396,7 @@ impl<'a> Command<'a> {
         use Command::*;
         match self {
             Set { value, .. } | Append { value, .. } | SetRange { value, .. } => value.len(),
-            Inline { value, .. } | Replicate { value, .. } => value.len(),
+            Replicate { value, .. } => value.len(),
             _ => self.payload_bytes_of_any(),
         }
     }
@@ -457,7 +454,7 @@ impl<'a> Command<'a> {
             Persist { key } | Replicate { key, .. } | Evict { key, .. } | Used { key, .. } => visit(key),
             Digest { key } | SetIf { key, .. } | DeleteIf { key, .. } => visit(key),
             Dump { key } | Restore { key, .. } => visit(key),
-            SetCoded { key, .. } | Inline { key, .. } => visit(key),
+            SetCoded { key, .. } => visit(key),
             MultiGet { keys } | Exists { keys } | Delete { keys } | Watch { keys } => {
                 keys.iter().for_each(visit);
             }

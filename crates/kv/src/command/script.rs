@@ -6,7 +6,6 @@
 
 use super::List;
 use crate::codec::{Malformed, Reader, Writer};
-use crate::limits::SCRIPT_COST_DEFAULT;
 
 /// Approximate time in nanoseconds of one unit of a script's cost: see `docs/measurements/scripts.md`.
 pub(crate) const UNIT_NS: u64 = 10;
@@ -255,7 +254,7 @@ impl<'a> Script<'a> {
     ) -> Result<Script<'a>, Malformed> {
         let options = ScriptOptions::decode(reader.u8()?)?;
         let has_extent = reader.bool()?;
-        let script = Script { options, ..Script::decode(reader, writes, true, has_extent)? };
+        let script = Script { options, ..Script::decode(reader, writes, has_extent)? };
         if !script.is_whole() {
             return Err(Malformed("a script does not hold what its options say"));
         }
@@ -265,17 +264,15 @@ impl<'a> Script<'a> {
         Ok(script)
     }
 
-    /// Decodes a script; with `has_cost` false, one from before scripts carried their cost limit.
+    /// Decodes a script.
     pub(super) fn decode(
         reader: &mut Reader<'a>,
         writes: bool,
-        has_cost: bool,
         has_extent: bool,
     ) -> Result<Script<'a>, Malformed> {
         let parts = List::decode(reader)?;
-        let (key_count, value_bytes_max) = (reader.u32()?, reader.u64()?);
-        let cost_max = if has_cost { reader.u32()? } else { SCRIPT_COST_DEFAULT };
-        let limits = ScriptLimits { value_bytes_max, cost_max };
+        let key_count = reader.u32()?;
+        let limits = ScriptLimits { value_bytes_max: reader.u64()?, cost_max: reader.u32()? };
         let extent_count = if has_extent { reader.u32()? } else { 0 };
         let options = ScriptOptions::default();
         let script = Script { parts, key_count, extent_count, limits, writes, options };

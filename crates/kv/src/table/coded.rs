@@ -174,24 +174,6 @@ impl Table {
         self.set_found((hash, key, found), new, answer, record, out);
     }
 
-    pub(super) fn inline(
-        &mut self,
-        key: &[u8],
-        reference: &[u8; REFERENCE_BYTES],
-        value: &[u8],
-        record: Record,
-        out: &mut ReplyBuffer,
-    ) {
-        let hash = self.index.hash(key);
-        let found = self.find_live(hash, key, record);
-        let is_it = |entry: &Entry| entry.is_coded() && entry.value() == reference;
-        let Some(place) = found.filter(|place| is_it(self.index.entry(*place))) else {
-            return out.integer(0);
-        };
-        self.put_in_form(place, value, Kind::Plain, record);
-        out.integer(1);
-    }
-
     pub(super) fn abandon(&mut self, id: ValueId, out: &mut ReplyBuffer) {
         self.coded.abandon(id);
         out.ok();

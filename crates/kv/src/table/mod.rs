@@ -496,7 +496,6 @@ impl Table {
             SetCoded { key, reference, membership, expiry, condition, answer } => {
                 self.set_coded(key, reference, membership, expiry, condition, answer, record, out);
             }
-            Inline { key, reference, value } => self.inline(key, reference, value, record, out),
             Abandon { coordinator, counter } => self.abandon(ValueId { coordinator, counter }, out),
             Transaction(transaction) if transaction.is_write() => {
                 self.transact(&transaction, record, out.reply_bytes_max(), out);

@@ -24,22 +24,19 @@ const KEYS: u8 = 9;
 const SCAN: u8 = 10;
 const RANDOM_KEY: u8 = 11;
 const SIZE: u8 = 12;
-const ENCODING: u8 = 13;
 const MEMORY_USAGE: u8 = 14;
 const DIGEST: u8 = 15;
 const WATCH: u8 = 16;
 const READING_TRANSACTION: u8 = 17;
 const LOCK_READ: u8 = 18;
-/// Like [`READING_SCRIPT`], from before scripts carried their cost limit.
-const READING_SCRIPT_WITHOUT_COST: u8 = 19;
 const HASH_READ: u8 = 20;
 const READING_SCRIPT: u8 = 21;
 const LIST_READ: u8 = 22;
 const SET_READ: u8 = 23;
 const SORTED_READ: u8 = 24;
 const STREAM_READ: u8 = 28;
-/// Like [`ENCODING`], with the limits of the node that received the request.
-const ENCODING_WITHIN: u8 = 34;
+/// With the limits of the node that received the request.
+const ENCODING: u8 = 34;
 const BYTES_READ: u8 = 32;
 const SORT_READ: u8 = 33;
 const QUEUE_READ: u8 = 35;
@@ -70,10 +67,7 @@ const DELETE_IF: u8 = 81;
 const TRANSACTION: u8 = 82;
 const LOCK: u8 = 83;
 const FENCED: u8 = 84;
-/// Like [`SCRIPT`], from before scripts carried their cost limit.
-const SCRIPT_WITHOUT_COST: u8 = 85;
 const SET_CODED: u8 = 86;
-const INLINE: u8 = 87;
 const ABANDON: u8 = 88;
 const HASH: u8 = 89;
 const SUPPLIED: u8 = 90;
@@ -116,7 +110,7 @@ pub(super) fn may_be_in_a_transaction(encoded: &[u8]) -> bool {
                 | FETCH
                 | LOCK
                 | LOCK_READ)
-        ) | Some(&(SET_CODED | INLINE | ABANDON | SUPPLIED | LONG_PART | LONG_END | QUEUE | QUEUE_READ))
+        ) | Some(&(SET_CODED | ABANDON | SUPPLIED | LONG_PART | LONG_END | QUEUE | QUEUE_READ))
             | Some(&(BOUNDED | SKIP_VERSIONS | RECENT))
     )
 }
@@ -125,7 +119,7 @@ pub(super) fn may_be_in_a_transaction(encoded: &[u8]) -> bool {
 pub(super) fn may_be_supplied(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
-        None | Some(&(PURGE | EVICT | LOCK | LOCK_READ | SET_CODED | INLINE | ABANDON | SUPPLIED))
+        None | Some(&(PURGE | EVICT | LOCK | LOCK_READ | SET_CODED | ABANDON | SUPPLIED))
             | Some(&(LONG_PART | LONG_END | QUEUE | QUEUE_READ | BOUNDED))
     )
 }
@@ -244,7 +238,7 @@ impl<'a> Command<'a> {
                 out.put_bool(usage == Usage::Frequency);
             }
             Encoding { key, limits } => {
-                keyed(out, ENCODING_WITHIN, key);
+                keyed(out, ENCODING, key);
                 let EncodingLimits { hash_fields, hash_item_bytes, intset_members, .. } = limits;
                 let EncodingLimits { sorted_members, sorted_member_bytes, .. } = limits;
                 let all = [hash_fields, hash_item_bytes, intset_members, sorted_members, sorted_member_bytes];
@@ -368,11 +362,6 @@ impl<'a> Command<'a> {
                 put_expiry(out, expiry);
                 out.put_u8(condition as u8);
                 out.put_u8(answer as u8);
-            }
-            Inline { key, reference, value } => {
-                keyed(out, INLINE, key);
-                out.extend_from_slice(reference);
-                out.put_bytes(value);
             }
             SkipVersions { by } => {
                 out.put_u8(SKIP_VERSIONS);
@@ -509,8 +498,7 @@ impl<'a> Command<'a> {
                 key: reader.bytes()?,
                 usage: if reader.bool()? { Usage::Frequency } else { Usage::Idle },
             },
-            ENCODING => Encoding { key: reader.bytes()?, limits: EncodingLimits::default() },
-            ENCODING_WITHIN => Encoding {
+            ENCODING => Encoding {
                 key: reader.bytes()?,
                 limits: EncodingLimits {
                     hash_fields: reader.u32()?,
@@ -532,16 +520,14 @@ impl<'a> Command<'a> {
             QUEUE_READ => Queue(super::QueueCommand::decode(reader, false)?),
             QUEUE => Queue(super::QueueCommand::decode(reader, true)?),
             FENCED => Fenced(super::Fenced::decode(reader)?),
-            READING_SCRIPT => Script(super::Script::decode(reader, false, true, false)?),
-            SCRIPT => Script(super::Script::decode(reader, true, true, false)?),
-            READING_SCRIPT_WITH_EXTENT => Script(super::Script::decode(reader, false, true, true)?),
-            SCRIPT_WITH_EXTENT => Script(super::Script::decode(reader, true, true, true)?),
+            READING_SCRIPT => Script(super::Script::decode(reader, false, false)?),
+            SCRIPT => Script(super::Script::decode(reader, true, false)?),
+            READING_SCRIPT_WITH_EXTENT => Script(super::Script::decode(reader, false, true)?),
+            SCRIPT_WITH_EXTENT => Script(super::Script::decode(reader, true, true)?),
             READING_SCRIPT_WITH_OPTIONS => Script(super::Script::decode_with_options(reader, false)?),
             SCRIPT_WITH_OPTIONS => Script(super::Script::decode_with_options(reader, true)?),
-            READING_SCRIPT_WITHOUT_COST => Script(super::Script::decode(reader, false, false, false)?),
-            SCRIPT_WITHOUT_COST => Script(super::Script::decode(reader, true, false, false)?),
-            HASH_READ => Hash(super::HashCommand::decode_any(reader, false)?),
-            HASH => Hash(super::HashCommand::decode_any(reader, true)?),
+            HASH_READ => Hash(super::HashCommand::decode(reader, false)?),
+            HASH => Hash(super::HashCommand::decode(reader, true)?),
             LIST_READ => OnList(super::ListCommand::decode(reader, false)?),
             LIST => OnList(super::ListCommand::decode(reader, true)?),
             SET_READ => OnSet(super::SetCommand::decode(reader, false)?),
@@ -613,10 +599,6 @@ impl<'a> Command<'a> {
                     answer => answer,
                 },
             },
-            INLINE => {
-                let (key, reference) = (reader.bytes()?, take_reference(reader)?);
-                Inline { key, reference, value: reader.bytes()? }
-            }
             ABANDON => {
                 let ValueId { coordinator, counter } = ValueId::take(reader)?;
                 Abandon { coordinator, counter }

@@ -173,15 +173,6 @@ fn a_value_that_has_been_overwritten_since_is_not_put_back() {
 }
 
 #[test]
-fn an_inline_record_of_an_earlier_release_puts_bytes_in_place() {
-    let mut store = store();
-    put(&mut store, "k", 1);
-    let encoded = reference(1).encoded();
-    let inline = Command::Inline { key: b"k", reference: &encoded, value: VALUE };
-    assert_eq!([store.apply(&inline), store.apply(&inline)], ["1", "0"]);
-}
-
-#[test]
 fn a_transaction_needs_every_value_that_it_may_touch() {
     let mut store = store();
     put(&mut store, "k", 1);
