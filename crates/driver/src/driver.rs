@@ -260,6 +260,9 @@ impl<S: Socket> Driver<S> {
 
     #[inline]
     fn begin_work<W: World<Socket = S>>(&mut self, world: &mut W) {
+        if !self.node.has_work() {
+            return;
+        }
         self.node.take_work(&mut self.work);
         self.work.drain(..).for_each(|work| world.begin_work(work));
         self.node.take_value_work(&mut self.value_work);
@@ -274,7 +277,15 @@ impl<S: Socket> Driver<S> {
         others.drain(..).for_each(|id| world.tell(id, turn));
     }
 
+    #[inline]
     fn log_lines<W: World<Socket = S>>(&mut self, world: &mut W) {
+        if self.node.has_log() || !self.lines.is_empty() {
+            self.log_some_lines(world);
+        }
+    }
+
+    #[cold]
+    fn log_some_lines<W: World<Socket = S>>(&mut self, world: &mut W) {
         self.node.take_log(&mut self.lines);
         self.lines.drain(..).for_each(|line| world.log(&line));
     }

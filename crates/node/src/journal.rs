@@ -367,9 +367,16 @@ impl Journal {
             }
         }
         match self.log.begin_upkeep() {
-            Ok(work) => self.work.extend(work),
+            Ok(None) => {}
+            Ok(Some(work)) => self.work.push(work),
             Err(error) => self.stop(&error),
         }
+    }
+
+    /// Whether there is work to run beside the loop.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        !self.work.is_empty()
     }
 
     /// Moves work that runs beside the loop into `work`.

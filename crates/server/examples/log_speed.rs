@@ -67,7 +67,7 @@ fn one_sync(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Starts upkeep and takes in finished work.
-fn turn(log: &mut Log, threads: &WorkThreads) -> anyhow::Result<()> {
+fn turn(log: &mut Log, threads: &mut WorkThreads) -> anyhow::Result<()> {
     if let Some(work) = log.begin_upkeep()? {
         threads.begin(work);
     }
@@ -79,7 +79,7 @@ fn turn(log: &mut Log, threads: &WorkThreads) -> anyhow::Result<()> {
 
 fn appends(path: &Path, batch: usize, with_sync: bool) -> anyhow::Result<()> {
     let (mut disk, mut log) = empty_log(path)?;
-    let threads = WorkThreads::start(&disk, || {})?;
+    let mut threads = WorkThreads::start(&disk, || {})?;
     let mut times = Vec::new();
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(1500) && log.end() < 512 << 20 {
@@ -93,7 +93,7 @@ fn appends(path: &Path, batch: usize, with_sync: bool) -> anyhow::Result<()> {
             log.finished(work, result)?;
         }
         times.push(started.elapsed());
-        turn(&mut log, &threads)?;
+        turn(&mut log, &mut threads)?;
     }
     let seconds = begun.elapsed().as_secs_f64();
     let records = (times.len() * batch) as f64 / seconds;
@@ -109,7 +109,7 @@ fn appends(path: &Path, batch: usize, with_sync: bool) -> anyhow::Result<()> {
 /// Turns go on while syncs run on their thread. Measures how long a turn takes and how long a record waits.
 fn beside_syncs(path: &Path, batch: usize) -> anyhow::Result<()> {
     let (mut disk, mut log) = empty_log(path)?;
-    let threads = WorkThreads::start(&disk, || {})?;
+    let mut threads = WorkThreads::start(&disk, || {})?;
     let (mut turns, mut waits, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(1500) && log.end() < 512 << 20 {
@@ -126,7 +126,7 @@ fn beside_syncs(path: &Path, batch: usize) -> anyhow::Result<()> {
         if let Some(work) = log.begin_sync()? {
             threads.begin(work);
         }
-        turn(&mut log, &threads)?;
+        turn(&mut log, &mut threads)?;
         let now = Instant::now();
         waiting.retain(|(position, since)| {
             let waits_on = *position > log.durable();
@@ -146,7 +146,7 @@ fn beside_syncs(path: &Path, batch: usize) -> anyhow::Result<()> {
 
 fn restart(path: &Path) -> anyhow::Result<()> {
     let (mut disk, mut log) = empty_log(path)?;
-    let threads = WorkThreads::start(&disk, || {})?;
+    let mut threads = WorkThreads::start(&disk, || {})?;
     let mut expected = 0;
     while log.end() < 1 << 30 {
         for _ in 0..64 {
@@ -154,7 +154,7 @@ fn restart(path: &Path) -> anyhow::Result<()> {
         }
         expected += 64;
         log.write(&mut disk)?;
-        turn(&mut log, &threads)?;
+        turn(&mut log, &mut threads)?;
         if log.wants_sync()
             && let Some(work) = log.begin_sync()?
         {

@@ -518,6 +518,8 @@ pub struct FinishedWork {
 pub struct WorkThreads {
     lanes: Option<[Sender<Work>; 2]>,
     finished: Receiver<FinishedWork>,
+    /// How much work has begun whose end was not taken.
+    under_way: usize,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -545,11 +547,12 @@ impl WorkThreads {
             Ok(begin)
         };
         let lanes = [lane("log-sync", false)?, lane("log-upkeep", true)?];
-        Ok(WorkThreads { lanes: Some(lanes), finished, threads })
+        Ok(WorkThreads { lanes: Some(lanes), finished, under_way: 0, threads })
     }
 
     /// Hands work over. Returns at once.
-    pub fn begin(&self, work: Work) {
+    pub fn begin(&mut self, work: Work) {
+        self.under_way += 1;
         if let Some([sync, upkeep]) = &self.lanes {
             let lane = if work.lane() == Lane::Sync { sync } else { upkeep };
             // A lane ends only when this value is dropped.
@@ -558,8 +561,14 @@ impl WorkThreads {
     }
 
     /// Returns work that is finished, once.
-    pub fn take_finished(&self) -> Option<FinishedWork> {
-        self.finished.try_recv().ok()
+    #[inline]
+    pub fn take_finished(&mut self) -> Option<FinishedWork> {
+        if self.under_way == 0 {
+            return None;
+        }
+        let finished = self.finished.try_recv().ok()?;
+        self.under_way -= 1;
+        Some(finished)
     }
 }
 
@@ -626,7 +635,7 @@ mod tests {
         let mut disk = FolderDisk::open(&path).unwrap();
         let (mut log, entries) = start(&mut disk);
         assert_eq!(entries, []);
-        let threads = WorkThreads::start(&disk, || {}).unwrap();
+        let mut threads = WorkThreads::start(&disk, || {}).unwrap();
         let started = Instant::now();
         let mut expected = Vec::new();
         let mut taken = false;

@@ -340,7 +340,9 @@ impl Node {
         if self.following.replicas.is_on() {
             self.following.replicas.end_turn(&mut self.cx);
         }
-        self.following.tracking.end_turn(&mut self.cx);
+        if self.following.tracking.is_on() {
+            self.following.tracking.end_turn(&mut self.cx);
+        }
         self.carry_out_calls();
         self.cx.peers.end_turn();
     }
@@ -359,6 +361,12 @@ impl Node {
         });
         self.cluster.notify_durable(&mut self.cx);
         self.carry_out_calls();
+    }
+
+    /// Whether there is work to run beside the event loop.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        self.cx.journal.has_work() || self.values.has_work()
     }
 
     /// Moves work that runs beside the event loop into `work`: syncs, and the upkeep of the log.

@@ -55,6 +55,12 @@ impl Node {
         self.usage = usage;
     }
 
+    /// Whether there are lines to be logged.
+    #[inline]
+    pub fn has_log(&self) -> bool {
+        !self.cx.log.is_empty()
+    }
+
     /// Moves the lines to be logged into `lines`.
     pub fn take_log(&mut self, lines: &mut Vec<Line>) {
         self.recent.keep(self.cx.now.unix_ms, &self.cx.log);

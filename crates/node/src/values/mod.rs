@@ -508,6 +508,12 @@ impl Values {
         self.pump_values(cx);
     }
 
+    /// Whether there is work to run beside the loop.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        !self.work.is_empty()
+    }
+
     /// Moves the work that runs beside the loop into `work`.
     pub(crate) fn take_work(&mut self, work: &mut Vec<ValueWork>) {
         work.append(&mut self.work);

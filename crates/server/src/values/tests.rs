@@ -192,7 +192,7 @@ fn a_tree_that_fails_is_reopened() {
 fn work_runs_beside_the_loop() {
     let folder = Folder::new("threads");
     let (wake, woken) = channel();
-    let threads = ValueThreads::start(&store(&folder), move || {
+    let mut threads = ValueThreads::start(&store(&folder), move || {
         let _ = wake.send(());
     })
     .unwrap();

@@ -21,6 +21,8 @@ type Finished = (ValueWork, ValueResult);
 pub struct ValueThreads {
     lanes: Option<[Sender<ValueWork>; 2]>,
     finished: Receiver<Finished>,
+    /// How much work has begun whose end was not taken.
+    under_way: usize,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -53,11 +55,12 @@ impl ValueThreads {
             Ok(begin)
         };
         let lanes = [lane("values-write", 1)?, lane("values-read", READERS)?];
-        Ok(ValueThreads { lanes: Some(lanes), finished, threads })
+        Ok(ValueThreads { lanes: Some(lanes), finished, under_way: 0, threads })
     }
 
     /// Starts work. Returns at once.
-    pub fn begin(&self, work: ValueWork) {
+    pub fn begin(&mut self, work: ValueWork) {
+        self.under_way += 1;
         if let Some([write, read]) = &self.lanes {
             // A lane ends only when this value is dropped.
             let _ = if work.is_read() { read.send(work) } else { write.send(work) };
@@ -65,8 +68,14 @@ impl ValueThreads {
     }
 
     /// Returns finished work and its result.
-    pub fn take_finished(&self) -> Option<Finished> {
-        self.finished.try_recv().ok()
+    #[inline]
+    pub fn take_finished(&mut self) -> Option<Finished> {
+        if self.under_way == 0 {
+            return None;
+        }
+        let finished = self.finished.try_recv().ok()?;
+        self.under_way -= 1;
+        Some(finished)
     }
 }
 
