@@ -142,6 +142,7 @@ const MODULES: [(&str, &[&[&str]]); 13] = [
             &[
                 "cache",
                 "events",
+                "gates",
                 "guard",
                 "libraries",
                 "listening",

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Constants that only bound how much the program does at once or caches, and limit no user.
-const INTERNAL: [&str; 60] = [
+const INTERNAL: [&str; 62] = [
     "ACCEPTS_PER_TURN_MAX",
     "ARRIVALS_MAX",
     "BATCH_BYTES_MAX",
@@ -51,6 +51,8 @@ const INTERNAL: [&str; 60] = [
     "RUN_VALUE_MAX",
     "SENTENCE_BYTES_MAX",
     "SETTLE_US_MAX",
+    "SHORT_BULK_BYTES_MAX",
+    "SHORT_COUNT_MAX",
     "SHORT_ZEROS_MAX",
     "SPARE_BYTES_MAX",
     "SPARSE_BYTES_MAX",
