@@ -278,6 +278,10 @@ impl World for Around {
         self.events.pop_front()
     }
 
+    fn has_more_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     fn brings_records(&self, _connection: usize) -> bool {
         true
     }

@@ -225,7 +225,10 @@ impl<S: Socket> Driver<S> {
         peers.serve_unfinished(world, turn);
         while let Some(event) = world.next_event() {
             match event {
-                Event::Client(index, change) => clients.on_change(index, change, turn),
+                Event::Client(index, change) => {
+                    let is_last = !world.has_more_events();
+                    clients.on_change(index, change, is_last, turn);
+                }
                 Event::Peer(connection) => peers.serve(connection, world, turn),
             }
         }

@@ -33,6 +33,11 @@ pub trait World {
     /// Returns the next event since the last turn, if there is one.
     fn next_event(&mut self) -> Option<Event>;
 
+    /// Whether there may be more events for this turn: false only if there are none.
+    fn has_more_events(&self) -> bool {
+        true
+    }
+
     /// Whether a peer's connection may bring something that has to be written to the log.
     fn brings_records(&self, connection: usize) -> bool;
 

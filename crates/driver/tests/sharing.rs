@@ -37,6 +37,10 @@ impl World for Alone {
         self.events.pop_front()
     }
 
+    fn has_more_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     fn brings_records(&self, _connection: usize) -> bool {
         false
     }

@@ -328,6 +328,11 @@ impl World for Outside {
         self.happened.pop()
     }
 
+    #[inline]
+    fn has_more_events(&self) -> bool {
+        !self.happened.is_empty()
+    }
+
     fn brings_records(&self, connection: usize) -> bool {
         self.peers.brings_records(connection)
     }

@@ -12,7 +12,7 @@
 //!   guesses.
 //! * After the first write or sync that failed, every call of the log returns that error.
 //!
-//! [`tail`](mod@crate::tail) describes how a torn tail is distinguished from damage. The whole format is in
+//! [`tail`](mod@crate::tail) describes how a torn tail is distinguished from damage. The layouts are in `format`; what they rest
 //! `docs/design/storage.md`.
 //!
 //! # Positions

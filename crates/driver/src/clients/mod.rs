@@ -63,6 +63,9 @@ pub struct Clients<S> {
     waiting: Vec<ClientId>,
     /// Clients that have been read and are not served yet.
     round: Round,
+    /// Whether the client whose event is handled is the last one with an event in this turn, and nobody has been read before it:
+    /// there is nobody to be read together with it.
+    is_alone: bool,
     /// Bytes that have arrived and are not consumed yet, over all connections.
     input_bytes: usize,
     input_bytes_max: usize,
@@ -84,6 +87,7 @@ impl<S: Socket> Clients<S> {
             ready: Vec::new(),
             waiting: Vec::new(),
             round: Round::default(),
+            is_alone: false,
             input_bytes: 0,
             input_bytes_max,
             request_timeout_ms,
@@ -117,13 +121,21 @@ impl<S: Socket> Clients<S> {
 
     /// Handles an event on a client's socket. The event may be older than the connection that is in the slot now; then
     /// reading and writing find nothing to do, which is harmless.
-    pub(crate) fn on_change(&mut self, index: usize, change: Change, turn: &mut Turn<'_, impl Clock>) {
+    pub(crate) fn on_change(
+        &mut self,
+        index: usize,
+        change: Change,
+        is_last: bool,
+        turn: &mut Turn<'_, impl Clock>,
+    ) {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return };
         let id = connection.id;
         if connection.note(change) {
             self.write(id, turn);
         }
+        self.is_alone = is_last && self.round.members.is_empty();
         self.read_or_postpone(id, turn);
+        self.is_alone = false;
     }
 
     /// Begins a turn with the clients whose input waits: first those that were not served in the last turn, in the order of
@@ -195,7 +207,7 @@ impl<S: Socket> Clients<S> {
             // What has been read comes first.
             self.serve_round(turn);
             self.serve(id, turn);
-        } else if !connection.may_be_read_ahead(turn) {
+        } else if self.is_alone || !connection.may_be_read_ahead(turn) {
             self.serve(id, turn);
         } else {
             let filled = self.round.filled();

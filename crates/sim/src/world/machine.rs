@@ -91,6 +91,10 @@ impl driver::World for Machine<'_> {
         Some(event)
     }
 
+    fn has_more_events(&self) -> bool {
+        !self.world.hosts[usize::from(self.place)].happened.is_empty()
+    }
+
     /// [`Item::Up`] does here what a handshake does in the server.
     fn brings_records(&self, connection: usize) -> bool {
         let lanes = &self.world.hosts[usize::from(self.place)].ways[connection / 2].lanes;

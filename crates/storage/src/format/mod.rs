@@ -1,4 +1,4 @@
-//! The layout of the files. All numbers are little-endian; `docs/design/storage.md` has the diagrams.
+//! The layout of the files. All numbers are little-endian. The modules draw their parts; `docs/design/storage.md` argues.
 //!
 //! Every file begins with the same 40 bytes, the preamble: the kind of file, the version of the format, a checksum,
 //! and the log's identity.
