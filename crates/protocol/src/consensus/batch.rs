@@ -1,9 +1,10 @@
 //! The batch: commands that a leader gathers until they are proposed together, and the requests that wait for them.
 
 use super::entry::{Entry, EntryBuilder, Head};
-use super::held::{Held, HeldRequest};
+use super::held::Held;
 use super::proposals::Asker;
 use crate::contract::Ticket;
+use crate::effects::KeptRequest;
 use kv::Command;
 use kv::codec::Reader;
 
@@ -83,7 +84,7 @@ impl Batch {
             let bytes = &before[..before.len() - commands.rest().len()];
             let held = asker.map(|(ticket, deadline_us)| {
                 let fenced = self.fenced.binary_search(&index).is_ok();
-                Held { ticket, deadline_us, fenced, request: HeldRequest::Command(bytes.to_vec()) }
+                Held { ticket, deadline_us, fenced, request: KeptRequest::Command(bytes.to_vec()) }
             });
             each(held, index + 1);
         }
@@ -145,7 +146,7 @@ mod tests {
         assert_eq!(given.collect::<Vec<_>>(), expected);
         let mut bytes = Vec::new();
         write("c").encode(&mut bytes);
-        let is_third = |held: &Held| matches!(&held.request, HeldRequest::Command(it) if *it == bytes);
+        let is_third = |held: &Held| matches!(&held.request, KeptRequest::Command(it) if *it == bytes);
         assert!(drained[2].0.as_ref().is_some_and(is_third));
         assert!(batch.is_empty());
         batch.check();

@@ -2,7 +2,7 @@
 
 use super::routing::Asked;
 use crate::contract::{Effects, NOBODY, Request, Ticket};
-use kv::Version;
+use crate::effects::KeptRequest;
 use std::collections::VecDeque;
 
 const NO_LEADER: &str = "CLUSTERDOWN NOLEADER no leader of this group is known; nothing was done, try again";
@@ -13,13 +13,7 @@ pub(super) struct Held {
     pub(super) ticket: Ticket,
     pub(super) deadline_us: u64,
     pub(super) fenced: bool,
-    pub(super) request: HeldRequest,
-}
-
-#[derive(Debug)]
-pub(super) enum HeldRequest {
-    Command(Vec<u8>),
-    Wait { offset: Version, count: u32 },
+    pub(super) request: KeptRequest,
 }
 
 /// All held requests, in order.
@@ -42,14 +36,7 @@ impl HeldRequests {
         if self.requests.len() >= HELD_MAX {
             return effects.refuse(asked.ticket, NO_LEADER);
         }
-        let request = match request {
-            Request::Command(command) => {
-                let mut bytes = Vec::new();
-                command.encode(&mut bytes);
-                HeldRequest::Command(bytes)
-            }
-            Request::Wait { offset, count } => HeldRequest::Wait { offset, count },
-        };
+        let request = KeptRequest::of(&request);
         let Asked { ticket, deadline_us, fenced, .. } = asked;
         self.are_fenced |= fenced;
         self.requests.push_back(Held { ticket, deadline_us, fenced, request });
@@ -117,7 +104,7 @@ mod tests {
     }
 
     fn held(sequence: u64, fenced: bool) -> Held {
-        let request = HeldRequest::Wait { offset: 0, count: 1 };
+        let request = KeptRequest::Wait { offset: 0, count: 1 };
         Held { ticket: ticket(sequence), deadline_us: sequence * 10, fenced, request }
     }
 

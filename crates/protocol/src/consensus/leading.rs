@@ -7,7 +7,7 @@ use super::decider::Decider;
 use super::entry::{Entry, Head, Proposer};
 use super::group::StopSign;
 use super::handover::Handover;
-use super::held::{Held, HeldRequest};
+use super::held::Held;
 use super::lock_leases::LockLeases;
 use super::log::{Log, SharedLog};
 use super::options::{Lease, Settings};
@@ -15,6 +15,7 @@ use super::proposals::{Proposal, Proposals};
 use super::reads::{Queue, Read, Readers, Reads};
 use super::routing::Asked;
 use crate::contract::{Effects, NodeId, Now, Ticket};
+use crate::effects::KeptRequest;
 use crate::planted::Fault;
 use kv::codec::Reader;
 use kv::{Command, LockCommand, UnixMs, Version};
@@ -398,7 +399,7 @@ impl Leadership {
         let mut kept = self.take_gathered(proposals);
         self.readers.keep(&mut kept);
         for Wait { ticket, deadline_us, offset, count, .. } in self.waits.drain(..) {
-            let request = HeldRequest::Wait { offset, count };
+            let request = KeptRequest::Wait { offset, count };
             kept.push_back(Held { ticket, deadline_us, fenced: false, request });
         }
         kept

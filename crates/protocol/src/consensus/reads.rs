@@ -1,8 +1,9 @@
 //! Reads that wait at a leader: each until it is certain that no other replica leads, and until the batch that its client
 //! wrote before it is settled.
 
-use super::held::{Held, HeldRequest};
+use super::held::Held;
 use crate::contract::{Effects, Ticket};
+use crate::effects::KeptRequest;
 use std::collections::VecDeque;
 
 const NOT_CONFIRMED: &str =
@@ -102,7 +103,7 @@ impl Reads {
     /// Takes the first reads that fit, to be handled again.
     fn keep(&mut self, fits: impl Fn(&Read) -> bool, kept: &mut VecDeque<Held>) {
         while let Some(read) = self.pop_if(&fits) {
-            let request = HeldRequest::Command(self.command(&read).to_vec());
+            let request = KeptRequest::Command(self.command(&read).to_vec());
             let Read { ticket, deadline_us, fenced, .. } = read;
             kept.push_back(Held { ticket, deadline_us, fenced, request });
         }

@@ -2,15 +2,15 @@
 
 use super::Replica;
 use super::group::StopSign;
-use super::held::{Held, HeldRequest};
+use super::held::Held;
 use super::leading::{Answers, Author, Leadership};
 use super::options::Lease;
 use super::routing::{Asked, Standing};
 use crate::contract::{Effects, NOBODY, NodeId, Now, Request};
+use crate::effects::KeptRequest;
 use crate::planted::Fault;
 use crate::watching;
-use kv::codec::Reader;
-use kv::{Command, Version};
+use kv::Version;
 
 impl Replica {
     pub(super) fn standing(&self, now: Now) -> Standing {
@@ -166,17 +166,10 @@ impl Replica {
             let asked = Asked { ticket, follows: true, seen: Version::MAX, deadline_us, fenced };
             match request {
                 // A fenced command may be ordered by one leadership only, which its node has named; that node does not retry.
-                HeldRequest::Command(bytes) if let Some(leader) = leader.filter(|_| !fenced) => {
+                KeptRequest::Command(bytes) if let Some(leader) = leader.filter(|_| !fenced) => {
                     effects.hand_on(ticket, leader, deadline_us, &bytes);
                 }
-                HeldRequest::Command(bytes) => {
-                    if let Ok(command) = Command::decode(&mut Reader::new(&bytes)) {
-                        self.request(now, asked, &Request::Command(&command), effects);
-                    }
-                }
-                HeldRequest::Wait { offset, count } => {
-                    self.request(now, asked, &Request::Wait { offset, count }, effects);
-                }
+                request => request.with(|request| self.request(now, asked, request, effects)),
             }
         }
     }

@@ -6,10 +6,9 @@
 //! same key have ended ([`Requests::must_wait`]).
 
 use super::commands::Question;
-use crate::effects::{Effects, NodeId, Request, Ticket};
+use crate::effects::{Effects, KeptRequest, NodeId, Request, Ticket};
 use crate::planted::{Fault, Planted};
-use kv::codec::Reader;
-use kv::{Command, Register, Table, UnixMs, Version};
+use kv::{Register, Table, UnixMs};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -46,33 +45,17 @@ pub struct Deferred {
     pub ticket: Ticket,
     /// The moment by which its client must have its outcome.
     pub deadline_us: u64,
-    asked: Asked,
-}
-
-#[derive(Debug)]
-enum Asked {
-    Command(Vec<u8>),
-    Wait,
+    request: KeptRequest,
 }
 
 impl Deferred {
     fn bytes(&self) -> usize {
-        size_of::<Deferred>()
-            + match &self.asked {
-                Asked::Command(bytes) => bytes.len(),
-                Asked::Wait => 0,
-            }
+        size_of::<Deferred>() + self.request.bytes()
     }
 
     /// Calls `take` with the request, and returns its result.
     pub fn with_request<T>(&self, take: impl FnOnce(&Request<'_>) -> T) -> T {
-        match &self.asked {
-            Asked::Command(bytes) => {
-                let command = Command::decode(&mut Reader::new(bytes)).expect("this replica has encoded it");
-                take(&Request::Command(&command))
-            }
-            Asked::Wait => take(&Request::Wait { offset: Version::MAX, count: 0 }),
-        }
+        self.request.with(take)
     }
 }
 
@@ -168,16 +151,9 @@ impl Requests {
 
     /// Defers a request until those that it must wait for have ended.
     pub fn defer(&mut self, ticket: Ticket, deadline_us: u64, request: &Request<'_>) {
-        let asked = match request {
-            Request::Command(command) => {
-                let mut bytes = Vec::new();
-                command.encode(&mut bytes);
-                Asked::Command(bytes)
-            }
-            Request::Wait { .. } => Asked::Wait,
-        };
+        let request = KeptRequest::of(request);
         self.earliest_us = self.earliest_us.min(deadline_us);
-        self.deferred.push_back(Deferred { ticket, deadline_us, asked });
+        self.deferred.push_back(Deferred { ticket, deadline_us, request });
     }
 
     /// Keeps a request while the replica is without its memory. False when too much is kept already.
@@ -208,9 +184,11 @@ impl Requests {
     pub fn hand_on_held(&mut self, to: NodeId, effects: &mut Effects) {
         self.held_bytes = 0;
         for deferred in self.deferred.drain(..) {
-            match &deferred.asked {
-                Asked::Command(bytes) => effects.hand_on(deferred.ticket, to, deferred.deadline_us, bytes),
-                Asked::Wait => effects.redirect(deferred.ticket, to),
+            match &deferred.request {
+                KeptRequest::Command(bytes) => {
+                    effects.hand_on(deferred.ticket, to, deferred.deadline_us, bytes)
+                }
+                KeptRequest::Wait { .. } => effects.redirect(deferred.ticket, to),
             }
         }
     }
@@ -490,7 +468,8 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kv::Reply;
+    use kv::codec::Reader;
+    use kv::{Command, Reply};
 
     fn ticket(client: u64, sequence: u64) -> Ticket {
         Ticket { client, sequence }

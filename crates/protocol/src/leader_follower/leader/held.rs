@@ -4,10 +4,9 @@
 
 use super::{Asked, DEPOSED, Leader};
 use crate::contract::{Effects, NOBODY, Now, Request, Trace};
+use crate::effects::KeptRequest;
 use crate::leader_follower::options::Acks;
 use crate::leader_follower::state::State;
-use kv::codec::Reader;
-use kv::{Command, Version};
 use std::collections::VecDeque;
 
 /// Requests in the order in which they will take effect.
@@ -23,31 +22,7 @@ pub(in crate::leader_follower) struct Held {
 #[derive(Debug)]
 struct HeldRequest {
     asked: Asked,
-    what: What,
-}
-
-#[derive(Debug)]
-enum What {
-    Command(Vec<u8>),
-    Wait { offset: Version, count: u32 },
-}
-
-impl HeldRequest {
-    fn bytes(&self) -> usize {
-        match &self.what {
-            What::Command(bytes) => bytes.len(),
-            What::Wait { .. } => 0,
-        }
-    }
-
-    fn is_write(&self) -> bool {
-        match &self.what {
-            What::Command(bytes) => {
-                Command::decode(&mut Reader::new(bytes)).is_ok_and(|command| command.is_write())
-            }
-            What::Wait { .. } => false,
-        }
-    }
+    request: KeptRequest,
 }
 
 impl Held {
@@ -60,17 +35,18 @@ impl Held {
         (self.requests.len(), self.bytes)
     }
 
-    fn push(&mut self, request: HeldRequest) {
-        self.bytes += request.bytes();
-        self.requests.push_back(request);
+    fn push(&mut self, held: HeldRequest) {
+        self.bytes += held.request.bytes();
+        self.requests.push_back(held);
     }
 
     /// Hands on the held requests, of which nothing was done.
     pub(in crate::leader_follower) fn hand_on(&mut self, effects: &mut Effects) {
-        for HeldRequest { asked: Asked { ticket, deadline_us, .. }, what } in std::mem::take(self).requests {
-            match what {
-                What::Command(bytes) => effects.hand_on(ticket, NOBODY, deadline_us, &bytes),
-                What::Wait { .. } => effects.refuse(ticket, DEPOSED),
+        for HeldRequest { asked: Asked { ticket, deadline_us, .. }, request } in std::mem::take(self).requests
+        {
+            match request {
+                KeptRequest::Command(bytes) => effects.hand_on(ticket, NOBODY, deadline_us, &bytes),
+                KeptRequest::Wait { .. } => effects.refuse(ticket, DEPOSED),
             }
         }
     }
@@ -93,15 +69,7 @@ impl Leader {
             return effects.refuse(asked.ticket, error);
         }
         self.held.for_lease |= !takes_requests;
-        let what = match *request {
-            Request::Command(command) => {
-                let mut bytes = Vec::new();
-                command.encode(&mut bytes);
-                What::Command(bytes)
-            }
-            Request::Wait { offset, count } => What::Wait { offset, count },
-        };
-        self.held.push(HeldRequest { asked, what });
+        self.held.push(HeldRequest { asked, request: KeptRequest::of(request) });
     }
 
     /// Processes the held requests, in order, if they can be processed now.
@@ -137,18 +105,14 @@ impl Leader {
     /// Processes a held request. Returns the estimated nanoseconds of a command that walks over all keys or runs a
     /// script; 0 for others.
     fn take_up(&mut self, state: &mut State, now: Now, held: HeldRequest, effects: &mut Effects) -> u64 {
-        match held.what {
-            What::Command(bytes) => {
-                let command = Command::decode(&mut Reader::new(&bytes)).expect("we encoded it");
-                let walked_ns = if command.may_walk() { command.walk_ns(&state.table) } else { 0 };
-                self.take(state, now, held.asked, &Request::Command(&command), effects);
-                walked_ns
-            }
-            What::Wait { offset, count } => {
-                self.take(state, now, held.asked, &Request::Wait { offset, count }, effects);
-                0
-            }
-        }
+        held.request.with(|request| {
+            let walked_ns = match request {
+                Request::Command(command) if command.may_walk() => command.walk_ns(&state.table),
+                _ => 0,
+            };
+            self.take(state, now, held.asked, request, effects);
+            walked_ns
+        })
     }
 
     /// Ends the requests that were held for the longest allowed time.
@@ -169,9 +133,9 @@ impl Leader {
         }
         let (over, left) = std::mem::take(&mut self.held.requests).into_iter().partition(is_over);
         let over: VecDeque<HeldRequest> = over;
-        self.held.bytes -= over.iter().map(HeldRequest::bytes).sum::<usize>();
+        self.held.bytes -= over.iter().map(|held| held.request.bytes()).sum::<usize>();
         for held in over {
-            let is_write = held.is_write();
+            let is_write = held.request.with(|request| request.write().is_some());
             state.counters.refused_writes += u64::from(is_write);
             if !takes_requests {
                 effects.refuse(held.asked.ticket, NO_LEASE);
