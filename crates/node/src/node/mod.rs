@@ -64,6 +64,7 @@ use crate::usage::{Rate, Usage};
 use crate::values::Values;
 use crate::waits::Waits;
 use protocol::{Input, Now, Result as Outcome};
+use std::cell::Cell;
 use storage::{Disk, DiskError, Work};
 use storage::{ValueResult, ValueWork};
 use wire::lineage::Lineage;
@@ -81,6 +82,8 @@ pub struct Node {
     handovers: Handovers,
     /// When periodic work was last done.
     checked_us: u64,
+    /// Nothing is due before, as of when the caller asked last; 0: not known.
+    idle_until_us: Cell<u64>,
     /// Whether time is judged at the end of this turn's input, and not before it.
     judges_late: bool,
     gathers: Gathers,
@@ -181,6 +184,22 @@ impl Node {
         self.waits.note_pause(now.monotonic_us, self.cx.now.monotonic_us);
         self.judges_late = self.is_late(now);
         self.cx.now = now;
+        self.cx.spent_ns = 0;
+        // Held requests wait for the map, which has no time.
+        if self.idle_until_us.take() <= now.monotonic_us || !self.held.is_empty() {
+            self.tend_due(now);
+        }
+        if self.following.tracking.has_waiting() {
+            self.tend_held();
+        }
+        if !self.judges_late {
+            self.check();
+        }
+        self.carry_out_calls();
+    }
+
+    /// Does what is due by now. All of it has a time in [`Node::next_wakeup_us`].
+    fn tend_due(&mut self, now: Now) {
         if !self.judges_late {
             self.tick();
         }
@@ -207,13 +226,6 @@ impl Node {
         if self.waits.next_due_us() <= now.monotonic_us {
             self.waits.tend(&mut self.cx);
         }
-        if self.following.tracking.has_waiting() {
-            self.tend_held();
-        }
-        if !self.judges_late {
-            self.check();
-        }
-        self.carry_out_calls();
     }
 
     /// Whether this node comes later than it wanted to, since its last turn was long or its process was paused. Then what
@@ -483,8 +495,15 @@ impl Node {
         self.cx.journal.is_behind() || self.values.is_behind()
     }
 
-    /// When the next turn must begin even if nothing happens, in microseconds of the monotonic clock.
+    /// When the next turn must begin even if nothing happens, in microseconds of the monotonic clock. A turn that begins earlier
+    /// has nothing to do but what it is given, unless the node is given something in between.
     pub fn next_wakeup_us(&self) -> u64 {
+        let due_us = self.find_wakeup_us();
+        self.idle_until_us.set(due_us);
+        due_us
+    }
+
+    fn find_wakeup_us(&self) -> u64 {
         let is_busy = self.cx.journal.has_unwritten() || checkpoints::is_due(&self.cx, &self.values);
         if is_busy || self.channels.has_put_off() || self.cx.peers.any_has_due_requests() {
             return self.cx.now.monotonic_us;

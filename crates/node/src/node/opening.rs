@@ -114,6 +114,7 @@ impl Node {
             forwarding: Forwarding::default(),
             handovers: Handovers::default(),
             checked_us: 0,
+            idle_until_us: Default::default(),
             judges_late: false,
             gathers: Default::default(),
             moves: Default::default(),
