@@ -161,9 +161,19 @@ impl ClusterMap {
     /// # Errors
     /// Why the change is not possible.
     pub fn apply(&self, change: &Change) -> Result<ClusterMap, Refusal> {
+        self.apply_knowing(change, &|_| true)
+    }
+
+    /// Returns the map after a change, as [`ClusterMap::apply`] does, given which nodes are alive. New groups are placed on
+    /// these first.
+    pub(super) fn apply_knowing(
+        &self,
+        change: &Change,
+        is_alive: &dyn Fn(NodeId) -> bool,
+    ) -> Result<ClusterMap, Refusal> {
         let mut map = self.clone();
         match change {
-            Change::CreateKeyspace(keyspace) => map.create_keyspace(keyspace.clone()),
+            Change::CreateKeyspace(keyspace) => map.create_keyspace(keyspace.clone(), is_alive),
             Change::DropKeyspace(prefix) => map.drop_keyspace(prefix),
             Change::SetKeyspace { prefix, settings } => map.set_keyspace(prefix, settings),
             Change::RecoverKeyspace { prefix, lost } => map.recover_keyspace(prefix, lost),

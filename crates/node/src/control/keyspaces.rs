@@ -27,7 +27,13 @@ const CHANGEABLE: [&str; 12] = [
 ];
 
 impl ClusterMap {
-    pub(super) fn create_keyspace(&mut self, keyspace: Keyspace) -> Result<(), Refusal> {
+    /// Adds a keyspace. Nodes that are not alive hold replicas of it only where there are too few others, and are its first
+    /// leaders only if the keyspace names them or no other holds a replica.
+    pub(super) fn create_keyspace(
+        &mut self,
+        keyspace: Keyspace,
+        is_alive: &dyn Fn(NodeId) -> bool,
+    ) -> Result<(), Refusal> {
         let nodes = self.staying();
         let keyspace = keyspace.resolved(nodes.len())?;
         let (name, protocol) = (keyspace.name(), keyspace.replication);
@@ -55,13 +61,21 @@ impl ClusterMap {
         }
         let mut groups = Vec::new();
         for shard in 0..shards {
-            let first = self.first_node(&keyspace, shard);
-            let members = ring(&nodes, first, keyspace.replicas_on(nodes.len()));
+            let first = self.first_node(&keyspace, shard, is_alive);
+            let members = ring(&nodes, first, keyspace.replicas_on(nodes.len()), is_alive);
+            let leader = match protocol {
+                // Another one is appointed only when it was silent for some time.
+                Protocol::LeaderFollower if !is_alive(first) => {
+                    members.iter().copied().find(|node| is_alive(*node)).unwrap_or(first)
+                }
+                _ if protocol.has_registers() => 0,
+                _ => first,
+            };
             let group = Group {
                 keyspace: keyspace.prefix.clone(),
                 shard,
                 slots: Slots::of_shard(shard, shards),
-                leader: if protocol.has_registers() { 0 } else { first },
+                leader,
                 preferred: if self.prefers_leaders(protocol) { first } else { 0 },
                 epoch: 1,
                 // The first members of a consensus group must have begun before other members are named.
@@ -83,11 +97,15 @@ impl ClusterMap {
     }
 
     /// Chooses the node for a new shard's leader or, without one, its first replica: the nodes from the configured
-    /// one on, in turn, else the node with the fewest such shards.
-    fn first_node(&self, keyspace: &Keyspace, shard: u16) -> NodeId {
+    /// one on, in turn, else the node with the fewest such shards. Only the configured one itself may be a node that is
+    /// not alive while others are.
+    fn first_node(&self, keyspace: &Keyspace, shard: u16, is_alive: &dyn Fn(NodeId) -> bool) -> NodeId {
         let nodes = self.staying();
         if let Some(place) = nodes.iter().position(|node| *node == keyspace.leader) {
-            return nodes[(place + usize::from(shard)) % nodes.len()];
+            let node = nodes[(place + usize::from(shard)) % nodes.len()];
+            if node == keyspace.leader || is_alive(node) {
+                return node;
+            }
         }
         let counts = |group: &&Group, node: NodeId| match keyspace.has_leader() {
             true => group.leader == node,
@@ -95,7 +113,8 @@ impl ClusterMap {
         };
         let groups = || self.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP).map(|(_, group)| group);
         let load = |node: &NodeId| groups().filter(|group| counts(group, *node)).count();
-        nodes.iter().copied().min_by_key(|node| (self.is_drained(*node), load(node))).unwrap_or(0)
+        let rank = |node: &NodeId| (!is_alive(*node), self.is_drained(*node), load(node));
+        nodes.iter().copied().min_by_key(rank).unwrap_or(0)
     }
 
     pub(super) fn drop_keyspace(&mut self, prefix: &str) -> Result<(), Refusal> {
@@ -181,10 +200,12 @@ impl ClusterMap {
     }
 }
 
-/// Returns `count` nodes from `first` on, in a ring, in ascending order.
-fn ring(nodes: &[NodeId], first: NodeId, count: usize) -> Vec<NodeId> {
+/// Returns `count` nodes from `first` on, in a ring, in ascending order. Beside `first`, nodes that are not alive come last.
+fn ring(nodes: &[NodeId], first: NodeId, count: usize, is_alive: &dyn Fn(NodeId) -> bool) -> Vec<NodeId> {
     let place = nodes.iter().position(|node| *node == first).unwrap_or(0);
-    let mut members: Vec<NodeId> = nodes.iter().cycle().skip(place).take(count).copied().collect();
+    let mut members: Vec<NodeId> = nodes.iter().cycle().skip(place).take(nodes.len()).copied().collect();
+    members.sort_by_key(|node| *node != first && !is_alive(*node));
+    members.truncate(count);
     members.sort_unstable();
     members
 }

@@ -487,7 +487,8 @@ impl Leading {
                 if keyspace.database() != 0 {
                     map.require(Feature::Databases)?;
                 }
-                let next = checked(map.apply(change)?, &keyspace.prefix)?;
+                let is_alive = |node| self.is_alive(turn, map, node);
+                let next = checked(map.apply_knowing(change, &is_alive)?, &keyspace.prefix)?;
                 check_groups(map, &next, turn.groups_max)
                     .map_err(|why| format!("keyspace '{}': {why}", keyspace.name()))?;
                 Ok(next)

@@ -3,6 +3,7 @@
 use crate::cluster::{address, keyspace};
 use crate::world::World;
 use node::control::{Change, ChangeError, Event, NodeState};
+use node::{Keyspace, Protocol};
 use std::collections::BTreeMap;
 
 fn cluster(nodes: u16) -> World {
@@ -28,6 +29,38 @@ fn a_node_is_added_and_gets_replicas() {
         newest(&world).keyspaces[""].groups.iter().all(|id| newest(&world).groups[id].members.contains(&4))
     );
     assert!(world.control(4).expect("it runs").is_admitted());
+}
+
+#[test]
+fn a_new_keyspace_is_placed_on_nodes_that_are_alive() {
+    let mut world = cluster(3);
+    world.kill(3, 0);
+    world.run_for(1_000_000);
+    let mut members_and_leader = |prefix: &str, edit: fn(&mut Keyspace)| {
+        world.make(1, &Change::CreateKeyspace(keyspace(prefix, edit))).expect("new");
+        let group = &newest(&world).groups[&newest(&world).keyspaces[prefix].groups[0]];
+        (group.members.clone(), group.leader)
+    };
+    for prefix in ["a:", "b:", "c:", "d:"] {
+        let (members, leader) = members_and_leader(prefix, |it| {
+            (it.replication, it.replicas) = (Protocol::Consensus, 1);
+        });
+        assert!(members == [leader] && leader != 3, "{prefix} is at nodes {members:?}");
+    }
+    let (members, leader) = members_and_leader("two:", |it| it.replicas = 2);
+    assert!(members == [1, 2] && leader != 3, "{members:?}, led by {leader}");
+
+    // There are not enough others, or an operator wants it there.
+    let all = members_and_leader("every:", |_| {});
+    assert!(all.0 == [1, 2, 3] && all.1 != 3, "{all:?}");
+    let (members, leader) = members_and_leader("third:", |it| {
+        (it.replication, it.replicas, it.leader) = (Protocol::Consensus, 1, 3);
+    });
+    assert_eq!((members, leader), (vec![3], 3));
+    let (members, leader) = members_and_leader("led:", |it| {
+        (it.replicas, it.leader) = (2, 3);
+    });
+    assert_eq!((members, leader), (vec![1, 3], 1), "it is led by a node that can");
 }
 
 #[test]
