@@ -11,7 +11,7 @@ use protocol::leader_follower::Acks;
 use protocol::registers::Replacement;
 use protocol::{Configuration, NodeId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::lineage::Lineage;
 use wire::release::{RELEASES, Release, Releases};
 
@@ -421,6 +421,24 @@ impl ClusterMap {
     /// How many replicas a group has, as a target, on `nodes` nodes.
     pub(super) fn replicas_of(&self, id: GroupId, nodes: usize) -> usize {
         self.keyspace_of(id).map_or_else(|| control_members(nodes), |keyspace| keyspace.replicas_on(nodes))
+    }
+
+    /// How many members a group is to have on the nodes that stay. Registers keep their first members.
+    pub fn members_wanted(&self, id: GroupId) -> usize {
+        let there = self.groups.get(&id).map_or(0, |group| group.members.len());
+        match self.protocol(id).has_registers() {
+            true => there,
+            false => self.replicas_of(id, self.staying().len()),
+        }
+    }
+
+    /// The members of a group and, if they are fewer than they are to be, the other nodes that stay.
+    pub fn wanted_holders(&self, id: GroupId) -> Vec<NodeId> {
+        let members = self.groups.get(&id).map(|group| group.members.clone()).unwrap_or_default();
+        match members.len() < self.members_wanted(id) {
+            true => self.staying().into_iter().chain(members).collect::<BTreeSet<_>>().into_iter().collect(),
+            false => members,
+        }
     }
 
     // Bytes.

@@ -12,6 +12,8 @@ const START: &str = "quorate server --config FILE on its machine";
 /// Of a group's members, those whose processes do not run, and how many of them it needs for a majority.
 pub(super) struct Stopped {
     nodes: Vec<NodeId>,
+    /// Those of them that the cluster waits for, with empty folders.
+    new: Vec<NodeId>,
     missing: usize,
 }
 
@@ -19,7 +21,8 @@ impl Stopped {
     pub(super) fn of(answers: &Answers, members: &[NodeId]) -> Stopped {
         let nodes: Vec<NodeId> = members.iter().copied().filter(|id| !answers.runs(*id)).collect();
         let majority = members.len() / 2 + 1;
-        Stopped { missing: majority.saturating_sub(members.len() - nodes.len()), nodes }
+        let new = nodes.iter().copied().filter(|id| answers.is_new(*id)).collect();
+        Stopped { missing: majority.saturating_sub(members.len() - nodes.len()), nodes, new }
     }
 
     /// Whether the others are too few to agree on anything, and so to take in a replaced node.
@@ -35,7 +38,7 @@ impl Stopped {
 
     /// What brings a majority back: a start if that is possible at all, else a recovery.
     pub(super) fn start_or_recover(&self) -> String {
-        let Stopped { nodes, missing } = self;
+        let Stopped { nodes, missing, .. } = self;
         let (which, lost) = match (nodes.as_slice(), missing) {
             ([one], _) => (format!("node {one}"), "its disk is lost"),
             ([one, other], 1) => (format!("node {one} or {other}: one is enough"), "both disks are lost"),
@@ -55,10 +58,12 @@ impl Stopped {
     /// Starts what is down, or replaces it: enough others are left for that.
     pub(super) fn start_or_replace(&self) -> String {
         match self.nodes.as_slice() {
+            all if !all.is_empty() && self.new.len() == all.len() => start_empty(all),
             [] => "wait until its replicas have caught up; see the lag of each".to_owned(),
             [one] => start_or_replace(*one),
             several => {
-                let lines: Vec<String> = several.iter().map(|id| replace(*id)).collect();
+                let old = several.iter().filter(|id| !self.new.contains(id));
+                let lines: Vec<String> = old.map(|id| replace(*id)).collect();
                 format!(
                     "start {} ({START}); of those whose disk is lost: {}",
                     words::nodes(several),
@@ -75,6 +80,12 @@ pub(super) fn start_or_replace(node: NodeId) -> String {
         "start node {node} ({START}); if its disk is lost, start it with an empty folder: {}",
         replace(node)
     )
+}
+
+/// Starts nodes that the cluster waits for: they were added or replaced.
+pub(super) fn start_empty(nodes: &[NodeId]) -> String {
+    let folder = if nodes.len() == 1 { "an empty folder" } else { "empty folders" };
+    format!("start {} with {folder} ({START})", words::nodes(nodes))
 }
 
 /// Starts a node.
@@ -118,7 +129,7 @@ mod tests {
     use super::*;
 
     fn stopped(nodes: &[NodeId], missing: usize) -> String {
-        Stopped { nodes: nodes.to_vec(), missing }.start_or_recover()
+        Stopped { nodes: nodes.to_vec(), new: Vec::new(), missing }.start_or_recover()
     }
 
     #[test]

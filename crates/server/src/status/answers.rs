@@ -191,6 +191,12 @@ impl Answers {
         }
     }
 
+    /// Whether the cluster waits for a node to start for the first time, or with other storage after it was replaced.
+    pub fn is_new(&self, id: NodeId) -> bool {
+        let node = self.map.as_ref().and_then(|map| map.nodes.get(&id));
+        node.is_some_and(|node| node.start.identity == 0)
+    }
+
     /// Whether a node takes part in the cluster, as far as the nodes that answered report it.
     pub fn is_alive(&self, id: NodeId) -> bool {
         match self.report(id) {

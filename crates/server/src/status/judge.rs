@@ -184,7 +184,9 @@ fn control(answers: &Answers, map: &ClusterMap, risks: &mut Vec<Risk>) -> Contro
     let leader =
         answers.reports().map(|(_, reported)| reported.report.control_leader).find(|leader| *leader != 0);
     let control = Control { leader: leader.unwrap_or(0), members: group.members.clone(), survives };
-    let silent = away(answers, &group.members);
+    let wanted = group.members.len().max(map.members_wanted(CONTROL_GROUP));
+    let holders = map.wanted_holders(CONTROL_GROUP);
+    let silent = away(answers, &holders);
     if control.leader == 0 || survives < 0 {
         risks.push(Risk {
             severity: Severity::AtRisk,
@@ -195,13 +197,13 @@ fn control(answers: &Answers, map: &ClusterMap, risks: &mut Vec<Risk>) -> Contro
             ),
             action: "normal for a moment; if it lasts, see the links and the logs of these nodes".into(),
         });
-    } else if survives == 0 && group.members.len() > 2 {
+    } else if survives == 0 && wanted > 2 {
         risks.push(Risk {
             severity: Severity::AtRisk,
             kind: "one-failure-away",
             about: "control group".into(),
             what: format!("the control group stops with the next failure of one of its members{silent}"),
-            action: Stopped::of(answers, &group.members).start_or_replace(),
+            action: Stopped::of(answers, &holders).start_or_replace(),
         });
     }
     control
@@ -273,7 +275,7 @@ fn keyspace(
             1 => format!("keyspace '{}'", keyspace.name()),
             _ => format!("keyspace '{}', shard {}", keyspace.name(), shard.shard),
         };
-        shard_risks(answers, settings.replication, &keyspace, group, (&name, &shard), risks);
+        shard_risks(answers, map, &keyspace, group, (&name, &shard), risks);
         keyspace.shards.push(shard);
     }
     keyspace.latency = latency.into_iter().collect();
@@ -413,13 +415,15 @@ fn survives(
 
 fn shard_risks(
     answers: &Answers,
-    protocol: Protocol,
+    map: &ClusterMap,
     keyspace: &Keyspace,
     group: &Group,
     (name, shard): (&str, &Shard),
     risks: &mut Vec<Risk>,
 ) {
-    let away = away(answers, &shard.members);
+    let protocol = map.protocol(shard.group);
+    let holders = map.wanted_holders(shard.group);
+    let away = away(answers, &holders);
     let views = || {
         let view = |(id, reported): (NodeId, &Reported)| {
             Some((id, reported.report.replica(&keyspace.prefix, shard.shard)?.clone()))
@@ -440,7 +444,7 @@ fn shard_risks(
     let mut put = |severity, kind, what: String, action: String| {
         risks.push(Risk { severity, kind, about: name.to_owned(), what, action });
     };
-    let standing = answers.map.as_ref().and_then(|map| map.quarantine.standing.get(&shard.group));
+    let standing = map.quarantine.standing.get(&shard.group);
     // A node that is down has stopped before its record, too.
     let stopped = standing.and_then(|standing| standing.iter().next()).map(|(id, record)| (*id, *record));
     let quarantined = views().find(|(_, view)| view.role == "quarantined");
@@ -466,20 +470,21 @@ fn shard_risks(
         };
         put(Severity::CannotServe, "cannot-serve", what, restoring(answers, protocol, keyspace, shard));
     } else if shard.survives == 0 {
-        let members = shard.members.len();
-        let by_design = survives(protocol, &keyspace.acks, members, members, members, i64::MAX);
+        // A lost node that was replaced, or left behind by a recovery, is no member until it is back.
+        let wanted = shard.members.len().max(map.members_wanted(shard.group));
+        let by_design = survives(protocol, &keyspace.acks, wanted, wanted, wanted, i64::MAX);
         if by_design > 0 {
             put(
                 Severity::AtRisk,
                 "one-failure-away",
                 format!("{name} stops with the next failure of a node that holds it{away}"),
-                Stopped::of(answers, &shard.members).start_or_replace(),
+                Stopped::of(answers, &holders).start_or_replace(),
             );
         } else {
             put(
                 Severity::Note,
                 "no-redundancy",
-                format!("{name} survives no failure, as configured: {}", words::count(members, "replica")),
+                format!("{name} survives no failure, as configured: {}", words::count(wanted, "replica")),
                 "to survive one: three replicas on three nodes, and acks that one follower fewer can give"
                     .into(),
             );
@@ -559,6 +564,7 @@ fn node_risks(answers: &Answers, node: &Node, risks: &mut Vec<Risk>) {
                 format!("node {id} ({address}) cannot be reached: {error}"),
                 match lacks_majority(answers) {
                     true => advice::start(id),
+                    false if answers.is_new(id) => advice::start_empty(&[id]),
                     false => advice::start_or_replace(id),
                 },
             ),

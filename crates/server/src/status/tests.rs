@@ -136,6 +136,48 @@ fn what_the_control_group_can_still_do_is_advised() {
 }
 
 #[test]
+fn a_keyspace_that_lacks_replicas_was_not_configured_so() {
+    let keyspaces: [(&str, &[NodeId]); 4] = [
+        ("prefix=", &[1, 2]),
+        ("prefix=lf: replication=leader-follower replicas=3", &[1, 2]),
+        ("prefix=one: replicas=1", &[1]),
+        ("prefix=two: replicas=2", &[1, 2]),
+    ];
+    let kinds_of = |standing: &Standing| {
+        let of = |about: &str| {
+            let risks = standing.risks.iter().filter(|risk| risk.about == about);
+            risks.map(|risk| risk.kind).collect::<Vec<_>>()
+        };
+        ["keyspace 'default'", "keyspace 'lf:'", "keyspace 'one:'", "keyspace 'two:'", "control group"]
+            .map(of)
+    };
+    let at_risk = vec!["one-failure-away"];
+    let so_configured = vec!["no-redundancy"];
+    let expected = [&at_risk, &at_risk, &so_configured, &so_configured, &at_risk].map(Clone::clone);
+
+    // Node 3 was replaced, and is not back yet.
+    let mut replaced = map(3, &[1, 2], &keyspaces);
+    replaced.nodes.get_mut(&3).unwrap().start = Default::default();
+    let standing =
+        judged(&replaced, vec![report(&replaced, 1, &[2], true), report(&replaced, 2, &[1], true)]);
+    assert_eq!(kinds_of(&standing), expected, "{:#?}", standing.risks);
+    let Risk { what, action, .. } = risk(&standing, "one-failure-away");
+    assert!(what.ends_with("(node 3 is away)"), "{what}");
+    for action in [action, &risk(&standing, "node-down").action] {
+        assert!(action.starts_with("start node 3 with an empty folder (quorate server"), "{action}");
+        assert!(!action.contains("replace"), "that was done: {action}");
+    }
+
+    // After a recovery.
+    let alone = map(3, &[1], &[("prefix=", &[1])]);
+    let standing = judged(&alone, vec![report(&alone, 1, &[], true)]);
+    let [default, .., control] = kinds_of(&standing);
+    assert_eq!((&default, &control), (&at_risk, &at_risk), "{:#?}", standing.risks);
+    let action = &risk(&standing, "one-failure-away").action;
+    assert!(action.contains("quorate node replace 2, quorate node replace 3"), "{action}");
+}
+
+#[test]
 fn a_refusal_is_no_outage() {
     let refused = |refused| Err(NoAnswer { why: "it says no".to_owned(), refused: Some(refused) });
     let silent = || Err(NoAnswer::from("cannot connect"));
