@@ -408,6 +408,27 @@ fn restores_and_backups_that_would_mix_data_are_refused() {
     assert!(code == 1 && output.contains("the cluster has 1 keys"), "{output}");
     let (code, output) = restore(folder, &other, &["--dry-run"]);
     assert!(code == 0 && output.contains("1 keys and up to 0 changes"), "{output}");
+    // All that is said before the files are read, which may take hours: these are damaged.
+    let [file] = &files(folder, ".rdb")[..] else { panic!("one file of keys") };
+    let bytes = fs::read(file).unwrap();
+    fs::write(file, &bytes[1..]).unwrap();
+    for more in [&["--keyspace", ""][..], &[]] {
+        let (code, output) = restore(folder, &other, more);
+        assert!(code == 1 && output.contains("--empty-first removes them"), "{output}");
+    }
+    let (code, output) = restore(folder, &cluster, &[]);
+    assert!(code == 1 && output.contains("is the one that the backup is of"), "{output}");
+    let password = folder.join("password");
+    fs::write(&password, "wrong").unwrap();
+    let (code, output) = restore(folder, &other, &["--password-file", password.to_str().unwrap()]);
+    assert!(code == 1 && output.contains("refuses the password"), "{output}");
+    fs::remove_file(password).unwrap();
+    let nowhere = ["restore", "--from", folder.to_str().unwrap(), "--addr", "127.0.0.1:1"];
+    let (code, output) = quorate(&nowhere);
+    assert!(code == 1 && output.contains("no node can be reached"), "{output}");
+    let (code, output) = restore(folder, &other, &["--empty-first"]);
+    assert!(code == 1 && output.contains("damaged"), "{output}");
+    fs::write(file, bytes).unwrap();
     assert_eq!(keys_of(&mut other.client(1)), [b"mine".to_vec()]);
     // A backup of another cluster continues none of these.
     let output = back_up(&other, folder, &[]);

@@ -122,12 +122,43 @@ pub(in super::super) fn run(args: &RestoreArgs) -> Result<()> {
         let name = chosen.keyspace.name();
         say(&format!("keyspace '{name}': {}, {keys} keys and up to {records} changes", chosen.shows));
     }
+    if !args.dry_run {
+        // Reading the files may take hours: what keeps this cluster from taking them is said before.
+        target(args, &plan)?;
+    }
     // A damaged file is found before anything is changed.
     check_files(&place, &plan)?;
     if args.dry_run {
         return Ok(());
     }
     Restoring::begin(args, &place, &plan)?.run()
+}
+
+/// Connects to the cluster that the backup is restored into, and checks that it may be. Nothing is changed.
+fn target(args: &RestoreArgs, plan: &Plan<'_>) -> Result<Source> {
+    let mut source = Source::find(&args.connect, Role::Changes)?;
+    let is_same = !storages(&source.map).is_disjoint(&plan.base.cluster.storages);
+    ensure!(
+        !is_same || args.same_cluster,
+        "the cluster at {} is the one that the backup is of: make a new one, or give --same-cluster",
+        source.cluster.addresses[0]
+    );
+    if args.empty_first {
+        return Ok(source);
+    }
+    if args.keyspace.is_empty() {
+        let count = key_count(&mut source.client)?;
+        ensure!(
+            count == 0,
+            "the cluster has {count} keys: a backup is restored into an empty one; --empty-first removes them"
+        );
+    }
+    for prefix in &args.keyspace {
+        if source.map.keyspaces.contains_key(prefix) {
+            check_empty(&mut source, prefix).with_context(|| named(prefix))?;
+        }
+    }
+    Ok(source)
 }
 
 /// Leaves only the keyspaces with these prefixes, if any are given.
@@ -172,22 +203,16 @@ struct Restoring<'r> {
 }
 
 impl<'r> Restoring<'r> {
-    /// Checks that the backup may be restored into this cluster.
+    /// Connects to the cluster, and empties it if that is wanted.
     fn begin(args: &RestoreArgs, place: &'r Backups, plan: &'r Plan<'r>) -> Result<Restoring<'r>> {
-        let mut source = Source::find(&args.connect, Role::Changes)?;
-        let is_same = !storages(&source.map).is_disjoint(&plan.base.cluster.storages);
-        ensure!(
-            !is_same || args.same_cluster,
-            "the cluster at {} is the one that the backup is of: make a new one, or give --same-cluster",
-            source.cluster.addresses[0]
-        );
+        let mut source = target(args, plan)?;
         let is_whole = args.keyspace.is_empty();
-        if is_whole {
-            make_room(&mut source.client, &source.map, args.empty_first)?;
+        if args.empty_first && is_whole && key_count(&mut source.client)? > 0 {
+            empty(&mut source.client, &source.map).context("the cluster cannot be emptied")?;
         }
-        for prefix in &args.keyspace {
+        for prefix in args.keyspace.iter().filter(|_| args.empty_first) {
             if source.map.keyspaces.contains_key(prefix) {
-                make_room_in(&mut source, prefix, args.empty_first).with_context(|| named(prefix))?;
+                empty_keyspace(&mut source, prefix).with_context(|| named(prefix))?;
             }
         }
         let Source { mut client, cluster, map } = source;
@@ -428,27 +453,22 @@ impl<'r> Restoring<'r> {
     }
 }
 
-/// Checks that a cluster is empty, or empties it.
-fn make_room(client: &mut Client, map: &ClusterMap, may_empty: bool) -> Result<()> {
-    let count = key_count(client)?;
-    ensure!(
-        count == 0 || may_empty,
-        "the cluster has {count} keys: a backup is restored into an empty one; --empty-first removes them"
-    );
-    if count > 0 {
-        empty(client, map).context("the cluster cannot be emptied")?;
-    }
-    Ok(())
-}
-
-/// Checks that a keyspace is empty, or removes its keys.
-fn make_room_in(source: &mut Source, prefix: &str, may_empty: bool) -> Result<()> {
+/// Checks that a keyspace is empty. Database 0 is selected afterwards.
+fn check_empty(source: &mut Source, prefix: &str) -> Result<()> {
     let mut walk = source.walk(prefix)?;
     while let Some(keys) = walk.step(&mut source.client, b"1000")? {
         ensure!(
-            keys.is_empty() || may_empty,
+            keys.is_empty(),
             "it has keys here: a keyspace is restored into an empty one; --empty-first removes them"
         );
+    }
+    select(&mut source.client, 0)
+}
+
+/// Removes the keys of a keyspace. Database 0 is selected afterwards.
+fn empty_keyspace(source: &mut Source, prefix: &str) -> Result<()> {
+    let mut walk = source.walk(prefix)?;
+    while let Some(keys) = walk.step(&mut source.client, b"1000")? {
         remove(&mut source.client, &keys)?;
     }
     select(&mut source.client, 0)
