@@ -74,12 +74,12 @@ pub(crate) struct Connect {
     key: Option<PathBuf>,
 }
 
-/// The user to log in as, if only a node's configuration gives one.
+/// What a command does. If only a node's configuration gives users, it logs in as `operator`, if the file has that.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// The default user, which may read.
+    /// It only looks: as the default user, where `operator` is refused. Each node may have another `operator`, or none.
     Looks,
-    /// The user `operator`, if it exists, which may change the cluster.
+    /// It may change the cluster.
     Changes,
 }
 
@@ -110,6 +110,7 @@ impl Connect {
         if let Some(user) = &settings.user {
             credentials.insert(0, user.clone());
         }
+        let mut logins: Vec<_> = Some(credentials).filter(|words| !words.is_empty()).into_iter().collect();
         let implied = settings.cacert.is_some() || settings.cert.is_some();
         let mut is_tls = settings.tls.unwrap_or(implied);
         if let Some(config) = &config {
@@ -118,8 +119,8 @@ impl Connect {
                 addresses.push(address);
                 is_tls |= has_tls;
             }
-            if credentials.is_empty() {
-                credentials = credentials_of(config, role);
+            if logins.is_empty() {
+                logins = logins_of(config, role);
             }
         }
         if addresses.is_empty() {
@@ -132,7 +133,7 @@ impl Connect {
         let given =
             Trust { authority: settings.cacert, own: settings.cert.zip(settings.key), ..Trust::default() };
         let tls = is_tls.then(|| Tls::new(&completed(given, config.as_ref()), &FOR_CLUSTERS)).transpose()?;
-        Ok(Cluster { addresses, credentials, tls })
+        Ok(Cluster { addresses, logins, tls })
     }
 }
 
@@ -165,12 +166,13 @@ fn address_of(config: &Config, wants_tls: bool) -> Result<(String, bool)> {
     }
 }
 
-/// The arguments of AUTH with which a node's configuration authenticates.
-fn credentials_of(config: &Config, role: Role) -> Vec<String> {
-    match config.operator_password.as_ref().filter(|_| role == Role::Changes) {
-        Some(password) => vec!["operator".to_owned(), password.clone()],
-        None => config.password.iter().cloned().collect(),
-    }
+/// The arguments of AUTH with which a node's configuration authenticates: the first that are not refused count.
+fn logins_of(config: &Config, role: Role) -> Vec<Vec<String>> {
+    let operator =
+        config.operator_password.iter().map(|password| vec!["operator".to_owned(), password.clone()]);
+    let default = config.password.iter().map(|password| vec![password.clone()]);
+    let most = if role == Role::Changes { 1 } else { 2 };
+    operator.chain(default).take(most).collect()
 }
 
 /// The arguments of AUTH for the password in a file, if there is one.
@@ -185,7 +187,8 @@ fn credentials(password_file: Option<&Path>) -> Result<Vec<String>> {
 pub(crate) struct Cluster {
     /// The addresses to try first.
     pub(crate) addresses: Vec<String>,
-    credentials: Vec<String>,
+    /// The arguments of AUTH: the next ones are for nodes that refuse those before. Without any, none is sent.
+    logins: Vec<Vec<String>>,
     tls: Option<Tls>,
 }
 
@@ -216,7 +219,7 @@ impl Cluster {
             u16::try_from(i32::from(node.client_port) + distance).ok().map(|port| text_of(&node.host, port))
         };
         let addresses = config.nodes.iter().filter(|node| is_meant(node.id)).filter_map(place).collect();
-        Ok(Cluster { addresses, credentials: credentials_of(config, Role::Changes), tls })
+        Ok(Cluster { addresses, logins: logins_of(config, Role::Changes), tls })
     }
 
     /// Connects to one of its nodes, which may be silent for no longer than `within`.
@@ -224,7 +227,20 @@ impl Cluster {
     /// # Errors
     /// It cannot be reached, is not trusted, or refuses this client.
     pub(crate) fn connect(&self, address: &str, within: Duration) -> Result<Client> {
-        match Client::connect(address, &self.credentials, self.tls.as_ref(), within) {
+        let tls = self.tls.as_ref();
+        let mut outcome =
+            Client::connect(address, self.logins.first().map_or(&[], Vec::as_slice), tls, within);
+        for login in self.logins.iter().skip(1) {
+            let is_refused = |error: &anyhow::Error| {
+                error.downcast_ref::<Refusal>().is_some_and(|it| it.refused == Refused::Password)
+            };
+            if outcome.as_ref().is_err_and(is_refused)
+                && let Ok(client) = Client::connect(address, login, tls, within)
+            {
+                outcome = Ok(client);
+            }
+        }
+        match outcome {
             Err(error)
                 if error.downcast_ref::<Refusal>().is_some_and(|it| it.refused == Refused::NeedsPassword) =>
             {
@@ -351,8 +367,8 @@ mod tests {
         assert_eq!(address_of(&local, false).unwrap(), ("127.0.0.1:7443".to_owned(), true));
         assert!(!address_of(&tls("http_port = 8443"), false).unwrap().1, "clients have no TLS");
 
-        assert_eq!(credentials_of(&plain, Role::Looks), ["p"]);
-        assert_eq!(credentials_of(&plain, Role::Changes), ["operator", "o"]);
+        assert_eq!(logins_of(&plain, Role::Looks), [vec!["operator", "o"], vec!["p"]]);
+        assert_eq!(logins_of(&plain, Role::Changes), [["operator", "o"]]);
         let asks = tls("client_port = 7443\nauthority = \"a\"\nclient_certificates = \"required\"");
         let trust = completed(Trust::default(), Some(&asks));
         assert_eq!(trust.authority, Some("a".into()));

@@ -158,6 +158,39 @@ fn status_needs_the_password_of_a_node() {
 }
 
 #[test]
+fn a_nodes_file_opens_its_cluster_to_all_tools() {
+    let server = Server::start("password = \"for all\"\noperator_password = \"for few\"", "");
+    let config = server.folder().join("quorate.toml");
+    let export = server.folder().join("all.rdb");
+    let all_tools_can = || {
+        for tool in [
+            &["status"][..],
+            &["status", "--here"],
+            &["top", "--count", "1"],
+            &["keyspace", "list"],
+            &["export", export.to_str().unwrap()],
+        ] {
+            let (code, output) = run(&[tool, &["--config", config.to_str().unwrap()]].concat());
+            assert_eq!(code, 0, "{tool:?}: {output}");
+            let _ = fs::remove_file(&export);
+        }
+    };
+    until_it_says(&["status", "--config", config.to_str().unwrap()], 0, &["healthy"]);
+    all_tools_can();
+    let mut client = server.client();
+    client.send(super::support::request(&[b"AUTH", b"for all"]));
+    assert_eq!(client.line(), "+OK");
+    assert_eq!(client.ask("ACL SETUSER default resetpass >another"), "+OK");
+    all_tools_can();
+    // A node may have another password for its operator, or none: what looks needs none.
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("for few", "of others").replace("for all", "another")).unwrap();
+    let config = config.to_str().unwrap();
+    assert_eq!(run(&["status", "--config", config]).0, 0);
+    assert!(run(&["keyspace", "list", "--config", config]).1.contains("refuses the password"));
+}
+
+#[test]
 fn one_node_is_asked_whether_it_serves() {
     let base = free_ports(6);
     let server = Server::start_one_of_two(1, base);
