@@ -338,9 +338,12 @@ impl Replica {
         if epoch <= self.state.epoch || matches!(self.role, Role::Follower(_) | Role::Idle) {
             return;
         }
+        let has_resigned = self.state.has_resigned();
         self.leave_role(now, effects); // First, because what it wrote belongs to its own epoch.
         self.state.enter_epoch(epoch, false, effects);
-        effects.trace.push(Trace::EpochPassed { epoch });
+        if !has_resigned {
+            effects.trace.push(Trace::EpochPassed { epoch });
+        }
         self.role = Role::Recovery(Recovery::new(&self.state, now, true, effects));
     }
 

@@ -6,7 +6,7 @@ use crate::kit::{Asked, Consequences, Letter};
 use kv::{Command, Condition, Expiry, SetAnswer};
 use protocol::contract::{NodeId, Result as Outcome};
 use protocol::leader_follower::{Acks, Durability, Options, Timing};
-use protocol::{ControlRequest, Replica as _, Request, Ticket};
+use protocol::{ControlRequest, Replica as _, Request, Ticket, Trace};
 
 /// One way.
 const DELAY_US: u64 = 500;
@@ -23,6 +23,8 @@ struct Group {
     /// Requests of which nothing was done.
     handed_on: u64,
     requests: Vec<ControlRequest>,
+    /// The nodes that have noted that their epoch is over without having resigned.
+    surprised: Vec<NodeId>,
 }
 
 impl Group {
@@ -48,6 +50,7 @@ impl Group {
             done: 0,
             handed_on: 0,
             requests: Vec::new(),
+            surprised: Vec::new(),
         };
         (1..=3).for_each(|id| group.configure(id));
         group.run(500_000, |_| false);
@@ -66,6 +69,8 @@ impl Group {
             let done =
                 |(outcome, _): &&(protocol::Outcome, Vec<u8>)| matches!(outcome.result, Outcome::Done { .. });
             self.done += consequences.outcomes.iter().filter(done).count() as u64;
+            let is_surprise = |trace: &&Trace| matches!(trace, Trace::EpochPassed { .. });
+            self.surprised.extend(consequences.traces.iter().filter(is_surprise).map(|_| id));
             let arrives = consequences.letters.into_iter().map(|letter| (now_us + DELAY_US, letter));
             self.letters.extend(arrives);
             let passed_on = |(outcome, _): &&(protocol::Outcome, Vec<u8>)| {
@@ -244,6 +249,27 @@ fn a_leader_that_has_resigned_answers_nothing_until_the_next_epoch() {
         assert!(group.run(100_000, leads), "{acks:?}: it leads again");
         group.set(1, 2);
         assert!(group.run(100_000, |group| group.done == 1 && group.handed_on == 1), "{acks:?}: it answers");
+    }
+}
+
+/// Such a surprise is a warning in the node's log, and a handover is none.
+#[test]
+fn the_next_epoch_is_no_surprise_to_a_leader_that_has_resigned() {
+    for hands_over in [true, false] {
+        let mut group = Group::new(Acks::Majority, Durability::None);
+        if hands_over {
+            let consequences = group.world.act(1, |replica, now, _| assert!(replica.hand_over(now, Some(2))));
+            group.take(1, consequences);
+            assert!(group.run(100_000, |group| !group.requests.is_empty()), "it resigns");
+        }
+        // The others have the next map before it.
+        (group.world.configuration.epoch, group.world.configuration.leader) = (2, 2);
+        group.world.configuration.in_sync = vec![2, 3];
+        group.world.version += 1;
+        [2, 3].into_iter().for_each(|id| group.configure(id));
+        let knows = |group: &Group| group.world.status(1).is_some_and(|status| status.epoch == 2);
+        assert!(group.run(1_000_000, knows), "a peer tells it");
+        assert_eq!(group.surprised, if hands_over { vec![] } else { vec![1] });
     }
 }
 
