@@ -38,7 +38,9 @@ impl Client {
                 return Err(Refusal::or_failure(&error, format!("{address} refuses the password: {error}")));
             }
         }
-        match client.greet(&[b"PING"]).with_context(|| address.to_owned())? {
+        // What has answered AUTH is a server of this protocol.
+        let answer = if credentials.is_empty() { client.greet(&[b"PING"]) } else { client.ask(&[b"PING"]) };
+        match answer.with_context(|| address.to_owned())? {
             Reply::Error(error) if error.starts_with("NOAUTH ") => {
                 Err(Refusal::new(Refused::NeedsPassword, "it wants a password"))
                     .with_context(|| address.to_owned())
@@ -50,7 +52,7 @@ impl Client {
         }
     }
 
-    /// Sends one of the first requests: what answers it may be no server of this protocol.
+    /// Sends the first request: what answers it may be no server of this protocol.
     fn greet(&mut self, words: &[&[u8]]) -> Result<Reply> {
         self.ask(words).map_err(|error| {
             let cause = error.root_cause().downcast_ref::<io::Error>();
@@ -65,9 +67,14 @@ impl Client {
                      for TLS?",
                 )
                 .into(),
-                Some(io::ErrorKind::UnexpectedEof) => {
-                    error.context("it has closed the connection without an answer: is it the port for Redis clients?")
-                }
+                // A node's port for other nodes does that.
+                Some(
+                    io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe,
+                ) => Refusal::new(
+                    Refused::Protocol,
+                    "it has closed the connection without an answer: is it the port for other nodes, or a proxy whose node is down?",
+                )
+                .into(),
                 _ => error,
             }
         })
@@ -110,5 +117,37 @@ impl Client {
     /// Returns the connection, and the bytes that were read from it already.
     pub(crate) fn into_parts(self) -> (Vec<u8>, Stream) {
         (self.stream.buffer().to_vec(), self.stream.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    /// What a client says of a server that accepts its connection, reads this much of its request, answers and closes it.
+    fn refused_by(read: usize, answer: &'static [u8]) -> Option<Refused> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let server = thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            socket.peek(&mut [0]).unwrap();
+            socket.read_exact(&mut vec![0; read]).unwrap();
+            socket.write_all(answer).unwrap();
+        });
+        let outcome = Client::connect(&address, &[], None, Duration::from_secs(10));
+        server.join().unwrap();
+        outcome.err().expect("it does not serve").downcast_ref::<Refusal>().map(|refusal| refusal.refused)
+    }
+
+    #[test]
+    fn what_closes_a_connection_before_any_answer_is_no_port_for_clients() {
+        let mut ping = Vec::new();
+        put_request(&[b"PING"], &mut ping);
+        assert_eq!(refused_by(4, b""), Some(Refused::Protocol), "what is left unread makes it a reset");
+        assert_eq!(refused_by(ping.len(), b""), Some(Refused::Protocol));
+        assert_eq!(refused_by(ping.len(), b"-LOADING a moment\r\n"), None, "a node has answered");
     }
 }

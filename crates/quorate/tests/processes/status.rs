@@ -214,7 +214,7 @@ fn one_node_is_asked_whether_it_serves() {
 #[test]
 fn what_the_caller_has_wrong_is_no_outage() {
     let server = Server::start("password = \"correct horse\"", "");
-    let (address, http) = (at(server.client_port), at(server.http_port));
+    let [address, http, peer] = [server.client_port, server.http_port, server.peer_port].map(at);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("password");
     fs::write(&file, "correct horse").unwrap();
@@ -233,10 +233,11 @@ fn what_the_caller_has_wrong_is_no_outage() {
 
     let authority = folder.path().join("none.crt");
     fs::write(&authority, "").unwrap();
-    let wrong: [(&[&str], &str); 6] = [
+    let wrong: [(&[&str], &str); 7] = [
         (&["--addr", &address, "--user", "few", "--password-file", word], "this user may not see the state"),
         (&["--addr", &address, "--user", "nobody", "--password-file", word], "the password is refused"),
         (&["--addr", &http, password[0], password[1]], "not that of a node's port for Redis clients"),
+        (&["--addr", &peer, password[0], password[1]], "not that of a node's port for Redis clients"),
         (&["--addr", &address, "--tls"], "no TLS connection comes about"),
         (&["--addr", "no-such-host.invalid:7000"], "the host is not known"),
         (&["--addr", &address, "--cacert", authority.to_str().unwrap()], "none.crt"),

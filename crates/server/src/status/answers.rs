@@ -162,7 +162,11 @@ impl Answers {
     pub fn name_others(&mut self, places: &BTreeMap<NodeId, String>) {
         let mut silent: BTreeMap<String, NoAnswer> = self.others.drain(..).collect();
         for (id, address) in places {
-            let why = silent.remove(address);
+            let mut why = silent.remove(address);
+            // It is the port of a node for clients, whatever it has answered.
+            if let Some(why) = why.as_mut().filter(|why| why.refused == Some(Refused::Protocol)) {
+                why.refused = None;
+            }
             self.nodes.entry(*id).or_insert_with(|| {
                 let why = why.unwrap_or_else(|| "it was not asked".into());
                 Answer { address: address.clone(), reported: Err(why) }
