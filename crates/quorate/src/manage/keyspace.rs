@@ -114,7 +114,10 @@ pub(super) fn run(args: &KeyspaceArgs) -> Result<()> {
             manage.rows(&["setting", "value"], rows, &Value::Object(Map::from_iter(settings.clone())))
         }
         Verb::Create { prefix, settings, if_not_exists } => {
-            match change(manage, "CREATE", "created", prefix, settings) {
+            // Creating it again, with the same settings, succeeds: a client may have lost the answer.
+            let is_there = manage.open()?.ask(&["KEYSPACE", "GET", prefix]).is_ok();
+            let what = if is_there { "exists already with these settings" } else { "is created" };
+            match change(manage, "CREATE", what, ("created", !is_there), prefix, settings) {
                 Err(error) if *if_not_exists && error.to_string().starts_with("EXISTS ") => manage.done(
                     &format!("keyspace '{}' is there already, and stays as it is", name(prefix)),
                     &[("prefix", json!(prefix)), ("created", json!(false))],
@@ -122,7 +125,9 @@ pub(super) fn run(args: &KeyspaceArgs) -> Result<()> {
                 done => done,
             }
         }
-        Verb::Alter { prefix, settings } => change(manage, "SET", "altered", prefix, settings),
+        Verb::Alter { prefix, settings } => {
+            change(manage, "SET", "is altered", ("altered", true), prefix, settings)
+        }
         Verb::Drop { prefix, yes } => {
             let standing = manage.standing()?;
             let found = standing.keyspaces.iter().find(|keyspace| keyspace.prefix == *prefix);
@@ -172,14 +177,21 @@ fn name(prefix: &str) -> &str {
     if prefix.is_empty() { "default" } else { prefix }
 }
 
-fn change(manage: &Manage, verb: &str, done: &str, prefix: &str, settings: &[String]) -> Result<()> {
+fn change(
+    manage: &Manage,
+    verb: &str,
+    what: &str,
+    (field, is_done): (&str, bool),
+    prefix: &str,
+    settings: &[String],
+) -> Result<()> {
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
     manage.open()?.ask(&[&["KEYSPACE", verb, prefix], settings.as_slice()].concat())?;
     let standing = manage.standing()?;
     let promise = standing.keyspaces.iter().find(|keyspace| keyspace.prefix == prefix);
     let promise = promise.map(|keyspace| keyspace.promise.clone()).unwrap_or_default();
-    let line = format!("keyspace '{}' is {done}\n  {promise}", name(prefix));
-    manage.done(&line, &[("prefix", json!(prefix)), (done, json!(true)), ("promise", json!(promise))])
+    let line = format!("keyspace '{}' {what}\n  {promise}", name(prefix));
+    manage.done(&line, &[("prefix", json!(prefix)), (field, json!(is_done)), ("promise", json!(promise))])
 }
 
 fn list(manage: &Manage) -> Result<()> {

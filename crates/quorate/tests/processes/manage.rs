@@ -82,7 +82,9 @@ fn operators_manage_a_cluster_from_the_command_line() {
         made.contains("keyspace 'cart:' is created\n  leader-follower: a write is acknowledged when"),
         "{made}"
     );
-    done(base, "keyspace create cart: replication=leader-follower acks=none");
+    let again = "keyspace create cart: replication=leader-follower acks=none";
+    assert!(done(base, again).starts_with("keyspace 'cart:' exists already with these settings\n"));
+    assert_eq!(json(base, again)["created"], false);
     refused(base, "keyspace create cart:", "EXISTS");
     assert!(
         done(base, "keyspace create cart: --if-not-exists").contains("is there already, and stays as it is")
