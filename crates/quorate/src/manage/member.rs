@@ -1,5 +1,6 @@
 //! `quorate node`.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -7,7 +8,8 @@ use clap::{Args, Subcommand};
 use node::NodeId;
 use node::control::NodeState;
 use serde_json::json;
-use server::status::words;
+use server::status::standing::{self, Replica, Shard};
+use server::status::{Standing, words};
 
 use super::{ANSWER_WITHIN, Manage, Node, say};
 use crate::connection::{Cluster, map_of};
@@ -25,6 +27,7 @@ Examples:
   quorate node drain 2                           before maintenance: others lead what it leads
   quorate node drain 2 --end                     it may lead again
   quorate node lead cart: 3                      node 3 leads the keyspace, now and whenever it can
+  quorate node lead --spread                     each node leads as many as any other, one handover at a time
   quorate node replace 3                         its disk is lost; it returns with an empty folder";
 
 /// Add, remove, replace, drain and list nodes; move leaders.
@@ -81,9 +84,13 @@ enum Verb {
     /// Have a node lead a keyspace or a group, now and whenever it can
     Lead {
         /// The keyspace's prefix ("default" for the default keyspace), or a group's number
-        keyspace: String,
+        #[arg(required_unless_present = "spread", conflicts_with = "spread")]
+        keyspace: Option<String>,
         /// The node's number; by default the one that leads fewest
         id: Option<u16>,
+        /// Instead: move leaders, one at a time, until no node leads two more than another that could lead one of them
+        #[arg(long)]
+        spread: bool,
     },
     /// Let a dead node return with an empty folder
     Replace {
@@ -124,7 +131,8 @@ pub(super) fn run(args: &NodeArgs) -> Result<()> {
             )
         }
         Verb::Drain { id, end: false } => drain(manage, *id),
-        Verb::Lead { keyspace, id } => {
+        Verb::Lead { keyspace: None, .. } => spread(manage),
+        Verb::Lead { keyspace: Some(keyspace), id, .. } => {
             let id_text = id.map(|id| id.to_string());
             let words = ["CLUSTER", "LEAD", keyspace].into_iter().chain(id_text.as_deref());
             manage.open()?.ask(&words.collect::<Vec<_>>())?;
@@ -243,6 +251,82 @@ fn drain(manage: &Manage, id: u16) -> Result<()> {
     }
 }
 
+/// Moves leaders until the nodes that may lead have about as many each.
+fn spread(manage: &Manage) -> Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let mut moved = Vec::new();
+    loop {
+        let (mut standing, map) = (manage.standing()?, map_of(&mut manage.open()?.0)?);
+        let may_lead = |node: &&standing::Node| node.alive && !node.drained && !node.leaving;
+        let nodes: Vec<NodeId> = standing.nodes.iter().filter(may_lead).map(|node| node.node).collect();
+        // What is about to return to its preferred leader counts as led by that.
+        for shard in standing.keyspaces.iter_mut().flat_map(|it| &mut it.shards) {
+            let preferred = map.preferred_leader(shard.group);
+            if nodes.contains(&preferred) {
+                shard.leader = preferred;
+            }
+        }
+        let shards = standing.keyspaces.iter().flat_map(|it| &it.shards);
+        let Some(Move { group, from, to }) = next_move(&nodes, shards) else {
+            let text = match moved.len() {
+                0 => "no leader has to move".to_owned(),
+                count => format!(
+                    "{} moved: no node leads two more than another that could",
+                    words::count(count, "leader")
+                ),
+            };
+            return manage.done(&text, &[("moved", json!(moved))]);
+        };
+        manage.open()?.ask(&["CLUSTER", "LEAD", &group.to_string(), &to.to_string()])?;
+        let by = Instant::now() + PATIENCE;
+        let leads = |standing: &Standing| {
+            let mut shards = standing.keyspaces.iter().flat_map(|it| &it.shards);
+            shards.any(|shard| shard.group == group && shard.leader == to)
+        };
+        while !leads(&manage.standing()?) {
+            if Instant::now() >= by {
+                bail!(
+                    "node {to} is to lead group {group} instead of node {from}, and does not within {} s: its replica may not be in \
+                     step (quorate status). It leads as soon as it can; then say this again for the others",
+                    PATIENCE.as_secs()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if !manage.json {
+            say(&format!("group {group}: node {to} leads instead of node {from}"))?;
+        }
+        moved.push(json!({ "group": group, "from": from, "to": to }));
+    }
+}
+
+/// A leader that moves.
+#[derive(Debug, PartialEq, Eq)]
+struct Move {
+    group: u16,
+    from: NodeId,
+    to: NodeId,
+}
+
+/// The next move, from a node that leads at least two more shards than the other one. Each makes the numbers more even, so
+/// they come to an end.
+fn next_move<'a>(nodes: &[NodeId], shards: impl Iterator<Item = &'a Shard>) -> Option<Move> {
+    let shards: Vec<&Shard> = shards.filter(|shard| nodes.contains(&shard.leader)).collect();
+    let led = |node: NodeId| shards.iter().filter(|shard| shard.leader == node).count();
+    let counts: BTreeMap<NodeId, usize> = nodes.iter().map(|node| (*node, led(*node))).collect();
+    let moves = shards.iter().flat_map(|shard| {
+        let can_lead = |it: &&Replica| it.sound && it.node != shard.leader && nodes.contains(&it.node);
+        let others = shard.replicas.iter().filter(can_lead).collect::<Vec<_>>();
+        others.into_iter().map(move |replica| Move {
+            group: shard.group,
+            from: shard.leader,
+            to: replica.node,
+        })
+    });
+    let gain = |it: &Move| counts[&it.from].saturating_sub(counts[&it.to]);
+    moves.filter(|it| gain(it) >= 2).max_by_key(|it| (gain(it), std::cmp::Reverse(it.group)))
+}
+
 fn list(manage: &Manage) -> Result<()> {
     let standing = manage.standing()?;
     if standing.nodes.is_empty() {
@@ -269,4 +353,66 @@ fn list(manage: &Manage) -> Result<()> {
     });
     let json = serde_json::to_value(&standing.nodes)?;
     manage.rows(&["node", "address", "state", "leads", "up for", "memory", ""], rows.collect(), &json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shard with its members, the first of which leads it.
+    fn shard(group: u16, members: &[NodeId]) -> Shard {
+        let replica = |node: &NodeId| Replica {
+            node: *node,
+            role: "follower".to_owned(),
+            ready: true,
+            sound: true,
+            lag_records: 0,
+            lag_ms: 0,
+        };
+        Shard {
+            group,
+            shard: 0,
+            members: members.to_vec(),
+            leader: members[0],
+            epoch: 1,
+            in_sync: members.to_vec(),
+            serves: true,
+            survives: 1,
+            replicas: members.iter().map(replica).collect(),
+        }
+    }
+
+    /// How many each of three nodes leads after all moves, and how many there were.
+    fn spread(nodes: &[NodeId], mut shards: Vec<Shard>) -> ([usize; 3], usize) {
+        let mut count = 0;
+        while let Some(Move { group, from, to }) = next_move(nodes, shards.iter()) {
+            let shard = shards.iter_mut().find(|shard| shard.group == group).unwrap();
+            assert!(shard.leader == from && shard.members.contains(&to) && nodes.contains(&to));
+            (shard.leader, count) = (to, count + 1);
+        }
+        let led = [1, 2, 3].map(|node| shards.iter().filter(|shard| shard.leader == node).count());
+        (led, count)
+    }
+
+    #[test]
+    fn leaders_are_spread_with_no_move_too_many() {
+        let all_at_3 = |count: u16| (1..=count).map(|group| shard(group, &[3, 1, 2])).collect::<Vec<_>>();
+        assert_eq!(spread(&[1, 2, 3], all_at_3(6)), ([2, 2, 2], 4));
+        assert_eq!(spread(&[1, 2, 3], all_at_3(1)), ([0, 0, 1], 0));
+        let (led, moves) = spread(&[1, 2, 3], all_at_3(7));
+        assert_eq!(
+            (led.iter().sum::<usize>(), led.iter().max(), led.iter().min(), moves),
+            (7, Some(&3), Some(&2), 4)
+        );
+        // Node 2 is down or drained; node 1 holds one of them only.
+        assert_eq!(spread(&[1, 3], all_at_3(4)), ([2, 0, 2], 2));
+        let few = vec![shard(1, &[3, 1]), shard(2, &[3]), shard(3, &[3]), shard(4, &[3])];
+        assert_eq!(spread(&[1, 2, 3], few), ([1, 0, 3], 1));
+        // A replica that is not in step cannot take over, and shards of registers have no leader.
+        let mut behind = all_at_3(4);
+        behind.iter_mut().flat_map(|shard| &mut shard.replicas).for_each(|it| it.sound = it.node != 2);
+        assert_eq!(spread(&[1, 2, 3], behind), ([2, 0, 2], 2));
+        let registers = (1..=4).map(|group| Shard { leader: 0, ..shard(group, &[1, 2, 3]) }).collect();
+        assert_eq!(spread(&[1, 2, 3], registers), ([0, 0, 0], 0));
+    }
 }

@@ -68,6 +68,11 @@ fn leaders_are_spread_moved_and_return() {
     until("one node leads everything", || led(&started) == [0, 0, 6]);
     assert_eq!(started.ask(3, "CLUSTER FAILOVER"), "-ERR You should send CLUSTER FAILOVER to a replica");
     recorder.wait_for(200);
+    let said = node(&started, &["lead", "--spread"]);
+    assert!(said.contains("4 leaders moved"), "{said}");
+    assert_eq!(led(&started), [2, 2, 2]);
+    assert_eq!(node(&started, &["lead", "--spread"]), "no leader has to move\n");
+    recorder.wait_for(200);
 
     let history = recorder.stop();
     assert_linearizable(&history);
