@@ -101,6 +101,21 @@ impl Table {
         }
     }
 
+    /// Checks that references are counted as the entries hold them.
+    ///
+    /// # Panics
+    /// When they are not.
+    pub(super) fn references_are_counted(&self, held: BTreeMap<Reference, u32>) {
+        let (spilled, coded): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            held.into_iter().partition(|(reference, _)| reference.is_spilled());
+        self.spilled.are_counted(&spilled);
+        let coded: BTreeMap<_, _> =
+            coded.into_iter().map(|(reference, count)| (reference.id, (reference, count))).collect();
+        assert_eq!(coded, self.coded.references, "the references to values that are kept as fragments");
+        let bytes: usize = coded.values().map(|(reference, _)| reference.fragment_bytes()).sum();
+        assert_eq!(bytes, self.coded.fragment_bytes, "the bytes of these fragments");
+    }
+
     // For the code that stores the fragments.
 
     /// Returns the changes to values stored as fragments since the last call, `None` if there are none. Takes no time

@@ -92,6 +92,11 @@ impl SpilledValues {
         self.references.len() * REFERENCE_MEMORY_BYTES
     }
 
+    /// Checks that these are all references to spilled values.
+    pub(super) fn are_counted(&self, held: &BTreeMap<Reference, u32>) {
+        assert_eq!(*held, self.references, "the references to spilled values");
+    }
+
     /// Notes that a key now has a value of this length.
     #[inline]
     pub(super) fn note(&mut self, key: &[u8], length: usize) {

@@ -11,7 +11,9 @@ use super::entry::{Entry, Stamp};
 use super::index::{Index, KeyHash, Place};
 use super::kind::Kind;
 use super::{NO_DEADLINE, Record, Table};
+use crate::coded::Reference;
 use crate::{SharedBytes, UnixMs};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether a deadline is a real one: neither that of a key without expiry nor of a tombstone.
 fn expires(deadline: UnixMs) -> bool {
@@ -386,6 +388,44 @@ impl Table {
     #[inline]
     pub(super) fn raise_floor(&mut self, record: Record) {
         self.floor = self.floor.max(record.version);
+    }
+
+    /// Checks that what this module keeps in step with the entries is what they say. For tests and simulations, between two
+    /// records. O(keys).
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self) {
+        let (mut len, mut bytes, mut expiring, mut tombstones) = (0, 0, 0, 0);
+        let (mut expiries, mut fields_due) = (BTreeSet::new(), BTreeSet::new());
+        let mut references = BTreeMap::<Reference, u32>::new();
+        for (hash, entry) in self.index.walk_from(KeyHash::default()) {
+            let deadline = entry.deadline();
+            assert_eq!(hash, self.index.hash(entry.key()), "an entry is not where its key is looked for");
+            assert!(entry.version() <= self.floor, "a key's version is above the floor");
+            len += 1;
+            bytes += entry.memory_bytes();
+            tombstones += usize::from(deadline == DELETED);
+            if expires(deadline) {
+                expiring += 1;
+                expiries.insert((deadline, hash));
+            }
+            if entry.first_due() != NO_DEADLINE {
+                fields_due.insert((entry.first_due(), hash));
+            }
+            if let Some(reference) = entry.reference() {
+                *references.entry(reference).or_default() += 1;
+            }
+        }
+        assert_eq!((len, bytes), (self.index.len(), self.entry_bytes), "the entries, and their bytes");
+        assert_eq!(
+            (expiring, tombstones),
+            (self.expiring, self.tombstones),
+            "keys that expire, and tombstones"
+        );
+        assert_eq!(expiries, self.expiries, "the deadlines of keys");
+        assert_eq!(fields_due, self.fields_due, "the first deadlines of hashes' fields");
+        self.references_are_counted(references);
     }
 }
 

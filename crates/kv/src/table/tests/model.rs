@@ -428,6 +428,7 @@ proptest! {
             }).collect();
             prop_assert_eq!(contents(&mut table), kept, "after {:?}", command);
             prop_assert_eq!(table.version_floor(), model.floor, "after {:?}", command);
+            table.check_invariants();
         }
     }
 }

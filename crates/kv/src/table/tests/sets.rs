@@ -369,8 +369,7 @@ proptest! {
             for entry in store.table.index.iter() {
                 entry.collection().inspect(|collection| collection.check_invariants());
             }
-            let bytes: usize = store.table.index.iter().map(|entry| entry.memory_bytes()).sum();
-            prop_assert_eq!(store.table.entry_bytes, bytes);
+            store.table.check_invariants();
         }
     }
 }

@@ -211,7 +211,10 @@ proptest! {
             let mut copy = Table::new(1);
             let count: usize = chunks.iter().map(|chunk| copy.install(chunk).unwrap()).sum();
             prop_assert_eq!(count, keys, "no entry is sent twice");
-            prop_assert_eq!(installed(&chunks, floor).digest(), digest);
+            let copy = installed(&chunks, floor);
+            prop_assert_eq!(copy.digest(), digest);
+            copy.check_invariants();
+            table.check_invariants();
         }
     }
 }

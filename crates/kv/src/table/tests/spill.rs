@@ -252,8 +252,10 @@ proptest! {
                 memory.read(&Command::Fetch { key: &key }, 0, &mut out);
                 prop_assert_eq!(leader.get(&key, 0), text_of(&out), "after {:?}", command);
             }
+            leader.table.check_invariants();
         }
         if let Some(copy) = &copy {
+            copy.table.check_invariants();
             prop_assert_eq!(copy.table.digest(), leader.table.digest());
             prop_assert_eq!(&copy.kept, &leader.kept);
         }
