@@ -147,6 +147,11 @@ impl Kept {
         &self.bytes[self.start + offset..][..bytes]
     }
 
+    /// Bytes of all that is kept.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
     /// Bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes.capacity()

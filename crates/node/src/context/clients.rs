@@ -83,6 +83,17 @@ impl Clients {
         }
     }
 
+    /// Checks each session, and that the clients with new output are listed once.
+    fn check_invariants(&self) {
+        let sessions = || self.sessions.iter().map(|(_, session)| session);
+        sessions().for_each(Session::check_invariants);
+        let mut listed = self.ready.iter().filter_map(|client| self.sessions.get(*client));
+        assert!(listed.all(|session| session.listed), "a client is in the list and does not know it");
+        let count = self.ready.iter().filter(|client| self.sessions.get(**client).is_some()).count();
+        assert_eq!(count, sessions().filter(|session| session.listed).count(), "a client is listed once");
+        assert!(self.captured.is_none(), "a transaction ends in the turn in which it is carried out");
+    }
+
     /// Collects all answers from now on in one reply, instead of sending them. Returns what was collected before.
     pub(crate) fn capture(&mut self, captured: Option<ReplyBuffer>) -> Option<ReplyBuffer> {
         std::mem::replace(&mut self.captured, captured)
@@ -278,6 +289,23 @@ impl Context {
     pub(crate) fn kill(&mut self, client: ClientId) {
         self.end_session(client);
         self.clients.ready.push(client);
+    }
+
+    /// Checks tables, the sessions of clients, and that the sums over these are right. O(keys, clients and requests that wait).
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub(crate) fn check_invariants(&self) {
+        if !self.configuration.planted.has_invariants() {
+            return;
+        }
+        let replicas = self.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
+        replicas.for_each(|replica| replica.table().check_invariants());
+        self.clients.check_invariants();
+        let sessions = || self.clients.sessions.iter().map(|(_, session)| session);
+        let bytes: usize = sessions().map(|session| session.counted_bytes).sum();
+        assert_eq!(bytes, self.memory.request_bytes(), "bytes of requests under way");
+        self.work.check_invariants(sessions().map(|session| session.counted_ns).sum());
     }
 
     /// Ends a client's session. Its requests may still take effect; their outcomes go nowhere.

@@ -174,6 +174,7 @@ impl Memory {
 
     /// Stops counting a session that has ended.
     pub(crate) fn end(&mut self, session: &Session) {
+        assert!(session.counted_bytes <= self.requests, "a client's requests are a part of the sum");
         self.requests -= session.counted_bytes;
     }
 

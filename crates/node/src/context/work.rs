@@ -73,6 +73,11 @@ impl Work {
         self.under_way_ns -= session.counted_ns;
     }
 
+    /// Checks that the sum is that of the sessions.
+    pub(crate) fn check_invariants(&self, of_sessions_ns: u64) {
+        assert_eq!(self.under_way_ns, of_sessions_ns, "long requests without an outcome");
+    }
+
     /// Whether so much is under way that clients who have used much wait.
     #[inline]
     pub(crate) fn is_much_under_way(&self) -> bool {

@@ -464,6 +464,7 @@ impl Node {
         replicas.for_each(|replica| replica.check_invariants(self.cx.now));
         self.cx.groups.iter().for_each(|(_, group)| group.chooser.check_invariants());
         self.cluster.control().check_invariants(self.cx.now);
+        self.cx.check_invariants();
         self.gates_show_the_state_of_components();
     }
 

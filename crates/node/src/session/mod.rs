@@ -751,6 +751,47 @@ impl Session {
     pub(crate) fn output_bytes(&self) -> usize {
         self.output.len() + self.kept_bytes
     }
+
+    /// Checks that what the session counts is what it holds, between two turns. O(requests that wait).
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub(crate) fn check_invariants(&self) {
+        let waiting = || self.slots.iter().filter(|slot| slot.is_waiting());
+        let bytes: usize = waiting().map(|slot| slot.bytes).sum();
+        let work_ns: u64 = waiting().map(|slot| slot.work_ns).sum();
+        assert_eq!((self.waiting_bytes, self.waiting_ns), (bytes, work_ns), "requests without an outcome");
+        assert_eq!((self.counted_bytes, self.counted_ns), (bytes, work_ns), "the node counts what waits");
+        let kept = self.slots.iter().filter_map(|slot| slot.kept.as_ref());
+        let kept_bytes: usize = kept.map(|reply| reply.len()).sum();
+        assert_eq!(self.kept_bytes, kept_bytes, "replies that wait for an earlier one");
+        let asked: usize = self.slots.iter().map(|slot| slot.asked_bytes as usize).sum();
+        assert_eq!(self.asked.len(), asked, "arguments are kept of requests that wait for their replies");
+        assert!(
+            self.slots.front().is_none_or(Slot::is_waiting),
+            "the next reply is written when it is there"
+        );
+        let watches = self.pending.iter().filter(|(_, pending)| matches!(pending, Pending::Watch { .. }));
+        assert_eq!(self.versions_awaited, watches.count(), "versions of watched keys are awaited");
+        assert!(
+            self.pending.iter().is_sorted_by_key(|(sequence, _)| sequence),
+            "requests are in their order"
+        );
+        let begun = self.first..self.first + self.slots.len() as u64;
+        assert!(
+            self.pending.iter().all(|(sequence, _)| begun.contains(sequence)),
+            "a reply is made for no request"
+        );
+        assert!(self.written.is_sorted_by_key(|(group, _)| group), "groups are looked up by halving");
+        assert_eq!(self.output.close, self.closing && self.slots.is_empty(), "closed after the last reply");
+        let is_free = self.user.as_ref().map(|user| user.is_free());
+        let may = match self.standing {
+            Standing::Free => is_free != Some(false),
+            Standing::Limited => is_free == Some(false),
+            Standing::Unauthenticated => is_free.is_none(),
+        };
+        assert!(may, "a client may do what its user may");
+    }
 }
 
 #[cfg(test)]
