@@ -71,6 +71,7 @@ struct Parts<'a, S, C> {
 impl<S: Socket> Driver<S> {
     /// Creates a driver whose node has taken no turn yet.
     pub fn new(node: Node, clients: Clients<S>, sizes: Sizes) -> Driver<S> {
+        sizes.check();
         Driver {
             node,
             clients,
@@ -186,6 +187,32 @@ impl<S: Socket> Driver<S> {
         if self.node.is_measuring() {
             self.node.measure(world.clock().monotonic_us());
         }
+    }
+
+    /// Checks the node, its clients' connections and those of peers. Simulations call it between two turns.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.next, Step::Begin, "a turn is over");
+        assert_eq!(
+            self.buffer.len(),
+            self.sizes.buffer_bytes,
+            "what has borrowed the buffer has given it back"
+        );
+        assert!(
+            self.work.is_empty() && self.value_work.is_empty(),
+            "work begins in the turn that asks for it"
+        );
+        assert!(
+            self.others.is_empty(),
+            "clients without a socket are told in the turn that has output for them"
+        );
+        if self.node.configuration().planted.has_invariants() {
+            self.clients.check_invariants();
+            self.peers.check_invariants();
+        }
+        self.node.check_invariants();
     }
 
     #[inline]

@@ -24,6 +24,16 @@ impl Peers {
         !self.unfinished.is_empty() && !node.is_log_behind()
     }
 
+    /// Checks that a connection is served once in a turn. O(connections with more input).
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub(crate) fn check_invariants(&self) {
+        assert!(self.serving.is_empty(), "a turn serves all connections that it has begun with");
+        let is_first = |(place, connection)| !self.unfinished[..place].contains(connection);
+        assert!(self.unfinished.iter().enumerate().all(is_first), "a connection would be served twice");
+    }
+
     /// Continues with the connections whose input was not finished in the last turn.
     #[inline]
     pub(crate) fn serve_unfinished<W: World>(&mut self, world: &mut W, turn: &mut Turn<'_, W::Clock>) {

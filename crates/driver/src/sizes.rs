@@ -18,6 +18,17 @@ pub struct Sizes {
     pub lent_bytes_min: usize,
 }
 
+impl Sizes {
+    /// # Panics
+    /// If a turn could do nothing of something, and so wait forever.
+    pub(crate) fn check(&self) {
+        assert!(self.buffer_bytes > 0, "nothing would be read");
+        assert!(self.client_bytes_max > 0 && self.input_bytes_max > 0, "nothing would be read from clients");
+        assert!(self.output_bytes_max > 0, "no large value would be written");
+        assert!(self.peer_bytes_max > 0, "nothing would be read from peers");
+    }
+}
+
 impl Default for Sizes {
     /// The server's sizes.
     fn default() -> Sizes {

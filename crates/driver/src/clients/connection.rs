@@ -87,6 +87,17 @@ impl<S: Socket> Connection<S> {
         change.is_writable && std::mem::take(&mut self.outlet.is_blocked)
     }
 
+    /// Checks that what is known of the input and the output belongs together, between two turns.
+    pub(super) fn check_invariants(&self) {
+        assert!(!self.is_read_ahead, "what was read is given to the node in the same turn");
+        assert!(!self.is_put_off || !self.input.is_empty(), "requests are put off that are not there");
+        assert!(
+            self.partial_since_us.is_none() || !self.input.is_empty(),
+            "the beginning of no request has a time"
+        );
+        assert!(!self.has_unwritten || self.is_listed, "no event continues with the output");
+    }
+
     /// Whether replies wait for the client to make room.
     pub(super) fn is_blocked(&self) -> bool {
         self.outlet.is_blocked

@@ -353,6 +353,7 @@ impl<S: Socket> Clients<S> {
 
     /// Closes clients that are too slow or idle, and shrinks buffers that have grown. Runs once a second.
     pub(crate) fn sweep(&mut self, idle_timeout_seconds: u64, turn: &mut Turn<'_, impl Clock>) {
+        self.input_is_counted();
         let now_us = turn.now.monotonic_us;
         for index in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[index] else { continue };
@@ -376,6 +377,40 @@ impl<S: Socket> Clients<S> {
                 self.close(id, turn);
             }
         }
+    }
+
+    /// Checks that bytes are counted, and that every connection that is to be served is in one list. Simulations call it between
+    /// two turns. O(connections).
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub(crate) fn check_invariants(&self) {
+        self.input_is_counted();
+        assert!(self.round.members.is_empty(), "a turn serves all that it has read");
+        assert!(self.ready.is_empty() && self.waiting.is_empty(), "a list is empty when it is not used");
+        let mut listed: Vec<ClientId> = [&self.unfinished, &self.postponed, &self.held]
+            .into_iter()
+            .flatten()
+            .filter(|id| {
+                self.connections.get(id.index()).is_some_and(|it| it.as_ref().is_some_and(|it| it.id == **id))
+            })
+            .copied()
+            .collect();
+        listed.sort_unstable_by_key(|id| id.index());
+        let own = self.connections.iter().flatten().filter(|connection| connection.is_listed);
+        assert!(own.map(|connection| connection.id).eq(listed), "a connection is in one list if it says so");
+        for (index, connection) in self.connections.iter().enumerate() {
+            if let Some(connection) = connection {
+                assert_eq!(connection.id.index(), index, "a connection is in its client's place");
+                connection.check_invariants();
+            }
+        }
+    }
+
+    /// Incomplete requests of all clients together have the bytes that are compared with their limit.
+    fn input_is_counted(&self) {
+        let held: usize = self.connections.iter().flatten().map(|connection| connection.input.len()).sum();
+        assert_eq!(held, self.input_bytes, "input that is not consumed");
     }
 
     /// Whether any replies wait for their clients to make room.
