@@ -235,6 +235,41 @@ impl Host {
         self.process.as_ref().map(|process| &process.node)
     }
 
+    /// Checks that the process will be told of all that has arrived, and that nothing waits for one that is dead. Between two
+    /// events.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub(crate) fn check_invariants(&self) {
+        for (peer, way) in self.ways.iter().enumerate() {
+            let has_nothing = way.link.is_none() && way.lanes.iter().all(|lane| lane.items.is_empty());
+            assert!(peer != usize::from(self.place) || has_nothing, "a machine is not connected to itself");
+            for (lane, is_urgent) in way.lanes.iter().zip([false, true]) {
+                let news = Event::Peer(connection_of(peer as Place, is_urgent));
+                let count = self.happened.iter().filter(|event| **event == news).count();
+                assert_eq!(count, usize::from(lane.is_listed), "a process is told once of what has arrived");
+            }
+        }
+        let known =
+            self.sessions.iter().enumerate().filter_map(|(place, session)| Some((place, session.id?)));
+        for (place, id) in known {
+            let is_other = |session: &Session| session.id != Some(id);
+            assert!(self.sessions[..place].iter().all(is_other), "a node's client has two connections");
+        }
+        assert!(
+            self.has_visitors || self.sessions.iter().all(|session| session.id.is_some()),
+            "nobody lets a client in"
+        );
+        if !self.is_alive() {
+            let waits =
+                !self.happened.is_empty() || !self.finished.is_empty() || !self.finished_values.is_empty();
+            assert!(
+                !waits && !self.has_begun && self.doom.is_none(),
+                "something waits for a process that is dead"
+            );
+        }
+    }
+
     /// Schedules a turn for when the process is free. Does nothing if there is no process.
     #[inline]
     pub(crate) fn wake(&mut self, now: u64) {

@@ -189,6 +189,7 @@ impl World {
                     next = (host.turn_at, Some(host.place));
                 }
             }
+            assert!(next.0 >= self.now, "time goes on");
             self.now = next.0;
             match next.1 {
                 Some(place) => self.turn(place),

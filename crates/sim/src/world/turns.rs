@@ -90,7 +90,7 @@ impl World {
         self.check_leaderships(place, &process.node);
         self.note_held(&mut process.node);
         if self.turns.is_multiple_of(TURNS_PER_CHECK) {
-            process.node.check_invariants();
+            process.check_invariants();
             self.check_memory(place, &process.node.bounded_memory());
         }
         let next_us = process.next_turn_us(&self.machine(place, leaves_at, peers));
@@ -103,6 +103,9 @@ impl World {
         let is_held_back =
             process.node.is_log_behind() && host.ways.iter().any(|way| !way.lanes[0].items.is_empty());
         host.process = Some(process);
+        if self.turns.is_multiple_of(TURNS_PER_CHECK) {
+            self.hosts.iter().for_each(Host::check_invariants);
+        }
         if is_held_back {
             self.counts.add(Class::HeldBack);
         }
