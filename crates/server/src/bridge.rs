@@ -209,7 +209,8 @@ impl Bridge {
         if self.waiting.len() <= id.index() {
             self.waiting.resize_with(id.index() + 1, || None);
         }
-        self.waiting[id.index()] = Some(Waiting { client: id, sender, is_alone });
+        let before = self.waiting[id.index()].replace(Waiting { client: id, sender, is_alone });
+        assert!(before.is_none_or(|before| before.client != id), "an answer would go to another caller");
         turn.node.request_for(id, asker.of_node(), arguments.as_arguments());
     }
 

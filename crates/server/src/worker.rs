@@ -148,6 +148,8 @@ pub(crate) fn waker(poll: &Poll) -> Result<Arc<Waker>> {
     Ok(Arc::new(Waker::new(poll.registry(), WAKER).context("cannot make a waker")?))
 }
 
+const _: () = assert!(SIGNALS.0 < PEER_TOKENS && PEER_TOKENS < CLIENT_TOKENS, "a token means one thing");
+
 impl Worker {
     /// Builds a worker from its parts.
     ///

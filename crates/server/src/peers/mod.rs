@@ -46,7 +46,7 @@ pub(crate) use self::secure::Security;
 use crate::config::Dial;
 use crate::resolver::Resolver;
 use crate::socket;
-use crate::turn::{PEER_TOKENS, Turn};
+use crate::turn::{CLIENT_TOKENS, PEER_TOKENS, Turn};
 use crate::usage::Certificate;
 use crate::vouching::Vouching;
 
@@ -269,6 +269,40 @@ impl Peers {
                 peer.leaves_at_us = Some(now_us + FAREWELL_US);
             }
         }
+        assert_eq!(self.to_hand_over, None, "a connection is handed over when it was read");
+        self.check_invariants();
+    }
+
+    /// Checks what is known of each peer's connections. O(peers²), for when a link or the map has changed.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    fn check_invariants(&self) {
+        for (position, peer) in self.peers.iter().enumerate() {
+            assert!(peer.id != self.own, "a node has no link to itself");
+            assert!(self.peers[..position].iter().all(|other| other.id != peer.id), "a node is one peer");
+            assert_eq!(peer.is_dialled, self.own > peer.id, "one of two nodes dials the other");
+            let lanes =
+                [(peer.link, Lane::Main), (peer.urgent, Lane::Urgent), (peer.successor, Lane::Successor)];
+            for (index, lane) in lanes.into_iter().filter_map(|(index, lane)| Some((index?, lane))) {
+                let connection = self.connections[index].as_ref();
+                let connection = connection.expect("what is known as a peer's connection is open");
+                let proved = connection.link().map(|link| link.peer);
+                assert_eq!(
+                    (proved, connection.lane),
+                    (Some(peer.id), lane),
+                    "a connection is of another peer"
+                );
+            }
+            let has_beside = peer.urgent.is_some() || peer.successor.is_some() || peer.vouching.is_some();
+            assert!(peer.link.is_some() || !has_beside, "other connections end with the link");
+            let may_dial = peer.is_dialled && peer.link.is_none() && !peer.has_left;
+            assert!(may_dial || peer.dial_at_us.is_none(), "a node is dialled that must not be");
+            assert!(
+                (PAUSE_US..=PAUSE_US_MAX).contains(&peer.pause_us),
+                "a pause between two dials has bounds"
+            );
+        }
     }
 
     /// Closes the connections to nodes of another lineage.
@@ -454,6 +488,7 @@ impl Peers {
     ) -> io::Result<()> {
         let free = self.connections.iter().position(Option::is_none);
         let index = free.unwrap_or(self.connections.len());
+        assert!(PEER_TOKENS + index < CLIENT_TOKENS, "the places of connections are bounded");
         registry.register(
             &mut socket,
             Token(PEER_TOKENS + index),
@@ -664,6 +699,7 @@ impl Peers {
                 peer.successor_at_us = Some(turn.now.monotonic_us + successor::PAUSE_US);
             }
         }
+        self.check_invariants();
         turn.node.peer_link(id, Some(release));
     }
 

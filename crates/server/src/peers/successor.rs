@@ -81,6 +81,7 @@ impl Peers {
             connection.is_held = true;
             connection.establish(id, (turn.now.monotonic_us, self.silence_ms_max));
         }
+        self.check_invariants();
     }
 
     /// The connection on which a peer's frames are sent.
@@ -143,6 +144,7 @@ impl Peers {
             let how = if link.is_tls() { ", in TLS" } else { ", not in TLS" };
             tracing::info!("link to node {} goes on over a new connection ({}{how})", peer.id, link.address);
         }
+        self.check_invariants();
     }
 
     /// Drops a successor, because there is another link.

@@ -53,6 +53,7 @@ impl Peers {
             connection.establish(id, (turn.now.monotonic_us, self.silence_ms_max));
         }
         turn.node.peer_urgent_link(id, true);
+        self.check_invariants();
         Ok(())
     }
 
