@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 /// The kind of promise that a run broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[must_use = "a test that accepts any failure proves little"]
 pub enum Broken {
     /// Clients got replies that cannot be right.
     Safety,

@@ -118,6 +118,9 @@ pub struct Settings {
     pub planted: Planted,
     /// The planted fault of the logs, in tests.
     pub planted_in_storage: storage::planted::Planted,
+    /// Whether the run is the one with the planted fault in all but the fault itself. Some of what a scenario may have is left
+    /// out, or always there, where a fault is planted.
+    pub mended: bool,
     /// The parts to leave out.
     pub without: BTreeSet<Part>,
     /// An upper limit for the number of clients; `None` leaves the number to the seed.
@@ -397,6 +400,9 @@ impl Scenario {
 
     /// Leaves out what the settings exclude. Draws nothing, so that the rest does not change.
     fn restrict(&mut self, settings: &Settings) {
+        if settings.mended {
+            (self.planted, self.planted_in_storage) = Default::default();
+        }
         if let Some(clients) = settings.clients_max {
             self.think_us.truncate(clients.max(1));
         }
