@@ -7,5 +7,9 @@ mod carrying;
 mod cutting;
 #[cfg(target_os = "linux")]
 mod namespaces;
+#[cfg(target_os = "linux")]
+#[path = "../../../quorate/tests/required/mod.rs"]
+#[allow(dead_code)] // Other tests use the rest.
+mod required;
 mod shaping;
 mod world;

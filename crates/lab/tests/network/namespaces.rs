@@ -6,13 +6,16 @@ use std::time::{Duration, Instant};
 
 use lab::network::{Bandwidth, Gate, Interface, Namespaces};
 
+use super::required::skip_without_rights;
 use super::world::{end, is_silent, pattern, receive, send};
 
 fn namespaces() -> Option<Namespaces> {
     match Namespaces::start(2) {
         Ok(network) => Some(network),
         Err(error) => {
-            println!("skipped: no network namespaces here ({error})");
+            skip_without_rights(format_args!(
+                "no network namespaces here, which need CAP_SYS_ADMIN and the packages iproute2 and nftables: {error}"
+            ));
             None
         }
     }

@@ -5,31 +5,15 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::required::{is_installed, is_prepared};
 use crate::support::Cluster;
-use crate::tools::{is_installed, python_with};
+use crate::tools::python_with;
 
 const EXPECTED: &str = "the order is ours\nwritten under the lock: begun\na late write is refused: FENCED\n\
                         taken: job 1\ndone\n";
 
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
-}
-
-/// Runs the preparation of a program that is never required: most machines lack the language, or are offline.
-fn prepares(name: &str, command: &mut Command) -> bool {
-    match command.stdin(Stdio::null()).output() {
-        Ok(output) if output.status.success() => true,
-        Ok(output) => {
-            let (printed, error) =
-                (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-            println!("skipped: the example for {name} cannot be built: {printed}{error}");
-            false
-        }
-        Err(error) => {
-            println!("skipped: {name} is not installed: {error}");
-            false
-        }
-    }
 }
 
 /// Each program that can be run here: its language, and its words without the nodes.
@@ -52,13 +36,13 @@ fn programs(built: &Path) -> Vec<(&'static str, Vec<String>)> {
     }
     let mut build = Command::new("go");
     build.current_dir(examples().join("go")).args(["build", "-o", &here("go"), "."]);
-    if prepares("Go", &mut build) {
+    if is_prepared("the example for Go (package golang-go)", &mut build) {
         programs.push(("Go", vec![here("go")]));
     }
     let mut fetch = Command::new("mvn");
     fetch.args(["-B", "-q", "dependency:copy-dependencies", "-f", &file("java/pom.xml")]);
     fetch.arg(format!("-DoutputDirectory={}", here("java")));
-    if prepares("Java", &mut fetch) {
+    if is_prepared("the example for Java (packages default-jdk, maven)", &mut fetch) {
         let classes = format!("{}/*", here("java"));
         programs.push((
             "Java",

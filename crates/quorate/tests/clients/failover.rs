@@ -8,8 +8,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::required::{is_installed, is_prepared};
 use crate::support::{Cluster, until};
-use crate::tools::{is_installed, tests};
+use crate::tools::tests;
 
 const KEYSPACES: [&str; 2] = [
     "prefix= replication=consensus leader=1",
@@ -35,33 +36,21 @@ fn programs() -> Vec<Program> {
             modules: None,
         });
     }
-    // Never required: most machines lack Node and Go, or the registries of their packages.
     let modules = tempfile::tempdir().unwrap();
     let mut install = Command::new("npm");
     install.current_dir(modules.path()).args(["install", "--no-audit", "--no-fund", "ioredis@5"]);
-    if has_run(install, "ioredis") {
+    if is_prepared("ioredis (packages nodejs, npm)", &mut install) {
         let words = vec!["node".into(), file("failover.js")];
         programs.push(Program { library: "ioredis", words, modules: Some(modules) });
     }
     let binary = tempfile::tempdir().unwrap();
     let mut build = Command::new("go");
     build.current_dir(tests().join("go_locks")).args(["build", "-o"]).arg(binary.path()).arg("./failover");
-    if has_run(build, "go-redis") {
+    if is_prepared("go-redis (package golang-go)", &mut build) {
         let words = vec![binary.path().join("failover").to_str().unwrap().to_owned()];
         programs.push(Program { library: "go-redis", words, modules: Some(binary) });
     }
     programs
-}
-
-fn has_run(mut command: Command, library: &str) -> bool {
-    match command.stdin(Stdio::null()).output() {
-        Ok(output) if output.status.success() => return true,
-        Ok(output) => {
-            println!("skipped: {library} cannot be had: {}", String::from_utf8_lossy(&output.stderr));
-        }
-        Err(error) => println!("skipped: what {library} needs is not installed: {error}"),
-    }
-    false
 }
 
 /// A running application.

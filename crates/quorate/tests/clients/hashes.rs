@@ -86,13 +86,8 @@ fn in_order(words: &[&str], reply: String) -> String {
 #[test]
 fn hashes_answer_as_in_redis() {
     const REQUESTS: usize = 4000;
-    let Some(redis) = Redis::start() else { return };
+    let Some(redis) = Redis::start_of("7.0.") else { return };
     let mut reference = Bare(BufReader::new(connect(redis.1)));
-    let version = reference.ask(&["EVAL", "return redis.REDIS_VERSION", "0"]);
-    if !version.starts_with("'7.0.") {
-        println!("skipped: redis-server is {version}, and errors are worded as in 7.0");
-        return;
-    }
     let cluster = Cluster::start(3, &[]);
     let mut nodes = [1, 2].map(|id| Bare(BufReader::new(cluster.raw(id))));
     let mut draw = Draw(1);

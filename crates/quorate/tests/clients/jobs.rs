@@ -18,8 +18,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::required::is_installed;
 use crate::support::{Cluster, PATIENCE};
-use crate::tools::{finish, is_installed, python_with, tests};
+use crate::tools::{finish, python_with, tests};
 
 fn jobs_folder() -> PathBuf {
     tests().join("jobs")

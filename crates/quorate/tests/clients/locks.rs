@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::required::is_prepared;
 use crate::support::Cluster;
 use crate::tools::{finish, python_with, tests};
 
@@ -44,19 +45,11 @@ fn pottery_works_unchanged() {
 /// `redsync` and `redislock`, over `go-redis`.
 #[test]
 fn the_libraries_for_go_work_unchanged() {
-    // Never required: most machines have neither Go nor its modules.
     let program = tempfile::tempdir().unwrap();
     let binary = program.path().join("locks");
     let mut build = Command::new("go");
     build.current_dir(tests().join("go_locks")).args(["build", "-o"]).arg(&binary).arg(".");
-    match build.output() {
-        Ok(output) if output.status.success() => run_everywhere(binary.as_path(), &[], tests()),
-        Ok(output) => {
-            println!(
-                "skipped: the modules for Go cannot be had: {}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-        }
-        Err(error) => println!("skipped: go is not installed: {error}"),
+    if is_prepared("redsync and redislock for Go (package golang-go)", &mut build) {
+        run_everywhere(binary.as_path(), &[], tests());
     }
 }

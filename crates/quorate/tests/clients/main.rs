@@ -3,7 +3,7 @@
 //!
 //! Every test has its own cluster, waits for conditions and never for a length of time, and leaves no process behind.
 //! Clients that are not installed are skipped with a line that says so; with `QUORATE_REQUIRE_CLIENTS` in the
-//! environment, that is a failure. `QUORATE_PYTHON` names a Python that has the `redis` package, if that is not
+//! environment, that is a failure ([`required`]). `QUORATE_PYTHON` names a Python that has the `redis` package, if that is not
 //! `python3`.
 
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -29,6 +29,9 @@ mod locks;
 mod page;
 mod queues;
 mod redisson;
+#[path = "../required/mod.rs"]
+#[allow(dead_code)] // Other tests use the rest.
+mod required;
 mod s3;
 mod scripts;
 mod sealed;

@@ -4,8 +4,9 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use crate::required::is_installed;
 use crate::support::{Cluster, ask, until};
-use crate::tools::{is_installed, tests};
+use crate::tools::tests;
 
 fn has_browser() -> bool {
     let chromium = std::env::var("QUORATE_CHROMIUM").unwrap_or("/usr/bin/chromium".into());

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::required::{is_installed, is_prepared};
 use crate::support::{Cluster, ask};
 
 /// Java starts slowly, and more slowly on a busy machine.
@@ -33,16 +34,11 @@ fn finish(mut child: Child, name: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Returns a folder with Redisson and its dependencies. Never required: most machines have neither Java nor Maven, or
-/// are offline.
+/// Returns a folder with Redisson and its dependencies.
 fn library() -> Option<TempDir> {
-    let is_there = |name: &str, word: &str| {
-        let probe = Command::new(name).arg(word).stdout(Stdio::null()).stderr(Stdio::null()).status();
-        probe.is_ok_and(|status| status.success())
-    };
     for (name, word) in [("javac", "-version"), ("mvn", "-version")] {
-        if !is_there(name, word) {
-            println!("skipped: {name} is not installed (packages default-jdk, maven)");
+        let what = format!("{name} (packages default-jdk, maven)");
+        if !is_installed(&what, Command::new(name).arg(word)) {
             return None;
         }
     }
@@ -50,12 +46,7 @@ fn library() -> Option<TempDir> {
     let mut command = Command::new("mvn");
     command.args(["-B", "-q", "dependency:copy-dependencies", "-f"]).arg(sources().join("pom.xml"));
     command.arg(format!("-DoutputDirectory={}", folder.path().display()));
-    let output = finish(started(&mut command).unwrap(), "mvn");
-    if !output.status.success() {
-        println!("skipped: Redisson cannot be had: {}", String::from_utf8_lossy(&output.stdout));
-        return None;
-    }
-    Some(folder)
+    is_prepared("Redisson", &mut command).then_some(folder)
 }
 
 fn java(library: &TempDir, words: &[&str]) -> Child {

@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
 use crate::dump::{Draw, compare, fill, keys_of, run};
+use crate::required::is_installed;
 use crate::support::{Cluster, as_text, ask, free_ports, until};
-use crate::tools::is_installed;
 
 const KEEPS: &str = "prefix= changes_bytes=64mb";
 const KEY: &str = "its-key";

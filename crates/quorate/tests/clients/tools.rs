@@ -6,21 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Instant;
 
+use crate::required::is_installed;
 use crate::support::{Cluster, PATIENCE, ask};
-
-/// Whether a client is installed. If not, prints that, or fails where clients are required.
-pub(crate) fn is_installed(what: &str, probe: &mut Command) -> bool {
-    let found =
-        probe.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
-    if !found {
-        assert!(
-            std::env::var_os("QUORATE_REQUIRE_CLIENTS").is_none(),
-            "{what} is required and not installed"
-        );
-        println!("skipped: {what} is not installed");
-    }
-    found
-}
 
 /// Returns a Python that has a module.
 pub(crate) fn python_with(module: &str, package: &str) -> Option<String> {

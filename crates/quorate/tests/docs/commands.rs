@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
+use crate::required::{is_installed, skip};
 use crate::shown::{self, Shown};
 use crate::support::free_ports;
 
@@ -438,7 +439,7 @@ impl Stage {
             if let Some(name) =
                 ["curl", "jq"].iter().find(|name| output.contains(&format!("{name}: command not found")))
             {
-                println!("skipped: {name} is not installed: {shown}");
+                skip(format_args!("{name} is not installed: {shown}"));
                 return Ok(());
             }
             if !PATIENT.contains(&shown) || Instant::now() > by {
@@ -493,18 +494,13 @@ fn stage_of(shown: &Shown) -> usize {
         .expect("the last one wants all")
 }
 
-/// Whether Redis's programs are installed. If not, says so, or fails where clients are required.
+/// Whether Redis's programs are installed.
+#[track_caller]
 fn has_redis() -> bool {
-    let has = |name: &&str| Command::new(name).arg("--version").stdout(Stdio::null()).status().is_ok();
-    let missing = ["redis-cli", "redis-server"].into_iter().find(|name| !has(name));
-    if let Some(name) = missing {
-        assert!(
-            std::env::var_os("QUORATE_REQUIRE_CLIENTS").is_none(),
-            "{name} is required and not installed"
-        );
-        println!("skipped: {name} is not installed");
-    }
-    missing.is_none()
+    let has = |(name, package): (&str, &str)| {
+        is_installed(&format!("{name} (package {package})"), Command::new(name).arg("--version"))
+    };
+    [("redis-cli", "redis-tools"), ("redis-server", "redis-server")].into_iter().all(has)
 }
 
 /// Runs a stage's commands, and what is assumed before each.

@@ -4,6 +4,9 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod commands;
+#[path = "../required/mod.rs"]
+#[allow(dead_code)] // Other tests use the rest.
+mod required;
 mod shown;
 #[path = "../processes/support.rs"]
 #[allow(dead_code)] // Other tests use the rest.

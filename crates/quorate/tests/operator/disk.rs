@@ -3,12 +3,13 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::assert_linearizable;
 use super::bare::Bare;
 use super::recorder::Recorder;
+use super::required::{skip_without_rights, succeeds};
 use super::support::{Client, quorate, request, until};
 
 /// Segments are small, so that a small disk is soon full; no checkpoint makes room.
@@ -42,6 +43,18 @@ pub(super) fn with_a_small_disk(
     command
 }
 
+/// Whether this user may mount a small disk for a node. If not, says so, or fails where that is not allowed.
+#[track_caller]
+pub(super) fn may_mount(bare: &Bare, node: u16, disk: (&str, u32)) -> bool {
+    let may = succeeds(&mut with_a_small_disk(bare, node, disk, "true"));
+    if !may {
+        skip_without_rights(
+            "a small disk cannot be mounted: that needs unshare (package util-linux) and CAP_SYS_ADMIN",
+        );
+    }
+    may
+}
+
 /// Starts the node on the small disk.
 pub(super) const SERVES: &str = "exec \"$2\" server --config \"$3\"";
 
@@ -51,10 +64,7 @@ const LOG: (&str, u32) = ("storage", 1);
 #[test]
 fn a_node_with_a_full_disk_reports_it_and_the_others_continue() {
     let mut bare = Bare::new(TABLES, |config, _| config);
-    let mut probe = with_a_small_disk(&bare, 3, LOG, "true");
-    probe.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    if !probe.status().is_ok_and(|status| status.success()) {
-        println!("skipped: this user may not mount a small disk for the node");
+    if !may_mount(&bare, 3, LOG) {
         return;
     }
     bare.start(1);
@@ -90,7 +100,11 @@ fn a_node_with_a_full_disk_reports_it_and_the_others_continue() {
 fn memory_comes_back_though_a_disk_is_full() {
     const BOUNDED: &str = "[limits]\nmemory_max = 314572800\n[storage]\nsegment_bytes = 4194304\n";
     let mut bare = Bare::new(BOUNDED, |config, _| config);
-    let on_small_disk = with_a_small_disk(&bare, 3, ("storage", 64), SERVES);
+    let disk = ("storage", 64);
+    if !may_mount(&bare, 3, disk) {
+        return;
+    }
+    let on_small_disk = with_a_small_disk(&bare, 3, disk, SERVES);
     bare.start(1);
     bare.start(2);
     bare.start_by(3, on_small_disk);
@@ -131,9 +145,8 @@ impl Disks {
             fs::create_dir(&folder).unwrap();
             let mut command = Command::new("mount");
             command.args(["-t", "tmpfs", "-o", "size=16m", "quorate-test"]).arg(&folder);
-            command.stdout(Stdio::null()).stderr(Stdio::null());
-            if !command.status().is_ok_and(|status| status.success()) {
-                println!("skipped: this user may not mount small disks for the nodes");
+            if !succeeds(&mut command) {
+                skip_without_rights("small disks cannot be mounted: that needs CAP_SYS_ADMIN");
                 return None;
             }
             disks.0.push(folder);

@@ -14,6 +14,9 @@ mod members;
 #[allow(dead_code)]
 mod recorder;
 mod registers;
+#[path = "../required/mod.rs"]
+#[allow(dead_code)] // Other tests use the rest.
+mod required;
 mod saved;
 mod served;
 #[path = "../histories/started.rs"]

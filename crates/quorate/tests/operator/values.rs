@@ -3,10 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::bare::Bare;
-use super::disk::{SERVES, with_a_small_disk};
+use super::disk::{SERVES, may_mount, with_a_small_disk};
+use super::required::{is_installed, succeeds};
 use super::support::{Client, request, until};
 
 /// Little memory for values and for the log, so that there is much to read, write and copy.
@@ -220,13 +221,9 @@ const VALUES: (&str, u32) = ("values", 24);
 #[test]
 fn a_node_without_room_for_values_reports_it_and_continues_when_there_is_room() {
     let mut bare = Bare::new(&tables("consensus"), |config, _| config);
-    let silent = |command: &mut Command| {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().is_ok_and(|status| status.success())
-    };
-    let may_mount = silent(&mut with_a_small_disk(&bare, 3, VALUES, "true"));
-    if !may_mount || !silent(Command::new("nsenter").arg("--version")) {
-        println!("skipped: this user may not mount a small disk for the node, or there is no nsenter");
+    let mut nsenter = Command::new("nsenter");
+    if !is_installed("nsenter (package util-linux)", nsenter.arg("--version")) || !may_mount(&bare, 3, VALUES)
+    {
         return;
     }
     bare.start(1);
@@ -248,7 +245,7 @@ fn a_node_without_room_for_values_reports_it_and_continues_when_there_is_room() 
     let values = bare.node(3).join("values");
     let mut enlarge = Command::new("nsenter");
     enlarge.args(["--target", &bare.process(3).to_string(), "--mount", "mount", "-o", "remount,size=512m"]);
-    assert!(silent(enlarge.arg(values)), "the disk is made larger");
+    assert!(succeeds(enlarge.arg(values)), "the disk is made larger");
     until("node 3 has room and all values", || {
         bare.health(3).1.contains("\"disk_full\":false") && info(&bare, 3, "values_on_disk") == count as u64
     });

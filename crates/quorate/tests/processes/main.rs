@@ -16,6 +16,9 @@ mod manage;
 mod owner;
 mod peers;
 mod recover;
+#[path = "../required/mod.rs"]
+#[allow(dead_code)] // Other tests use the rest.
+mod required;
 mod restart;
 mod roles;
 mod status;

@@ -93,13 +93,4 @@ impl Connection {
             _ => Reply::Line(line),
         }
     }
-
-    /// The server's version.
-    pub(super) fn version(&mut self) -> String {
-        self.send(&[vec![b"INFO".to_vec(), b"server".to_vec()]]);
-        let reply = self.reply();
-        let text = String::from_utf8_lossy(reply.bytes()).into_owned();
-        let version = text.lines().find_map(|line| line.strip_prefix("redis_version:"));
-        version.unwrap_or_default().trim().to_owned()
-    }
 }

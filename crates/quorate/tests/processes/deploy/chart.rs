@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use server::config::{ClientCertificates, PeerTls};
 
+use super::super::required::is_installed;
 use super::super::support::{Client, free_ports, quorate, signal, until, wait};
 use super::super::tls::{Certs, Sealed};
 use super::deploy;
@@ -54,7 +55,8 @@ impl Helm {
         // Its module also names Helm's version, so that both are built from the same packages.
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/processes/deploy/manifests");
         let helm = format!("helm (in {folder}: go install tool)");
-        if !is_installed(&helm, "helm") || !is_installed("go (package golang-go)", "go") {
+        let has = |what, name| is_installed(what, Command::new(name).arg("version"));
+        if !has(&helm, "helm") || !has("go (package golang-go)", "go") {
             return None;
         }
         let reader = READER.get_or_init(|| {
@@ -106,20 +108,6 @@ impl Helm {
     fn upgraded(&self, settings: &[&str]) -> Objects {
         self.render_with(&["--is-upgrade"], &[&NEEDED[..], settings].concat()).unwrap()
     }
-}
-
-fn is_installed(what: &str, program: &str) -> bool {
-    let mut probe = Command::new(program);
-    let probe = probe.arg("version").stdout(Stdio::null()).stderr(Stdio::null());
-    let is_there = probe.status().is_ok_and(|status| status.success());
-    if !is_there {
-        assert!(
-            std::env::var_os("QUORATE_REQUIRE_CLIENTS").is_none(),
-            "{what} is required and not installed"
-        );
-        println!("skipped: {what} is not installed");
-    }
-    is_there
 }
 
 impl Objects {
