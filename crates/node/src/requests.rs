@@ -96,10 +96,12 @@ struct Admission<'c> {
     arguments: Arguments<'c>,
 }
 
-/// The gates before a command is taken, in their order, each with what a command does that meets it closed. It returns true if the
-/// command is not taken now: it was answered, or is held. A client learns nothing of what it may not see: rights come first. What
-/// is held is not shown to monitors before it is taken.
-const GATES: [(Gate, fn(&mut Admission<'_>) -> bool); 6] = [
+/// Whether a command that meets a closed gate is not taken now: it was answered, or is held.
+type Stops = fn(&mut Admission<'_>) -> bool;
+
+/// The gates before a command is taken, in their order, each with what a command does that meets it closed. A client learns
+/// nothing of what it may not see: rights come first. What is held is not shown to monitors before it is taken.
+const GATES: [(Gate, Stops); 6] = [
     (Gate::Rights, |it| it.lacks_rights()),
     (Gate::Listening, |it| it.disturbs_listening()),
     (Gate::Database, |it| it.lacks_database()),
