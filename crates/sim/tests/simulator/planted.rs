@@ -75,7 +75,7 @@ fn find_with(fault: &str, settings: Settings, protocol: Protocol, first: u64) ->
 
 #[test]
 fn leader_follower_shows_uncommitted_writes() {
-    assert_eq!(find(Fault::VisibleBeforeCommitted, Protocol::LeaderFollower, 127), Broken::Safety);
+    assert_eq!(find(Fault::VisibleBeforeCommitted, Protocol::LeaderFollower, 168), Broken::Safety);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn leader_follower_follows_one_wall_clock() {
 
 #[test]
 fn consensus_follows_one_wall_clock() {
-    assert_eq!(find(Fault::ClockUnbounded, Protocol::Consensus, 562), Broken::Safety);
+    assert_eq!(find(Fault::ClockUnbounded, Protocol::Consensus, 583), Broken::Safety);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn a_leader_evicts_though_the_policy_is_none() {
 
 #[test]
 fn a_lock_is_granted_under_a_session_that_is_over() {
-    assert_eq!(find(Fault::LockSessionNotRechecked, Protocol::Consensus, 18), Broken::Safety);
+    assert_eq!(find(Fault::LockSessionNotRechecked, Protocol::Consensus, 82), Broken::Liveness);
 }
 
 #[test]
