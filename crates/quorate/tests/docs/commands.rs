@@ -33,6 +33,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ),
     ("cargo install", "it takes minutes, and installs programs"),
     ("tools/release", "it builds a release, which takes minutes"),
+    ("tools/count-instructions", "a measurement, which takes a minute"),
     ("apt-get ", "it changes the machine"),
     ("docker", "needs Docker"),
     ("compose ", "needs Docker"),

@@ -171,6 +171,7 @@ fn sources_name_pages_that_exist() {
             "deploy/helm/quorate/values.yaml",
             "crates/quorate/Cargo.toml",
             "tools/release",
+            "tools/count-instructions",
         ]
         .map(|name| root.join(name)),
     );
