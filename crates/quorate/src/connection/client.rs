@@ -72,7 +72,7 @@ impl Client {
                     io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe,
                 ) => Refusal::new(
                     Refused::Protocol,
-                    "it has closed the connection without an answer: is it the port for other nodes, or a proxy whose node is down?",
+                    "it has closed the connection without an answer: is it a port for TLS or for other nodes, or a proxy whose server is down?",
                 )
                 .into(),
                 _ => error,

@@ -90,7 +90,11 @@ fn a_server_with_tls_is_imported_only_if_it_is_trusted() {
     refused(&from(sealed), &[], "which is not among those that this machine trusts");
     let wrong = ["--tls-ca", &trusted, "--tls-server-name", "redis.example"];
     refused(&from(sealed), &wrong, "its certificate is for 127.0.0.1, and not for redis.example");
-    refused(&format!("redis://127.0.0.1:{sealed}"), &[], "the connection is lost");
+    refused(
+        &format!("redis://127.0.0.1:{sealed}"),
+        &[],
+        "it has closed the connection without an answer: is it a port for TLS",
+    );
     refused(&format!("redis://127.0.0.1:{sealed}"), &["--tls-ca", &trusted], "are for rediss://");
     refused(&from(redis.1), &["--tls-ca", &trusted], "is this its port for TLS?");
     refused(&from(sealed), &["--tls-ca", "missing.pem"], "missing.pem has no certificates in PEM");
