@@ -405,7 +405,7 @@ pub(crate) fn route<'a>(
 }
 
 /// Why a fenced write is refused, if the keyspace of its lock has no locks.
-#[inline]
+#[inline(always)]
 fn refuses_fence(cx: &Context, client: ClientId, command: &Command<'_>) -> Option<String> {
     match command {
         Command::Fenced(fenced) => {

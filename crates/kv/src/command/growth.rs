@@ -316,7 +316,7 @@ pub trait Sizes {
 }
 
 /// At most this much a command adds of which [`Command::grows_little`] is true.
-const LITTLE_GROWTH_BYTES: u64 = 1024;
+pub(super) const LITTLE_GROWTH_BYTES: u64 = 1024;
 
 /// A charge for each command, whatever it is: an entry, its place in the index, a deadline, the beginning of a tree.
 const CHARGE_BYTES: u64 = 512;

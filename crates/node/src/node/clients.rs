@@ -233,6 +233,7 @@ impl Node {
     /// Whether to read more of a client's input. False while the client has too many requests without an outcome, or
     /// too many unread replies: leave its input alone until it is among the ready clients again, or has taken its
     /// output.
+    #[inline]
     pub fn wants_input(&self, client: ClientId) -> bool {
         !self.cx.memory.is_overcrowded()
             && self

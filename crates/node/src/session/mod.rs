@@ -410,6 +410,7 @@ impl Session {
     }
 
     /// Whether more of the client's input may be read.
+    #[inline(always)]
     pub(crate) fn wants_input(&self) -> bool {
         !self.closing
             && self.slots.len() < self.pending_max()
@@ -748,6 +749,7 @@ impl Session {
     }
 
     /// Bytes of the replies that this session holds.
+    #[inline(always)]
     pub(crate) fn output_bytes(&self) -> usize {
         self.output.len() + self.kept_bytes
     }

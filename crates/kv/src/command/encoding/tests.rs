@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::Coordinator;
+use crate::command::growth::LITTLE_GROWTH_BYTES;
 use crate::command::{
     AddOptions, Aggregate, BitOperation, Bounded, By, BytesCommand, CommonAnswer, Draft, Fenced, HashCommand,
-    HashPart, Hold, ListCommand, LockCommand, QueueCommand, ScriptOptions, SetCommand, SetOperation,
-    SortCommand, SortedCommand, StreamCommand, Supplied, Trim, WaiterId, Watched, WhenFull, Wish, script,
+    HashPart, Hold, ListCommand, LockCommand, QueueCommand, RangePart, ScriptOptions, SetCommand,
+    SetOperation, Sizes, SortCommand, SortedCommand, StreamCommand, Supplied, Trim, WaiterId, Watched,
+    WhenFull, Wish, script,
 };
 use std::num::NonZeroU64;
 
@@ -304,6 +306,39 @@ fn drafts() -> [Draft; 2] {
     [reads, writes]
 }
 
+/// A table in which everything is large.
+struct Large;
+
+impl Sizes for Large {
+    fn content_bytes(&self, _: &[u8]) -> u64 {
+        1 << 30
+    }
+
+    fn string_bytes(&self, _: &[u8]) -> u64 {
+        1 << 30
+    }
+
+    fn items(&self, _: &[u8]) -> u64 {
+        1 << 30
+    }
+
+    fn range(&self, _: &[u8], _: By, _: List<'_>, _: RangePart) -> (u64, u64) {
+        (1 << 30, 1 << 30)
+    }
+
+    fn long_growth_bytes(&self, _: ValueId) -> u64 {
+        1 << 30
+    }
+}
+
+/// Of such a command no more is asked before it is ordered.
+fn a_command_that_grows_little_does_so_in_any_table(command: &Command<'_>) {
+    if command.grows_little() {
+        assert!(!command.grows_with_the_table(), "{command:?}");
+        assert!(command.growth_bytes(&Large) <= LITTLE_GROWTH_BYTES, "{command:?}");
+    }
+}
+
 #[test]
 fn every_command_survives_encoding_and_truncation_is_malformed() {
     let (mut first, mut second) = (Vec::new(), Vec::new());
@@ -357,6 +392,7 @@ fn every_command_survives_encoding_and_truncation_is_malformed() {
     let drafts = drafts();
     let commands = every_command(list, pairs, &drafts, fenced, scripts, supplied, wish);
     for command in commands.into_iter().chain(bounded.map(Command::Bounded)) {
+        a_command_that_grows_little_does_so_in_any_table(&command);
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         let mut reader = Reader::new(&bytes);
