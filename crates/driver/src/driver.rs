@@ -204,10 +204,7 @@ impl<S: Socket> Driver<S> {
             self.work.is_empty() && self.value_work.is_empty(),
             "work begins in the turn that asks for it"
         );
-        assert!(
-            self.others.is_empty(),
-            "clients without a socket are told in the turn that has output for them"
-        );
+        assert!(self.others.is_empty(), "clients without a socket get their output in the turn that made it");
         if self.node.configuration().planted.has_invariants() {
             self.clients.check_invariants();
             self.peers.check_invariants();

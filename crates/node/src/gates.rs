@@ -7,7 +7,7 @@
 
 use std::ops::{BitAnd, BitOr, BitOrAssign};
 
-/// What may stand in a request's way. In each list the gates stand in this order.
+/// What may stand in a request's way. The lists have the order in which a request meets the gates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Gate {

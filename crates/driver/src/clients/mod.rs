@@ -63,8 +63,8 @@ pub struct Clients<S> {
     waiting: Vec<ClientId>,
     /// Clients that have been read and are not served yet.
     round: Round,
-    /// Whether the client whose event is handled is the last one with an event in this turn, and nobody has been read before it:
-    /// there is nobody to be read together with it.
+    /// Whether the event being handled is the turn's last one, and no other client has been read: reading ahead would gain
+    /// nothing.
     is_alone: bool,
     /// Bytes that have arrived and are not consumed yet, over all connections.
     input_bytes: usize,

@@ -186,8 +186,12 @@ impl Node {
         self.cx.now = now;
         self.cx.spent_ns = 0;
         // Held requests wait for the map, which has no time.
-        if self.idle_until_us.take() <= now.monotonic_us || !self.held.is_empty() {
-            self.tend_due(now);
+        match self.idle_until_us.take() <= now.monotonic_us || !self.held.is_empty() {
+            true => self.tend_due(now),
+            false => debug_assert!(
+                self.find_wakeup_us() > now.monotonic_us,
+                "something is due in a turn that skips it"
+            ),
         }
         if self.following.tracking.has_waiting() {
             self.tend_held();
@@ -479,6 +483,7 @@ impl Node {
             (Gate::Tracking, self.following.tracking.is_on()),
             (Gate::Changes, self.following.is_on()),
             (Gate::Memory, self.cx.memory.is_any_full()),
+            (Gate::Room, self.cx.room.is_short() || self.cx.peers.any_is_short()),
         ] {
             assert_eq!(gates.has(gate), is_closed, "the gate {gate:?}");
         }

@@ -73,7 +73,9 @@ impl Node {
         if is_unusual && self.is_dispersed(client, group, request, wanted.version, deadline_us) {
             return;
         }
+        let work_ns = if gates.has(Gate::Work) { self.cx.work_ns(group, request) } else { 0 };
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
+        session.request_ns = work_ns;
         let ticket = session.begin(wanted.version);
         let asked = Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 };
         match is_unusual {
@@ -85,8 +87,7 @@ impl Node {
         }
     }
 
-    /// Has a large value dispersed as fragments, and returns whether it is. Other writes wait behind such values, and long work
-    /// counts.
+    /// Has a large value dispersed as fragments, and returns whether it is. Other writes wait behind such values.
     #[inline(never)]
     fn is_dispersed(
         &mut self,
@@ -96,10 +97,6 @@ impl Node {
         wants_version: bool,
         deadline_us: u64,
     ) -> bool {
-        let work_ns = self.cx.work_ns(group, request);
-        if let Some(session) = self.cx.clients.sessions.get_mut(client) {
-            session.request_ns = work_ns;
-        }
         let (gates, Some(command)) = (self.cx.gates, request.write()) else { return false };
         if gates.has(Gate::Coding)
             && !memory::refuses_growth(&self.cx, group, command)

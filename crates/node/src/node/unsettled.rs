@@ -57,7 +57,7 @@ impl Unsettled {
     pub(super) fn put_back(&mut self, mut settled: Box<Effects>) {
         settled.clear();
         let other = std::mem::replace(&mut self.effects, settled);
-        debug_assert!(other.is_empty(), "what a step leaves is settled before the next one");
+        assert!(other.is_empty(), "what a step leaves is settled before the next one");
         self.spare = Some(other);
     }
 }

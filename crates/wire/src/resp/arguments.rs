@@ -39,11 +39,11 @@ impl<'a> Arguments<'a> {
         self.ranges.is_empty()
     }
 
-    /// The length of the request from its first argument to its last.
+    /// The number of bytes from the first argument to the last, with what lies between them; 0 unless they lie in their order.
     #[inline]
     pub fn extent(&self) -> usize {
         match self.ranges {
-            [(start, _), .., (_, end)] | [(start, end)] => (end - start) as usize,
+            [(start, _), .., (_, end)] | [(start, end)] => end.saturating_sub(*start) as usize,
             [] => 0,
         }
     }
