@@ -48,8 +48,9 @@
 //!   request. If the withdrawal crosses a grant, the record of the withdrawal passes the lock on. The withdrawal is
 //!   submitted only when the outcome of every earlier submission is known, so that it overtakes none of them.
 //! * **A record may still grant what was withdrawn, or released**, because the outcome of a submission was not known:
-//!   the request's number is remembered, with the token that the client got, and another grant under that number is
-//!   withdrawn. For all other numbers of this incarnation that were removed, the clients got their answers, so a
+//!   the request's number is remembered, with the token that the client got, and a later grant under that number is
+//!   withdrawn. An earlier one is over, and only its notification is late: the withdrawal would free what the client
+//!   holds. For all other numbers of this incarnation that were removed, the clients got their answers, so a
 //!   message about them that arrives late, or twice, has no effect.
 //! * **The node was restarted.** When a link to it comes up it sends its incarnation, and the leader orders that
 //!   requests of its clients from other incarnations stop waiting. The leader also gives up a node that does not
@@ -394,16 +395,14 @@ impl Waits {
             (LockNotification::Granted(_), Stage::Leaving) => {
                 wait.leaves_again |= wait.question == Some(Question::Withdraw)
             }
-            // The awaited outcome will also report the grant, or the end of the request. If the client were answered
+            // The awaited answer will also report the grant, or the end of the request. If the client were answered
             // now, it could release the lock before the record is applied that asks for the lock once more.
-            (LockNotification::Granted(_), _) if wait.question == Some(Question::Ask) => {
-                wait.was_notified = true
-            }
-            (LockNotification::Granted(_), _) if is_doubtful => {
+            (LockNotification::Granted(_), _) if wait.question.is_some() => wait.was_notified = true,
+            // This grant may be over, and another client may hold the lock: the node may have read the notification
+            // late, or the request was submitted more than once, and the notification may be of an earlier grant.
+            (LockNotification::Granted(_), _) if is_doubtful || wait.is_uncertain => {
                 wait.stage = Stage::Queued;
-                if wait.question.is_none() {
-                    self.ask(cx, number, Question::Check, false);
-                }
+                self.ask(cx, number, Question::Check, false);
             }
             (LockNotification::Granted(token), _) => self.grant(cx, number, token, offset),
             (_, Stage::Leaving | Stage::Settling) | (LockNotification::Served, _) => {}

@@ -110,8 +110,8 @@ pub(super) struct Wait {
     pub(super) is_uncertain: bool,
     /// The request is known to have been queued.
     pub(super) was_queued: bool,
-    /// A grant was notified while an outcome was awaited. If the outcome is that the request waits, the grant came
-    /// after that.
+    /// A grant was notified while an answer was awaited. If the answer is that the request waits, the grant may have
+    /// come after that.
     pub(super) was_notified: bool,
     /// The request was granted the lock, or may have been, since its withdrawal was submitted.
     pub(super) leaves_again: bool,
@@ -304,9 +304,10 @@ impl Waits {
         }
     }
 
-    /// Whether a grant is one that no client has got or ever will get.
+    /// Whether a grant is one that no client has got or ever will get, and that may still stand. Tokens grow, and a grant
+    /// ends before the lock is granted again: with a token below the one that the client got it is over.
     pub(super) fn is_unwanted_grant(&self, number: u64, token: Version) -> bool {
-        self.unsettled.get(&number).is_some_and(|granted| *granted != Some(token))
+        self.unsettled.get(&number).is_some_and(|granted| granted.is_none_or(|granted| token > granted))
     }
 
     pub(super) fn numbers(&self, which: impl Fn(&Wait) -> bool) -> Vec<u64> {

@@ -3,6 +3,9 @@
 
 use crate::support::{Client, Cluster, assert_error, setup};
 
+/// The kind of the message that notifies a node of a grant.
+const LOCK_NOTIFIED: u8 = 5;
+
 const KEYSPACES: &[&str] = &["prefix= replication=consensus"];
 
 /// How long a lease lasts: a tenth longer than requested, since clocks differ, and a few turns for a record.
@@ -278,6 +281,50 @@ fn a_grant_that_is_read_late_is_checked_before_the_reply() {
     assert_eq!(cluster.arrived(bob), None, "it is not bob's any more");
     assert_eq!(cluster.ask(cat, &format!("UNLOCK l {held}")), "1");
     assert!(token(&cluster.reply(bob)) > held);
+}
+
+/// A node asks again when it got no answer. So one request can be granted the lock, lose it by its lease, and be granted
+/// it once more; and the notification of the first grant may arrive last.
+#[test]
+fn a_late_notification_of_an_old_grant_neither_ends_a_newer_one_nor_is_believed() {
+    for is_taken_by_another in [false, true] {
+        let mut cluster = setup(4, &["prefix= replication=consensus replicas=3"]).start();
+        let (lead, away) = (leader(&cluster), 4);
+        let (ann, bob) = (cluster.client(lead), cluster.client(away));
+        let held = cluster.ask(ann, "LOCK l ann PX 60000");
+        cluster.send(bob, "LOCK l bob PX 100 WAIT 60000");
+        cluster.turn();
+        cluster.turn();
+        cluster.break_link(lead, away);
+        cluster.mend_link(lead, away);
+        until_waiting(&mut cluster, ann, "l", 1);
+        cluster.turns(100); // Node 4 has asked again.
+        cluster.send(ann, &format!("UNLOCK l {held}"));
+        let mut late = Vec::new();
+        cluster.until("the lock is granted", |cluster| {
+            late = cluster.take_from_way(lead, away, |frame| frame[0] == LOCK_NOTIFIED);
+            !late.is_empty()
+        });
+        assert_eq!(cluster.reply(ann), "1");
+        cluster.until("the lease is over", |cluster| cluster.ask(ann, "LOCK.INFO l") == "nil");
+        if is_taken_by_another {
+            let held = cluster.ask(ann, "LOCK l ann PX 1000");
+            late.iter()
+                .for_each(|frame| cluster.node(away).peer_frame(lead, frame).expect("it is well formed"));
+            cluster.turns(900);
+            assert_eq!(cluster.arrived(bob), None, "ann holds it");
+            assert_eq!(cluster.ask(ann, &format!("UNLOCK l {held}")), "1");
+            assert!(token(&cluster.reply(bob)) > token(&held));
+        } else {
+            let granted = token(&cluster.reply(bob));
+            late.iter()
+                .for_each(|frame| cluster.node(away).peer_frame(lead, frame).expect("it is well formed"));
+            for _ in 0..20 {
+                assert_eq!(cluster.ask(ann, "LOCK l ann PX 1000"), "nil", "bob holds it");
+            }
+            assert_eq!(cluster.ask(bob, &format!("UNLOCK l {granted}")), "1");
+        }
+    }
 }
 
 /// The leader's message to the client's node is lost with their link. That node has a replica, or asks.

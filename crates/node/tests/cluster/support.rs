@@ -451,6 +451,20 @@ impl Cluster {
         }
     }
 
+    /// Takes the frames in flight from one node to another that `is_taken` selects: they do not arrive.
+    pub(crate) fn take_from_way(
+        &mut self,
+        from: NodeId,
+        to: NodeId,
+        is_taken: impl Fn(&[u8]) -> bool,
+    ) -> Vec<Vec<u8>> {
+        let way = self.on_the_way.entry((from, to)).or_default();
+        let (taken, left): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(way).into_iter().partition(|frame| is_taken(frame));
+        *way = left;
+        Vec::from(taken)
+    }
+
     /// Returns the number of bytes in flight from one node to another.
     pub(crate) fn waiting_bytes(&self, from: NodeId, to: NodeId) -> usize {
         self.on_the_way.get(&(from, to)).into_iter().flatten().map(Vec::len).sum()
