@@ -7,7 +7,7 @@ use std::io::{self, Read};
 
 use anyhow::{Result, anyhow, bail};
 use kv::limits::VALUE_BYTES_MAX_CEILING;
-use kv::{Command, Condition, Deadline, Expiry, ReplyBuffer, SetAnswer, SnapshotId, Table};
+use kv::{Command, Condition, Deadline, Expiry, ReplyBuffer, RestoreOptions, SetAnswer, SnapshotId, Table};
 use node::command::{Context, Handler, find};
 use rdb::Kind;
 use wire::resp::ArgumentsBuffer;
@@ -54,7 +54,7 @@ impl State {
 
     fn run(&mut self, words: &[Vec<u8>], time_ms: u64) -> Result<()> {
         if matches!(words, [name] if name == b"FLUSHDB") {
-            return self.carry_out(&Command::Clear, time_ms);
+            return self.carry_out(&Command::Clear {}, time_ms);
         }
         let request: ArgumentsBuffer = words.iter().map(Vec::as_slice).collect();
         let found = find(request.as_arguments()).map_err(|error| anyhow!("{error}"))?;
@@ -110,7 +110,15 @@ impl Sink for State {
 
     fn payload(&mut self, key: &[u8], deadline_ms: Option<u64>, _: Kind, payload: &[u8]) -> Result<()> {
         let deadline = deadline_ms.map(|deadline| Deadline::At(i64::try_from(deadline).unwrap_or(i64::MAX)));
-        self.carry_out(&Command::Restore { key, payload, deadline, replaces: true, used: None }, BEGINNING_MS)
+        self.carry_out(
+            &Command::Restore {
+                key,
+                payload,
+                deadline,
+                options: RestoreOptions { replaces: true, used: None },
+            },
+            BEGINNING_MS,
+        )
     }
 
     fn begin_pieces(&mut self, _: &[u8]) -> Result<bool> {
@@ -237,7 +245,7 @@ mod tests {
         let request: ArgumentsBuffer = words.iter().map(Vec::as_slice).collect();
         let Handler::Data(parse) = find(request.as_arguments()).unwrap().spec.handler else {
             assert_eq!(words[0], b"FLUSHALL");
-            table.apply(&Command::Clear, offset, now_ms, &mut ReplyBuffer::new());
+            table.apply(&Command::Clear {}, offset, now_ms, &mut ReplyBuffer::new());
             return;
         };
         let encodings = kv::command::EncodingLimits::default();

@@ -62,7 +62,7 @@ fn main() {
     );
     let start = Instant::now();
     out.clear();
-    table.apply(&Command::Clear, count + 1, 1, &mut out);
+    table.apply(&Command::Clear {}, count + 1, 1, &mut out);
     println!("cleared in {:.0?}", start.elapsed());
 }
 

@@ -24,7 +24,7 @@ use crate::origin::{Asked, Origin};
 use crate::session::ClientId;
 use kv::codec::Reader;
 use kv::command::ExpiryUnit;
-use kv::{Command, Deadline, Draft, List, Reply, ReplyBuffer, Version, Watched};
+use kv::{Command, Deadline, Draft, List, Reply, ReplyBuffer, RestoreOptions, Version, Watched};
 use protocol::{Request, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
 use wire::resp::Arguments;
@@ -269,9 +269,9 @@ impl Move {
                     return Next::Answer(0); // The key no longer exists.
                 };
                 let deadline = (expiry >= 0).then_some(Deadline::At(expiry));
-                let (key, replaces, used) = (self.key.as_slice(), false, None);
+                let (key, options) = (self.key.as_slice(), RestoreOptions::default());
                 let mut bytes = Vec::new();
-                Command::Restore { key, payload, deadline, replaces, used }.encode(&mut bytes);
+                Command::Restore { key, payload, deadline, options }.encode(&mut bytes);
                 Next::Store(bytes)
             }
             (Stage::Store, Some(Reply::Ok)) => {

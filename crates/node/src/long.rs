@@ -29,7 +29,7 @@ use crate::slab::{Handle, Slab};
 use crate::transfer::{Transfer, Window};
 use kv::SharedBytes;
 use kv::codec::Reader;
-use kv::{Command, Coordinator, Reply, ValueId};
+use kv::{Command, Coordinator, Padded, Reply, ValueId};
 use protocol::{Request, Result as Outcome};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -291,7 +291,7 @@ impl LongCommands {
             }
         }
         let asked = Asked { deadline_us, ..asked };
-        cx.submit(group, asked, &Request::Command(&Command::LongEnd { id, watched_in }));
+        cx.submit(group, asked, &Request::Command(&Command::LongEnd { id, watched_in: Padded(watched_in) }));
     }
 
     /// Gives up a command that its group has not taken in time, or has refused.

@@ -348,7 +348,7 @@ pub(crate) fn route<'a>(
                 let command = Command::Scan { position, count, pattern, kind, group: only, next: 0 };
                 Route::Completed(only, command)
             }
-            Command::Clear => {
+            Command::Clear {} => {
                 cx.audit(client, "removes all keys of all keyspaces");
                 Route::Group(only)
             }
@@ -361,8 +361,8 @@ pub(crate) fn route<'a>(
         groups
     };
     match *command {
-        Command::Size => Route::Several(with(cx, b""), Combine::Sum, None),
-        Command::Clear => {
+        Command::Size {} => Route::Several(with(cx, b""), Combine::Sum, None),
+        Command::Clear {} => {
             let is_everywhere = found.spec.name == "flushall";
             let number = cx.clients.sessions.get(client).map_or(0, |session| session.database);
             // Refuse before any other keyspace is emptied.

@@ -586,7 +586,7 @@ fn gather(
         } {
             Err(error) => answered(&|reply| reply.error(&error)),
             Ok(command) => {
-                clears |= matches!(command, Command::Clear);
+                clears |= matches!(command, Command::Clear {});
                 let command = match (command, only_group) {
                     (Command::RandomKey { .. }, Some(_)) => Command::RandomKey { draw },
                     (Command::Scan { position, count, pattern, kind, .. }, Some(group)) => {

@@ -6,7 +6,7 @@
 
 use crate::effects::{Effects, NodeId, Notice, Now};
 use kv::locks::{LockEvent, LockNotification};
-use kv::{Command, LockCommand, Table, Version, WaiterId};
+use kv::{Command, LockCommand, Padded, Table, Version, WaiterId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A node whose link is down for this long counts as dead for its waiting clients. No client loses its place in the queue
@@ -58,7 +58,7 @@ impl Reach {
             _ => table.locks().coordinators().into_iter().chain(table.queues().coordinators()).collect(),
         };
         let gone = nodes.into_iter().filter(move |node| *node != own && self.is_gone(now, *node));
-        gone.map(|node| Command::Lock(LockCommand::DropWaiters { node, spared: None }))
+        gone.map(|node| Command::Lock(LockCommand::DropWaiters { node, spared: Padded(None) }))
     }
 }
 

@@ -7,7 +7,7 @@
 //! leader of another epoch aborts the transaction. An unnecessary abort does no harm: the client tries again.
 
 use crate::planted::{Fault, Planted};
-use kv::{Command, Reply, ReplyBuffer, Table, Transaction, UnixMs, Version};
+use kv::{Command, Padded, Reply, ReplyBuffer, Table, Transaction, UnixMs, Version};
 
 /// Answers a read as the leader of an epoch, and returns its version.
 #[inline]
@@ -45,7 +45,7 @@ pub(crate) fn may_be_ordered(
         }
         Command::Transaction(transaction) => !is_of_another_epoch(transaction, epoch),
         // Also a transaction; its commands were sent before.
-        Command::LongEnd { watched_in: Some(watched_in), .. } => *watched_in == epoch,
+        Command::LongEnd { watched_in: Padded(Some(watched_in)), .. } => *watched_in == epoch,
         _ => true,
     }
 }

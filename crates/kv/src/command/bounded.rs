@@ -6,7 +6,7 @@
 //! when the record is replayed. See `table/charges.rs`.
 
 use super::Command;
-use super::encoding::may_be_bounded;
+use super::declaration::{Adds, Effect, Inner, Wrapper};
 use crate::codec::{Malformed, Reader, Writer};
 
 /// A write that may add at most so many bytes of memory.
@@ -44,25 +44,17 @@ impl<'a> Bounded<'a> {
         Command::decode(&mut Reader::new(self.command))
             .expect("a bounded command is checked before it is one")
     }
+}
 
-    pub(super) fn bytes(&self) -> usize {
-        self.command.len()
-    }
-
-    // Dynamic, because commands visit the keys of bounded ones, too.
-    pub(super) fn for_each_key(&self, visit: &mut dyn FnMut(&'a [u8])) {
-        self.command().for_each_key(visit);
-    }
-
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+impl<'a> Inner<'a> for Bounded<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
         out.put_u64(self.bytes_max);
         out.put_bytes(self.command);
     }
 
-    pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Bounded<'a>, Malformed> {
+    fn take(_: u8, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         let (bytes_max, command) = (reader.u64()?, reader.bytes()?);
-        // Check the tag first, so that untrusted bytes cannot nest commands without end.
-        if !may_be_bounded(command) {
+        if !Wrapper::Bounded.can_contain(command) {
             return Err(Malformed("a command that cannot have a bound"));
         }
         let mut rest = Reader::new(command);
@@ -71,6 +63,39 @@ impl<'a> Bounded<'a> {
             true => Ok(Bounded { bytes_max, command }),
             false => Err(Malformed("a command that cannot have a bound")),
         }
+    }
+
+    fn is_write(&self) -> bool {
+        true
+    }
+
+    fn visit_keys(&self, visit: &mut impl FnMut(&'a [u8])) {
+        self.command().for_each_key(visit as &mut dyn FnMut(&'a [u8]));
+    }
+
+    fn bytes(&self) -> usize {
+        self.command.len()
+    }
+
+    fn name(&self) -> &'static str {
+        self.command().name()
+    }
+
+    fn effect(&self) -> Effect {
+        self.command().declared_effect()
+    }
+
+    /// It has its bound already.
+    fn adds(&self) -> Adds {
+        Adds::More
+    }
+
+    fn may_walk(&self) -> bool {
+        self.command().may_walk()
+    }
+
+    fn lists_all(&self) -> bool {
+        !self.command().may_be_too_long()
     }
 }
 

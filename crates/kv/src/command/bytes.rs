@@ -1,7 +1,7 @@
 //! Commands on the bytes of strings: bits, fields of bits, sketches that count distinct elements, common subsequences.
 
 use super::List;
-use super::family::{Part, family};
+use super::declaration::{Part, family};
 use crate::codec::{Malformed, Reader, Writer};
 
 /// Implements [`Part`] for an enum that is encoded as one byte.
@@ -135,42 +135,38 @@ family! {
     BytesCommand {
         // Reads.
         /// A bit: 1 or 0 (`GETBIT`).
-        GetBit = 1 { key: &'a [u8], offset: u64 }
+        GetBit = 1 "GETBIT" Reads { key: &'a [u8], offset: u64 };
         /// The number of bits set in a range of bytes or of bits, by the rules of `GETRANGE` (`BITCOUNT`).
-        CountBits = 2 { key: &'a [u8], start: i64, end: i64, in_bits: bool }
+        CountBits = 2 "BITCOUNT" Reads { key: &'a [u8], start: i64, end: i64, in_bits: bool } walks(true);
         /// The first bit with this value in a range, or -1 (`BITPOS`). Without an end, the string is followed by zeros.
-        FindBit = 3 { key: &'a [u8], bit: bool, start: i64, end: Option<i64>, in_bits: bool }
+        FindBit = 3 "BITPOS" Reads { key: &'a [u8], bit: bool, start: i64, end: Option<i64>, in_bits: bool }
+            walks(true);
         /// Fields of bits ([`FieldOperation`]), as an array of integers (`BITFIELD_RO`).
-        ReadFields = 4 { key: &'a [u8], operations: List<'a> }
+        ReadFields = 4 "BITFIELD_RO" Reads { key: &'a [u8], operations: List<'a> };
         /// Estimates how many distinct elements several sketches have counted together (`PFCOUNT`).
-        Estimate = 5 { keys: List<'a> }
+        Estimate = 5 "PFCOUNT" Reads { keys: List<'a> } walks(true);
         /// The longest common subsequence of two strings (`LCS`). Ranges shorter than `least` are left out.
-        Common = 6 { first: &'a [u8], second: &'a [u8], answer: CommonAnswer, least: u64 }
+        Common = 6 "LCS" Reads { first: &'a [u8], second: &'a [u8], answer: CommonAnswer, least: u64 }
+            keys(first, second) walks(true);
 
         // Writes.
         /// Sets a bit and returns its previous value (`SETBIT`).
-        SetBit = 64 { key: &'a [u8], offset: u64, bit: bool }
+        SetBit = 64 "SETBIT" Grows { key: &'a [u8], offset: u64, bit: bool } adds(Unforeseen) event("setbit");
         /// Stores the combination of several strings and returns its length (`BITOP`).
-        Combine = 65 { operation: BitOperation, to: &'a [u8], keys: List<'a> }
+        Combine = 65 "BITOP" Grows { operation: BitOperation, to: &'a [u8], keys: List<'a> }
+            keys(to, keys) walks(true) adds(Unforeseen) event("set");
         /// Changes fields of bits ([`FieldOperation`]), and returns their previous or new values, as an array (`BITFIELD`).
-        ChangeFields = 66 { key: &'a [u8], operations: List<'a> }
+        ChangeFields = 66 "BITFIELD" Grows { key: &'a [u8], operations: List<'a> }
+            adds(Unforeseen) event("setbit");
         /// Counts elements in a sketch; returns 1 if the sketch has changed (`PFADD`).
-        Count = 67 { key: &'a [u8], elements: List<'a> }
+        Count = 67 "PFADD" Grows { key: &'a [u8], elements: List<'a> } adds(Unforeseen) event("pfadd");
         /// Stores a sketch of everything that several sketches, including the present one, have counted (`PFMERGE`).
-        Merge = 68 { to: &'a [u8], keys: List<'a> }
+        Merge = 68 "PFMERGE" Grows { to: &'a [u8], keys: List<'a> }
+            keys(to, keys) walks(true) adds(Unforeseen) event("pfadd");
     }
 }
 
 impl<'a> BytesCommand<'a> {
-    /// Calls `visit` with each key, in order.
-    pub fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
-        use BytesCommand::*;
-        if let Combine { to, .. } = *self {
-            visit(to);
-        }
-        self.for_each_source(&mut visit);
-    }
-
     /// Calls `visit` with each key whose value it reads, in order.
     pub(crate) fn for_each_source(&self, visit: &mut dyn FnMut(&'a [u8])) {
         use BytesCommand::*;
@@ -189,38 +185,6 @@ impl<'a> BytesCommand<'a> {
                 keys.iter().for_each(visit);
             }
         }
-    }
-
-    /// Its name as clients know it.
-    pub fn name(&self) -> &'static str {
-        use BytesCommand::*;
-        match self {
-            GetBit { .. } => "GETBIT",
-            CountBits { .. } => "BITCOUNT",
-            FindBit { .. } => "BITPOS",
-            ReadFields { .. } => "BITFIELD_RO",
-            Estimate { .. } => "PFCOUNT",
-            Common { .. } => "LCS",
-            SetBit { .. } => "SETBIT",
-            Combine { .. } => "BITOP",
-            ChangeFields { .. } => "BITFIELD",
-            Count { .. } => "PFADD",
-            Merge { .. } => "PFMERGE",
-        }
-    }
-
-    /// Whether it may read many bytes.
-    pub(super) fn may_walk(&self) -> bool {
-        use BytesCommand::*;
-        matches!(
-            self,
-            CountBits { .. }
-                | FindBit { .. }
-                | Estimate { .. }
-                | Common { .. }
-                | Combine { .. }
-                | Merge { .. }
-        )
     }
 
     /// The most work that it does, as a number of bytes read. `bytes_of` returns the size of a key.

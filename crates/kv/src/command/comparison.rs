@@ -2,6 +2,7 @@
 //!
 //! A digest is the 64 bits of XXH3, as in Redis 8.4: a client that holds a large value sends 16 characters instead.
 
+use super::declaration::Part;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::digest::digest_of;
 
@@ -51,9 +52,11 @@ impl<'a> Comparison<'a> {
         let text = std::str::from_utf8(text).ok().filter(|_| is_digest)?;
         u64::from_str_radix(text, 16).ok()
     }
+}
 
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        match *self {
+impl<'a> Part<'a> for Comparison<'a> {
+    fn put(self, out: &mut Vec<u8>) {
+        match self {
             Comparison::Equal(value) => {
                 out.put_u8(EQUAL);
                 out.put_bytes(value);
@@ -73,7 +76,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Comparison<'a>, Malformed> {
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         Ok(match reader.u8()? {
             EQUAL => Comparison::Equal(reader.bytes()?),
             NOT_EQUAL => Comparison::NotEqual(reader.bytes()?),

@@ -6,6 +6,7 @@
 //! such an argument becomes a read, which is answered in the place of the command.
 
 use super::List;
+use super::declaration::{Adds, Effect, Inner};
 use crate::codec::{Malformed, Reader, Writer};
 use crate::number::parse_integer;
 
@@ -159,14 +160,16 @@ impl<'a> Foreseen<'a> {
     pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
         self.parts.iter().skip(BEFORE_KEYS)
     }
+}
 
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+impl<'a> Inner<'a> for Foreseen<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
         out.put_u8(self.kinds.0);
         out.put_bool(self.has_group);
         self.parts.encode(out);
     }
 
-    pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Foreseen<'a>, Malformed> {
+    fn take(_: u8, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         let (kinds, has_group, parts) = (Kinds(reader.u8()?), reader.bool()?, List::decode(reader)?);
         if parts.len() <= BEFORE_KEYS {
             return Err(Malformed("a foreseen answer needs a key"));
@@ -178,5 +181,29 @@ impl<'a> Foreseen<'a> {
             missing => drop(Answer::of(missing)?),
         }
         Ok(foreseen)
+    }
+
+    fn is_write(&self) -> bool {
+        false
+    }
+
+    fn visit_keys(&self, visit: &mut impl FnMut(&'a [u8])) {
+        self.keys().for_each(visit);
+    }
+
+    fn bytes(&self) -> usize {
+        self.parts.bytes()
+    }
+
+    fn name(&self) -> &'static str {
+        "this command"
+    }
+
+    fn effect(&self) -> Effect {
+        Effect::Reads
+    }
+
+    fn adds(&self) -> Adds {
+        Adds::Little
     }
 }

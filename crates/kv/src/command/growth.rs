@@ -1,8 +1,9 @@
 //! Commands that may enlarge the data, and by how much beyond their own size.
 
+use super::declaration::{Adds, Effect, Inner};
 use super::{
-    By, BytesCommand, Command, DELIVERED_MAX, HashCommand, List, ListCommand, LockCommand, QueueCommand,
-    SetCommand, SetOperation, SortCommand, SortOptions, SortedCommand, StreamCommand, WhenFull,
+    By, BytesCommand, Command, DELIVERED_MAX, HashCommand, List, ListCommand, QueueCommand, SetCommand,
+    SetOperation, SortCommand, SortOptions, SortedCommand, StreamCommand, WhenFull,
 };
 use crate::ValueId;
 use std::ops::Range;
@@ -11,35 +12,7 @@ impl Command<'_> {
     /// Whether the command may enlarge the data: those that Redis marks with `denyoom`, and those that request locks. A
     /// node without free memory refuses these and carries out the others.
     pub fn may_grow(&self) -> bool {
-        use Command::*;
-        match self {
-            Set { .. } | SetIf { .. } | MultiSet { .. } | Append { .. } | SetRange { .. } => true,
-            IncrementBy { .. }
-            | IncrementByFloat { .. }
-            | Copy { .. }
-            | Replicate { .. }
-            | Restore { .. } => true,
-            SetCoded { .. } | LongPart { .. } | Fenced(_) => true,
-            Lock(command) => {
-                matches!(command, LockCommand::Acquire { .. } | LockCommand::OpenSession { .. })
-            }
-            Queue(QueueCommand::Ask { wish, .. }) => wish.command().may_grow(),
-            Script(script) => script.is_write(),
-            Hash(command) => command.may_grow(),
-            OnList(command) => command.may_grow(),
-            OnSet(command) => command.may_grow(),
-            OnSorted(command) => command.may_grow(),
-            OnStream(command) => command.may_grow(),
-            OnBytes(command) => command.is_write(),
-            Sort(command) => command.is_write(),
-            Transaction(transaction) => transaction.commands().any(|command| command.may_grow()),
-            // Its parts are here already.
-            LongEnd { .. } => false,
-            // It was admitted before its values were fetched.
-            Supplied(_) => false,
-            Bounded(bounded) => bounded.command().may_grow(),
-            _ => false,
-        }
+        self.declared_effect() == Effect::Grows
     }
 
     /// Whether every part of the command that may enlarge the data is allowed to do so in a full keyspace: scripts with
@@ -57,24 +30,7 @@ impl Command<'_> {
 
     /// Whether the command only deletes.
     pub fn only_deletes(&self) -> bool {
-        use Command::*;
-        match self {
-            Delete { .. } | GetDelete { .. } | DeleteIf { .. } | Clear | Abandon { .. } => true,
-            Purge { .. } | Evict { .. } => true,
-            Hash(command) => command.only_deletes(),
-            // A waiting request takes something away.
-            Queue(QueueCommand::Ask { wish, .. }) => wish.command().only_deletes(),
-            Queue(_) => true,
-            OnList(command) => command.only_deletes(),
-            OnSet(command) => command.only_deletes(),
-            OnSorted(command) => command.only_deletes(),
-            OnStream(command) => command.only_deletes(),
-            Transaction(transaction) => {
-                transaction.commands().all(|command| !command.is_write() || command.only_deletes())
-            }
-            Bounded(bounded) => bounded.command().only_deletes(),
-            _ => false,
-        }
+        self.declared_effect() == Effect::Frees
     }
 
     /// How many bytes of memory the command may add beyond what its own bytes can: a `SETRANGE` far beyond the end, a
@@ -91,28 +47,7 @@ impl Command<'_> {
     /// Whether the command adds at most 1 KiB beyond its own bytes, whatever the table holds: true of reads
     /// and of nearly all writes that clients send.
     pub fn grows_little(&self) -> bool {
-        use Command::*;
-        match self {
-            Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => true,
-            GetRange { .. } | TimeToLive { .. } | Keys { .. } | Scan { .. } | RandomKey { .. } | Size => true,
-            Encoding { .. } | Used { .. } | MemoryUsage { .. } | Digest { .. } | Dump { .. } => true,
-            Watch { .. } | Recent { .. } | Foreseen(_) => true,
-            Set { .. } | SetIf { .. } | MultiSet { .. } | Replicate { .. } | SetCoded { .. } => true,
-            Fenced(_) | LongPart { .. } | IncrementBy { .. } | OnList(_) | Lock(_) => true,
-            IncrementByFloat { .. } => true,
-            GetDelete { .. } | GetExpire { .. } | Delete { .. } | DeleteIf { .. } | Expire { .. } => true,
-            Persist { .. } | Rename { .. } | Clear | Purge { .. } | Evict { .. } | Abandon { .. } => true,
-            SkipVersions { .. } => true,
-            // A hash adds the text of a sum at most.
-            Hash(_) => true,
-            OnSet(command) => !matches!(command, SetCommand::Store { .. }),
-            OnSorted(command) => !command.stores(),
-            OnStream(command) => !matches!(command, StreamCommand::ReadGroup { .. }),
-            OnBytes(command) => !command.is_write(),
-            Sort(command) => !command.is_write(),
-            Append { .. } | SetRange { .. } | Copy { .. } | Restore { .. } => false,
-            Transaction(_) | Script(_) | LongEnd { .. } | Queue(_) | Supplied(_) | Bounded(_) => false,
-        }
+        self.declared_adds() == Adds::Little
     }
 
     /// Whether the command needs no second look before it is ordered: it adds little beyond its own bytes, which are at most
@@ -163,7 +98,7 @@ impl Command<'_> {
     fn moment_bytes(&self, sizes: &dyn Sizes) -> u64 {
         match self {
             Command::Rename { from, .. } => sizes.string_bytes(from),
-            Command::Clear => EMPTY_INDEX_BYTES,
+            Command::Clear {} => EMPTY_INDEX_BYTES,
             _ => 0,
         }
     }
@@ -171,21 +106,7 @@ impl Command<'_> {
     /// Whether what the command adds depends on the table when it is carried out, or is known only then. Such a command is
     /// ordered with a bound: see [`super::Bounded`].
     pub fn grows_with_the_table(&self) -> bool {
-        use Command::*;
-        match self {
-            Copy { .. } | Restore { .. } | SetRange { .. } | LongEnd { .. } => true,
-            Script(script) => script.is_write(),
-            Transaction(transaction) => {
-                transaction.is_write() && transaction.commands().any(|it| it.grows_with_the_table())
-            }
-            OnBytes(command) => command.is_write(),
-            Sort(command) => command.is_write(),
-            OnSet(command) => matches!(command, SetCommand::Store { .. }),
-            OnSorted(command) => command.stores(),
-            OnStream(command) => matches!(command, StreamCommand::ReadGroup { .. }),
-            Supplied(supplied) => supplied.command().is_some_and(|it| it.grows_with_the_table()),
-            _ => false,
-        }
+        self.declared_adds() == Adds::Unforeseen
     }
 
     /// Whether the command only carries out others, each of which is charged.
@@ -261,7 +182,7 @@ impl Command<'_> {
             Bounded(bounded) => bounded.command().growth_bytes(sizes),
             // Reads.
             Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => 0,
-            GetRange { .. } | TimeToLive { .. } | Keys { .. } | Scan { .. } | RandomKey { .. } | Size => 0,
+            GetRange { .. } | TimeToLive { .. } | Keys { .. } | Scan { .. } | RandomKey { .. } | Size {} => 0,
             Encoding { .. } | Used { .. } | MemoryUsage { .. } | Digest { .. } | Dump { .. } => 0,
             Watch { .. } | Recent { .. } | Sort(SortCommand::Read { .. }) | Foreseen(_) => 0,
             // What these add is in them.
@@ -270,7 +191,7 @@ impl Command<'_> {
             Queue(_) => 0,
             // They remove something, or change its name or its deadline.
             GetDelete { .. } | GetExpire { .. } | Delete { .. } | DeleteIf { .. } | Expire { .. } => 0,
-            Persist { .. } | Rename { .. } | Clear | Purge { .. } | Evict { .. } | Abandon { .. } => 0,
+            Persist { .. } | Rename { .. } | Clear {} | Purge { .. } | Evict { .. } | Abandon { .. } => 0,
             SkipVersions { .. } => 0,
             // Known only when it runs.
             Script(_) => 0,
@@ -414,11 +335,6 @@ impl SetCommand<'_> {
 }
 
 impl SortedCommand<'_> {
-    /// Whether it stores what it reads from other keys.
-    fn stores(&self) -> bool {
-        matches!(self, Self::Store { .. } | Self::StoreRange { .. } | Self::StoreFound { .. })
-    }
-
     fn growth_bytes(&self, sizes: &dyn Sizes) -> u64 {
         use SortedCommand::*;
         // Each member of a set gets a score, and a place in the index of names.
@@ -484,7 +400,7 @@ impl BytesCommand<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Draft, HashCommand};
+    use crate::{Draft, HashCommand, LockCommand};
 
     /// A key that holds a string of a thousand bytes.
     struct OneKey;
@@ -534,7 +450,7 @@ mod tests {
         let keys = crate::command::List::build(&mut scratch, [&b"k"[..]]);
         let frees = [
             Command::Delete { keys },
-            Command::Clear,
+            Command::Clear {},
             Command::GetDelete { key: b"k" },
             Command::Hash(HashCommand::Delete { key: b"k", fields: keys }),
             Command::Lock(LockCommand::Release { name: b"l", token: 1 }),

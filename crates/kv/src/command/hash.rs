@@ -1,6 +1,6 @@
 //! Commands on a key that holds a hash: fields, each with a value.
 
-use super::family::{Part, family};
+use super::declaration::{Part, family};
 use super::{Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit, List};
 use crate::codec::{Malformed, Reader, Writer};
 
@@ -33,67 +33,72 @@ family! {
     HashCommand {
         // Reads.
         /// A field's value, or null (`HGET`).
-        Get = 1 { key: &'a [u8], field: &'a [u8] }
+        Get = 1 "HGET" Reads { key: &'a [u8], field: &'a [u8] } first(field);
         /// The values of fields, null for a missing field (`HMGET`).
-        MultiGet = 2 { key: &'a [u8], fields: List<'a> }
+        MultiGet = 2 "HMGET" Reads { key: &'a [u8], fields: List<'a> } first(fields.first());
         /// All fields (`HGETALL`, `HKEYS`, `HVALS`): in the order in which they were added, or, of a large hash, in the
         /// order of their hashes.
-        All = 3 { key: &'a [u8], part: HashPart }
+        All = 3 (match part {
+            HashPart::Fields => "HKEYS",
+            HashPart::Values => "HVALS",
+            HashPart::Both => "HGETALL",
+        }) Reads { key: &'a [u8], part: HashPart }
+            walks(true) lists(true);
         /// The number of fields (`HLEN`).
-        Length = 4 { key: &'a [u8] }
+        Length = 4 "HLEN" Reads { key: &'a [u8] };
         /// Whether a field exists: 1 or 0 (`HEXISTS`).
-        Exists = 5 { key: &'a [u8], field: &'a [u8] }
+        Exists = 5 "HEXISTS" Reads { key: &'a [u8], field: &'a [u8] } first(field);
         /// The length of a field's value in bytes (`HSTRLEN`).
-        ValueLength = 6 { key: &'a [u8], field: &'a [u8] }
+        ValueLength = 6 "HSTRLEN" Reads { key: &'a [u8], field: &'a [u8] } first(field);
         /// Some fields from a cursor on, with their values if `with_values`, and the next cursor (`HSCAN`).
-        Scan = 8 { key: &'a [u8], position: u64, count: u64, pattern: Option<&'a [u8]>, with_values: bool }
+        Scan = 8 "HSCAN" Reads {
+            key: &'a [u8], position: u64, count: u64, pattern: Option<&'a [u8]>, with_values: bool,
+        } walks(true) lists(true);
         /// A field drawn at random, or null. With `count`: an array of that many distinct fields, or, if negative, of that
         /// many draws (`HRANDFIELD`).
-        Random = 9 { key: &'a [u8], count: Option<i64>, with_values: bool }
+        Random = 9 "HRANDFIELD" Reads { key: &'a [u8], count: Option<i64>, with_values: bool }
+            walks(count.is_some());
         /// The expiries of fields: an array with -2 for a missing field, -1 for a field without a deadline (`HTTL` etc.).
-        TimeToLive = 10 { key: &'a [u8], fields: List<'a>, unit: ExpiryUnit }
+        TimeToLive = 10 "HTTL" Reads { key: &'a [u8], fields: List<'a>, unit: ExpiryUnit }
+            first(fields.first());
 
         // Writes.
         /// Removes fields; returns how many existed (`HDEL`).
-        Delete = 66 { key: &'a [u8], fields: List<'a> }
+        Delete = 66 "HDEL" Frees { key: &'a [u8], fields: List<'a> } first(fields.first()) event("hdel");
         /// Sets fields, which lose their deadlines; returns how many are new (`HSET`), or `OK` (`HMSET`).
-        Set = 69 { key: &'a [u8], pairs: List<'a>, counts: bool }
+        Set = 69 (if counts {
+            "HSET" } else { "HMSET" }) Grows { key: &'a [u8], pairs: List<'a>, counts: bool,
+        } first(pairs.first()) event("hset");
         /// Sets a field that does not exist; returns 1 or 0 (`HSETNX`).
-        SetIfAbsent = 70 { key: &'a [u8], field: &'a [u8], value: &'a [u8] }
+        SetIfAbsent = 70 "HSETNX" Grows { key: &'a [u8], field: &'a [u8], value: &'a [u8] }
+            first(field) event("hset");
         /// Adds to the integer in a field and returns the sum (`HINCRBY`).
-        IncrementBy = 71 { key: &'a [u8], field: &'a [u8], delta: i64 }
+        IncrementBy = 71 "HINCRBY" Grows { key: &'a [u8], field: &'a [u8], delta: i64 }
+            first(field) event("hincrby");
         /// Adds to the decimal number in a field, given as validated text, and returns the sum (`HINCRBYFLOAT`).
-        IncrementByFloat = 72 { key: &'a [u8], field: &'a [u8], delta: &'a [u8] }
+        IncrementByFloat = 72 "HINCRBYFLOAT" Grows { key: &'a [u8], field: &'a [u8], delta: &'a [u8] }
+            first(field) event("hincrbyfloat");
         /// Sets the deadline of fields: an array with 1, 0 if the condition forbids it, 2 if the deadline is past and the
         /// field is removed, -2 for a missing field (`HEXPIRE` etc.).
-        Expire = 73 { key: &'a [u8], fields: List<'a>, deadline: Deadline, condition: ExpireCondition }
+        Expire = 73 "HEXPIRE" Grows {
+            key: &'a [u8], fields: List<'a>, deadline: Deadline, condition: ExpireCondition,
+        } first(fields.first()) event("hexpire");
         /// Removes the deadlines of fields: an array with 1, -1 for a field without a deadline, -2 for a missing field
         /// (`HPERSIST`).
-        Persist = 74 { key: &'a [u8], fields: List<'a> }
+        Persist = 74 "HPERSIST" Changes { key: &'a [u8], fields: List<'a> }
+            first(fields.first()) event("hpersist");
         /// Returns the values of fields and changes their expiry (`HGETEX`).
-        GetExpire = 75 { key: &'a [u8], fields: List<'a>, expiry: Expiry }
+        GetExpire = 75 "HGETEX" Grows { key: &'a [u8], fields: List<'a>, expiry: Expiry }
+            first(fields.first()) event(if expiry == Expiry::Clear { "hpersist" } else { "hexpire" });
         /// Sets fields with an expiry, if the condition holds for all of them; returns 1 or 0 (`HSETEX`).
-        SetExpire = 76 { key: &'a [u8], pairs: List<'a>, expiry: Expiry, condition: Condition }
+        SetExpire = 76 "HSETEX" Grows { key: &'a [u8], pairs: List<'a>, expiry: Expiry, condition: Condition }
+            first(pairs.first()) event("hset");
         /// Returns the values of fields and removes them (`HGETDEL`).
-        GetDelete = 77 { key: &'a [u8], fields: List<'a> }
+        GetDelete = 77 "HGETDEL" Frees { key: &'a [u8], fields: List<'a> } first(fields.first()) event("hdel");
     }
 }
 
 impl<'a> HashCommand<'a> {
-    /// The first field that it looks for; empty if it looks for none.
-    pub(super) fn first_name(&self) -> &'a [u8] {
-        use HashCommand::*;
-        match *self {
-            Get { field, .. } | Exists { field, .. } | ValueLength { field, .. } => field,
-            SetIfAbsent { field, .. } | IncrementBy { field, .. } | IncrementByFloat { field, .. } => field,
-            MultiGet { fields, .. } | Delete { fields, .. } | TimeToLive { fields, .. } => fields.first(),
-            Expire { fields, .. } | Persist { fields, .. } | GetExpire { fields, .. } => fields.first(),
-            GetDelete { fields, .. } => fields.first(),
-            Set { pairs, .. } | SetExpire { pairs, .. } => pairs.first(),
-            All { .. } | Length { .. } | Scan { .. } | Random { .. } => &[],
-        }
-    }
-
     /// The hash's key.
     pub fn key(&self) -> &'a [u8] {
         use HashCommand::*;
@@ -106,53 +111,6 @@ impl<'a> HashCommand<'a> {
                 key
             }
         }
-    }
-
-    /// Its name as clients know it.
-    pub fn name(&self) -> &'static str {
-        use HashCommand::*;
-        match self {
-            Get { .. } => "HGET",
-            MultiGet { .. } => "HMGET",
-            All { part: HashPart::Fields, .. } => "HKEYS",
-            All { part: HashPart::Values, .. } => "HVALS",
-            All { part: HashPart::Both, .. } => "HGETALL",
-            Length { .. } => "HLEN",
-            Exists { .. } => "HEXISTS",
-            ValueLength { .. } => "HSTRLEN",
-            Scan { .. } => "HSCAN",
-            Random { .. } => "HRANDFIELD",
-            TimeToLive { .. } => "HTTL",
-            Set { counts: true, .. } => "HSET",
-            Set { counts: false, .. } => "HMSET",
-            SetIfAbsent { .. } => "HSETNX",
-            Delete { .. } => "HDEL",
-            IncrementBy { .. } => "HINCRBY",
-            IncrementByFloat { .. } => "HINCRBYFLOAT",
-            Expire { .. } => "HEXPIRE",
-            Persist { .. } => "HPERSIST",
-            GetExpire { .. } => "HGETEX",
-            SetExpire { .. } => "HSETEX",
-            GetDelete { .. } => "HGETDEL",
-        }
-    }
-
-    /// Whether it may enlarge the data.
-    pub(super) fn may_grow(&self) -> bool {
-        use HashCommand::*;
-        let grows = matches!(self, Set { .. } | SetIfAbsent { .. } | IncrementBy { .. } | SetExpire { .. });
-        grows || matches!(self, IncrementByFloat { .. } | Expire { .. } | GetExpire { .. })
-    }
-
-    /// Whether it only removes fields.
-    pub(super) fn only_deletes(&self) -> bool {
-        matches!(self, Self::Delete { .. } | Self::GetDelete { .. })
-    }
-
-    /// Whether it may read or return many fields.
-    pub(super) fn may_walk(&self) -> bool {
-        use HashCommand::*;
-        matches!(self, All { .. } | Scan { .. } | Random { count: Some(_), .. })
     }
 
     /// The most bytes of the hash that it reads or returns. `bytes_of` returns the size of a key.

@@ -16,8 +16,6 @@ impl std::fmt::Debug for List<'_> {
 }
 
 impl<'a> List<'a> {
-    pub(super) const EMPTY: List<'static> = List { encoded: &[], count: 0 };
-
     /// Builds a list in `scratch`, which is cleared first.
     pub fn build<'i>(scratch: &'a mut Vec<u8>, items: impl IntoIterator<Item = &'i [u8]>) -> List<'a> {
         scratch.clear();

@@ -1,7 +1,17 @@
 //! Commands on a key that holds a list.
 
 use super::List;
-use super::family::family;
+use super::declaration::family;
+
+/// The event of a list that gets an element.
+pub(crate) fn pushed(at_front: bool) -> &'static str {
+    if at_front { "lpush" } else { "rpush" }
+}
+
+/// The event of a list that loses an element.
+pub(crate) fn popped(at_front: bool) -> &'static str {
+    if at_front { "lpop" } else { "rpop" }
+}
 
 family! {
     /// A command on lists. A key that does not exist is an empty list, and an empty list does not exist. Ranks count from
@@ -9,107 +19,55 @@ family! {
     ListCommand {
         // Reads.
         /// The number of elements (`LLEN`).
-        Length = 1 { key: &'a [u8] }
+        Length = 1 "LLEN" Reads { key: &'a [u8] };
         /// The element of a rank, or null (`LINDEX`).
-        Index = 2 { key: &'a [u8], rank: i64 }
+        Index = 2 "LINDEX" Reads { key: &'a [u8], rank: i64 };
         /// The elements from one rank to another (`LRANGE`).
-        Range = 3 { key: &'a [u8], start: i64, end: i64 }
+        Range = 3 "LRANGE" Reads { key: &'a [u8], start: i64, end: i64 } walks(true) lists(true);
         /// Ranks of elements equal to one: see the options of `LPOS`. `skip` is the number of the first match that counts,
         /// from 1; if negative, matches are counted from the end. Without `count` the reply is one rank, or null.
-        Position = 4 { key: &'a [u8], element: &'a [u8], skip: i64, count: Option<u64>, compared_max: u64 }
+        Position = 4 "LPOS" Reads {
+            key: &'a [u8], element: &'a [u8], skip: i64, count: Option<u64>, compared_max: u64,
+        } walks(true);
 
         // Writes.
         /// Adds elements one by one at the front or the end, and returns the length (`LPUSH`, `RPUSH`; with `if_present`
         /// `LPUSHX`, `RPUSHX`).
-        Push = 64 { key: &'a [u8], elements: List<'a>, at_front: bool, if_present: bool }
+        Push = 64 (match (at_front, if_present) {
+            (true, false) => "LPUSH",
+            (true, true) => "LPUSHX",
+            (false, false) => "RPUSH",
+            (false, true) => "RPUSHX",
+        }) Grows { key: &'a [u8], elements: List<'a>, at_front: bool, if_present: bool }
+            event(pushed(at_front));
         /// Removes the first or last element and returns it; with `count`, that many as an array (`LPOP`, `RPOP`).
-        Pop = 65 { key: &'a [u8], at_front: bool, count: Option<u64> }
+        Pop = 65 (if at_front {
+            "LPOP" } else { "RPOP" }) Frees { key: &'a [u8], at_front: bool, count: Option<u64>,
+        } walks(count.is_some()) event(popped(at_front));
         /// Replaces an element (`LSET`).
-        Set = 66 { key: &'a [u8], rank: i64, element: &'a [u8] }
+        Set = 66 "LSET" Grows { key: &'a [u8], rank: i64, element: &'a [u8] } event("lset");
         /// Adds an element before or behind the first that is equal to a pivot; returns the length, 0 without the key,
         /// -1 without the pivot (`LINSERT`).
-        Insert = 67 { key: &'a [u8], is_before: bool, pivot: &'a [u8], element: &'a [u8] }
+        Insert = 67 "LINSERT" Grows { key: &'a [u8], is_before: bool, pivot: &'a [u8], element: &'a [u8] }
+            walks(true) event("linsert");
         /// Removes elements that are equal to one: the first `count`, the last `-count`, or all for 0; returns how many
         /// (`LREM`).
-        Remove = 68 { key: &'a [u8], count: i64, element: &'a [u8] }
+        Remove = 68 "LREM" Frees { key: &'a [u8], count: i64, element: &'a [u8] } walks(true) event("lrem");
         /// Removes all elements but those from one rank to another (`LTRIM`).
-        Trim = 69 { key: &'a [u8], start: i64, end: i64 }
+        Trim = 69 "LTRIM" Frees { key: &'a [u8], start: i64, end: i64 } event("ltrim");
         /// Moves an element from an end of one list to an end of another, and returns it (`LMOVE`, `RPOPLPUSH`).
-        Move = 70 { from: &'a [u8], to: &'a [u8], from_front: bool, to_front: bool }
+        Move = 70 "LMOVE" Grows { from: &'a [u8], to: &'a [u8], from_front: bool, to_front: bool }
+            keys(from, to);
         /// Removes elements of the first list that has any, and returns its key and the elements (`LMPOP`).
-        MultiPop = 71 { keys: List<'a>, at_front: bool, count: u64 }
+        MultiPop = 71 "LMPOP" Frees { keys: List<'a>, at_front: bool, count: u64 }
+            walks(true) event(popped(at_front));
         /// Removes an element of the first list that has any, and returns its key and the element (`BLPOP`, `BRPOP`).
-        PopAny = 72 { keys: List<'a>, at_front: bool }
+        PopAny = 72 (if at_front { "BLPOP" } else { "BRPOP" }) Frees { keys: List<'a>, at_front: bool }
+            event(popped(at_front));
     }
 }
 
 impl<'a> ListCommand<'a> {
-    /// Calls `visit` with each key, in order.
-    pub fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
-        use ListCommand::*;
-        match *self {
-            Length { key } | Index { key, .. } | Range { key, .. } | Position { key, .. } => visit(key),
-            Push { key, .. } | Pop { key, .. } | Set { key, .. } | Insert { key, .. } => visit(key),
-            Remove { key, .. } | Trim { key, .. } => visit(key),
-            Move { from, to, .. } => {
-                visit(from);
-                visit(to);
-            }
-            MultiPop { keys, .. } | PopAny { keys, .. } => keys.iter().for_each(visit),
-        }
-    }
-
-    /// Its name as clients know it.
-    pub fn name(&self) -> &'static str {
-        use ListCommand::*;
-        match self {
-            Length { .. } => "LLEN",
-            Index { .. } => "LINDEX",
-            Range { .. } => "LRANGE",
-            Position { .. } => "LPOS",
-            Push { at_front: true, if_present: false, .. } => "LPUSH",
-            Push { at_front: true, .. } => "LPUSHX",
-            Push { if_present: false, .. } => "RPUSH",
-            Push { .. } => "RPUSHX",
-            Pop { at_front: true, .. } => "LPOP",
-            Pop { .. } => "RPOP",
-            Set { .. } => "LSET",
-            Insert { .. } => "LINSERT",
-            Remove { .. } => "LREM",
-            Trim { .. } => "LTRIM",
-            Move { .. } => "LMOVE",
-            MultiPop { .. } => "LMPOP",
-            PopAny { at_front: true, .. } => "BLPOP",
-            PopAny { .. } => "BRPOP",
-        }
-    }
-
-    /// Whether it may enlarge the data.
-    pub(super) fn may_grow(&self) -> bool {
-        use ListCommand::*;
-        matches!(self, Push { .. } | Set { .. } | Insert { .. } | Move { .. })
-    }
-
-    /// Whether it only removes elements.
-    pub(super) fn only_deletes(&self) -> bool {
-        use ListCommand::*;
-        matches!(self, Pop { .. } | Remove { .. } | Trim { .. } | MultiPop { .. } | PopAny { .. })
-    }
-
-    /// Whether it may read or return many elements.
-    pub(super) fn may_walk(&self) -> bool {
-        use ListCommand::*;
-        matches!(
-            self,
-            Range { .. }
-                | Position { .. }
-                | Insert { .. }
-                | Remove { .. }
-                | Pop { count: Some(_), .. }
-                | MultiPop { .. }
-        )
-    }
-
     /// The most bytes of its lists that it reads or returns. `bytes_of` returns the size of a key.
     pub(super) fn walked_bytes(&self, bytes_of: impl Fn(&[u8]) -> u64) -> u64 {
         use ListCommand::*;

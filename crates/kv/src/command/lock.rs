@@ -4,6 +4,7 @@
 //! guards can be placed in one group.
 
 use super::Command;
+use super::declaration::{Adds, Effect, Inner, Padded, Part, family};
 use super::encoding::may_be_fenced;
 use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
@@ -31,56 +32,42 @@ pub enum Hold {
     Session(Version),
 }
 
-/// A command on the locks of a group. The group's leader measures leases; records end them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // The fields are named after the terms in the variants' docs.
-pub enum LockCommand<'a> {
-    // Reads.
-    /// The state of a lock: a map, or null when it is free (`LOCK.INFO`).
-    Describe { name: &'a [u8] },
-    /// The state of a waiting request: its token, `QUEUED`, or null if the request is unknown.
-    Check { name: &'a [u8], waiter: WaiterId },
+family! {
+    /// A command on the locks of a group. The group's leader measures leases; records end them.
+    LockCommand {
+        // Reads.
+        /// The state of a lock: a map, or null when it is free (`LOCK.INFO`).
+        Describe = 1 "LOCK.INFO" Reads { name: &'a [u8] };
+        /// The state of a waiting request: its token, `QUEUED`, or null if the request is unknown.
+        Check = 2 "LOCK" Reads { name: &'a [u8], waiter: WaiterId };
 
-    // Writes.
-    /// Requests a lock; returns a token, or null if another owner holds it and the request does not wait, or `QUEUED`
-    /// (`LOCK`).
-    Acquire { name: &'a [u8], owner: &'a [u8], hold: Hold, waiter: Option<WaiterId> },
-    /// Renews a lease for `lease_ms` milliseconds from now; returns 1 or 0 (`LOCK.RENEW`).
-    Renew { name: &'a [u8], token: Version, lease_ms: u64 },
-    /// Releases a lock; returns 1 or 0 (`UNLOCK`).
-    Release { name: &'a [u8], token: Version },
-    /// Withdraws a waiting request. If it was granted the lock, the lock is passed on. Sent by its coordinator.
-    Withdraw { name: &'a [u8], waiter: WaiterId },
-    /// Gives up all waiting requests of a node, except those of the `spared` incarnation, if any. Locks already granted are
-    /// kept. Sent by that node in a new incarnation, or by the leader when the node is lost.
-    DropWaiters { node: u16, spared: Option<u64> },
-    /// Ends a lease that has run out. Proposed by the leader.
-    Expire { name: &'a [u8], token: Version, number: u64 },
-    /// Opens a session, which can hold locks; returns its id: the group's number and the record's version
-    /// (`LOCK.SESSION OPEN`). The key determines the group.
-    OpenSession { key: &'a [u8], group: u16, lease_ms: u64 },
-    /// Renews the session's lease; returns 1 or 0 (`LOCK.SESSION RENEW`).
-    RenewSession { key: &'a [u8], session: Version },
-    /// Ends a session: frees its locks and removes the requests that wait under it; returns 1 or 0 (`LOCK.SESSION
-    /// CLOSE`).
-    CloseSession { key: &'a [u8], session: Version },
-    /// Ends a session whose lease has run out. Proposed by the leader.
-    ExpireSession { session: Version, number: u64 },
+        // Writes.
+        /// Requests a lock; returns a token, or null if another owner holds it and the request does not wait, or `QUEUED`
+        /// (`LOCK`).
+        Acquire = 64 "LOCK" Grows { name: &'a [u8], owner: &'a [u8], hold: Hold, waiter: Option<WaiterId> };
+        /// Renews a lease for `lease_ms` milliseconds from now; returns 1 or 0 (`LOCK.RENEW`).
+        Renew = 65 "LOCK.RENEW" Changes { name: &'a [u8], token: Version, lease_ms: u64 };
+        /// Releases a lock; returns 1 or 0 (`UNLOCK`).
+        Release = 66 "UNLOCK" Changes { name: &'a [u8], token: Version };
+        /// Withdraws a waiting request. If it was granted the lock, the lock is passed on. Sent by its coordinator.
+        Withdraw = 67 "LOCK" Changes { name: &'a [u8], waiter: WaiterId };
+        /// Gives up all waiting requests of a node, except those of the `spared` incarnation, if any. Locks already granted
+        /// are kept. Sent by that node in a new incarnation, or by the leader when the node is lost.
+        DropWaiters = 68 "LOCK" Changes { node: u16, spared: Padded } keys();
+        /// Ends a lease that has run out. Proposed by the leader.
+        Expire = 69 "LOCK" Changes { name: &'a [u8], token: Version, number: u64 };
+        /// Opens a session, which can hold locks; returns its id: the group's number and the record's version
+        /// (`LOCK.SESSION OPEN`). The key determines the group.
+        OpenSession = 70 "LOCK.SESSION" Grows { key: &'a [u8], group: u16, lease_ms: u64 };
+        /// Renews the session's lease; returns 1 or 0 (`LOCK.SESSION RENEW`).
+        RenewSession = 71 "LOCK.SESSION" Changes { key: &'a [u8], session: Version };
+        /// Ends a session: frees its locks and removes the requests that wait under it; returns 1 or 0 (`LOCK.SESSION
+        /// CLOSE`).
+        CloseSession = 72 "LOCK.SESSION" Changes { key: &'a [u8], session: Version };
+        /// Ends a session whose lease has run out. Proposed by the leader.
+        ExpireSession = 73 "LOCK.SESSION" Changes { session: Version, number: u64 } keys();
+    }
 }
-
-// Tags behind the command's own tag. They are stored in logs: a tag is never reused for anything else.
-const DESCRIBE: u8 = 1;
-const CHECK: u8 = 2;
-const ACQUIRE: u8 = 64;
-const RENEW: u8 = 65;
-const RELEASE: u8 = 66;
-const WITHDRAW: u8 = 67;
-const DROP_WAITERS: u8 = 68;
-const EXPIRE: u8 = 69;
-const OPEN_SESSION: u8 = 70;
-const RENEW_SESSION: u8 = 71;
-const CLOSE_SESSION: u8 = 72;
-const EXPIRE_SESSION: u8 = 73;
 
 impl WaiterId {
     /// A request by its encoded number, as in [`QueueCommand::Settle`](super::QueueCommand::Settle).
@@ -154,119 +141,13 @@ impl Hold {
     }
 }
 
-impl<'a> LockCommand<'a> {
-    /// Whether it must be ordered.
-    pub fn is_write(&self) -> bool {
-        !matches!(self, LockCommand::Describe { .. } | LockCommand::Check { .. })
+impl<'a> Part<'a> for Hold {
+    fn put(self, out: &mut Vec<u8>) {
+        Hold::put(self, out);
     }
 
-    /// The lock's name or the key that determines its group. `None` for a command that concerns only the group it is
-    /// in.
-    pub fn key(&self) -> Option<&'a [u8]> {
-        use LockCommand::*;
-        match *self {
-            Describe { name } | Check { name, .. } | Acquire { name, .. } | Renew { name, .. } => Some(name),
-            Release { name, .. } | Withdraw { name, .. } | Expire { name, .. } => Some(name),
-            OpenSession { key, .. } | RenewSession { key, .. } | CloseSession { key, .. } => Some(key),
-            DropWaiters { .. } | ExpireSession { .. } => None,
-        }
-    }
-
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        use LockCommand::*;
-        let named = |out: &mut Vec<u8>, tag: u8, name: &[u8]| {
-            out.put_u8(tag);
-            out.put_bytes(name);
-        };
-        match *self {
-            Describe { name } => named(out, DESCRIBE, name),
-            Check { name, waiter } => {
-                named(out, CHECK, name);
-                waiter.put(out);
-            }
-            Acquire { name, owner, hold, waiter } => {
-                named(out, ACQUIRE, name);
-                out.put_bytes(owner);
-                hold.put(out);
-                WaiterId::put_optional(waiter, out);
-            }
-            Renew { name, token, lease_ms } => {
-                named(out, RENEW, name);
-                out.put_u64(token);
-                out.put_u64(lease_ms);
-            }
-            Release { name, token } => {
-                named(out, RELEASE, name);
-                out.put_u64(token);
-            }
-            Withdraw { name, waiter } => {
-                named(out, WITHDRAW, name);
-                waiter.put(out);
-            }
-            DropWaiters { node, spared } => {
-                out.put_u8(DROP_WAITERS);
-                out.put_u16(node);
-                out.put_bool(spared.is_some());
-                out.put_u64(spared.unwrap_or_default());
-            }
-            Expire { name, token, number } => {
-                named(out, EXPIRE, name);
-                out.put_u64(token);
-                out.put_u64(number);
-            }
-            OpenSession { key, group, lease_ms } => {
-                named(out, OPEN_SESSION, key);
-                out.put_u16(group);
-                out.put_u64(lease_ms);
-            }
-            RenewSession { key, session } => {
-                named(out, RENEW_SESSION, key);
-                out.put_u64(session);
-            }
-            CloseSession { key, session } => {
-                named(out, CLOSE_SESSION, key);
-                out.put_u64(session);
-            }
-            ExpireSession { session, number } => {
-                out.put_u8(EXPIRE_SESSION);
-                out.put_u64(session);
-                out.put_u64(number);
-            }
-        }
-    }
-
-    pub(super) fn decode(reader: &mut Reader<'a>, writes: bool) -> Result<LockCommand<'a>, Malformed> {
-        use LockCommand::*;
-        let tag = reader.u8()?;
-        let command = match tag {
-            DESCRIBE => Describe { name: reader.bytes()? },
-            CHECK => Check { name: reader.bytes()?, waiter: WaiterId::take(reader)? },
-            ACQUIRE => Acquire {
-                name: reader.bytes()?,
-                owner: reader.bytes()?,
-                hold: Hold::take(reader)?,
-                waiter: WaiterId::take_optional(reader)?,
-            },
-            RENEW => Renew { name: reader.bytes()?, token: reader.u64()?, lease_ms: reader.u64()? },
-            RELEASE => Release { name: reader.bytes()?, token: reader.u64()? },
-            WITHDRAW => Withdraw { name: reader.bytes()?, waiter: WaiterId::take(reader)? },
-            DROP_WAITERS => {
-                let (node, is_spared, life) = (reader.u16()?, reader.bool()?, reader.u64()?);
-                DropWaiters { node, spared: is_spared.then_some(life) }
-            }
-            EXPIRE => Expire { name: reader.bytes()?, token: reader.u64()?, number: reader.u64()? },
-            OPEN_SESSION => {
-                OpenSession { key: reader.bytes()?, group: reader.u16()?, lease_ms: reader.u64()? }
-            }
-            RENEW_SESSION => RenewSession { key: reader.bytes()?, session: reader.u64()? },
-            CLOSE_SESSION => CloseSession { key: reader.bytes()?, session: reader.u64()? },
-            EXPIRE_SESSION => ExpireSession { session: reader.u64()?, number: reader.u64()? },
-            _ => return Err(Malformed("unknown tag of a lock's command")),
-        };
-        match command.is_write() == writes {
-            true => Ok(command),
-            false => Err(Malformed("a lock's command that is a read and a write")),
-        }
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Hold::take(reader)
     }
 }
 
@@ -303,31 +184,20 @@ impl<'a> Fenced<'a> {
         may_be_fenced(scratch).then_some(Fenced { name, token, command: scratch })
     }
 
-    /// Bytes of the write.
-    pub(super) fn bytes(&self) -> usize {
-        self.command.len()
-    }
-
     /// Decodes the write. Always succeeds, as the write was checked.
     pub fn command(&self) -> Option<Command<'a>> {
         Command::decode(&mut Reader::new(self.command)).ok()
     }
+}
 
-    // Dynamic, because commands visit the keys of fenced ones, too.
-    pub(super) fn for_each_key(&self, visit: &mut dyn FnMut(&'a [u8])) {
-        visit(self.name);
-        if let Some(command) = self.command() {
-            command.for_each_key(visit);
-        }
-    }
-
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+impl<'a> Inner<'a> for Fenced<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
         out.put_bytes(self.name);
         out.put_u64(self.token);
         out.put_bytes(self.command);
     }
 
-    pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Fenced<'a>, Malformed> {
+    fn take(_: u8, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         let (name, token, command) = (reader.bytes()?, reader.u64()?, reader.bytes()?);
         if !may_be_fenced(command) {
             return Err(Malformed("a command that cannot stand behind a fence"));
@@ -338,5 +208,32 @@ impl<'a> Fenced<'a> {
             true => Ok(Fenced { name, token, command }),
             false => Err(Malformed("bytes behind a fenced command")),
         }
+    }
+
+    fn is_write(&self) -> bool {
+        true
+    }
+
+    fn visit_keys(&self, visit: &mut impl FnMut(&'a [u8])) {
+        visit(self.name);
+        if let Some(command) = self.command() {
+            command.for_each_key(visit as &mut dyn FnMut(&'a [u8]));
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.command.len()
+    }
+
+    fn name(&self) -> &'static str {
+        "SET"
+    }
+
+    fn effect(&self) -> Effect {
+        Effect::Grows
+    }
+
+    fn adds(&self) -> Adds {
+        Adds::Little
     }
 }

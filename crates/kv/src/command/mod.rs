@@ -8,8 +8,8 @@
 mod bounded;
 mod bytes;
 mod comparison;
+mod declaration;
 mod encoding;
-mod family;
 mod foreseen;
 mod growth;
 mod hash;
@@ -28,20 +28,28 @@ mod work;
 
 use crate::coded::{Coordinator, REFERENCE_BYTES, ValueId};
 use crate::{UnixMs, Version};
+use declaration::{Every, Inner, commands};
+use encoding::{LIST, SET, SET_IF, SORTED_WRITE, STREAM_READ, STREAM_WRITE};
+use script::{READING_SCRIPT, READING_SCRIPT_WITH_EXTENT, READING_SCRIPT_WITH_OPTIONS};
+use script::{SCRIPT, SCRIPT_WITH_EXTENT, SCRIPT_WITH_OPTIONS};
+use work::{FEW, FEW_BYTES};
 
-pub(crate) use encoding::{PLAIN_SET_BYTES, may_come_in_parts};
+pub(crate) use declaration::Wrapper;
+pub(crate) use encoding::PLAIN_SET_BYTES;
 
 pub use bounded::Bounded;
 pub use bytes::{
     BitOperation, BytesCommand, CommonAnswer, FIELD_OPERATION_BYTES, FieldAction, FieldOperation, Overflow,
 };
 pub use comparison::{Comparison, DIGEST_HEX_BYTES};
+pub use declaration::Padded;
 pub use foreseen::{Answer, Foreseen, Kinds, Looked};
 pub(crate) use growth::restored_bytes;
 pub use growth::{RangePart, Sizes};
 pub use hash::{HashCommand, HashPart};
 pub use list::List;
 pub use lists::ListCommand;
+pub(crate) use lists::{popped, pushed};
 pub use lock::{Fenced, Hold, LockCommand, WaiterId};
 pub(crate) use queue::Keys;
 pub use queue::{Awaited, QueueCommand, WISH_BYTES_MAX, Wish};
@@ -162,173 +170,175 @@ impl Default for EncodingLimits {
     }
 }
 
-/// A command on one group's table.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs)] // The fields are named after the terms in the variants' docs.
-pub enum Command<'a> {
-    // Reads.
-    /// The value (`GET`).
-    Get { key: &'a [u8] },
-    /// Value, version and absolute deadline in ms (or null): an array of three, or null. For HTTP.
-    Fetch { key: &'a [u8] },
-    /// The values, null for a missing key (`MGET`).
-    MultiGet { keys: List<'a> },
-    /// How many of the keys exist, counting repeats (`EXISTS`, `TOUCH`).
-    Exists { keys: List<'a> },
-    /// The type of the value, or `none` (`TYPE`).
-    Type { key: &'a [u8] },
-    /// The value's length in bytes (`STRLEN`).
-    Length { key: &'a [u8] },
-    /// A part of the value, by Redis's rules for negative and out-of-range positions (`GETRANGE`).
-    GetRange { key: &'a [u8], start: i64, end: i64 },
-    /// The key's expiry: -2 without the key, -1 without an expiry (`TTL` etc.).
-    TimeToLive { key: &'a [u8], unit: ExpiryUnit },
-    /// All keys that match a glob pattern (`KEYS`).
-    Keys { pattern: &'a [u8] },
-    /// Some keys from a cursor on, and the next cursor (`SCAN`). A scan visits groups one by one: `group` is this
-    /// group's number and `next` the one after it, 0 if this is the last. See [`crate::table::scan_group`].
-    Scan {
-        position: u64,
-        count: u64,
-        pattern: Option<&'a [u8]>,
-        kind: Option<&'a [u8]>,
-        group: u16,
-        next: u16,
-    },
-    /// A key picked by `draw`, a random number from the caller (`RANDOMKEY`).
-    RandomKey { draw: u64 },
-    /// The number of keys (`DBSIZE`).
-    Size,
-    /// How Redis would store the value, in Redis's terms, or null (`OBJECT ENCODING`).
-    Encoding { key: &'a [u8], limits: EncodingLimits },
-    /// How long a key was not used, or how often it was used (`OBJECT IDLETIME`, `OBJECT FREQ`).
-    Used { key: &'a [u8], usage: Usage },
-    /// Bytes that the key and its value occupy, or null (`MEMORY USAGE`).
-    MemoryUsage { key: &'a [u8] },
-    /// The digest of the value, or null (`DIGEST`).
-    Digest { key: &'a [u8] },
-    /// The value in Redis's serialization format, or null (`DUMP`).
-    Dump { key: &'a [u8] },
-    /// The current state of the keys, for a later [`Transaction`] to compare (`WATCH`): an array of the table's highest
-    /// version in use and each key's version, 0 for a missing key. Where a failover can lose writes, the version of this
-    /// read's outcome is its leader's epoch, otherwise 0: versions of different epochs cannot be compared.
-    Watch { keys: List<'a> },
-    /// The latest changes behind a version, in at most about `bytes_max` bytes, if the table keeps them: see
-    /// [`crate::table::History`] (`KEYSPACE WATCH`).
-    Recent { from: Version, bytes_max: u32 },
+commands! {
+    /// A command on one group's table.
+    Command {
+        // Reads.
+        /// The value (`GET`).
+        Get = 1 "GET" Reads { key: &'a [u8] };
+        /// Value, version and absolute deadline in ms (or null): an array of three, or null. For HTTP.
+        Fetch = 2 "GET" Reads { key: &'a [u8] } within(Supplied);
+        /// The values, null for a missing key (`MGET`).
+        MultiGet = 3 "MGET" Reads { keys: List<'a> } walks(keys.len() > FEW) lists(true);
+        /// How many of the keys exist, counting repeats (`EXISTS`, `TOUCH`).
+        Exists = 4 "EXISTS" Reads { keys: List<'a> } walks(keys.len() > FEW) lists(true);
+        /// The type of the value, or `none` (`TYPE`).
+        Type = 5 "TYPE" Reads { key: &'a [u8] };
+        /// The value's length in bytes (`STRLEN`).
+        Length = 6 "STRLEN" Reads { key: &'a [u8] };
+        /// A part of the value, by Redis's rules for negative and out-of-range positions (`GETRANGE`).
+        GetRange = 7 "GETRANGE" Reads { key: &'a [u8], start: i64, end: i64 };
+        /// The key's expiry: -2 without the key, -1 without an expiry (`TTL` etc.).
+        TimeToLive = 8 "TTL" Reads { key: &'a [u8], unit: ExpiryUnit };
+        /// All keys that match a glob pattern (`KEYS`).
+        Keys = 9 "KEYS" Reads { pattern: &'a [u8] } keys() walks(true) lists(true);
+        /// Some keys from a cursor on, and the next cursor (`SCAN`). A scan visits groups one by one: `group` is this
+        /// group's number and `next` the one after it, 0 if this is the last. See [`crate::table::scan_group`].
+        Scan = 10 "SCAN" Reads {
+            position: u64, count: u64, pattern: Option<&'a [u8]>, kind: Option<&'a [u8]>, group: u16,
+            next: u16,
+        } keys() walks(true) lists(true);
+        /// A key picked by `draw`, a random number from the caller (`RANDOMKEY`).
+        RandomKey = 11 "RANDOMKEY" Reads { draw: u64 } keys() walks(true) lists(true);
+        /// The number of keys (`DBSIZE`).
+        Size = 12 "DBSIZE" Reads {} keys();
+        /// How Redis would store the value, in Redis's terms, or null (`OBJECT ENCODING`).
+        Encoding = 34 "OBJECT ENCODING" Reads { key: &'a [u8], limits: EncodingLimits };
+        /// How long a key was not used, or how often it was used (`OBJECT IDLETIME`, `OBJECT FREQ`).
+        Used = 38 "OBJECT" Reads { key: &'a [u8], usage: Usage };
+        /// Bytes that the key and its value occupy, or null (`MEMORY USAGE`).
+        MemoryUsage = 14 "MEMORY USAGE" Reads { key: &'a [u8] };
+        /// The digest of the value, or null (`DIGEST`).
+        Digest = 15 "DIGEST" Reads { key: &'a [u8] } walks(true) lists(true);
+        /// The value in Redis's serialization format, or null (`DUMP`).
+        Dump = 37 "DUMP" Reads { key: &'a [u8] } walks(true) lists(true);
+        /// The current state of the keys, for a later [`Transaction`] to compare (`WATCH`): an array of the table's highest
+        /// version in use and each key's version, 0 for a missing key. Where a failover can lose writes, the version of this
+        /// read's outcome is its leader's epoch, otherwise 0: versions of different epochs cannot be compared.
+        Watch = 16 "WATCH" Reads { keys: List<'a> } walks(keys.len() > FEW) lists(true) within(Supplied);
+        /// The latest changes behind a version, in at most about `bytes_max` bytes, if the table keeps them: see
+        /// [`crate::table::History`] (`KEYSPACE WATCH`).
+        Recent = 39 "KEYSPACE WATCH" Reads { from: Version, bytes_max: u32 } keys() within(Supplied);
 
-    // Writes.
-    /// Stores a value (`SET`, `SETNX`, `SETEX`, `PSETEX`, `GETSET`).
-    Set { key: &'a [u8], value: &'a [u8], expiry: Expiry, condition: Condition, answer: SetAnswer },
-    /// Returns the value and removes the key (`GETDEL`).
-    GetDelete { key: &'a [u8] },
-    /// Returns the value and changes its expiry (`GETEX`).
-    GetExpire { key: &'a [u8], expiry: Expiry },
-    /// Stores several values and replies `OK`; with `if_absent` stores all or none and replies 1 or 0 (`MSET`,
-    /// `MSETNX`).
-    MultiSet { pairs: List<'a>, if_absent: bool },
-    /// Removes keys and returns how many existed (`DEL`, `UNLINK`).
-    Delete { keys: List<'a> },
-    /// Appends to the value and returns its length (`APPEND`). `bytes_max` limits the value's length.
-    Append { key: &'a [u8], value: &'a [u8], bytes_max: u64 },
-    /// Overwrites a part of the value, padding with zero bytes, and returns its length (`SETRANGE`).
-    SetRange { key: &'a [u8], offset: u64, value: &'a [u8] },
-    /// Adds to an integer and returns the sum (`INCR`, `DECR`, `INCRBY`, `DECRBY`).
-    IncrementBy { key: &'a [u8], delta: i64 },
-    /// Adds a decimal number, given as validated text, and returns the sum (`INCRBYFLOAT`).
-    IncrementByFloat { key: &'a [u8], delta: &'a [u8] },
-    /// Sets the key's deadline, or removes the key if the deadline is past; returns 1 or 0 (`EXPIRE` etc.).
-    Expire { key: &'a [u8], deadline: Deadline, condition: ExpireCondition },
-    /// Removes the key's expiry; returns 1 or 0 (`PERSIST`).
-    Persist { key: &'a [u8] },
-    /// Renames a key with its expiry and replies `OK`; with `if_absent` replies 1 or 0 (`RENAME`, `RENAMENX`).
-    Rename { from: &'a [u8], to: &'a [u8], if_absent: bool },
-    /// Copies a key with its expiry; returns 1 or 0 (`COPY`).
-    Copy { from: &'a [u8], to: &'a [u8], replace: bool },
-    /// Stores a value given in Redis's serialization format and replies `OK` (`RESTORE`). An existing key is an error
-    /// unless `replaces`. `used` tells how the value was used before.
-    Restore {
-        key: &'a [u8],
-        payload: &'a [u8],
-        deadline: Option<Deadline>,
-        replaces: bool,
-        used: Option<FormerUse>,
-    },
-    /// Stores a value if the current one meets a condition (`SET … IFEQ` etc.).
-    SetIf { key: &'a [u8], value: &'a [u8], expiry: Expiry, comparison: Comparison<'a>, answer: SetAnswer },
-    /// Removes a key if its value meets a condition; returns 1 or 0 (`DELIFEQ`, `DELEX`).
-    DeleteIf { key: &'a [u8], comparison: Comparison<'a> },
-    /// Removes every key (`FLUSHDB`, `FLUSHALL`).
-    Clear,
-    /// Removes every key whose deadline is at or before `until`; returns how many. Proposed by the leader.
-    Purge { until: UnixMs },
-    /// Removes a key that still has this version, to free memory; returns 1 or 0. Proposed by the leader.
-    Evict { key: &'a [u8], version: Version },
-    /// Skips versions: no later record gets a version at or below the newest one plus `by`. Earlier changes are no longer
-    /// kept. Written when acknowledged records were lost for good, so that whatever was given with their versions, such as
-    /// locks' tokens, is never given again.
-    SkipVersions { by: u64 },
-    /// Stores a value that was versioned elsewhere, if its version is newer than the key's; returns an array of 1 or 0
-    /// and the key's version afterwards (`POST /replicate`).
-    Replicate { key: &'a [u8], value: &'a [u8], version: Version },
+        // Writes.
+        /// Stores a value (`SET`, `SETNX`, `SETEX`, `PSETEX`, `GETSET`).
+        Set = SET (if answer == SetAnswer::Integer { "SETNX" } else { "SET" }) Grows {
+            key: &'a [u8], value: &'a [u8], expiry: Expiry, condition: Condition, answer: SetAnswer,
+        } event("set");
+        /// Returns the value and removes the key (`GETDEL`).
+        GetDelete = 65 "GETDEL" Frees { key: &'a [u8] };
+        /// Returns the value and changes its expiry (`GETEX`).
+        GetExpire = 66 "GETEX" Changes { key: &'a [u8], expiry: Expiry }
+            event(if expiry == Expiry::Clear { "persist" } else { "expire" });
+        /// Stores several values and replies `OK`; with `if_absent` stores all or none and replies 1 or 0 (`MSET`,
+        /// `MSETNX`).
+        MultiSet = 67 (if if_absent { "MSETNX" } else { "MSET" }) Grows { pairs: List<'a>, if_absent: bool }
+            keys(Every(pairs, 2)) walks(pairs.len() > FEW) event("set");
+        /// Removes keys and returns how many existed (`DEL`, `UNLINK`).
+        Delete = 68 "DEL" Frees { keys: List<'a> } walks(keys.len() > FEW) lists(true);
+        /// Appends to the value and returns its length (`APPEND`). `bytes_max` limits the value's length.
+        Append = 69 "APPEND" Grows { key: &'a [u8], value: &'a [u8], bytes_max: u64 }
+            adds(More) event("append");
+        /// Overwrites a part of the value, padding with zero bytes, and returns its length (`SETRANGE`).
+        SetRange = 70 "SETRANGE" Grows { key: &'a [u8], offset: u64, value: &'a [u8] }
+            walks(offset > FEW_BYTES as u64) adds(Unforeseen) event("setrange");
+        /// Adds to an integer and returns the sum (`INCR`, `DECR`, `INCRBY`, `DECRBY`).
+        IncrementBy = 71 "INCR" Grows { key: &'a [u8], delta: i64 } event("incrby");
+        /// Adds a decimal number, given as validated text, and returns the sum (`INCRBYFLOAT`).
+        IncrementByFloat = 72 "INCRBYFLOAT" Grows { key: &'a [u8], delta: &'a [u8] } event("incrbyfloat");
+        /// Sets the key's deadline, or removes the key if the deadline is past; returns 1 or 0 (`EXPIRE` etc.).
+        Expire = 73 "EXPIRE" Changes { key: &'a [u8], deadline: Deadline, condition: ExpireCondition }
+            event("expire");
+        /// Removes the key's expiry; returns 1 or 0 (`PERSIST`).
+        Persist = 74 "PERSIST" Changes { key: &'a [u8] } event("persist");
+        /// Renames a key with its expiry and replies `OK`; with `if_absent` replies 1 or 0 (`RENAME`, `RENAMENX`).
+        Rename = 75 "RENAME" Changes { from: &'a [u8], to: &'a [u8], if_absent: bool }
+            keys(from, to) event("rename_to");
+        /// Copies a key with its expiry; returns 1 or 0 (`COPY`).
+        Copy = 76 "COPY" Grows { from: &'a [u8], to: &'a [u8], replace: bool }
+            keys(from, to) walks(true) lists(true) adds(Unforeseen) event("copy_to");
+        /// Stores a value given in Redis's serialization format and replies `OK` (`RESTORE`).
+        Restore = 108 "RESTORE" Grows {
+            key: &'a [u8], payload: &'a [u8], deadline: Option<Deadline>, options: RestoreOptions,
+        } walks(payload.len() > FEW) adds(Unforeseen) event("restore");
+        /// Stores a value if the current one meets a condition (`SET … IFEQ` etc.).
+        SetIf = SET_IF "SET" Grows {
+            key: &'a [u8], value: &'a [u8], expiry: Expiry, comparison: Comparison<'a>, answer: SetAnswer,
+        } event("set");
+        /// Removes a key if its value meets a condition; returns 1 or 0 (`DELIFEQ`, `DELEX`).
+        DeleteIf = 81 "DELEX" Frees { key: &'a [u8], comparison: Comparison<'a> };
+        /// Removes every key (`FLUSHDB`, `FLUSHALL`).
+        Clear = 77 "FLUSHALL" Frees {} keys() walks(true) lists(true);
+        /// Removes every key whose deadline is at or before `until`; returns how many. Proposed by the leader.
+        Purge = 78 "this command" Frees { until: UnixMs } keys() within(Bounded);
+        /// Removes a key that still has this version, to free memory; returns 1 or 0. Proposed by the leader.
+        Evict = 109 "this command" Frees { key: &'a [u8], version: Version } within(Bounded);
+        /// Skips versions: no later record gets a version at or below the newest one plus `by`. Earlier changes are no longer
+        /// kept. Written when acknowledged records were lost for good, so that whatever was given with their versions, such as
+        /// locks' tokens, is never given again.
+        SkipVersions = 111 "this command" Changes { by: u64 } keys() within(Supplied);
+        /// Stores a value that was versioned elsewhere, if its version is newer than the key's; returns an array of 1 or 0
+        /// and the key's version afterwards (`POST /replicate`).
+        Replicate = 79 "POST /replicate" Grows { key: &'a [u8], value: &'a [u8], version: Version }
+            event("set") within(Supplied);
 
-    // Values stored as fragments: see [`crate::coded`].
-    /// Stores a value whose fragments are already durable (`SET` of a large value). Refused if the group's membership is
-    /// no longer number `membership`, whose members hold the fragments, or if the value has been given up in the
-    /// meantime.
-    SetCoded {
-        key: &'a [u8],
-        reference: &'a [u8; REFERENCE_BYTES],
-        membership: u32,
-        expiry: Expiry,
-        condition: Condition,
-        answer: SetAnswer,
-    },
-    /// Gives up all values of this coordinator up to this counter that are not stored yet: none of them will ever be
-    /// stored, so their fragments are useless.
-    Abandon { coordinator: Coordinator, counter: u64 },
+        // Values stored as fragments: see [`crate::coded`].
+        /// Stores a value whose fragments are already durable (`SET` of a large value). Refused if the group's membership is
+        /// no longer number `membership`, whose members hold the fragments, or if the value has been given up in the
+        /// meantime.
+        SetCoded = 86 "SET" Grows {
+            key: &'a [u8], reference: &'a [u8; REFERENCE_BYTES], membership: u32, expiry: Expiry,
+            condition: Condition, answer: SetAnswer,
+        } event("set") within(Parts);
+        /// Gives up all values of this coordinator up to this counter that are not stored yet: none of them will ever be
+        /// stored, so their fragments are useless.
+        Abandon = 88 "this command" Frees { coordinator: Coordinator, counter: u64 } keys() within(Parts);
 
-    // Writes too long for one record: see `table::long`.
-    /// A part of a long command that has `length` bytes in all; returns how many bytes of it are gathered.
-    LongPart { id: ValueId, offset: u32, length: u32, bytes: &'a [u8] },
-    /// Carries out a long command whose parts are gathered, and returns that command's reply. For a transaction that
-    /// watches keys, `watched_in` is the leadership under which they were watched.
-    LongEnd { id: ValueId, watched_in: Option<u64> },
+        // Writes too long for one record: see `table::long`.
+        /// A part of a long command that has `length` bytes in all; returns how many bytes of it are gathered.
+        LongPart = 91 "this command" Grows { id: ValueId, offset: u32, length: u32, bytes: &'a [u8] }
+            keys() within(Bounded);
+        /// Carries out a long command whose parts are gathered, and returns that command's reply. For a transaction that
+        /// watches keys, `watched_in` is the leadership under which they were watched.
+        LongEnd = 92 "this command" Changes { id: ValueId, watched_in: Padded }
+            keys() walks(true) lists(true) adds(Unforeseen) event("set") within(Bounded);
+    }
+    inner {
+        /// Several commands in one step, answered by an array of their replies, or by a null array with nothing done if a
+        /// watched key has changed (`EXEC`). A read unless one of its commands is a write.
+        Transaction(Transaction<'a>) = 17 | 82 within(Supplied);
+        /// A command on locks (`LOCK` etc.).
+        Lock(LockCommand<'a>) = 18 | 83 within(Bounded);
+        /// A command on requests that wait for elements (`BLPOP` etc.).
+        Queue(QueueCommand<'a>) = 35 | 106 within(Bounded);
+        /// A write that takes effect only if it carries a lock's newest token; otherwise the reply is `FENCED` (`SET … FENCE`).
+        Fenced(Fenced<'a>) = 84;
+        /// A program that runs commands on the keys it declares, in one step (`EVAL`, `EVALSHA`). A read if it may only
+        /// read (`EVAL_RO`).
+        Script(Script<'a>) = READING_SCRIPT | READING_SCRIPT_WITH_EXTENT | READING_SCRIPT_WITH_OPTIONS
+            | SCRIPT | SCRIPT_WITH_EXTENT | SCRIPT_WITH_OPTIONS;
+        /// A command on a hash (`HSET` etc.).
+        Hash(HashCommand<'a>) = 20 | 89;
+        /// A command on lists (`LPUSH` etc.).
+        OnList(ListCommand<'a>) = 22 | LIST;
+        /// A command on sets (`SADD` etc.).
+        OnSet(SetCommand<'a>) = 23 | 95;
+        /// A command on sorted sets (`ZADD` etc.).
+        OnSorted(SortedCommand<'a>) = 24 | SORTED_WRITE;
+        /// A command on streams (`XADD` etc.).
+        OnStream(StreamCommand<'a>) = STREAM_READ | STREAM_WRITE;
+        /// A command on the bytes of strings (`SETBIT` etc.).
+        OnBytes(BytesCommand<'a>) = 32 | 104;
+        /// Items in another order (`SORT`).
+        Sort(SortCommand<'a>) = 33 | 105;
+        /// A command with a wrong argument, which is found only after its keys were looked at. A read.
+        Foreseen(Foreseen<'a>) = 42;
 
-    // Both.
-    /// Several commands in one step, answered by an array of their replies, or by a null array with nothing done if a
-    /// watched key has changed (`EXEC`). A read unless one of its commands is a write.
-    Transaction(Transaction<'a>),
-    /// A command on locks (`LOCK` etc.).
-    Lock(LockCommand<'a>),
-    /// A command on requests that wait for elements (`BLPOP` etc.).
-    Queue(QueueCommand<'a>),
-    /// A write that takes effect only if it carries a lock's newest token; otherwise the reply is `FENCED` (`SET … FENCE`).
-    Fenced(Fenced<'a>),
-    /// A program that runs commands on the keys it declares, in one step (`EVAL`, `EVALSHA`). A read if it may only
-    /// read (`EVAL_RO`).
-    Script(Script<'a>),
-    /// A command on a hash (`HSET` etc.).
-    Hash(HashCommand<'a>),
-    /// A command on lists (`LPUSH` etc.).
-    OnList(ListCommand<'a>),
-    /// A command on sets (`SADD` etc.).
-    OnSet(SetCommand<'a>),
-    /// A command on sorted sets (`ZADD` etc.).
-    OnSorted(SortedCommand<'a>),
-    /// A command on streams (`XADD` etc.).
-    OnStream(StreamCommand<'a>),
-    /// A command on the bytes of strings (`SETBIT` etc.).
-    OnBytes(BytesCommand<'a>),
-    /// Items in another order (`SORT`).
-    Sort(SortCommand<'a>),
-    /// A command with a wrong argument, which is found only after its keys were looked at. A read.
-    Foreseen(Foreseen<'a>),
-
-    /// A command with the bytes it needs from values stored outside the table. Ordered as a write.
-    Supplied(Supplied<'a>),
-    /// A write with a bound on the memory that it may add.
-    Bounded(Bounded<'a>),
+        /// A command with the bytes it needs from values stored outside the table. Ordered as a write.
+        Supplied(Supplied<'a>) = 90 within(Parts);
+        /// A write with a bound on the memory that it may add.
+        Bounded(Bounded<'a>) = 114 within(Nothing);
+    }
 }
 
 impl<'a> Command<'a> {
@@ -339,54 +349,7 @@ impl<'a> Command<'a> {
             Command::Get { .. } => false,
             Command::Set { .. } => true,
             Command::OnList(command) => command.is_write(),
-            _ => self.is_any_write(),
-        }
-    }
-
-    fn is_any_write(&self) -> bool {
-        use Command::*;
-        match self {
-            Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => {
-                false
-            }
-            GetRange { .. } | TimeToLive { .. } | Keys { .. } | Scan { .. } | RandomKey { .. } | Size => {
-                false
-            }
-            Encoding { .. }
-            | MemoryUsage { .. }
-            | Used { .. }
-            | Digest { .. }
-            | Dump { .. }
-            | Recent { .. }
-            | Foreseen(_)
-            | Watch { .. } => false,
-            Set { .. }
-            | GetDelete { .. }
-            | GetExpire { .. }
-            | MultiSet { .. }
-            | Delete { .. }
-            | Append { .. } => true,
-            SetRange { .. }
-            | IncrementBy { .. }
-            | IncrementByFloat { .. }
-            | Expire { .. }
-            | Persist { .. } => true,
-            Rename { .. } | Copy { .. } | Clear | Purge { .. } | Evict { .. } | Replicate { .. } => true,
-            SkipVersions { .. } => true,
-            SetIf { .. } | DeleteIf { .. } | Restore { .. } => true,
-            SetCoded { .. } | Abandon { .. } | LongPart { .. } | LongEnd { .. } => true,
-            Transaction(transaction) => transaction.is_write(),
-            Lock(command) => command.is_write(),
-            Queue(command) => command.is_write(),
-            Fenced(_) | Supplied(_) | Bounded(_) => true,
-            Script(script) => script.is_write(),
-            Hash(command) => command.is_write(),
-            OnList(command) => command.is_write(),
-            OnSet(command) => command.is_write(),
-            OnSorted(command) => command.is_write(),
-            OnStream(command) => command.is_write(),
-            OnBytes(command) => command.is_write(),
-            Sort(command) => command.is_write(),
+            _ => self.declared_is_write(),
         }
     }
 
@@ -403,85 +366,61 @@ impl<'a> Command<'a> {
 
     fn payload_bytes_of_any(&self) -> usize {
         use Command::*;
+        /// A read is not kept.
+        fn written<'a>(command: &impl Inner<'a>) -> usize {
+            if command.is_write() { command.bytes() } else { 0 }
+        }
         match self {
+            Set { value, .. } | Append { value, .. } | SetRange { value, .. } => value.len(),
+            Replicate { value, .. } => value.len(),
             Restore { payload, .. } => payload.len(),
             SetIf { value, comparison, .. } => value.len() + comparison.payload_bytes(),
             DeleteIf { comparison, .. } => comparison.payload_bytes(),
             MultiSet { pairs, .. } => pairs.bytes(),
             Delete { keys } => keys.bytes(),
-            Transaction(transaction) if transaction.is_write() => transaction.bytes(),
-            Fenced(fenced) => fenced.bytes(),
-            Queue(command) if command.is_write() => command.bytes(),
-            Script(script) if script.is_write() => script.bytes(),
-            Hash(command) if command.is_write() => command.bytes(),
-            OnList(command) if command.is_write() => command.bytes(),
-            OnSet(command) if command.is_write() => command.bytes(),
-            OnSorted(command) if command.is_write() => command.bytes(),
-            OnStream(command) if command.is_write() => command.bytes(),
-            OnBytes(command) if command.is_write() => command.bytes(),
-            Sort(command) if command.is_write() => command.bytes(),
-            Supplied(supplied) => supplied.bytes(),
-            Bounded(bounded) => bounded.bytes(),
-            _ => 0,
+            Transaction(command) => written(command),
+            Queue(command) => written(command),
+            Fenced(command) => written(command),
+            Script(command) => written(command),
+            Hash(command) => written(command),
+            OnList(command) => written(command),
+            OnSet(command) => written(command),
+            OnSorted(command) => written(command),
+            OnStream(command) => written(command),
+            OnBytes(command) => written(command),
+            Sort(command) => written(command),
+            Supplied(command) => written(command),
+            Bounded(command) => written(command),
+            Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => 0,
+            GetRange { .. } | TimeToLive { .. } | Keys { .. } | Scan { .. } | RandomKey { .. } => 0,
+            Size {} | Encoding { .. } | Used { .. } | MemoryUsage { .. } | Digest { .. } | Dump { .. } => 0,
+            Watch { .. } | Recent { .. } | Foreseen(_) => 0,
+            GetDelete { .. } | GetExpire { .. } | IncrementBy { .. } | IncrementByFloat { .. } => 0,
+            Expire { .. } | Persist { .. } | Rename { .. } | Copy { .. } | Clear {} | Purge { .. } => 0,
+            Evict { .. } | SkipVersions { .. } | SetCoded { .. } | Abandon { .. } | Lock(_) => 0,
+            // The parts are counted as they arrive.
+            LongPart { .. } | LongEnd { .. } => 0,
         }
     }
 
     /// The first member or field that the command looks for in a collection; empty for most commands.
     pub(crate) fn first_name(&self) -> &'a [u8] {
-        match *self {
-            Command::Hash(ref command) => command.first_name(),
-            Command::OnSet(SetCommand::Contains { member, .. }) => member,
-            Command::OnSet(SetCommand::Add { members, .. } | SetCommand::Remove { members, .. }) => {
-                members.first()
-            }
-            Command::OnSorted(ref command) => command.first_name(),
-            _ => &[],
-        }
+        self.declared_first_name()
+    }
+
+    /// Its name as clients know it: of those that options distinguish, the usual one.
+    pub fn name(&self) -> &'static str {
+        self.declared_name()
+    }
+
+    /// Redis's event if it changes something; of several, the first one.
+    pub(crate) fn event(&self) -> Option<&'static str> {
+        self.declared_event()
     }
 
     /// Calls `visit` with each key that the command names, in order. Visits none for commands on the whole table.
     pub fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
-        use Command::*;
-        match *self {
-            Get { key } | Fetch { key } | Type { key } | Length { key } | GetRange { key, .. } => visit(key),
-            TimeToLive { key, .. } | Encoding { key, .. } | MemoryUsage { key } | Set { key, .. } => {
-                visit(key)
-            }
-            GetDelete { key } | GetExpire { key, .. } | Append { key, .. } | SetRange { key, .. } => {
-                visit(key)
-            }
-            IncrementBy { key, .. } | IncrementByFloat { key, .. } | Expire { key, .. } => visit(key),
-            Persist { key } | Replicate { key, .. } | Evict { key, .. } | Used { key, .. } => visit(key),
-            Digest { key } | SetIf { key, .. } | DeleteIf { key, .. } => visit(key),
-            Dump { key } | Restore { key, .. } => visit(key),
-            SetCoded { key, .. } => visit(key),
-            MultiGet { keys } | Exists { keys } | Delete { keys } | Watch { keys } => {
-                keys.iter().for_each(visit);
-            }
-            MultiSet { pairs, .. } => pairs.pairs().for_each(|(key, _)| visit(key)),
-            Rename { from, to, .. } | Copy { from, to, .. } => {
-                visit(from);
-                visit(to);
-            }
-            Transaction(transaction) => transaction.for_each_key(&mut visit),
-            Lock(command) => command.key().into_iter().for_each(visit),
-            Fenced(fenced) => fenced.for_each_key(&mut visit),
-            Queue(command) => command.for_each_key(visit),
-            Script(script) => script.keys().for_each(visit),
-            Hash(command) => visit(command.key()),
-            OnList(command) => command.for_each_key(visit),
-            OnSet(command) => command.for_each_key(visit),
-            OnSorted(command) => command.for_each_key(visit),
-            OnStream(command) => command.for_each_key(visit),
-            OnBytes(command) => command.for_each_key(visit),
-            Sort(command) => command.for_each_key(visit),
-            Foreseen(foreseen) => foreseen.keys().for_each(visit),
-            Supplied(supplied) => supplied.for_each_key(&mut visit),
-            Bounded(bounded) => bounded.for_each_key(&mut visit),
-            Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
-            Recent { .. } | SkipVersions { .. } => {}
-            LongPart { .. } | LongEnd { .. } => {}
-        }
+        self.visit_declared_keys(&mut visit);
     }
 }
 
@@ -501,6 +440,15 @@ pub enum FormerUse {
     Idle(u32),
     /// The logarithmic counter of its accesses.
     Frequency(u8),
+}
+
+/// What becomes of an existing key, and how a restored value was used before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RestoreOptions {
+    /// Whether an existing key is replaced; otherwise it is an error.
+    pub replaces: bool,
+    /// How the value was used, if that is known.
+    pub used: Option<FormerUse>,
 }
 
 // Commands are decoded into arrays and copied: one large variant makes all of them slower.

@@ -1,7 +1,7 @@
 //! Commands on the requests that wait for elements: `BLPOP` and similar ones.
 
+use super::declaration::{Inner, Names, Part, family};
 use super::encoding::may_wait;
-use super::family::{Part, family};
 use super::{Command, List, ListCommand, SortedCommand, StreamCommand, WaiterId};
 use crate::codec::{Malformed, Reader, Writer};
 
@@ -84,6 +84,17 @@ impl<'a> Part<'a> for Wish<'a> {
     }
 }
 
+impl<'a> Names<'a> for Wish<'a> {
+    fn visit(self, visit: &mut impl FnMut(&'a [u8])) {
+        match self.command() {
+            Command::OnList(command) => command.visit_keys(visit),
+            Command::OnSorted(command) => command.visit_keys(visit),
+            Command::OnStream(command) => command.visit_keys(visit),
+            other => unreachable!("{} cannot wait", other.name()),
+        }
+    }
+}
+
 impl<'a> Part<'a> for WaiterId {
     fn put(self, out: &mut Vec<u8>) {
         WaiterId::put(self, out);
@@ -100,36 +111,23 @@ family! {
     QueueCommand {
         // Reads.
         /// The state of a request: `QUEUED`, `SERVED`, or null if the request is unknown.
-        Check = 1 { waiter: WaiterId }
+        Check = 1 "this command" Reads { waiter: WaiterId } keys() adds(More);
 
         // Writes.
         /// Requests to be served: returns the reply to the wish, or `QUEUED`. If repeated, it returns what the request was
         /// served in the meantime, if anything.
-        Ask = 64 { waiter: WaiterId, wish: Wish<'a> }
+        Ask = 64 "this command" (wish.command().declared_effect()) { waiter: WaiterId, wish: Wish<'a> }
+            keys(wish) adds(More);
         /// Ends a request. One that waits is withdrawn, and the reply is a null array; one that never waited gets null. One
         /// that was served is claimed, and the reply to its wish is returned. Until the request is settled, nothing more is
         /// served to it.
-        Conclude = 65 { waiter: WaiterId }
+        Conclude = 65 "this command" Frees { waiter: WaiterId } keys() adds(More);
         /// Withdraws a request whose client has left. What it was served goes back to where it came from, even if it was
         /// claimed, unless `only_unclaimed`. Returns 1, or 0 if there was nothing to do.
-        Withdraw = 67 { waiter: WaiterId, only_unclaimed: bool }
+        Withdraw = 67 "this command" Frees { waiter: WaiterId, only_unclaimed: bool } keys() adds(More);
         /// The clients of these requests have their replies: forget what they were served, and the requests themselves, if
         /// a late record has queued them again. `numbers` has eight bytes for each. Returns how many were known.
-        Settle = 66 { node: u16, life: u64, numbers: &'a [u8] }
-    }
-}
-
-impl<'a> QueueCommand<'a> {
-    /// Calls `visit` with each key of the wish.
-    pub fn for_each_key(&self, visit: impl FnMut(&'a [u8])) {
-        if let QueueCommand::Ask { wish, .. } = self {
-            match wish.command() {
-                Command::OnList(command) => command.for_each_key(visit),
-                Command::OnSorted(command) => command.for_each_key(visit),
-                Command::OnStream(command) => command.for_each_key(visit),
-                _ => {}
-            }
-        }
+        Settle = 66 "this command" Frees { node: u16, life: u64, numbers: &'a [u8] } keys() adds(More);
     }
 }
 

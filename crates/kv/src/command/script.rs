@@ -5,7 +5,16 @@
 //! language.
 
 use super::List;
+use super::declaration::{Adds, Effect, Inner};
 use crate::codec::{Malformed, Reader, Writer};
+
+// Tags of its encoding.
+pub(super) const READING_SCRIPT: u8 = 21;
+pub(super) const READING_SCRIPT_WITH_EXTENT: u8 = 36;
+pub(super) const READING_SCRIPT_WITH_OPTIONS: u8 = 40;
+pub(super) const SCRIPT: u8 = 93;
+pub(super) const SCRIPT_WITH_EXTENT: u8 = 107;
+pub(super) const SCRIPT_WITH_OPTIONS: u8 = 110;
 
 /// Approximate time in nanoseconds of one unit of a script's cost: see `docs/measurements/scripts.md`.
 pub(crate) const UNIT_NS: u64 = 10;
@@ -167,11 +176,6 @@ impl<'a> Script<'a> {
         1 + self.key_count as usize + rights + self.extent_count as usize <= self.parts.len()
     }
 
-    /// Bytes of its text, its keys and its arguments.
-    pub(super) fn bytes(&self) -> usize {
-        self.parts.bytes()
-    }
-
     /// The approximate maximum time of a run, in nanoseconds.
     pub fn most_ns(&self) -> u64 {
         u64::from(self.limits.cost_max) * UNIT_NS
@@ -223,12 +227,42 @@ impl<'a> Script<'a> {
         self.writes
     }
 
-    /// Whether it has options.
-    pub(super) fn has_options(&self) -> bool {
+    fn has_options(&self) -> bool {
         self.options != ScriptOptions::default()
     }
 
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    /// Whether it may use keys that it does not declare.
+    pub fn has_extent(&self) -> bool {
+        self.extent_count > 0
+    }
+
+    fn decode(reader: &mut Reader<'a>, writes: bool, has_extent: bool) -> Result<Script<'a>, Malformed> {
+        let parts = List::decode(reader)?;
+        let key_count = reader.u32()?;
+        let limits = ScriptLimits { value_bytes_max: reader.u64()?, cost_max: reader.u32()? };
+        let extent_count = if has_extent { reader.u32()? } else { 0 };
+        let options = ScriptOptions::default();
+        let script = Script { parts, key_count, extent_count, limits, writes, options };
+        if !script.is_whole() || script.has_extent() != has_extent {
+            return Err(Malformed("a script does not hold what its counts say"));
+        }
+        Ok(script)
+    }
+}
+
+impl<'a> Inner<'a> for Script<'a> {
+    fn tag(&self, _: &[u8]) -> u8 {
+        match (self.writes, self.has_options(), self.has_extent()) {
+            (false, true, _) => READING_SCRIPT_WITH_OPTIONS,
+            (false, false, true) => READING_SCRIPT_WITH_EXTENT,
+            (false, false, false) => READING_SCRIPT,
+            (true, true, _) => SCRIPT_WITH_OPTIONS,
+            (true, false, true) => SCRIPT_WITH_EXTENT,
+            (true, false, false) => SCRIPT,
+        }
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
         if self.has_options() {
             out.put_u8(self.options.encoded());
             out.put_bool(self.has_extent());
@@ -242,16 +276,13 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// Whether it may use keys that it does not declare.
-    pub fn has_extent(&self) -> bool {
-        self.extent_count > 0
-    }
-
-    /// Decodes a script with options.
-    pub(super) fn decode_with_options(
-        reader: &mut Reader<'a>,
-        writes: bool,
-    ) -> Result<Script<'a>, Malformed> {
+    fn take(tag: u8, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let writes = tag >= 64;
+        match tag {
+            READING_SCRIPT | SCRIPT => return Script::decode(reader, writes, false),
+            READING_SCRIPT_WITH_EXTENT | SCRIPT_WITH_EXTENT => return Script::decode(reader, writes, true),
+            _ => {}
+        }
         let options = ScriptOptions::decode(reader.u8()?)?;
         let has_extent = reader.bool()?;
         let script = Script { options, ..Script::decode(reader, writes, has_extent)? };
@@ -264,22 +295,37 @@ impl<'a> Script<'a> {
         Ok(script)
     }
 
-    /// Decodes a script.
-    pub(super) fn decode(
-        reader: &mut Reader<'a>,
-        writes: bool,
-        has_extent: bool,
-    ) -> Result<Script<'a>, Malformed> {
-        let parts = List::decode(reader)?;
-        let key_count = reader.u32()?;
-        let limits = ScriptLimits { value_bytes_max: reader.u64()?, cost_max: reader.u32()? };
-        let extent_count = if has_extent { reader.u32()? } else { 0 };
-        let options = ScriptOptions::default();
-        let script = Script { parts, key_count, extent_count, limits, writes, options };
-        if !script.is_whole() || script.has_extent() != has_extent {
-            return Err(Malformed("a script does not hold what its counts say"));
-        }
-        Ok(script)
+    fn is_write(&self) -> bool {
+        self.writes
+    }
+
+    fn visit_keys(&self, visit: &mut impl FnMut(&'a [u8])) {
+        self.keys().for_each(visit);
+    }
+
+    /// Those of its text, its keys and its arguments.
+    fn bytes(&self) -> usize {
+        self.parts.bytes()
+    }
+
+    fn name(&self) -> &'static str {
+        if self.writes { "EVAL" } else { "EVAL_RO" }
+    }
+
+    fn effect(&self) -> Effect {
+        if self.writes { Effect::Grows } else { Effect::Reads }
+    }
+
+    fn adds(&self) -> Adds {
+        if self.writes { Adds::Unforeseen } else { Adds::More }
+    }
+
+    fn may_walk(&self) -> bool {
+        true
+    }
+
+    fn lists_all(&self) -> bool {
+        true
     }
 }
 

@@ -1,7 +1,7 @@
 //! Commands on a key that holds a set.
 
 use super::List;
-use super::family::{Part, family};
+use super::declaration::{Part, family};
 use crate::codec::{Malformed, Reader, Writer};
 
 /// How several sets are combined.
@@ -27,112 +27,62 @@ impl<'a> Part<'a> for SetOperation {
     }
 }
 
+impl SetOperation {
+    /// The name of a command that combines in this way, of those for an intersection, a union and a difference.
+    pub(super) fn name(self, [intersection, union, difference]: [&'static str; 3]) -> &'static str {
+        match self {
+            SetOperation::Intersection => intersection,
+            SetOperation::Union => union,
+            SetOperation::Difference => difference,
+        }
+    }
+}
+
 family! {
     /// A command on sets. A key that does not exist is an empty set, and an empty set does not exist.
     SetCommand {
         // Reads.
         /// The number of members (`SCARD`).
-        Length = 1 { key: &'a [u8] }
+        Length = 1 "SCARD" Reads { key: &'a [u8] };
         /// Whether something is a member: 1 or 0 (`SISMEMBER`).
-        Contains = 2 { key: &'a [u8], member: &'a [u8] }
+        Contains = 2 "SISMEMBER" Reads { key: &'a [u8], member: &'a [u8] } first(member);
         /// The same for several, as an array (`SMISMEMBER`).
-        ContainsEach = 3 { key: &'a [u8], members: List<'a> }
+        ContainsEach = 3 "SMISMEMBER" Reads { key: &'a [u8], members: List<'a> };
         /// All members (`SMEMBERS`).
-        All = 4 { key: &'a [u8] }
+        All = 4 "SMEMBERS" Reads { key: &'a [u8] } walks(true) lists(true);
         /// A member drawn at random, or null. With `count`: an array of that many distinct members, or, if negative, of
         /// that many draws (`SRANDMEMBER`).
-        Random = 5 { key: &'a [u8], count: Option<i64> }
+        Random = 5 "SRANDMEMBER" Reads { key: &'a [u8], count: Option<i64> } walks(count.is_some());
         /// Some members from a cursor on, and the next cursor (`SSCAN`).
-        Scan = 6 { key: &'a [u8], position: u64, count: u64, pattern: Option<&'a [u8]> }
+        Scan = 6 "SSCAN" Reads { key: &'a [u8], position: u64, count: u64, pattern: Option<&'a [u8]> }
+            walks(true) lists(true);
         /// The combined members of several sets (`SINTER`, `SUNION`, `SDIFF`).
-        Combine = 7 { operation: SetOperation, keys: List<'a> }
+        Combine = 7 (operation.name(["SINTER", "SUNION", "SDIFF"])) Reads {
+            operation: SetOperation, keys: List<'a>,
+        } keys(keys) walks(true);
         /// The number of members in all sets, counted up to `limit` unless that is 0 (`SINTERCARD`).
-        CountCommon = 8 { keys: List<'a>, limit: u64 }
+        CountCommon = 8 "SINTERCARD" Reads { keys: List<'a>, limit: u64 } walks(true);
 
         // Writes.
         /// Adds members; returns how many are new (`SADD`).
-        Add = 64 { key: &'a [u8], members: List<'a> }
+        Add = 64 "SADD" Grows { key: &'a [u8], members: List<'a> } first(members.first()) event("sadd");
         /// Removes members; returns how many existed (`SREM`).
-        Remove = 65 { key: &'a [u8], members: List<'a> }
+        Remove = 65 "SREM" Frees { key: &'a [u8], members: List<'a> } first(members.first()) event("srem");
         /// Moves a member from one set to another; returns 1 or 0 (`SMOVE`).
-        Move = 66 { from: &'a [u8], to: &'a [u8], member: &'a [u8] }
+        Move = 66 "SMOVE" Changes { from: &'a [u8], to: &'a [u8], member: &'a [u8] }
+            keys(from, to) event("srem");
         /// Removes a member drawn at random and returns it; with `count`, that many as a set (`SPOP`).
-        Pop = 67 { key: &'a [u8], count: Option<u64> }
+        Pop = 67 "SPOP" Frees { key: &'a [u8], count: Option<u64> } walks(count.is_some()) event("spop");
         /// Stores the combined members of several sets, and returns their number (`SINTERSTORE` etc.).
-        Store = 68 { operation: SetOperation, to: &'a [u8], keys: List<'a> }
+        Store = 68 (operation.name(["SINTERSTORE", "SUNIONSTORE", "SDIFFSTORE"])) Grows {
+            operation: SetOperation, to: &'a [u8], keys: List<'a>,
+        }
+            keys(to, keys) walks(true) adds(Unforeseen)
+            event(operation.name(["sinterstore", "sunionstore", "sdiffstore"]));
     }
 }
 
 impl<'a> SetCommand<'a> {
-    /// Calls `visit` with each key, in order.
-    pub fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
-        use SetCommand::*;
-        match *self {
-            Length { key } | Contains { key, .. } | ContainsEach { key, .. } | All { key } => visit(key),
-            Random { key, .. } | Scan { key, .. } => visit(key),
-            Add { key, .. } | Remove { key, .. } | Pop { key, .. } => visit(key),
-            Combine { keys, .. } | CountCommon { keys, .. } => keys.iter().for_each(visit),
-            Move { from, to, .. } => {
-                visit(from);
-                visit(to);
-            }
-            Store { to, keys, .. } => {
-                visit(to);
-                keys.iter().for_each(visit);
-            }
-        }
-    }
-
-    /// Its name as clients know it.
-    pub fn name(&self) -> &'static str {
-        use SetCommand::*;
-        use SetOperation::*;
-        match self {
-            Length { .. } => "SCARD",
-            Contains { .. } => "SISMEMBER",
-            ContainsEach { .. } => "SMISMEMBER",
-            All { .. } => "SMEMBERS",
-            Random { .. } => "SRANDMEMBER",
-            Scan { .. } => "SSCAN",
-            Combine { operation: Intersection, .. } => "SINTER",
-            Combine { operation: Union, .. } => "SUNION",
-            Combine { operation: Difference, .. } => "SDIFF",
-            CountCommon { .. } => "SINTERCARD",
-            Add { .. } => "SADD",
-            Remove { .. } => "SREM",
-            Move { .. } => "SMOVE",
-            Pop { .. } => "SPOP",
-            Store { operation: Intersection, .. } => "SINTERSTORE",
-            Store { operation: Union, .. } => "SUNIONSTORE",
-            Store { operation: Difference, .. } => "SDIFFSTORE",
-        }
-    }
-
-    /// Whether it may enlarge the data.
-    pub(super) fn may_grow(&self) -> bool {
-        matches!(self, Self::Add { .. } | Self::Store { .. })
-    }
-
-    /// Whether it only removes members.
-    pub(super) fn only_deletes(&self) -> bool {
-        matches!(self, Self::Remove { .. } | Self::Pop { .. })
-    }
-
-    /// Whether it may read or return many members.
-    pub(super) fn may_walk(&self) -> bool {
-        use SetCommand::*;
-        matches!(
-            self,
-            All { .. }
-                | Random { count: Some(_), .. }
-                | Scan { .. }
-                | Combine { .. }
-                | CountCommon { .. }
-                | Pop { count: Some(_), .. }
-                | Store { .. }
-        )
-    }
-
     /// The most bytes of its sets that it reads or returns. `bytes_of` returns the size of a key.
     pub(super) fn walked_bytes(&self, bytes_of: impl Fn(&[u8]) -> u64) -> u64 {
         use SetCommand::*;

@@ -1,7 +1,7 @@
 //! `SORT`: the items of a list, a set or a sorted set in another order, or the values of keys that are named after them.
 
 use super::List;
-use super::family::family;
+use super::declaration::family;
 use crate::codec::{Malformed, Reader, Writer};
 
 /// The options of `SORT`.
@@ -68,24 +68,14 @@ family! {
     /// Items in another order. `options` are [`SortOptions`] as bytes.
     SortCommand {
         /// Returns the items as an array (`SORT`, `SORT_RO`).
-        Read = 1 { key: &'a [u8], options: &'a [u8] }
+        Read = 1 "SORT" Reads { key: &'a [u8], options: &'a [u8] } walks(true);
         /// Stores the items as a list, and returns their number (`SORT … STORE`).
-        Store = 64 { key: &'a [u8], to: &'a [u8], options: &'a [u8] }
+        Store = 64 "SORT" Grows { key: &'a [u8], to: &'a [u8], options: &'a [u8] }
+            keys(key, to) walks(true) adds(Unforeseen) event("sortstore");
     }
 }
 
 impl<'a> SortCommand<'a> {
-    /// Calls `visit` with each key that it names, in order.
-    pub fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
-        match *self {
-            SortCommand::Read { key, .. } => visit(key),
-            SortCommand::Store { key, to, .. } => {
-                visit(key);
-                visit(to);
-            }
-        }
-    }
-
     /// The patterns of other keys that it looks up.
     pub fn patterns(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let (SortCommand::Read { options, .. } | SortCommand::Store { options, .. }) = *self;

@@ -1,7 +1,7 @@
 //! Commands on a key that holds a sorted set: members, each with a score.
 
 use super::bytes::tagged;
-use super::family::{Part, family};
+use super::declaration::{Every, Part, family};
 use super::{List, SetOperation};
 use crate::codec::{Malformed, Reader, Writer};
 use crate::number::parse_float;
@@ -15,6 +15,22 @@ pub enum By {
     Score,
     /// Members, with `[` in front, or `(` if the end is excluded; `-` and `+` are before and behind all members.
     Member,
+}
+
+impl By {
+    /// The name of a command on such a range, of those for ranks, scores and members.
+    fn name(self, [rank, score, member]: [&'static str; 3]) -> &'static str {
+        match self {
+            By::Rank => rank,
+            By::Score => score,
+            By::Member => member,
+        }
+    }
+}
+
+/// The event of a sorted set that loses a member.
+pub(crate) fn popped(is_highest: bool) -> &'static str {
+    if is_highest { "zpopmax" } else { "zpopmin" }
 }
 
 /// How a member's scores in several sets are combined.
@@ -96,61 +112,88 @@ family! {
     SortedCommand {
         // Reads.
         /// The number of members (`ZCARD`).
-        Length = 1 { key: &'a [u8] }
+        Length = 1 "ZCARD" Reads { key: &'a [u8] };
         /// The score of a member, or null (`ZSCORE`).
-        Score = 2 { key: &'a [u8], member: &'a [u8] }
+        Score = 2 "ZSCORE" Reads { key: &'a [u8], member: &'a [u8] } first(member);
         /// The scores of several members, as an array (`ZMSCORE`).
-        Scores = 3 { key: &'a [u8], members: List<'a> }
+        Scores = 3 "ZMSCORE" Reads { key: &'a [u8], members: List<'a> } first(members.first());
         /// The rank of a member, from 0, or null (`ZRANK`, `ZREVRANK`).
-        Rank = 4 { key: &'a [u8], member: &'a [u8], is_reverse: bool }
+        Rank = 4 "ZRANK" Reads { key: &'a [u8], member: &'a [u8], is_reverse: bool } first(member);
         /// The number of members in a range (`ZCOUNT`, `ZLEXCOUNT`).
-        Count = 5 { key: &'a [u8], by: By, ends: List<'a> }
+        Count = 5 (if by == By::Member {
+            "ZLEXCOUNT" } else { "ZCOUNT" }) Reads { key: &'a [u8], by: By, ends: List<'a>,
+        };
         /// The members of a range, without the first `skip` and at most `count` (`ZRANGE` etc.).
-        Range = 6 { key: &'a [u8], by: By, ends: List<'a>, is_reverse: bool, skip: u32, count: u32, with_scores: bool }
+        Range = 6 "ZRANGE" Reads {
+            key: &'a [u8], by: By, ends: List<'a>, is_reverse: bool, skip: u32, count: u32, with_scores: bool,
+        } walks(true) lists(true);
         /// A member drawn at random, or null. With `count`: an array of that many distinct members, or, if negative, of
         /// that many draws (`ZRANDMEMBER`).
-        Random = 7 { key: &'a [u8], count: Option<i64>, with_scores: bool }
+        Random = 7 "ZRANDMEMBER" Reads { key: &'a [u8], count: Option<i64>, with_scores: bool }
+            walks(count.is_some());
         /// Some members with their scores from a cursor on, and the next cursor (`ZSCAN`).
-        Scan = 8 { key: &'a [u8], position: u64, count: u64, pattern: Option<&'a [u8]> }
+        Scan = 8 "ZSCAN" Reads { key: &'a [u8], position: u64, count: u64, pattern: Option<&'a [u8]> }
+            walks(true) lists(true);
         /// The combined members of several sets (`ZINTER`, `ZUNION`, `ZDIFF`). `inputs` are keys, each followed by its
         /// weight if `is_weighted`.
-        Combine = 9 { operation: SetOperation, inputs: List<'a>, is_weighted: bool, aggregate: Aggregate, with_scores: bool }
+        Combine = 9 (operation.name(["ZINTER", "ZUNION", "ZDIFF"])) Reads {
+            operation: SetOperation, inputs: List<'a>, is_weighted: bool, aggregate: Aggregate,
+            with_scores: bool,
+        } keys(Every(inputs, 1 + usize::from(is_weighted))) walks(true);
         /// The number of members in all sets, counted up to `limit` unless that is 0 (`ZINTERCARD`).
-        CountCommon = 10 { keys: List<'a>, limit: u64 }
+        CountCommon = 10 "ZINTERCARD" Reads { keys: List<'a>, limit: u64 } walks(true);
 
         /// The distance of two members, if scores are places ([`crate::geo`]), in a unit of `unit_m` metres (`GEODIST`).
-        Distance = 11 { key: &'a [u8], from: &'a [u8], to: &'a [u8], unit_m: f64 }
+        Distance = 11 "GEODIST" Reads { key: &'a [u8], from: &'a [u8], to: &'a [u8], unit_m: f64 };
         /// The geohashes of members (`GEOHASH`).
-        Hashes = 12 { key: &'a [u8], members: List<'a> }
+        Hashes = 12 "GEOHASH" Reads { key: &'a [u8], members: List<'a> };
         /// The longitudes and latitudes of members (`GEOPOS`).
-        Places = 13 { key: &'a [u8], members: List<'a> }
+        Places = 13 "GEOPOS" Reads { key: &'a [u8], members: List<'a> };
         /// The members whose places a search finds ([`crate::geo::Query`]) (`GEOSEARCH`).
-        Find = 14 { key: &'a [u8], query: &'a [u8] }
+        Find = 14 "GEOSEARCH" Reads { key: &'a [u8], query: &'a [u8] } walks(true) lists(true);
 
         // Writes.
         /// Sets the scores of members; `pairs` has each score followed by its member. Returns how many members are new, or,
         /// if `counts_changes`, how many are new or have a new score (`ZADD`).
-        Add = 64 { key: &'a [u8], pairs: List<'a>, options: AddOptions, counts_changes: bool }
+        Add = 64 "ZADD" Grows { key: &'a [u8], pairs: List<'a>, options: AddOptions, counts_changes: bool }
+            first(pairs.pairs().next().map_or(&[], |(_, member)| member)) event("zadd");
         /// Adds to a score and returns the sum, or null if the options forbid it (`ZINCRBY`, `ZADD … INCR`).
-        Increment = 65 { key: &'a [u8], delta: &'a [u8], member: &'a [u8], options: AddOptions }
+        Increment = 65 "ZINCRBY" Grows {
+            key: &'a [u8], delta: &'a [u8], member: &'a [u8], options: AddOptions,
+        } first(member) event("zincr");
         /// Removes members; returns how many existed (`ZREM`).
-        Remove = 66 { key: &'a [u8], members: List<'a> }
+        Remove = 66 "ZREM" Frees { key: &'a [u8], members: List<'a> } first(members.first()) event("zrem");
         /// Removes the members of a range; returns their number (`ZREMRANGEBYRANK` etc.).
-        RemoveRange = 67 { key: &'a [u8], by: By, ends: List<'a> }
+        RemoveRange = 67 (by.name(["ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZREMRANGEBYLEX"])) Frees {
+            key: &'a [u8], by: By, ends: List<'a>,
+        }
+            walks(true) lists(true) event(by.name(["zremrangebyrank", "zremrangebyscore", "zremrangebylex"]));
         /// Removes the members with the lowest or highest scores, and returns them with their scores (`ZPOPMIN`,
         /// `ZPOPMAX`).
-        Pop = 68 { key: &'a [u8], is_highest: bool, count: Option<u64> }
+        Pop = 68 (if is_highest {
+            "ZPOPMAX" } else { "ZPOPMIN" }) Frees { key: &'a [u8], is_highest: bool, count: Option<u64>,
+        } walks(count.is_some()) event(popped(is_highest));
         /// Like `Pop` for the first sorted set that has members; also returns its key (`ZMPOP`).
-        MultiPop = 69 { keys: List<'a>, is_highest: bool, count: u64 }
+        MultiPop = 69 "ZMPOP" Frees { keys: List<'a>, is_highest: bool, count: u64 }
+            walks(true) event(popped(is_highest));
         /// Stores the combined members of several sets, and returns their number (`ZUNIONSTORE` etc.).
-        Store = 70 { to: &'a [u8], operation: SetOperation, inputs: List<'a>, is_weighted: bool, aggregate: Aggregate }
+        Store = 70 (operation.name(["ZINTERSTORE", "ZUNIONSTORE", "ZDIFFSTORE"])) Grows {
+            to: &'a [u8], operation: SetOperation, inputs: List<'a>, is_weighted: bool, aggregate: Aggregate,
+        }
+            keys(to, Every(inputs, 1 + usize::from(is_weighted))) walks(true) adds(Unforeseen)
+            event(operation.name(["zinterstore", "zunionstore", "zdiffstore"]));
         /// Stores the members of a range, and returns their number (`ZRANGESTORE`).
-        StoreRange = 71 { to: &'a [u8], from: &'a [u8], by: By, ends: List<'a>, is_reverse: bool, skip: u32, count: u32 }
+        StoreRange = 71 "ZRANGESTORE" Grows {
+            to: &'a [u8], from: &'a [u8], by: By, ends: List<'a>, is_reverse: bool, skip: u32, count: u32,
+        } keys(to, from) walks(true) adds(Unforeseen) event("zrangestore");
         /// Stores the members that a search finds, and returns their number (`GEOSEARCHSTORE`).
-        StoreFound = 72 { to: &'a [u8], from: &'a [u8], query: &'a [u8] }
+        StoreFound = 72 "GEOSEARCHSTORE" Grows { to: &'a [u8], from: &'a [u8], query: &'a [u8] }
+            keys(to, from) walks(true) adds(Unforeseen) event("geosearchstore");
         /// Removes the member with the lowest or highest score of the first sorted set that has members, and returns that
         /// set's key, the member and its score (`BZPOPMIN`, `BZPOPMAX`).
-        PopAny = 73 { keys: List<'a>, is_highest: bool }
+        PopAny = 73 (if is_highest {
+            "BZPOPMAX" } else { "BZPOPMIN" }) Frees { keys: List<'a>, is_highest: bool,
+        } event(popped(is_highest));
     }
 }
 
@@ -160,113 +203,6 @@ fn keys_of<'a>(inputs: List<'a>, is_weighted: bool) -> impl Iterator<Item = &'a 
 }
 
 impl<'a> SortedCommand<'a> {
-    /// The first member that it looks for; empty if it looks for none.
-    pub(super) fn first_name(&self) -> &'a [u8] {
-        use SortedCommand::*;
-        match *self {
-            Score { member, .. } | Rank { member, .. } | Increment { member, .. } => member,
-            Add { pairs, .. } => pairs.pairs().next().map_or(&[], |(_, member)| member),
-            Scores { members, .. } | Remove { members, .. } => members.first(),
-            _ => &[],
-        }
-    }
-
-    /// Calls `visit` with each key, in order.
-    pub fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
-        use SortedCommand::*;
-        match *self {
-            Length { key } | Score { key, .. } | Scores { key, .. } | Rank { key, .. } => visit(key),
-            Count { key, .. } | Range { key, .. } | Random { key, .. } | Scan { key, .. } => visit(key),
-            Add { key, .. } | Increment { key, .. } | Remove { key, .. } | RemoveRange { key, .. } => {
-                visit(key)
-            }
-            Pop { key, .. } | Distance { key, .. } | Hashes { key, .. } | Places { key, .. } => visit(key),
-            Find { key, .. } => visit(key),
-            Combine { inputs, is_weighted, .. } => keys_of(inputs, is_weighted).for_each(visit),
-            CountCommon { keys, .. } | MultiPop { keys, .. } | PopAny { keys, .. } => {
-                keys.iter().for_each(visit);
-            }
-            Store { to, inputs, is_weighted, .. } => {
-                visit(to);
-                keys_of(inputs, is_weighted).for_each(visit);
-            }
-            StoreRange { to, from, .. } | StoreFound { to, from, .. } => {
-                visit(to);
-                visit(from);
-            }
-        }
-    }
-
-    /// Its name as clients know it.
-    pub fn name(&self) -> &'static str {
-        use SetOperation::*;
-        use SortedCommand::*;
-        match self {
-            Length { .. } => "ZCARD",
-            Score { .. } => "ZSCORE",
-            Scores { .. } => "ZMSCORE",
-            Rank { .. } => "ZRANK",
-            Count { by: By::Member, .. } => "ZLEXCOUNT",
-            Count { .. } => "ZCOUNT",
-            Range { .. } => "ZRANGE",
-            Random { .. } => "ZRANDMEMBER",
-            Scan { .. } => "ZSCAN",
-            Combine { operation: Intersection, .. } => "ZINTER",
-            Combine { operation: Union, .. } => "ZUNION",
-            Combine { operation: Difference, .. } => "ZDIFF",
-            CountCommon { .. } => "ZINTERCARD",
-            Add { .. } => "ZADD",
-            Increment { .. } => "ZINCRBY",
-            Remove { .. } => "ZREM",
-            RemoveRange { .. } => "ZREMRANGEBYRANK",
-            Pop { .. } => "ZPOPMIN",
-            MultiPop { .. } => "ZMPOP",
-            PopAny { is_highest: false, .. } => "BZPOPMIN",
-            PopAny { .. } => "BZPOPMAX",
-            Store { operation: Intersection, .. } => "ZINTERSTORE",
-            Store { operation: Union, .. } => "ZUNIONSTORE",
-            Store { operation: Difference, .. } => "ZDIFFSTORE",
-            StoreRange { .. } => "ZRANGESTORE",
-            Distance { .. } => "GEODIST",
-            Hashes { .. } => "GEOHASH",
-            Places { .. } => "GEOPOS",
-            Find { .. } => "GEOSEARCH",
-            StoreFound { .. } => "GEOSEARCHSTORE",
-        }
-    }
-
-    /// Whether it may enlarge the data.
-    pub(super) fn may_grow(&self) -> bool {
-        use SortedCommand::*;
-        matches!(self, Add { .. } | Increment { .. } | Store { .. } | StoreRange { .. } | StoreFound { .. })
-    }
-
-    /// Whether it only removes members.
-    pub(super) fn only_deletes(&self) -> bool {
-        use SortedCommand::*;
-        matches!(self, Remove { .. } | RemoveRange { .. } | Pop { .. } | MultiPop { .. } | PopAny { .. })
-    }
-
-    /// Whether it may read or return many members.
-    pub(super) fn may_walk(&self) -> bool {
-        use SortedCommand::*;
-        matches!(
-            self,
-            Range { .. }
-                | Random { count: Some(_), .. }
-                | Scan { .. }
-                | Combine { .. }
-                | CountCommon { .. }
-                | Store { .. }
-                | StoreRange { .. }
-                | RemoveRange { .. }
-                | Pop { count: Some(_), .. }
-                | MultiPop { .. }
-                | Find { .. }
-                | StoreFound { .. }
-        )
-    }
-
     /// The most bytes of its sets that it reads or returns. `bytes_of` returns the size of a key, and `bytes_in_range` that
     /// of a range of its members.
     pub(super) fn walked_bytes(

@@ -1,7 +1,7 @@
 //! Commands on a key that holds a stream: entries in the order of their ids, and groups of consumers that read them.
 
 use super::List;
-use super::family::{Part, family};
+use super::declaration::{Every, Part, family};
 use crate::codec::{Malformed, Reader, Writer};
 use crate::number::parse_integer;
 
@@ -169,60 +169,73 @@ family! {
     StreamCommand {
         // Reads.
         /// The number of entries (`XLEN`).
-        Length = 1 { key: &'a [u8] }
+        Length = 1 "XLEN" Reads { key: &'a [u8] };
         /// The entries in a range of ids, at most `count` (`XRANGE`, `XREVRANGE`).
-        Range = 2 { key: &'a [u8], ends: List<'a>, is_reverse: bool, count: Option<u64> }
+        Range = 2 (if is_reverse {
+            "XREVRANGE" } else { "XRANGE" }) Reads { key: &'a [u8], ends: List<'a>, is_reverse: bool,
+            count: Option<u64>,
+        } walks(true) lists(true);
         /// The entries behind an id in each of several streams. `streams` has each key followed by its id. At most `count`
         /// entries per stream, unless that is 0 (`XREAD`).
-        Read = 3 { streams: List<'a>, count: u64 }
+        Read = 3 "XREAD" Reads { streams: List<'a>, count: u64 }
+            keys(Every(streams, 2)) walks(true) lists(true);
         /// The number of pending entries of a group, and of each consumer (`XPENDING`).
-        Pending = 4 { key: &'a [u8], group: &'a [u8] }
+        Pending = 4 "XPENDING" Reads { key: &'a [u8], group: &'a [u8] } walks(true) lists(true);
         /// Pending entries of a group, or of one consumer. `words` are the group, the two ends of a range of ids, and the
         /// consumer, if it is named (`XPENDING`).
-        PendingRange = 5 { key: &'a [u8], words: List<'a>, min_idle_ms: u64, count: u64 }
+        PendingRange = 5 "XPENDING" Reads { key: &'a [u8], words: List<'a>, min_idle_ms: u64, count: u64 }
+            walks(true) lists(true);
         /// Facts about a stream (`XINFO STREAM`).
-        Info = 6 { key: &'a [u8] }
+        Info = 6 "XINFO" Reads { key: &'a [u8] };
         /// Facts about a stream and all of its groups, with at most `count` entries of each list, or all for 0 (`XINFO
         /// STREAM … FULL`).
-        InfoFull = 7 { key: &'a [u8], count: u64 }
+        InfoFull = 7 "XINFO" Reads { key: &'a [u8], count: u64 } walks(true) lists(true);
         /// Facts about the groups (`XINFO GROUPS`).
-        InfoGroups = 8 { key: &'a [u8] }
+        InfoGroups = 8 "XINFO" Reads { key: &'a [u8] };
         /// Facts about the consumers of a group (`XINFO CONSUMERS`).
-        InfoConsumers = 9 { key: &'a [u8], group: &'a [u8] }
+        InfoConsumers = 9 "XINFO" Reads { key: &'a [u8], group: &'a [u8] } walks(true);
 
         // Writes.
         /// Adds an entry and returns its id, then removes what is beyond the threshold, if requested. `words` are the id, a
         /// threshold, and the fields with their values (`XADD`).
-        Add = 64 { key: &'a [u8], words: List<'a>, trim: Option<Trim>, if_present: bool }
+        Add = 64 "XADD" Grows { key: &'a [u8], words: List<'a>, trim: Option<Trim>, if_present: bool }
+            event("xadd");
         /// Removes entries; returns how many existed (`XDEL`).
-        Delete = 65 { key: &'a [u8], ids: List<'a> }
+        Delete = 65 "XDEL" Frees { key: &'a [u8], ids: List<'a> } event("xdel");
         /// Removes the entries beyond a threshold; returns their number (`XTRIM`).
-        Trim = 66 { key: &'a [u8], threshold: &'a [u8], trim: Trim }
+        Trim = 66 "XTRIM" Frees { key: &'a [u8], threshold: &'a [u8], trim: Trim } event("xtrim");
         /// Sets the id of the last entry and, if given, the id of the last removed entry and the number of entries ever
         /// added (`XSETID`).
-        SetId = 67 { key: &'a [u8], ids: List<'a>, added: Option<u64> }
+        SetId = 67 "XSETID" Changes { key: &'a [u8], ids: List<'a>, added: Option<u64> } event("xsetid");
         /// Creates a group that has read up to an id, and `entries_read` entries unless that is negative (`XGROUP CREATE`).
-        CreateGroup = 68 { key: &'a [u8], group: &'a [u8], id: &'a [u8], entries_read: i64, makes_stream: bool }
+        CreateGroup = 68 "XGROUP" Grows {
+            key: &'a [u8], group: &'a [u8], id: &'a [u8], entries_read: i64, makes_stream: bool,
+        } event("xgroup-create");
         /// Sets the id up to which a group has read (`XGROUP SETID`).
-        SetGroup = 69 { key: &'a [u8], group: &'a [u8], id: &'a [u8], entries_read: i64 }
+        SetGroup = 69 "XGROUP" Changes { key: &'a [u8], group: &'a [u8], id: &'a [u8], entries_read: i64 }
+            event("xgroup-setid");
         /// Removes a group; returns 1 or 0 (`XGROUP DESTROY`).
-        DestroyGroup = 70 { key: &'a [u8], group: &'a [u8] }
+        DestroyGroup = 70 "XGROUP" Frees { key: &'a [u8], group: &'a [u8] } event("xgroup-destroy");
         /// Adds a consumer to a group; returns 1 or 0 (`XGROUP CREATECONSUMER`).
-        CreateConsumer = 71 { key: &'a [u8], group: &'a [u8], consumer: &'a [u8] }
+        CreateConsumer = 71 "XGROUP" Grows { key: &'a [u8], group: &'a [u8], consumer: &'a [u8] }
+            event("xgroup-createconsumer");
         /// Removes a consumer and its pending entries; returns how many those were (`XGROUP DELCONSUMER`).
-        DeleteConsumer = 72 { key: &'a [u8], group: &'a [u8], consumer: &'a [u8] }
+        DeleteConsumer = 72 "XGROUP" Frees { key: &'a [u8], group: &'a [u8], consumer: &'a [u8] }
+            walks(true) event("xgroup-delconsumer");
         /// The entries that a group has not read yet, which become pending unless `acknowledges`; or those that are pending
         /// for a consumer. `streams` and `count` as in `Read` (`XREADGROUP`).
-        ReadGroup = 73 { group: &'a [u8], consumer: &'a [u8], streams: List<'a>, count: u64, acknowledges: bool }
+        ReadGroup = 73 "XREADGROUP" Changes {
+            group: &'a [u8], consumer: &'a [u8], streams: List<'a>, count: u64, acknowledges: bool,
+        } keys(Every(streams, 2)) walks(true) adds(Unforeseen);
         /// Ends the pending state of entries; returns how many were pending (`XACK`).
-        Acknowledge = 74 { key: &'a [u8], group: &'a [u8], ids: List<'a> }
+        Acknowledge = 74 "XACK" Frees { key: &'a [u8], group: &'a [u8], ids: List<'a> };
         /// Makes pending entries those of another consumer, if they were delivered at least `min_idle_ms` ago. `words` are
         /// the group, the consumer, an id up to which the group has at least read, and the ids of the entries. Their
         /// delivery time becomes `delivered_ms`, a Unix time, or that long ago if `is_idle`. Their number of deliveries
         /// becomes `deliveries`; if that is negative, it rises by one unless `only_ids`. With `is_forced`, entries that are
         /// not pending are claimed, too (`XCLAIM`).
         /// pending (`XCLAIM`).
-        Claim = 75 {
+        Claim = 75 "XCLAIM" Changes {
             key: &'a [u8],
             words: List<'a>,
             min_idle_ms: u64,
@@ -231,86 +244,15 @@ family! {
             is_idle: bool,
             is_forced: bool,
             only_ids: bool,
-        }
+        };
         /// The same for the entries from an id on. `words` are the group, the consumer and that id (`XAUTOCLAIM`).
-        ClaimRange = 76 { key: &'a [u8], words: List<'a>, min_idle_ms: u64, count: u64, only_ids: bool }
+        ClaimRange = 76 "XAUTOCLAIM" Changes {
+            key: &'a [u8], words: List<'a>, min_idle_ms: u64, count: u64, only_ids: bool,
+        } walks(true);
     }
 }
 
 impl<'a> StreamCommand<'a> {
-    /// Calls `visit` with each key, in order.
-    pub fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
-        use StreamCommand::*;
-        match *self {
-            Length { key } | Range { key, .. } | Pending { key, .. } | PendingRange { key, .. } => visit(key),
-            Info { key } | InfoFull { key, .. } | InfoGroups { key } | InfoConsumers { key, .. } => {
-                visit(key)
-            }
-            Add { key, .. } | Delete { key, .. } | Trim { key, .. } | SetId { key, .. } => visit(key),
-            CreateGroup { key, .. } | SetGroup { key, .. } | DestroyGroup { key, .. } => visit(key),
-            CreateConsumer { key, .. } | DeleteConsumer { key, .. } | Acknowledge { key, .. } => visit(key),
-            Claim { key, .. } | ClaimRange { key, .. } => visit(key),
-            Read { streams, .. } | ReadGroup { streams, .. } => {
-                streams.pairs().for_each(|(key, _)| visit(key));
-            }
-        }
-    }
-
-    /// Its name as clients know it.
-    pub fn name(&self) -> &'static str {
-        use StreamCommand::*;
-        match self {
-            Length { .. } => "XLEN",
-            Range { is_reverse: false, .. } => "XRANGE",
-            Range { .. } => "XREVRANGE",
-            Read { .. } => "XREAD",
-            Pending { .. } | PendingRange { .. } => "XPENDING",
-            Info { .. } | InfoFull { .. } | InfoGroups { .. } | InfoConsumers { .. } => "XINFO",
-            Add { .. } => "XADD",
-            Delete { .. } => "XDEL",
-            Trim { .. } => "XTRIM",
-            SetId { .. } => "XSETID",
-            CreateGroup { .. } | SetGroup { .. } | DestroyGroup { .. } => "XGROUP",
-            CreateConsumer { .. } | DeleteConsumer { .. } => "XGROUP",
-            ReadGroup { .. } => "XREADGROUP",
-            Acknowledge { .. } => "XACK",
-            Claim { .. } => "XCLAIM",
-            ClaimRange { .. } => "XAUTOCLAIM",
-        }
-    }
-
-    /// Whether it may enlarge the data.
-    pub(super) fn may_grow(&self) -> bool {
-        use StreamCommand::*;
-        matches!(self, Add { .. } | CreateGroup { .. } | CreateConsumer { .. })
-    }
-
-    /// Whether it only removes entries, pending ones, or groups and their consumers.
-    pub(super) fn only_deletes(&self) -> bool {
-        use StreamCommand::*;
-        matches!(
-            self,
-            Delete { .. } | Trim { .. } | DestroyGroup { .. } | DeleteConsumer { .. } | Acknowledge { .. }
-        )
-    }
-
-    /// Whether it may read or return many entries.
-    pub(super) fn may_walk(&self) -> bool {
-        use StreamCommand::*;
-        matches!(
-            self,
-            Range { .. }
-                | Read { .. }
-                | Pending { .. }
-                | PendingRange { .. }
-                | InfoFull { .. }
-                | InfoConsumers { .. }
-                | DeleteConsumer { .. }
-                | ReadGroup { .. }
-                | ClaimRange { .. }
-        )
-    }
-
     /// The most bytes of its streams that it reads or returns. `bytes_of` returns the size of a key, `bytes_between` that
     /// of the entries in a range of ids, and `pending_of` the number of a consumer's pending entries.
     pub(super) fn walked_bytes(

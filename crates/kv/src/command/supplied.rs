@@ -1,6 +1,6 @@
 //! A command with the bytes it needs from values stored outside the table.
 
-use super::encoding::may_be_supplied;
+use super::declaration::{Adds, Effect, Inner, Wrapper};
 use super::{Command, List};
 use crate::codec::{Malformed, Reader, Writer};
 use crate::coded::Reference;
@@ -43,7 +43,7 @@ impl<'a> Supplied<'a> {
             Reference::decode(items.next().unwrap_or_default())?;
             items.next().ok_or(Malformed("a value that is not supplied"))?;
         }
-        if !may_be_supplied(self.command) {
+        if !Wrapper::Supplied.can_contain(self.command) {
             return Err(Malformed("a command that cannot be supplied with values"));
         }
         let mut rest = Reader::new(self.command);
@@ -63,29 +63,50 @@ impl<'a> Supplied<'a> {
         })
     }
 
-    /// Bytes of the values and of the command.
-    pub(super) fn bytes(&self) -> usize {
-        self.values.bytes() + self.command.len()
-    }
-
     /// Decodes the command. Always succeeds, as the command was checked.
     pub fn command(&self) -> Option<Command<'a>> {
         Command::decode(&mut Reader::new(self.command)).ok()
     }
+}
 
-    // Dynamic, because commands visit the keys of supplied ones, too.
-    pub(super) fn for_each_key(&self, visit: &mut dyn FnMut(&'a [u8])) {
-        if let Some(command) = self.command() {
-            command.for_each_key(visit);
-        }
-    }
-
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+impl<'a> Inner<'a> for Supplied<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
         self.values.encode(out);
         out.put_bytes(self.command);
     }
 
-    pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Supplied<'a>, Malformed> {
+    fn take(_: u8, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         Supplied { values: List::decode(reader)?, command: reader.bytes()? }.checked()
+    }
+
+    fn is_write(&self) -> bool {
+        true
+    }
+
+    fn visit_keys(&self, visit: &mut impl FnMut(&'a [u8])) {
+        if let Some(command) = self.command() {
+            command.for_each_key(visit as &mut dyn FnMut(&'a [u8]));
+        }
+    }
+
+    /// Those of the values and of the command.
+    fn bytes(&self) -> usize {
+        self.values.bytes() + self.command.len()
+    }
+
+    fn name(&self) -> &'static str {
+        self.command().map_or("this command", |command| command.name())
+    }
+
+    /// It was admitted before its values were fetched.
+    fn effect(&self) -> Effect {
+        Effect::Changes
+    }
+
+    fn adds(&self) -> Adds {
+        match self.command().is_some_and(|command| command.grows_with_the_table()) {
+            true => Adds::Unforeseen,
+            false => Adds::More,
+        }
     }
 }

@@ -6,7 +6,7 @@
 //! whichever node leads.
 
 use super::Command;
-use super::encoding::may_be_in_a_transaction;
+use super::declaration::{Adds, Effect, Inner, Wrapper};
 use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
 
@@ -80,11 +80,6 @@ impl<'a> Transaction<'a> {
         self.command_count as usize
     }
 
-    /// Bytes of all commands.
-    pub(super) fn bytes(&self) -> usize {
-        self.commands.len()
-    }
-
     /// Whether there are no commands.
     pub fn is_empty(&self) -> bool {
         self.command_count == 0
@@ -94,14 +89,10 @@ impl<'a> Transaction<'a> {
     pub fn is_write(&self) -> bool {
         self.writes
     }
+}
 
-    // Dynamic, because commands visit the keys of transactions, too.
-    pub(super) fn for_each_key(&self, visit: &mut dyn FnMut(&'a [u8])) {
-        self.watched().for_each(|watched| visit(watched.key));
-        self.commands().for_each(|command| command.for_each_key(&mut *visit));
-    }
-
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+impl<'a> Inner<'a> for Transaction<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
         out.put_u64(self.epoch);
         out.put_u32(self.watched_count);
         out.put_bytes(self.watched);
@@ -109,8 +100,9 @@ impl<'a> Transaction<'a> {
         out.put_bytes(self.commands);
     }
 
-    /// Decodes a transaction and checks all of its commands, so that no invalid command is found while it is carried out.
-    pub(super) fn decode(reader: &mut Reader<'a>, writes: bool) -> Result<Transaction<'a>, Malformed> {
+    /// Checks all of its commands, so that no invalid command is found while it is carried out.
+    fn take(tag: u8, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let writes = tag >= 64;
         let epoch = reader.u64()?;
         let (watched_count, watched) = (reader.u32()?, reader.bytes()?);
         let mut rest = Reader::new(watched);
@@ -121,7 +113,7 @@ impl<'a> Transaction<'a> {
         let mut more = Reader::new(commands);
         let mut has_write = false;
         for _ in 0..command_count {
-            if !may_be_in_a_transaction(more.rest()) {
+            if !Wrapper::Transaction.can_contain(more.rest()) {
                 return Err(Malformed("a command that cannot be a part of a transaction"));
             }
             has_write |= Command::decode(&mut more)?.is_write();
@@ -130,6 +122,49 @@ impl<'a> Transaction<'a> {
             return Err(Malformed("a transaction holds something else than it says"));
         }
         Ok(Transaction { epoch, watched, watched_count, command_count, commands, writes })
+    }
+
+    fn is_write(&self) -> bool {
+        self.writes
+    }
+
+    fn visit_keys(&self, visit: &mut impl FnMut(&'a [u8])) {
+        let visit: &mut dyn FnMut(&'a [u8]) = visit;
+        self.watched().for_each(|watched| visit(watched.key));
+        self.commands().for_each(|command| command.for_each_key(&mut *visit));
+    }
+
+    fn bytes(&self) -> usize {
+        self.commands.len()
+    }
+
+    fn name(&self) -> &'static str {
+        "MULTI"
+    }
+
+    fn effect(&self) -> Effect {
+        let is_write = |command: &Command<'_>| command.is_write();
+        match self.commands().any(|command| command.may_grow()) {
+            _ if !self.writes => Effect::Reads,
+            true => Effect::Grows,
+            false if self.commands().filter(is_write).all(|command| command.only_deletes()) => Effect::Frees,
+            false => Effect::Changes,
+        }
+    }
+
+    fn adds(&self) -> Adds {
+        match self.writes && self.commands().any(|command| command.grows_with_the_table()) {
+            true => Adds::Unforeseen,
+            false => Adds::More,
+        }
+    }
+
+    fn may_walk(&self) -> bool {
+        true
+    }
+
+    fn lists_all(&self) -> bool {
+        true
     }
 }
 
@@ -158,7 +193,7 @@ impl Draft {
     pub fn push(&mut self, command: &Command<'_>) -> bool {
         let start = self.commands.len();
         command.encode(&mut self.commands);
-        if !may_be_in_a_transaction(&self.commands[start..]) {
+        if !Wrapper::Transaction.can_contain(&self.commands[start..]) {
             self.commands.truncate(start);
             return false;
         }

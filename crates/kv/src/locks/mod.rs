@@ -235,7 +235,7 @@ impl Locks {
                 false => flag(false),
             },
             Withdraw { name, waiter } => self.withdraw(name, waiter, version, events),
-            DropWaiters { node, spared } => self.drop_waiters(node, spared, events),
+            DropWaiters { node, spared } => self.drop_waiters(node, spared.0, events),
             Expire { name, token, number } => {
                 let is_this = |lock: &&Lock| {
                     (lock.token, lock.number) == (token, number) && matches!(lock.hold, Hold::Lease(_))

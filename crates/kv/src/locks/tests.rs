@@ -12,7 +12,7 @@
 use super::*;
 use crate::command::{Expiry, Fenced, SetAnswer};
 use crate::planted::{Fault, Planted};
-use crate::{Command, Condition, Table};
+use crate::{Command, Condition, Padded, Table};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::error::Error;
@@ -249,7 +249,7 @@ impl goldenscript::Runner for Script {
                 Expire { name: name.as_bytes(), token, number }
             }
             Verb::Withdraw { name, wait } => Withdraw { name: name.as_bytes(), waiter: id(1, 1, *wait) },
-            Verb::DropWaiters { node, spared } => DropWaiters { node: *node, spared: *spared },
+            Verb::DropWaiters { node, spared } => DropWaiters { node: *node, spared: Padded(*spared) },
             Verb::Open { ms } => OpenSession { key: b"k", group: 7, lease_ms: *ms },
             Verb::Keep { session } => RenewSession { key: b"k", session: *session },
             Verb::Close { session } => CloseSession { key: b"k", session: *session },
@@ -357,7 +357,7 @@ fn the_nodes_of_waiting_requests_are_reported() {
         apply(&mut locks, command, version);
     }
     assert_eq!(locks.coordinators(), [3, 9, u16::MAX]);
-    apply(&mut locks, LockCommand::DropWaiters { node: 9, spared: None }, 6);
+    apply(&mut locks, LockCommand::DropWaiters { node: 9, spared: Padded(None) }, 6);
     assert_eq!(locks.coordinators(), [3, u16::MAX]);
 }
 

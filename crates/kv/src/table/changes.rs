@@ -12,10 +12,7 @@
 
 use super::history::History;
 use super::{Record, Table};
-use crate::command::{
-    By, BytesCommand, Command, Expiry, HashCommand, ListCommand, SetCommand, SetOperation, SortCommand,
-    SortedCommand, StreamCommand,
-};
+use crate::command::Command;
 use crate::planted::Fault;
 use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
@@ -476,132 +473,19 @@ impl Table {
     }
 }
 
-/// Redis's event for a command's changes; for a command with several events, the first one. `None` if it has none.
+/// Redis's event for a command's changes, with its class; for a command with several events, the first one. `None` if it has
+/// none.
 fn event_of(command: &Command<'_>) -> Option<(ChangeClass, &'static str)> {
-    use ChangeClass::{Generic, String};
-    Some(match command {
-        Command::Set { .. } | Command::MultiSet { .. } | Command::SetIf { .. } => (String, "set"),
-        // The command that was sent in parts is carried out as itself.
-        Command::SetCoded { .. } | Command::Replicate { .. } | Command::LongEnd { .. } => (String, "set"),
-        Command::Append { .. } => (String, "append"),
-        Command::SetRange { .. } => (String, "setrange"),
-        Command::IncrementBy { .. } => (String, "incrby"),
-        Command::IncrementByFloat { .. } => (String, "incrbyfloat"),
-        Command::GetExpire { expiry: Expiry::Clear, .. } | Command::Persist { .. } => (Generic, "persist"),
-        Command::Expire { .. } | Command::GetExpire { .. } => (Generic, "expire"),
-        Command::Rename { .. } => (Generic, "rename_to"),
-        Command::Copy { .. } => (Generic, "copy_to"),
-        Command::Restore { .. } => (Generic, "restore"),
-        Command::Hash(command) => return event_of_hash(command),
-        Command::OnList(command) => return event_of_list(command),
-        Command::OnSet(command) => return event_of_set(command),
-        Command::OnSorted(command) => return event_of_sorted(command),
-        Command::OnStream(command) => return event_of_stream(command),
-        Command::OnBytes(command) => return event_of_bytes(command),
-        Command::Sort(SortCommand::Store { .. }) => (ChangeClass::List, "sortstore"),
-        _ => return None,
-    })
-}
-
-fn event_of_hash(command: &HashCommand<'_>) -> Option<(ChangeClass, &'static str)> {
-    use HashCommand::*;
-    let event = match command {
-        Set { .. } | SetIfAbsent { .. } | SetExpire { .. } => "hset",
-        Delete { .. } | GetDelete { .. } => "hdel",
-        IncrementBy { .. } => "hincrby",
-        IncrementByFloat { .. } => "hincrbyfloat",
-        Persist { .. } | GetExpire { expiry: Expiry::Clear, .. } => "hpersist",
-        Expire { .. } | GetExpire { .. } => "hexpire",
-        _ => return None,
+    use Command::*;
+    let class = match command {
+        Hash(_) => ChangeClass::Hash,
+        OnList(_) | Sort(_) => ChangeClass::List,
+        OnSet(_) => ChangeClass::Set,
+        OnSorted(_) => ChangeClass::Sorted,
+        OnStream(_) => ChangeClass::Stream,
+        Expire { .. } | GetExpire { .. } | Persist { .. } => ChangeClass::Generic,
+        Rename { .. } | Copy { .. } | Restore { .. } => ChangeClass::Generic,
+        _ => ChangeClass::String,
     };
-    Some((ChangeClass::Hash, event))
-}
-
-fn event_of_list(command: &ListCommand<'_>) -> Option<(ChangeClass, &'static str)> {
-    use ListCommand::*;
-    let event = match *command {
-        Push { at_front, .. } => pushed(at_front),
-        Pop { at_front, .. } | MultiPop { at_front, .. } | PopAny { at_front, .. } => popped(at_front),
-        Set { .. } => "lset",
-        Insert { .. } => "linsert",
-        Remove { .. } => "lrem",
-        Trim { .. } => "ltrim",
-        _ => return None,
-    };
-    Some((ChangeClass::List, event))
-}
-
-/// The event of a list that gets an element.
-pub(super) fn pushed(at_front: bool) -> &'static str {
-    if at_front { "lpush" } else { "rpush" }
-}
-
-/// The event of a list that loses an element.
-pub(super) fn popped(at_front: bool) -> &'static str {
-    if at_front { "lpop" } else { "rpop" }
-}
-
-fn event_of_set(command: &SetCommand<'_>) -> Option<(ChangeClass, &'static str)> {
-    use SetCommand::*;
-    let event = match command {
-        Add { .. } => "sadd",
-        Remove { .. } | Move { .. } => "srem",
-        Pop { .. } => "spop",
-        Store { operation: SetOperation::Intersection, .. } => "sinterstore",
-        Store { operation: SetOperation::Union, .. } => "sunionstore",
-        Store { operation: SetOperation::Difference, .. } => "sdiffstore",
-        _ => return None,
-    };
-    Some((ChangeClass::Set, event))
-}
-
-fn event_of_sorted(command: &SortedCommand<'_>) -> Option<(ChangeClass, &'static str)> {
-    use SortedCommand::*;
-    let event =
-        match *command {
-            Add { .. } => "zadd",
-            Increment { .. } => "zincr",
-            Remove { .. } => "zrem",
-            RemoveRange { by: By::Rank, .. } => "zremrangebyrank",
-            RemoveRange { by: By::Score, .. } => "zremrangebyscore",
-            RemoveRange { by: By::Member, .. } => "zremrangebylex",
-            Pop { is_highest, .. } | MultiPop { is_highest, .. } | PopAny { is_highest, .. } => {
-                if is_highest { "zpopmax" } else { "zpopmin" }
-            }
-            Store { operation: SetOperation::Intersection, .. } => "zinterstore",
-            Store { operation: SetOperation::Union, .. } => "zunionstore",
-            Store { operation: SetOperation::Difference, .. } => "zdiffstore",
-            StoreRange { .. } => "zrangestore",
-            StoreFound { .. } => "geosearchstore",
-            _ => return None,
-        };
-    Some((ChangeClass::Sorted, event))
-}
-
-fn event_of_stream(command: &StreamCommand<'_>) -> Option<(ChangeClass, &'static str)> {
-    use StreamCommand::*;
-    let event = match command {
-        Add { .. } => "xadd",
-        Delete { .. } => "xdel",
-        Trim { .. } => "xtrim",
-        SetId { .. } => "xsetid",
-        CreateGroup { .. } => "xgroup-create",
-        SetGroup { .. } => "xgroup-setid",
-        DestroyGroup { .. } => "xgroup-destroy",
-        CreateConsumer { .. } => "xgroup-createconsumer",
-        DeleteConsumer { .. } => "xgroup-delconsumer",
-        _ => return None,
-    };
-    Some((ChangeClass::Stream, event))
-}
-
-fn event_of_bytes(command: &BytesCommand<'_>) -> Option<(ChangeClass, &'static str)> {
-    use BytesCommand::*;
-    let event = match command {
-        SetBit { .. } | ChangeFields { .. } => "setbit",
-        Combine { .. } => "set",
-        Count { .. } | Merge { .. } => "pfadd",
-        _ => return None,
-    };
-    Some((ChangeClass::String, event))
+    Some((class, command.event()?))
 }

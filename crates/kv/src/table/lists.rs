@@ -1,13 +1,13 @@
 //! Commands on lists: `LPUSH`, `LRANGE` and similar ones. For the representation see [`super::collections`].
 
-use super::changes::{ChangeClass, popped, pushed};
+use super::changes::ChangeClass;
 use super::found::Found;
 use super::kind::Kind;
 use super::refusals::{TOO_MANY_POPPED, WRONG_KIND, refuse_large_reply};
 use super::transactions::CUT_WRITE;
 use super::tree::Items;
 use super::{Record, Table};
-use crate::command::{List, ListCommand};
+use crate::command::{List, ListCommand, popped, pushed};
 use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
 

@@ -12,7 +12,7 @@ use super::entry::{Entry, HEADER_BYTES};
 use super::kind::Kind;
 use super::{NO_DEADLINE, Record, Table};
 use crate::codec::{Malformed, Reader, Writer};
-use crate::command::{Condition, Expiry, PLAIN_SET_BYTES, SetAnswer, may_come_in_parts};
+use crate::command::{Condition, Expiry, PLAIN_SET_BYTES, SetAnswer, Wrapper};
 use crate::reply::ReplyBuffer;
 use crate::{Command, UnixMs, ValueId, Version};
 use std::collections::BTreeMap;
@@ -219,7 +219,7 @@ impl Table {
         let command = &bytes[ROOM_BYTES..];
         let mut reader = Reader::new(command);
         match Command::decode(&mut reader) {
-            Ok(decoded) if reader.is_empty() && may_come_in_parts(command) => {
+            Ok(decoded) if reader.is_empty() && Wrapper::Parts.can_contain(command) => {
                 return self.apply_any(&decoded, record, out);
             }
             _ => out.error("ERR parts that make no command"),

@@ -425,7 +425,7 @@ impl Table {
             out.error(&format!(
                 "ERR {} would look at {walked} bytes, and WALKED_BYTES_MAX, {WALKED_BYTES_MAX}, is all that a command may in \
                  one step; nothing was done",
-                command.walking_name()
+                command.name()
             ));
         }
         refuses
@@ -478,13 +478,13 @@ impl Table {
             Persist { key } => self.persist(key, record, out),
             Rename { from, to, if_absent } => self.rename(from, to, if_absent, record, out),
             Copy { from, to, replace } => self.copy(from, to, replace, record, out),
-            Restore { key, payload, deadline, replaces, used } => {
-                self.restore(key, payload, deadline, replaces, record, out);
-                if let Some(used) = used {
+            Restore { key, payload, deadline, options } => {
+                self.restore(key, payload, deadline, options.replaces, record, out);
+                if let Some(used) = options.used {
                     self.note_former_use(key, used, record.time);
                 }
             }
-            Clear => self.clear(record, out),
+            Clear {} => self.clear(record, out),
             Purge { until } => self.purge(until, record, out),
             Evict { key, version } => self.evict(key, version, record, out),
             SkipVersions { by } => return self.skip_versions(by, record, out),
@@ -573,7 +573,7 @@ impl Table {
                 self.scan(position, count, filter, (group, next), now, out);
             }
             RandomKey { draw } => self.random_key(draw, now, out),
-            Size => out.integer(self.len() as i64),
+            Size {} => out.integer(self.len() as i64),
             Watch { keys } => self.watch(keys, now, out),
             Recent { from, bytes_max } => self.recent(from, bytes_max, out),
             Transaction(transaction) if !transaction.is_write() => {

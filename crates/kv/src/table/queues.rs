@@ -428,7 +428,7 @@ impl Table {
     /// Applies `LOCK`'s records about lost nodes to the requests that wait for elements.
     pub(super) fn follow_in_queues(&mut self, command: &LockCommand<'_>, record: Record) {
         if let LockCommand::DropWaiters { node, spared } = *command {
-            self.drop_requests(node, spared, record);
+            self.drop_requests(node, spared.0, record);
         }
     }
 }

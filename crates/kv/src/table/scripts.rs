@@ -401,7 +401,7 @@ impl Access<'_> {
 /// secret, on memory, or on what each replica has read itself.
 fn looks_around(command: &Command<'_>) -> bool {
     use Command::*;
-    matches!(command, Scan { .. } | RandomKey { .. } | Size | MemoryUsage { .. } | Used { .. })
+    matches!(command, Scan { .. } | RandomKey { .. } | Size {} | MemoryUsage { .. } | Used { .. })
 }
 
 /// Whether scripts may use a command. They may if it names its keys and its outcome is the same on every replica.
@@ -415,7 +415,7 @@ fn may_be_in_a_script(command: &Command<'_>) -> bool {
     !matches!(
         command,
         // On all keys; a script may use only those that it has declared.
-        Keys { .. } | Clear | Purge { .. } | Evict { .. }
+        Keys { .. } | Clear {} | Purge { .. } | Evict { .. }
         // Used only by the cluster itself, or not allowed within another command.
         | Fetch { .. } | Watch { .. } | Recent { .. } | Replicate { .. } | SkipVersions { .. } | Transaction(_) | Script(_) | Lock(_) | Queue(_) | SetCoded { .. } | Abandon { .. } | Supplied(_)
         | LongPart { .. } | LongEnd { .. } | Bounded(_)

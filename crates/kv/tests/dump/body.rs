@@ -2,7 +2,7 @@
 //! file, searches for counterexamples.
 
 use kv::codec::Reader;
-use kv::{Command, Reply, ReplyBuffer, Table};
+use kv::{Command, Reply, ReplyBuffer, RestoreOptions, Table};
 
 const NOW: u64 = 1_000_000;
 
@@ -27,8 +27,15 @@ pub(crate) fn dumped(table: &mut Table, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 pub(crate) fn restored(table: &mut Table, key: &[u8], payload: &[u8]) -> bool {
-    let reply =
-        applied(table, &Command::Restore { key, payload, deadline: None, replaces: true, used: None });
+    let reply = applied(
+        table,
+        &Command::Restore {
+            key,
+            payload,
+            deadline: None,
+            options: RestoreOptions { replaces: true, used: None },
+        },
+    );
     match Reply::decode(&mut Reader::new(&reply)) {
         Ok(Reply::Ok) => true,
         Ok(Reply::Error(_)) => false,

@@ -6,7 +6,7 @@ mod body;
 
 use body::{applied, dumped, restored};
 use kv::codec::Reader;
-use kv::{Command, Deadline, Reply, Table};
+use kv::{Command, Deadline, Reply, RestoreOptions, Table};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ fn error(reply: &[u8]) -> String {
 }
 
 fn restore<'a>(payload: &'a [u8], deadline: Option<Deadline>, replaces: bool) -> Command<'a> {
-    Command::Restore { key: b"k", payload, deadline, replaces, used: None }
+    Command::Restore { key: b"k", payload, deadline, options: RestoreOptions { replaces, used: None } }
 }
 
 fn time_left(table: &mut Table) -> i64 {

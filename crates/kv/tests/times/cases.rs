@@ -6,7 +6,8 @@ use kv::command::{BitOperation, CommonAnswer};
 use kv::geo::{Centre, Order, Place, Query, Shape, Shown};
 use kv::{
     AddOptions, Aggregate, By, BytesCommand, Command, Condition, Expiry, HashCommand, HashPart, List,
-    ListCommand, SetAnswer, SetCommand, SetOperation, SortCommand, SortedCommand, StreamCommand,
+    ListCommand, RestoreOptions, SetAnswer, SetCommand, SetOperation, SortCommand, SortedCommand,
+    StreamCommand,
 };
 
 /// A command on values of each size.
@@ -472,8 +473,7 @@ fn others() -> Vec<Case> {
             key: TARGET,
             payload: key(&format!("payload {kind}"), n),
             deadline: None,
-            replaces: true,
-            used: None,
+            options: RestoreOptions { replaces: true, used: None },
         }
     }
     vec![

@@ -116,8 +116,8 @@ fn measured(store: &mut Store, case: &Case, command: &Command<'_>, size: usize) 
 
 /// `RESTORE` with the payload that is the value of the key which it names.
 fn with_payload(store: &mut Store, command: Command<'static>) -> Command<'static> {
-    let Command::Restore { key, payload: name, deadline, replaces, used } = command else { return command };
-    Command::Restore { key, payload: kept(store.get(name)), deadline, replaces, used }
+    let Command::Restore { key, payload: name, deadline, options } = command else { return command };
+    Command::Restore { key, payload: kept(store.get(name)), deadline, options }
 }
 
 fn prepare(store: &mut Store, case: &Case, size: usize) {

@@ -2,7 +2,7 @@
 
 use kv::command::{FormerUse, Usage};
 use kv::glob::PATTERN_BYTES_MAX;
-use kv::{Answer, Command, Deadline, Kinds};
+use kv::{Answer, Command, Deadline, Kinds, RestoreOptions};
 use wire::resp::Arguments;
 
 use super::arguments::{Parsed, at, integer, is, key, parsers, value};
@@ -82,8 +82,7 @@ pub(super) fn restore<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context:
         key: key(arguments, 1)?,
         payload: value(arguments, 3, context)?,
         deadline,
-        replaces,
-        used,
+        options: RestoreOptions { replaces, used },
     })
 }
 
@@ -173,13 +172,15 @@ pub(super) fn randomkey<'a>(_: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -
 }
 
 pub(super) fn dbsize<'a>(_: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::Size)
+    Ok(Command::Size {})
 }
 
 pub(super) fn flush<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     match arguments.get(1) {
-        None => Ok(Command::Clear),
-        Some(mode) if arguments.len() == 2 && (is(mode, "ASYNC") || is(mode, "SYNC")) => Ok(Command::Clear),
+        None => Ok(Command::Clear {}),
+        Some(mode) if arguments.len() == 2 && (is(mode, "ASYNC") || is(mode, "SYNC")) => {
+            Ok(Command::Clear {})
+        }
         Some(_) => Err(CommandError::Syntax),
     }
 }

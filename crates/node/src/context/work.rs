@@ -227,7 +227,7 @@ fn refusal(command: &Command<'_>, nanoseconds: u64) -> Option<String> {
         command if nanoseconds > COMMAND_NS_MAX && command.may_be_too_long() => Some(format!(
             "ERR {} would take about {took_ms} ms, and {} ms is all that a command may take in one step; nothing was done: send \
              its arguments in several commands, or read less",
-            command.working_name(),
+            command.name(),
             COMMAND_NS_MAX / 1_000_000
         )),
         _ => None,

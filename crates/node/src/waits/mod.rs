@@ -74,7 +74,7 @@ use crate::envelope::{Envelope, LockNotified};
 use crate::origin::{Asked, Origin};
 use crate::session::ClientId;
 use kv::locks::{LockNotification, QUEUED};
-use kv::{Command, LockCommand, QueueCommand, Reply, ReplyBuffer, Version};
+use kv::{Command, LockCommand, Padded, QueueCommand, Reply, ReplyBuffer, Version};
 pub(crate) use locks::refusal;
 use protocol::{NodeId, Notice, Request, Result as Outcome, Ticket};
 pub(crate) use wait::Waits;
@@ -437,7 +437,8 @@ impl Waits {
                 locks.has_waiters_of_other_lives(*id, *life) || queues.has_requests_of_other_lives(*id, *life)
             };
             for (id, life) in lives.iter().filter(is_over).copied().collect::<Vec<_>>() {
-                let command = Command::Lock(LockCommand::DropWaiters { node: id, spared: Some(life) });
+                let command =
+                    Command::Lock(LockCommand::DropWaiters { node: id, spared: Padded(Some(life)) });
                 // The outcome is ignored: whatever was not done is tried again.
                 let ticket = Origin::Unawaited.ticket(0);
                 let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;

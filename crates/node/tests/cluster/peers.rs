@@ -2,7 +2,7 @@
 
 use crate::support::{Cluster, assert_error, setup};
 use kv::codec::Writer;
-use kv::{Command, Condition, Coordinator, Deadline, Expiry, SetAnswer, ValueId};
+use kv::{Command, Condition, Coordinator, Deadline, Expiry, Padded, SetAnswer, ValueId};
 use proptest::prelude::*;
 use protocol::NodeId;
 use protocol::leader_follower::{Message, Position};
@@ -95,7 +95,7 @@ fn a_long_command_forwarded_to_the_wrong_keyspace_is_refused() {
     let mut cluster = cluster();
     assert!(cluster.node(1).peer_frame(2, &forwarded(1, 0, 1000, &part)).is_ok());
     cluster.settle();
-    let end = Command::LongEnd { id, watched_in: None };
+    let end = Command::LongEnd { id, watched_in: Padded(None) };
     let node = cluster.node(1);
     assert!(node.peer_frame(2, &forwarded(2, 0, 1000, &end)).is_ok());
     node.flush();
@@ -109,7 +109,7 @@ fn messages_for_an_unknown_group_are_ignored_or_refused() {
     let mut cluster = cluster();
     let node = cluster.node(1);
     assert!(node.peer_frame(2, &[&[GROUP, 9, 0][..], &[1; 40]].concat()).is_ok());
-    assert!(node.peer_frame(2, &forwarded(1, 9, 100, &Command::Size)).is_ok());
+    assert!(node.peer_frame(2, &forwarded(1, 9, 100, &Command::Size {})).is_ok());
     node.flush();
     node.end_turn(&mut MemoryDisk::new());
     let answer = String::from_utf8_lossy(node.peer_output(2)).into_owned();

@@ -368,7 +368,7 @@ impl Pair {
                 let (offset, now) = (self.copy_offset, if self.is_frozen { 0 } else { self.now });
                 let mut out = ReplyBuffer::new();
                 let is_known = match words[0].as_slice() {
-                    b"FLUSHDB" => Some(self.copy.apply(&Command::Clear, offset, now, &mut out)),
+                    b"FLUSHDB" => Some(self.copy.apply(&Command::Clear {}, offset, now, &mut out)),
                     _ => parsed(&words, now, |command| self.copy.apply(command, offset, now, &mut out)),
                 };
                 assert!(is_known.is_some(), "{}", self.shown.join("\n"));

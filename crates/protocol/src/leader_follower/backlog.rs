@@ -267,7 +267,7 @@ mod tests {
 
     fn batch(epoch: u64, first: Version, count: u32) -> Batch {
         let mut records = Vec::new();
-        (0..count).for_each(|_| Command::Clear.encode(&mut records));
+        (0..count).for_each(|_| Command::Clear {}.encode(&mut records));
         Batch { epoch, first, count, time: 0, received_us: 0, records: records.into(), stream_end: 0 }
     }
 

@@ -118,7 +118,7 @@ impl<'a> Plan<'a> {
             Encoding { key, .. } => detail(key, Detail::Encoding),
             MemoryUsage { key } => detail(key, Detail::MemoryUsage),
             Digest { key } => detail(key, Detail::Digest),
-            Size | Keys { .. } | Scan { .. } | RandomKey { .. } => Plan::Local,
+            Size {} | Keys { .. } | Scan { .. } | RandomKey { .. } => Plan::Local,
             // The arguments are wrong, whatever the key holds.
             Foreseen(foreseen) if let kv::Answer::Error(text) = foreseen.answer() => {
                 Plan::Refused(String::from_utf8_lossy(text).into_owned())
@@ -147,50 +147,60 @@ fn refusal(command: &Command<'_>, protocol: &str) -> String {
     )
 }
 
+/// A command's name, with the option that makes it impossible, and what it needs.
 fn needs(command: &Command<'_>) -> (&'static str, &'static str) {
     use Command::*;
     const MODIFY: &str = "read-modify-write";
     const SEVERAL: &str = "several keys changed at one moment";
-    match command {
-        Set { condition: Condition::IfAbsent, answer: SetAnswer::Integer, .. } => ("SETNX", MODIFY),
-        Set { condition: Condition::IfAbsent, .. } => ("SET NX", MODIFY),
-        Set { condition: Condition::IfPresent, .. } => ("SET XX", MODIFY),
-        Set { answer: SetAnswer::Before, .. } => ("SET with GET", MODIFY),
-        Set { .. } => ("SET KEEPTTL", MODIFY),
-        SetIf { comparison: Comparison::Equal(_), .. } => ("SET IFEQ", MODIFY),
-        SetIf { comparison: Comparison::NotEqual(_), .. } => ("SET IFNE", MODIFY),
-        SetIf { comparison: Comparison::DigestEqual(_), .. } => ("SET IFDEQ", MODIFY),
-        SetIf { comparison: Comparison::DigestNotEqual(_), .. } => ("SET IFDNE", MODIFY),
-        DeleteIf { .. } => ("DELEX or DELIFEQ", MODIFY),
-        Watch { .. } => ("WATCH", "one order of all writes to compare with"),
-        Transaction(_) => ("MULTI", SEVERAL),
-        Script(script) if script.is_write() => ("EVAL", MODIFY),
-        Script(_) => ("EVAL_RO", "several reads at one moment"),
-        Hash(command) => (command.name(), "a hash, whose fields change one by one"),
-        OnSet(command) => (command.name(), "a set, whose members change one by one"),
-        OnSorted(command) => (command.name(), "a sorted set, whose scores change one by one"),
-        OnStream(command) => (command.name(), "a stream, whose entries have one order"),
-        OnBytes(command) if command.is_write() => (command.name(), MODIFY),
-        OnBytes(command) => (command.name(), "the bytes of a value, of which a register only has the whole"),
-        Sort(_) => ("SORT", "several reads at one moment"),
-        OnList(command) => (command.name(), "a list, whose elements change one by one"),
-        GetDelete { .. } => ("GETDEL", MODIFY),
-        GetExpire { .. } => ("GETEX", MODIFY),
-        Append { .. } => ("APPEND", MODIFY),
-        SetRange { .. } => ("SETRANGE", MODIFY),
-        IncrementBy { .. } => ("INCR", MODIFY),
-        IncrementByFloat { .. } => ("INCRBYFLOAT", MODIFY),
-        Expire { .. } => ("EXPIRE", MODIFY),
-        Persist { .. } => ("PERSIST", MODIFY),
-        Rename { .. } => ("RENAME", SEVERAL),
-        Copy { .. } => ("COPY", SEVERAL),
-        Dump { .. } => ("DUMP", "a value of any type, of which a register only has strings"),
-        Restore { .. } => ("RESTORE", "a value of any type, of which a register only has strings"),
-        MultiSet { .. } => ("MSET", SEVERAL),
-        Clear => ("FLUSHALL", "all keys removed at one moment"),
-        Replicate { .. } => ("POST /replicate", "versions of its own choice"),
-        _ => ("this command", "one order of all writes"),
-    }
+    const READS: &str = "several reads at one moment";
+    const ANY_TYPE: &str = "a value of any type, of which a register only has strings";
+    const ORDER: &str = "one order of all writes";
+    let name = match command {
+        Set { answer: SetAnswer::Integer, .. } => "SETNX",
+        Set { condition: Condition::IfAbsent, .. } => "SET NX",
+        Set { condition: Condition::IfPresent, .. } => "SET XX",
+        Set { answer: SetAnswer::Before, .. } => "SET with GET",
+        Set { .. } => "SET KEEPTTL",
+        SetIf { comparison: Comparison::Equal(_), .. } => "SET IFEQ",
+        SetIf { comparison: Comparison::NotEqual(_), .. } => "SET IFNE",
+        SetIf { comparison: Comparison::DigestEqual(_), .. } => "SET IFDEQ",
+        SetIf { comparison: Comparison::DigestNotEqual(_), .. } => "SET IFDNE",
+        DeleteIf { .. } => "DELEX or DELIFEQ",
+        command => command.name(),
+    };
+    let reason = match command {
+        Set { .. } | SetIf { .. } | DeleteIf { .. } | GetDelete { .. } | GetExpire { .. } => MODIFY,
+        Append { .. } | SetRange { .. } | IncrementBy { .. } | IncrementByFloat { .. } => MODIFY,
+        Expire { .. } | Persist { .. } => MODIFY,
+        MultiSet { .. } | Rename { .. } | Copy { .. } | Transaction(_) => SEVERAL,
+        Clear {} => "all keys removed at one moment",
+        Watch { .. } => "one order of all writes to compare with",
+        Dump { .. } | Restore { .. } => ANY_TYPE,
+        Replicate { .. } => "versions of its own choice",
+        Script(script) => {
+            if script.is_write() {
+                MODIFY
+            } else {
+                READS
+            }
+        }
+        Sort(_) => READS,
+        Hash(_) => "a hash, whose fields change one by one",
+        OnList(_) => "a list, whose elements change one by one",
+        OnSet(_) => "a set, whose members change one by one",
+        OnSorted(_) => "a sorted set, whose scores change one by one",
+        OnStream(_) => "a stream, whose entries have one order",
+        OnBytes(command) if command.is_write() => MODIFY,
+        OnBytes(_) => "the bytes of a value, of which a register only has the whole",
+        // Registers read these: see `Plan`.
+        Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => ORDER,
+        GetRange { .. } | TimeToLive { .. } | Keys { .. } | Scan { .. } | RandomKey { .. } => ORDER,
+        Size {} | Encoding { .. } | MemoryUsage { .. } | Digest { .. } | Delete { .. } => ORDER,
+        Used { .. } | Recent { .. } | Lock(_) | Queue(_) | Fenced(_) | Foreseen(_) => ORDER,
+        Purge { .. } | Evict { .. } | SkipVersions { .. } | SetCoded { .. } | Abandon { .. } => ORDER,
+        LongPart { .. } | LongEnd { .. } | Supplied(_) | Bounded(_) => ORDER,
+    };
+    (name, reason)
 }
 
 #[cfg(test)]
@@ -218,7 +228,7 @@ mod tests {
             (set(Expiry::Clear, Condition::IfAbsent, SetAnswer::Integer), "SETNX"),
             (set(Expiry::Keep, Condition::Always, SetAnswer::Status), "SET KEEPTTL"),
             (set(Expiry::Clear, Condition::Always, SetAnswer::Before), "SET with GET"),
-            (Command::Clear, "FLUSHALL"),
+            (Command::Clear {}, "FLUSHALL"),
             (Command::Hash(HashCommand::Length { key: b"k" }), "HLEN"),
             (Command::OnSet(SetCommand::All { key: b"k" }), "SMEMBERS"),
             (Command::OnSorted(SortedCommand::Length { key: b"k" }), "ZCARD"),

@@ -4,12 +4,21 @@ use super::*;
 use crate::Coordinator;
 use crate::command::growth::LITTLE_GROWTH_BYTES;
 use crate::command::{
-    AddOptions, Aggregate, BitOperation, Bounded, By, BytesCommand, CommonAnswer, Draft, Fenced, HashCommand,
-    HashPart, Hold, ListCommand, LockCommand, QueueCommand, RangePart, ScriptOptions, SetCommand,
-    SetOperation, Sizes, SortCommand, SortedCommand, StreamCommand, Supplied, Trim, WaiterId, Watched,
-    WhenFull, Wish, script,
+    AddOptions, Aggregate, BitOperation, Bounded, By, BytesCommand, CommonAnswer, Comparison, Draft, Fenced,
+    HashCommand, HashPart, Hold, List, ListCommand, LockCommand, Padded, QueueCommand, RangePart,
+    ScriptOptions, SetCommand, SetOperation, Sizes, SortCommand, SortedCommand, StreamCommand, Supplied,
+    Trim, WaiterId, Watched, WhenFull, Wish, script,
 };
 use std::num::NonZeroU64;
+
+const GET: u8 = 1;
+const LOCK_READ: u8 = 18;
+const HASH_READ: u8 = 20;
+const TRANSACTION: u8 = 82;
+const READING_TRANSACTION: u8 = 17;
+const FENCED: u8 = 84;
+const QUEUE: u8 = 106;
+const BOUNDED: u8 = 114;
 
 const LIMITS: script::ScriptLimits = script::ScriptLimits { value_bytes_max: 9, cost_max: 7 };
 
@@ -26,6 +35,12 @@ fn every_command<'a>(
     let (key, value) = (&b"key"[..], &b"value\0\r\n"[..]);
     let set = |expiry, condition, answer| Set { key, value, expiry, condition, answer };
     let set_if = |comparison, answer| SetIf { key, value, expiry: Expiry::Keep, comparison, answer };
+    let restore = |deadline, replaces, used| Restore {
+        key,
+        payload: value,
+        deadline,
+        options: RestoreOptions { replaces, used },
+    };
     let id = ValueId { coordinator: Coordinator { node: 3, life: 7 }, counter: u64::MAX };
     let waiter = WaiterId { node: 3, life: u64::MAX, number: NonZeroU64::MIN };
     let locks = [
@@ -36,8 +51,8 @@ fn every_command<'a>(
         LockCommand::Renew { name: key, token: 1, lease_ms: 2 },
         LockCommand::Release { name: key, token: u64::MAX },
         LockCommand::Withdraw { name: key, waiter },
-        LockCommand::DropWaiters { node: 1, spared: Some(4) },
-        LockCommand::DropWaiters { node: 1, spared: None },
+        LockCommand::DropWaiters { node: 1, spared: Padded(Some(4)) },
+        LockCommand::DropWaiters { node: 1, spared: Padded(None) },
         LockCommand::Expire { name: key, token: 1, number: 2 },
         LockCommand::OpenSession { key, group: 5, lease_ms: 6 },
         LockCommand::RenewSession { key, session: 7 },
@@ -56,7 +71,7 @@ fn every_command<'a>(
         Keys { pattern: b"*" },
         Scan { position: 7, count: 10, pattern: Some(b"a*"), kind: None, group: 1, next: 3 },
         RandomKey { draw: 9 },
-        Size,
+        Size {},
         Encoding { key, limits: EncodingLimits { hash_fields: 7, ..EncodingLimits::default() } },
         MemoryUsage { key },
         set(Expiry::Clear, Condition::Always, SetAnswer::Status),
@@ -75,7 +90,7 @@ fn every_command<'a>(
         Persist { key },
         Rename { from: key, to: value, if_absent: false },
         Copy { from: key, to: value, replace: true },
-        Clear,
+        Clear {},
         Purge { until: 1 },
         Evict { key, version: 7 },
         SkipVersions { by: u64::MAX },
@@ -84,16 +99,10 @@ fn every_command<'a>(
         Replicate { key, value, version: 8 },
         Digest { key },
         Dump { key },
-        Restore { key, payload: value, deadline: Some(Deadline::At(5)), replaces: true, used: None },
-        Restore { key, payload: value, deadline: None, replaces: false, used: None },
-        Restore {
-            key,
-            payload: value,
-            deadline: None,
-            replaces: true,
-            used: Some(FormerUse::Idle(u32::MAX)),
-        },
-        Restore { key, payload: value, deadline: None, replaces: false, used: Some(FormerUse::Frequency(9)) },
+        restore(Some(Deadline::At(5)), true, None),
+        restore(None, false, None),
+        restore(None, true, Some(FormerUse::Idle(u32::MAX))),
+        restore(None, false, Some(FormerUse::Frequency(9))),
         Watch { keys: list },
         Recent { from: u64::MAX, bytes_max: 7 },
         set_if(Comparison::Equal(value), SetAnswer::Status),
@@ -111,8 +120,8 @@ fn every_command<'a>(
         Script(scripts[5]),
         Supplied(supplied),
         LongPart { id, offset: 3, length: u32::MAX, bytes: value },
-        LongEnd { id, watched_in: Some(u64::MAX) },
-        LongEnd { id, watched_in: None },
+        LongEnd { id, watched_in: Padded(Some(u64::MAX)) },
+        LongEnd { id, watched_in: Padded(None) },
     ];
     commands.extend(locks.map(Lock));
     let queues = [
@@ -387,7 +396,7 @@ fn every_command_survives_encoding_and_truncation_is_malformed() {
     let (mut fifteenth, mut sixteenth) = (Vec::new(), Vec::new());
     let bounded = [
         Bounded::build(7, &Command::GetDelete { key: b"k" }, &mut fifteenth).expect("it is a write"),
-        Bounded::build(u64::MAX, &Command::Clear, &mut sixteenth).expect("it is a write"),
+        Bounded::build(u64::MAX, &Command::Clear {}, &mut sixteenth).expect("it is a write"),
     ];
     let drafts = drafts();
     let commands = every_command(list, pairs, &drafts, fenced, scripts, supplied, wish);
@@ -449,9 +458,9 @@ fn commands_of_the_cluster_cannot_be_in_a_transaction() {
 fn only_a_write_without_a_bound_can_get_one() {
     let (mut scratch, mut other) = (Vec::new(), Vec::new());
     assert!(Bounded::build(1, &Command::Get { key: b"k" }, &mut scratch).is_none());
-    let bounded = Command::Bounded(Bounded::build(1, &Command::Clear, &mut scratch).expect("a write"));
+    let bounded = Command::Bounded(Bounded::build(1, &Command::Clear {}, &mut scratch).expect("a write"));
     assert!(Bounded::build(1, &bounded, &mut other).is_none());
-    assert_eq!(bounded.unbounded(&mut None), &Command::Clear);
+    assert_eq!(bounded.unbounded(&mut None), &Command::Clear {});
     // Nor can a peer nest bounds without end, or give one to a read.
     for inner in [&[BOUNDED][..], &[GET, 0, 0, 0, 0]] {
         let mut bytes = vec![BOUNDED];
@@ -465,7 +474,7 @@ fn only_a_write_without_a_bound_can_get_one() {
 #[test]
 fn only_a_set_can_be_fenced() {
     let mut scratch = Vec::new();
-    assert!(Fenced::build(b"l", 1, &Command::Clear, &mut scratch).is_none());
+    assert!(Fenced::build(b"l", 1, &Command::Clear {}, &mut scratch).is_none());
     // Nor can a peer nest fences without end.
     let mut bytes = vec![FENCED];
     bytes.put_bytes(b"l");

@@ -110,27 +110,11 @@ fn sum(sizes: impl Iterator<Item = Size>) -> Size {
 }
 
 impl HashCommand<'_> {
-    pub(super) fn arguments(&self) -> List<'_> {
-        use HashCommand::*;
-        match *self {
-            MultiGet { fields, .. } | TimeToLive { fields, .. } | Delete { fields, .. } => fields,
-            Expire { fields, .. } | Persist { fields, .. } | GetExpire { fields, .. } => fields,
-            GetDelete { fields, .. } => fields,
-            Set { pairs, .. } | SetExpire { pairs, .. } => pairs,
-            _ => List::EMPTY,
-        }
-    }
-
-    pub(super) fn lists_all(&self) -> bool {
-        matches!(self, HashCommand::All { .. } | HashCommand::Scan { .. })
-    }
-
     pub(super) fn ns(&self, known: &dyn Known) -> u64 {
         use HashCommand::*;
         /// To give a field a deadline.
         const EXPIRED_NS: u64 = 1250;
         let size = || known.size(self.key());
-        let arguments = self.arguments().size();
         match *self {
             All { .. } => size().strewn(30),
             Scan { count, pattern, .. } => {
@@ -139,32 +123,19 @@ impl HashCommand<'_> {
             }
             Random { count: Some(count @ 0..), .. } => drawn_apart(size().first(count.unsigned_abs())),
             Random { count: Some(count), .. } => drawn(size().drawn(count.unsigned_abs())),
-            MultiGet { .. } | TimeToLive { .. } => arguments.strewn(110),
+            MultiGet { fields, .. } | TimeToLive { fields, .. } => fields.size().strewn(110),
             // With fields that are there already it takes a third.
             Set { pairs, .. } => pairs.pairs_size().strewn(480),
             SetExpire { pairs, .. } => pairs.pairs_size().strewn(480 + EXPIRED_NS),
-            Persist { .. } => arguments.strewn(250),
-            Expire { .. } | GetExpire { .. } => arguments.strewn(EXPIRED_NS),
-            Delete { .. } => arguments.strewn(250),
-            GetDelete { .. } => arguments.strewn(420),
+            Persist { fields, .. } | Delete { fields, .. } => fields.size().strewn(250),
+            Expire { fields, .. } | GetExpire { fields, .. } => fields.size().strewn(EXPIRED_NS),
+            GetDelete { fields, .. } => fields.size().strewn(420),
             _ => 0,
         }
     }
 }
 
 impl ListCommand<'_> {
-    pub(super) fn arguments(&self) -> List<'_> {
-        match *self {
-            ListCommand::Push { elements, .. } => elements,
-            ListCommand::MultiPop { keys, .. } | ListCommand::PopAny { keys, .. } => keys,
-            _ => List::EMPTY,
-        }
-    }
-
-    pub(super) fn lists_all(&self) -> bool {
-        matches!(self, ListCommand::Range { .. })
-    }
-
     pub(super) fn ns(&self, known: &dyn Known) -> u64 {
         use ListCommand::*;
         /// Elements that are compared.
@@ -215,19 +186,6 @@ fn combined(operation: SetOperation, sizes: &[Size], name_ns: u64) -> (u64, Size
 }
 
 impl SetCommand<'_> {
-    pub(super) fn arguments(&self) -> List<'_> {
-        use SetCommand::*;
-        match *self {
-            ContainsEach { members, .. } | Add { members, .. } | Remove { members, .. } => members,
-            Combine { keys, .. } | CountCommon { keys, .. } | Store { keys, .. } => keys,
-            _ => List::EMPTY,
-        }
-    }
-
-    pub(super) fn lists_all(&self) -> bool {
-        matches!(self, SetCommand::All { .. } | SetCommand::Scan { .. })
-    }
-
     pub(super) fn ns(&self, known: &dyn Known) -> u64 {
         use SetCommand::*;
         const NAME_NS: u64 = 50;
@@ -262,23 +220,6 @@ impl SetCommand<'_> {
 }
 
 impl SortedCommand<'_> {
-    pub(super) fn arguments(&self) -> List<'_> {
-        use SortedCommand::*;
-        match *self {
-            Scores { members, .. } | Hashes { members, .. } | Places { members, .. } => members,
-            Remove { members, .. } => members,
-            Add { pairs, .. } => pairs,
-            Combine { inputs, .. } | Store { inputs, .. } => inputs,
-            CountCommon { keys, .. } | MultiPop { keys, .. } | PopAny { keys, .. } => keys,
-            _ => List::EMPTY,
-        }
-    }
-
-    pub(super) fn lists_all(&self) -> bool {
-        use SortedCommand::*;
-        matches!(self, Range { .. } | Scan { .. } | Find { .. } | RemoveRange { .. })
-    }
-
     pub(super) fn ns(&self, known: &dyn Known) -> u64 {
         use SortedCommand::*;
         /// To find the squares in which places are looked for.
@@ -374,16 +315,6 @@ impl SortedCommand<'_> {
 }
 
 impl BytesCommand<'_> {
-    pub(super) fn arguments(&self) -> List<'_> {
-        use BytesCommand::*;
-        match *self {
-            ReadFields { operations, .. } | ChangeFields { operations, .. } => operations,
-            Estimate { keys } | Combine { keys, .. } | Merge { keys, .. } => keys,
-            Count { elements, .. } => elements,
-            _ => List::EMPTY,
-        }
-    }
-
     pub(super) fn ns(&self, known: &dyn Known) -> u64 {
         use BytesCommand::*;
         /// To read the registers of a sum, and to make a sketch of them.
@@ -432,21 +363,6 @@ impl SortCommand<'_> {
 }
 
 impl StreamCommand<'_> {
-    pub(super) fn arguments(&self) -> List<'_> {
-        use StreamCommand::*;
-        match *self {
-            Add { words, .. } | Claim { words, .. } => words,
-            Delete { ids, .. } | Acknowledge { ids, .. } => ids,
-            Read { streams, .. } | ReadGroup { streams, .. } => streams,
-            _ => List::EMPTY,
-        }
-    }
-
-    pub(super) fn lists_all(&self) -> bool {
-        use StreamCommand::*;
-        matches!(self, Range { .. } | Read { .. } | Pending { .. } | PendingRange { .. } | InfoFull { .. })
-    }
-
     pub(super) fn ns(&self, known: &dyn Known) -> u64 {
         use super::super::DELIVERED_MAX;
         use StreamCommand::*;

@@ -8,6 +8,7 @@
 mod families;
 mod walked;
 
+use super::declaration::Inner;
 use super::{By, Command, List, Script};
 use crate::ValueId;
 use crate::codec::Reader;
@@ -35,10 +36,10 @@ fn made(bytes: u64) -> u64 {
 }
 
 /// With fewer items in a list of arguments, a command is not worth an estimate.
-const FEW: usize = 64;
+pub(super) const FEW: usize = 64;
 
 /// With fewer bytes, neither.
-const FEW_BYTES: usize = 64 << 10;
+pub(super) const FEW_BYTES: usize = 64 << 10;
 
 /// How much a command looks at, or makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,56 +136,26 @@ impl Command<'_> {
 
     fn may_any_walk(&self) -> bool {
         use Command::*;
-        match self {
-            Hash(command) => command.may_walk() || command.arguments().len() > FEW,
-            OnList(command) => command.may_walk() || command.arguments().len() > FEW,
-            OnSet(command) => command.may_walk() || command.arguments().len() > FEW,
-            OnSorted(command) => command.may_walk() || command.arguments().len() > FEW,
-            OnStream(command) => command.may_walk() || command.arguments().len() > FEW,
-            OnBytes(command) => command.may_walk() || command.arguments().len() > FEW,
-            MultiGet { keys } | Exists { keys } | Delete { keys } | Watch { keys } => keys.len() > FEW,
-            MultiSet { pairs, .. } => pairs.len() > FEW,
-            Restore { payload, .. } => payload.len() > FEW,
-            SetRange { offset, .. } => *offset > FEW_BYTES as u64,
-            Bounded(bounded) => bounded.command().may_walk(),
-            Keys { .. }
-            | Scan { .. }
-            | RandomKey { .. }
-            | Clear
-            | Digest { .. }
-            | Dump { .. }
-            | Copy { .. }
-            | Sort(_)
-            | LongEnd { .. }
-            | Transaction(_)
-            | Script(_) => true,
-            _ => false,
+        // The arguments of a command on a collection are its items.
+        fn is_long<'a>(command: &impl Inner<'a>) -> bool {
+            command.items() > 1 + FEW
         }
+        let has_many = match self {
+            Hash(command) => is_long(command),
+            OnList(command) => is_long(command),
+            OnSet(command) => is_long(command),
+            OnSorted(command) => is_long(command),
+            OnStream(command) => is_long(command),
+            OnBytes(command) => is_long(command),
+            _ => false,
+        };
+        has_many || self.declared_walks()
     }
 
     /// Whether the command is refused if it would take too long in one step. Those that return what is there, or remove
-    /// all of it, are not.
+    /// all of it, are not; and scripts and transactions have limits of their own.
     pub fn may_be_too_long(&self) -> bool {
-        use Command::*;
-        match self {
-            Keys { .. }
-            | Scan { .. }
-            | RandomKey { .. }
-            | Clear
-            | Digest { .. }
-            | Dump { .. }
-            | Copy { .. } => false,
-            MultiGet { .. } | Exists { .. } | Watch { .. } | Delete { .. } => false,
-            // They have limits of their own; of what has arrived in parts, the command inside is meant.
-            Script(_) | Transaction(_) | LongEnd { .. } => false,
-            Hash(command) => !command.lists_all(),
-            OnList(command) => !command.lists_all(),
-            OnSet(command) => !command.lists_all(),
-            OnSorted(command) => !command.lists_all(),
-            OnStream(command) => !command.lists_all(),
-            Bounded(bounded) => bounded.command().may_be_too_long(),
-            _ => true,
-        }
+        !self.declared_lists()
     }
 
     /// The approximate time in nanoseconds that the command takes beyond [`COMMAND_NS`].
@@ -208,7 +179,7 @@ impl Command<'_> {
             Keys { pattern } => known.keys() * KEY_NS * steps(Some(pattern)),
             Scan { count, pattern, .. } => known.keys().min(count) * KEY_NS * steps(pattern),
             RandomKey { .. } => known.keys().min(RANDOM_LOOKS) * KEY_NS,
-            Clear => known.keys() * KEY_NS,
+            Clear {} => known.keys() * KEY_NS,
             Digest { key } => bytes(key) / 11,
             Dump { key } => families::dump_ns(known.size(key), known.is_stream(key)),
             Restore { payload, .. } => families::restore_ns(payload),
@@ -263,17 +234,6 @@ impl Command<'_> {
 /// The factor by which a pattern lengthens the visit of a key or field.
 fn steps(pattern: Option<&[u8]>) -> u64 {
     1 + pattern.map_or(0, |pattern| pattern.len() / PATTERN_STEP_BYTES) as u64
-}
-
-impl Command<'_> {
-    /// The command's name for an error, as far as it is known.
-    pub fn working_name(&self) -> &'static str {
-        match self {
-            Command::MultiSet { .. } => "MSET",
-            Command::Restore { .. } => "RESTORE",
-            command => command.walking_name(),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -26,19 +26,4 @@ impl Command<'_> {
             _ => 0,
         }
     }
-
-    /// The command's name, if it is one that [`Command::walked_bytes`] measures.
-    pub(crate) fn walking_name(&self) -> &'static str {
-        match self {
-            Command::Hash(command) => command.name(),
-            Command::OnList(command) => command.name(),
-            Command::OnSet(command) => command.name(),
-            Command::OnSorted(command) => command.name(),
-            Command::OnStream(command) => command.name(),
-            Command::OnBytes(command) => command.name(),
-            Command::Sort(_) => "SORT",
-            Command::Dump { .. } => "DUMP",
-            _ => "the command",
-        }
-    }
 }

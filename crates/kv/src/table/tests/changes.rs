@@ -112,7 +112,7 @@ fn changes_are_noted_exactly_while_they_are_followed() {
 fn followers_learn_that_all_keys_were_removed_or_replaced() {
     let mut store = Store::following();
     store.notes("SET k v", "New new k, String set k");
-    store.apply(&Command::Clear);
+    store.apply(&Command::Clear {});
     assert_eq!(store.changes(), ["and more"]);
     store.table.replace(Table::new(1));
     assert_eq!(store.changes(), ["and more"]);

@@ -2,7 +2,7 @@
 
 use super::script::{parse, word};
 use super::*;
-use crate::command::{Bounded, Draft, ListCommand, SortCommand, SortOptions};
+use crate::command::{Bounded, Draft, ListCommand, RestoreOptions, SortCommand, SortOptions};
 
 const OOM: &str = "!OOM command not allowed when used memory > \\'maxmemory\\'.";
 
@@ -67,7 +67,7 @@ fn what_a_payload_expands_to_is_charged_before_it_is_expanded() {
     let mut store = Store::new();
     let payload = compressed_list(1000);
     let restore =
-        Command::Restore { key: b"l", payload: &payload, deadline: None, replaces: false, used: None };
+        Command::Restore { key: b"l", payload: &payload, deadline: None, options: RestoreOptions::default() };
     let charge = restore.charge_bytes(&store.table.sizes(store.time));
     assert!(charge > 264_000 && charge < 1_500_000, "{charge} for {} bytes", payload.len());
     assert_eq!(store.apply_within(200_000, &restore), OOM);
@@ -75,7 +75,7 @@ fn what_a_payload_expands_to_is_charged_before_it_is_expanded() {
     let mut draft = Draft::default();
     for key in [b"a", b"b", b"c"] {
         let restore =
-            Command::Restore { key, payload: &payload, deadline: None, replaces: false, used: None };
+            Command::Restore { key, payload: &payload, deadline: None, options: RestoreOptions::default() };
         assert!(draft.push(&restore));
     }
     let transaction = Command::Transaction(draft.transaction());

@@ -91,7 +91,7 @@ fn commands_that_need_no_bytes_are_answered_without_them() {
     assert_eq!(store.read(&Command::Encoding { key: b"k", limits: Default::default() }), "\"raw\"");
     let digest = format!("\"{:016x}\"", digest_of(VALUE));
     assert_eq!(store.read(&Command::Digest { key: b"k" }), digest);
-    assert_eq!(store.read(&Command::Size), "1");
+    assert_eq!(store.read(&Command::Size {}), "1");
     let comparison = Comparison::DigestEqual(digest_of(b"other"));
     assert_eq!(store.apply(&Command::DeleteIf { key: b"k", comparison }), "0");
     let comparison = Comparison::Equal(b"of another length");
@@ -271,7 +271,7 @@ fn the_first_and_the_last_reference_to_fragments_are_reported() {
     store.apply(&Command::Expire { key: b"m", deadline, condition: ExpireCondition::Always });
     assert_eq!(changes(&mut store.table), [(3, false)]);
     put(&mut store, "m", 4);
-    store.apply(&Command::Clear);
+    store.apply(&Command::Clear {});
     assert_eq!(changes(&mut store.table), [(4, false)]);
     assert_eq!(store.table.references().count(), 0);
 }
@@ -293,7 +293,7 @@ fn a_value_stored_by_another_membership_is_refused() {
     let mut store = store();
     store.table.set_membership(MEMBERSHIP + 1);
     assert!(put(&mut store, "k", 1).starts_with("!RECONFIGURED"));
-    assert_eq!(store.read(&Command::Size), "0");
+    assert_eq!(store.read(&Command::Size {}), "0");
 }
 
 #[test]

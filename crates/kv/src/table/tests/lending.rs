@@ -45,7 +45,7 @@ fn a_large_value_that_is_a_whole_reply_is_lent_without_a_copy() {
     let get = Command::Get { key: b"large" };
     for is_write in [false, true] {
         let mut draft = Draft::default();
-        let last = if is_write { plain_set(b"other", b"") } else { Command::Size };
+        let last = if is_write { plain_set(b"other", b"") } else { Command::Size {} };
         assert!(draft.push(&get) && draft.push(&last));
         store.offset += 1;
         store.table.apply(&Command::Transaction(draft.transaction()), store.offset, store.time, &mut out);
@@ -73,7 +73,7 @@ fn a_lent_value_stays_unchanged_whatever_happens_to_its_key() {
             store.apply(&Command::Expire { key: b"k", deadline, condition });
         }),
         ("removed", |store| drop(store.delete("k"))),
-        ("all removed", |store| drop(store.apply(&Command::Clear))),
+        ("all removed", |store| drop(store.apply(&Command::Clear {}))),
     ];
     for (what, change) in changes {
         // Lent and released, still held, and each with an open snapshot.

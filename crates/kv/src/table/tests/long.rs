@@ -1,11 +1,11 @@
 //! Commands that arrive in parts: invisible until the last record, which makes everything take effect at once.
 
 use super::*;
-use crate::{Coordinator, ValueId};
+use crate::{Coordinator, Padded, ValueId};
 
 const LONG: ValueId = ValueId { coordinator: Coordinator { node: 2, life: 7 }, counter: 1 };
 const OTHER: ValueId = ValueId { counter: 2, ..LONG };
-const END: Command<'_> = Command::LongEnd { id: LONG, watched_in: None };
+const END: Command<'_> = Command::LongEnd { id: LONG, watched_in: Padded(None) };
 const MINUTE_MS: u64 = 60_000;
 
 fn encoded(command: &Command<'_>) -> Vec<u8> {
@@ -109,7 +109,7 @@ fn several_commands_are_gathered_at_the_same_time() {
     store.part(OTHER, &second, 0, 4);
     store.part(LONG, &first, 4, first.len());
     store.part(OTHER, &second, 4, second.len());
-    assert_eq!(store.apply(&Command::LongEnd { id: OTHER, watched_in: None }), "OK");
+    assert_eq!(store.apply(&Command::LongEnd { id: OTHER, watched_in: Padded(None) }), "OK");
     store.play("GET k -> nil\nGET l -> \"second\"");
     assert_eq!(store.apply(&END), "OK");
     store.play("GET k -> \"first\"");

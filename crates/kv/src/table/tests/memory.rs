@@ -71,6 +71,6 @@ fn an_emptied_table_takes_little_memory() {
     let emptied = store.table.memory_bytes();
     assert!(emptied < empty + 40_000, "{empty}, {full}, {emptied}");
     store.set("k", "v");
-    store.apply(&Command::Clear);
+    store.apply(&Command::Clear {});
     assert!(store.table.memory_bytes() <= empty);
 }

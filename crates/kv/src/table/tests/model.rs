@@ -143,7 +143,7 @@ pub(super) fn record() -> impl Strategy<Value = Record> {
             Record::of(&Command::Copy { from: &from, to: &to, replace })
         }),
         1 => prop_oneof![9 => Just(None), 1 => Just(Some(()))].prop_map(|clear| match clear {
-            Some(()) => Record::of(&Command::Clear),
+            Some(()) => Record::of(&Command::Clear {}),
             None => Record::of(&Command::Persist { key: b"key0" }),
         }),
         1 => (900..1500u64).prop_map(|until| Record::of(&Command::Purge { until })),
@@ -366,7 +366,7 @@ impl Model {
                 self.keys.insert(to.to_vec(), Kept { version, ..copied });
                 ("1".to_owned(), true)
             }
-            Command::Clear => {
+            Command::Clear {} => {
                 let wrote = !self.keys.is_empty();
                 self.keys.clear();
                 ("OK".to_owned(), wrote)

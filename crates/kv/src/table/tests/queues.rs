@@ -3,7 +3,7 @@
 use super::script::play;
 use super::*;
 use crate::command::{
-    Draft, ListCommand, LockCommand, QueueCommand, SortedCommand, StreamCommand, WaiterId, Wish,
+    Draft, ListCommand, LockCommand, Padded, QueueCommand, SortedCommand, StreamCommand, WaiterId, Wish,
 };
 use crate::locks::{LockEvent, LockNotification};
 use proptest::collection::vec;
@@ -77,7 +77,7 @@ impl Store {
     }
 
     fn drop_node(&mut self, node: u16, spared: Option<u64>) {
-        self.apply(&Command::Lock(LockCommand::DropWaiters { node, spared }));
+        self.apply(&Command::Lock(LockCommand::DropWaiters { node, spared: Padded(spared) }));
     }
 
     fn state_of(&mut self, waiter: WaiterId) -> String {
@@ -397,7 +397,7 @@ fn all_stream_readers_are_served_an_entry_but_one_request_per_group() {
     add(&mut store, b"9-1");
     assert_eq!(store.apply(&Command::OnStream(create)), "OK");
     assert_eq!(ask(&mut store, 7, &group), "QUEUED");
-    assert_eq!(store.apply(&Command::Clear), "OK");
+    assert_eq!(store.apply(&Command::Clear {}), "OK");
     assert_eq!(store.served(), [7], "FLUSHALL takes the key away, too");
 }
 
@@ -613,7 +613,7 @@ proptest! {
                     }
                 }
                 Event::Gone(node) => {
-                    record(Command::Lock(LockCommand::DropWaiters { node: *node, spared: None }));
+                    record(Command::Lock(LockCommand::DropWaiters { node: *node, spared: Padded(None) }));
                     let mut unclaimed = Vec::new();
                     for place in (0..ids.len()).filter(|place| ids[*place].node == *node) {
                         match &mut model.requests[place].state {

@@ -91,7 +91,7 @@ fn ordered_reads_are_answered_and_unordered_writes_are_refused() {
     let mut store = Store::new();
     store.set("k", "v");
     assert_eq!(store.apply(&Command::Get { key: b"k" }), "\"v\"");
-    assert_eq!(store.apply(&Command::Size), "1");
+    assert_eq!(store.apply(&Command::Size {}), "1");
     assert!(store.read(&plain_set(b"k", b"w")).starts_with("!ERR"));
     assert_eq!(store.read(&Command::Get { key: b"k" }), "\"v\"");
 }

@@ -467,7 +467,7 @@ pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command
         [b"KEYS", pattern] => Command::Keys { pattern },
         [b"DIGEST", key] => Command::Digest { key },
         [b"RANDOMKEY"] => Command::RandomKey { draw: 1 },
-        [b"DBSIZE"] => Command::Size,
+        [b"DBSIZE"] => Command::Size {},
         [b"SCAN"] => Command::Scan { position: 0, count: 100, pattern: None, kind: None, group: 0, next: 0 },
         [b"MEMORY", key] => Command::MemoryUsage { key },
         [b"ENCODING", key] => Command::Encoding { key, limits: EncodingLimits::default() },
@@ -535,7 +535,7 @@ pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command
             ..,
         ] => sorted(words, scratch),
         [name, ..] if name[0] == b'X' => stream(words, scratch),
-        [b"FLUSHALL"] => Command::Clear,
+        [b"FLUSHALL"] => Command::Clear {},
         [b"PURGE", until] => Command::Purge { until: number(until) as u64 },
         [b"REPLICATE", key, value, version] => {
             Command::Replicate { key, value, version: number(version) as u64 }

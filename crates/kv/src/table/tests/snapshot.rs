@@ -128,7 +128,7 @@ fn a_large_value_is_sent_in_pieces_as_it_was_when_the_snapshot_began() {
         ("overwritten in place", |store| drop(store.apply(&plain_set(b"k", &large(7))))),
         ("a shorter value", |store| store.set("k", "v")),
         ("removed", |store| drop(store.delete("k"))),
-        ("all removed", |store| drop(store.apply(&Command::Clear))),
+        ("all removed", |store| drop(store.apply(&Command::Clear {}))),
         ("another entry in its place", |store| {
             let stamp = super::super::entry::Stamp { version: 50, deadline: NEVER, kind: Kind::Plain };
             let entry = Entry::new(b"k", &large(9), stamp);

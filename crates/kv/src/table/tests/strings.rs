@@ -238,7 +238,7 @@ fn filled(keys: usize) -> Table {
 #[test]
 fn keys_removed_all_at_once_are_freed_little_by_little() {
     let (mut table, mut out) = (filled(5000), ReplyBuffer::new());
-    table.apply(&Command::Clear, 2, 0, &mut out);
+    table.apply(&Command::Clear {}, 2, 0, &mut out);
     assert_eq!(table.len(), 0);
     let mut steps = 1;
     while table.tidy(500) {
@@ -252,7 +252,7 @@ fn keys_removed_all_at_once_are_freed_little_by_little() {
 fn keys_kept_by_a_snapshot_are_freed_when_it_ends() {
     let (mut table, mut out) = (filled(5000), ReplyBuffer::new());
     let snapshots = [table.begin_snapshot(), table.begin_snapshot()];
-    table.apply(&Command::Clear, 2, 0, &mut out);
+    table.apply(&Command::Clear {}, 2, 0, &mut out);
     table.end_snapshot(snapshots[1]);
     assert!(!table.tidy(0), "the other snapshot still needs them");
     table.end_snapshot(snapshots[0]);
@@ -262,8 +262,8 @@ fn keys_kept_by_a_snapshot_are_freed_when_it_ends() {
 #[test]
 fn small_tables_are_dropped_at_once_so_that_they_cannot_accumulate() {
     let (mut table, mut out) = (filled(100), ReplyBuffer::new());
-    table.apply(&Command::Clear, 2, 0, &mut out);
-    table.apply(&Command::Clear, 3, 0, &mut out);
+    table.apply(&Command::Clear {}, 2, 0, &mut out);
+    table.apply(&Command::Clear {}, 3, 0, &mut out);
     assert!(!table.tidy(0));
 }
 

@@ -286,7 +286,7 @@ proptest! {
         draft.watch(0, watched);
         let mut is_changed = false;
         let is_exact =
-            |record: &&Record| !matches!(record.command(), Command::Replicate { .. } | Command::Clear);
+            |record: &&Record| !matches!(record.command(), Command::Replicate { .. } | Command::Clear {});
         for record in after.iter().filter(is_exact) {
             replay(&mut table, std::slice::from_ref(record), &mut offset);
             is_changed |= version_at(&mut table, offset) != watched.version;

@@ -1,6 +1,7 @@
 //! Keys of any kind, and the keyspace as a whole.
 
 use super::*;
+use kv::RestoreOptions;
 use kv::command::FormerUse;
 
 #[test]
@@ -57,8 +58,12 @@ fn renaming_and_copying() {
 
 #[test]
 fn values_in_the_format_of_redis() {
-    let used_before =
-        |deadline, replaces, used| Restore { key: KEY, payload: b"p", deadline, replaces, used };
+    let used_before = |deadline, replaces, used| Restore {
+        key: KEY,
+        payload: b"p",
+        deadline,
+        options: RestoreOptions { replaces, used },
+    };
     let restore = |deadline, replaces| used_before(deadline, replaces, None);
     let cases = [
         ("DUMP k", Dump { key: KEY }),
@@ -93,10 +98,10 @@ fn commands_on_the_whole_keyspace() {
     let cases = [
         ("KEYS a*", Keys { pattern: b"a*" }),
         ("RANDOMKEY", RandomKey { draw: 0 }),
-        ("DBSIZE", Size),
-        ("FLUSHALL", Clear),
-        ("FLUSHALL async", Clear),
-        ("FLUSHDB SYNC", Clear),
+        ("DBSIZE", Size {}),
+        ("FLUSHALL", Clear {}),
+        ("FLUSHALL async", Clear {}),
+        ("FLUSHDB SYNC", Clear {}),
         ("SCAN 0", scan(0, 10, None, None)),
         ("SCAN ''", scan(0, 10, None, None)),
         ("SCAN 18446744073709551615", scan(u64::MAX, 10, None, None)),

@@ -69,7 +69,7 @@ fn flushed_keys_are_dropped_a_few_at_a_time() {
         (table.len(), table.is_tidy())
     };
     assert_eq!(table(&world), (40_000, true));
-    ask(&mut world, 2, Command::Clear);
+    ask(&mut world, 2, Command::Clear {});
     assert_eq!(table(&world), (0, false));
     (0..1000).for_each(|_| pass(&mut world));
     assert_eq!(table(&world), (0, true));

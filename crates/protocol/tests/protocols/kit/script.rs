@@ -156,7 +156,7 @@ impl<P: Scripted> Script<P> {
             Verb::Incr { node, key, client } => {
                 self.ask(*node, client, None, Command::IncrementBy { key: key.as_bytes(), delta: 1 })?;
             }
-            Verb::Flushall { node } => self.ask(*node, &None, None, Command::Clear)?,
+            Verb::Flushall { node } => self.ask(*node, &None, None, Command::Clear {})?,
             Verb::Keys { node } => self.ask(*node, &None, None, Command::Keys { pattern: b"*" })?,
             Verb::Wait { node, count, client, timeout } => {
                 let request = Request::Wait { offset: u64::MAX, count: count.unwrap_or(1) };

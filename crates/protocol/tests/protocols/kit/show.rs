@@ -47,7 +47,7 @@ pub(crate) fn command(command: &Command<'_>) -> String {
         Command::TimeToLive { key, .. } => format!("pttl {}", text(key)),
         Command::IncrementBy { key, .. } => format!("incr {}", text(key)),
         Command::Keys { .. } => "keys".into(),
-        Command::Clear => "flushall".into(),
+        Command::Clear {} => "flushall".into(),
         Command::Purge { until } => format!("purge until {until}"),
         Command::Evict { key, version } => format!("evict {} at {version}", key.escape_ascii()),
         Command::Lock(command) => lock(command),
