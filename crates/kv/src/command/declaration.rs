@@ -143,10 +143,12 @@ pub(super) trait Part<'a>: Copy {
 }
 
 impl<'a> Part<'a> for &'a [u8] {
+    #[inline]
     fn put(self, out: &mut Vec<u8>) {
         out.put_bytes(self);
     }
 
+    #[inline]
     fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         reader.bytes()
     }
@@ -157,10 +159,12 @@ impl<'a> Part<'a> for &'a [u8] {
 }
 
 impl<'a> Part<'a> for List<'a> {
+    #[inline]
     fn put(self, out: &mut Vec<u8>) {
         self.encode(out);
     }
 
+    #[inline]
     fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         List::decode(reader)
     }
@@ -175,10 +179,12 @@ impl<'a> Part<'a> for List<'a> {
 }
 
 impl<'a> Part<'a> for u64 {
+    #[inline]
     fn put(self, out: &mut Vec<u8>) {
         out.put_u64(self);
     }
 
+    #[inline]
     fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         reader.u64()
     }
@@ -205,10 +211,12 @@ impl<'a> Part<'a> for u32 {
 }
 
 impl<'a> Part<'a> for i64 {
+    #[inline]
     fn put(self, out: &mut Vec<u8>) {
         out.put_i64(self);
     }
 
+    #[inline]
     fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         reader.i64()
     }
@@ -241,10 +249,12 @@ impl<'a> Part<'a> for Padded {
 }
 
 impl<'a> Part<'a> for bool {
+    #[inline]
     fn put(self, out: &mut Vec<u8>) {
         out.put_bool(self);
     }
 
+    #[inline]
     fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         reader.bool()
     }
@@ -344,6 +354,7 @@ macro_rules! commands {
                 }
             }
 
+            #[inline]
             pub(in crate::command) fn visit_declared_keys(&self, visit: &mut impl FnMut(&'a [u8])) {
                 match *self {
                     $(Self::$variant { $($field),* } => {

@@ -47,7 +47,11 @@ impl Command<'_> {
     /// Whether the command adds at most 1 KiB beyond its own bytes, whatever the table holds: true of reads
     /// and of nearly all writes that clients send.
     pub fn grows_little(&self) -> bool {
-        self.declared_adds() == Adds::Little
+        match self {
+            // What they contain would have to be decoded.
+            Command::Transaction(_) | Command::Supplied(_) => false,
+            command => command.declared_adds() == Adds::Little,
+        }
     }
 
     /// Whether the command needs no second look before it is ordered: it adds little beyond its own bytes, which are at most

@@ -66,8 +66,8 @@ family! {
         /// Removes fields; returns how many existed (`HDEL`).
         Delete = 66 "HDEL" Frees { key: &'a [u8], fields: List<'a> } first(fields.first()) event("hdel");
         /// Sets fields, which lose their deadlines; returns how many are new (`HSET`), or `OK` (`HMSET`).
-        Set = 69 (if counts {
-            "HSET" } else { "HMSET" }) Grows { key: &'a [u8], pairs: List<'a>, counts: bool,
+        Set = 69 (if counts { "HSET" } else { "HMSET" }) Grows {
+            key: &'a [u8], pairs: List<'a>, counts: bool,
         } first(pairs.first()) event("hset");
         /// Sets a field that does not exist; returns 1 or 0 (`HSETNX`).
         SetIfAbsent = 70 "HSETNX" Grows { key: &'a [u8], field: &'a [u8], value: &'a [u8] }

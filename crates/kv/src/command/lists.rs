@@ -41,8 +41,8 @@ family! {
         }) Grows { key: &'a [u8], elements: List<'a>, at_front: bool, if_present: bool }
             event(pushed(at_front));
         /// Removes the first or last element and returns it; with `count`, that many as an array (`LPOP`, `RPOP`).
-        Pop = 65 (if at_front {
-            "LPOP" } else { "RPOP" }) Frees { key: &'a [u8], at_front: bool, count: Option<u64>,
+        Pop = 65 (if at_front { "LPOP" } else { "RPOP" }) Frees {
+            key: &'a [u8], at_front: bool, count: Option<u64>,
         } walks(count.is_some()) event(popped(at_front));
         /// Replaces an element (`LSET`).
         Set = 66 "LSET" Grows { key: &'a [u8], rank: i64, element: &'a [u8] } event("lset");

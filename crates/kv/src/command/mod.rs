@@ -419,8 +419,12 @@ impl<'a> Command<'a> {
     }
 
     /// Calls `visit` with each key that the command names, in order. Visits none for commands on the whole table.
+    #[inline]
     pub fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
-        self.visit_declared_keys(&mut visit);
+        match *self {
+            Command::Get { key } | Command::Set { key, .. } => visit(key),
+            _ => self.visit_declared_keys(&mut visit),
+        }
     }
 }
 

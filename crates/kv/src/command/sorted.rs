@@ -120,8 +120,8 @@ family! {
         /// The rank of a member, from 0, or null (`ZRANK`, `ZREVRANK`).
         Rank = 4 "ZRANK" Reads { key: &'a [u8], member: &'a [u8], is_reverse: bool } first(member);
         /// The number of members in a range (`ZCOUNT`, `ZLEXCOUNT`).
-        Count = 5 (if by == By::Member {
-            "ZLEXCOUNT" } else { "ZCOUNT" }) Reads { key: &'a [u8], by: By, ends: List<'a>,
+        Count = 5 (if by == By::Member { "ZLEXCOUNT" } else { "ZCOUNT" }) Reads {
+            key: &'a [u8], by: By, ends: List<'a>,
         };
         /// The members of a range, without the first `skip` and at most `count` (`ZRANGE` etc.).
         Range = 6 "ZRANGE" Reads {
@@ -170,8 +170,8 @@ family! {
             walks(true) lists(true) event(by.name(["zremrangebyrank", "zremrangebyscore", "zremrangebylex"]));
         /// Removes the members with the lowest or highest scores, and returns them with their scores (`ZPOPMIN`,
         /// `ZPOPMAX`).
-        Pop = 68 (if is_highest {
-            "ZPOPMAX" } else { "ZPOPMIN" }) Frees { key: &'a [u8], is_highest: bool, count: Option<u64>,
+        Pop = 68 (if is_highest { "ZPOPMAX" } else { "ZPOPMIN" }) Frees {
+            key: &'a [u8], is_highest: bool, count: Option<u64>,
         } walks(count.is_some()) event(popped(is_highest));
         /// Like `Pop` for the first sorted set that has members; also returns its key (`ZMPOP`).
         MultiPop = 69 "ZMPOP" Frees { keys: List<'a>, is_highest: bool, count: u64 }
@@ -191,8 +191,8 @@ family! {
             keys(to, from) walks(true) adds(Unforeseen) event("geosearchstore");
         /// Removes the member with the lowest or highest score of the first sorted set that has members, and returns that
         /// set's key, the member and its score (`BZPOPMIN`, `BZPOPMAX`).
-        PopAny = 73 (if is_highest {
-            "BZPOPMAX" } else { "BZPOPMIN" }) Frees { keys: List<'a>, is_highest: bool,
+        PopAny = 73 (if is_highest { "BZPOPMAX" } else { "BZPOPMIN" }) Frees {
+            keys: List<'a>, is_highest: bool,
         } event(popped(is_highest));
     }
 }

@@ -171,8 +171,8 @@ family! {
         /// The number of entries (`XLEN`).
         Length = 1 "XLEN" Reads { key: &'a [u8] };
         /// The entries in a range of ids, at most `count` (`XRANGE`, `XREVRANGE`).
-        Range = 2 (if is_reverse {
-            "XREVRANGE" } else { "XRANGE" }) Reads { key: &'a [u8], ends: List<'a>, is_reverse: bool,
+        Range = 2 (if is_reverse { "XREVRANGE" } else { "XRANGE" }) Reads {
+            key: &'a [u8], ends: List<'a>, is_reverse: bool,
             count: Option<u64>,
         } walks(true) lists(true);
         /// The entries behind an id in each of several streams. `streams` has each key followed by its id. At most `count`

@@ -143,13 +143,15 @@ impl<'a> Inner<'a> for Transaction<'a> {
     }
 
     fn effect(&self) -> Effect {
-        let is_write = |command: &Command<'_>| command.is_write();
-        match self.commands().any(|command| command.may_grow()) {
-            _ if !self.writes => Effect::Reads,
-            true => Effect::Grows,
-            false if self.commands().filter(is_write).all(|command| command.only_deletes()) => Effect::Frees,
-            false => Effect::Changes,
+        let mut effect = if self.writes { Effect::Frees } else { Effect::Reads };
+        for command in self.commands() {
+            match command.declared_effect() {
+                Effect::Grows => return Effect::Grows,
+                Effect::Changes => effect = Effect::Changes,
+                Effect::Reads | Effect::Frees => {}
+            }
         }
+        effect
     }
 
     fn adds(&self) -> Adds {
