@@ -287,8 +287,12 @@ impl World {
         }
         for (id, group, space) in self.promised() {
             let name = self.map.name_of(id);
-            let is_lost = |member: &&NodeId| self.hosts[usize::from(place_of(**member))].is_lost;
-            let missing = group.members.iter().find(|it| !group.in_sync.contains(it) && !is_lost(it));
+            // A node that is about to stop is not in sync again until it has.
+            let is_away = |member: &&NodeId| {
+                let host = &self.hosts[usize::from(place_of(**member))];
+                host.is_lost || host.node().is_some_and(Node::is_leaving)
+            };
+            let missing = group.members.iter().find(|it| !group.in_sync.contains(it) && !is_away(it));
             match missing {
                 _ if !group.settled => return Some(format!("{name} is not settled: {group:?}")),
                 Some(member) if space.needs_in_sync() => {

@@ -129,6 +129,10 @@ impl World {
                 let mask = self.leaders(leaders);
                 self.crash_several(mask, Death { within_turn, down_us, noticed, power: None });
             }
+            // A node that must not stop is not told to: it would be about to stop for the rest of the run.
+            (Kind::PlannedStop { node, .. }, 0) if !self.may_crash(node, false) => {
+                self.counts.add(Class::CrashSpared);
+            }
             (Kind::PlannedStop { node, leaves_us, .. }, 0) => {
                 if let Some(process) = &mut self.host(node).process {
                     process.node.leave();
