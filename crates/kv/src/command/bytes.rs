@@ -1,7 +1,7 @@
 //! Commands on the bytes of strings: bits, fields of bits, sketches that count distinct elements, common subsequences.
 
 use super::List;
-use super::declaration::{Part, family};
+use super::declaration::{Needs, Part, family};
 use crate::codec::{Malformed, Reader, Writer};
 
 /// Implements [`Part`] for an enum that is encoded as one byte.
@@ -132,7 +132,7 @@ impl FieldOperation {
 
 family! {
     /// A command on the bytes of strings. A key that does not exist is an empty string.
-    BytesCommand {
+    BytesCommand needs(Needs::Bytes) {
         // Reads.
         /// A bit: 1 or 0 (`GETBIT`).
         GetBit = 1 "GETBIT" Reads { key: &'a [u8], offset: u64 };

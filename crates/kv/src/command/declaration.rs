@@ -29,6 +29,39 @@ pub(super) enum Adds {
     Unforeseen,
 }
 
+/// What a command needs that registers do not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// One order of all writes.
+    Order,
+    /// One order of all writes to compare with.
+    Compares,
+    /// Read-modify-write.
+    Modifies,
+    /// Several keys changed at one moment.
+    SeveralKeys,
+    /// All keys removed at one moment.
+    AllKeys,
+    /// Several reads at one moment.
+    SeveralReads,
+    /// A value of any type.
+    AnyType,
+    /// The bytes of a value.
+    Bytes,
+    /// Versions of its own choice.
+    OwnVersions,
+    /// A list.
+    List,
+    /// A set.
+    Set,
+    /// A sorted set.
+    SortedSet,
+    /// A hash.
+    Hash,
+    /// A stream.
+    Stream,
+}
+
 /// What contains an encoded command. Each kind can contain what the kinds before it can, and those themselves. So untrusted
 /// bytes cannot nest without end: the first tag decides, before anything is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,6 +151,11 @@ pub(super) trait Inner<'a>: Copy {
 
     fn lists_all(&self) -> bool {
         false
+    }
+
+    /// Why a register cannot do it.
+    fn needs(&self) -> Needs {
+        Needs::Order
     }
 
     fn event(&self) -> Option<&'static str> {
@@ -286,6 +324,8 @@ impl<'a, P: Part<'a>> Part<'a> for Option<P> {
 /// * `lists(…)`: whether it returns or removes what is there, however much that is. It is not refused as too long.
 /// * `adds(…)`: how much memory, if not [`Adds::Little`].
 /// * `event(…)`: Redis's event if it changes something; of several, the first one.
+/// * `bytes(…)`: of a write, those of the parts that may be long.
+/// * `needs(…)`: why a register cannot do it, if not for [`Needs::Order`].
 /// * `within(…)`: the first [`Wrapper`] that can contain it, if not [`Wrapper::Transaction`].
 ///
 /// Names and facts are expressions of the fields. `inner` are the commands that are declared elsewhere ([`Inner`]).
@@ -302,6 +342,8 @@ macro_rules! commands {
                 $(lists($lists:expr))?
                 $(adds($adds:ident))?
                 $(event($event:expr))?
+                $(bytes($bytes:expr))?
+                $(needs($needs:ident))?
                 $(within($within:ident))?
                 ;
             )*
@@ -394,6 +436,27 @@ macro_rules! commands {
                 }
             }
 
+            /// Of a write, the bytes of the parts that may be long.
+            #[allow(dead_code)] // A family counts all of its parts.
+            pub(in crate::command) fn declared_bytes(&self) -> usize {
+                match *self {
+                    $(Self::$variant { $($field),* } => $crate::command::declaration::or!(0; $($bytes)?),)*
+                    $($(Self::$inner(command) => {
+                        use $crate::command::declaration::Inner;
+                        if command.is_write() { Inner::bytes(&command) } else { 0 }
+                    })*)?
+                }
+            }
+
+            /// Why a register cannot do it.
+            #[allow(dead_code)] // A family needs the same for all of its commands.
+            pub(in crate::command) fn declared_needs(&self) -> $crate::command::declaration::Needs {
+                match *self {
+                    $(Self::$variant { .. } => $crate::command::declaration::needs!($($needs)?),)*
+                    $($(Self::$inner(command) => $crate::command::declaration::Inner::needs(&command),)*)?
+                }
+            }
+
             /// The first wrapper that can contain a command with this tag.
             #[allow(dead_code)] // Only the root's commands are wrapped.
             pub(in crate::command) fn declared_wrapper(tag: u8) -> $crate::command::declaration::Wrapper {
@@ -438,11 +501,11 @@ macro_rules! commands {
     };
 }
 
-/// Declares a family of commands, with the syntax of [`commands`].
+/// Declares a family of commands, with the syntax of [`commands`]. A register can do none of them, for one reason.
 macro_rules! family {
     (
         $(#[$doc:meta])*
-        $name:ident {
+        $name:ident needs($family_needs:expr) {
             $(
                 $(#[$about:meta])*
                 $variant:ident = $tag:tt $called:tt $effect:tt { $($field:ident: $type:ty),* $(,)? }
@@ -535,6 +598,10 @@ macro_rules! family {
                 self.declared_lists()
             }
 
+            fn needs(&self) -> $crate::command::declaration::Needs {
+                $family_needs
+            }
+
             fn event(&self) -> Option<&'static str> {
                 self.declared_event()
             }
@@ -581,6 +648,15 @@ macro_rules! adds {
     };
 }
 
+macro_rules! needs {
+    () => {
+        $crate::command::declaration::Needs::Order
+    };
+    ($needs:ident) => {
+        $crate::command::declaration::Needs::$needs
+    };
+}
+
 macro_rules! within {
     () => {
         $crate::command::declaration::Wrapper::Transaction
@@ -599,4 +675,4 @@ macro_rules! visit {
     };
 }
 
-pub(super) use {adds, check_tag, commands, effect, family, or, visit, within};
+pub(super) use {adds, check_tag, commands, effect, family, needs, or, visit, within};

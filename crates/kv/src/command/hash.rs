@@ -1,6 +1,6 @@
 //! Commands on a key that holds a hash: fields, each with a value.
 
-use super::declaration::{Part, family};
+use super::declaration::{Needs, Part, family};
 use super::{Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit, List};
 use crate::codec::{Malformed, Reader, Writer};
 
@@ -30,7 +30,7 @@ impl<'a> Part<'a> for HashPart {
 family! {
     /// A command on a hash. A key that does not exist is an empty hash, and an empty hash does not exist. A field may have
     /// a deadline of its own, from which on it is missing.
-    HashCommand {
+    HashCommand needs(Needs::Hash) {
         // Reads.
         /// A field's value, or null (`HGET`).
         Get = 1 "HGET" Reads { key: &'a [u8], field: &'a [u8] } first(field);

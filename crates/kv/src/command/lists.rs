@@ -1,7 +1,7 @@
 //! Commands on a key that holds a list.
 
 use super::List;
-use super::declaration::family;
+use super::declaration::{Needs, family};
 
 /// The event of a list that gets an element.
 pub(crate) fn pushed(at_front: bool) -> &'static str {
@@ -16,7 +16,7 @@ pub(crate) fn popped(at_front: bool) -> &'static str {
 family! {
     /// A command on lists. A key that does not exist is an empty list, and an empty list does not exist. Ranks count from
     /// 0, negative ones from the end: -1 is the last element.
-    ListCommand {
+    ListCommand needs(Needs::List) {
         // Reads.
         /// The number of elements (`LLEN`).
         Length = 1 "LLEN" Reads { key: &'a [u8] };

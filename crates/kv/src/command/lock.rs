@@ -4,7 +4,7 @@
 //! guards can be placed in one group.
 
 use super::Command;
-use super::declaration::{Adds, Effect, Inner, Padded, Part, family};
+use super::declaration::{Adds, Effect, Inner, Needs, Padded, Part, family};
 use super::encoding::may_be_fenced;
 use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
@@ -34,7 +34,7 @@ pub enum Hold {
 
 family! {
     /// A command on the locks of a group. The group's leader measures leases; records end them.
-    LockCommand {
+    LockCommand needs(Needs::Order) {
         // Reads.
         /// The state of a lock: a map, or null when it is free (`LOCK.INFO`).
         Describe = 1 "LOCK.INFO" Reads { name: &'a [u8] };

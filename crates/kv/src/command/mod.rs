@@ -28,7 +28,7 @@ mod work;
 
 use crate::coded::{Coordinator, REFERENCE_BYTES, ValueId};
 use crate::{UnixMs, Version};
-use declaration::{Every, Inner, commands};
+use declaration::{Every, commands};
 use encoding::{LIST, SET, SET_IF, SORTED_WRITE, STREAM_READ, STREAM_WRITE};
 use script::{READING_SCRIPT, READING_SCRIPT_WITH_EXTENT, READING_SCRIPT_WITH_OPTIONS};
 use script::{SCRIPT, SCRIPT_WITH_EXTENT, SCRIPT_WITH_OPTIONS};
@@ -42,7 +42,7 @@ pub use bytes::{
     BitOperation, BytesCommand, CommonAnswer, FIELD_OPERATION_BYTES, FieldAction, FieldOperation, Overflow,
 };
 pub use comparison::{Comparison, DIGEST_HEX_BYTES};
-pub use declaration::Padded;
+pub use declaration::{Needs, Padded};
 pub use foreseen::{Answer, Foreseen, Kinds, Looked};
 pub(crate) use growth::restored_bytes;
 pub use growth::{RangePart, Sizes};
@@ -211,11 +211,12 @@ commands! {
         /// The digest of the value, or null (`DIGEST`).
         Digest = 15 "DIGEST" Reads { key: &'a [u8] } walks(true) lists(true);
         /// The value in Redis's serialization format, or null (`DUMP`).
-        Dump = 37 "DUMP" Reads { key: &'a [u8] } walks(true) lists(true);
+        Dump = 37 "DUMP" Reads { key: &'a [u8] } walks(true) lists(true) needs(AnyType);
         /// The current state of the keys, for a later [`Transaction`] to compare (`WATCH`): an array of the table's highest
         /// version in use and each key's version, 0 for a missing key. Where a failover can lose writes, the version of this
         /// read's outcome is its leader's epoch, otherwise 0: versions of different epochs cannot be compared.
-        Watch = 16 "WATCH" Reads { keys: List<'a> } walks(keys.len() > FEW) lists(true) within(Supplied);
+        Watch = 16 "WATCH" Reads { keys: List<'a> }
+            walks(keys.len() > FEW) lists(true) needs(Compares) within(Supplied);
         /// The latest changes behind a version, in at most about `bytes_max` bytes, if the table keeps them: see
         /// [`crate::table::History`] (`KEYSPACE WATCH`).
         Recent = 39 "KEYSPACE WATCH" Reads { from: Version, bytes_max: u32 } keys() within(Supplied);
@@ -224,51 +225,55 @@ commands! {
         /// Stores a value (`SET`, `SETNX`, `SETEX`, `PSETEX`, `GETSET`).
         Set = SET (if answer == SetAnswer::Integer { "SETNX" } else { "SET" }) Grows {
             key: &'a [u8], value: &'a [u8], expiry: Expiry, condition: Condition, answer: SetAnswer,
-        } event("set");
+        } event("set") bytes(value.len()) needs(Modifies);
         /// Returns the value and removes the key (`GETDEL`).
-        GetDelete = 65 "GETDEL" Frees { key: &'a [u8] };
+        GetDelete = 65 "GETDEL" Frees { key: &'a [u8] } needs(Modifies);
         /// Returns the value and changes its expiry (`GETEX`).
         GetExpire = 66 "GETEX" Changes { key: &'a [u8], expiry: Expiry }
-            event(if expiry == Expiry::Clear { "persist" } else { "expire" });
+            event(if expiry == Expiry::Clear { "persist" } else { "expire" }) needs(Modifies);
         /// Stores several values and replies `OK`; with `if_absent` stores all or none and replies 1 or 0 (`MSET`,
         /// `MSETNX`).
         MultiSet = 67 (if if_absent { "MSETNX" } else { "MSET" }) Grows { pairs: List<'a>, if_absent: bool }
-            keys(Every(pairs, 2)) walks(pairs.len() > FEW) event("set");
+            keys(Every(pairs, 2)) walks(pairs.len() > FEW) event("set") bytes(pairs.bytes())
+            needs(SeveralKeys);
         /// Removes keys and returns how many existed (`DEL`, `UNLINK`).
-        Delete = 68 "DEL" Frees { keys: List<'a> } walks(keys.len() > FEW) lists(true);
+        Delete = 68 "DEL" Frees { keys: List<'a> } walks(keys.len() > FEW) lists(true) bytes(keys.bytes());
         /// Appends to the value and returns its length (`APPEND`). `bytes_max` limits the value's length.
         Append = 69 "APPEND" Grows { key: &'a [u8], value: &'a [u8], bytes_max: u64 }
-            adds(More) event("append");
+            adds(More) event("append") bytes(value.len()) needs(Modifies);
         /// Overwrites a part of the value, padding with zero bytes, and returns its length (`SETRANGE`).
         SetRange = 70 "SETRANGE" Grows { key: &'a [u8], offset: u64, value: &'a [u8] }
-            walks(offset > FEW_BYTES as u64) adds(Unforeseen) event("setrange");
+            walks(offset > FEW_BYTES as u64) adds(Unforeseen) event("setrange") bytes(value.len())
+            needs(Modifies);
         /// Adds to an integer and returns the sum (`INCR`, `DECR`, `INCRBY`, `DECRBY`).
-        IncrementBy = 71 "INCR" Grows { key: &'a [u8], delta: i64 } event("incrby");
+        IncrementBy = 71 "INCR" Grows { key: &'a [u8], delta: i64 } event("incrby") needs(Modifies);
         /// Adds a decimal number, given as validated text, and returns the sum (`INCRBYFLOAT`).
-        IncrementByFloat = 72 "INCRBYFLOAT" Grows { key: &'a [u8], delta: &'a [u8] } event("incrbyfloat");
+        IncrementByFloat = 72 "INCRBYFLOAT" Grows { key: &'a [u8], delta: &'a [u8] }
+            event("incrbyfloat") needs(Modifies);
         /// Sets the key's deadline, or removes the key if the deadline is past; returns 1 or 0 (`EXPIRE` etc.).
         Expire = 73 "EXPIRE" Changes { key: &'a [u8], deadline: Deadline, condition: ExpireCondition }
-            event("expire");
+            event("expire") needs(Modifies);
         /// Removes the key's expiry; returns 1 or 0 (`PERSIST`).
-        Persist = 74 "PERSIST" Changes { key: &'a [u8] } event("persist");
+        Persist = 74 "PERSIST" Changes { key: &'a [u8] } event("persist") needs(Modifies);
         /// Renames a key with its expiry and replies `OK`; with `if_absent` replies 1 or 0 (`RENAME`, `RENAMENX`).
         Rename = 75 "RENAME" Changes { from: &'a [u8], to: &'a [u8], if_absent: bool }
-            keys(from, to) event("rename_to");
+            keys(from, to) event("rename_to") needs(SeveralKeys);
         /// Copies a key with its expiry; returns 1 or 0 (`COPY`).
         Copy = 76 "COPY" Grows { from: &'a [u8], to: &'a [u8], replace: bool }
-            keys(from, to) walks(true) lists(true) adds(Unforeseen) event("copy_to");
+            keys(from, to) walks(true) lists(true) adds(Unforeseen) event("copy_to") needs(SeveralKeys);
         /// Stores a value given in Redis's serialization format and replies `OK` (`RESTORE`).
         Restore = 108 "RESTORE" Grows {
             key: &'a [u8], payload: &'a [u8], deadline: Option<Deadline>, options: RestoreOptions,
-        } walks(payload.len() > FEW) adds(Unforeseen) event("restore");
+        } walks(payload.len() > FEW) adds(Unforeseen) event("restore") bytes(payload.len()) needs(AnyType);
         /// Stores a value if the current one meets a condition (`SET … IFEQ` etc.).
         SetIf = SET_IF "SET" Grows {
             key: &'a [u8], value: &'a [u8], expiry: Expiry, comparison: Comparison<'a>, answer: SetAnswer,
-        } event("set");
+        } event("set") bytes(value.len() + comparison.payload_bytes()) needs(Modifies);
         /// Removes a key if its value meets a condition; returns 1 or 0 (`DELIFEQ`, `DELEX`).
-        DeleteIf = 81 "DELEX" Frees { key: &'a [u8], comparison: Comparison<'a> };
+        DeleteIf = 81 "DELEX" Frees { key: &'a [u8], comparison: Comparison<'a> }
+            bytes(comparison.payload_bytes()) needs(Modifies);
         /// Removes every key (`FLUSHDB`, `FLUSHALL`).
-        Clear = 77 "FLUSHALL" Frees {} keys() walks(true) lists(true);
+        Clear = 77 "FLUSHALL" Frees {} keys() walks(true) lists(true) needs(AllKeys);
         /// Removes every key whose deadline is at or before `until`; returns how many. Proposed by the leader.
         Purge = 78 "this command" Frees { until: UnixMs } keys() within(Bounded);
         /// Removes a key that still has this version, to free memory; returns 1 or 0. Proposed by the leader.
@@ -280,7 +285,7 @@ commands! {
         /// Stores a value that was versioned elsewhere, if its version is newer than the key's; returns an array of 1 or 0
         /// and the key's version afterwards (`POST /replicate`).
         Replicate = 79 "POST /replicate" Grows { key: &'a [u8], value: &'a [u8], version: Version }
-            event("set") within(Supplied);
+            event("set") bytes(value.len()) needs(OwnVersions) within(Supplied);
 
         // Values stored as fragments: see [`crate::coded`].
         /// Stores a value whose fragments are already durable (`SET` of a large value). Refused if the group's membership is
@@ -365,42 +370,16 @@ impl<'a> Command<'a> {
     }
 
     fn payload_bytes_of_any(&self) -> usize {
-        use Command::*;
-        /// A read is not kept.
-        fn written<'a>(command: &impl Inner<'a>) -> usize {
-            if command.is_write() { command.bytes() } else { 0 }
-        }
         match self {
-            Set { value, .. } | Append { value, .. } | SetRange { value, .. } => value.len(),
-            Replicate { value, .. } => value.len(),
-            Restore { payload, .. } => payload.len(),
-            SetIf { value, comparison, .. } => value.len() + comparison.payload_bytes(),
-            DeleteIf { comparison, .. } => comparison.payload_bytes(),
-            MultiSet { pairs, .. } => pairs.bytes(),
-            Delete { keys } => keys.bytes(),
-            Transaction(command) => written(command),
-            Queue(command) => written(command),
-            Fenced(command) => written(command),
-            Script(command) => written(command),
-            Hash(command) => written(command),
-            OnList(command) => written(command),
-            OnSet(command) => written(command),
-            OnSorted(command) => written(command),
-            OnStream(command) => written(command),
-            OnBytes(command) => written(command),
-            Sort(command) => written(command),
-            Supplied(command) => written(command),
-            Bounded(command) => written(command),
-            Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => 0,
-            GetRange { .. } | TimeToLive { .. } | Keys { .. } | Scan { .. } | RandomKey { .. } => 0,
-            Size {} | Encoding { .. } | Used { .. } | MemoryUsage { .. } | Digest { .. } | Dump { .. } => 0,
-            Watch { .. } | Recent { .. } | Foreseen(_) => 0,
-            GetDelete { .. } | GetExpire { .. } | IncrementBy { .. } | IncrementByFloat { .. } => 0,
-            Expire { .. } | Persist { .. } | Rename { .. } | Copy { .. } | Clear {} | Purge { .. } => 0,
-            Evict { .. } | SkipVersions { .. } | SetCoded { .. } | Abandon { .. } | Lock(_) => 0,
-            // The parts are counted as they arrive.
-            LongPart { .. } | LongEnd { .. } => 0,
+            // A lock has no payload.
+            Command::Lock(_) => 0,
+            command => command.declared_bytes(),
         }
+    }
+
+    /// Why a register cannot do it.
+    pub fn needs(&self) -> Needs {
+        self.declared_needs()
     }
 
     /// The first member or field that the command looks for in a collection; empty for most commands.

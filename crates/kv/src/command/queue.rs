@@ -1,6 +1,6 @@
 //! Commands on the requests that wait for elements: `BLPOP` and similar ones.
 
-use super::declaration::{Inner, Names, Part, family};
+use super::declaration::{Inner, Names, Needs, Part, family};
 use super::encoding::may_wait;
 use super::{Command, List, ListCommand, SortedCommand, StreamCommand, WaiterId};
 use crate::codec::{Malformed, Reader, Writer};
@@ -108,7 +108,7 @@ impl<'a> Part<'a> for WaiterId {
 family! {
     /// A command on the requests of a group that wait for elements, and on what they were served. Sent by the node of
     /// the client that waits.
-    QueueCommand {
+    QueueCommand needs(Needs::Order) {
         // Reads.
         /// The state of a request: `QUEUED`, `SERVED`, or null if the request is unknown.
         Check = 1 "this command" Reads { waiter: WaiterId } keys() adds(More);

@@ -5,7 +5,7 @@
 //! language.
 
 use super::List;
-use super::declaration::{Adds, Effect, Inner};
+use super::declaration::{Adds, Effect, Inner, Needs};
 use crate::codec::{Malformed, Reader, Writer};
 
 // Tags of its encoding.
@@ -318,6 +318,10 @@ impl<'a> Inner<'a> for Script<'a> {
 
     fn adds(&self) -> Adds {
         if self.writes { Adds::Unforeseen } else { Adds::More }
+    }
+
+    fn needs(&self) -> Needs {
+        if self.writes { Needs::Modifies } else { Needs::SeveralReads }
     }
 
     fn may_walk(&self) -> bool {

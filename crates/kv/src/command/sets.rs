@@ -1,7 +1,7 @@
 //! Commands on a key that holds a set.
 
 use super::List;
-use super::declaration::{Part, family};
+use super::declaration::{Needs, Part, family};
 use crate::codec::{Malformed, Reader, Writer};
 
 /// How several sets are combined.
@@ -40,7 +40,7 @@ impl SetOperation {
 
 family! {
     /// A command on sets. A key that does not exist is an empty set, and an empty set does not exist.
-    SetCommand {
+    SetCommand needs(Needs::Set) {
         // Reads.
         /// The number of members (`SCARD`).
         Length = 1 "SCARD" Reads { key: &'a [u8] };

@@ -1,7 +1,7 @@
 //! `SORT`: the items of a list, a set or a sorted set in another order, or the values of keys that are named after them.
 
 use super::List;
-use super::declaration::family;
+use super::declaration::{Needs, family};
 use crate::codec::{Malformed, Reader, Writer};
 
 /// The options of `SORT`.
@@ -66,7 +66,7 @@ pub fn pattern_parts(pattern: &[u8]) -> (&[u8], Option<&[u8]>) {
 
 family! {
     /// Items in another order. `options` are [`SortOptions`] as bytes.
-    SortCommand {
+    SortCommand needs(Needs::SeveralReads) {
         /// Returns the items as an array (`SORT`, `SORT_RO`).
         Read = 1 "SORT" Reads { key: &'a [u8], options: &'a [u8] } walks(true);
         /// Stores the items as a list, and returns their number (`SORT … STORE`).

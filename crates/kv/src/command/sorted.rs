@@ -1,7 +1,7 @@
 //! Commands on a key that holds a sorted set: members, each with a score.
 
 use super::bytes::tagged;
-use super::declaration::{Every, Part, family};
+use super::declaration::{Every, Needs, Part, family};
 use super::{List, SetOperation};
 use crate::codec::{Malformed, Reader, Writer};
 use crate::number::parse_float;
@@ -109,7 +109,7 @@ family! {
     /// A command on sorted sets. A key that does not exist is an empty sorted set, and an empty one does not exist. Members
     /// are in the order of their scores; members with equal scores in the order of their bytes. `ends` are the two ends of
     /// a range as texts, the lower one first; scores and weights are validated texts, too.
-    SortedCommand {
+    SortedCommand needs(Needs::SortedSet) {
         // Reads.
         /// The number of members (`ZCARD`).
         Length = 1 "ZCARD" Reads { key: &'a [u8] };

@@ -1,7 +1,7 @@
 //! Commands on a key that holds a stream: entries in the order of their ids, and groups of consumers that read them.
 
 use super::List;
-use super::declaration::{Every, Part, family};
+use super::declaration::{Every, Needs, Part, family};
 use crate::codec::{Malformed, Reader, Writer};
 use crate::number::parse_integer;
 
@@ -166,7 +166,7 @@ pub const DELIVERED_BYTES_MAX: usize = 8 << 20;
 
 family! {
     /// A command on streams. A stream may be empty. Ids and ends of ranges are texts; the lower end of a range comes first.
-    StreamCommand {
+    StreamCommand needs(Needs::Stream) {
         // Reads.
         /// The number of entries (`XLEN`).
         Length = 1 "XLEN" Reads { key: &'a [u8] };

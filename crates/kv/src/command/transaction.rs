@@ -6,7 +6,7 @@
 //! whichever node leads.
 
 use super::Command;
-use super::declaration::{Adds, Effect, Inner, Wrapper};
+use super::declaration::{Adds, Effect, Inner, Needs, Wrapper};
 use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
 
@@ -159,6 +159,10 @@ impl<'a> Inner<'a> for Transaction<'a> {
             true => Adds::Unforeseen,
             false => Adds::More,
         }
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::SeveralKeys
     }
 
     fn may_walk(&self) -> bool {

@@ -310,7 +310,21 @@ fn needs_bytes<'a>(command: &Command<'a>) -> Option<(&'a [u8], RangeInclusive<u3
         }
         Fenced(fenced) => fenced.command().and_then(|command| needs_bytes(&command)),
         IncrementBy { key, .. } | IncrementByFloat { key, .. } => Some((key, 0..=NUMBER_BYTES_MAX)),
-        _ => None,
+        // What replaces or removes a value, moves it or gives it a deadline needs none of its bytes.
+        Set { .. } | SetRange { .. } | SetIf { .. } | DeleteIf { .. } | MultiSet { .. } | Delete { .. } => {
+            None
+        }
+        Expire { .. } | Persist { .. } | Rename { .. } | Copy { .. } | Restore { .. } | Clear {} => None,
+        Purge { .. } | Evict { .. } | SkipVersions { .. } | Replicate { .. } | SetCoded { .. } => None,
+        Abandon { .. } | LongPart { .. } | LongEnd { .. } => None,
+        // The bytes of values that a read returns are added to its reply.
+        Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => None,
+        GetRange { .. } | TimeToLive { .. } | Keys { .. } | Scan { .. } | RandomKey { .. } | Size {} => None,
+        Encoding { .. } | Used { .. } | MemoryUsage { .. } | Digest { .. } | Watch { .. } => None,
+        Recent { .. } | Foreseen(_) => None,
+        // Values of other types are in the table; of commands within commands, see the callers.
+        Hash(_) | OnList(_) | OnSet(_) | OnSorted(_) | OnStream(_) | OnBytes(_) | Sort(_) => None,
+        Transaction(_) | Script(_) | Supplied(_) | Bounded(_) | Lock(_) | Queue(_) => None,
     }
 }
 

@@ -4,6 +4,7 @@
 //! nothing orders the two. Commands that need one are refused, with an explanation (Herlihy 1991: registers cannot
 //! even let two processes agree).
 
+use kv::command::Needs;
 use kv::{Command, Comparison, Condition, Deadline, Expiry, List, Register, SetAnswer, UnixMs};
 
 /// The keys of a read: usually one.
@@ -150,11 +151,6 @@ fn refusal(command: &Command<'_>, protocol: &str) -> String {
 /// A command's name, with the option that makes it impossible, and what it needs.
 fn needs(command: &Command<'_>) -> (&'static str, &'static str) {
     use Command::*;
-    const MODIFY: &str = "read-modify-write";
-    const SEVERAL: &str = "several keys changed at one moment";
-    const READS: &str = "several reads at one moment";
-    const ANY_TYPE: &str = "a value of any type, of which a register only has strings";
-    const ORDER: &str = "one order of all writes";
     let name = match command {
         Set { answer: SetAnswer::Integer, .. } => "SETNX",
         Set { condition: Condition::IfAbsent, .. } => "SET NX",
@@ -168,37 +164,22 @@ fn needs(command: &Command<'_>) -> (&'static str, &'static str) {
         DeleteIf { .. } => "DELEX or DELIFEQ",
         command => command.name(),
     };
-    let reason = match command {
-        Set { .. } | SetIf { .. } | DeleteIf { .. } | GetDelete { .. } | GetExpire { .. } => MODIFY,
-        Append { .. } | SetRange { .. } | IncrementBy { .. } | IncrementByFloat { .. } => MODIFY,
-        Expire { .. } | Persist { .. } => MODIFY,
-        MultiSet { .. } | Rename { .. } | Copy { .. } | Transaction(_) => SEVERAL,
-        Clear {} => "all keys removed at one moment",
-        Watch { .. } => "one order of all writes to compare with",
-        Dump { .. } | Restore { .. } => ANY_TYPE,
-        Replicate { .. } => "versions of its own choice",
-        Script(script) => {
-            if script.is_write() {
-                MODIFY
-            } else {
-                READS
-            }
-        }
-        Sort(_) => READS,
-        Hash(_) => "a hash, whose fields change one by one",
-        OnList(_) => "a list, whose elements change one by one",
-        OnSet(_) => "a set, whose members change one by one",
-        OnSorted(_) => "a sorted set, whose scores change one by one",
-        OnStream(_) => "a stream, whose entries have one order",
-        OnBytes(command) if command.is_write() => MODIFY,
-        OnBytes(_) => "the bytes of a value, of which a register only has the whole",
-        // Registers read these: see `Plan`.
-        Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => ORDER,
-        GetRange { .. } | TimeToLive { .. } | Keys { .. } | Scan { .. } | RandomKey { .. } => ORDER,
-        Size {} | Encoding { .. } | MemoryUsage { .. } | Digest { .. } | Delete { .. } => ORDER,
-        Used { .. } | Recent { .. } | Lock(_) | Queue(_) | Fenced(_) | Foreseen(_) => ORDER,
-        Purge { .. } | Evict { .. } | SkipVersions { .. } | SetCoded { .. } | Abandon { .. } => ORDER,
-        LongPart { .. } | LongEnd { .. } | Supplied(_) | Bounded(_) => ORDER,
+    let reason = match command.needs() {
+        Needs::Order => "one order of all writes",
+        Needs::Compares => "one order of all writes to compare with",
+        Needs::Modifies => "read-modify-write",
+        Needs::SeveralKeys => "several keys changed at one moment",
+        Needs::AllKeys => "all keys removed at one moment",
+        Needs::SeveralReads => "several reads at one moment",
+        Needs::AnyType => "a value of any type, of which a register only has strings",
+        Needs::Bytes if command.is_write() => "read-modify-write",
+        Needs::Bytes => "the bytes of a value, of which a register only has the whole",
+        Needs::OwnVersions => "versions of its own choice",
+        Needs::List => "a list, whose elements change one by one",
+        Needs::Set => "a set, whose members change one by one",
+        Needs::SortedSet => "a sorted set, whose scores change one by one",
+        Needs::Hash => "a hash, whose fields change one by one",
+        Needs::Stream => "a stream, whose entries have one order",
     };
     (name, reason)
 }
