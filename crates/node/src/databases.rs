@@ -1,4 +1,4 @@
-//! Databases: what `SELECT` chooses, and `MOVE`, which takes a key from one to another.
+//! Databases: what `SELECT` chooses, how they come into being, and `MOVE`, which takes a key from one to another.
 //!
 //! A database is a keyspace, so it is replicated by groups of its own, and no record changes two of them. `MOVE` is
 //! several requests of the client's node: it copies the key, and removes the original if that has not changed since.
@@ -18,8 +18,10 @@
 //! is in both, and stays in both if the node dies in that moment or an outcome is not known: the client gets
 //! `UNKNOWN`, as with `MIGRATE` between two servers of Redis.
 
-use crate::context::Context;
-use crate::keyspace::{DATABASES, prefix_of_database};
+use crate::command::{Found, Handler, NodeCommand, ScriptCommand, TransactionCommand};
+use crate::context::{Call, Context};
+use crate::control::{Change, Feature};
+use crate::keyspace::{DATABASES, Keyspace, prefix_of_database};
 use crate::origin::{Asked, Origin};
 use crate::session::ClientId;
 use kv::codec::Reader;
@@ -55,19 +57,75 @@ pub(crate) fn select(cx: &mut Context, client: ClientId, number: &[u8]) {
     }
 }
 
-/// The number of an existing database.
+/// The number of a database, which need not exist: it is created with its first use ([`Creations`]).
 ///
 /// # Errors
-/// The error for the client: it is no number, or there is no such database.
+/// The error for the client: it is no number, or there can be no such database.
 pub(crate) fn named(cx: &Context, number: &[u8]) -> Result<u8, String> {
     let number = kv::number::parse_integer(number).ok_or(NOT_AN_INTEGER)?;
     let number = u8::try_from(number).ok().filter(|number| *number < DATABASES).ok_or(OUT_OF_RANGE)?;
+    if !cx.router.database(number).exists() {
+        cx.map.require(Feature::Databases).map_err(|why| format!("{OUT_OF_RANGE}: {why}"))?;
+    }
+    Ok(number)
+}
+
+/// The number of a database that exists.
+///
+/// # Errors
+/// The error for the client: there is no such database.
+pub(crate) fn existing(cx: &Context, number: u8) -> Result<u8, String> {
     match cx.router.database(number).exists() {
         true => Ok(number),
         false => Err(format!(
-            "{OUT_OF_RANGE}: no keyspace holds database {number}, and an operator can make one with KEYSPACE CREATE {}",
-            prefix_of_database(number)
+            "ERR database {number} does not exist yet: it is created by its first use after SELECT"
         )),
+    }
+}
+
+/// The database that a command is about, if that must exist: its client's, or the target of `MOVE`.
+pub(crate) fn needed(found: Found, arguments: Arguments<'_>, selected: u8) -> Option<u8> {
+    match found.spec.handler {
+        Handler::Node(NodeCommand::Move) => {
+            let target = arguments.get(2).and_then(kv::number::parse_integer);
+            target.and_then(|target| u8::try_from(target).ok()).filter(|target| *target < DATABASES)
+        }
+        Handler::Data(_) => Some(selected),
+        Handler::Node(NodeCommand::Transaction(
+            TransactionCommand::Discard | TransactionCommand::Unwatch,
+        )) => None,
+        Handler::Node(
+            NodeCommand::Transaction(_)
+            | NodeCommand::Script(ScriptCommand::Run(_))
+            | NodeCommand::Lock(_)
+            | NodeCommand::ObjectRefCount
+            | NodeCommand::DebugObject,
+        ) => Some(selected),
+        Handler::Node(_) | Handler::Container => None,
+    }
+}
+
+/// The databases that requests of this node's clients wait for. One that nobody has created is created by the first command
+/// that needs it, with the settings of database 0. All nodes learn of it as of any keyspace, so no node answers for a
+/// database that it does not know: its clients wait for it, too.
+#[derive(Debug, Default)]
+pub(crate) struct Creations {
+    /// When the creation is requested again, for each database.
+    again_us: [u64; DATABASES as usize],
+}
+
+impl Creations {
+    /// Requests the creation of a database, unless that was done lately.
+    pub(crate) fn request(&mut self, cx: &mut Context, number: u8) {
+        const AGAIN_US: u64 = 500_000;
+        let again_us = &mut self.again_us[usize::from(number)];
+        if cx.now.monotonic_us < *again_us {
+            return;
+        }
+        *again_us = cx.now.monotonic_us + AGAIN_US;
+        let Some(first) = cx.map.keyspaces.get("") else { return };
+        let keyspace = Keyspace { prefix: prefix_of_database(number), ..first.keyspace.clone() };
+        cx.call(Call::Change { client: None, change: Box::new(Change::CreateKeyspace(keyspace)) });
     }
 }
 

@@ -1,10 +1,11 @@
 //! A client's request on its way: whether it may run, and what it needs of which groups.
 
-use crate::command::{self, CommandError, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand};
+use crate::command::{self, CommandError, Found, Handler, NodeCommand, ScriptCommand};
 use crate::connections::http::{HttpGuard, is_http};
 use crate::connections::{self, monitor};
 use crate::context::Context;
 use crate::context::routing::{CROSSSLOT, Sent};
+use crate::databases::{self, Creations};
 use crate::gates::{Gate, Gates};
 use crate::gather::Combine;
 use crate::groups::Group;
@@ -70,8 +71,13 @@ pub(crate) fn admit(
     // A refused command is not a call, and has no time.
     session.last_command = None;
     let mut gates = cx.gates & OF_COMPONENTS | session.gates();
-    let runs_script = matches!(found.spec.handler, Handler::Node(NodeCommand::Script(_)));
-    gates.set(Gate::Functions, runs_script && cx.now.monotonic_us >= cx.lease_until_us);
+    if let Handler::Node(command) = found.spec.handler {
+        let runs_script = matches!(command, NodeCommand::Script(_));
+        gates.set(Gate::Functions, runs_script && cx.now.monotonic_us >= cx.lease_until_us);
+        if command == NodeCommand::Move {
+            gates.set(Gate::Database, true);
+        }
+    }
     if !gates.are_open()
         && (Admission { cx: &mut *cx, held, scripts, client, found, arguments }).is_stopped(gates)
     {
@@ -137,12 +143,21 @@ impl Admission<'_> {
         refusal.is_some_and(|text| self.refuse(&text))
     }
 
+    /// Whether the command waits for its database, which its first use creates.
     fn lacks_database(&mut self) -> bool {
-        let database = self.cx.clients.sessions.get(self.client).map_or(0, |session| session.database);
-        if self.cx.router.database(database).exists() || !needs_database(self.found) {
+        let Admission { cx, held, client, found, arguments, .. } = self;
+        let selected = cx.clients.sessions.get(*client).map_or(0, |session| session.database);
+        let needed = databases::needed(*found, *arguments, selected);
+        let Some(number) = needed.filter(|number| !cx.router.database(*number).exists()) else {
             return false;
+        };
+        if held.hold_back(cx, *client, *arguments, Awaited::Database(number)) {
+            return true;
         }
-        self.refuse(&format!("ERR database {database} was dropped; SELECT another one"))
+        self.refuse(&format!(
+            "CLUSTERDOWN NOLEADER database {number} does not exist yet, and was not created in time; nothing was done, try \
+             again"
+        ))
     }
 
     /// Rejects the command with an error.
@@ -167,31 +182,13 @@ impl Admission<'_> {
     /// Whether the command waits until this node knows the newest functions.
     fn comes_too_early(&mut self) -> bool {
         let Admission { cx, held, scripts, client, found, arguments } = self;
-        scripts.calls_too_early(cx, *found) && held.hold_back(cx, *client, *arguments)
+        scripts.calls_too_early(cx, *found) && held.hold_back(cx, *client, *arguments, Awaited::Functions)
     }
 
     fn is_shown(&mut self) -> bool {
         monitor::show(self.cx, self.client, self.found, self.arguments);
         false
     }
-}
-
-/// Whether a command may concern keys of its client's database.
-fn needs_database(found: Found) -> bool {
-    !matches!(
-        found.spec.handler,
-        Handler::Node(
-            NodeCommand::Select
-                | NodeCommand::Auth
-                | NodeCommand::Hello
-                | NodeCommand::Ping
-                | NodeCommand::Quit
-                | NodeCommand::Reset
-                | NodeCommand::Client(_)
-                | NodeCommand::Keyspace(_)
-                | NodeCommand::Transaction(TransactionCommand::Discard)
-        )
-    )
 }
 
 /// Whether the client for whom a part of the server acts may do what it requests. If not, the client is answered
@@ -242,19 +239,31 @@ fn refuse_unknown(cx: &mut Context, client: ClientId, arguments: Arguments<'_>, 
     cx.answer(client, |replies| replies.error(&text));
 }
 
+/// What a held request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// That this node is sure to know the newest functions.
+    Functions,
+    /// That this database exists.
+    Database(u8),
+}
+
 /// A request that waits, with its client's session.
 #[derive(Clone, Copy, Debug)]
 struct HeldRequest {
     client: ClientId,
+    awaited: Awaited,
     /// When the request has waited long enough: it is taken in any case.
     gives_up_us: u64,
 }
 
-/// Calls of functions that wait until this node is sure to know the newest ones: it is not while the control group gets another
-/// leader. Each waits for as long as a command may wait for the leader of its group.
+/// Requests that wait before they are taken: calls of functions until this node is sure to know the newest ones, which it is
+/// not while the control group gets another leader, and requests whose database is being created. Each waits for as long
+/// as a command may wait for the leader of its group.
 #[derive(Debug, Default)]
 pub(crate) struct HeldRequests {
     held: VecDeque<HeldRequest>,
+    creations: Creations,
     /// A request that has waited long enough is being taken.
     gives_up: bool,
 }
@@ -267,7 +276,13 @@ impl HeldRequests {
 
     /// Holds a request, and returns whether it did.
     #[cold]
-    fn hold_back(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> bool {
+    fn hold_back(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        arguments: Arguments<'_>,
+        awaited: Awaited,
+    ) -> bool {
         let Some(session) = cx.clients.sessions.get_mut(client).filter(|_| !self.gives_up) else {
             return false;
         };
@@ -276,7 +291,7 @@ impl HeldRequests {
         }
         session.hold_back(arguments);
         let gives_up_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
-        self.held.push_back(HeldRequest { client, gives_up_us });
+        self.held.push_back(HeldRequest { client, awaited, gives_up_us });
         true
     }
 
@@ -288,12 +303,31 @@ impl HeldRequests {
     ) -> Option<(ClientId, Box<ArgumentsBuffer>)> {
         let knows_functions = scripts.knows_functions(cx);
         loop {
-            let is_due = |held: &mut HeldRequest| knows_functions || cx.now.monotonic_us >= held.gives_up_us;
-            let held = self.held.pop_front_if(is_due)?;
+            let is_there = |cx: &Context, held: &HeldRequest| match held.awaited {
+                Awaited::Functions => knows_functions,
+                Awaited::Database(number) => cx.router.database(number).exists(),
+            };
+            let now_us = cx.now.monotonic_us;
+            let is_due = |held: &HeldRequest| is_there(cx, held) || now_us >= held.gives_up_us;
+            let Some(held) = self.held.iter().position(is_due).and_then(|place| self.held.remove(place))
+            else {
+                self.request_databases(cx);
+                return None;
+            };
+            let gives_up = !is_there(cx, &held);
             let Some(session) = cx.clients.sessions.get_mut(held.client) else { continue };
             let Some(request) = session.held_back.take() else { continue };
-            self.gives_up = !knows_functions;
+            self.gives_up = gives_up;
             return Some((held.client, request));
+        }
+    }
+
+    /// Requests the creation of the databases that are awaited. A request may be lost with a leader of the control group.
+    fn request_databases(&mut self, cx: &mut Context) {
+        for held in &self.held {
+            if let Awaited::Database(number) = held.awaited {
+                self.creations.request(cx, number);
+            }
         }
     }
 

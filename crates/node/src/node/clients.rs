@@ -126,7 +126,7 @@ impl Node {
             let select: ArgumentsBuffer = [&b"SELECT"[..], number.as_bytes()].into_iter().collect();
             self.may(user, select.as_arguments())?;
         }
-        databases::named(&self.cx, number.as_bytes())
+        databases::existing(&self.cx, databases::named(&self.cx, number.as_bytes())?)
     }
 
     /// Closes the client that has been connected longest without authenticating, so that such clients do not keep

@@ -201,7 +201,7 @@ static PARAMETERS: [Parameter; 49] = [
         Fixed,
         "CLUSTER SLOTS and its kin answer; any node takes any command.",
     ),
-    row("databases", Integer(1, 1), "1", Fixed, "There is one database."),
+    row("databases", Integer(16, 16), "16", Fixed, "Each comes into being with its first use."),
     row("hll-sparse-max-bytes", ANY_BYTES, "3000", Fixed, "Longer runs of a sketch are made dense."),
     row("maxmemory-clients", Text, "0", Fixed, "Clients are bounded by the node's configuration."),
     row("min-replicas-to-write", NOT_NEGATIVE, "0", Fixed, "Acknowledgements are set per keyspace."),

@@ -16,24 +16,78 @@ pub(crate) fn client_of(cluster: &mut Cluster, node: u16, database: u8) -> Clien
 }
 
 #[test]
-fn a_database_exists_once_an_operator_has_created_it() {
-    let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
-    let client = cluster.client(2);
-    assert_eq!(
-        cluster.ask(client, "SELECT 4"),
-        "-ERR DB index is out of range: no keyspace holds database 4, and an operator can make one with KEYSPACE CREATE @4"
-    );
-    assert_eq!(cluster.ask(client, "SELECT 16"), "-ERR DB index is out of range");
-    assert_eq!(cluster.ask(client, "SELECT -1"), "-ERR DB index is out of range");
+fn a_database_comes_into_being_with_its_first_use() {
+    let mut cluster = setup(3, &["prefix= replication=consensus shards=2"]).start();
+    let (client, other) = (cluster.client(2), cluster.client(3));
+    for wrong in ["SELECT 16", "SELECT -1"] {
+        assert_eq!(cluster.ask(client, wrong), "-ERR DB index is out of range");
+    }
     assert_eq!(cluster.ask(client, "SELECT one"), "-ERR value is not an integer or out of range");
-    assert_eq!(cluster.ask(client, "KEYSPACE CREATE @4 replication=consensus"), "OK");
-    assert_eq!(cluster.ask(client, "SELECT 4"), "OK");
+    assert_eq!(cluster.ask(client, "CONFIG GET databases"), "[\"databases\", \"16\"]");
+    for client in [client, other] {
+        assert_eq!(cluster.ask(client, "SELECT 4"), "OK");
+    }
+    // What concerns no keys creates nothing.
+    for request in ["PING", "CLIENT INFO", "INFO keyspace", "SUBSCRIBE c", "UNSUBSCRIBE c", "DISCARD"] {
+        cluster.ask(client, request);
+    }
+    cluster.turns(50);
+    assert_eq!(cluster.ask(client, "KEYSPACE LIST"), "[\"\"]");
     assert_eq!(cluster.ask(client, "SET k v"), "OK");
+    assert_eq!(cluster.ask(other, "GET k"), "\"v\"");
     assert!(cluster.ask(client, "CLIENT INFO").contains(" db=4 "));
+    assert!(cluster.ask(client, "KEYSPACE GET @4").contains("\"shards\", \"2\""), "as database 0");
     assert_eq!(cluster.ask(client, "KEYSPACE DROP @4"), "OK");
-    assert_eq!(cluster.ask(client, "GET k"), "-ERR database 4 was dropped; SELECT another one");
+    assert_eq!(cluster.ask(client, "GET k"), "nil", "it begins again, empty");
     assert_eq!(cluster.ask(client, "RESET"), "RESET");
     assert_eq!(cluster.ask(client, "GET k"), "nil");
+}
+
+/// Each of these is the first use of its database, and clients of all nodes use it at once.
+#[test]
+fn every_kind_of_command_waits_for_its_database() {
+    let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
+    let uses = [
+        ("GET k", "nil"),
+        ("EVAL return(redis.call('incr',KEYS[1])) 1 k", "1"),
+        ("BLPOP l 0.01", "nil"),
+        ("LOCK l me PX 1000 WAIT 10", ""),
+        ("WATCH k", "OK"),
+        ("MULTI", "OK"),
+        ("DBSIZE", "0"),
+        ("FLUSHDB", "OK"),
+        ("OBJECT REFCOUNT k", "nil"),
+        ("XREAD BLOCK 10 STREAMS s $", "nil"),
+    ];
+    for (database, (request, reply)) in uses.iter().enumerate() {
+        let clients = [1, 2, 3].map(|node| client_of(&mut cluster, node, database as u8 + 1));
+        let found = cluster.ask(clients[0], request);
+        assert!(found == *reply || reply.is_empty() && !found.starts_with('-'), "{request}: {found}");
+        for client in &clients[1..] {
+            assert_eq!(
+                cluster.ask(*client, "INCR m"),
+                if *client == clients[1] { "1" } else { "2" },
+                "{request}"
+            );
+        }
+    }
+    let client = cluster.client(1);
+    cluster.ask(client, "SET k v");
+    assert_eq!(cluster.ask(client, "MOVE k 15"), "1", "the target comes into being, too");
+    assert_eq!(cluster.ask(client, "SELECT 15"), "OK");
+    assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
+}
+
+#[test]
+fn a_database_that_cannot_be_created_is_refused_in_time() {
+    let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
+    let client = client_of(&mut cluster, 1, 3);
+    cluster.cut_off(1);
+    let took_ms = cluster.time(|cluster| assert_error(&cluster.ask(client, "SET k v"), "NOLEADER"));
+    assert!(took_ms < 6000, "{took_ms} ms");
+    cluster.reconnect(1);
+    cluster.settle();
+    assert_eq!(cluster.ask(client, "SET k v"), "OK");
 }
 
 #[test]
@@ -136,7 +190,7 @@ fn a_key_moves_with_its_expiry_unless_the_other_database_has_it() {
         assert_eq!([here, there].map(|client| cluster.ask(client, "GET n")), ["\"7\"", "\"8\""]);
         assert_eq!(cluster.ask(there, "FLUSHALL"), "OK");
         assert_error(&cluster.ask(there, &format!("MOVE k {to}")), "ERR");
-        assert_error(&cluster.ask(there, "MOVE k 9"), "ERR");
+        assert_error(&cluster.ask(there, "MOVE k 16"), "ERR");
         assert_error(&cluster.ask(there, "MOVE k x"), "ERR");
     }
     let mut cluster = setup(

@@ -19,11 +19,12 @@ pub(crate) use backup::{BackupArgs, RestoreArgs};
 pub(crate) use export::ExportArgs;
 pub(crate) use import::ImportArgs;
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use node::DATABASES;
+use node::database_named;
 
 use crate::connection::{Client, Reply};
 
@@ -70,21 +71,17 @@ fn select(client: &mut Client, database: u8) -> Result<()> {
     }
 }
 
-/// The databases of a cluster. Afterwards database 0 is selected.
+/// The databases of a cluster that exist: a command in another one would create it.
 ///
 /// # Errors
-/// The connection is lost, or `SELECT` is refused for another reason than that the database does not exist: a database
-/// that cannot be seen must not count as empty.
+/// The connection is lost, or the list is refused.
 fn databases(client: &mut Client) -> Result<Vec<u8>> {
-    let mut found = Vec::new();
-    for database in (0..DATABASES).rev() {
-        match client.ask(&[b"SELECT", database.to_string().as_bytes()])? {
-            Reply::Error(error) if error.starts_with("ERR DB index is out of range") => {}
-            Reply::Error(error) => bail!("{error}"),
-            _ => found.insert(0, database),
-        }
-    }
-    Ok(found)
+    let prefixes = match client.ask(&[b"KEYSPACE", b"LIST"])? {
+        Reply::Array(prefixes) => prefixes,
+        other => return Err(source::unfit("KEYSPACE LIST", &other)),
+    };
+    let prefixes = prefixes.into_iter().filter_map(Reply::bytes);
+    Ok(prefixes.map(|prefix| database_named(&prefix)).collect::<BTreeSet<u8>>().into_iter().collect())
 }
 
 /// The longest string that a cluster accepts, in bytes.

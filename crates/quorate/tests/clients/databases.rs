@@ -115,9 +115,16 @@ fn databases_go_from_redis_through_backups_and_back() {
     until("the files are read", || has_loaded(&mut theirs));
     compare_databases(&mut theirs, &mut from_file(&log).client(1), &databases);
     let other = Cluster::start(1, &[]);
-    let arguments = ["import", dump.to_str().unwrap(), "--addr", &address(&other), "--database", "3=@3"];
-    let (code, output) = quorate(&arguments);
-    assert!(code != 0 && output.contains("KEYSPACE CREATE @3"), "{output}");
+    let arguments = ["import", dump.to_str().unwrap(), "--addr", &address(&other)];
+    let (code, output) = quorate(&[&arguments[..], &to].concat());
+    assert_eq!(code, 0, "{output}");
+    let mut created = other.client(1);
+    select(&mut created, 3);
+    assert_eq!(
+        as_text(&run(&mut created, &[b"DBSIZE"])),
+        databases[2].1.len().to_string(),
+        "with its first use"
+    );
 
     // Into a backup, and into another cluster, which has no such databases yet.
     let backups = tempfile::tempdir().unwrap();

@@ -75,7 +75,7 @@ fn a_request_may_name_the_database_of_its_keys() {
     assert_eq!(client.ask("GET k"), "$8", "it is the same store");
     assert_eq!(client.line(), "in three");
     assert_eq!(server.json("DELETE /k?database=3 HTTP/1.1", "").1["deleted"], true);
-    for (query, why) in [("database=4", "no keyspace holds database 4"), ("database=16", "from 0 to 15")] {
+    for (query, why) in [("database=4", "database 4 does not exist yet"), ("database=16", "from 0 to 15")] {
         let (status, answer) = server.json(&format!("GET /get/k?{query} HTTP/1.1"), "");
         assert!(status == 400 && answer["error"].as_str().unwrap().contains(why), "{answer}");
     }
