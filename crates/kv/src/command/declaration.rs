@@ -80,8 +80,17 @@ pub(crate) enum Wrapper {
 
 impl Wrapper {
     /// Whether it can contain an encoded command.
+    #[inline]
     pub(crate) fn can_contain(self, encoded: &[u8]) -> bool {
-        encoded.first().is_some_and(|tag| super::Command::declared_wrapper(*tag) <= self)
+        const FIRST: [Wrapper; 256] = {
+            let (mut first, mut tag) = ([Wrapper::Transaction; 256], 0);
+            while tag < 256 {
+                first[tag] = super::Command::declared_wrapper(tag as u8);
+                tag += 1;
+            }
+            first
+        };
+        encoded.first().is_some_and(|tag| FIRST[usize::from(*tag)] <= self)
     }
 }
 
@@ -459,7 +468,7 @@ macro_rules! commands {
 
             /// The first wrapper that can contain a command with this tag.
             #[allow(dead_code)] // Only the root's commands are wrapped.
-            pub(in crate::command) fn declared_wrapper(tag: u8) -> $crate::command::declaration::Wrapper {
+            pub(in crate::command) const fn declared_wrapper(tag: u8) -> $crate::command::declaration::Wrapper {
                 match tag {
                     $($tag => $crate::command::declaration::within!($($within)?),)*
                     $($($($inner_tag)|+ => $crate::command::declaration::within!($($inner_within)?),)*)?
@@ -590,8 +599,9 @@ macro_rules! family {
                 self.declared_first_name()
             }
 
+            // The arguments of a command on a collection are items of its own.
             fn may_walk(&self) -> bool {
-                self.declared_walks()
+                self.declared_walks() || $crate::command::declaration::Inner::items(self) > 1 + $crate::command::work::FEW
             }
 
             fn lists_all(&self) -> bool {

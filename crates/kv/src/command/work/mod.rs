@@ -8,7 +8,6 @@
 mod families;
 mod walked;
 
-use super::declaration::Inner;
 use super::{By, Command, List, Script};
 use crate::ValueId;
 use crate::codec::Reader;
@@ -131,25 +130,7 @@ impl Command<'_> {
     /// Whether the command may take much longer than most: [`Command::walk_ns`] estimates how long.
     #[inline]
     pub fn may_walk(&self) -> bool {
-        !matches!(self, Command::Get { .. } | Command::Set { .. }) && self.may_any_walk()
-    }
-
-    fn may_any_walk(&self) -> bool {
-        use Command::*;
-        // The arguments of a command on a collection are its items.
-        fn is_long<'a>(command: &impl Inner<'a>) -> bool {
-            command.items() > 1 + FEW
-        }
-        let has_many = match self {
-            Hash(command) => is_long(command),
-            OnList(command) => is_long(command),
-            OnSet(command) => is_long(command),
-            OnSorted(command) => is_long(command),
-            OnStream(command) => is_long(command),
-            OnBytes(command) => is_long(command),
-            _ => false,
-        };
-        has_many || self.declared_walks()
+        !matches!(self, Command::Get { .. } | Command::Set { .. }) && self.declared_walks()
     }
 
     /// Whether the command is refused if it would take too long in one step. Those that return what is there, or remove
