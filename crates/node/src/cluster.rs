@@ -25,7 +25,7 @@ pub(crate) struct Wanted {
     /// The version of the map that has the change, once that is known. The client is answered when this node has that
     /// version, too.
     version: Option<u64>,
-    /// The keyspace that the change creates: the client is answered when the keyspace serves, or has had some time
+    /// The keyspace that the change creates, or has go on: the client is answered when the keyspace serves, or has had some time
     /// to.
     creates: Option<String>,
     answer: Confirmation,
@@ -326,6 +326,8 @@ impl Cluster {
         let ticket = session.begin(false);
         let creates = match change {
             Change::CreateKeyspace(keyspace) => Some(keyspace.prefix.clone()),
+            // One of consensus begins again.
+            Change::RecoverKeyspace { prefix, .. } => Some(prefix.clone()),
             _ => None,
         };
         let audit = audited(change).map(|what| format!("{} {what}", cx.who(client)));

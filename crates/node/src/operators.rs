@@ -144,11 +144,14 @@ fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery
     let prefix = text(prefix)?;
     let entry = cx.map.keyspaces.get(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.into()))?;
     let name = entry.keyspace.name();
-    if entry.keyspace.has_leader() {
-        refuse!(
-            "keyspace '{name}' has a leader, which goes on by itself as soon as enough of its replicas are there: start \
-             the nodes that are missing, or say CLUSTER REPLACE id [ACCEPTLOSS] of those that never come back"
-        );
+    let by_itself = format!(
+        "keyspace '{name}' has a leader, which goes on by itself as soon as enough of its replicas are there: start the nodes \
+         that are missing, or say CLUSTER REPLACE id [ACCEPTLOSS] of those that never come back"
+    );
+    let is_alone = |id: &u16| cx.map.groups.get(id).is_some_and(|group| group.members.len() == 1);
+    let begins_again = entry.keyspace.replication == Protocol::Consensus && entry.groups.iter().any(is_alone);
+    if entry.keyspace.has_leader() && !begins_again {
+        refuse!("{by_itself}");
     }
     let replicas = entry.groups.iter().filter_map(|id| Some((*id, cx.groups.get(*id)?)));
     let here: Vec<_> =
@@ -174,7 +177,14 @@ fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery
                 loss.silent
             );
         }
-        lines.push(format!(
+        if begins_again {
+            lines.push(format!(
+                "keyspace '{name}', shard {}: node {:?} held its only replica, and has lost its storage. Everything that was \
+                 acknowledged is lost. Do not start that storage again if you find it",
+                group.shard, loss.lost
+            ));
+        } else {
+            lines.push(format!(
             "keyspace '{name}', shard {}: nodes {:?} have lost their memory, nodes {:?} have theirs. Lost are those \
              acknowledged writes that the latter do not hold; how many cannot be known. {} keys are on this node",
             group.shard,
@@ -182,21 +192,29 @@ fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery
             loss.holding,
             replica.table().len()
         ));
+        }
         let life = |node: &NodeId| Some((*node, cx.map.nodes.get(node)?.start.life));
         lost.insert(*id, loss.lost.iter().filter_map(life).collect());
     }
     if lost.is_empty() {
         let why = here.iter().map(|(_, _, replica)| replica.summary(cx.now).explanation);
-        let why = why.into_iter().find(|why| !why.is_empty()).unwrap_or("it is served".into());
+        let otherwise = if begins_again { "no replica here is empty" } else { "it is served" };
+        let why = why.into_iter().find(|why| !why.is_empty()).unwrap_or(otherwise.into());
         refuse!("keyspace '{name}': there is nothing to give up now: {why}");
     }
     if is_accepted {
         let change = Change::RecoverKeyspace { prefix: prefix.into(), lost };
         return Ok(Recovery::Wanted(Box::new(change)));
     }
-    lines.push(format!(
-        "KEYSPACE RECOVER \"{prefix}\" ACCEPTLOSS goes on with what these nodes hold; KEYSPACE DROP and CREATE begin again, empty"
-    ));
+    lines.push(match begins_again {
+        true => format!(
+            "KEYSPACE RECOVER \"{prefix}\" ACCEPTLOSS begins again, empty; then restore a backup, if there is one"
+        ),
+        false => format!(
+            "KEYSPACE RECOVER \"{prefix}\" ACCEPTLOSS goes on with what these nodes hold; KEYSPACE DROP and CREATE begin again, \
+             empty"
+        ),
+    });
     Ok(Recovery::Loss(lines))
 }
 

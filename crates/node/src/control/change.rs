@@ -388,7 +388,12 @@ impl ClusterMap {
                 continue;
             }
             if group.members == [id] {
-                group.epoch += 1; // The group begins again, empty.
+                // A leader that is appointed begins again, empty. A consensus group waits: if the old storage comes
+                // back after all, it goes on; else an operator has it begin again. See `begin_again`.
+                match is_followed {
+                    true => group.epoch += 1,
+                    false => begin_membership(group, protocol, acks),
+                }
                 continue;
             }
             group.in_sync = others;

@@ -179,7 +179,7 @@ impl ClusterMap {
             refuse!("group {other} is not of keyspace '{prefix}'");
         }
         for (id, members) in lost {
-            if !self.protocol(*id).has_registers() {
+            if self.protocol(*id) == Protocol::LeaderFollower {
                 refuse!("{} has a leader, and is recovered by its leader", self.name_of(*id));
             }
             for (node, life) in members {
@@ -187,6 +187,10 @@ impl ClusterMap {
                 if known != Some(*life) {
                     refuse!("node {node} was started again since; look again at what is lost");
                 }
+            }
+            if self.protocol(*id) == Protocol::Consensus {
+                self.begin_again(*id, members)?;
+                continue;
             }
             let Some(group) = self.groups.get_mut(id) else { continue };
             // A minority gets what it has forgotten back from the others: nothing need be given up.
@@ -196,6 +200,34 @@ impl ClusterMap {
             }
             group.given_up.clone_from(members);
         }
+        Ok(())
+    }
+
+    /// Puts a new, empty group in the place of a consensus group whose only replica has lost its storage.
+    ///
+    /// The new group has another number, so nothing of the old one can reach it: no record on a disk that is found later,
+    /// no message under way, no vote. It is what `KEYSPACE DROP` and `CREATE` would make, for one shard. That the replica
+    /// holds nothing is reported by its own node, in the incarnation that `lost` names; and no other node can hold
+    /// anything, since there is no other member and the map has known none to take part since the replacement.
+    fn begin_again(&mut self, id: GroupId, lost: &BTreeMap<NodeId, u64>) -> Result<(), Refusal> {
+        let name = self.name_of(id);
+        let Some(before) = self.groups.get(&id).cloned() else { return Err(Refusal::NoGroup(id)) };
+        let is_lost = before.epoch > 1 && !before.settled && before.in_sync.is_empty();
+        if !is_lost || !before.members.iter().eq(lost.keys()) || before.members.len() != 1 {
+            refuse!("{name}: it is not known that its only replica is lost; look again at what is lost");
+        }
+        if self.next_group + 1 > u32::from(MAP_GROUP) {
+            refuse!("{name}: all group numbers are used up; none is ever used twice");
+        }
+        let next = self.next_group as GroupId;
+        self.next_group += 1;
+        let groups = self.keyspaces.get_mut(&before.keyspace).map(|entry| entry.groups.iter_mut());
+        groups.into_iter().flatten().filter(|group| **group == id).for_each(|group| *group = next);
+        self.groups.remove(&id);
+        self.nodes.values_mut().for_each(|node| {
+            node.rejoins.remove(&id);
+        });
+        self.groups.insert(next, Group { epoch: 1, revision: 0, taken_over: 0, ..before });
         Ok(())
     }
 }

@@ -317,6 +317,7 @@ impl Leading {
             | Change::Users(_)
             | Change::CreateKeyspace(_)
             | Change::DropKeyspace(_)
+            | Change::RecoverKeyspace { .. }
             | Change::SetKeyspace { .. } => self.spreading.push((version, asked)),
             _ => self.answer(turn.id, asked, Ok(version), out),
         }

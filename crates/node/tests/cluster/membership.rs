@@ -115,6 +115,88 @@ fn a_dead_node_is_replaced_once_and_joins_with_an_empty_disk() {
     assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
 }
 
+/// The only replica's disk is lost. When the operator has accepted that twice, the keyspace begins again, empty.
+#[test]
+fn a_keyspace_whose_only_replica_is_lost_begins_again_when_the_loss_is_accepted() {
+    for keyspace in [
+        "prefix=one: replication=consensus replicas=1 leader=3 durability=fsync",
+        "prefix=one: replication=consensus replicas=1 leader=3 durability=os shards=2",
+    ] {
+        let mut cluster = setup(3, &["prefix= replication=consensus", keyspace]).start();
+        let client = cluster.client(1);
+        assert_eq!(cluster.ask(client, "SET one:k v"), "OK");
+        let groups = |cluster: &mut Cluster| cluster.node(1).cluster_map().keyspaces["one:"].groups.clone();
+        let before = groups(&mut cluster);
+        cluster.kill(3);
+        cluster.wipe(3);
+        cluster.until("it is known to be dead", |cluster| {
+            cluster.ask(client, "CLUSTER REPLACE 3").contains("node 3 alone held")
+        });
+        assert_eq!(cluster.ask(client, "CLUSTER REPLACE 3 ACCEPTLOSS"), "OK");
+        let refused = cluster.ask(client, "KEYSPACE RECOVER one: ACCEPTLOSS");
+        assert!(refused.contains("ask one of"), "only its own node knows what it has: {refused}");
+        cluster.restart(3);
+        cluster.turns(3000);
+        let lost = cluster.client(3);
+        let why = cluster.keyspace(3, "one:").explanation;
+        assert!(why.contains("KEYSPACE RECOVER"), "{why}");
+        let shown = cluster.ask(lost, "KEYSPACE RECOVER one:");
+        assert!(shown.contains("begins again, empty") && !shown.starts_with('-'), "{shown}");
+        assert_eq!(groups(&mut cluster), before, "nothing is changed by looking");
+        assert_eq!(cluster.ask(lost, "KEYSPACE RECOVER one: ACCEPTLOSS"), "OK");
+        assert_eq!(cluster.ask(client, "GET one:k"), "nil");
+        assert_eq!(cluster.ask(client, "SET one:k w"), "OK");
+        assert!(
+            groups(&mut cluster).iter().all(|id| !before.contains(id)),
+            "no group's number is used twice"
+        );
+        let refused = cluster.ask(lost, "KEYSPACE RECOVER one: ACCEPTLOSS");
+        assert!(refused.contains("nothing to give up"), "{refused}");
+        cluster.kill(3);
+        cluster.restart(3);
+        let client = cluster.client(1);
+        cluster.until("it is served again", |cluster| cluster.ask(client, "GET one:k") == "\"w\"");
+    }
+}
+
+/// Until the new, empty folder was started, the old one may come back after all: then nothing is lost.
+#[test]
+fn a_disk_that_is_found_after_its_loss_was_accepted_still_serves() {
+    let keyspace = "prefix=one: replication=consensus replicas=1 leader=3 durability=fsync";
+    let mut cluster = setup(3, &[keyspace]).start();
+    let client = cluster.client(1);
+    assert_eq!(cluster.ask(client, "SET one:k v"), "OK");
+    cluster.kill(3);
+    cluster.until("it is known to be dead", |cluster| {
+        cluster.ask(client, "CLUSTER REPLACE 3 ACCEPTLOSS") == "OK"
+    });
+    cluster.restart(3);
+    cluster.until("it serves what it has", |cluster| cluster.ask(client, "GET one:k") == "\"v\"");
+    let held = cluster.client(3);
+    let refused = cluster.ask(held, "KEYSPACE RECOVER one: ACCEPTLOSS");
+    assert!(refused.contains("nothing to give up"), "{refused}");
+    cluster.until("the control group knows it", |cluster| holds_everything(cluster, 1, 3));
+}
+
+/// A leader-follower keyspace begins again by itself: its leader is appointed, and need ask nobody.
+#[test]
+fn a_leader_without_followers_begins_again_when_its_loss_is_accepted() {
+    for acks in ["all", "none", "majority"] {
+        let keyspace = format!("prefix=one: acks={acks} replicas=1 leader=3 durability=fsync");
+        let mut cluster = setup(3, &[&keyspace]).start();
+        let client = cluster.client(1);
+        assert_eq!(cluster.ask(client, "SET one:k v"), "OK");
+        cluster.kill(3);
+        cluster.wipe(3);
+        cluster.until("it is known to be dead", |cluster| {
+            cluster.ask(client, "CLUSTER REPLACE 3 ACCEPTLOSS") == "OK"
+        });
+        cluster.restart(3);
+        cluster.until("it is served", |cluster| cluster.ask(client, "SET one:j w") == "OK");
+        assert_eq!(cluster.ask(client, "GET one:k"), "nil");
+    }
+}
+
 /// The leader and one follower hold a write. The leader loses its disk, and the follower is paused. The new leader has no
 /// answer from that follower yet: it must keep waiting for it, even though the lost node is being replaced.
 #[test]

@@ -131,6 +131,12 @@ impl Members {
         is_news
     }
 
+    /// Whether this replica is to be the only member, and holds nothing although the group had begun: nobody is left to
+    /// send it anything.
+    pub(super) fn is_lost(&self) -> bool {
+        self.group.id == 0 && self.wanted.id > 1 && self.wanted.members == [self.id]
+    }
+
     /// True when the control group wants the current configuration, and no replica is joining or excluded.
     pub(super) fn is_settled(&self) -> bool {
         self.wanted.id == self.group.id && self.excluded.is_none() && self.learners.is_empty()

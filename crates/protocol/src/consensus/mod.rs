@@ -228,6 +228,7 @@ mod turn;
 
 use crate::coded::Fragments;
 use crate::contract::{Effects, Input, NodeId, Now, Progress, SpilledValues, Submission};
+use crate::registers::Loss;
 use crate::rest;
 use crate::vouch::Vouch;
 use agreement::Agreement;
@@ -415,6 +416,11 @@ impl crate::contract::Replica for Replica {
 
     fn vouched(&mut self, peer: NodeId, vouch: Vouch) {
         self.links.vouched(peer, vouch);
+    }
+
+    fn loss(&self, _now: Now) -> Option<Loss> {
+        let lost = vec![self.settings.id];
+        self.members.is_lost().then(|| Loss { lost, ..Loss::default() })
     }
 
     fn hand_over(&mut self, now: Now, to: Option<NodeId>) -> bool {
