@@ -39,6 +39,11 @@ pub(crate) struct Group {
     pub(crate) holds: Option<FatalRecord>,
     /// The evictions that this node has ordered here, as leader.
     pub(crate) chooser: Chooser,
+    /// Whether this process has found the group in its log: then it has been used before.
+    pub(crate) is_older: bool,
+    /// When the group began again, empty, since all of its members had forgotten what they held: milliseconds since 1970. 0:
+    /// not since this process was started.
+    pub(crate) began_empty_ms: u64,
     /// Whether the node's log holds anything of the group.
     pub(crate) is_recorded: bool,
     /// The configuration that the replica was last given.
@@ -97,6 +102,8 @@ impl Group {
             reported_leader: 0,
             refused_by: 0,
             replica: None,
+            is_older: false,
+            began_empty_ms: 0,
             is_recorded: false,
             holds: None,
             chooser: Chooser::default(),

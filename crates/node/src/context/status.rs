@@ -39,6 +39,11 @@ pub(crate) fn group_status(cx: &Context, id: u16) -> Status {
         return Status { role: "none", explanation, ..Status::default() };
     }
     let coordinator = cx.coordinator_of(id);
+    if let Some(lost) = cx.map.waits_alone(id) {
+        let explanation =
+            format!("its only replica was lost with node {lost}'s storage: see what node {lost} says of it");
+        return Status { role: "none", explanation, ..Status::default() };
+    }
     let ready = cx.peers.is_up(coordinator);
     let (leader, explanation) = match (group.keyspace.has_leader(), ready) {
         (true, true) => (coordinator, String::new()),

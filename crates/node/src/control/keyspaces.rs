@@ -212,8 +212,8 @@ impl ClusterMap {
     fn begin_again(&mut self, id: GroupId, lost: &BTreeMap<NodeId, u64>) -> Result<(), Refusal> {
         let name = self.name_of(id);
         let Some(before) = self.groups.get(&id).cloned() else { return Err(Refusal::NoGroup(id)) };
-        let is_lost = before.epoch > 1 && !before.settled && before.in_sync.is_empty();
-        if !is_lost || !before.members.iter().eq(lost.keys()) || before.members.len() != 1 {
+        let is_it = |node: NodeId| lost.keys().eq([&node]);
+        if !self.waits_alone(id).is_some_and(is_it) {
             refuse!("{name}: it is not known that its only replica is lost; look again at what is lost");
         }
         if self.next_group + 1 > u32::from(MAP_GROUP) {

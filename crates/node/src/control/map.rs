@@ -412,6 +412,14 @@ impl ClusterMap {
         Ok(())
     }
 
+    /// The node with the only replica of a consensus group that waits: its storage was given up as lost, and it has not come
+    /// back.
+    pub fn waits_alone(&self, id: GroupId) -> Option<NodeId> {
+        let group = self.groups.get(&id).filter(|group| group.epoch > 1 && !group.settled)?;
+        let [alone] = group.members[..] else { return None };
+        (self.protocol(id) == Protocol::Consensus && group.in_sync.is_empty()).then_some(alone)
+    }
+
     /// The nodes that stay in the cluster, in ascending order.
     pub(super) fn staying(&self) -> Vec<NodeId> {
         let is_member = |node: &Node| node.state == NodeState::Member;

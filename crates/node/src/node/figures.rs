@@ -115,6 +115,7 @@ struct GroupFigures {
     lookups: u64,
     unknown_writes: u64,
     lost_writes: u64,
+    began_empty_ms: u64,
     locks: u64,
     lock_waiters: u64,
     /// Latencies of its commands that came from clients of this node.
@@ -211,6 +212,7 @@ fn group_figures(node: &Node, id: u16) -> GroupFigures {
         lookups: counted.map_or(0, |counted| counted.hits + counted.misses),
         unknown_writes: status.counted("unknown_writes"),
         lost_writes: status.counted("lost_writes"),
+        began_empty_ms: group.began_empty_ms,
         locks: table.map_or(0, |table| table.locks().len() as u64),
         lock_waiters: table.map_or(0, |table| table.locks().waiters() as u64),
         latency: group.latency.buckets().collect(),

@@ -142,6 +142,9 @@ impl Node {
         // Until a map is committed, the initial one supplies the nodes, and the future keyspaces.
         let map = Rc::clone(&node.cx.map);
         node.follow_map(&map);
+        if map.version > 0 {
+            node.cx.groups.ids().to_vec().into_iter().for_each(|id| node.cx.groups[id].is_older = true);
+        }
         node.quarantine.announce(&mut node.cx);
         node.cluster.start(&mut node.cx);
         node.carry_out_calls();

@@ -499,6 +499,11 @@ fn group_metrics(node: &Node, out: &mut String) {
     for (id, group) in node.cx.groups.iter().filter(|(_, group)| group.keyspace.has_leader()) {
         let _ = writeln!(out, "{name}{{{}}} {}", label(group), node.recent.begun(id));
     }
+    let name = "quorate_keyspace_began_empty_timestamp_seconds";
+    let _ = write!(out, "# HELP {name} When it began again, empty.\n# TYPE {name} gauge\n");
+    for (_, group) in node.cx.groups.iter().filter(|(_, group)| group.began_empty_ms > 0) {
+        let _ = writeln!(out, "{name}{{{}}} {}", label(group), seconds(group.began_empty_ms));
+    }
     let name = "quorate_keyspace_lag_seconds";
     let _ = write!(out, "# HELP {name} Follower: since when it has not applied all.\n# TYPE {name} gauge\n");
     for ((_, group), status) in node.cx.groups.iter().zip(&statuses) {

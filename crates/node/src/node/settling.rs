@@ -9,13 +9,14 @@ use crate::context::peers;
 use crate::envelope::ForwardedOutcome;
 use crate::gates::{Gate, Gates};
 use crate::groups::Group;
+use crate::log::{Level, Line};
 use crate::origin::{Asked, Origin};
 use crate::session::{ClientId, Pending, SessionReply};
 use crate::transactions::{self, Ended};
 use kv::codec::{Malformed, Reader};
 use kv::{Command, Reply, ReplyBuffer, SharedBytes, Version};
 use protocol::contract::Outgoing;
-use protocol::{Effects, HandedOn, NodeId, Recipient, Request, Result as Outcome, Ticket};
+use protocol::{Effects, HandedOn, NodeId, Recipient, Request, Result as Outcome, Ticket, Trace};
 use std::sync::Arc;
 
 /// The gates that concern outcomes.
@@ -119,6 +120,16 @@ impl Node {
         for event in &effects.trace {
             let name = self.cx.groups.get(group).map_or_else(String::new, Group::name);
             self.cx.log.extend(crate::log::describe(&name, event));
+            let is_begun = matches!(event, Trace::Begun { .. });
+            // A new group begins empty, too.
+            if is_begun && let Some(begun) = self.cx.groups.get_mut(group).filter(|group| group.is_older) {
+                begun.began_empty_ms = self.cx.now.unix_ms;
+                let text = format!(
+                    "keyspace '{name}' has begun again, empty: all nodes that held it were restarted, and durability = \"none\" \
+                     keeps it in memory only. What was acknowledged before is lost"
+                );
+                self.cx.log.push(Line { level: Level::Warning, text });
+            }
         }
         if effects.handed_on.is_empty() && effects.control_requests.is_empty() && effects.notices.is_empty() {
             return self.unsettled.put_back(effects);

@@ -18,6 +18,8 @@ pub(crate) use wire::resp::client::{Reply, put_request};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -133,7 +135,7 @@ impl Connect {
         let given =
             Trust { authority: settings.cacert, own: settings.cert.zip(settings.key), ..Trust::default() };
         let tls = is_tls.then(|| Tls::new(&completed(given, config.as_ref()), &FOR_CLUSTERS)).transpose()?;
-        Ok(Cluster { addresses, logins, tls })
+        Ok(Cluster { addresses, logins, taken: Arc::default(), tls })
     }
 }
 
@@ -189,6 +191,8 @@ pub(crate) struct Cluster {
     pub(crate) addresses: Vec<String>,
     /// The arguments of AUTH: the next ones are for nodes that refuse those before. Without any, none is sent.
     logins: Vec<Vec<String>>,
+    /// The place of the one that a node took last: a refusal counts as a failed login, so each is tried once.
+    taken: Arc<AtomicUsize>,
     tls: Option<Tls>,
 }
 
@@ -219,7 +223,7 @@ impl Cluster {
             u16::try_from(i32::from(node.client_port) + distance).ok().map(|port| text_of(&node.host, port))
         };
         let addresses = config.nodes.iter().filter(|node| is_meant(node.id)).filter_map(place).collect();
-        Ok(Cluster { addresses, logins: logins_of(config, Role::Changes), tls })
+        Ok(Cluster { addresses, logins: logins_of(config, Role::Changes), taken: Arc::default(), tls })
     }
 
     /// Connects to one of its nodes, which may be silent for no longer than `within`.
@@ -228,15 +232,17 @@ impl Cluster {
     /// It cannot be reached, is not trusted, or refuses this client.
     pub(crate) fn connect(&self, address: &str, within: Duration) -> Result<Client> {
         let tls = self.tls.as_ref();
-        let mut outcome =
-            Client::connect(address, self.logins.first().map_or(&[], Vec::as_slice), tls, within);
-        for login in self.logins.iter().skip(1) {
+        let taken = self.taken.load(Ordering::Relaxed);
+        let login = |place: usize| self.logins.get(place).map_or(&[][..], Vec::as_slice);
+        let mut outcome = Client::connect(address, login(taken), tls, within);
+        for other in (0..self.logins.len()).filter(|place| *place != taken) {
             let is_refused = |error: &anyhow::Error| {
                 error.downcast_ref::<Refusal>().is_some_and(|it| it.refused == Refused::Password)
             };
             if outcome.as_ref().is_err_and(is_refused)
-                && let Ok(client) = Client::connect(address, login, tls, within)
+                && let Ok(client) = Client::connect(address, login(other), tls, within)
             {
+                self.taken.store(other, Ordering::Relaxed);
                 outcome = Ok(client);
             }
         }

@@ -65,6 +65,11 @@ impl Stream {
         self.socket.set_read_timeout(Some(within))
     }
 
+    /// Whether it is one over TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.session.is_some()
+    }
+
     /// Another handle of the same connection.
     pub(crate) fn try_clone(&self) -> io::Result<Stream> {
         Ok(Stream { socket: self.socket.try_clone()?, session: self.session.clone() })

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use node::control::KeyspaceEntry;
-use node::database_named;
+use node::{Reads, database_named};
 use rdb::payload;
 use rdb::write::{FileWriter, put_text, tag};
 
@@ -64,7 +64,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<()> {
     let beside = to.with_extension("part");
     let file = File::create(&beside).with_context(cannot)?;
     let written = Export::begin(file, args.fail_on_missing).and_then(|it| it.run(&mut source, &keyspaces));
-    let Written { count, refusals, missing } = match written {
+    let Written { count, refusals, missing, old } = match written {
         Ok(written) => written,
         Err(error) => {
             let _ = std::fs::remove_file(&beside);
@@ -77,12 +77,24 @@ pub(super) fn run(args: &ExportArgs) -> Result<()> {
     for (name, why) in &missing {
         say(&format!("not written: keyspace '{name}': {why}"));
     }
+    old.iter().for_each(|name| say(&format!("may be old: keyspace '{name}': {NO_LEADER}")));
     refusals.conclude("written")?;
     let lacks =
         || format!("{} lacks {} of {} keyspaces: see above", to.display(), missing.len(), keyspaces.len());
     ensure!(missing.is_empty(), lacks());
+    ensure!(
+        old.is_empty(),
+        "{} may lack the latest writes of {} of {} keyspaces: see above",
+        to.display(),
+        old.len(),
+        keyspaces.len()
+    );
     Ok(())
 }
+
+/// With `reads=any` a replica answers even then.
+const NO_LEADER: &str =
+    "no node leads it, so it was read (reads=any) from a replica, which may lack the latest writes";
 
 fn sync_folder(file: &Path) -> std::io::Result<()> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -94,6 +106,8 @@ struct Written {
     count: u64,
     refusals: Refusals,
     missing: Missing,
+    /// The names of keyspaces of which the latest writes may be missing.
+    old: Vec<String>,
 }
 
 /// An export in progress.
@@ -111,7 +125,8 @@ struct Export {
 impl Export {
     fn begin(file: File, fails_on_missing: bool) -> Result<Export> {
         let writer = FileWriter::begin(BufWriter::with_capacity(1 << 20, file))?;
-        let written = Written { count: 0, refusals: Refusals::default(), missing: Missing::new() };
+        let written =
+            Written { count: 0, refusals: Refusals::default(), missing: Missing::new(), old: Vec::new() };
         let progress = Progress::begin();
         Ok(Export { writer, database: 0, fails_on_missing, all: None, progress, written })
     }
@@ -152,14 +167,24 @@ impl Export {
     /// Writes the keys of a keyspace.
     fn keyspace(&mut self, source: &mut Source, prefix: &str) -> Result<()> {
         let mut walk = source.walk(prefix)?;
-        let has_registers = source.map.keyspaces[prefix].keyspace.replication.has_registers();
+        let settings = source.map.keyspaces[prefix].keyspace.clone();
+        let has_registers = settings.replication.has_registers();
         let database = database_named(prefix.as_bytes());
         if database != self.database {
             self.writer.database(database).map_err(CannotWrite)?;
             self.database = database;
         }
+        let is_any = settings.reads == Reads::Any;
+        let was_led = !is_any || source.is_led(prefix)?;
+        ensure!(was_led || !self.fails_on_missing, NO_LEADER);
         while let Some(keys) = walk.step(&mut source.client, STEP)? {
             self.keys(&mut source.client, &keys, has_registers)?;
+        }
+        // It may have been lost on the way.
+        let is_led = was_led && (!is_any || source.is_led(prefix)?);
+        ensure!(is_led || !self.fails_on_missing, NO_LEADER);
+        if !is_led {
+            self.written.old.push(settings.name().to_owned());
         }
         Ok(())
     }

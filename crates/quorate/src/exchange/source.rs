@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use kv::table::scan_group;
 use node::control::{ClusterMap, KeyspaceEntry};
-use node::database_named;
+use node::{Protocol, database_named};
 use server::status::report::Report;
 
 use super::select;
@@ -81,6 +81,25 @@ impl Source {
         items.into_iter().map(text).collect::<Option<_>>().context("the cluster's answer is not text")
     }
 
+    /// Whether every shard of a keyspace has a leader, as the node that is asked sees it. Without one, replicas answer with
+    /// `reads=any`, from what they have.
+    ///
+    /// # Errors
+    /// The node does not say.
+    pub(super) fn is_led(&mut self, prefix: &str) -> Result<bool> {
+        let report = self.report()?;
+        let needs_control = self.map.keyspaces.get(prefix).is_some_and(|entry| {
+            entry.keyspace.replication == Protocol::LeaderFollower && report.control_leader == 0
+        });
+        let mut shards = report.keyspaces.iter().filter(|shard| shard.prefix == prefix);
+        Ok(!needs_control && shards.all(|shard| shard.ready && shard.leader != 0))
+    }
+
+    fn report(&mut self) -> Result<Report> {
+        let report = self.text(&[b"CLUSTER", b"REPORT"])?;
+        serde_json::from_slice(&report).context("the node's report is not understood")
+    }
+
     /// Begins a walk through the keys of a keyspace, and selects its database.
     ///
     /// # Errors
@@ -88,9 +107,7 @@ impl Source {
     /// any case, and these may be too few.
     pub(super) fn walk(&mut self, prefix: &str) -> Result<Walk> {
         if self.map.keyspaces.get(prefix).is_some_and(|entry| entry.keyspace.replication.has_registers()) {
-            let report = self.text(&[b"CLUSTER", b"REPORT"])?;
-            let report: Report =
-                serde_json::from_slice(&report).context("the node's report is not understood")?;
+            let report = self.report()?;
             let unready = report.keyspaces.iter().find(|shard| shard.prefix == prefix && !shard.ready);
             ensure!(
                 unready.is_none(),

@@ -5,7 +5,8 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use server::status::{Standing, words};
 
-use super::{Manage, Reply, say, text};
+use super::{ANSWER_WITHIN, Manage, Node, Reply, say, text};
+use crate::connection::map_of;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -98,7 +99,7 @@ enum Verb {
     Recover {
         /// The prefix of its keys
         prefix: String,
-        /// Give up what is lost
+        /// Give up what is lost; a keyspace of consensus whose only replica is lost begins again, empty
         #[arg(long)]
         accept_loss: bool,
     },
@@ -154,18 +155,42 @@ pub(super) fn run(args: &KeyspaceArgs) -> Result<()> {
                 );
             }
             let words: &[&str] = if *accept_loss { &["ACCEPTLOSS"] } else { &[] };
-            let reply = manage.open()?.ask(&[&["KEYSPACE", "RECOVER", prefix], words].concat())?;
-            match reply {
+            match recover(manage, prefix, words)? {
                 Reply::Array(lines) if !manage.json => {
                     lines.into_iter().try_for_each(|line| say(&text(&super::json(line))))
                 }
                 reply => manage.done(
-                    &format!("keyspace '{}' continues with what is left", name(prefix)),
+                    &format!("keyspace '{}' goes on with what is left", name(prefix)),
                     &[("prefix", json!(prefix)), ("reply", super::json(reply))],
                 ),
             }
         }
     }
+}
+
+/// Asks the nodes that hold replicas, which alone know what is lost: of each shard one, until one knows of a loss.
+fn recover(manage: &Manage, prefix: &str, words: &[&str]) -> Result<Reply> {
+    let cluster = manage.cluster()?;
+    let (_, mut client) = cluster.open(ANSWER_WITHIN)?;
+    let map = map_of(&mut client)?;
+    let places = cluster.places(&mut client, &map)?;
+    let mut groups = map.keyspaces.get(prefix).map(|entry| entry.groups.clone()).unwrap_or_default();
+    let command = [&["KEYSPACE", "RECOVER", prefix], words].concat();
+    let mut refused = None;
+    for (id, place) in &places {
+        let holds = |group: &u16| map.groups.get(group).is_some_and(|group| group.members.contains(id));
+        if !groups.iter().any(holds) {
+            continue;
+        }
+        let Ok(holder) = cluster.connect(place, ANSWER_WITHIN) else { continue };
+        match Node(holder).ask(&command) {
+            Ok(reply) => return Ok(reply),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+        groups.retain(|group| !holds(group));
+    }
+    // None of them can be asked: this node says who they are.
+    refused.map_or_else(|| Node(client).ask(&command), Err)
 }
 
 fn is_served(standing: &Standing, prefix: &str) -> bool {

@@ -12,7 +12,7 @@ use server::status::standing::{self, Replica, Shard};
 use server::status::{Standing, words};
 
 use super::{ANSWER_WITHIN, Manage, Node, say};
-use crate::connection::{Cluster, map_of};
+use crate::connection::{Cluster, Refusal, map_of};
 
 /// For how long a removal that is refused is tried again: nodes come and go while others are removed.
 const REFUSED_FOR: Duration = Duration::from_secs(30);
@@ -145,8 +145,14 @@ pub(super) fn run(args: &NodeArgs) -> Result<()> {
         Verb::Replace { id, accept_loss } => {
             let word: &[&str] = if *accept_loss { &["ACCEPTLOSS"] } else { &[] };
             manage.open()?.ask(&[&["CLUSTER", "REPLACE", &id.to_string()], word].concat())?;
+            let rest = match accept_loss {
+                true => {
+                    "what the others hold; start it with an empty folder. quorate status names keyspaces that it alone held"
+                }
+                false => "everything from the others; start it with an empty folder",
+            };
             manage.done(
-                &format!("node {id} is a new member of its groups, and gets everything from the others"),
+                &format!("node {id} is a new member of its groups, and gets {rest}"),
                 &[("node", json!(id)), ("replaced", json!(true))],
             )
         }
@@ -175,6 +181,7 @@ fn remove(manage: &Manage, id: Option<u16>, above: Option<u16>, force: bool) -> 
                     }
                 }
             }
+            Err(error) if is_final(&error) => return Err(error),
             Err(error) if failed_since.get_or_insert_with(Instant::now).elapsed() >= REFUSED_FOR => {
                 return Err(error);
             }
@@ -198,6 +205,19 @@ fn remove(manage: &Manage, id: Option<u16>, above: Option<u16>, force: bool) -> 
         several => format!("nodes {} have left the cluster", several.join(", ")),
     };
     manage.done(&text, &[("removed", json!(removed))])
+}
+
+/// Whether a removal is refused for a reason that does not pass by itself: one of the cluster map, or of this client.
+fn is_final(error: &anyhow::Error) -> bool {
+    // `open` says it of each node, and keeps the text only.
+    let text = format!("{error:#}");
+    let is_of_client = ["NOPERM ", "NOAUTH ", "WRONGPASS "].iter().any(|code| text.contains(code));
+    // `… cannot be removed now: …` is about nodes that are not there, and `…; try again` about changes under way.
+    let is_of_map = text.starts_with("ERR ")
+        && ["cannot be removed: ", "cannot be removed without FORCE: ", "is the last one of the cluster"]
+            .iter()
+            .any(|words| text.contains(words));
+    is_of_client || is_of_map || error.downcast_ref::<Refusal>().is_some()
 }
 
 /// Asks for the next removal, unless it is under way. Returns the node that leaves; `None` when all have left.
@@ -392,6 +412,28 @@ mod tests {
         }
         let led = [1, 2, 3].map(|node| shards.iter().filter(|shard| shard.leader == node).count());
         (led, count)
+    }
+
+    #[test]
+    fn a_removal_is_tried_again_only_if_its_refusal_may_pass() {
+        for last in [
+            "ERR node 3 cannot be removed without FORCE: of the control group 2 of 3 replicas would be left",
+            "ERR node 3 cannot be removed: it holds a replica of keyspace 'r:', whose members cannot be changed yet",
+            "ERR node 1 is the last one of the cluster",
+            "NOPERM this user may not run 'cluster|remove'",
+            "no node can be reached: 127.0.0.1:7000: it refuses the password: WRONGPASS invalid username-password pair",
+        ] {
+            assert!(is_final(&anyhow::anyhow!("{last}")), "{last}");
+        }
+        for passing in [
+            "ERR node 3 cannot be removed now: without it 1 of 2 replicas of the control group would be left that answer",
+            "ERR shard 0 of keyspace 'a:': its members have changed and it is not settled yet; try again",
+            "TRYAGAIN NOLEADER the control group has no leader",
+            "UNKNOWN the change may have been made",
+            "no node can be reached: 127.0.0.1:7000: cannot connect to 127.0.0.1:7000: Connection refused",
+        ] {
+            assert!(!is_final(&anyhow::anyhow!("{passing}")), "{passing}");
+        }
     }
 
     #[test]

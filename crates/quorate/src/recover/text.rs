@@ -2,12 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use node::NodeId;
 use node::control::CONTROL_GROUP;
 use node::recovery::{Fate, GroupReport, Plan, Survivor};
+use node::{NodeId, Protocol};
 use serde_json::{Value, json};
 use server::recovery::StoppedNode;
-use server::status::quoted;
+use server::status::{quoted, words};
+
+/// How many names of shards that are alike are shown.
+const NAMES: usize = 8;
 
 /// The report, line by line.
 pub(super) fn lines(
@@ -48,7 +51,19 @@ pub(super) fn lines(
     lines.push("The control group:".to_owned());
     lines.extend(control.into_iter().map(|report| format!("  {}", line(report))));
     lines.push(format!("Keyspaces, as of map {version}:"));
-    lines.extend(data.into_iter().map(|report| format!("  {} {}", name(report), line(report))));
+    // What is alike is said once.
+    let mut alike: Vec<(String, Vec<String>)> = Vec::new();
+    for report in data {
+        let text = line(report);
+        match alike.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, names)) => names.push(name(report)),
+            None => alike.push((text, vec![name(report)])),
+        }
+    }
+    lines.extend(alike.into_iter().map(|(text, names)| match names.len() {
+        1 => format!("  {} {text}", names[0]),
+        count => format!("  {count} shards {text}: {}", words::some(names.into_iter(), NAMES)),
+    }));
     for (node, copy) in nodes.iter().zip(copies) {
         lines.push(format!("Node {} is written. Its previous log: {}", node.node(), copy.display()));
     }
@@ -109,15 +124,20 @@ pub(super) fn steps(is_done: bool, nodes: &[StoppedNode], plan: &Plan) -> Vec<St
              remove {lost} --force{at}"
         ));
     }
-    let mut named: Vec<(&str, Fate)> = Vec::new();
+    let mut named: Vec<(&str, Fate, bool)> = Vec::new();
     for report in plan.groups.iter().filter(|report| report.group != CONTROL_GROUP) {
-        let name = (report.keyspace.as_str(), report.fate);
+        let is_alone = report.members.len() == 1 && plan.map.protocol(report.group) == Protocol::Consensus;
+        let name = (report.keyspace.as_str(), report.fate, is_alone);
         if !named.contains(&name) {
             named.push(name);
         }
     }
-    for (keyspace, fate) in named {
+    for (keyspace, fate, is_alone) in named {
         match fate {
+            Fate::Lost if is_alone => steps.push(format!(
+                "quorate keyspace recover '{keyspace}' --accept-loss{at}   when the replaced node runs with an empty folder: it \
+                 begins again, empty; then restore its backup (quorate restore)"
+            )),
             Fate::StandsStill => steps.push(format!(
                 "quorate keyspace recover '{keyspace}' --accept-loss{at}   when the replaced nodes run with empty folders"
             )),

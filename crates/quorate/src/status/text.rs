@@ -286,7 +286,7 @@ fn stand(shard: &Shard) -> String {
     format!(
         "on {}, in sync {}, {}, {}",
         words::list(&shard.members),
-        words::list(&shard.in_sync),
+        if shard.in_sync.is_empty() { "none".to_owned() } else { words::list(&shard.in_sync) },
         lag(shard),
         survives(shard)
     )

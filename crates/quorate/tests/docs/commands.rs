@@ -60,6 +60,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("--from lab-results", "needs a study's results, which take minutes"),
     ("--from today", "needs a study's results, which take minutes"),
     ("--namespaces", "needs root"),
+    ("node replace 3 --accept-loss", "needs a lost disk: the test `only_replicas` of `operator` has one"),
+    ("keyspace recover ", "needs a lost disk: the test `only_replicas` of `operator` has one"),
     ("quarantine skip", "needs a record that crashes nodes: the test `quarantine` of `abuse` has one"),
     ("quarantine retry", "needs a record that crashes nodes: the test `quarantine` of `abuse` has one"),
     ("host() {", "needs Kubernetes"),

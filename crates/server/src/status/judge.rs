@@ -29,6 +29,10 @@ const DISK_BYTES: u64 = 512 << 20;
 /// A disk that is full within this time, at its present rate, is reported, in seconds.
 const DISK_FILLS_S: u64 = 24 * 3600;
 
+/// For how long it is reported that a keyspace has begun again, empty, in seconds. Nothing can be undone, and an operator who
+/// looks once a day sees it.
+const BEGAN_EMPTY_S: u64 = 24 * 3600;
+
 /// A certificate that expires within this time is reported, in seconds.
 const CERTIFICATE_S: u64 = 14 * 24 * 3600;
 
@@ -248,7 +252,7 @@ fn keyspace(
         backup: entry.saved.and_then(|saved| backup(answers, saved)),
         shards: Vec::new(),
     };
-    let (mut fullest, mut latency) = (0, BTreeMap::new());
+    let (mut fullest, mut latency, mut began_empty_ms) = (0, BTreeMap::new(), 0);
     for id in &entry.groups {
         let Some(group) = map.groups.get(id) else { continue };
         let shard = shard(answers, settings.replication, &keyspace, (*id, group), control);
@@ -262,6 +266,8 @@ fn keyspace(
         keyspace.lost_writes += figures().map(|figures| figures.lost_writes).sum::<u64>();
         keyspace.locks += figures().map(|figures| figures.locks).max().unwrap_or(0);
         keyspace.lock_waiters += figures().map(|figures| figures.lock_waiters).max().unwrap_or(0);
+        began_empty_ms =
+            figures().map(|figures| figures.began_empty_ms).max().unwrap_or(0).max(began_empty_ms);
         figures().for_each(|figures| add(&mut latency, &figures.latency));
         let share = |memory: u64, max: u64| memory.saturating_mul(100).checked_div(max).unwrap_or(0);
         let full = figures().map(|figures| share(figures.memory, figures.memory_max)).max();
@@ -282,6 +288,7 @@ fn keyspace(
     let most = keyspace.shards.iter().map(|shard| shard.members.len()).max().unwrap_or(0);
     keyspace.promise = words::promise(&keyspace, most);
     backup_risk(&keyspace, risks);
+    began_empty_risk(answers, &keyspace, began_empty_ms, risks);
     if settings.eviction.text().to_string() == "none" && fullest >= KEYSPACE_PERCENT {
         let bound = words::bytes(settings.memory_max);
         risks.push(Risk {
@@ -301,9 +308,14 @@ fn keyspace(
     keyspace
 }
 
-/// How old the newest backup of a keyspace is, by the time that the nodes agree on.
+/// The time that the nodes agree on.
+fn now_ms(answers: &Answers) -> Option<u64> {
+    answers.reports().map(|(_, reported)| reported.report.time_ms).max().filter(|ms| *ms > 0)
+}
+
+/// How old the newest backup of a keyspace is.
 fn backup(answers: &Answers, saved: Saved) -> Option<Backup> {
-    let now_ms = answers.reports().map(|(_, reported)| reported.report.time_ms).max().filter(|ms| *ms > 0)?;
+    let now_ms = now_ms(answers)?;
     let age_s = (saved.at_ms > 0).then(|| now_ms.saturating_sub(saved.at_ms) / 1000);
     let signed = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
     Some(Backup { age_s, due_in_s: signed(saved.due_ms).saturating_sub(signed(now_ms)).div_euclid(1000) })
@@ -325,6 +337,26 @@ fn backup_risk(keyspace: &Keyspace, risks: &mut Vec<Risk>) {
         about: name,
         what,
         action: "look at what should have made it (its log, its exit code), and make one: quorate backup --to PLACE".into(),
+    });
+}
+
+/// All members of a keyspace in memory were restarted: what it held is gone. `at_ms` is 0 if that has not happened.
+fn began_empty_risk(answers: &Answers, keyspace: &Keyspace, at_ms: u64, risks: &mut Vec<Risk>) {
+    let ago_s = now_ms(answers).filter(|_| at_ms > 0).map(|now_ms| now_ms.saturating_sub(at_ms) / 1000);
+    let Some(ago_s) = ago_s.filter(|ago_s| *ago_s < BEGAN_EMPTY_S) else { return };
+    let name = format!("keyspace '{}'", keyspace.name());
+    risks.push(Risk {
+        severity: Severity::AtRisk,
+        kind: "began-empty",
+        what: format!(
+            "{name} began again, empty, {} ago, after all nodes that held it were restarted: it is kept in memory only \
+             (durability = none), and what was acknowledged before is lost",
+            words::duration(ago_s)
+        ),
+        about: name,
+        action: "restore its backup, if there is one (quorate restore), or have its users fill it again. A keyspace with \
+                 durability = os or fsync keeps its keys. This is shown for a day"
+            .into(),
     });
 }
 
@@ -526,7 +558,8 @@ fn shard_risks(
             );
         }
     }
-    if !group.settled {
+    // Where the only replica is lost, nothing changes by itself.
+    if !group.settled && map.waits_alone(shard.group).is_none() {
         put(
             Severity::Note,
             "members-change",
@@ -741,7 +774,12 @@ fn lacks_majority(answers: &Answers) -> bool {
 fn restoring(answers: &Answers, protocol: Protocol, keyspace: &Keyspace, shard: &Shard) -> String {
     let stopped = Stopped::of(answers, &shard.members);
     let recover = format!("quorate keyspace recover {}", advice::quoted(&keyspace.prefix));
+    let is_alone = protocol == Protocol::Consensus && shard.members.len() == 1;
     match protocol {
+        _ if is_alone && shard.members.iter().all(|id| answers.runs(*id)) => format!(
+            "if it does not come back within seconds: {recover} says whether all is lost; then with --accept-loss it begins again, \
+             empty. Restore its backup, if there is one"
+        ),
         _ if shard.members.iter().all(|id| answers.runs(*id)) && !protocol.has_leader() => format!(
             "if it does not come back within seconds, this shows what is lost, and what to do: {recover}"
         ),
@@ -749,12 +787,15 @@ fn restoring(answers: &Answers, protocol: Protocol, keyspace: &Keyspace, shard: 
             "if it does not come back within seconds, see the explanation and the nodes' logs".to_owned()
         }
         _ if lacks_majority(answers) => "start the nodes that are down".to_owned(),
-        // The default keyspace cannot be dropped.
-        Protocol::Consensus if shard.members.len() == 1 && !keyspace.prefix.is_empty() => format!(
-            "{}. Only if its disk is lost, and the keyspace with it: quorate keyspace drop {} --yes, then create it again and \
-             restore its backup",
+        _ if is_alone && answers.is_new(shard.members[0]) => format!(
+            "{}, and then {recover} --accept-loss: it begins again, empty. Restore its backup, if there is one",
+            advice::start_empty(&shard.members)
+        ),
+        _ if is_alone => format!(
+            "{}. Only if its disk is lost, and the keyspace with it: {} --accept-loss, then start it with an empty folder, and then \
+             {recover} --accept-loss",
             advice::start(shard.members[0]),
-            advice::quoted(&keyspace.prefix)
+            advice::replace(shard.members[0])
         ),
         Protocol::Consensus if stopped.lacks_majority() => stopped.start_or_recover(),
         Protocol::LeaderFollower => {

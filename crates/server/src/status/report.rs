@@ -147,6 +147,7 @@ pub struct Figures {
     pub lookups: u64,
     pub unknown_writes: u64,
     pub lost_writes: u64,
+    pub began_empty_ms: u64,
     pub locks: u64,
     pub lock_waiters: u64,
     pub latency: Buckets,

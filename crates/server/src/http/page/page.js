@@ -480,17 +480,25 @@ function drawBanner() {
   show("banner", shape(kind), h("div", {}, h("h1", { id: "state" }, title), h("p", {}, text)));
 }
 
-const ALIKE = 4;
+// Risks that are alike are shown once, as quorate status does.
+const NAMES = 8;
 function drawRisks() {
-  const { risks } = state.standing;
   const kinds = { "cannot-serve": "bad", "at-risk": "warn", note: "" };
-  const line = (risk) => h("li", { class: kinds[risk.severity] }, h("b", {}, capital(risk.what)), h("p", { class: "do" }, risk.do));
-  const lines = risks.flatMap((risk, place) => {
-    const isLike = (other) => other.kind === risk.kind && other.do === risk.do;
-    const before = risks.slice(0, place).filter(isLike).length;
-    if (before === ALIKE) return h("li", {}, `${risks.slice(place).filter(isLike).length} more like the last (${risk.kind})`);
-    return before < ALIKE ? line(risk) : [];
-  });
+  const folded = [];
+  for (const risk of state.standing.risks) {
+    const isLike = ({ risk: other }) => other.severity === risk.severity && other.kind === risk.kind && other.do === risk.do;
+    const known = folded.find(isLike);
+    if (known) known.others.push(risk.about);
+    else folded.push({ risk, others: [] });
+  }
+  const more = (abouts) => {
+    const shown = abouts.length > NAMES + 1 ? abouts.slice(0, NAMES) : abouts;
+    const rest = abouts.length - shown.length;
+    return `and ${abouts.length} more like it: ${shown.join(", ")}${rest > 0 ? ` and ${rest} more` : ""}`;
+  };
+  const lines = folded.map(({ risk, others }) =>
+    h("li", { class: kinds[risk.severity] }, h("b", {}, capital(risk.what)),
+      others.length > 0 ? h("p", {}, more(others)) : null, h("p", { class: "do" }, risk.do)));
   show("risks", lines.length === 0 ? null : [h("h2", {}, "What to know"), h("ul", { class: "risks" }, lines)]);
 }
 
