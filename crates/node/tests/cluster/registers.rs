@@ -344,6 +344,42 @@ fn after_a_majority_has_lost_its_memory_all_report_it_and_an_operator_recovers()
     });
 }
 
+/// When the keyspace `r:` began again, empty, as a node reports it; 0: it has not.
+fn began_empty_ms(cluster: &mut Cluster, node: u16) -> u64 {
+    let client = cluster.client(node);
+    let report = cluster.ask(client, "CLUSTER REPORT").replace("\\\"", "\"");
+    let figures = report.split("\"group\":").find(|figures| figures.contains("\"prefix\":\"r:\"")).unwrap();
+    let number = figures.split("\"began_empty_ms\":").nth(1).unwrap();
+    number.split(',').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_keyspace_that_began_empty_since_all_nodes_were_restarted_says_when() {
+    each_protocol(3, |cluster| {
+        let client = cluster.client(1);
+        assert_eq!(cluster.ask(client, "SET r:a 1"), "OK");
+        assert_eq!(began_empty_ms(cluster, 1), 0, "a new keyspace has lost nothing");
+        cluster.kill(2);
+        cluster.restart(2);
+        cluster.settle();
+        assert_eq!(began_empty_ms(cluster, 2), 0, "it got everything from the others");
+        (1..=3).for_each(|node| cluster.kill(node));
+        (1..=3).for_each(|node| cluster.restart(node));
+        cluster.settle();
+        let client = cluster.client(1);
+        assert_eq!(cluster.ask(client, "GET r:a"), "nil");
+        assert!((1..=3).all(|node| began_empty_ms(cluster, node) > 0));
+        assert!(!cluster.ask(client, "KEYSPACE CREATE new: replication=abd").starts_with('-'));
+        cluster.settle();
+        let report = cluster.ask(client, "CLUSTER REPORT").replace("\\\"", "\"");
+        assert_eq!(
+            report.matches("\"began_empty_ms\":0,").count(),
+            2,
+            "the default and the new one: {report}"
+        );
+    });
+}
+
 #[test]
 fn a_loss_is_accepted_for_one_incarnation_and_only_after_all_nodes_answered() {
     each_protocol(5, |cluster| {

@@ -350,6 +350,10 @@ fn ports(client: &mut Client) -> Result<BTreeMap<NodeId, u16>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
+    use std::thread;
+
     use super::*;
 
     fn config(tls: &str) -> Config {
@@ -359,6 +363,44 @@ mod tests {
              8000\npeer_port = 9000\n"
         );
         Config::parse(&text).unwrap()
+    }
+
+    /// A node that refuses `operator` counts failed logins: one is enough, for however many connections.
+    #[test]
+    fn a_login_that_was_refused_is_not_tried_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let failed = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&failed);
+        // It ends with the test's process.
+        thread::spawn(move || {
+            for socket in listener.incoming() {
+                let mut reader = BufReader::new(socket.unwrap());
+                let (mut line, mut is_operator) = (String::new(), false);
+                // Each word of a request has a line of its own, after one with its length.
+                while reader.read_line(&mut line).is_ok_and(|length| length > 0) {
+                    let word = std::mem::take(&mut line);
+                    is_operator |= word.trim() == "operator";
+                    let reply = match word.trim() {
+                        "o" if is_operator => {
+                            count.fetch_add(1, Ordering::Relaxed);
+                            "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+                        }
+                        "p" => "+OK\r\n",
+                        "PING" => "+PONG\r\n",
+                        _ => continue,
+                    };
+                    reader.get_mut().write_all(reply.as_bytes()).unwrap();
+                }
+            }
+        });
+        let logins = logins_of(&config(""), Role::Looks);
+        let cluster = Cluster { addresses: vec![address], logins, taken: Arc::default(), tls: None };
+        let again = cluster.clone();
+        for cluster in [&cluster, &again, &cluster] {
+            cluster.open(Duration::from_secs(10)).expect("the default user may");
+        }
+        assert_eq!(failed.load(Ordering::Relaxed), 1);
     }
 
     #[test]

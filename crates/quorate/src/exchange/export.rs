@@ -11,7 +11,7 @@ use node::{Reads, database_named};
 use rdb::payload;
 use rdb::write::{FileWriter, put_text, tag};
 
-use super::source::{Missing, Source, unfit};
+use super::source::{Missing, Source, alike, unfit};
 use super::{Progress, Refusals, key_count};
 use crate::connection::{Client, Connect, Reply, Role, put_request};
 use crate::output::say;
@@ -74,9 +74,8 @@ pub(super) fn run(args: &ExportArgs) -> Result<()> {
     std::fs::rename(&beside, to).with_context(cannot)?;
     sync_folder(to).with_context(cannot)?;
     say(&format!("{count} keys are in {}", to.display()));
-    for (name, why) in &missing {
-        say(&format!("not written: keyspace '{name}': {why}"));
-    }
+    let not_written = alike(missing.iter().map(|(name, why)| (name.as_str(), why.as_str())));
+    not_written.iter().for_each(|line| say(&format!("not written: {line}")));
     old.iter().for_each(|name| say(&format!("may be old: keyspace '{name}': {NO_LEADER}")));
     refusals.conclude("written")?;
     let lacks =
@@ -151,8 +150,8 @@ impl Export {
         }
         self.progress.end();
         if self.written.missing.len() == keyspaces.len() {
-            let reasons = self.written.missing.iter().map(|(name, why)| format!("keyspace '{name}': {why}"));
-            bail!("no keyspace can be read: {}", reasons.collect::<Vec<_>>().join("; "));
+            let missing = self.written.missing.iter().map(|(name, why)| (name.as_str(), why.as_str()));
+            bail!("no keyspace can be read: {}", alike(missing).join("; "));
         }
         let (out, head) = self.writer.end()?;
         let mut file = out.into_inner().map_err(|error| error.into_error())?;

@@ -7,6 +7,7 @@ use kv::table::scan_group;
 use node::control::{ClusterMap, KeyspaceEntry};
 use node::{Protocol, database_named};
 use server::status::report::Report;
+use server::status::words;
 
 use super::select;
 use crate::connection::{self, ANSWER_WITHIN, Client, Connect, Reply, Role, map_of};
@@ -20,6 +21,23 @@ pub(super) struct Source {
 
 /// What could not be read, by the name of its keyspace, and why.
 pub(super) type Missing = BTreeMap<String, String>;
+
+/// Keyspaces, by name, with what is the matter with each. Those with which the same is the matter are in one line.
+pub(super) fn alike<'a>(missing: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
+    let mut lines: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, why) in missing {
+        match lines.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) => names.push(name),
+            None => lines.push((why, vec![name])),
+        }
+    }
+    let line = |(why, mut names): (&str, Vec<&str>)| {
+        names.sort_by_cached_key(|name| words::natural(name));
+        let list = names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+        format!("keyspace{} {list}: {why}", if names.len() == 1 { "" } else { "s" })
+    };
+    lines.into_iter().map(line).collect()
+}
 
 impl Source {
     /// Connects to a cluster.
@@ -177,5 +195,19 @@ pub(super) fn unfit(command: &str, reply: &Reply) -> anyhow::Error {
     match reply {
         Reply::Error(error) => anyhow!("{error}"),
         other => anyhow!("{command} answers with {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keyspaces_with_which_the_same_is_the_matter_are_in_one_line() {
+        let missing = [("a10:", "no leader"), ("a2:", "no leader"), ("r:", "it waits")];
+        assert_eq!(
+            alike(missing.into_iter()),
+            ["keyspaces 'a2:', 'a10:': no leader", "keyspace 'r:': it waits"]
+        );
     }
 }

@@ -51,23 +51,48 @@ pub(super) fn lines(
     lines.push("The control group:".to_owned());
     lines.extend(control.into_iter().map(|report| format!("  {}", line(report))));
     lines.push(format!("Keyspaces, as of map {version}:"));
-    // What is alike is said once.
-    let mut alike: Vec<(String, Vec<String>)> = Vec::new();
-    for report in data {
-        let text = line(report);
-        match alike.iter_mut().find(|(known, _)| *known == text) {
-            Some((_, names)) => names.push(name(report)),
-            None => alike.push((text, vec![name(report)])),
-        }
-    }
-    lines.extend(alike.into_iter().map(|(text, names)| match names.len() {
-        1 => format!("  {} {text}", names[0]),
-        count => format!("  {count} shards {text}: {}", words::some(names.into_iter(), NAMES)),
-    }));
+    lines.extend(folded(&data));
     for (node, copy) in nodes.iter().zip(copies) {
         lines.push(format!("Node {} is written. Its previous log: {}", node.node(), copy.display()));
     }
     lines
+}
+
+/// The lines of shards. What is alike, but for how many commands are held, is said once.
+fn folded(reports: &[&GroupReport]) -> Vec<String> {
+    struct Alike {
+        text: String,
+        names: Vec<String>,
+        least: u64,
+        most: u64,
+    }
+    const HELD: &str = " holds # ";
+    let mut all: Vec<Alike> = Vec::new();
+    for report in reports {
+        let count = report.commands;
+        let text = line(report).replace(&format!(" holds {count} "), HELD);
+        match all.iter_mut().find(|alike| alike.text == text) {
+            Some(alike) => {
+                alike.names.push(name(report));
+                (alike.least, alike.most) = (alike.least.min(count), alike.most.max(count));
+            }
+            None => all.push(Alike { text, names: vec![name(report)], least: count, most: count }),
+        }
+    }
+    let shown = |Alike { text, names, least, most }: Alike| {
+        let held =
+            if least == most { format!(" holds {least} ") } else { format!(" holds {least} to {most} ") };
+        let text = text.replace(HELD, &held);
+        match names.as_slice() {
+            [one] => format!("  {one} {text}"),
+            several => {
+                let all = if several.len() > NAMES + 1 { " (--json names all)" } else { "" };
+                let names = words::some(several.iter().cloned(), NAMES);
+                format!("  {} shards {text}: {names}{all}", several.len())
+            }
+        }
+    };
+    all.into_iter().map(shown).collect()
 }
 
 fn name(report: &GroupReport) -> String {
@@ -181,4 +206,34 @@ pub(super) fn json(survivors: &[Survivor], plan: &Plan, copies: &[PathBuf], step
         "copies": copies.iter().map(|copy| copy.display().to_string()).collect::<Vec<_>>(),
         "next": steps,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_that_are_alike_are_told_together() {
+        let report = |group: u16, commands: u64, members: &[NodeId]| GroupReport {
+            group,
+            keyspace: format!("app{group}:"),
+            shard: 0,
+            members: members.to_vec(),
+            left: vec![3],
+            survives: false,
+            commands,
+            fate: Fate::Alone { node: 3 },
+            loss: format!("the latest writes; node 3 holds {commands} commands"),
+        };
+        let reports: Vec<GroupReport> =
+            (1..=12).map(|group| report(group, u64::from(group) * 10, &[1, 2, 3])).collect();
+        let other = report(13, 7, &[3, 4, 5]);
+        let lines = folded(&reports.iter().chain([&other]).collect::<Vec<_>>());
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].starts_with("  12 shards of nodes [1, 2, 3] [3] are left: goes on at node 3 alone"));
+        assert!(
+            lines[0].contains("holds 10 to 120 commands: 'app1:' shard 0, ") && lines[0].contains("--json")
+        );
+        assert!(lines[1].starts_with("  'app13:' shard 0 of nodes") && lines[1].contains("holds 7 commands"));
+    }
 }

@@ -10,6 +10,7 @@ mod disk;
 mod keyspaces;
 mod leaders;
 mod members;
+mod only_replicas;
 #[path = "../histories/recorder.rs"]
 #[allow(dead_code)]
 mod recorder;

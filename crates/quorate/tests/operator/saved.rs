@@ -135,10 +135,7 @@ fn with_a_lost_majority_backup_and_export_end_within_a_bound() {
     let begun = Instant::now();
     let (code, text) = run(&started, 1, &["backup", "--to", place]);
     assert!(code == 1 && text.contains("no backup was made: no keyspace can be read: "), "{text}");
-    assert!(
-        text.contains("keyspace 'default': no node leads it") && text.contains("keyspace 'cart:'"),
-        "{text}"
-    );
+    assert!(text.contains("keyspace 'default': no node leads it") && text.contains("'cart:'"), "{text}");
     assert!(text.contains("waiting up to 30 s"), "{text}");
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     let begun = Instant::now();

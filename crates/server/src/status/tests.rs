@@ -259,3 +259,61 @@ fn a_quarantine_is_a_risk_also_if_its_node_is_down() {
     assert!(quarantine.action.contains("quorate quarantine retry 1"), "{quarantine:?}");
     assert!(quarantine.action.contains("quorate quarantine skip 1 1045"), "{quarantine:?}");
 }
+
+#[test]
+fn a_keyspace_that_began_again_empty_is_at_risk_for_a_day() {
+    const ALL: &[NodeId] = &[1, 2, 3];
+    const BEGAN_MS: u64 = 1_000_000;
+    let map = map(3, ALL, &[("prefix=", ALL), ("prefix=r: replication=consensus", ALL)]);
+    let judged_after = |hours: u64| {
+        let of = |node: NodeId| {
+            let links: Vec<NodeId> = ALL.iter().copied().filter(|other| *other != node).collect();
+            let mut report = report(&map, node, &links, true);
+            report.time_ms = BEGAN_MS + hours * 3_600_000;
+            // One of its nodes was restarted since, and has forgotten it.
+            let began_empty_ms = if node == 3 { 0 } else { BEGAN_MS };
+            let figures = json!({ "prefix": "r:", "shard": 0, "began_empty_ms": began_empty_ms });
+            report.groups = vec![serde_json::from_value(figures).unwrap()];
+            report
+        };
+        judged(&map, ALL.iter().map(|node| of(*node)).collect())
+    };
+    let standing = judged_after(3);
+    let risk = standing.risks.iter().find(|risk| risk.kind == "began-empty").expect("it is told");
+    assert_eq!((standing.state, risk.severity), (State::AtRisk, Severity::AtRisk));
+    assert!(risk.what.contains("keyspace 'r:' began again, empty, 3 h 0 min ago"), "{}", risk.what);
+    assert_eq!(judged_after(25).state, State::Healthy);
+}
+
+#[test]
+fn what_to_do_about_a_lost_only_replica_goes_step_by_step() {
+    const ALL: &[NodeId] = &[1, 2, 3];
+    let mut map = map(3, ALL, &[("prefix=", ALL), ("prefix=one:", &[3])]);
+    let action = |map: &ClusterMap, reports| {
+        let standing = judged(map, reports);
+        let risk =
+            standing.risks.iter().find(|risk| risk.about == "keyspace 'one:'" && risk.kind == "cannot-serve");
+        risk.expect("it does not serve").action.clone()
+    };
+    let of = |map: &ClusterMap, node: NodeId, links: &[NodeId]| report(map, node, links, true);
+    let down = action(&map, vec![of(&map, 1, &[2]), of(&map, 2, &[1])]);
+    assert!(down.starts_with("start node 3 ("), "{down}");
+    for line in ["quorate node replace 3 --accept-loss", "quorate keyspace recover one: --accept-loss"] {
+        assert!(down.contains(line), "{down}");
+    }
+    // It is replaced: only its start, with an empty folder, is left, and then the other line.
+    map.nodes.get_mut(&3).unwrap().start = Default::default();
+    let group = map.groups.get_mut(&2).unwrap();
+    (group.epoch, group.settled, group.in_sync) = (2, false, Vec::new());
+    let replaced = action(&map, vec![of(&map, 1, &[2]), of(&map, 2, &[1])]);
+    assert!(
+        replaced.starts_with("start node 3 with an empty folder") && !replaced.contains("replace"),
+        "{replaced}"
+    );
+    assert!(replaced.contains("quorate keyspace recover one: --accept-loss"), "{replaced}");
+    // It runs.
+    map.nodes.get_mut(&3).unwrap().start.identity = 9;
+    let empty = report(&map, 3, &[1, 2], false);
+    let runs = action(&map, vec![of(&map, 1, &[2, 3]), of(&map, 2, &[1, 3]), empty]);
+    assert!(runs.contains("quorate keyspace recover one: says whether all is lost"), "{runs}");
+}

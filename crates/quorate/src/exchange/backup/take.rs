@@ -17,7 +17,7 @@ use rdb::write::put_text;
 use rdb::{Fault, payload, value};
 use server::status::report::Report;
 
-use super::super::source::{Source, unfit};
+use super::super::source::{Source, alike, unfit};
 use super::super::{Progress, select};
 use super::backups::Backups;
 use super::choose;
@@ -105,8 +105,11 @@ pub(super) fn take(
         }
     }
     if keyspaces.is_empty() {
-        let reasons = taking.made.missing.iter().map(|(prefix, why)| format!("{}: {why}", named(prefix)));
-        bail!("no keyspace can be read: {}", reasons.collect::<Vec<_>>().join("; "));
+        let name = |prefix: &str| if prefix.is_empty() { "default".to_owned() } else { prefix.to_owned() };
+        let missing: Vec<(String, &String)> =
+            taking.made.missing.iter().map(|(prefix, why)| (name(prefix), why)).collect();
+        let missing = missing.iter().map(|(name, why)| (name.as_str(), why.as_str()));
+        bail!("no keyspace can be read: {}", alike(missing).join("; "));
     }
     let is_in_map = |it: &&Keyspace| source.map.keyspaces.contains_key(&it.prefix);
     let kept = last.iter().flat_map(|last| &last.keyspaces).filter(is_in_map);
