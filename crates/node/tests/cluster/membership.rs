@@ -146,7 +146,7 @@ fn a_keyspace_whose_only_replica_is_lost_begins_again_when_the_loss_is_accepted(
         assert!(shown.contains("begins again, empty") && !shown.starts_with('-'), "{shown}");
         assert_eq!(groups(&mut cluster), before, "nothing is changed by looking");
         assert_eq!(cluster.ask(lost, "KEYSPACE RECOVER one: ACCEPTLOSS"), "OK");
-        let mut there = |cluster: &mut Cluster, value: &str| {
+        let there = |cluster: &mut Cluster, value: &str| {
             (0..20).filter(|number| cluster.ask(client, &format!("GET one:{number}")) == value).count()
         };
         let (lost_keys, kept) = (there(&mut cluster, "nil"), there(&mut cluster, "\"v\""));

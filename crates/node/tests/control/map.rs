@@ -154,6 +154,47 @@ fn a_node_that_returns_with_less_than_it_had_is_refused() {
     assert!(map.apply(&same_incarnation).is_err());
 }
 
+/// The loss of a consensus group's only replica is accepted in two steps, so that its disk may still be found in between.
+#[test]
+fn a_lost_only_replica_gets_a_new_group_once_and_only_while_nobody_takes_part() {
+    let settings = "prefix=one: replication=consensus replicas=1 leader=3";
+    let map = started(cluster(3, &[Keyspace::parse(settings).expect("settings")]));
+    let (id, before) = group(&map, "one:");
+    let Group { epoch, revision, .. } = *before;
+    let takes_part = |epoch, revision| Change::InSync { group: id, epoch, revision, in_sync: vec![3] };
+    let map = map.apply(&takes_part(epoch, revision)).expect("its only member");
+    let recover = |node: NodeId, life: u64| Change::RecoverKeyspace {
+        prefix: "one:".into(),
+        lost: BTreeMap::from([(id, BTreeMap::from([(node, life)]))]),
+    };
+    map.apply(&recover(3, 1)).expect_err("it takes part");
+    map.apply(&Change::ReplaceNode { id: 3, accept_loss: false }).expect_err("the loss is not accepted");
+    let replaced = map.apply(&Change::ReplaceNode { id: 3, accept_loss: true }).expect("it is accepted");
+    assert_eq!(replaced.waits_alone(id), Some(3));
+    replaced.apply(&recover(3, 1)).expect_err("it has not started since");
+    replaced.apply(&recover(2, 1)).expect_err("node 2 is no member");
+
+    // The old disk comes back: it holds everything, and reports that it takes part.
+    let found = replaced.apply(&start(3, 2)).expect("it may be found");
+    let Group { epoch, revision, .. } = found.groups[&id];
+    let found = found.apply(&takes_part(epoch, revision)).expect("it goes on");
+    found.apply(&recover(3, 2)).expect_err("nothing is lost");
+
+    // Or another disk does: the old one is out.
+    let empty = Start { identity: 999, life: 1, run: 1, found: 0 };
+    let empty = Change::NodeStarted { id: 3, start: empty, releases: RELEASES };
+    let empty = replaced.apply(&empty).expect("with an empty folder");
+    empty.apply(&start(3, 2)).expect_err("the old disk comes too late");
+    empty.apply(&recover(3, 2)).expect_err("that was another start");
+    let again = empty.apply(&recover(3, 1)).expect("it begins again");
+    check_step(&empty, &again).expect("a step");
+    let (new, begun) = group(&again, "one:");
+    assert!(new >= empty.next_group as u16 && !again.groups.contains_key(&id), "no number is used twice");
+    assert_eq!((begun.epoch, begun.revision, begun.settled), (1, 0, false), "as if it had just been made");
+    assert_eq!((begun.members.as_slice(), begun.leader), (&[3][..], 3));
+    again.apply(&recover(3, 1)).expect_err("that group is gone");
+}
+
 #[test]
 fn a_log_that_ends_before_its_durable_position_is_refused() {
     let start = |life, found| Change::NodeStarted {

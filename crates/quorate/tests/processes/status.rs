@@ -254,6 +254,14 @@ fn what_the_caller_has_wrong_is_no_outage() {
         let unknown = serde_json::from_str::<Value>(&json).map(|json| json["state"] == "unknown");
         assert!(unknown.unwrap_or(json.contains("none.crt")), "{arguments:?}: {json}");
     }
+    // A proxy whose node is down accepts connections, and closes them: whoever used it has lost the node.
+    let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address_of_proxy = at(proxy.local_addr().unwrap().port());
+    std::thread::spawn(move || proxy.incoming().for_each(drop));
+    for command in [&["status"][..], &["status", "--here"]] {
+        let (code, output) = run(&[command, &["--addr", &address_of_proxy]].concat());
+        assert!(code == 2 && output.contains("whose node is down"), "{code} {output}");
+    }
     for usage in [&["status", "--adr", &address][..], &["top", "--count", "none"], &["status", "extra"]] {
         assert_eq!(run(usage).0, 3, "{usage:?}");
     }
