@@ -144,14 +144,14 @@ fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery
     let prefix = text(prefix)?;
     let entry = cx.map.keyspaces.get(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.into()))?;
     let name = entry.keyspace.name();
-    let by_itself = format!(
-        "keyspace '{name}' has a leader, which goes on by itself as soon as enough of its replicas are there: start the nodes \
-         that are missing, or say CLUSTER REPLACE id [ACCEPTLOSS] of those that never come back"
-    );
+    // A consensus group whose only replica is lost does not go on by itself.
     let is_alone = |id: &u16| cx.map.groups.get(id).is_some_and(|group| group.members.len() == 1);
     let begins_again = entry.keyspace.replication == Protocol::Consensus && entry.groups.iter().any(is_alone);
     if entry.keyspace.has_leader() && !begins_again {
-        refuse!("{by_itself}");
+        refuse!(
+            "keyspace '{name}' has a leader, which goes on by itself as soon as enough of its replicas are there: start \
+             the nodes that are missing, or say CLUSTER REPLACE id [ACCEPTLOSS] of those that never come back"
+        );
     }
     let replicas = entry.groups.iter().filter_map(|id| Some((*id, cx.groups.get(*id)?)));
     let here: Vec<_> =

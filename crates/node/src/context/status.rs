@@ -39,9 +39,10 @@ pub(crate) fn group_status(cx: &Context, id: u16) -> Status {
         return Status { role: "none", explanation, ..Status::default() };
     }
     let coordinator = cx.coordinator_of(id);
-    if let Some(lost) = cx.map.waits_alone(id) {
-        let explanation =
-            format!("its only replica was lost with node {lost}'s storage: see what node {lost} says of it");
+    if let Some(alone) = cx.map.waits_alone(id) {
+        let explanation = format!(
+            "its only replica, on node {alone}, does not take part: see what node {alone} says of it, or start that node"
+        );
         return Status { role: "none", explanation, ..Status::default() };
     }
     let ready = cx.peers.is_up(coordinator);

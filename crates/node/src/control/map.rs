@@ -412,8 +412,8 @@ impl ClusterMap {
         Ok(())
     }
 
-    /// The node with the only replica of a consensus group that waits: its storage was given up as lost, and it has not come
-    /// back.
+    /// The node with the only replica of a consensus group that is not known to take part: its storage was given up as lost,
+    /// or, for a moment, all other members have just left.
     pub fn waits_alone(&self, id: GroupId) -> Option<NodeId> {
         let group = self.groups.get(&id).filter(|group| group.epoch > 1 && !group.settled)?;
         let [alone] = group.members[..] else { return None };

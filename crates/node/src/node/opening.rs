@@ -143,7 +143,9 @@ impl Node {
         let map = Rc::clone(&node.cx.map);
         node.follow_map(&map);
         if map.version > 0 {
-            node.cx.groups.ids().to_vec().into_iter().for_each(|id| node.cx.groups[id].is_older = true);
+            for id in node.cx.groups.ids().to_vec() {
+                node.cx.groups[id].is_older = true;
+            }
         }
         node.quarantine.announce(&mut node.cx);
         node.cluster.start(&mut node.cx);

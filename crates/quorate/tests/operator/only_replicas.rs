@@ -35,7 +35,10 @@ fn a_keyspace_whose_only_replica_is_lost_begins_again_as_status_says() {
         |node: u16| started.try_http(node, "GET /health?keyspace=one: HTTP/1.1", "").unwrap_or_default();
     assert_eq!((health(1).0, health(3).0), (503, 503));
     let (code, text) = status();
-    assert!(code == 2 && text.contains("its only replica was lost") && !text.contains("-> wait"), "{text}");
+    assert!(
+        code == 2 && text.contains("the storage of its only replica was lost") && !text.contains("-> wait"),
+        "{text}"
+    );
     // Any node passes it on to the one that knows.
     let (code, text) = run(&started, 1, &["keyspace", "recover", "one:"]);
     assert!(code == 0 && text.contains("node [3] held its only replica"), "{text}");
