@@ -153,8 +153,8 @@ pub(crate) struct Host {
     pub(crate) stall_us: Option<u64>,
     /// The duration of a pause at the start of the next turn, before it takes anything in.
     pub(crate) stall_first_us: Option<u64>,
-    /// The duration of the next turn, in which a command takes long.
-    pub(crate) long_turn_us: Option<u64>,
+    /// The duration of each of the next turns in which a command takes long, and how many they are.
+    pub(crate) long_turns: (u64, u16),
     /// The end of such a turn: until then the process vouches for its node.
     pub(crate) busy_until: u64,
     /// The nodes that have vouched for themselves since this node's last turn.
@@ -205,7 +205,7 @@ impl Host {
             slow_us: 0,
             stall_us: None,
             stall_first_us: None,
-            long_turn_us: None,
+            long_turns: (0, 0),
             busy_until: 0,
             vouched: 0,
             has_begun: false,
@@ -327,9 +327,21 @@ impl Host {
         self.turn_at = self.turn_at.max(self.free_at);
     }
 
+    /// For how much longer the turn that begins takes, because of a long command.
+    pub(crate) fn take_long_turn(&mut self) -> u64 {
+        let (us, left) = &mut self.long_turns;
+        match left.checked_sub(1) {
+            Some(rest) => {
+                *left = rest;
+                *us
+            }
+            None => 0,
+        }
+    }
+
     /// Resumes the process.
     pub(crate) fn resume(&mut self, now: u64) {
-        (self.stall_us, self.stall_first_us, self.long_turn_us) = (None, None, None);
+        (self.stall_us, self.stall_first_us, self.long_turns) = (None, None, (0, 0));
         self.slow_us = 0;
         if self.free_at > now {
             self.free_at = now;

@@ -232,13 +232,14 @@ impl Node {
         }
     }
 
-    /// Whether this node comes later than it wanted to, since its last turn was long or its process was paused. Then what
-    /// the others have sent in the meantime waits in its sockets, and must be read before their silence is judged.
+    /// Whether something is due, and the last turn began some time ago: it may have been long, or the process was paused. Then
+    /// what the others have sent in the meantime waits in its sockets, and must be read before their silence is judged.
     #[inline]
     fn is_late(&self, now: Now) -> bool {
         const LATE_US: u64 = 10_000;
-        let is_late_after = |due_us: u64| now.monotonic_us >= due_us.saturating_add(LATE_US);
-        is_late_after(self.cx.now.monotonic_us) && is_late_after(self.next_wakeup_us())
+        // How long ago it became due says nothing: the last turn may have ended just then.
+        now.monotonic_us >= self.cx.now.monotonic_us.saturating_add(LATE_US)
+            && self.next_wakeup_us() <= now.monotonic_us
     }
 
     /// Tells replicas and the control component the time, and judges which peers are silent.

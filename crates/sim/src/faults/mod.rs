@@ -87,8 +87,8 @@ pub(crate) enum Kind {
     Pause { node: Place, within_turn: bool, us: u64 },
     /// Each turn of a node takes this long.
     SlowNode { node: Place, turn_us: u64, us: u64 },
-    /// The next turn of these nodes takes this long, as with a long command, while their processes go on.
-    LongTurn { nodes: Mask, us: u64 },
+    /// Each of the next `times` turns of these nodes takes this long, as with long commands, while their processes go on.
+    LongTurns { nodes: Mask, us: u64, times: u16 },
     /// Nodes do not receive messages from each other, for `times` periods. They notice after up to `noticed_us`, or
     /// not at all.
     Partition { cut: Cut, noticed_us: Option<u64>, us: u64, times: u16 },
@@ -125,7 +125,7 @@ impl Kind {
             Kind::Crash { .. } => Class::Crash,
             Kind::Pause { .. } => Class::Pause,
             Kind::SlowNode { .. } => Class::SlowNode,
-            Kind::LongTurn { .. } => Class::LongTurn,
+            Kind::LongTurns { .. } => Class::LongTurn,
             Kind::Partition { cut: Cut::Halves(_), .. } => Class::Partition,
             Kind::Partition { cut: Cut::OneWay(_), .. } => Class::OneWayPartition,
             Kind::Partition { cut: Cut::Bridge(..), .. } => Class::BridgePartition,
@@ -185,7 +185,8 @@ impl Draw<'_> {
             .collect()
     }
 
-    /// Draws long turns: of all nodes where they carry out the same record, or of some.
+    /// Draws long turns: of all nodes where they carry out the same record, or of some. A pipeline of commands that take long
+    /// makes many in a row.
     pub(crate) fn long_turns(&mut self) -> Vec<Fault> {
         let per_minute = self.random.scaled(5, 80);
         let count = 1 + self.length_us * per_minute / (60 * SECOND);
@@ -198,9 +199,12 @@ impl Draw<'_> {
                     1 => self.some(),
                     _ => 1 << self.node(),
                 };
-                let is_longest = self.random.percent(5);
-                let us = if is_longest { 2 * SECOND } else { self.random.scaled(50 * MS, 500 * MS) };
-                Fault { at, kind: Kind::LongTurn { nodes, us } }
+                let (us, times) = match self.random.below(20) {
+                    0 => (2 * SECOND, 1),
+                    1..=8 => (self.random.scaled(10 * MS, 100 * MS), 2 + self.random.below(40) as u16),
+                    _ => (self.random.scaled(50 * MS, 500 * MS), 1),
+                };
+                Fault { at, kind: Kind::LongTurns { nodes, us, times } }
             })
             .collect()
     }
@@ -388,8 +392,8 @@ impl fmt::Display for Kind {
             Kind::SlowNode { node, turn_us, us } => {
                 write!(formatter, "turns of node {} take {} ms, for {} ms", node + 1, ms(turn_us), ms(us))
             }
-            Kind::LongTurn { nodes, us } => {
-                write!(formatter, "a turn of nodes {} takes {} ms", ids(*nodes), ms(us))
+            Kind::LongTurns { nodes, us, times } => {
+                write!(formatter, "{times} turns of nodes {} take {} ms each", ids(*nodes), ms(us))
             }
             Kind::Partition { cut, noticed_us, us, times } => {
                 let told =

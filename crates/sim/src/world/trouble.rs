@@ -55,10 +55,10 @@ impl World {
                 self.counts.add(Class::PauseWithinTurn);
                 self.stall(node, us);
             }
-            (Kind::LongTurn { nodes, us }, _) => {
+            (Kind::LongTurns { nodes, us, times }, _) => {
                 for place in self.places().filter(|place| has(nodes, *place)) {
                     let host = self.host(place);
-                    host.long_turn_us = Some(us);
+                    host.long_turns = (us, times);
                     if host.is_alive() {
                         host.wake(now);
                     }
@@ -274,7 +274,7 @@ impl World {
         host.is_refilling |= leaves_no_memory;
         (host.process, host.turn_at, host.free_at, host.doom) = (None, u64::MAX, 0, None);
         (host.stall_us, host.stall_first_us, host.has_begun) = (None, None, false);
-        (host.long_turn_us, host.busy_until, host.vouched) = (None, 0, 0);
+        (host.long_turns, host.busy_until, host.vouched) = ((0, 0), 0, 0);
         host.happened.clear();
         host.is_damaged = true;
         host.disk.stop();

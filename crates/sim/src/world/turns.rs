@@ -49,7 +49,7 @@ impl World {
         let host = &mut self.hosts[usize::from(place)];
         let busy_us = 5 + host.random.below(20) + host.slow_us;
         // A long command is carried out before anything leaves.
-        let long_us = host.long_turn_us.take().unwrap_or_default();
+        let long_us = host.take_long_turn();
         let busy_us = busy_us + long_us;
         let ahead_at = self.now + long_us + (busy_us - long_us) / 2;
         if long_us > 0 {
@@ -96,7 +96,8 @@ impl World {
         let next_us = process.next_turn_us(&self.machine(place, leaves_at, peers));
         let host = &mut self.hosts[usize::from(place)];
         host.free_at = leaves_at;
-        host.turn_at = match next_us == 0 || !host.happened.is_empty() {
+        // In a pipeline of long commands, one turn follows another.
+        host.turn_at = match next_us == 0 || !host.happened.is_empty() || host.long_turns.1 > 0 {
             true => leaves_at,
             false => host.clock.when(next_us, self.now).max(leaves_at),
         };

@@ -7,7 +7,9 @@ use sim::{Broken, Class, Protocol, Settings, Totals};
 fn keeps_leaders(protocol: Protocol) {
     let settings = Settings { protocol: Some(protocol), busy: true, ..Settings::default() };
     let mut totals = Totals::default();
-    for seed in 0..20 {
+    // With consensus, 93 has turns of nearly half a round that follow one another: what the others have answered in such a
+    // turn is read before the round is judged, although it became due only just before.
+    for seed in (0..20).chain([93]) {
         let report = sim::run(seed, &settings, false);
         totals.add(&report);
         assert_eq!(report.failure, None, "replay it with: {}", settings.command(seed));
