@@ -10,7 +10,7 @@ const LIBRARY_BYTES_MAX: usize = 256 << 10;
 
 /// The most bytes of all libraries together. The cluster map holds them, and every change of the map writes and sends
 /// it whole: a failover must not wait for them.
-const LIBRARIES_BYTES_MAX: usize = 512 << 10;
+pub(crate) const LIBRARIES_BYTES_MAX: usize = 512 << 10;
 
 /// The most libraries of a cluster.
 const LIBRARIES_MAX: usize = 256;
@@ -180,11 +180,14 @@ pub(crate) fn apply(known: &mut Libraries, step: &Step) -> Result<(), String> {
         return Err(format!("a cluster can have {LIBRARIES_MAX} libraries at most"));
     }
     if bytes > LIBRARIES_BYTES_MAX {
-        return Err(format!(
-            "all libraries together would take {bytes} bytes; at most {LIBRARIES_BYTES_MAX} are allowed"
-        ));
+        return Err(too_many_bytes(bytes as u64));
     }
     Ok(())
+}
+
+/// The error for libraries that are too large together.
+pub(crate) fn too_many_bytes(bytes: u64) -> String {
+    format!("all libraries together would take {bytes} bytes; at most {LIBRARIES_BYTES_MAX} are allowed")
 }
 
 /// Redis's error for a library of `FUNCTION RESTORE` whose name another one has.

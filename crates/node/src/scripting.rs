@@ -363,10 +363,16 @@ fn restored(payload: &[u8], policy: Option<&[u8]>) -> Result<Step, Vec<u8>> {
             );
         }
     };
-    let texts = payload::libraries(payload).map_err(|refusal| match refusal {
+    let refused = |refusal| match refusal {
         Refusal::Footer => "ERR DUMP payload version or checksum are wrong",
         Refusal::Type(_) => "ERR given type is not a function",
-    })?;
+    };
+    // Nothing is expanded that could not be kept.
+    let bytes = payload::library_bytes(payload).map_err(refused)?;
+    if bytes > libraries::LIBRARIES_BYTES_MAX as u64 {
+        return Err(format!("ERR {}", libraries::too_many_bytes(bytes)).into());
+    }
+    let texts = payload::libraries(payload).map_err(refused)?;
     let (mut libraries, mut cost_left) = (Libraries::new(), SCRIPT_COST_DEFAULT.into());
     for text in texts {
         let (name, library) = check_library(&text, &mut cost_left)?;

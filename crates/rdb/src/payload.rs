@@ -2,7 +2,7 @@
 //! what `FUNCTION DUMP` returns: libraries instead of the value.
 
 use crate::crc::Crc;
-use crate::source::Source;
+use crate::source::{Fault, Source};
 use crate::value::Form;
 use crate::weigh::{self, Weight};
 use crate::write::put_text;
@@ -49,24 +49,49 @@ pub fn weigh(payload: &[u8]) -> Option<Weight> {
     weigh::weigh(form, &mut Source::new(value, 1)).ok()
 }
 
-/// Returns the texts of the libraries in a payload of `FUNCTION DUMP`.
+/// Returns the texts of the libraries in a payload of `FUNCTION DUMP`; compressed ones are expanded. See
+/// [`library_bytes`].
 ///
-/// # Errors [`Refusal`] if it contains anything else.
+/// # Errors
+/// [`Refusal`] if it contains anything else.
 pub fn libraries(payload: &[u8]) -> Result<Vec<Vec<u8>>, Refusal> {
+    let mut texts = Vec::new();
+    for_each_library(payload, |source| {
+        let mut text = Vec::new();
+        source.text(&mut text)?;
+        texts.push(text);
+        Ok(())
+    })?;
+    Ok(texts)
+}
+
+/// How many bytes [`libraries`] would return, by the lengths in the payload: nothing is expanded.
+///
+/// # Errors
+/// [`Refusal`] if it contains anything else.
+pub fn library_bytes(payload: &[u8]) -> Result<u64, Refusal> {
+    let mut bytes = 0_u64;
+    for_each_library(payload, |source| {
+        bytes = bytes.saturating_add(source.skip_text()?);
+        Ok(())
+    })?;
+    Ok(bytes)
+}
+
+fn for_each_library(
+    payload: &[u8],
+    mut take: impl FnMut(&mut Source<&[u8]>) -> Result<(), Fault>,
+) -> Result<(), Refusal> {
     let (value, _) = checked(payload)?;
-    let (mut source, mut texts) = (Source::new(value, 0), Vec::new());
-    // Compressed libraries may not expand beyond the size that others can have.
-    source.limit_expansion(16 << 20);
+    let mut source = Source::new(value, 0);
     while source.at() < value.len() as u64 {
         let tag = source.byte().map_err(|_| Refusal::Footer)?;
         if tag != LIBRARY {
             return Err(Refusal::Type(tag));
         }
-        let mut text = Vec::new();
-        source.text(&mut text).map_err(|_| Refusal::Footer)?;
-        texts.push(text);
+        take(&mut source).map_err(|_| Refusal::Footer)?;
     }
-    Ok(texts)
+    Ok(())
 }
 
 /// Appends the text of a library. [`close`] follows the last one.
@@ -136,5 +161,21 @@ mod tests {
         put_library(text, &mut content);
         assert_eq!(payload(&content), of_redis);
         assert_eq!(libraries(&of_redis), Ok(vec![text.to_vec()]));
+    }
+
+    #[test]
+    fn libraries_are_weighed_without_expanding_them() {
+        let mut content = Vec::new();
+        put_library(&[b'x'; 20_000], &mut content);
+        put_library(b"#!lua name=a", &mut content);
+        assert!(content.len() < 1000, "it is compressed");
+        assert_eq!(library_bytes(&payload(&content)), Ok(20_012));
+        // One that says that it has a petabyte.
+        content.extend_from_slice(&[LIBRARY, 0xc3, 2, 0x81]);
+        content.extend_from_slice(&(1_u64 << 50).to_be_bytes());
+        content.extend_from_slice(b"\x00z");
+        assert_eq!(library_bytes(&payload(&content)), Ok(20_012 + (1 << 50)));
+        assert_eq!(library_bytes(&payload(b"\x00\x01a")), Err(Refusal::Type(0)));
+        assert_eq!(library_bytes(&payload(&content[..content.len() - 1])), Err(Refusal::Footer));
     }
 }

@@ -558,6 +558,12 @@ fn functions_are_the_same_on_all_nodes_and_survive_restarts() {
     assert!(restored(&dump, "APPEND").contains("Library lib already exists"));
     assert!(restored(&dump, "AGAIN").contains("Wrong restore policy"));
     assert!(restored(&dump[1..], "FLUSH").contains("payload version or checksum are wrong"));
+    // Libraries that would be too large are refused as those of `FUNCTION LOAD`, and before they are expanded.
+    let mut large = Vec::new();
+    rdb::payload::put_library(&[b'-'; 600_000], &mut large);
+    rdb::payload::close(rdb::payload::VERSION, 0, &mut large);
+    let refused = restored(&large, "APPEND");
+    assert!(refused.contains("all libraries together would take 600000 bytes"), "{refused}");
     for policy in ["REPLACE", "FLUSH"] {
         assert_eq!(restored(&dump, policy), "OK");
     }
