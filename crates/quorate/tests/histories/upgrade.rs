@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::assert_linearizable;
 use super::bare::Bare;
@@ -140,6 +141,46 @@ fn a_cluster_is_upgraded_node_by_node_under_load() {
     cluster.start(2, false);
     cluster.bare.wait_until_ready(&[1, 2, 3]);
     assert_eq!(cluster.ask(2, "SET a again"), "+OK");
+}
+
+/// Busy nodes of this release vouch for themselves to each other, over a connection that the last release may not know. The
+/// node of that release is not disturbed, every link stays, and all nodes answer.
+#[test]
+fn busy_nodes_vouch_for_themselves_beside_one_of_the_last_release() {
+    let Some(last) = last_release("busy_nodes_vouch_for_themselves_beside_one_of_the_last_release") else {
+        return;
+    };
+    let mut cluster = Cluster::new(last);
+    [1, 2].iter().for_each(|node| cluster.exchange(*node, false, true));
+    let mut busy = Client::connect(cluster.bare.client_port(1));
+    let numbers: Vec<String> = (0..200_000u32).map(|at| at.wrapping_mul(2_654_435_761).to_string()).collect();
+    for chunk in numbers.chunks(20_000) {
+        let words = [&b"RPUSH"[..], b"l"].into_iter().chain(chunk.iter().map(String::as_bytes));
+        busy.send(super::support::request(&words.collect::<Vec<_>>()));
+        assert!(busy.line().starts_with(':'));
+    }
+    let links = |cluster: &Cluster| {
+        let lines = |node| cluster.bare.log(node).lines().filter(|line| line.contains("link")).count();
+        [1, 2, 3].map(lines)
+    };
+    let before = links(&cluster);
+    let begun = Instant::now();
+    let (mut longest, mut done) = (Duration::ZERO, 0);
+    while begun.elapsed() < Duration::from_secs(3) {
+        let asked = Instant::now();
+        // Every replica sorts.
+        let reply = busy.ask("SORT l LIMIT 0 1 STORE d");
+        done += u32::from(reply == ":1");
+        longest = longest.max(asked.elapsed());
+        for node in 1..=3 {
+            // A node of release 1 may take a busy leader for a dead one.
+            let reply = cluster.ask(node, "INCR count");
+            let is_lost = ["-TRYAGAIN ", "-UNKNOWN "].iter().any(|error| reply.starts_with(error));
+            assert!(reply.starts_with(':') || is_lost, "node {node}: {reply}");
+        }
+    }
+    assert!(done > 0 && longest >= Duration::from_millis(40), "{done} done, the longest in {longest:?}");
+    assert_eq!(links(&cluster), before, "{}", cluster.bare.log(3));
 }
 
 #[test]
