@@ -86,6 +86,8 @@ pub struct Node {
     idle_until_us: Cell<u64>,
     /// Whether time is judged at the end of this turn's input, and not before it.
     judges_late: bool,
+    /// When this turn began: [`Context::now`] advances within a turn, where a client has used much of it.
+    begun_us: u64,
     gathers: Gathers,
     moves: Moves,
     asking: Asking,
@@ -181,8 +183,9 @@ impl Node {
         self.cx.measuring.begin_turn();
         self.cx.work.begin_turn();
         let now = self.clock.read(now);
-        self.waits.note_pause(now.monotonic_us, self.cx.now.monotonic_us);
+        self.waits.note_pause(now.monotonic_us, self.begun_us);
         self.judges_late = self.is_late(now);
+        self.begun_us = now.monotonic_us;
         self.cx.now = now;
         self.cx.spent_ns = 0;
         // Held requests wait for the map, which has no time.
@@ -238,8 +241,7 @@ impl Node {
     fn is_late(&self, now: Now) -> bool {
         const LATE_US: u64 = 10_000;
         // How long ago it became due says nothing: the last turn may have ended just then.
-        now.monotonic_us >= self.cx.now.monotonic_us.saturating_add(LATE_US)
-            && self.next_wakeup_us() <= now.monotonic_us
+        now.monotonic_us >= self.begun_us.saturating_add(LATE_US) && self.next_wakeup_us() <= now.monotonic_us
     }
 
     /// Tells replicas and the control component the time, and judges which peers are silent.

@@ -116,6 +116,7 @@ impl Node {
             checked_us: 0,
             idle_until_us: Default::default(),
             judges_late: false,
+            begun_us: now.monotonic_us,
             gathers: Default::default(),
             moves: Default::default(),
             asking: Default::default(),
