@@ -155,6 +155,8 @@ pub(crate) struct Host {
     pub(crate) stall_first_us: Option<u64>,
     /// The duration of each of the next turns in which a command takes long, and how many they are.
     pub(crate) long_turns: (u64, u16),
+    /// How far the clock has advanced within this turn: what is read after a long command is read later.
+    pub(crate) ahead_us: u64,
     /// The end of such a turn: until then the process vouches for its node.
     pub(crate) busy_until: u64,
     /// The nodes that have vouched for themselves since this node's last turn.
@@ -206,6 +208,7 @@ impl Host {
             stall_us: None,
             stall_first_us: None,
             long_turns: (0, 0),
+            ahead_us: 0,
             busy_until: 0,
             vouched: 0,
             has_begun: false,
@@ -343,7 +346,8 @@ impl Host {
     pub(crate) fn resume(&mut self, now: u64) {
         (self.stall_us, self.stall_first_us, self.long_turns) = (None, None, (0, 0));
         self.slow_us = 0;
-        if self.free_at > now {
+        // A long turn ends when it ends: within it the clock has advanced already.
+        if self.free_at > now && self.ahead_us == 0 {
             self.free_at = now;
             self.turn_at = now;
         }

@@ -79,7 +79,8 @@ impl driver::World for Machine<'_> {
 
     #[inline]
     fn clock(&self) -> Clock {
-        Clock(self.world.hosts[usize::from(self.place)].clock.read(self.world.now))
+        let host = &self.world.hosts[usize::from(self.place)];
+        Clock(host.clock.read(self.world.now + host.ahead_us))
     }
 
     #[inline]

@@ -36,6 +36,7 @@ impl World {
         host.turn_at = u64::MAX;
         let Some(mut process) = host.process.take() else { return };
         self.turns += 1;
+        host.ahead_us = 0;
         if !std::mem::take(&mut host.has_begun) {
             process.begin(&self.machine(place, 0, Mask::MAX));
         }
@@ -45,11 +46,12 @@ impl World {
             (host.free_at, host.turn_at) = (self.now + us, self.now + us);
             return;
         }
+        // A long command is carried out before anything else is read, and before anything leaves.
+        let long_us = host.take_long_turn();
+        host.ahead_us = long_us;
         process.take_in(&mut self.machine(place, 0, Mask::MAX));
         let host = &mut self.hosts[usize::from(place)];
         let busy_us = 5 + host.random.below(20) + host.slow_us;
-        // A long command is carried out before anything leaves.
-        let long_us = host.take_long_turn();
         let busy_us = busy_us + long_us;
         let ahead_at = self.now + long_us + (busy_us - long_us) / 2;
         if long_us > 0 {
