@@ -547,6 +547,13 @@ impl Scenario {
             // A value has no more than about thirty parts, of which a few are in flight at a time.
             let length = u64::from(self.value_bytes);
             self.long_command_bytes = random.between(length / 4, length) as usize;
+            // A healthy cluster takes all parts in time, though one after the other: a part goes to the leader, to the
+            // followers and back, and its answer to the node.
+            const BESIDE_VALUE_BYTES: usize = 40;
+            const MESSAGES: u64 = 4;
+            let parts = 1 + (length as usize + BESIDE_VALUE_BYTES) / self.long_command_bytes.max(1);
+            let in_time_ms = 100 + parts as u64 * MESSAGES * (self.latency_us + self.jitter_us) / MS;
+            self.command_timeout_ms = self.command_timeout_ms.max(in_time_ms);
         }
     }
 
