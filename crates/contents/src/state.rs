@@ -5,10 +5,10 @@
 
 use std::io::{self, Read};
 
+use ::commands::{Context, Handler, find};
 use anyhow::{Result, anyhow, bail};
 use kv::limits::VALUE_BYTES_MAX_CEILING;
 use kv::{Command, Condition, Deadline, Expiry, ReplyBuffer, RestoreOptions, SetAnswer, SnapshotId, Table};
-use node::command::{Context, Handler, find};
 use rdb::Kind;
 use wire::resp::ArgumentsBuffer;
 

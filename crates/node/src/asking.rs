@@ -5,11 +5,11 @@
 //! The client's node checks the client's rights. The other node answers its peer, which it trusts as it does for all
 //! requests that peers forward. Only commands that change nothing can be asked.
 
-use crate::command::{self, ClusterCommand, Found, Handler, LatencyCommand, NodeCommand, SlowlogCommand};
 use crate::connections;
 use crate::context::Context;
 use crate::envelope::Envelope;
 use crate::session::{ClientId, SessionReply, Standing};
+use commands::{ClusterCommand, Found, Handler, LatencyCommand, NodeCommand, SlowlogCommand};
 use kv::ReplyBuffer;
 use kv::codec::{Malformed, Reader, Writer};
 use protocol::{NodeId, Result as Outcome, Ticket};
@@ -55,7 +55,7 @@ impl<'a> Inquiry<'a> {
     /// The error for the client: there is no such command, or it cannot be asked in this way.
     pub(crate) fn find(arguments: Arguments<'a>) -> Result<Inquiry<'a>, String> {
         use ClusterCommand::Map;
-        let found = command::find(arguments).map_err(|error| error.to_string())?;
+        let found = commands::find(arguments).map_err(|error| error.to_string())?;
         match found.spec.handler {
             Handler::Node(
                 command @ (NodeCommand::Report

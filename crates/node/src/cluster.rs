@@ -6,11 +6,12 @@ use crate::control::{
     CONTROL_GROUP, Change, ChangeError, Control, Effects, Event, Group, GroupId, MAP_GROUP,
 };
 use crate::journal::{Released, Tail};
-use crate::libraries::{Step as LibrariesStep, Text};
+use crate::libraries::Step as LibrariesStep;
 use crate::log::{Level, Line};
 use crate::session::ClientId;
-use crate::users::Step as UsersStep;
 use crate::words::one_line;
+use commands::Text;
+use commands::users::Step as UsersStep;
 use kv::codec::Malformed;
 use protocol::leader_follower::Durability;
 use protocol::vouch::Vouch;

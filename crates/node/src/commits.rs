@@ -1,7 +1,7 @@
 //! How long writes take from their replica's order to their outcome, and records from their arrival at a replica
 //! until it has applied them. Only one is measured at a time, so the others cost no more than a comparison.
 
-use crate::command::statistics::Latencies;
+use commands::statistics::Latencies;
 use kv::{Command, Version};
 use protocol::{Now, Outcome, Request, Result, Ticket};
 

@@ -18,12 +18,12 @@
 //! is in both, and stays in both if the node dies in that moment or an outcome is not known: the client gets
 //! `UNKNOWN`, as with `MIGRATE` between two servers of Redis.
 
-use crate::command::{Found, Handler, NodeCommand, ScriptCommand, TransactionCommand};
 use crate::context::{Call, Context};
 use crate::control::{Change, Feature};
-use crate::keyspace::{DATABASES, Keyspace, prefix_of_database};
+use crate::keyspace::{Keyspace, prefix_of_database};
 use crate::origin::{Asked, Origin};
 use crate::session::ClientId;
+use commands::{DATABASES, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand};
 use kv::codec::Reader;
 use kv::command::ExpiryUnit;
 use kv::{Command, Deadline, Draft, List, Reply, ReplyBuffer, RestoreOptions, Version, Watched};
@@ -235,7 +235,7 @@ impl Moves {
 /// The groups of a key in the client's database and in another one.
 fn route(cx: &Context, client: ClientId, key: &[u8], target: &[u8]) -> Result<(u16, u16), String> {
     if key.len() > kv::limits::KEY_BYTES_MAX {
-        return Err(crate::command::CommandError::KeyTooLong(key.len()).to_string());
+        return Err(commands::CommandError::KeyTooLong(key.len()).to_string());
     }
     let target = named(cx, target)?;
     let from = cx.database_of(client).group_of(key);

@@ -1,6 +1,5 @@
 //! The groups that this node knows, by number. Numbers are never reused, so there are gaps.
 
-use crate::command::statistics::Latencies;
 use crate::commits::{ApplyTimes, CommitTimes};
 use crate::control::FatalRecord;
 use crate::granted::Granted;
@@ -9,6 +8,7 @@ use crate::keyspace::{Database, Keyspace};
 use crate::origin::Asked;
 use crate::replica::Replica;
 use crate::setting::CodingSettings;
+use commands::statistics::Latencies;
 use kv::Command;
 use kv::table::{Chooser, Eviction};
 use protocol::{Configuration, NodeId, Now};

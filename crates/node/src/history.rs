@@ -5,10 +5,10 @@
 //! for each keyspace and for all of them together: points of a second, and points of a minute. They begin with the process. A
 //! cluster has a bounded number of keyspaces, so all of this takes at most 6,500 KiB.
 
-use crate::command::statistics::Latencies;
 use crate::context::Context;
 use crate::context::status::group_status;
 use crate::control::CONTROL_GROUP;
+use commands::statistics::Latencies;
 use kv::{Reply, ReplyBuffer};
 use protocol::{NodeId, Now};
 use serde::Serialize;

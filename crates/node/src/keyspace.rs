@@ -6,6 +6,7 @@ use crate::slots::SHARDS_MAX;
 use crate::slots::{SLOTS, slot_of};
 use crate::words::{is_word, of_toml, one_line};
 use coding::data_fragments_max;
+use commands::DATABASES;
 use kv::limits::{SCRIPT_COST_DEFAULT, SCRIPT_COST_LEAST, SCRIPT_COST_MOST};
 use kv::table::Eviction;
 use protocol::NodeId;
@@ -17,9 +18,6 @@ use serde::{Deserialize, Serialize};
 
 /// The maximum number of keyspaces in a cluster.
 pub(crate) const KEYSPACES_MAX: usize = 64;
-
-/// How many databases clients can select.
-pub const DATABASES: u8 = 16;
 
 /// The longest prefix of a keyspace, in bytes.
 const PREFIX_BYTES_MAX: usize = 256;

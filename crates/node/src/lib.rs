@@ -20,7 +20,6 @@ mod checkpoints;
 mod clock;
 mod cluster;
 mod coding;
-pub mod command;
 mod commits;
 mod completing;
 mod configuration;
@@ -45,7 +44,6 @@ mod journal;
 mod keyspace;
 
 mod libraries;
-mod listening;
 mod lock_list;
 mod log;
 mod long;
@@ -74,7 +72,6 @@ mod transactions;
 mod transfer;
 mod unfinished;
 mod usage;
-mod users;
 mod values;
 mod waits;
 mod words;
@@ -86,7 +83,7 @@ pub use configuration::{
 pub use configuration::LONG_COMMAND_BYTES;
 pub use envelope::{fragment_message, payload_words, replica_message};
 pub use guard::AuthGuard;
-pub use keyspace::{DATABASES, Keyspace, database_named};
+pub use keyspace::{Keyspace, database_named};
 pub use log::{Level, Line};
 pub use node::{
     Asker, BoundedMemory, Credentials, Folder, GroupDescription, Health, KeyspaceDescription, KeyspaceHealth,
@@ -104,9 +101,6 @@ pub use setting::{Parts, Protocol, Reads, Setting, Storage};
 pub use slab::ClientId;
 pub use usage::Usage;
 pub use words::{HOST_BYTES_MAX, check_host, of_toml, one_line};
-
-/// The version of Redis whose commands, texts and formats this node follows.
-pub const REDIS_VERSION: &str = "7.0.15";
 
 /// The version of Quorate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,5 +1,6 @@
 //! Libraries of functions (`FUNCTION LOAD`), as the cluster map holds them. Plain data, independent of the language.
 
+use commands::Text;
 use kv::glob::Pattern;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,30 +82,13 @@ pub struct Library {
     pub functions: Vec<LibraryFunction>,
 }
 
-/// Any bytes, as a string with a character for each byte, so that they can be in a map of text.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Text(String);
-
-impl Text {
-    /// Keeps these bytes.
-    pub(crate) fn new(bytes: &[u8]) -> Text {
-        Text(bytes.iter().map(|byte| char::from(*byte)).collect())
-    }
-
-    /// The bytes. A character that stands for no byte, which no node writes, becomes 255.
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        self.0.chars().map(|character| u8::try_from(u32::from(character)).unwrap_or(u8::MAX)).collect()
-    }
-}
-
 impl Library {
     fn bytes(&self) -> usize {
         let of = |function: &LibraryFunction| {
-            let description = function.description.as_ref().map_or(0, |text| text.0.len());
+            let description = function.description.as_ref().map_or(0, |text| text.bytes_in_map());
             ITEM_BYTES + function.name.len() + description
         };
-        ITEM_BYTES + self.text.0.len() + self.functions.iter().map(of).sum::<usize>()
+        ITEM_BYTES + self.text.bytes_in_map() + self.functions.iter().map(of).sum::<usize>()
     }
 }
 
@@ -278,13 +262,6 @@ mod tests {
         apply(&mut next, &Step::Add { libraries: named.collect(), policy })?;
         *known = next;
         Ok(())
-    }
-
-    #[test]
-    fn a_text_of_any_bytes_survives_the_map() {
-        let bytes: Vec<u8> = (0..=u8::MAX).collect();
-        let json = serde_json::to_string(&Text::new(&bytes)).unwrap();
-        assert_eq!(serde_json::from_str::<Text>(&json).unwrap().bytes(), bytes);
     }
 
     #[test]

@@ -3,7 +3,6 @@
 //! The hash slots are those of the default keyspace: a cluster-aware client that sends a key of another keyspace to
 //! the node of its slot is still served, by forwarding.
 
-use crate::command::{ClusterCommand, KeyspaceCommand, printable};
 use crate::configuration::NodeAddress;
 use crate::context::status::{group_status, leader_of, quarantined};
 use crate::context::{Call, Confirmation, Context};
@@ -17,6 +16,7 @@ use crate::session::{ClientId, ClientKind};
 use crate::setting::{Protocol, Setting as _};
 use crate::slots::{SLOTS, slot_of};
 use crate::words::word;
+use commands::{ClusterCommand, KeyspaceCommand, printable};
 use kv::{Reply, ReplyBuffer};
 use protocol::NodeId;
 use protocol::planted::Fault;

@@ -1,6 +1,5 @@
 //! A client's request on its way: whether it may run, and what it needs of which groups.
 
-use crate::command::{self, CommandError, Found, Handler, NodeCommand, ScriptCommand};
 use crate::connections::http::{HttpGuard, is_http};
 use crate::connections::{self, monitor};
 use crate::context::Context;
@@ -13,6 +12,7 @@ use crate::scripts;
 use crate::session::{ClientId, Pending, Standing};
 use crate::transactions::EXEC_HAS_ARGUMENTS;
 use crate::waits;
+use commands::{CommandError, Found, Handler, NodeCommand, ScriptCommand};
 use kv::glob::beginning;
 use kv::limits::KEY_BYTES_MAX;
 use kv::table::scan_group;
@@ -57,7 +57,7 @@ pub(crate) fn admit(
             false => Admitted::Not,
         };
     }
-    let found = match command::find(arguments) {
+    let found = match commands::find(arguments) {
         Ok(found) => found,
         Err(_) if is_http(&arguments[0]) => {
             http_guard.refuse(cx, client);
@@ -128,7 +128,7 @@ impl Admission<'_> {
     fn lacks_rights(&mut self) -> bool {
         let Admission { cx, client, found, arguments, .. } = self;
         let Some(session) = cx.clients.sessions.get(*client) else { return true };
-        if found.spec.flags.has(command::Flag::NoAuth) {
+        if found.spec.flags.has(commands::Flag::NoAuth) {
             return false;
         }
         let Some(user) = &session.user else { return self.refuse(NOAUTH) };
@@ -208,7 +208,7 @@ fn may_send_internal(cx: &mut Context, client: ClientId, arguments: Arguments<'_
         b"QUORATE.PUT" => b"set",
         _ => return true, // Only a part of the server that knows the cluster's secret sends those.
     };
-    let found = command::found_by_full_name(like);
+    let found = commands::found_by_full_name(like);
     let denial = found.map(|found| (found, user.check(found, arguments)));
     match denial {
         Some((found, Err(denial))) => {
@@ -229,7 +229,7 @@ fn refuse_unknown(cx: &mut Context, client: ClientId, arguments: Arguments<'_>, 
         true => drop(session.end_transaction()),
         false => session.break_transaction(),
     }
-    if let Ok(named) = command::named(arguments) {
+    if let Ok(named) = commands::named(arguments) {
         cx.clients.statistics.rejected(named.number);
     }
     let text = match is_exec {
@@ -339,8 +339,8 @@ impl HeldRequests {
 
 /// What arguments are parsed with.
 #[inline]
-pub(crate) fn parsed_with(cx: &Context, database: u8) -> command::Context {
-    command::Context {
+pub(crate) fn parsed_with(cx: &Context, database: u8) -> commands::Context {
+    commands::Context {
         now_ms: cx.now.unix_ms,
         value_bytes_max: cx.parameters.value_bytes_max(),
         stream_node_entries: cx.parameters.stream_node_entries(),
@@ -536,8 +536,8 @@ fn internal_command<'a>(
         // `SET` with all of its options, answered with the version.
         (b"QUORATE.PUT", 3..) => {
             let database = cx.clients.sessions.get(client).map_or(0, |session| session.database);
-            let context = command::Context { stream_node_entries: 0, ..parsed_with(cx, database) };
-            let command = command::set(arguments, scratch, &context).map_err(|error| error.to_string())?;
+            let context = commands::Context { stream_node_entries: 0, ..parsed_with(cx, database) };
+            let command = commands::set(arguments, scratch, &context).map_err(|error| error.to_string())?;
             if let Some(text) = refuses_fence(cx, client, &command) {
                 return Err(text);
             }
@@ -565,7 +565,7 @@ fn internal_command<'a>(
 
 /// Whether a command is carried out at once, even after `MULTI`.
 fn ends_or_escapes_a_transaction(handler: Handler) -> bool {
-    use crate::command::TransactionCommand::{Discard, Exec, Multi, Watch};
+    use commands::TransactionCommand::{Discard, Exec, Multi, Watch};
     matches!(
         handler,
         Handler::Node(

@@ -6,9 +6,6 @@
 //! Libraries of functions are in the cluster map. Their changes are acknowledged when no node can run functions by an
 //! older map: a node runs them only while it holds the control group's lease, which counts only with the newest map.
 
-use crate::command::{
-    CommandError, Found, FunctionCommand, Handler, NamedBy, NodeCommand, RunScript, ScriptCommand, printable,
-};
 use crate::context::routing::{CROSSSLOT, Sent};
 use crate::context::{Call, Confirmation, Context};
 use crate::control::{Change, Feature};
@@ -16,7 +13,10 @@ use crate::envelope::Envelope;
 use crate::libraries::{self, Flag, Libraries, Library, Policy, Step};
 use crate::scripts::{Cache, Digest, Header, check, check_library, digest_of};
 use crate::session::ClientId;
-use crate::users::{self, Table};
+use commands::users::{self, Table};
+use commands::{
+    CommandError, Found, FunctionCommand, Handler, NamedBy, NodeCommand, RunScript, ScriptCommand, printable,
+};
 use kv::glob::PATTERN_BYTES_MAX;
 use kv::limits::{KEY_BYTES_MAX, SCRIPT_BYTES_MAX, SCRIPT_COST_DEFAULT};
 use kv::number::parse_integer;

@@ -10,7 +10,6 @@
 //! they have arrived, so everything that it reads is at least as new. For the same reason, a client gets no stale
 //! reads while it watches a key.
 
-use crate::command::{self, CommandError, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand};
 use crate::connections;
 use crate::context::Context;
 use crate::context::memory::OUT_OF_MEMORY;
@@ -21,8 +20,9 @@ use crate::parameters::request_bytes_max;
 use crate::scripting::NO_LEASE;
 use crate::scripts;
 use crate::session::{ClientId, Gathered, ITEM_BYTES, Item, Pending};
-use crate::users::{Denial, Place, User};
 use crate::waits;
+use commands::users::{Denial, Place, User};
+use commands::{CommandError, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand};
 use kv::codec::{Reader, Writer};
 use kv::limits::TRANSACTION_COMMANDS_MAX;
 use kv::{Command, Draft, List, Reply, ReplyBuffer, ScriptOptions};
@@ -195,7 +195,7 @@ fn denied(user: &User, gathered: &Gathered) -> Option<usize> {
         Item::Answered(_) => user.may_call(number),
         Item::Node(arguments) => {
             let arguments = arguments.as_arguments();
-            command::find(arguments).is_ok_and(|found| user.check(found, arguments).is_ok())
+            commands::find(arguments).is_ok_and(|found| user.check(found, arguments).is_ok())
         }
     };
     let numbers = gathered.numbers.iter().map(|number| usize::from(*number));
@@ -206,12 +206,12 @@ fn denied(user: &User, gathered: &Gathered) -> Option<usize> {
 
 /// Refuses a whole transaction: it is carried out in one step, or not at all.
 fn refuse_queued(cx: &mut Context, client: ClientId, user: &User, number: usize) {
-    let name = command::by_number(number).map_or("", |spec| spec.name);
+    let name = commands::by_number(number).map_or("", |spec| spec.name);
     let error = format!(
         "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. Nothing was \
          executed: '{name}' is no longer allowed"
     );
-    if let Some(spec) = command::by_number(number) {
+    if let Some(spec) = commands::by_number(number) {
         let found = Found { spec, number };
         let none = ArgumentsBuffer::new();
         let place = (user, Place::Transaction);
@@ -390,7 +390,7 @@ impl<'a> Answer<'a> {
                 }
                 Item::Node(arguments) => {
                     let arguments = arguments.as_arguments();
-                    if let Ok(found) = command::find(arguments)
+                    if let Ok(found) = commands::find(arguments)
                         && let Handler::Node(command) = found.spec.handler
                     {
                         return Some(OfNode { command, found, arguments });
@@ -448,7 +448,7 @@ fn watch<'s>(
     let session = cx.clients.sessions.get_mut(client)?;
     let gathered = session.transaction.get_or_insert_default();
     let mut all = Vec::new();
-    let keys = match command::all_keys(arguments, &mut all) {
+    let keys = match commands::all_keys(arguments, &mut all) {
         Ok(keys) => keys,
         Err(error) => {
             cx.answer(client, |replies| replies.error(&error.to_string()));
@@ -498,7 +498,7 @@ fn gather(
     arguments: Arguments<'_>,
     scratch: &mut Vec<u8>,
 ) -> Result<(), String> {
-    if found.spec.flags.has(command::Flag::NoMulti) {
+    if found.spec.flags.has(commands::Flag::NoMulti) {
         let is_move = matches!(found.spec.handler, Handler::Node(NodeCommand::Move));
         return Err(if is_move { NO_MOVE.into() } else { NOT_ALLOWED.into() });
     }
@@ -510,7 +510,7 @@ fn gather(
     let value_bytes_max = cx.parameters.value_bytes_max();
     let stream_node_entries = cx.parameters.stream_node_entries();
     let encodings = cx.parameters.encodings();
-    let context = command::Context {
+    let context = commands::Context {
         now_ms: cx.now.unix_ms,
         value_bytes_max,
         stream_node_entries,
@@ -560,7 +560,7 @@ fn gather(
             None => return Err(NOT_ALLOWED.into()),
         },
         Handler::Node(NodeCommand::ObjectRefCount) if knows_answers => {
-            match command::reference_count(arguments, scratch) {
+            match commands::reference_count(arguments, scratch) {
                 Err(error) => answered(&|reply| reply.error(&error.to_string())),
                 Ok(command) if gathered.draft.push(&command) => Item::Data,
                 Ok(_) => return Err(NOT_ALLOWED.into()),

@@ -13,15 +13,15 @@ const ROWS: [&[&str]; 9] = [
     &["driver", "contents"],
     &["node", "check"],
     &["protocol"],
-    &["storage"],
+    &["storage", "commands"],
     &["wire"],
     &["kv", "coding"],
     &["rdb"],
 ];
 
 /// Crates that must run in a simulator: none of these depends on an operating system.
-const CORE: [&str; 10] =
-    ["rdb", "kv", "coding", "wire", "storage", "protocol", "node", "driver", "check", "contents"];
+const CORE: [&str; 11] =
+    ["rdb", "kv", "coding", "wire", "commands", "storage", "protocol", "node", "driver", "check", "contents"];
 
 fn manifest(name: &str) -> toml::Table {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("Cargo.toml");
@@ -81,7 +81,7 @@ fn the_core_has_no_operating_system() {
 
 /// The modules of each crate, from the top down: a module imports from rows below its own only. Modules in the same row
 /// do not import each other. A folder is one module here.
-const MODULES: [(&str, &[&[&str]]); 13] = [
+const MODULES: [(&str, &[&[&str]]); 14] = [
     (
         "rdb",
         &[&["file", "payload"], &["weigh"], &["write"], &["value"], &["source"], &["crc", "lzf", "packed"]],
@@ -136,8 +136,7 @@ const MODULES: [(&str, &[&[&str]]); 13] = [
             &["groups"],
             &["commits", "envelope", "granted", "replica"],
             &["control", "journal", "parameters", "scripts", "session"],
-            &["users"],
-            &["command", "configuration"],
+            &["configuration"],
             &["gather", "keyspace", "origin"],
             &[
                 "cache",
@@ -145,7 +144,6 @@ const MODULES: [(&str, &[&[&str]]); 13] = [
                 "gates",
                 "guard",
                 "libraries",
-                "listening",
                 "log",
                 "output",
                 "setting",
@@ -159,6 +157,22 @@ const MODULES: [(&str, &[&[&str]]); 13] = [
                 "usage",
                 "words",
             ],
+        ],
+    ),
+    (
+        "commands",
+        &[
+            &["users"],
+            &["release_1"],
+            &["introspection", "lookup"],
+            &["table"],
+            &["bytes", "geo", "hashes", "lists", "sets", "sort", "sorted", "streams"],
+            &["keyspace"],
+            &["strings"],
+            &["expiry", "locks"],
+            &["later"],
+            &["arguments", "spec"],
+            &["error", "listening", "statistics", "text"],
         ],
     ),
     (
@@ -337,7 +351,7 @@ fn modules_import_downward_only() {
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-            if ["lib", "main"].contains(&name.as_str()) {
+            if ["lib", "main", "tests"].contains(&name.as_str()) {
                 continue;
             }
             let own =

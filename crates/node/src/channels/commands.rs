@@ -4,9 +4,9 @@ use super::counts::COUNTED_CHANNELS_MAX;
 use super::{
     Channels, PATTERN_BYTE_NS, PATTERNS_BYTES_MAX, PATTERNS_MAX, PATTERNS_PART_OF_MEMORY, SUBSCRIPTIONS_MAX,
 };
-use crate::command::{ChannelCommand, CommandError, CommandSpec, Handler, NodeCommand};
 use crate::context::Context;
 use crate::session::{ClientId, Listening, Session, SessionReply};
+use commands::{ChannelCommand, CommandError, CommandSpec, Handler, NodeCommand};
 use kv::glob::{PATTERN_BYTES_MAX, Pattern};
 use kv::limits::CHANNEL_BYTES_MAX;
 use kv::{Reply, ReplyBuffer};

@@ -1,12 +1,12 @@
 //! `ACL`: users, what each may do, and what was refused; and how a change of the users affects open connections.
 
-use crate::command::{self, AclCommand, CommandError, Found};
 use crate::context::{Call, Confirmation, Context};
 use crate::control::Change;
-use crate::libraries::Text;
 use crate::log::{Level, Line};
 use crate::session::{ClientId, Listening, Session};
-use crate::users::{self, DEFAULT, Denial, OPERATOR, Place, Reason, Step, USER_NAME_BYTES_MAX, User};
+use commands::Text;
+use commands::users::{self, DEFAULT, Denial, OPERATOR, Place, Reason, Step, USER_NAME_BYTES_MAX, User};
+use commands::{AclCommand, CommandError, Found};
 use kv::number::parse_integer;
 use kv::{Reply, ReplyBuffer};
 use sha2::{Digest, Sha256};
@@ -70,7 +70,7 @@ fn answer_list(cx: &mut Context, client: ClientId, items: Vec<Vec<u8>>) {
 
 fn cat(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(), String> {
     let names: Vec<&str> = match (arguments.get(2), arguments.len()) {
-        (None, _) => command::spec::Category::ALL.iter().map(|category| category.name()).collect(),
+        (None, _) => commands::spec::Category::ALL.iter().map(|category| category.name()).collect(),
         (Some(name), 3) => {
             let category = users::category_named(name);
             let category = category
@@ -88,7 +88,7 @@ fn cat(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(
 
 /// Redis's error for a subcommand of `ACL` with too many arguments.
 fn unknown_or_wrong(arguments: Arguments<'_>) -> String {
-    let subcommand = command::printable(&arguments[1]);
+    let subcommand = commands::printable(&arguments[1]);
     format!("ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try ACL HELP.")
 }
 
@@ -159,7 +159,7 @@ fn dry_run(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Resu
     let user = cx.users.find(name).cloned();
     let user = user.ok_or_else(|| format!("ERR User '{}' not found", String::from_utf8_lossy(name)))?;
     let request = arguments.skip(3);
-    let found = match command::find(request) {
+    let found = match commands::find(request) {
         Ok(found) => found,
         Err(error @ CommandError::WrongArity(_)) => return Err(error.to_string()),
         Err(_) => {
@@ -309,7 +309,7 @@ pub(crate) fn note(
 /// The error if a client may not change settings of the default keyspace by `CONFIG SET`.
 pub(super) fn refuses_cluster_change(cx: &Context, client: ClientId) -> Option<String> {
     let user = cx.clients.sessions.get(client)?.user.as_ref()?;
-    let found = command::found_by_full_name(b"keyspace|set")?;
+    let found = commands::found_by_full_name(b"keyspace|set")?;
     let name = String::from_utf8_lossy(&user.name);
     (!user.may_call(found.number)).then(|| {
         format!(
@@ -342,7 +342,7 @@ pub(crate) fn refuse(
     if denial == Denial::Command
         && user.name == DEFAULT
         && !cx.users.default_is_in_map()
-        && found.spec.categories().has(command::spec::Category::Cluster)
+        && found.spec.categories().has(commands::spec::Category::Cluster)
     {
         error += ": in a cluster beyond loopback the default user does not change the cluster. Be the user 'operator' \
                   (operator_password in the node's configuration file), or allow it there with default_user = \"all\"";
@@ -430,7 +430,7 @@ fn may_go_on(session: &Session, user: &User, is_monitor: bool) -> bool {
     }
     let may = |words: &[&[u8]]| {
         let request: ArgumentsBuffer = words.iter().copied().collect();
-        let found = command::find(request.as_arguments());
+        let found = commands::find(request.as_arguments());
         found.is_ok_and(|found| user.check(found, request.as_arguments()).is_ok())
     };
     let may_listen = |kind: Listening| {

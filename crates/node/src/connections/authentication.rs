@@ -7,8 +7,8 @@ use crate::context::status;
 use crate::guard::AuthGuard;
 use crate::log::{Level, Line};
 use crate::session::{ClientId, Session};
-use crate::users::{Place, Reason, USER_NAME_BYTES_MAX};
 use crate::words::{is_printable, one_line};
+use commands::users::{Place, Reason, USER_NAME_BYTES_MAX};
 use kv::ReplyBuffer;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -176,7 +176,7 @@ impl AuthGuard {
                 replies.bulk(value.as_bytes());
             };
             text("server", "redis");
-            text("version", crate::REDIS_VERSION);
+            text("version", commands::REDIS_VERSION);
             text("mode", "cluster");
             text("role", role);
             replies.bulk(b"proto");

@@ -5,9 +5,9 @@ use super::{
     info, kill, list, set_info, set_name, switch,
 };
 use super::{latency, memory, monitor, pause, server, slowlog};
-use crate::command::{self, ClientCommand, CommandError, Found, NodeCommand};
 use crate::context::Context;
 use crate::session::{ClientId, Session};
+use commands::{ClientCommand, CommandError, Found, NodeCommand};
 use kv::{Reply, ReplyBuffer};
 use wire::resp::Arguments;
 
@@ -32,9 +32,9 @@ pub(crate) fn carry_out(
         NodeCommand::ReadOnly => cx.answer(client, ReplyBuffer::ok),
         NodeCommand::Client(command) => client_command(cx, client, command, arguments),
         NodeCommand::Command(command) => {
-            cx.answer(client, |replies| command::introspection::answer(command, arguments, replies));
+            cx.answer(client, |replies| commands::introspection::answer(command, arguments, replies));
         }
-        NodeCommand::Help => cx.answer(client, |replies| command::introspection::help(found.spec, replies)),
+        NodeCommand::Help => cx.answer(client, |replies| commands::introspection::help(found.spec, replies)),
         NodeCommand::Time => {
             let unix_ms = cx.now.unix_ms;
             cx.answer(client, |replies| {

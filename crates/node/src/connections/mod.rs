@@ -10,7 +10,6 @@ pub(crate) mod pause;
 mod server;
 mod slow;
 
-use crate::command::{self, CommandError, ConfigCommand, introspection};
 use crate::configuration::DebugCommand;
 use crate::context::{Call, Confirmation, Context};
 use crate::control::Change;
@@ -18,6 +17,7 @@ use crate::session::Listening;
 use crate::session::{ClientId, ClientKind, Pending, Replies, Session, TrackingMode};
 use crate::slab::Handle;
 use crate::words::is_printable;
+use ::commands::{CommandError, ConfigCommand, introspection};
 pub(crate) use acl::{acl, follow_users, note_denial, note_denied_script, refuse};
 pub(crate) use commands::carry_out;
 use kv::limits::KEY_BYTES_MAX;
@@ -84,7 +84,7 @@ impl Session {
             flags.push('N');
         }
         let queued = self.queued().map_or(-1, |count| count as i64);
-        let command = self.last_command.and_then(command::by_number).map_or("NULL", |spec| spec.name);
+        let command = self.last_command.and_then(::commands::by_number).map_or("NULL", |spec| spec.name);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         // The asking client's own request counts, too; of other clients, only input that is incomplete or not taken yet.
         let argument_bytes: usize = asked.map_or(0, |asked| asked.iter().map(<[u8]>::len).sum());
@@ -453,7 +453,7 @@ fn debug_pause_cron(cx: &mut Context, client: ClientId) {
 fn debug_error(cx: &mut Context, client: ClientId, text: &[u8]) {
     match may_debug(cx, client) {
         true => {
-            let text = command::printable(text);
+            let text = ::commands::printable(text);
             cx.answer(client, |replies| replies.error(&text));
         }
         false => cx.answer(client, |replies| replies.error(NO_DEBUG)),

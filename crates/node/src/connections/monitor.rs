@@ -1,10 +1,10 @@
 //! `MONITOR`: the requests of this node's clients, as they are taken.
 
-use crate::command::{Flag, Found};
 use crate::context::Context;
 use crate::context::measuring::is_secret;
 use crate::gates::Gate;
 use crate::session::{ClientId, ClientKind};
+use commands::{Flag, Found};
 use kv::{Reply, ReplyBuffer};
 use wire::resp::Arguments;
 

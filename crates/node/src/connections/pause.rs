@@ -4,11 +4,11 @@
 //! had just arrived. Everything else goes on: requests that were taken before are answered, keys expire, and other nodes'
 //! requests are executed.
 
-use crate::command::{ChannelCommand, ClientCommand, Flag, Found, Handler, NodeCommand, ScriptCommand};
 use crate::context::Context;
 use crate::context::pause::Pause;
 use crate::gates::Gate;
 use crate::session::{ClientId, Item, Session};
+use commands::{ChannelCommand, ClientCommand, Flag, Found, Handler, NodeCommand, ScriptCommand};
 use kv::{Command, ReplyBuffer};
 use wire::resp::{Arguments, ArgumentsBuffer};
 

@@ -1,9 +1,9 @@
 //! Redis's commands about the whole server. The replies say what is true here, which is mostly that Quorate has nothing of
 //! the kind.
 
-use crate::command::{MemoryCommand, ServerCommand, printable};
 use crate::context::Context;
 use crate::session::ClientId;
+use commands::{MemoryCommand, ServerCommand, printable};
 use kv::{Reply, ReplyBuffer};
 use wire::resp::Arguments;
 

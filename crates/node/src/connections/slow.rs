@@ -1,8 +1,8 @@
 //! `SLOWLOG` and `LATENCY`: see [`crate::slow`].
 
-use crate::command::{self, LatencyCommand, SlowlogCommand};
 use crate::context::Context;
 use crate::session::ClientId;
+use commands::{LatencyCommand, SlowlogCommand};
 use kv::ReplyBuffer;
 use wire::resp::Arguments;
 
@@ -11,7 +11,7 @@ const ENTRY_NS: u64 = 1000;
 
 pub(super) fn slowlog(cx: &mut Context, client: ClientId, command: SlowlogCommand, arguments: Arguments<'_>) {
     if arguments.len() > 3 {
-        let error = command::CommandError::WrongArity("slowlog|get").to_string();
+        let error = commands::CommandError::WrongArity("slowlog|get").to_string();
         return cx.answer(client, |replies| replies.error(&error));
     }
     cx.spend(cx.measuring.slow.len() as u64 * ENTRY_NS);
@@ -50,7 +50,7 @@ fn histogram(cx: &mut Context, names: Arguments<'_>, out: &mut ReplyBuffer) {
         names.is_empty() || names.iter().any(is)
     };
     let measured = cx.clients.statistics.measured();
-    let measured = measured.filter_map(|(number, latency)| Some((command::by_number(number)?, latency)));
+    let measured = measured.filter_map(|(number, latency)| Some((commands::by_number(number)?, latency)));
     let measured: Vec<_> = measured.filter(|(spec, _)| is_wanted(spec.name)).collect();
     out.map(measured.len());
     for (spec, latency) in measured {

@@ -1,13 +1,13 @@
 //! The clients of this node: their sessions, their replies, and when they are closed.
 
-use crate::command::statistics::CommandStatistics;
 use crate::context::delays::Delays;
 use crate::context::{Call, Context, memory};
 use crate::log::{Level, Line};
 use crate::session::{ClientId, ClientKind, Session, SessionReply, Standing};
 use crate::slab::Slab;
-use crate::users::{DENIED_IN_SCRIPT, User};
 use crate::words::one_line;
+use commands::statistics::CommandStatistics;
+use commands::users::{DENIED_IN_SCRIPT, User};
 use kv::{Reply, ReplyBuffer};
 use protocol::Result as Outcome;
 use std::borrow::Cow;

@@ -1,9 +1,9 @@
 //! How long commands take: their statistics, and what `SLOWLOG` and `LATENCY` show. See [`crate::slow`].
 
-use crate::command::{self, Flag, Handler, NodeCommand};
 use crate::context::Context;
 use crate::session::{Begun, ClientId, ClientKind, Session};
 use crate::slow::{Entry, Slow, Thresholds, keep_arguments};
+use commands::{Flag, Handler, NodeCommand};
 use protocol::Now;
 use wire::resp::Arguments;
 
@@ -113,7 +113,7 @@ impl Context {
 
     fn note_slow(&mut self, answered: Answered, took_us: u64, thresholds: Thresholds) {
         let Answered { client, command, arguments, .. } = answered;
-        let Some(spec) = command::by_number(command) else { return };
+        let Some(spec) = commands::by_number(command) else { return };
         let waits = spec.flags.has(Flag::Blocking)
             || matches!(spec.handler, Handler::Node(NodeCommand::Wait | NodeCommand::Ask));
         let took_us = if waits { 0 } else { took_us };

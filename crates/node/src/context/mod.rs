@@ -36,7 +36,7 @@ use crate::session::Subscriptions;
 use crate::session::{ClientId, ClientKind};
 use crate::slab::Handle;
 use crate::spans::Spans;
-use crate::users::{AclLog, User, Users};
+use commands::users::{AclLog, User, Users};
 use kv::{Reference, ReplyBuffer, SharedBytes, ValueId};
 use protocol::coded::{KeptPiece, StoredPiece};
 use protocol::{NodeId, Now, Request, Result as Outcome, Ticket};

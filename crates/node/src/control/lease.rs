@@ -3,7 +3,7 @@
 
 use super::message::Message;
 use super::{Control, Effects, Options};
-use crate::command::statistics::Latencies;
+use commands::statistics::Latencies;
 use protocol::{NodeId, Now};
 use std::collections::VecDeque;
 

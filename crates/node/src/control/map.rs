@@ -6,7 +6,7 @@ use crate::keyspace::Keyspace;
 use crate::libraries::Libraries;
 use crate::setting::Protocol;
 use crate::slots::SLOTS;
-use crate::users::Rules;
+use commands::users::Rules;
 use protocol::leader_follower::Acks;
 use protocol::registers::Replacement;
 use protocol::{Configuration, NodeId};

@@ -1,11 +1,11 @@
 //! `CLIENT TRACKING` and related commands.
 
 use super::Following;
-use crate::command::ClientCommand;
 use crate::connections::client_with_number;
 use crate::context::Context;
 use crate::gates::Gate;
 use crate::session::{ClientId, TrackingChoice, TrackingMode};
+use commands::ClientCommand;
 use kv::limits::KEY_BYTES_MAX;
 use kv::{Reply, ReplyBuffer};
 use std::collections::BTreeSet;

@@ -11,11 +11,11 @@
 //! `docs/design/changes.md` explains why no change is missed.
 
 use super::ANSWER_US;
-use crate::command::KeyspaceCommand;
 use crate::context::Context;
 use crate::control::{KeyspaceEntry, Refusal};
 use crate::origin::{Asked, Origin};
 use crate::session::{ClientId, SessionReply};
+use commands::KeyspaceCommand;
 use kv::codec::Reader as Bytes;
 use kv::table::History;
 use kv::{Command, Reply, ReplyBuffer, Table, UnixMs, Version};

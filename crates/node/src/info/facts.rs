@@ -2,8 +2,8 @@
 
 use crate::clock::ClockFacts;
 use crate::coding::{ChoiceSummary, CodingCounters, Trace};
-use crate::command::statistics::CommandStatistics;
 use crate::values::ValueCounters;
+use commands::statistics::CommandStatistics;
 
 /// Everything that `INFO` reports. Unknown facts keep their default, zero or empty.
 #[derive(Clone, Debug, Default)]

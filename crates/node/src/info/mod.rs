@@ -14,11 +14,11 @@ pub(crate) use facts::{
 
 use std::fmt::{Display, Write};
 
+use crate::VERSION;
 use crate::coding::{PeerSummary, Trace};
-use crate::command::by_number;
-use crate::keyspace::{DATABASES, database_named};
+use crate::keyspace::database_named;
 use crate::words::field;
-use crate::{REDIS_VERSION, VERSION};
+use commands::{DATABASES, REDIS_VERSION, by_number};
 
 struct Section {
     /// The name by which clients request it.

@@ -1,7 +1,7 @@
 //! The content and the form of `INFO`.
 
 use super::*;
-use crate::command::statistics::CommandStatistics;
+use commands::statistics::CommandStatistics;
 
 fn text_of(facts: &Facts, sections: &str) -> String {
     let sections: Vec<&[u8]> = sections.split_whitespace().map(str::as_bytes).collect();

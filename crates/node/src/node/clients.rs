@@ -1,7 +1,6 @@
 //! The clients of a node: their sessions, what they may send, and their output.
 
 use super::Node;
-use crate::command;
 use crate::databases;
 use crate::output::Output;
 use crate::parameters::request_bytes_max;
@@ -90,7 +89,7 @@ impl Node {
     /// The error that a client would get.
     pub fn may(&self, user: &[u8], arguments: Arguments<'_>) -> Result<(), String> {
         let user = self.cx.users.find(user).ok_or(USER_IS_GONE)?;
-        let found = command::find(arguments).map_err(|error| error.to_string())?;
+        let found = commands::find(arguments).map_err(|error| error.to_string())?;
         user.check(found, arguments).map_err(|denial| denial.error(found.spec))
     }
 

@@ -3,10 +3,6 @@
 use super::submitting::Wanted;
 use super::{Node, facts, figures};
 use crate::asking::{self, Inquiry};
-use crate::command::{
-    ClientCommand, CommandError, Found, Handler, KeyspaceCommand, NodeCommand, ScriptCommand,
-    TransactionCommand,
-};
 use crate::context::measuring::{has_secrets, is_secret};
 use crate::context::routing::Sent;
 use crate::control::Feature;
@@ -17,6 +13,10 @@ use crate::requests::{self, Admitted, Route, WaitAsked};
 use crate::session::{ClientId, Item, Session};
 use crate::transactions::{self, Answer, OfNode, Then};
 use crate::{connections, databases, lock_list, operators};
+use commands::{
+    ClientCommand, CommandError, Found, Handler, KeyspaceCommand, NodeCommand, ScriptCommand,
+    TransactionCommand,
+};
 use kv::codec::Malformed;
 use kv::{Command, List, ReplyBuffer, Version};
 use protocol::{NodeId, Request};

@@ -3,11 +3,10 @@
 
 use super::facts::client_count;
 use super::report::{Health, health};
-use crate::command;
-use crate::command::statistics::Counters;
 use crate::context::status::group_status;
 use crate::node::Node;
 use crate::setting::Setting;
+use commands::statistics::Counters;
 use kv::{Reply, ReplyBuffer};
 use protocol::NodeId;
 use serde::Serialize;
@@ -221,7 +220,7 @@ fn group_figures(node: &Node, id: u16) -> GroupFigures {
 
 fn command_figures((number, counted): (usize, &Counters)) -> Option<CommandFigures> {
     Some(CommandFigures {
-        name: command::by_number(number)?.name,
+        name: commands::by_number(number)?.name,
         calls: counted.calls,
         failed: counted.failed,
         rejected: counted.rejected,

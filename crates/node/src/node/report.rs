@@ -378,7 +378,7 @@ fn time_metrics(node: &Node, out: &mut String) {
     let name = "quorate_command_seconds";
     begin(name, "Time from a command of this node's clients to its reply.", out);
     for (number, latency) in node.cx.clients.statistics.measured() {
-        if let Some(spec) = crate::command::by_number(number) {
+        if let Some(spec) = commands::by_number(number) {
             latency.render(name, &format!("command=\"{}\"", label_text(spec.name)), out);
         }
     }

@@ -13,13 +13,13 @@ pub(crate) fn request_bytes_max(value_bytes_max: usize) -> usize {
 #[cfg(test)]
 mod tests;
 
-use crate::command::{CommandError, printable};
 use crate::configuration::{Configuration, TlsFacts};
 use crate::events::EventFlags;
 use crate::keyspace::Keyspace;
 use crate::setting::{POLICIES, Setting, parse_bytes, policy_name};
 use crate::slow::{ENTRIES_MAX, Thresholds};
-use crate::users::ACL_LOG_ENTRIES_MAX;
+use commands::users::ACL_LOG_ENTRIES_MAX;
+use commands::{CommandError, printable};
 use kv::ReplyBuffer;
 use kv::command::EncodingLimits;
 use kv::glob::{PATTERN_BYTES_MAX, Pattern};

@@ -4,12 +4,12 @@ use super::failure::{Limit, Raised};
 use super::header::Header;
 use super::meter::Meter;
 use super::values::{self, Resp};
-use crate::command::spec::Group;
-use crate::command::{
+use commands::spec::Group;
+use commands::users::{self, User};
+use commands::{
     self, ChannelCommand, CommandError, CommandSpec, Context, Flag, Handler, NodeCommand, ParseFn,
     introspection,
 };
-use crate::users::{self, User};
 use kv::codec::Reader;
 use kv::command::EncodingLimits;
 use kv::limits::{CHANNEL_BYTES_MAX, SCRIPT_PUBLISHED_BYTES_MAX, SCRIPT_REPLY_BYTES_MAX};
@@ -196,12 +196,12 @@ fn refused(refusal: ScriptRefusal<'_>, spec: &CommandSpec) -> String {
         ScriptRefusal::Undeclared(key) => format!(
             "ERR Script attempted to access the key '{}', which is not among its KEYS, and in another keyspace or \
              shard",
-            command::printable(key)
+            commands::printable(key)
         ),
         ScriptRefusal::NotInMemory(key) => format!(
             "ERR Script attempted to access the key '{}', which is not among its KEYS, and whose value is not in \
              memory",
-            command::printable(key)
+            commands::printable(key)
         ),
         ScriptRefusal::LooksAround => format!(
             "{NOT_ALLOWED}: replicas may answer {} differently, so the script must not have written before, and must \
@@ -315,7 +315,7 @@ impl<'t> Caller<'_, 't> {
         let Buffers { words, scratch, reply, cost } = buffers;
         *cost = 0;
         let words = words.as_arguments();
-        let found = command::find(words).map_err(|error| match error {
+        let found = commands::find(words).map_err(|error| match error {
             CommandError::WrongArity(_) => "ERR Wrong number of args calling Redis command from script",
             _ => "ERR Unknown Redis command called from script",
         })?;
@@ -338,7 +338,7 @@ impl<'t> Caller<'_, 't> {
         match spec.handler {
             Handler::Data(parse) => self.on_data(parse, spec, words, (scratch, reply, cost), &mut access),
             Handler::Node(NodeCommand::ObjectRefCount) if access.is_by_second_rules() => {
-                let command = command::reference_count(words, scratch).map_err(|error| error.to_string())?;
+                let command = commands::reference_count(words, scratch).map_err(|error| error.to_string())?;
                 self.apply(&command, spec, &mut access, reply)
             }
             Handler::Node(NodeCommand::Ping) => {

@@ -5,8 +5,8 @@ use super::digest_of;
 use super::failure::Raised;
 use super::meter::{CALL_COST, Meter};
 use super::values::{Resp, read_only, truncated};
-use crate::command::{self, CommandError};
-use crate::users::User;
+use commands::CommandError;
+use commands::users::User;
 use mlua::{Function, Lua, MultiValue, Table, Value};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -58,7 +58,7 @@ fn rare(
         return Ok(Value::Integer(*number));
     }
     let function = match name {
-        b"REDIS_VERSION" => return Ok(Value::String(lua.create_string(crate::REDIS_VERSION)?)),
+        b"REDIS_VERSION" => return Ok(Value::String(lua.create_string(commands::REDIS_VERSION)?)),
         b"sha1hex" => sha1hex(lua, meter)?,
         b"error_reply" => lua.create_function(error_reply)?,
         b"status_reply" => lua.create_function(status_reply)?,
@@ -189,7 +189,7 @@ fn acl_check_cmd(lua: &Lua, meter: &Rc<Meter>, rights: Option<&Rc<User>>) -> mlu
         meter.charge(8 * CALL_COST)?;
         let mut buffer = ArgumentsBuffer::default();
         take_words(&words, &mut buffer, &meter)?;
-        match command::find(buffer.as_arguments()) {
+        match commands::find(buffer.as_arguments()) {
             Ok(found) => {
                 Ok(rights.as_ref().is_none_or(|user| user.check(found, buffer.as_arguments()).is_ok()))
             }

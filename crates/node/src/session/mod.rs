@@ -6,14 +6,13 @@ mod replica;
 mod subscriptions;
 mod tracking;
 
-use crate::command;
 use crate::gates::{Gate, Gates};
-pub(crate) use crate::listening::Listening;
 use crate::output::Output;
 pub(crate) use crate::slab::ClientId;
 use crate::slow::{Kept, keep_arguments};
-use crate::users::User;
 pub(crate) use account::Account;
+pub(crate) use commands::Listening;
+use commands::users::User;
 use kv::SharedBytes;
 use kv::{Reply, ReplyBuffer, Version};
 use protocol::Ticket;
@@ -498,7 +497,7 @@ impl Session {
 
     /// The name of the command that was taken last.
     pub(crate) fn command_name(&self) -> &'static str {
-        self.last_command.and_then(command::by_number).map_or(self.internal_name, |spec| spec.name)
+        self.last_command.and_then(commands::by_number).map_or(self.internal_name, |spec| spec.name)
     }
 
     /// Makes a place for the reply of a request that begins now.

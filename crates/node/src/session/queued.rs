@@ -1,7 +1,7 @@
 //! What a client has watched and queued since `MULTI`.
 
 use super::Session;
-use crate::users::User;
+use commands::users::User;
 use kv::codec::Reader;
 use kv::{Draft, Reply, Version, Watched};
 use std::collections::BTreeSet;

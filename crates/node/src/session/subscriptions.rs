@@ -1,7 +1,7 @@
 //! The channels that a client subscribes to.
 
 use super::Session;
-use crate::listening::Listening;
+use commands::Listening;
 use std::collections::BTreeSet;
 
 /// The subscriptions of one client.

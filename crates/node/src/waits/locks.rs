@@ -2,13 +2,13 @@
 
 use super::Waits;
 use super::wait::Want;
-use crate::command::locks::{LockRequest, parse};
-use crate::command::{LockVerb, named};
 use crate::context::Context;
 use crate::context::routing::Sent;
 use crate::groups::Groups;
 use crate::session::ClientId;
 use crate::setting::{Protocol, Setting};
+use commands::locks::{LockRequest, parse};
+use commands::{LockVerb, named};
 use kv::{Command, LockCommand};
 use wire::resp::Arguments;
 

@@ -4,9 +4,9 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+use commands::{Context, Flag, Handler};
 use kv::command::EncodingLimits;
 use kv::{Command, ReplyBuffer, Table};
-use node::command::{self, Context, Flag, Handler};
 use peak_alloc::PeakAlloc;
 use std::collections::BTreeSet;
 use wire::resp::ArgumentsBuffer;
@@ -81,7 +81,7 @@ impl Inputs {
 
 /// Parses the words of a command; `None` if the node answers it by itself.
 fn parsed<'a>(words: &'a ArgumentsBuffer, scratch: &'a mut Vec<u8>) -> Option<(&'static str, Command<'a>)> {
-    let spec = command::find(words.as_arguments()).unwrap_or_else(|error| panic!("{error}")).spec;
+    let spec = commands::find(words.as_arguments()).unwrap_or_else(|error| panic!("{error}")).spec;
     let Handler::Data(parse) = spec.handler else { return None };
     let context = Context {
         now_ms: NOW_MS,
@@ -187,7 +187,7 @@ fn every_write_is_charged_for_at_least_what_it_takes_and_not_absurdly_more() {
             tried.extend(name);
         }
     }
-    let writes = command::all().filter(|spec| spec.flags.has(Flag::Write));
+    let writes = commands::all().filter(|spec| spec.flags.has(Flag::Write));
     let writes = writes.filter(|spec| matches!(spec.handler, Handler::Data(_))).map(|spec| spec.name);
     let missing: Vec<_> = writes.filter(|name| !tried.contains(name) && !WITHOUT.contains(name)).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

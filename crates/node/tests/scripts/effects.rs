@@ -4,13 +4,13 @@
 //! elements, keys that expire and are evicted. The effects are applied to another table, with another seed and a clock by
 //! which nothing ever expires. Then both must hold the same keys, values and deadlines.
 
+use commands::{Context, Handler, find};
 use kv::codec::Reader;
 use kv::limits::SCRIPT_COST_DEFAULT;
 use kv::{
     Command, Draft, List, ListCommand, QueueCommand, Reply, ReplyBuffer, Script, ScriptLimits, SortedCommand,
     Table, WaiterId, Wish,
 };
-use node::command::{Context, Handler, find};
 use std::num::NonZeroU64;
 use wire::resp::ArgumentsBuffer;
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use node::command::{COMMANDS, CommandSpec, Handler};
+use commands::{COMMANDS, CommandSpec, Handler};
 use redis::{Commands, Connection};
 
 use crate::support::{Cluster, ask};

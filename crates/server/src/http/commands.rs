@@ -13,12 +13,12 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use commands::{ChannelCommand, ClientCommand, Flag, Handler, KeyspaceCommand, NodeCommand};
 use hyper::body::Incoming;
 use hyper::header::HeaderName;
 use hyper::{HeaderMap, Request, StatusCode};
 use kv::Reply;
 use kv::codec::Reader;
-use node::command::{self, ChannelCommand, ClientCommand, Flag, Handler, KeyspaceCommand, NodeCommand};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use wire::resp::{Arguments, ArgumentsBuffer};
@@ -115,7 +115,8 @@ fn words(words: Vec<Word>) -> Result<ArgumentsBuffer, Refusal> {
 /// Refuses unknown commands, commands that wait, that are about the connection, or that have more than one reply or none.
 fn refuse_connected(arguments: Arguments<'_>) -> Result<(), Refusal> {
     // The node also accepts commands from parts of the server that are not for users.
-    let found = command::find(arguments).map_err(|error| Refusal::from_node(error.to_string().as_bytes()))?;
+    let found =
+        commands::find(arguments).map_err(|error| Refusal::from_node(error.to_string().as_bytes()))?;
     let is_of_connection = match found.spec.handler {
         Handler::Node(command) => matches!(
             command,

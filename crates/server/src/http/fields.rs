@@ -2,8 +2,9 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use commands::DATABASES;
 use hyper::HeaderMap;
-use node::{DATABASES, SpanContext, Tracing};
+use node::{SpanContext, Tracing};
 use serde_json::{Map, Value};
 
 use super::answer::Refusal;

@@ -139,7 +139,7 @@ pub(super) fn is_separable(name: &[u8]) -> Option<usize> {
 pub(super) fn key_positions(words: &[Vec<u8>]) -> Result<Vec<usize>> {
     let mut request = wire::resp::ArgumentsBuffer::new();
     words.iter().for_each(|word| request.push(word));
-    Ok(node::command::introspection::key_positions(request.as_arguments())?)
+    Ok(commands::introspection::key_positions(request.as_arguments())?)
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
-//! The commands of clients: which exist, how they are parsed, and how they are described.
+//! The commands of clients: which exist, how they are parsed, how they are described, and which users may give them.
 //!
 //! Everything derives from one table. Reading order: [`spec`] (the types of the table), [`table`] (the
-//! table), this file (finding a request's row), then the parse functions by family and [`introspection`].
+//! table), this file (finding a request's row), then the parse functions by family and [`introspection`]; [`users`] (the
+//! rules of users, and what they allow).
+//!
+//! Nothing here knows a node, a group or a connection: a request goes in, and what it asks for comes out.
 
 mod arguments;
 mod bytes;
@@ -12,10 +15,11 @@ mod hashes;
 pub mod introspection;
 mod keyspace;
 mod later;
+mod listening;
 mod lists;
-pub(crate) mod locks;
+pub mod locks;
 mod lookup;
-pub(crate) mod release_1;
+mod release_1;
 mod sets;
 mod sort;
 mod sorted;
@@ -26,21 +30,29 @@ mod strings;
 pub mod table;
 #[cfg(test)]
 mod tests;
+mod text;
+pub mod users;
 
-pub use error::CommandError;
-pub(crate) use error::printable;
-pub use later::Later;
-pub(crate) use later::reference_count;
+pub use error::{CommandError, printable};
+pub use later::{Later, reference_count};
+pub use listening::Listening;
 pub use spec::{
     AclCommand, ChannelCommand, ClientCommand, ClusterCommand, CommandCommand, CommandSpec, ConfigCommand,
     Context, Flag, FunctionCommand, Handler, KeyspaceCommand, LatencyCommand, LockVerb, MemoryCommand,
     NamedBy, NodeCommand, ParseFn, RunScript, ScriptCommand, ServerCommand, SlowlogCommand,
     TransactionCommand, WaitFn,
 };
-pub(crate) use strings::{all_keys, set};
+pub use strings::{all_keys, set};
 pub use table::COMMANDS;
+pub use text::Text;
 
 use wire::resp::Arguments;
+
+/// The version of Redis whose commands, texts and formats a node follows.
+pub const REDIS_VERSION: &str = "7.0.15";
+
+/// How many databases clients can select.
+pub const DATABASES: u8 = 16;
 
 /// Number of commands, subcommands included. Each has a number below this one.
 pub const COMMAND_COUNT: usize = FIRST_NUMBERS[COMMANDS.len()];
@@ -113,7 +125,7 @@ pub fn by_full_name(name: &[u8]) -> Option<&'static CommandSpec> {
 }
 
 /// The same, with its number.
-pub(crate) fn found_by_full_name(name: &[u8]) -> Option<Found> {
+pub fn found_by_full_name(name: &[u8]) -> Option<Found> {
     let mut parts = name.splitn(2, |byte| *byte == b'|');
     let row = lookup::position(parts.next()?)?;
     match parts.next() {

@@ -7,14 +7,14 @@ mod check;
 mod log;
 mod rules;
 
-pub(crate) use check::{DENIED_IN_SCRIPT, Denial};
-pub(crate) use log::{ACL_LOG_ENTRIES_MAX, AclLog, Place, Reason};
-pub(crate) use rules::{
-    RuleError, Table, USER_NAME_BYTES_MAX, User, category_named, commands_in, has_space, hash_of, hash_rule,
-    merged,
+pub use check::{DENIED_IN_SCRIPT, Denial};
+pub use log::{ACL_LOG_ENTRIES_MAX, AclLog, Place, Reason};
+use rules::hash_of;
+pub use rules::{
+    RuleError, Table, USER_NAME_BYTES_MAX, User, category_named, commands_in, has_space, hash_rule, merged,
 };
 
-use crate::libraries::Text;
+use crate::text::Text;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -29,13 +29,13 @@ const USER_RULES_BYTES_MAX: usize = 16 << 10;
 const USERS_BYTES_MAX: usize = 512 << 10;
 
 /// The user of clients that do not name one.
-pub(crate) const DEFAULT: &[u8] = b"default";
+pub const DEFAULT: &[u8] = b"default";
 
 /// The user that a node's configuration creates (`operator_password`), which may do everything.
-pub(crate) const OPERATOR: &[u8] = b"operator";
+pub const OPERATOR: &[u8] = b"operator";
 
 /// The users' rules as the cluster map holds them, by the users' names.
-pub(crate) type Rules = BTreeMap<Text, Vec<Text>>;
+pub type Rules = BTreeMap<Text, Vec<Text>>;
 
 /// A change of the users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ pub enum Step {
 ///
 /// # Errors
 /// Redis's error text, or one that names a limit. The users may be changed in part: the caller drops them.
-pub(crate) fn apply(known: &mut Rules, step: &Step) -> Result<(), String> {
+pub fn apply(known: &mut Rules, step: &Step) -> Result<(), String> {
     let (name, base, rules) = match step {
         Step::Delete(names) => {
             names.iter().for_each(|name| _ = known.remove(name));
@@ -94,7 +94,7 @@ pub(crate) fn apply(known: &mut Rules, step: &Step) -> Result<(), String> {
 }
 
 /// Redis's error text for a refused modifier.
-pub(crate) fn refusal(modifier: &[u8], error: RuleError) -> String {
+pub fn refusal(modifier: &[u8], error: RuleError) -> String {
     format!("Error in ACL SETUSER modifier '{}': {}", String::from_utf8_lossy(modifier), error.text())
 }
 
@@ -108,18 +108,18 @@ fn user_of(name: &[u8], rules: &[Text]) -> Option<User> {
 
 /// The settings in a node's configuration that concern users.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Configured {
+pub struct Configured {
     /// The default user's password, as long as the cluster map has no rules for that user.
-    pub(crate) password: Option<String>,
+    pub password: Option<String>,
     /// The password of the user `operator`; without it there is no such user.
-    pub(crate) operator_password: Option<String>,
+    pub operator_password: Option<String>,
     /// Whether the default user may change the cluster, as long as the map has no rules for it.
-    pub(crate) default_changes_cluster: bool,
+    pub default_changes_cluster: bool,
 }
 
 impl Configured {
     /// The rules of the default user, as long as the cluster map has none for it.
-    pub(crate) fn default_rules(&self) -> Vec<Vec<u8>> {
+    pub fn default_rules(&self) -> Vec<Vec<u8>> {
         let mut user = User::new(DEFAULT);
         let password = match &self.password {
             Some(password) => format!(">{password}").into_bytes(),
@@ -135,7 +135,7 @@ impl Configured {
 
 /// The users that a node knows.
 #[derive(Debug)]
-pub(crate) struct Users {
+pub struct Users {
     configured: Configured,
     /// The rules in the map that was followed last.
     rules: Rules,
@@ -148,7 +148,7 @@ pub(crate) struct Users {
 
 impl Users {
     /// The users of a node that knows no map yet.
-    pub(crate) fn new(configured: Configured) -> Users {
+    pub fn new(configured: Configured) -> Users {
         let default = Rc::new(User::new(DEFAULT));
         let mut users =
             Users { configured, rules: Rules::new(), knows_map: false, all: BTreeMap::new(), default };
@@ -169,7 +169,7 @@ impl Users {
     }
 
     /// Follows the users of an agreed map. Returns whether any user has changed.
-    pub(crate) fn follow(&mut self, rules: &Rules) -> bool {
+    pub fn follow(&mut self, rules: &Rules) -> bool {
         self.knows_map = true;
         if *rules == self.rules {
             return false;
@@ -205,42 +205,42 @@ impl Users {
     }
 
     /// The settings in this node's configuration.
-    pub(crate) fn configured(&self) -> &Configured {
+    pub fn configured(&self) -> &Configured {
         &self.configured
     }
 
     /// Whether the cluster map has rules for the default user, so that the configured password has no effect.
-    pub(crate) fn default_is_in_map(&self) -> bool {
+    pub fn default_is_in_map(&self) -> bool {
         self.rules.contains_key(&Text::new(DEFAULT))
     }
 
     /// Whether this node has an agreed map: without one it knows none of the cluster's users.
-    pub(crate) fn knows_map(&self) -> bool {
+    pub fn knows_map(&self) -> bool {
         self.knows_map
     }
 
     /// The user of clients that do not name one.
-    pub(crate) fn default_user(&self) -> &Rc<User> {
+    pub fn default_user(&self) -> &Rc<User> {
         &self.default
     }
 
     /// The user of a client that has not authenticated; `None` if it must authenticate.
-    pub(crate) fn at_first(&self) -> Option<Rc<User>> {
+    pub fn at_first(&self) -> Option<Rc<User>> {
         self.default.is_open().then(|| Rc::clone(&self.default))
     }
 
     /// The user with this name.
-    pub(crate) fn find(&self, name: &[u8]) -> Option<&Rc<User>> {
+    pub fn find(&self, name: &[u8]) -> Option<&Rc<User>> {
         self.all.get(name)
     }
 
     /// All users, in the order of their names.
-    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Rc<User>> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Rc<User>> {
         self.all.values()
     }
 
     /// The user with this name, if it exists and this password is right.
-    pub(crate) fn log_in(&self, name: &[u8], password: &[u8]) -> Option<&Rc<User>> {
+    pub fn log_in(&self, name: &[u8], password: &[u8]) -> Option<&Rc<User>> {
         // Hashed whether or not there is such a user, so that the time taken does not reveal which names exist.
         let hash = hash_of(password);
         self.find(name).filter(|user| user.accepts(&hash))
@@ -248,7 +248,7 @@ impl Users {
 
     /// The user of a client that sends a token and no name: the default user if it accepts the token as its password, else
     /// the only other user that has this password.
-    pub(crate) fn log_in_by_token(&self, token: &[u8]) -> Option<&Rc<User>> {
+    pub fn log_in_by_token(&self, token: &[u8]) -> Option<&Rc<User>> {
         let hash = hash_of(token);
         if self.default.accepts(&hash) {
             return Some(&self.default);
@@ -258,7 +258,7 @@ impl Users {
     }
 
     /// The user for a certificate with this common name. The caller must have checked the certificate.
-    pub(crate) fn by_certificate(&self, common_name: &str) -> Option<&Rc<User>> {
+    pub fn by_certificate(&self, common_name: &str) -> Option<&Rc<User>> {
         self.find(common_name.as_bytes()).filter(|user| user.is_on())
     }
 }
@@ -267,7 +267,7 @@ impl Users {
 const PRESENT_TABLE: &[u8] = b"table 2";
 
 /// A user's rules as one text, which a record can carry: [`user_of_record`] reads it.
-pub(crate) fn recorded(user: &User, table: Table) -> Vec<u8> {
+pub fn recorded(user: &User, table: Table) -> Vec<u8> {
     let mut text = user.name.clone();
     if table == Table::Present {
         text.push(b'\n');
@@ -284,7 +284,7 @@ pub(crate) fn recorded(user: &User, table: Table) -> Vec<u8> {
 }
 
 /// The user of [`recorded`]. A user whose rules this release does not know may do nothing.
-pub(crate) fn user_of_record(text: &[u8]) -> User {
+pub fn user_of_record(text: &[u8]) -> User {
     let mut lines = text.split(|byte| *byte == b'\n').peekable();
     let name = lines.next().unwrap_or_default();
     let table = match lines.next_if_eq(&PRESENT_TABLE) {

@@ -1,9 +1,9 @@
 //! The rows of the commands on places, which are scores of sorted sets.
 
 use super::row::{READ, READS, REPLACES, STORE, UPDATES, after, data, key, range, two_keys};
-use crate::command::geo;
-use crate::command::spec::Category::Geo;
-use crate::command::spec::{Begin, CommandSpec, Group, KeySpecs, ParseFn};
+use crate::geo;
+use crate::spec::Category::Geo;
+use crate::spec::{Begin, CommandSpec, Group, KeySpecs, ParseFn};
 
 const fn reads(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
     data(name, arity, parse).flags(READ).keys(key(READS)).in_categories(&[Geo])

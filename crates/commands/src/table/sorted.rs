@@ -4,12 +4,12 @@ use super::row::{
     CHANGES, READ, READS, REPLACES, STORE, TAKES, counted, counted_keys, data, key, keys_before_last, range,
     two_keys,
 };
-use crate::command::arguments::{wait_in_first, wait_in_last};
-use crate::command::sorted;
-use crate::command::spec::Category::SortedSet;
-use crate::command::spec::Flag::{Blocking, Fast, NoScript, Write};
-use crate::command::spec::KeyFlag::{Access, Delete, ReadWrite, Update, Variable};
-use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, KeySpecs, ParseFn};
+use crate::arguments::{wait_in_first, wait_in_last};
+use crate::sorted;
+use crate::spec::Category::SortedSet;
+use crate::spec::Flag::{Blocking, Fast, NoScript, Write};
+use crate::spec::KeyFlag::{Access, Delete, ReadWrite, Update, Variable};
+use crate::spec::{CommandSpec, Flags, Group, KeyFlags, KeySpecs, ParseFn};
 
 const SHORTENS: KeyFlags = KeyFlags::of(&[ReadWrite, Delete]);
 const COUNTED: KeySpecs = counted_keys(1, READS);

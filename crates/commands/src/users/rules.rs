@@ -4,21 +4,21 @@
 //! channels. Modifiers outside brackets change the first selector, the root. A command is allowed if one selector allows
 //! all of it.
 
-use crate::command::spec::Category;
-use crate::command::{self, COMMAND_COUNT, Found, release_1};
+use crate::spec::Category;
+use crate::{COMMAND_COUNT, Found, release_1};
 use kv::glob::{PATTERN_BYTES_MAX, Pattern};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 /// The longest name of a user, in bytes.
-pub(crate) const USER_NAME_BYTES_MAX: usize = 128;
+pub const USER_NAME_BYTES_MAX: usize = 128;
 
 /// One bit for each command, and at least one more: see [`Selector::is_from_all`].
 const WORDS: usize = COMMAND_COUNT / 64 + 1;
 const HASH_BYTES: usize = 32;
 
 /// A password as it is kept: its SHA-256, so that lines of Redis's ACL files mean the same here.
-pub(crate) type PasswordHash = [u8; HASH_BYTES];
+type PasswordHash = [u8; HASH_BYTES];
 
 /// Hashes a password.
 pub(crate) fn hash_of(password: &[u8]) -> PasswordHash {
@@ -26,7 +26,7 @@ pub(crate) fn hash_of(password: &[u8]) -> PasswordHash {
 }
 
 /// The modifier that adds (`#`) or removes (`!`) a password by its hash.
-pub(crate) fn hash_rule(sign: u8, password: &[u8]) -> Vec<u8> {
+pub fn hash_rule(sign: u8, password: &[u8]) -> Vec<u8> {
     let mut rule = vec![sign];
     hash_of(password).iter().for_each(|byte| rule.extend_from_slice(format!("{byte:02x}").as_bytes()));
     rule
@@ -34,20 +34,28 @@ pub(crate) fn hash_rule(sign: u8, password: &[u8]) -> Vec<u8> {
 
 /// Why a modifier is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RuleError {
+pub enum RuleError {
+    /// No command or category has this name.
     Unknown,
+    /// It is no modifier.
     Syntax,
+    /// A pattern of keys adds nothing to all keys.
     AfterAllKeys,
+    /// A pattern of channels adds nothing to all channels.
     AfterAllChannels,
+    /// It is no hash of a password.
     Hash,
+    /// The user does not have the password that it removes.
     NoSuchPassword,
+    /// A subcommand has no first argument of its own.
     FirstArgumentOfSubcommand,
+    /// A pattern is longer than [`PATTERN_BYTES_MAX`].
     PatternTooLong,
 }
 
 impl RuleError {
     /// Redis's error text.
-    pub(crate) fn text(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
             RuleError::Unknown => "Unknown command or category name in ACL",
             RuleError::Syntax => "Syntax error",
@@ -136,11 +144,11 @@ impl KeyPattern {
 
 /// Whose categories and keys of commands count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Table {
+pub enum Table {
     /// Those of this program.
     #[default]
     Present,
-    /// Those of release 1: see [`crate::command::release_1`].
+    /// Those of release 1: see `release_1`.
     Release1,
 }
 
@@ -280,7 +288,7 @@ impl Selector {
         }
         if let Some(category) = rule.strip_prefix('@') {
             let category = category_named(category.as_bytes()).ok_or(RuleError::Unknown)?;
-            for (number, spec) in command::all().enumerate() {
+            for (number, spec) in crate::all().enumerate() {
                 let categories = match self.table {
                     Table::Present => spec.categories(),
                     Table::Release1 => release_1::categories(spec),
@@ -292,14 +300,13 @@ impl Selector {
             self.note(rule, is_allowed);
             return Ok(());
         }
-        if let Some(found) = command::found_by_full_name(rule.as_bytes()) {
+        if let Some(found) = crate::found_by_full_name(rule.as_bytes()) {
             self.change(found, is_allowed);
             self.note(rule, is_allowed);
             return Ok(());
         }
         let (name, first) = rule.rsplit_once('|').filter(|_| is_allowed).ok_or(RuleError::Unknown)?;
-        let Found { spec, number } =
-            command::found_by_full_name(name.as_bytes()).ok_or(RuleError::Unknown)?;
+        let Found { spec, number } = crate::found_by_full_name(name.as_bytes()).ok_or(RuleError::Unknown)?;
         if name.contains('|') {
             return Err(RuleError::FirstArgumentOfSubcommand);
         }
@@ -388,19 +395,20 @@ fn joined(rules: Vec<Vec<u8>>) -> Vec<u8> {
 }
 
 /// Finds a category by its name, ignoring case.
-pub(crate) fn category_named(name: &[u8]) -> Option<Category> {
+pub fn category_named(name: &[u8]) -> Option<Category> {
     Category::ALL.iter().copied().find(|category| name.eq_ignore_ascii_case(category.name().as_bytes()))
 }
 
 /// Whether a text has bytes that Redis does not allow in names and patterns, since its files consist of lines and words.
-pub(crate) fn has_space(text: &[u8]) -> bool {
+pub fn has_space(text: &[u8]) -> bool {
     text.iter().any(|byte| byte.is_ascii_whitespace() || matches!(byte, 0 | 0x0b))
 }
 
 /// A user.
 #[derive(Clone, Debug)]
-pub(crate) struct User {
-    pub(crate) name: Vec<u8>,
+pub struct User {
+    /// Its name.
+    pub name: Vec<u8>,
     is_on: bool,
     needs_no_password: bool,
     /// Redis's flag about `RESTORE`, which has no effect here: payloads are always checked.
@@ -412,7 +420,7 @@ pub(crate) struct User {
 
 impl User {
     /// A user that may do nothing, and cannot log in.
-    pub(crate) fn new(name: &[u8]) -> User {
+    pub fn new(name: &[u8]) -> User {
         User::new_by(name, Table::Present)
     }
 
@@ -432,7 +440,7 @@ impl User {
     ///
     /// # Errors
     /// The refused modifier, and why. The user may be changed in part.
-    pub(crate) fn apply_all<'m>(
+    pub fn apply_all<'m>(
         &mut self,
         modifiers: impl IntoIterator<Item = &'m [u8]>,
     ) -> Result<(), (&'m [u8], RuleError)> {
@@ -487,37 +495,37 @@ impl User {
     }
 
     /// Whether a client with this password may log in as this user.
-    pub(crate) fn accepts(&self, password: &PasswordHash) -> bool {
+    pub fn accepts(&self, password: &PasswordHash) -> bool {
         self.is_on && (self.needs_no_password || self.has_password(password))
     }
 
     /// Whether this is one of its passwords.
-    pub(crate) fn has_password(&self, password: &PasswordHash) -> bool {
+    pub fn has_password(&self, password: &PasswordHash) -> bool {
         self.passwords.contains(password)
     }
 
     /// Whether it may log in at all.
-    pub(crate) fn is_on(&self) -> bool {
+    pub fn is_on(&self) -> bool {
         self.is_on
     }
 
     /// Whether any client may log in as this user, with any password.
-    pub(crate) fn is_open(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         self.is_on && self.needs_no_password
     }
 
     /// Whether it accepts any password.
-    pub(crate) fn needs_no_password(&self) -> bool {
+    pub fn needs_no_password(&self) -> bool {
         self.needs_no_password
     }
 
     /// Whether it may do everything, so that nothing has to be checked.
-    pub(crate) fn is_free(&self) -> bool {
+    pub fn is_free(&self) -> bool {
         self.selectors.iter().any(Selector::is_free)
     }
 
     /// Its flags, in Redis's words and order.
-    pub(crate) fn flags(&self) -> Vec<&'static str> {
+    pub fn flags(&self) -> Vec<&'static str> {
         let sanitizing = self.skips_sanitizing.then_some("skip-sanitize-payload");
         let on = if self.is_on { "on" } else { "off" };
         let no_password = self.needs_no_password.then_some("nopass");
@@ -525,13 +533,13 @@ impl User {
     }
 
     /// The hashes of its passwords, in hexadecimal digits.
-    pub(crate) fn hashes(&self) -> Vec<String> {
+    pub fn hashes(&self) -> Vec<String> {
         let hex = |hash: &PasswordHash| hash.iter().map(|byte| format!("{byte:02x}")).collect();
         self.passwords.iter().map(hex).collect()
     }
 
     /// Its rules: the modifiers that turn a new user into this one. Each selector but the root is one modifier.
-    pub(crate) fn rules(&self) -> Vec<Vec<u8>> {
+    pub fn rules(&self) -> Vec<Vec<u8>> {
         let mut rules: Vec<Vec<u8>> = self.flags().iter().map(|flag| flag.as_bytes().to_vec()).collect();
         rules.extend(self.hashes().iter().map(|hash| format!("#{hash}").into_bytes()));
         rules.extend(self.selectors[0].rules());
@@ -541,12 +549,12 @@ impl User {
     }
 
     /// One line of `ACL LIST`.
-    pub(crate) fn describe(&self) -> Vec<u8> {
+    pub fn describe(&self) -> Vec<u8> {
         [b"user ", &*self.name, b" ", &*joined(self.rules())].concat()
     }
 
     /// What it may do with which keys and channels: the text of its commands, keys and channels, the root's first.
-    pub(crate) fn permissions(&self) -> impl ExactSizeIterator<Item = (String, Vec<u8>, Vec<u8>)> {
+    pub fn permissions(&self) -> impl ExactSizeIterator<Item = (String, Vec<u8>, Vec<u8>)> {
         let texts =
             |selector: &Selector| (selector.commands_text(), selector.keys_text(), selector.channels_text());
         self.selectors.iter().map(texts)
@@ -573,7 +581,7 @@ fn parse_hash(hex: &[u8]) -> Result<PasswordHash, RuleError> {
 ///
 /// # Errors
 /// Redis's error text for a bracket that is never closed.
-pub(crate) fn merged<'m>(arguments: impl Iterator<Item = &'m [u8]>) -> Result<Vec<Vec<u8>>, String> {
+pub fn merged<'m>(arguments: impl Iterator<Item = &'m [u8]>) -> Result<Vec<Vec<u8>>, String> {
     let mut merged: Vec<Vec<u8>> = Vec::new();
     let mut open: Option<Vec<u8>> = None;
     for argument in arguments {
@@ -590,15 +598,15 @@ pub(crate) fn merged<'m>(arguments: impl Iterator<Item = &'m [u8]>) -> Result<Ve
         None => Ok(merged),
         Some(begun) => {
             let first = begun.split(|byte| *byte == b' ').next().unwrap_or_default();
-            let first = command::printable(first);
+            let first = crate::printable(first);
             Err(format!("ERR Unmatched parenthesis in acl selector starting at '{first}'."))
         }
     }
 }
 
 /// The names of the commands in a category, subcommands included.
-pub(crate) fn commands_in(category: Category) -> impl Iterator<Item = &'static str> {
-    command::all().filter(move |spec| spec.categories().has(category)).map(|spec| spec.name)
+pub fn commands_in(category: Category) -> impl Iterator<Item = &'static str> {
+    crate::all().filter(move |spec| spec.categories().has(category)).map(|spec| spec.name)
 }
 
 #[cfg(test)]

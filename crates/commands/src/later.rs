@@ -66,7 +66,10 @@ impl Looks {
 pub(super) const NO_SUCH_KEY: Answer<'static> = Answer::Error(b"ERR no such key");
 
 /// `OBJECT REFCOUNT` within a transaction or a script: 1 if there is a value.
-pub(crate) fn reference_count<'a>(
+///
+/// # Errors
+/// [`CommandError`] if the argument can be no key.
+pub fn reference_count<'a>(
     arguments: Arguments<'a>,
     scratch: &'a mut Vec<u8>,
 ) -> Result<Command<'a>, CommandError> {
@@ -79,11 +82,7 @@ impl CommandError {
     /// The command that answers the request in the place of the one with this error, if the keys decide. It is built in
     /// `scratch`.
     #[cold]
-    pub(crate) fn foreseen<'a>(
-        &self,
-        arguments: Arguments<'a>,
-        scratch: &'a mut Vec<u8>,
-    ) -> Option<Command<'a>> {
+    pub fn foreseen<'a>(&self, arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Option<Command<'a>> {
         let CommandError::Later(later) = self else { return None };
         let Looks { keys, kinds, other, missing, group } = &later.looks;
         if keys.clone().any(|index| super::arguments::key(arguments, index).is_err()) {

@@ -11,7 +11,7 @@ use super::{CommandError, LockVerb};
 /// A request about locks, parsed and checked; its group is not decided yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is the command of that name.
-pub(crate) enum LockRequest<'a> {
+pub enum LockRequest<'a> {
     /// `LOCK`. With a session, the hold's number is that of the session in its group.
     Acquire {
         name: &'a [u8],
@@ -48,7 +48,7 @@ pub(crate) enum LockRequest<'a> {
 
 impl<'a> LockRequest<'a> {
     /// The key that decides which group gets the request.
-    pub(crate) fn key(&self) -> &'a [u8] {
+    pub fn key(&self) -> &'a [u8] {
         use LockRequest::*;
         match *self {
             Acquire { name, .. } | Renew { name, .. } | Release { name, .. } | Describe { name } => name,
@@ -57,7 +57,7 @@ impl<'a> LockRequest<'a> {
     }
 
     /// The session in the request, if any.
-    pub(crate) fn session(&self) -> Option<SessionId> {
+    pub fn session(&self) -> Option<SessionId> {
         match *self {
             LockRequest::Acquire { session, .. } => session,
             LockRequest::RenewSession { session, .. } | LockRequest::CloseSession { session, .. } => {
@@ -69,7 +69,7 @@ impl<'a> LockRequest<'a> {
 }
 
 /// Parses a request whose number of arguments was checked.
-pub(crate) fn parse(verb: LockVerb, arguments: Arguments<'_>) -> Result<LockRequest<'_>, CommandError> {
+pub fn parse(verb: LockVerb, arguments: Arguments<'_>) -> Result<LockRequest<'_>, CommandError> {
     use LockRequest::*;
     Ok(match verb {
         LockVerb::Lock => acquire(arguments)?,

@@ -3,12 +3,12 @@
 use super::row::{
     LOOKS_AT, READ, READS, STORE, TAKES, UPDATES, counted_keys, data, key, keys_before_last, two_keys,
 };
-use crate::command::arguments::{wait_in_first, wait_in_last};
-use crate::command::lists;
-use crate::command::spec::Category::List;
-use crate::command::spec::Flag::{Blocking, Fast, NoScript, Write};
-use crate::command::spec::KeyFlag::{Delete, Insert, ReadWrite};
-use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, ParseFn};
+use crate::arguments::{wait_in_first, wait_in_last};
+use crate::lists;
+use crate::spec::Category::List;
+use crate::spec::Flag::{Blocking, Fast, NoScript, Write};
+use crate::spec::KeyFlag::{Delete, Insert, ReadWrite};
+use crate::spec::{CommandSpec, Flags, Group, KeyFlags, ParseFn};
 
 const ADDS: KeyFlags = KeyFlags::of(&[ReadWrite, Insert]);
 const SHORTENS: KeyFlags = KeyFlags::of(&[ReadWrite, Delete]);

@@ -4,11 +4,11 @@ use super::row::{
     LOOKS_AT, READ, READS, REPLACES, STORE, TAKES, UPDATES, counted_keys, data, key, key_and_others, keys,
     two_keys,
 };
-use crate::command::sets;
-use crate::command::spec::Category::Set;
-use crate::command::spec::Flag::{Fast, Write};
-use crate::command::spec::KeyFlag::{Delete, Insert, ReadWrite};
-use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, ParseFn};
+use crate::sets;
+use crate::spec::Category::Set;
+use crate::spec::Flag::{Fast, Write};
+use crate::spec::KeyFlag::{Delete, Insert, ReadWrite};
+use crate::spec::{CommandSpec, Flags, Group, KeyFlags, ParseFn};
 
 const ADDS: KeyFlags = KeyFlags::of(&[ReadWrite, Insert]);
 const TAKE: Flags = Flags::of(&[Write, Fast]);

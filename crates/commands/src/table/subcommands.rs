@@ -4,24 +4,20 @@ use super::row::{
     ANY_TIME, CHANGES, CLUSTER_WIDE, LOCKS, LOOKS_AT, OPERATORS, READ, REMOVES, UPDATES, client, data,
     help_of, node, second_key,
 };
-use crate::command::keyspace;
-use crate::command::spec::Category::{
+use crate::keyspace;
+use crate::spec::Category::{
     Cluster as ClusterCategory, Connection, Keyspace, Scripting as ScriptingCategory,
 };
-use crate::command::spec::ClientCommand::{
-    GetName, Id, Kill, List as ClientList, NoEvict, NoTouch, SetInfo, SetName,
-};
-use crate::command::spec::CommandCommand::{
-    Count, Docs, GetKeys, GetKeysAndFlags, Info as CommandInfo, List,
-};
-use crate::command::spec::ConfigCommand::{Get, ResetStat, Set};
-use crate::command::spec::Flag::{
+use crate::spec::ClientCommand::{GetName, Id, Kill, List as ClientList, NoEvict, NoTouch, SetInfo, SetName};
+use crate::spec::CommandCommand::{Count, Docs, GetKeys, GetKeysAndFlags, Info as CommandInfo, List};
+use crate::spec::ConfigCommand::{Get, ResetStat, Set};
+use crate::spec::Flag::{
     Admin, AllowBusy, DenyOom, Fast, Loading, NoMulti, NoScript, ReadOnly, Stale, Write,
 };
-use crate::command::spec::NodeCommand::{
+use crate::spec::NodeCommand::{
     self, Acl, Command, Config, DebugExpire, DebugPauseCron, DebugProtocol, DebugSleep, Lock,
 };
-use crate::command::spec::{
+use crate::spec::{
     AclCommand, ClientCommand, ClusterCommand, CommandSpec, ConfigCommand, Flags, FunctionCommand, Group,
     KeyspaceCommand, LatencyCommand, LockVerb, MemoryCommand, ScriptCommand, ServerCommand, SlowlogCommand,
 };

@@ -1,11 +1,11 @@
 //! The rows of the commands on the bytes of strings: bits, sketches, `LCS`.
 
 use super::row::{READ, READS, REPLACES, STORE, data, key, key_and_others, keys, range};
-use crate::command::bytes;
-use crate::command::spec::Category::{Bitmap, HyperLogLog, String as StringCategory};
-use crate::command::spec::Flag::Fast;
-use crate::command::spec::KeyFlag::{Access, Insert, ReadWrite, Update, Variable};
-use crate::command::spec::{CommandSpec, Group, KeyFlags, KeySpecs, ParseFn};
+use crate::bytes;
+use crate::spec::Category::{Bitmap, HyperLogLog, String as StringCategory};
+use crate::spec::Flag::Fast;
+use crate::spec::KeyFlag::{Access, Insert, ReadWrite, Update, Variable};
+use crate::spec::{CommandSpec, Group, KeyFlags, KeySpecs, ParseFn};
 
 const CHANGES_BITS: KeyFlags = KeyFlags::of(&[ReadWrite, Access, Update]);
 const COUNTS: KeyFlags = KeyFlags::of(&[ReadWrite, Insert]);

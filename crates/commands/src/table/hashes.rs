@@ -1,11 +1,11 @@
 //! The rows of the commands on hashes.
 
 use super::row::{CHANGES, LOOKS_AT, READ, READS, STORE, UPDATES, data, key};
-use crate::command::hashes;
-use crate::command::spec::Category::Hash;
-use crate::command::spec::Flag::{Fast, Write};
-use crate::command::spec::KeyFlag::{Access, Delete, Insert, ReadWrite};
-use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, ParseFn};
+use crate::hashes;
+use crate::spec::Category::Hash;
+use crate::spec::Flag::{Fast, Write};
+use crate::spec::KeyFlag::{Access, Delete, Insert, ReadWrite};
+use crate::spec::{CommandSpec, Flags, Group, KeyFlags, ParseFn};
 
 const fn reads(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
     data(name, arity, parse).flags(READ).keys(key(READS)).in_categories(&[Hash])

@@ -12,9 +12,11 @@ pub enum Listening {
 }
 
 impl Listening {
-    pub(crate) const COUNT: usize = 3;
+    /// How many kinds there are.
+    pub const COUNT: usize = 3;
 
-    pub(crate) fn message(self) -> &'static [u8] {
+    /// The word in a message that is published.
+    pub fn message(self) -> &'static [u8] {
         match self {
             Listening::Channel => b"message",
             Listening::Pattern => b"pmessage",
@@ -23,7 +25,7 @@ impl Listening {
     }
 
     /// The words in the messages that confirm the beginning and the end of the subscription.
-    pub(crate) fn words(self) -> (&'static [u8], &'static [u8]) {
+    pub fn words(self) -> (&'static [u8], &'static [u8]) {
         match self {
             Listening::Channel => (b"subscribe", b"unsubscribe"),
             Listening::Pattern => (b"psubscribe", b"punsubscribe"),

@@ -15,7 +15,11 @@ pub(super) fn get<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context)
     Ok(Command::Get { key: key(arguments, 1)? })
 }
 
-pub(crate) fn set<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+/// Parses `SET`.
+///
+/// # Errors
+/// [`CommandError`] if an argument is wrong.
+pub fn set<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
     let (key, value) = (key(arguments, 1)?, value(arguments, 2, context)?);
     if arguments.len() == 3 {
         return Ok(plain_set(key, value));
@@ -172,10 +176,10 @@ parsers! { (arguments, scratch, context)
 }
 
 /// Lists the arguments after the command's name, all of them keys, in `scratch`.
-pub(crate) fn all_keys<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-) -> Result<List<'a>, CommandError> {
+///
+/// # Errors
+/// [`CommandError`] if one of them can be no key.
+pub fn all_keys<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Result<List<'a>, CommandError> {
     for index in 1..arguments.len() {
         key(arguments, index)?;
     }

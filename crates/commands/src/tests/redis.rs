@@ -2,7 +2,7 @@
 //! flags, categories and keys decide what a user may do.
 
 use super::*;
-use crate::command::spec::{Begin, Category, Find, Flag, KeyFlag, KeySpec};
+use crate::spec::{Begin, Category, Find, Flag, KeyFlag, KeySpec};
 use std::collections::BTreeSet;
 
 /// Facts about each command of Redis; the file says how they were gathered.

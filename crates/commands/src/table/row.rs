@@ -1,13 +1,13 @@
 //! The parts of the command table's rows: flags that many rows share, positions of keys, and the kinds of rows.
 
-use crate::command::spec::Category::{Connection, Scripting as ScriptingCategory};
-use crate::command::spec::Flag::{
+use crate::spec::Category::{Connection, Scripting as ScriptingCategory};
+use crate::spec::Flag::{
     Admin, AllowBusy, DenyOom, Fast, Loading, NoAuth, NoMandatoryKeys, NoMulti, NoScript, ReadOnly,
     SkipMonitor, Stale, Write,
 };
-use crate::command::spec::KeyFlag::{Access, Delete, Insert, Overwrite, ReadWrite, Remove, Update};
-use crate::command::spec::NodeCommand::{self, Client, Help};
-use crate::command::spec::{
+use crate::spec::KeyFlag::{Access, Delete, Insert, Overwrite, ReadWrite, Remove, Update};
+use crate::spec::NodeCommand::{self, Client, Help};
+use crate::spec::{
     Begin, Categories, Category, ClientCommand, CommandSpec, Find, Flags, Group, Handler, KeyFlag, KeyFlags,
     KeySpec, KeySpecs, ParseFn, RunScript, ScriptCommand, WaitFn,
 };
@@ -26,13 +26,13 @@ pub(super) const BEFORE_AUTH: Flags = Flags::of(&[NoScript, Loading, Stale, Fast
 
 // Access to keys.
 pub(super) const LOOKS_AT: KeyFlags = KeyFlags::of(&[KeyFlag::ReadOnly]);
-pub(in crate::command) const READS: KeyFlags = KeyFlags::of(&[KeyFlag::ReadOnly, Access]);
-pub(in crate::command) const CHANGES: KeyFlags = KeyFlags::of(&[ReadWrite, Access, Update]);
-pub(in crate::command) const UPDATES: KeyFlags = KeyFlags::of(&[ReadWrite, Update]);
-pub(in crate::command) const TAKES: KeyFlags = KeyFlags::of(&[ReadWrite, Access, Delete]);
-pub(in crate::command) const REPLACES: KeyFlags = KeyFlags::of(&[Overwrite, Update]);
+pub(crate) const READS: KeyFlags = KeyFlags::of(&[KeyFlag::ReadOnly, Access]);
+pub(crate) const CHANGES: KeyFlags = KeyFlags::of(&[ReadWrite, Access, Update]);
+pub(crate) const UPDATES: KeyFlags = KeyFlags::of(&[ReadWrite, Update]);
+pub(crate) const TAKES: KeyFlags = KeyFlags::of(&[ReadWrite, Access, Delete]);
+pub(crate) const REPLACES: KeyFlags = KeyFlags::of(&[Overwrite, Update]);
 pub(super) const INSERTS: KeyFlags = KeyFlags::of(&[Overwrite, Insert]);
-pub(in crate::command) const REMOVES: KeyFlags = KeyFlags::of(&[Remove, Delete]);
+pub(crate) const REMOVES: KeyFlags = KeyFlags::of(&[Remove, Delete]);
 
 // Positions of keys.
 /// The keys from a position on to `last`: see [`Find::Range`].

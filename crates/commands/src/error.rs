@@ -301,7 +301,7 @@ pub enum CommandError {
 const ECHOED_BYTES_MAX: usize = 128;
 
 /// Makes a client's input suitable for an error line: cut, on one line, and valid text.
-pub(crate) fn printable(sent: &[u8]) -> String {
+pub fn printable(sent: &[u8]) -> String {
     echo(sent, ECHOED_BYTES_MAX)
 }
 

@@ -1,7 +1,7 @@
 //! Arguments that are read after the keys were looked at.
 
 use super::*;
-use crate::command::later::reference_count;
+use crate::later::reference_count;
 use kv::{Answer, Foreseen, Kinds, Looked};
 
 /// The command that answers in the place of a request with wrong arguments, if the keys decide.

@@ -1,11 +1,11 @@
 //! The rows of the commands on channels.
 
 use super::row::{container, help_of, key, keys, node};
-use crate::command::spec::Category::PubSub;
-use crate::command::spec::ChannelCommand::{Counts, Names, PatternCount, Publish, Subscribe, Unsubscribe};
-use crate::command::spec::Flag::{Fast, Loading, NoScript, PubSub as PubSubFlag, Stale};
-use crate::command::spec::{ChannelCommand, CommandSpec, Flags, Group, KeyFlag, KeyFlags, NodeCommand};
 use crate::listening::Listening::{self, Channel, Pattern, Shard};
+use crate::spec::Category::PubSub;
+use crate::spec::ChannelCommand::{Counts, Names, PatternCount, Publish, Subscribe, Unsubscribe};
+use crate::spec::Flag::{Fast, Loading, NoScript, PubSub as PubSubFlag, Stale};
+use crate::spec::{ChannelCommand, CommandSpec, Flags, Group, KeyFlag, KeyFlags, NodeCommand};
 
 /// Clients route these channels by their slots, as if they were keys.
 const ROUTED: KeyFlags = KeyFlags::of(&[KeyFlag::NotKey]);

@@ -2,28 +2,29 @@
 
 use super::log::Reason;
 use super::rules::{KeyPattern, Selector, Table, User};
-use crate::command::introspection::for_each_key;
-use crate::command::release_1;
-use crate::command::spec::{KeyFlag, KeyFlags};
-use crate::command::{self, ChannelCommand, CommandSpec, Flag, Found, Handler, KeyspaceCommand, NodeCommand};
+use crate::introspection::for_each_key;
 use crate::listening::Listening;
+use crate::release_1;
+use crate::spec::{KeyFlag, KeyFlags};
+use crate::{ChannelCommand, CommandSpec, Flag, Found, Handler, KeyspaceCommand, NodeCommand};
 use wire::resp::Arguments;
 
 /// The beginning of the error of a command in a script that the script's caller may not run.
-pub(crate) const DENIED_IN_SCRIPT: &str = "NOPERM The user executing the script can't";
+pub const DENIED_IN_SCRIPT: &str = "NOPERM The user executing the script can't";
 
 const SORT_BY: &str = "ERR BY option of SORT denied due to insufficient ACL permissions.";
 const SORT_GET: &str = "ERR GET option of SORT denied due to insufficient ACL permissions.";
 
 /// What a user lacks for a command. Of several selectors, the one whose check came furthest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Denial {
+pub enum Denial {
     /// Permission for the command.
     Command,
     /// The key at this place, counted from the command's name.
     Key(usize),
-    /// `SORT … BY` and `SORT … GET` read keys that no rule can be compared with.
+    /// `SORT … BY` reads keys that no rule can be compared with.
     SortBy,
+    /// So does `SORT … GET`.
     SortGet,
     /// The channel at this place.
     Channel(usize),
@@ -35,7 +36,7 @@ impl User {
     /// # Errors
     /// What the user lacks.
     #[inline]
-    pub(crate) fn check(&self, found: Found, arguments: Arguments<'_>) -> Result<(), Denial> {
+    pub fn check(&self, found: Found, arguments: Arguments<'_>) -> Result<(), Denial> {
         // Even clients without a user may run these.
         if found.spec.flags.has(Flag::NoAuth) {
             return Ok(());
@@ -51,12 +52,12 @@ impl User {
     }
 
     /// Whether it may run a command, whatever the arguments.
-    pub(crate) fn may_call(&self, number: usize) -> bool {
+    pub fn may_call(&self, number: usize) -> bool {
         self.selectors.iter().any(|selector| selector.allows(number))
     }
 
     /// Whether some selector allows this command, and allows it to read or write this key.
-    pub(crate) fn may_call_on(&self, number: usize, key: &[u8], writes: bool) -> bool {
+    pub fn may_call_on(&self, number: usize, key: &[u8], writes: bool) -> bool {
         let access = match writes {
             true => KeyFlags::of(&[KeyFlag::Access, KeyFlag::Update]),
             false => KeyFlags::of(&[KeyFlag::Access]),
@@ -65,7 +66,7 @@ impl User {
     }
 
     /// Whether it may listen to a channel, or to the channels of a pattern.
-    pub(crate) fn may_listen_to(&self, channel: &[u8], is_pattern: bool) -> bool {
+    pub fn may_listen_to(&self, channel: &[u8], is_pattern: bool) -> bool {
         self.selectors.iter().any(|it| it.all_channels || it.may_listen_to(channel, is_pattern))
     }
 }
@@ -186,7 +187,7 @@ fn check_sort(arguments: Arguments<'_>) -> Result<(), Denial> {
 
 impl Denial {
     /// The reply of `ACL DRYRUN`: Redis's text, which names what is denied.
-    pub(crate) fn named(self, spec: &CommandSpec, arguments: Arguments<'_>) -> String {
+    pub fn named(self, spec: &CommandSpec, arguments: Arguments<'_>) -> String {
         let denied =
             |place: usize| String::from_utf8_lossy(arguments.get(place).unwrap_or_default()).into_owned();
         match self {
@@ -203,7 +204,7 @@ impl Denial {
     }
 
     /// The error that a script gets, with what is denied after the last colon: see [`Denial::of_script`].
-    pub(crate) fn in_script(self, spec: &CommandSpec, arguments: Arguments<'_>) -> String {
+    pub fn in_script(self, spec: &CommandSpec, arguments: Arguments<'_>) -> String {
         let (what, denied): (&str, &[u8]) = match self {
             Denial::Command => ("run this command or subcommand", spec.name.as_bytes()),
             Denial::Key(place) => (
@@ -216,11 +217,11 @@ impl Denial {
                 ("publish to the channel mentioned in the command", arguments.get(place).unwrap_or_default())
             }
         };
-        format!("{DENIED_IN_SCRIPT} {what}: '{}'", command::printable(denied))
+        format!("{DENIED_IN_SCRIPT} {what}: '{}'", crate::printable(denied))
     }
 
     /// The reason and the object of an error of [`Denial::in_script`].
-    pub(crate) fn of_script(error: &str) -> (Reason, &str) {
+    pub fn of_script(error: &str) -> (Reason, &str) {
         let denied = error.split_once(": '").and_then(|(_, rest)| rest.split_once('\''));
         let object = denied.map_or("", |(denied, _)| denied);
         let reason = if error.contains("run this command") {
@@ -234,7 +235,7 @@ impl Denial {
     }
 
     /// The whole error for a client, with the text of Redis 7.0.
-    pub(crate) fn error(self, spec: &CommandSpec) -> String {
+    pub fn error(self, spec: &CommandSpec) -> String {
         match self {
             Denial::Command => {
                 format!("NOPERM this user has no permissions to run the '{}' command", spec.name)
@@ -262,7 +263,7 @@ mod tests {
         let modifiers = merged(rules.split(' ').map(str::as_bytes)).unwrap();
         user.apply_all(modifiers.iter().map(Vec::as_slice)).unwrap();
         let words: ArgumentsBuffer = request.split(' ').map(str::as_bytes).collect();
-        user.check(command::named(words.as_arguments()).unwrap(), words.as_arguments())
+        user.check(crate::named(words.as_arguments()).unwrap(), words.as_arguments())
     }
 
     #[test]
@@ -387,7 +388,7 @@ mod tests {
         let checked = |record: &str, request: &str| {
             let user = super::super::user_of_record(record.as_bytes());
             let words: ArgumentsBuffer = request.split(' ').map(str::as_bytes).collect();
-            user.check(command::named(words.as_arguments()).unwrap(), words.as_arguments())
+            user.check(crate::named(words.as_arguments()).unwrap(), words.as_arguments())
         };
         let (writes, reads) = ("%W~*\n+@all", "%R~*\n+@all\n-@admin");
         let denied = |place| Err(Denial::Key(place));
@@ -435,7 +436,7 @@ mod tests {
     fn errors_are_those_of_redis_and_name_what_is_denied() {
         let words: ArgumentsBuffer = [&b"GET"[..], b"k'1"].into_iter().collect();
         let words = words.as_arguments();
-        let get = command::find(words).unwrap().spec;
+        let get = crate::find(words).unwrap().spec;
         assert_eq!(
             Denial::Command.error(get),
             "NOPERM this user has no permissions to run the 'get' command"

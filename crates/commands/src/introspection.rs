@@ -394,7 +394,7 @@ fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Resu
 
 /// `DEBUG PROTOCOL`: appends Redis's example of a reply of this kind, or an error if there is no such kind.
 #[allow(clippy::approx_constant)] // Redis's example of a number is not pi.
-pub(crate) fn example(kind: &[u8], out: &mut ReplyBuffer) {
+pub fn example(kind: &[u8], out: &mut ReplyBuffer) {
     match &*kind.to_ascii_lowercase() {
         b"string" => out.bulk(b"Hello World"),
         b"integer" => out.integer(12345),
@@ -430,7 +430,7 @@ pub(crate) fn example(kind: &[u8], out: &mut ReplyBuffer) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Handler, NodeCommand, find};
+    use crate::{Handler, NodeCommand, find};
     use wire::resp::{ArgumentsBuffer, Protocol, write_reply};
 
     /// Returns the answer as a RESP3 client sees it, with its line ends as spaces.

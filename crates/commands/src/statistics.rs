@@ -137,7 +137,7 @@ pub struct Latencies {
 impl Latencies {
     /// Counts a time.
     #[inline]
-    pub(crate) fn record(&mut self, microseconds: u64) {
+    pub fn record(&mut self, microseconds: u64) {
         match microseconds {
             0 => self.at_once += 1,
             _ => self.record_longer(microseconds),
@@ -153,7 +153,7 @@ impl Latencies {
     }
 
     /// Adds the times that others have counted.
-    pub(crate) fn add(&mut self, other: &Latencies) {
+    pub fn add(&mut self, other: &Latencies) {
         self.at_once += other.at_once;
         self.sum_us = self.sum_us.saturating_add(other.sum_us);
         if self.counts.is_empty() {
@@ -164,7 +164,7 @@ impl Latencies {
     }
 
     /// The times that were counted since an earlier state. None where the counts have been reset in between.
-    pub(crate) fn since(&self, before: &Latencies) -> Latencies {
+    pub fn since(&self, before: &Latencies) -> Latencies {
         let earlier = before.counts.iter().copied().chain(std::iter::repeat(0));
         Latencies {
             at_once: self.at_once.saturating_sub(before.at_once),
@@ -214,7 +214,7 @@ impl Latencies {
 
     /// Appends the samples of a histogram in Prometheus's text format: `name` ends in `_seconds`.
     /// All histograms have the same buckets, so that they can be added up: each power of two from 64 us to 17 s.
-    pub(crate) fn render(&self, name: &str, labels: &str, out: &mut String) {
+    pub fn render(&self, name: &str, labels: &str, out: &mut String) {
         let (comma, all) = match labels {
             "" => ("", String::new()),
             _ => (",", format!("{{{labels}}}")),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 /// The most entries that may be kept (`acllog-max-len`).
-pub(crate) const ACL_LOG_ENTRIES_MAX: usize = 10_000;
+pub const ACL_LOG_ENTRIES_MAX: usize = 10_000;
 
 /// Equal refusals within this time are one entry.
 const ALIKE_MS: u64 = 60_000;
@@ -13,15 +13,20 @@ const KEPT_NAME_BYTES: usize = 256;
 
 /// Why something was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub enum Reason {
+    /// The rules do not allow the command.
     Command,
+    /// They do not allow it on a key.
     Key,
+    /// They do not allow the channel.
     Channel,
+    /// A login failed.
     Auth,
 }
 
 impl Reason {
-    pub(crate) fn name(self) -> &'static str {
+    /// The word of `ACL LOG`.
+    pub fn name(self) -> &'static str {
         match self {
             Reason::Command => "command",
             Reason::Key => "key",
@@ -33,14 +38,18 @@ impl Reason {
 
 /// Where something was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub enum Place {
+    /// In a request of its own.
     TopLevel,
+    /// In a transaction.
     Transaction,
+    /// In a script.
     Script,
 }
 
 impl Place {
-    pub(crate) fn name(self) -> &'static str {
+    /// The word of `ACL LOG`.
+    pub fn name(self) -> &'static str {
         match self {
             Place::TopLevel => "toplevel",
             Place::Transaction => "multi",
@@ -51,30 +60,37 @@ impl Place {
 
 /// Something that was refused, once or several times.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) count: u64,
-    pub(crate) reason: Reason,
-    pub(crate) place: Place,
+pub struct Entry {
+    /// How often.
+    pub count: u64,
+    /// Why.
+    pub reason: Reason,
+    /// Where.
+    pub place: Place,
     /// The command, key or channel; of a failed login, the command that was given.
-    pub(crate) object: Vec<u8>,
-    pub(crate) user: Vec<u8>,
+    pub object: Vec<u8>,
+    /// The user, or the name that was given.
+    pub user: Vec<u8>,
     /// The latest client, as `CLIENT LIST` describes it.
-    pub(crate) client: String,
-    pub(crate) number: u64,
-    pub(crate) created_ms: u64,
-    pub(crate) updated_ms: u64,
+    pub client: String,
+    /// The number of the entry.
+    pub number: u64,
+    /// When it was refused for the first time.
+    pub created_ms: u64,
+    /// When it was refused the last time.
+    pub updated_ms: u64,
 }
 
 /// The newest refusals, the latest first.
 #[derive(Debug, Default)]
-pub(crate) struct AclLog {
+pub struct AclLog {
     entries: VecDeque<Entry>,
     next: u64,
 }
 
 impl AclLog {
     /// Notes a refusal, and keeps at most `entries_max` entries.
-    pub(crate) fn note(
+    pub fn note(
         &mut self,
         (reason, place): (Reason, Place),
         (user, object): (&[u8], &[u8]),
@@ -105,12 +121,12 @@ impl AclLog {
     }
 
     /// Forgets all entries.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.entries.clear();
     }
 
     /// The latest entries, at most `count`.
-    pub(crate) fn latest(&self, count: usize) -> impl ExactSizeIterator<Item = &Entry> {
+    pub fn latest(&self, count: usize) -> impl ExactSizeIterator<Item = &Entry> {
         self.entries.iter().take(count)
     }
 }

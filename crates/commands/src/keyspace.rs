@@ -9,7 +9,7 @@ use super::arguments::{Parsed, at, integer, is, key, parsers, value};
 use super::later::Looks;
 use super::strings::all_keys;
 use super::{CommandError, Context};
-use crate::keyspace::DATABASES;
+use crate::DATABASES;
 
 parsers! { (arguments, scratch, context)
     delete => Ok(Command::Delete { keys: all_keys(arguments, scratch)? });

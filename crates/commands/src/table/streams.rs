@@ -3,11 +3,11 @@
 use super::row::{
     self, CHANGES, READ, READS, STORE, TAKES, UPDATES, container, data, help_of, key, second_key,
 };
-use crate::command::spec::Category::Stream;
-use crate::command::spec::Flag::{Blocking, Fast, Write};
-use crate::command::spec::KeyFlag::{Delete, Insert, ReadWrite};
-use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, ParseFn};
-use crate::command::streams;
+use crate::spec::Category::Stream;
+use crate::spec::Flag::{Blocking, Fast, Write};
+use crate::spec::KeyFlag::{Delete, Insert, ReadWrite};
+use crate::spec::{CommandSpec, Flags, Group, KeyFlags, ParseFn};
+use crate::streams;
 
 const ADDS: KeyFlags = KeyFlags::of(&[ReadWrite, Insert]);
 const REMOVES_OF: KeyFlags = KeyFlags::of(&[ReadWrite, Delete]);
