@@ -1,10 +1,10 @@
 //! Checkpoints of groups: which one is written, a piece in each turn.
 
-use crate::cluster::Cluster;
 use crate::context::Context;
-use crate::control::{CONTROL_GROUP, MAP_GROUP};
 use crate::groups::Group;
+use crate::membership::Cluster;
 use crate::values::Values;
+use cluster::control::{CONTROL_GROUP, MAP_GROUP};
 use protocol::Progress;
 
 /// Begins a checkpoint when one is due, or continues the one under way.

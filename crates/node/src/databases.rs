@@ -19,10 +19,10 @@
 //! `UNKNOWN`, as with `MIGRATE` between two servers of Redis.
 
 use crate::context::{Call, Context};
-use crate::control::{Change, Feature};
-use crate::keyspace::{Keyspace, prefix_of_database};
 use crate::origin::{Asked, Origin};
 use crate::session::ClientId;
+use cluster::control::{Change, Feature};
+use cluster::keyspace::{Keyspace, prefix_of_database};
 use commands::{DATABASES, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand};
 use kv::codec::Reader;
 use kv::command::ExpiryUnit;
@@ -361,7 +361,7 @@ impl Move {
 
     fn in_both(&self, why: &str) -> String {
         let key = String::from_utf8_lossy(&self.key);
-        format!("UNKNOWN the key '{}' may be in both databases: it {why}", crate::words::one_line(&key))
+        format!("UNKNOWN the key '{}' may be in both databases: it {why}", cluster::words::one_line(&key))
     }
 
     /// The next step after an answer by which a step was not taken, or may not have been.

@@ -3,8 +3,8 @@
 //! A frame's payload is one envelope. Forwarded requests and their outcomes are gathered: all those of a turn for a
 //! peer are in one envelope.
 
-use crate::control::GroupId;
 use crate::spans::SpanContext;
+use cluster::control::GroupId;
 use kv::codec::{Malformed, Reader, Writer};
 use kv::locks::LockNotification;
 use kv::{Command, Reference, Version};

@@ -1,13 +1,13 @@
 //! The groups that this node knows, by number. Numbers are never reused, so there are gaps.
 
 use crate::commits::{ApplyTimes, CommitTimes};
-use crate::control::FatalRecord;
 use crate::granted::Granted;
 use crate::journal::Tail;
-use crate::keyspace::{Database, Keyspace};
 use crate::origin::Asked;
 use crate::replica::Replica;
-use crate::setting::CodingSettings;
+use cluster::control::FatalRecord;
+use cluster::keyspace::{Database, Keyspace};
+use cluster::setting::CodingSettings;
 use commands::statistics::Latencies;
 use kv::Command;
 use kv::table::{Chooser, Eviction};

@@ -4,12 +4,12 @@
 //! A handover costs some milliseconds without an answer, and no outcome: see [`protocol::Replica::hand_over`]. The control group is
 //! handed over last, since it appoints the next leaders of leader-follower groups.
 
-use crate::cluster::Cluster;
 use crate::context::status::leader_of;
 use crate::context::{Context, room};
-use crate::control::{CONTROL_GROUP, Change, Feature, Group, NodeState, Refusal, refuse};
 use crate::envelope::Envelope;
-use crate::setting::Protocol;
+use crate::membership::Cluster;
+use cluster::control::{CONTROL_GROUP, Change, Feature, Group, NodeState, Refusal, refuse};
+use cluster::setting::Protocol;
 use protocol::NodeId;
 use protocol::leader_follower::Acks;
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,7 +7,7 @@
 
 use crate::context::Context;
 use crate::context::status::group_status;
-use crate::control::CONTROL_GROUP;
+use cluster::control::CONTROL_GROUP;
 use commands::statistics::Latencies;
 use kv::{Reply, ReplyBuffer};
 use protocol::{NodeId, Now};
@@ -307,7 +307,7 @@ fn push(ring: &mut VecDeque<Point>, most: usize, point: Point) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keyspace::KEYSPACES_MAX;
+    use cluster::keyspace::KEYSPACES_MAX;
 
     /// A history of so many seconds, in each of which so many commands took so long.
     fn series(seconds: u32, commands: impl Fn(u32) -> u64, took_us: u64) -> Series {

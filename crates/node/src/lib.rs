@@ -1,31 +1,27 @@
-//! One node, sans-I/O: keyspaces, groups, routing and forwarding, and clients' sessions.
+//! One node, sans-I/O: groups, routing and forwarding, and clients' sessions.
 //!
 //! A [`Node`] takes client requests, frames from peers and the time, and leaves replies and frames in buffers. Its
 //! caller owns the sockets, the clock and the files: the server in production, a simulator in tests.
 //!
 //! Reading order: `node` (the turn, and how a request gets to a group and back), `requests` and `transactions` (what
 //! a client's request needs of which groups), `mapping` (what a new map changes), `context` (what the components
-//! share, and their calls to the node), `session` (replies in order), `keyspace` (prefixes and promises), then the
+//! share, and their calls to the node), `session` (replies in order), then the
 //! components: `forwarding` (requests that other nodes carry out, and those that wait), `waits` (clients that wait
-//! for locks and elements), `channels` (subscribers), `cluster` (this node's part in the control group, which is
-//! `control`), `coding` and `values` (large values), `long` (long commands), `following` (readers of changes),
+//! for locks and elements), `channels` (subscribers), `membership` (this node's part in the control group, which
+//! is in the crate `cluster`), `coding` and `values` (large values), `long` (long commands), `following` (readers of changes),
 //! `quarantine`, `clock`, `asking` (information that only one node has), `recent` (recent events), `history`
-//! (figures of the last day), `recovery` (how an
-//! operator goes on with what is left of a cluster).
+//! (figures of the last day).
 
 mod asking;
 mod cache;
 mod channels;
 mod checkpoints;
 mod clock;
-mod cluster;
 mod coding;
 mod commits;
 mod completing;
-mod configuration;
 mod connections;
 mod context;
-pub mod control;
 mod databases;
 mod envelope;
 mod events;
@@ -41,13 +37,12 @@ mod handovers;
 mod history;
 mod info;
 mod journal;
-mod keyspace;
 
-mod libraries;
 mod lock_list;
 mod log;
 mod long;
 mod mapping;
+mod membership;
 mod node;
 mod notes;
 mod operators;
@@ -56,15 +51,12 @@ mod output;
 mod parameters;
 mod quarantine;
 mod recent;
-pub mod recovery;
 mod replica;
 mod requests;
 mod scripting;
 mod scripts;
 mod session;
-mod setting;
 mod slab;
-pub mod slots;
 mod slow;
 mod spans;
 mod start_error;
@@ -74,16 +66,14 @@ mod unfinished;
 mod usage;
 mod values;
 mod waits;
-mod words;
 
-pub use configuration::{
-    Configuration, DebugCommand, Masters, NodeAddress, ProcessFacts, StorageSettings, TlsFacts,
+pub use cluster::words::{HOST_BYTES_MAX, check_host, of_toml, one_line};
+pub use cluster::{
+    Configuration, DebugCommand, Keyspace, LONG_COMMAND_BYTES, Masters, NodeAddress, Parts, ProcessFacts,
+    Protocol, Reads, Setting, Storage, StorageSettings, TlsFacts, database_named,
 };
-
-pub use configuration::LONG_COMMAND_BYTES;
 pub use envelope::{fragment_message, payload_words, replica_message};
 pub use guard::AuthGuard;
-pub use keyspace::{Keyspace, database_named};
 pub use log::{Level, Line};
 pub use node::{
     Asker, BoundedMemory, Credentials, Folder, GroupDescription, Health, KeyspaceDescription, KeyspaceHealth,
@@ -97,10 +87,8 @@ pub use spans::{Span, SpanContext, SpanKind, Tracing};
 pub use start_error::StartError;
 
 pub use session::{ClientKind, TlsClient};
-pub use setting::{Parts, Protocol, Reads, Setting, Storage};
 pub use slab::ClientId;
 pub use usage::Usage;
-pub use words::{HOST_BYTES_MAX, check_host, of_toml, one_line};
 
 /// The version of Quorate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

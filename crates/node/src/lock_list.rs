@@ -2,8 +2,8 @@
 //! as they are here, so a follower's may be a moment old; `LOCK.INFO` asks the leader.
 
 use crate::context::Context;
-use crate::keyspace::Keyspace;
 use crate::session::ClientId;
+use cluster::keyspace::Keyspace;
 use kv::ReplyBuffer;
 use kv::locks::Locks;
 use wire::resp::Arguments;

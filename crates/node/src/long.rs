@@ -20,13 +20,13 @@
 //! gathered, and the next part begins there. A command's time limit starts again with each part that is gathered. The
 //! answer to its end is the command's answer; if anything fails before that, nothing was done.
 
-use crate::configuration::{PARTS_UNDER_WAY, part_bytes};
 use crate::context::routing::MOVED;
 use crate::context::{CommandPart, Context};
 use crate::origin::Asked;
 use crate::origin::Origin;
 use crate::slab::{Handle, Slab};
 use crate::transfer::{Transfer, Window};
+use cluster::configuration::{PARTS_UNDER_WAY, part_bytes};
 use kv::SharedBytes;
 use kv::codec::Reader;
 use kv::{Command, Coordinator, Padded, Reply, ValueId};

@@ -2,15 +2,15 @@
 
 use crate::coding::Coding;
 use crate::context::Context;
-use crate::control::{self, CONTROL_GROUP, ClusterMap, Rejoin};
 use crate::gates::Gate;
 use crate::groups::Group;
 use crate::journal::Tail;
-use crate::keyspace::Router;
 use crate::quarantine::Quarantine;
 use crate::replica::Replica;
-use crate::setting::Protocol;
 use crate::values::Values;
+use cluster::control::{self, CONTROL_GROUP, ClusterMap, Rejoin};
+use cluster::keyspace::Router;
+use cluster::setting::Protocol;
 use protocol::{Configuration, Effects, Input};
 
 /// How much longer than the command timeout a group of a dropped keyspace is kept, so that waiting clients get an

@@ -2,9 +2,9 @@
 //! configuration file that the cluster map does not have.
 
 use crate::context::Context;
-use crate::control::{CONTROL_GROUP, ClusterMap};
-use crate::keyspace::Keyspace;
 use crate::log::{Level, Line};
+use cluster::control::{CONTROL_GROUP, ClusterMap};
+use cluster::keyspace::Keyspace;
 use protocol::NodeId;
 use protocol::leader_follower::Durability;
 use std::collections::BTreeMap;

@@ -3,19 +3,19 @@
 //! The hash slots are those of the default keyspace: a cluster-aware client that sends a key of another keyspace to
 //! the node of its slot is still served, by forwarding.
 
-use crate::configuration::NodeAddress;
 use crate::context::status::{group_status, leader_of, quarantined};
 use crate::context::{Call, Confirmation, Context};
-use crate::control::{
-    CONTROL_GROUP, Change, ClusterMap, Feature, QuarantineStep, Refusal, Saved, Slots, refuse,
-};
 use crate::handovers;
-use crate::keyspace::{Keyspace, idle_with};
 use crate::quarantine;
 use crate::session::{ClientId, ClientKind};
-use crate::setting::{Protocol, Setting as _};
-use crate::slots::{SLOTS, slot_of};
-use crate::words::word;
+use cluster::configuration::NodeAddress;
+use cluster::control::{
+    CONTROL_GROUP, Change, ClusterMap, Feature, QuarantineStep, Refusal, Saved, Slots, refuse,
+};
+use cluster::keyspace::{Keyspace, idle_with};
+use cluster::setting::{Protocol, Setting as _};
+use cluster::slots::{SLOTS, slot_of};
+use cluster::words::word;
 use commands::{ClusterCommand, KeyspaceCommand, printable};
 use kv::{Reply, ReplyBuffer};
 use protocol::NodeId;

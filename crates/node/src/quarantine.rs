@@ -6,17 +6,17 @@
 //! takes part in nothing, and requests are refused with `QUARANTINED`, or forwarded to a replica that is not stopped.
 //! Other groups are served.
 //!
-//! From then on the cluster map decides (`control/quarantine.rs`): the node reports that its replica is stopped, and
+//! From then on the cluster map decides (`cluster::control`): the node reports that its replica is stopped, and
 //! the replica continues only when the map has released it, or skips the record. Which records the map skips is known
 //! only after the log was read. So a replica with any doubtful record stops at the first of them while its log is
 //! read, and continues from there.
 
 use crate::context::{Call, Context};
-use crate::control::{CONTROL_GROUP, Change, ClusterMap, FatalRecord, QuarantineStep};
 use crate::gates::Gate;
 use crate::log::{Level, Line};
 use crate::replica::Replica;
 use crate::session::ClientId;
+use cluster::control::{CONTROL_GROUP, Change, ClusterMap, FatalRecord, QuarantineStep};
 use kv::{RecordName, Reply};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;

@@ -3,8 +3,8 @@
 //! process.
 
 use crate::context::Context;
-use crate::control::CONTROL_GROUP;
 use crate::log::{Level, Line};
+use cluster::control::CONTROL_GROUP;
 use kv::{Reply, ReplyBuffer};
 use protocol::NodeId;
 use serde::Serialize;

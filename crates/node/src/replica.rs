@@ -1,9 +1,9 @@
 //! This node's replica of a group, of the protocol that the group's keyspace has chosen.
 
-use crate::configuration::Configuration;
-use crate::keyspace::Keyspace;
 use crate::scripts::LUA;
-use crate::setting::Protocol;
+use cluster::configuration::Configuration;
+use cluster::keyspace::Keyspace;
+use cluster::setting::Protocol;
 use kv::Table;
 use kv::codec::Malformed;
 use protocol::planted::Planted;

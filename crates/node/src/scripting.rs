@@ -8,11 +8,11 @@
 
 use crate::context::routing::{CROSSSLOT, Sent};
 use crate::context::{Call, Confirmation, Context};
-use crate::control::{Change, Feature};
 use crate::envelope::Envelope;
-use crate::libraries::{self, Flag, Libraries, Library, Policy, Step};
 use crate::scripts::{Cache, Digest, Header, check, check_library, digest_of};
 use crate::session::ClientId;
+use cluster::control::{Change, Feature};
+use cluster::libraries::{self, Flag, Libraries, Library, Policy, Step};
 use commands::users::{self, Table};
 use commands::{
     CommandError, Found, FunctionCommand, Handler, NamedBy, NodeCommand, RunScript, ScriptCommand, printable,

@@ -54,7 +54,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use node::control::GROUPS_MAX;
+use cluster::control::GROUPS_MAX;
 use node::{DebugCommand, Keyspace, Masters, NodeAddress, NodeId, StorageSettings, check_host, one_line};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -77,7 +77,7 @@ const PASSWORD_HINT: &str = "\
 ";
 
 /// The maximum number of nodes of one cluster, and the greatest node id.
-pub const NODES_MAX: usize = node::control::NODES_MAX;
+pub const NODES_MAX: usize = cluster::control::NODES_MAX;
 
 /// What clients may use of a node. Every limit has a name with a unit; a client that exceeds one gets an error or is
 /// closed.

@@ -2,7 +2,7 @@
 
 use crate::promise::{Protocol, Space};
 use crate::trace::shorten;
-use node::control::{CONTROL_GROUP, ClusterMap};
+use cluster::control::{CONTROL_GROUP, ClusterMap};
 use protocol::{abd, blocking, coded, consensus, leader_follower};
 use std::fmt::Debug;
 
@@ -22,7 +22,7 @@ pub(crate) fn describe(payload: &[u8], spaces: &[Space], map: &ClusterMap) -> St
         return format!("{}, {} bytes", node::payload_words(payload), payload.len());
     };
     if group == CONTROL_GROUP {
-        let read = node::control::Message::decode(message).map(|read| format!("{read:?}"));
+        let read = cluster::control::Message::decode(message).map(|read| format!("{read:?}"));
         return format!("control {}", read.map_or_else(|it| format!("{it:?}"), |text| shorten(&text)));
     }
     let entry = map.groups.get(&group);

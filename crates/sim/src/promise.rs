@@ -7,7 +7,7 @@
 
 use crate::operation::Kind;
 use crate::random::Random;
-use node::control::Group;
+use cluster::control::Group;
 use node::{Keyspace, NodeId};
 use std::fmt;
 

@@ -24,8 +24,8 @@ use super::{Coding, IN_TRANSIT_BYTES_MAX, Operation, PEER_OUTPUT_BYTES, UNDER_WA
 use crate::context::Context;
 use crate::origin::Asked;
 use crate::origin::Origin;
-use crate::setting::Parts;
 use crate::slab::Handle;
+use cluster::setting::Parts;
 use coding::{Layout, data_fragments_max, failures_tolerated};
 use kv::SharedBytes;
 use kv::digest::Digest;

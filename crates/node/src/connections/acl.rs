@@ -1,9 +1,9 @@
 //! `ACL`: users, what each may do, and what was refused; and how a change of the users affects open connections.
 
 use crate::context::{Call, Confirmation, Context};
-use crate::control::Change;
 use crate::log::{Level, Line};
 use crate::session::{ClientId, Listening, Session};
+use cluster::control::Change;
 use commands::Text;
 use commands::users::{self, DEFAULT, Denial, OPERATOR, Place, Reason, Step, USER_NAME_BYTES_MAX, User};
 use commands::{AclCommand, CommandError, Found};

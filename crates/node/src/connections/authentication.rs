@@ -7,7 +7,7 @@ use crate::context::status;
 use crate::guard::AuthGuard;
 use crate::log::{Level, Line};
 use crate::session::{ClientId, Session};
-use crate::words::{is_printable, one_line};
+use cluster::words::{is_printable, one_line};
 use commands::users::{Place, Reason, USER_NAME_BYTES_MAX};
 use kv::ReplyBuffer;
 use std::net::{IpAddr, Ipv4Addr};

@@ -10,15 +10,15 @@ pub(crate) mod pause;
 mod server;
 mod slow;
 
-use crate::configuration::DebugCommand;
 use crate::context::{Call, Confirmation, Context};
-use crate::control::Change;
 use crate::session::Listening;
 use crate::session::{ClientId, ClientKind, Pending, Replies, Session, TrackingMode};
 use crate::slab::Handle;
-use crate::words::is_printable;
 use ::commands::{CommandError, ConfigCommand, introspection};
 pub(crate) use acl::{acl, follow_users, note_denial, note_denied_script, refuse};
+use cluster::configuration::DebugCommand;
+use cluster::control::Change;
+use cluster::words::is_printable;
 pub(crate) use commands::carry_out;
 use kv::limits::KEY_BYTES_MAX;
 use kv::{Command, Draft, Reply, ReplyBuffer};

@@ -5,7 +5,7 @@ use crate::context::{Call, Context, memory};
 use crate::log::{Level, Line};
 use crate::session::{ClientId, ClientKind, Session, SessionReply, Standing};
 use crate::slab::Slab;
-use crate::words::one_line;
+use cluster::words::one_line;
 use commands::statistics::CommandStatistics;
 use commands::users::{DENIED_IN_SCRIPT, User};
 use kv::{Reply, ReplyBuffer};

@@ -14,8 +14,8 @@
 
 use super::memory::Memory;
 use crate::context::Context;
-use crate::control::Feature;
 use crate::envelope::Envelope;
+use cluster::control::Feature;
 use kv::Command;
 use kv::limits::RUN_ADDED_BYTES_MAX;
 use protocol::{NodeId, Outcome, Result, Ticket};

@@ -23,12 +23,12 @@
 //!
 //! For clients that are connected to this node, large values in a long reply are written from where the reply was made.
 
-use crate::configuration::{PARTS_UNDER_WAY, part_bytes};
 use crate::context::Context;
 use crate::envelope::{Envelope, OutcomePart};
 use crate::origin::Origin;
 use crate::session::ClientId;
 use crate::transfer::{Transfer, Window};
+use cluster::configuration::{PARTS_UNDER_WAY, part_bytes};
 use kv::SharedBytes;
 use kv::codec::Malformed;
 use protocol::{NodeId, Result as Outcome, Ticket};

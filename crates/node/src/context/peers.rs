@@ -2,9 +2,9 @@
 
 use crate::context::long_replies::LongReplies;
 use crate::context::{Context, room};
-use crate::control::CONTROL_GROUP;
 use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest};
 use crate::parameters::request_bytes_max;
+use cluster::control::CONTROL_GROUP;
 use kv::codec::Malformed;
 use protocol::vouch::Vouch;
 use protocol::{NodeId, Now, Request};

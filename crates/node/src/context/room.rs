@@ -20,13 +20,13 @@
 //! It stands aside a moment after it has become short, so that commands that it had already ordered can end.
 
 use crate::context::Context;
-use crate::control::CONTROL_GROUP;
-use crate::control::MAP_GROUP;
 use crate::envelope::Envelope;
 use crate::gates::Gate;
 use crate::groups::Group;
 use crate::log::{Level, Line};
-use crate::setting::Protocol;
+use cluster::control::CONTROL_GROUP;
+use cluster::control::MAP_GROUP;
+use cluster::setting::Protocol;
 use kv::Command;
 use protocol::leader_follower::Acks;
 use protocol::{NodeId, Request};

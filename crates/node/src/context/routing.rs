@@ -2,9 +2,9 @@
 
 use crate::context::{Context, room};
 use crate::groups::Group;
-use crate::keyspace::Database;
 use crate::session::ClientId;
-use crate::setting::Protocol;
+use cluster::keyspace::Database;
+use cluster::setting::Protocol;
 use kv::codec::Reader;
 use kv::{Command, ValueId};
 use protocol::NodeId;

@@ -1,8 +1,8 @@
 //! The state of groups, as far as this node knows.
 
 use super::Context;
-use crate::configuration::Masters;
-use crate::control::FatalRecord;
+use cluster::configuration::Masters;
+use cluster::control::FatalRecord;
 use protocol::NodeId;
 use protocol::status::Status;
 

@@ -12,9 +12,9 @@
 
 use super::ANSWER_US;
 use crate::context::Context;
-use crate::control::{KeyspaceEntry, Refusal};
 use crate::origin::{Asked, Origin};
 use crate::session::{ClientId, SessionReply};
+use cluster::control::{KeyspaceEntry, Refusal};
 use commands::KeyspaceCommand;
 use kv::codec::Reader as Bytes;
 use kv::table::History;

@@ -15,9 +15,9 @@
 
 use super::readers::{OUTPUT_BYTES, check_kept, history_of, take_record};
 use crate::context::Context;
-use crate::control::Refusal;
 use crate::log::{Level, Line};
 use crate::session::{ClientId, ClientKind, Pending, ReplicaWishes};
+use cluster::control::Refusal;
 use kv::codec::Reader;
 use kv::table::{ExpiringField, SnapshotId, Table};
 use kv::{Reply, ReplyBuffer, Version};

@@ -14,7 +14,7 @@ use crate::envelope::put_request;
 use crate::groups::Group;
 use crate::groups::Kept;
 use crate::origin::Asked;
-use crate::setting::Protocol;
+use cluster::setting::Protocol;
 use protocol::{NodeId, Now, Request, Result as Outcome, Ticket};
 use std::collections::VecDeque;
 

@@ -16,8 +16,8 @@ use std::fmt::{Display, Write};
 
 use crate::VERSION;
 use crate::coding::{PeerSummary, Trace};
-use crate::keyspace::database_named;
-use crate::words::field;
+use cluster::keyspace::database_named;
+use cluster::words::field;
 use commands::{DATABASES, REDIS_VERSION, by_number};
 
 struct Section {

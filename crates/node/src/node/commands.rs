@@ -5,7 +5,6 @@ use super::{Node, facts, figures};
 use crate::asking::{self, Inquiry};
 use crate::context::measuring::{has_secrets, is_secret};
 use crate::context::routing::Sent;
-use crate::control::Feature;
 use crate::following::Following;
 use crate::gates::Gate;
 use crate::gather::Combine;
@@ -13,6 +12,7 @@ use crate::requests::{self, Admitted, Route, WaitAsked};
 use crate::session::{ClientId, Item, Session};
 use crate::transactions::{self, Answer, OfNode, Then};
 use crate::{connections, databases, lock_list, operators};
+use cluster::control::Feature;
 use commands::{
     ClientCommand, CommandError, Found, Handler, KeyspaceCommand, NodeCommand, ScriptCommand,
     TransactionCommand,

@@ -1,9 +1,9 @@
 //! The keyspaces of the cluster map, as returned over HTTP.
 
 use crate::context::status::leader_of;
-use crate::control::{KeyspaceEntry, Slots};
-use crate::keyspace::Keyspace;
 use crate::node::Node;
+use cluster::control::{KeyspaceEntry, Slots};
+use cluster::keyspace::Keyspace;
 use protocol::NodeId;
 use serde::Serialize;
 

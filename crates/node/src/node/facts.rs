@@ -7,8 +7,8 @@ use crate::info::{
     ReplicationFacts, ServerFacts, StatsFacts, ValueFacts, render,
 };
 use crate::node::Node;
-use crate::setting::{Setting, policy_name};
 use crate::usage::Usage;
+use cluster::setting::{Setting, policy_name};
 use kv::table::Eviction;
 use kv::{Reply, ReplyBuffer, Table};
 use protocol::NodeId;

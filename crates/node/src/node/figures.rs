@@ -5,7 +5,7 @@ use super::facts::client_count;
 use super::report::{Health, health};
 use crate::context::status::group_status;
 use crate::node::Node;
-use crate::setting::Setting;
+use cluster::setting::Setting;
 use commands::statistics::Counters;
 use kv::{Reply, ReplyBuffer};
 use protocol::NodeId;

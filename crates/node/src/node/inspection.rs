@@ -2,7 +2,7 @@
 
 use super::Node;
 use super::report::{self, KeyspaceHealth};
-use crate::control::{CONTROL_GROUP, ClusterMap, GroupId};
+use cluster::control::{CONTROL_GROUP, ClusterMap, GroupId};
 use kv::{Version, WaiterId};
 use std::rc::Rc;
 

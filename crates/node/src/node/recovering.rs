@@ -3,13 +3,13 @@
 //! Nothing is overwritten: a [`Plan`]'s decisions for a node become records after those that it has.
 
 use super::opening::{Opened, read_log};
-use crate::configuration::Configuration;
 use crate::context::Context;
-use crate::control::{CONTROL_GROUP, Control, GroupId, MAP_GROUP};
 use crate::journal::Tail;
-use crate::recovery::{Heard, Plan, Stand, Survivor};
 use crate::replica::Replica;
 use crate::start_error::StartError;
+use cluster::configuration::Configuration;
+use cluster::control::{CONTROL_GROUP, Control, GroupId, MAP_GROUP};
+use cluster::recovery::{Heard, Plan, Stand, Survivor};
 use kv::{Command, SKIPPED_VERSIONS};
 use protocol::Now;
 use protocol::consensus::Found;

@@ -2,11 +2,11 @@
 
 use super::facts;
 use crate::context::status::group_status;
-use crate::control::Saved;
 use crate::groups::Group;
 use crate::node::Node;
-use crate::setting::Setting;
-use crate::words::label as label_text;
+use cluster::control::Saved;
+use cluster::setting::Setting;
+use cluster::words::label as label_text;
 use protocol::NodeId;
 use protocol::status::{Counter, Status};
 use serde::Serialize;

@@ -13,11 +13,11 @@ pub(crate) fn request_bytes_max(value_bytes_max: usize) -> usize {
 #[cfg(test)]
 mod tests;
 
-use crate::configuration::{Configuration, TlsFacts};
 use crate::events::EventFlags;
-use crate::keyspace::Keyspace;
-use crate::setting::{POLICIES, Setting, parse_bytes, policy_name};
 use crate::slow::{ENTRIES_MAX, Thresholds};
+use cluster::configuration::{Configuration, TlsFacts};
+use cluster::keyspace::Keyspace;
+use cluster::setting::{POLICIES, Setting, parse_bytes, policy_name};
 use commands::users::ACL_LOG_ENTRIES_MAX;
 use commands::{CommandError, printable};
 use kv::ReplyBuffer;

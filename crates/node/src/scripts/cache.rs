@@ -3,7 +3,7 @@
 //! Each node has its own cache. A script that is run by its digest is forwarded and recorded with its text, so nothing that
 //! is replicated depends on a node's cache.
 
-use crate::libraries::Functions;
+use cluster::libraries::Functions;
 use sha1::Digest as _;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -9,7 +9,7 @@ use super::meter::{CALL_COST, Meter};
 use super::sandbox::{Sandbox, missing};
 use super::values::read_only;
 use super::{FUNCTION_CHUNK, begin, compile, new_state, redis};
-use crate::libraries::{FUNCTION_NAME_BYTES_MAX, Flag, Library, LibraryFunction, is_name};
+use cluster::libraries::{FUNCTION_NAME_BYTES_MAX, Flag, Library, LibraryFunction, is_name};
 use commands::Text;
 use kv::limits::SCRIPT_BYTES_MAX;
 use mlua::{Function, Lua, MultiValue, Table, Value};

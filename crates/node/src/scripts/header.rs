@@ -1,6 +1,6 @@
 //! The first line of a script or library, if it begins with `#!`: its language, and what it declares.
 
-use crate::libraries::{Flag, is_name};
+use cluster::libraries::{Flag, is_name};
 
 /// A script's text, split into its parts.
 #[derive(Debug, PartialEq, Eq)]

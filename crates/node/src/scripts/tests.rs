@@ -771,6 +771,6 @@ fn the_functions_that_a_library_registers_are_returned() {
     assert_eq!(two.description.as_ref().map(|text| text.bytes()), Some(b"d".to_vec()));
 }
 
-fn check_library(text: &[u8]) -> Result<(String, crate::libraries::Library), Vec<u8>> {
+fn check_library(text: &[u8]) -> Result<(String, cluster::libraries::Library), Vec<u8>> {
     super::check_library(text, &mut u64::from(kv::limits::SCRIPT_COST_DEFAULT))
 }

@@ -29,11 +29,11 @@ mod sweep;
 mod tests;
 
 use crate::cache::Cache;
-use crate::configuration::StorageSettings;
 use crate::context::{Call, Context};
 use crate::groups::Group;
 use crate::journal::News;
 use crate::log::{Level, Line};
+use cluster::configuration::StorageSettings;
 use kv::Reference;
 use kv::table::Spilled;
 use protocol::NodeId;

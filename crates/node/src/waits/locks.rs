@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::context::routing::Sent;
 use crate::groups::Groups;
 use crate::session::ClientId;
-use crate::setting::{Protocol, Setting};
+use cluster::setting::{Protocol, Setting};
 use commands::locks::{LockRequest, parse};
 use commands::{LockVerb, named};
 use kv::{Command, LockCommand};

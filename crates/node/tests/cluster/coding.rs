@@ -255,7 +255,7 @@ fn a_node_that_lost_its_disk_counts_again_when_it_has_rebuilt_all() {
     }
     cluster.until("it is in sync", |cluster| {
         let groups = &cluster.node(1).cluster_map().groups;
-        let mut groups = groups.iter().filter(|(id, _)| **id != node::control::CONTROL_GROUP);
+        let mut groups = groups.iter().filter(|(id, _)| **id != cluster::control::CONTROL_GROUP);
         groups.all(|(_, group)| group.settled && group.in_sync == [1, 2, 3, 4, 5])
     });
     assert_eq!(info(&mut cluster, 5, "coded_fragments_lacking"), 0);

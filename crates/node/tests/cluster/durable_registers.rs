@@ -1,7 +1,7 @@
 //! Keyspaces of registers with a durability: replicas recover what they recorded.
 
 use crate::support::{Cluster, assert_error, setup};
-use node::control::CONTROL_GROUP;
+use cluster::control::CONTROL_GROUP;
 
 /// Each protocol with each durability.
 const KEYSPACES: [&str; 4] = [

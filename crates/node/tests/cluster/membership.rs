@@ -1,7 +1,7 @@
 //! Nodes that lose their storage, and how they return.
 
 use crate::support::{Cluster, assert_error, setup};
-use node::control::Group;
+use cluster::control::Group;
 
 const KEYSPACES: &[&str] = &[
     "prefix= replication=consensus",

@@ -1,7 +1,7 @@
 //! What must hold for anything that clients and peers send to a node. Property tests draw the input at random; the fuzz
 //! targets, which include this file, search for it.
 
-use node::control::ClusterMap;
+use cluster::control::ClusterMap;
 use node::{ClientId, ClientKind, Configuration, Keyspace, Node, NodeAddress, StorageSettings};
 use protocol::Now;
 use storage::MemoryDisk;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use node::control::KeyspaceEntry;
+use cluster::control::KeyspaceEntry;
 use node::{Reads, database_named};
 use rdb::payload;
 use rdb::write::{FileWriter, put_text, tag};

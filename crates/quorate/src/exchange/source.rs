@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use cluster::control::{ClusterMap, KeyspaceEntry};
 use kv::table::scan_group;
-use node::control::{ClusterMap, KeyspaceEntry};
 use node::{Protocol, database_named};
 use server::status::report::Report;
 use server::status::words;

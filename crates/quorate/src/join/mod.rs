@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use node::control::ClusterMap;
+use cluster::control::ClusterMap;
 use node::{NodeAddress, NodeId};
 use server::Config;
 use server::config::{PeerTls, TlsSettings};

@@ -9,8 +9,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
+use cluster::control::NodeState;
 use node::NodeId;
-use node::control::NodeState;
 use server::Config;
 
 use super::add;

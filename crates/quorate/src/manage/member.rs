@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
+use cluster::control::NodeState;
 use node::NodeId;
-use node::control::NodeState;
 use serde_json::json;
 use server::status::standing::{self, Replica, Shard};
 use server::status::{Standing, words};

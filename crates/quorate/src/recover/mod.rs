@@ -1,7 +1,7 @@
 //! `quorate recover`: shows what is left when a majority of the control nodes is lost, and continues with that.
 //!
 //! It works offline, on the folders of stopped nodes. Without `--accept-loss` it only reports. The decisions and why they
-//! are safe are in `node::recovery`; here they are requested, printed, and carried out in this order: read all folders,
+//! are safe are in `cluster::recovery`; here they are requested, printed, and carried out in this order: read all folders,
 //! plan, copy all, write all. Machines that cannot access each other's folders exchange what was found in them as files.
 
 mod text;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use node::recovery::{Plan, Survivor};
+use cluster::recovery::{Plan, Survivor};
 use serde_json::{Value, json};
 use server::Config;
 use server::recovery::{StoppedNode, save, saved};

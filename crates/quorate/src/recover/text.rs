@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use node::control::CONTROL_GROUP;
-use node::recovery::{Fate, GroupReport, Plan, Survivor};
+use cluster::control::CONTROL_GROUP;
+use cluster::recovery::{Fate, GroupReport, Plan, Survivor};
 use node::{NodeId, Protocol};
 use serde_json::{Value, json};
 use server::recovery::StoppedNode;

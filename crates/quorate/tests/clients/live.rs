@@ -209,7 +209,7 @@ fn the_shards_of_a_redis_cluster_are_imported_into_several_keyspaces() {
     let is_ready =
         |client: &mut Connection| as_text(&run(client, &[b"CLUSTER", b"INFO"])).contains("cluster_state:ok");
     until("the cluster is ready", || clients.iter_mut().all(is_ready));
-    let owner = |key: &str| usize::from(node::slots::slot_of(key.as_bytes()) / 5462);
+    let owner = |key: &str| usize::from(cluster::slots::slot_of(key.as_bytes()) / 5462);
     let keys: Vec<String> = (0..3000).map(|at| format!("{}{at}", ["", "a:", "b:"][at % 3])).collect();
     for key in &keys {
         run(&mut clients[owner(key)], &[b"SET", key.as_bytes(), b"1"]);
@@ -221,8 +221,8 @@ fn the_shards_of_a_redis_cluster_are_imported_into_several_keyspaces() {
     for key in &keys {
         run(&mut clients[owner(key)], &[b"INCRBY", key.as_bytes(), b"2"]);
     }
-    let slot = node::slots::slot_of(b"a:1");
-    assert_eq!(slot, node::slots::slot_of(b"{a:1}"));
+    let slot = cluster::slots::slot_of(b"a:1");
+    assert_eq!(slot, cluster::slots::slot_of(b"{a:1}"));
     run(&mut clients[owner("a:1")], &[b"MSET", b"{a:1}", b"x", b"b:{a:1}", b"y"]);
     run(&mut clients[owner("a:1")], &[b"DEL", b"a:1", b"a:{a:1}", b"b:{a:1}"]);
     let (went_well, output) = import.end();

@@ -184,7 +184,7 @@ fn the_shards_of_a_redis_cluster_are_imported_over_tls() {
     until("the cluster is ready", || clients.iter_mut().all(is_ready));
     for number in 0..500 {
         let key = format!("k{number}");
-        let owner = usize::from(node::slots::slot_of(key.as_bytes()) / 8192);
+        let owner = usize::from(cluster::slots::slot_of(key.as_bytes()) / 8192);
         run(&mut clients[owner], &[b"SET", key.as_bytes(), b"v"]);
     }
     let cluster = Cluster::start(1, &[]);

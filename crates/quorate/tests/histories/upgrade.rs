@@ -11,7 +11,7 @@ use super::assert_linearizable;
 use super::bare::Bare;
 use super::recorder::Recorder;
 use super::support::{Client, signal, until};
-use node::control::Feature;
+use cluster::control::Feature;
 use rustix::process::Signal;
 use wire::release::RELEASES;
 

@@ -1,4 +1,4 @@
-//! The folders of stopped nodes, for a recovery (`node::recovery`): each is locked, read without changes to it, copied,
+//! The folders of stopped nodes, for a recovery (`cluster::recovery`): each is locked, read without changes to it, copied,
 //! and written.
 
 mod overlay;
@@ -9,8 +9,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use cluster::recovery::{Plan, Survivor};
 use driver::Clock as _;
-use node::recovery::{Plan, Survivor};
 use node::{Folder, NodeId};
 
 use self::overlay::Overlay;

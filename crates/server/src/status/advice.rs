@@ -1,7 +1,7 @@
 //! What an operator should do, as lines to copy: the commands of `quorate`, with everything filled in that the reports have.
 
+use cluster::control::{FatalRecord, GroupId};
 use node::NodeId;
-use node::control::{FatalRecord, GroupId};
 
 use super::answers::Answers;
 use super::words;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 
+use cluster::control::ClusterMap;
 use node::NodeId;
-use node::control::ClusterMap;
 
 use super::report::Report;
 

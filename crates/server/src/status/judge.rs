@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use node::control::{CONTROL_GROUP, ClusterMap, Group, KeyspaceEntry, NodeState, Saved};
+use cluster::control::{CONTROL_GROUP, ClusterMap, Group, KeyspaceEntry, NodeState, Saved};
 use node::{NodeId, Protocol, Setting as _};
 
 use super::advice::{self, Stopped};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use cluster::control::ClusterMap;
 use node::NodeId;
-use node::control::ClusterMap;
 use serde_json::{Value, json};
 
 use super::report::Report;
@@ -39,7 +39,7 @@ pub(super) fn map(nodes: NodeId, control: &[NodeId], keyspaces: &[(&str, &[NodeI
 pub(super) fn report(map: &ClusterMap, node: NodeId, links: &[NodeId], serves: bool) -> Report {
     let others = map.nodes.keys().filter(|id| **id != node);
     let links: Vec<Value> = others.map(|id| json!({ "node": id, "up": links.contains(id) })).collect();
-    let shard = |(prefix, entry): (&String, &node::control::KeyspaceEntry)| {
+    let shard = |(prefix, entry): (&String, &cluster::control::KeyspaceEntry)| {
         let group = &map.groups[&entry.groups[0]];
         let leads = group.leader == node && serves;
         let role = if leads { "leader" } else { "follower" };
@@ -251,7 +251,7 @@ fn what_is_wrong_soon_is_a_risk_today() {
 #[test]
 fn a_quarantine_is_a_risk_also_if_its_node_is_down() {
     let mut three = map(3, &[1, 2, 3], &[("prefix=", &[1, 2, 3])]);
-    let record = node::control::FatalRecord { offset: 1045, time: 1 };
+    let record = cluster::control::FatalRecord { offset: 1045, time: 1 };
     three.quarantine.standing.entry(1).or_default().insert(3, record);
     let standing = judged(&three, vec![report(&three, 1, &[2], true), report(&three, 2, &[1], true)]);
     let quarantine = risk(&standing, "quarantine");

@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::operation::{Key, Kind, QUEUES};
 use crate::promise::{Durability, Space};
 use crate::trace::id;
-use node::control::{CONTROL_GROUP, ClusterMap, Group, GroupId};
+use cluster::control::{CONTROL_GROUP, ClusterMap, Group, GroupId};
 use node::{KeyspaceHealth, Node, NodeId};
 use std::rc::Rc;
 

@@ -8,8 +8,8 @@ use crate::host::Session;
 use crate::operation::Reply;
 use crate::promise::Space;
 use crate::trace::id;
+use cluster::control::CONTROL_GROUP;
 use node::Node;
-use node::control::CONTROL_GROUP;
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
 

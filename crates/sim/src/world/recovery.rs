@@ -1,5 +1,5 @@
 //! A majority of the control nodes is lost for good, and an operator recovers the cluster from the folders that are left
-//! (`node::recovery`, and `quorate recover`).
+//! (`cluster::recovery`, and `quorate recover`).
 
 use super::World;
 use super::healing::{LOOK_US, Phase};
@@ -7,9 +7,9 @@ use crate::events::{Event, Place};
 use crate::faults::{Class, MS, Mask, Order, SECOND, has};
 use crate::report::Broken;
 use crate::trace::id;
+use cluster::control::CONTROL_GROUP;
+use cluster::recovery::{Fate, Plan, Survivor};
 use node::Folder;
-use node::control::CONTROL_GROUP;
-use node::recovery::{Fate, Plan, Survivor};
 use std::rc::Rc;
 use storage::simulated::{SimulatedDisk, Survivors, Trouble};
 use wire::lineage::{is_left_behind, meets};

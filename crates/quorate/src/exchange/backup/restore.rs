@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
+use cluster::control::ClusterMap;
 use contents::changes;
 use contents::digest::digest;
 use contents::keys::{self, Destination, Rules, Sink};
 use contents::state::State;
-use node::control::ClusterMap;
 use node::database_named;
 use rdb::file::FileReader;
 use rdb::write::{put_text, tag};

@@ -10,8 +10,8 @@ use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use cluster::control::{ClusterMap, KeyspaceEntry};
 use contents::changes::{self, Record, Versions, word};
-use node::control::{ClusterMap, KeyspaceEntry};
 use rdb::file::{FileReader, Item};
 use rdb::write::put_text;
 use rdb::{Fault, payload, value};

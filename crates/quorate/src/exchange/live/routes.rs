@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use anyhow::{Context as _, Result, anyhow};
-use node::control::ClusterMap;
-use node::slots::slot_of;
+use cluster::control::ClusterMap;
+use cluster::slots::slot_of;
 use node::{Protocol, database_named};
 
 /// Groups and nodes of a cluster.

@@ -1,8 +1,8 @@
 //! Messages between components, and bytes that are not messages.
 
 use crate::world::World;
+use cluster::control::{ClusterMap, Message, Refusal, Start};
 use kv::codec::Malformed;
-use node::control::{ClusterMap, Message, Refusal, Start};
 use proptest::prelude::*;
 use wire::release::RELEASES;
 

@@ -1,7 +1,7 @@
 //! Nodes that restart with what they had, with less, or with nothing.
 
 use crate::world::{Disk, World};
-use node::control::{Change, Event, Message};
+use cluster::control::{Change, Event, Message};
 
 fn cluster(nodes: u16) -> World {
     let mut world = World::new(u64::from(nodes), nodes, 1000);

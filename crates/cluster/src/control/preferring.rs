@@ -1,5 +1,5 @@
 //! Which node is to lead which group: the preferred leader, and nodes that are drained. The nodes that lead see to it themselves
-//! ([`handovers`](crate::handovers)).
+//! (`handovers` of a node).
 
 use super::level::Feature;
 use super::map::{CONTROL_GROUP, ClusterMap, GroupId};

@@ -1,6 +1,6 @@
 //! The parts of the tests' clusters.
 
-use node::{Keyspace, NodeAddress, Protocol};
+use cluster::{Keyspace, NodeAddress, Protocol};
 use protocol::NodeId;
 use protocol::leader_follower::{Acks, Durability};
 

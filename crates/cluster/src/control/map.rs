@@ -22,7 +22,7 @@ pub type GroupId = u16;
 pub const CONTROL_GROUP: GroupId = 0;
 
 /// The group number of the map's own records in the node's log.
-pub(crate) const MAP_GROUP: u16 = u16::MAX;
+pub const MAP_GROUP: u16 = u16::MAX;
 
 /// The most bytes of an encoded map.
 pub const MAP_BYTES_MAX: usize = 16 << 20;
@@ -134,7 +134,7 @@ pub enum Rejoin {
 
 impl Rejoin {
     /// What a replica of registers needs to know at each start.
-    pub(crate) fn replacement(&self) -> Option<Replacement> {
+    pub fn replacement(&self) -> Option<Replacement> {
         match *self {
             Rejoin::Refill { since, lives_before, accepts_loss } => {
                 Some(Replacement { since, lives_before, accepts_loss })
@@ -289,7 +289,7 @@ struct Level {
 }
 
 /// Returns why a program that understands `releases` cannot take an encoded map, if the map's level is the reason.
-pub(crate) fn level_refusal(bytes: &[u8], releases: Releases) -> Option<String> {
+pub fn level_refusal(bytes: &[u8], releases: Releases) -> Option<String> {
     let level = serde_json::from_slice::<Level>(bytes).ok()?.level;
     // Bytes with level 0 are no map.
     releases.refusal(level).filter(|_| level > 0)
@@ -355,7 +355,7 @@ impl ClusterMap {
     }
 
     /// Whether a replica of a group still holds after a restart what it acknowledged.
-    pub(crate) fn keeps_records(&self, group: GroupId) -> bool {
+    pub fn keeps_records(&self, group: GroupId) -> bool {
         self.keyspace_of(group).is_none_or(Keyspace::keeps_records)
     }
 
@@ -378,7 +378,7 @@ impl ClusterMap {
     }
 
     /// Whether a node takes part in a group: it is a member, and need not leave it first.
-    pub(crate) fn takes_part(&self, node: NodeId, id: GroupId, group: &Group) -> bool {
+    pub fn takes_part(&self, node: NodeId, id: GroupId, group: &Group) -> bool {
         let leaves = |known: &Node| known.rejoins.get(&id) == Some(&Rejoin::Leave);
         group.members.contains(&node) && self.nodes.get(&node).is_some_and(|known| !leaves(known))
     }

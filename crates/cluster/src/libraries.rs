@@ -17,7 +17,7 @@ pub(crate) const LIBRARIES_BYTES_MAX: usize = 512 << 10;
 const LIBRARIES_MAX: usize = 256;
 
 /// The longest name of a library or function.
-pub(crate) const FUNCTION_NAME_BYTES_MAX: usize = 128;
+pub const FUNCTION_NAME_BYTES_MAX: usize = 128;
 
 /// The memory of a function or library, beside its bytes.
 const ITEM_BYTES: usize = 64;
@@ -48,12 +48,12 @@ impl Flag {
     ];
 
     /// Finds a flag by its name in Redis.
-    pub(crate) fn parse(name: &[u8]) -> Option<Flag> {
+    pub fn parse(name: &[u8]) -> Option<Flag> {
         Self::ALL.iter().find(|(_, known)| known.as_bytes() == name).map(|(flag, _)| *flag)
     }
 
     /// The flag's name in Redis.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(flag, _)| *flag == self).map_or("", |(_, name)| name)
     }
 }
@@ -122,13 +122,13 @@ pub enum Step {
 }
 
 /// The libraries of a cluster, by their names.
-pub(crate) type Libraries = BTreeMap<String, Library>;
+pub type Libraries = BTreeMap<String, Library>;
 
 /// Changes the libraries.
 ///
 /// # Errors
 /// Redis's error, or one that names a limit. The libraries may be changed in part: the caller drops them.
-pub(crate) fn apply(known: &mut Libraries, step: &Step) -> Result<(), String> {
+pub fn apply(known: &mut Libraries, step: &Step) -> Result<(), String> {
     let (libraries, policy) = match step {
         Step::Delete(name) => return known.remove(name).map(drop).ok_or("Library not found".into()),
         Step::Add { libraries, policy } => (libraries, *policy),
@@ -175,17 +175,17 @@ pub(crate) fn too_many_bytes(bytes: u64) -> String {
 }
 
 /// Redis's error for a library of `FUNCTION RESTORE` whose name another one has.
-pub(crate) fn exists(name: &str) -> String {
+pub fn exists(name: &str) -> String {
     format!("Library {name} already exists")
 }
 
 /// Whether a library or function may have this name.
-pub(crate) fn is_name(name: &[u8]) -> bool {
+pub fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
 }
 
 /// The libraries whose names match a pattern, in the order of their names.
-pub(crate) fn matching<'l>(
+pub fn matching<'l>(
     libraries: &'l Libraries,
     pattern: Option<&[u8]>,
 ) -> impl Iterator<Item = (&'l String, &'l Library)> {
@@ -195,18 +195,18 @@ pub(crate) fn matching<'l>(
 
 /// A function, ready to be called.
 #[derive(Debug)]
-pub(crate) struct Callable {
+pub struct Callable {
     /// The text of its library.
-    pub(crate) library: Rc<[u8]>,
+    pub library: Rc<[u8]>,
     /// Its name, as the library gave it.
-    pub(crate) name: Box<[u8]>,
+    pub name: Box<[u8]>,
     /// Its properties.
-    pub(crate) flags: Vec<Flag>,
+    pub flags: Vec<Flag>,
 }
 
 /// The functions of this node's cluster map, by their names.
 #[derive(Debug, Default)]
-pub(crate) struct Functions {
+pub struct Functions {
     version: u64,
     libraries: Libraries,
     /// By their names in small letters.
@@ -215,7 +215,7 @@ pub(crate) struct Functions {
 
 impl Functions {
     /// Follows the libraries of the map with this version. O(1) if it follows that version already.
-    pub(crate) fn follow(&mut self, version: u64, libraries: &Libraries) {
+    pub fn follow(&mut self, version: u64, libraries: &Libraries) {
         if version == self.version {
             return;
         }
@@ -237,7 +237,7 @@ impl Functions {
     }
 
     /// The function with this name, in letters of either case. O(log N).
-    pub(crate) fn find(&self, name: &[u8]) -> Option<&Rc<Callable>> {
+    pub fn find(&self, name: &[u8]) -> Option<&Rc<Callable>> {
         let mut small = [0; FUNCTION_NAME_BYTES_MAX];
         let small = small.get_mut(..name.len())?;
         small.copy_from_slice(name);

@@ -2,8 +2,8 @@
 //! break.
 
 use crate::cluster::{address, keyspace, keyspaces};
-use node::control::{CONTROL_GROUP, Change, ClusterMap, Group, GroupId, NodeState, Rejoin, Start, Step};
-use node::{Keyspace, Protocol};
+use cluster::control::{CONTROL_GROUP, Change, ClusterMap, Group, GroupId, NodeState, Rejoin, Start, Step};
+use cluster::{Keyspace, Protocol};
 use proptest::prelude::*;
 use protocol::NodeId;
 use protocol::leader_follower::{Acks, Durability};
@@ -413,7 +413,7 @@ fn a_node_whose_replicas_have_no_other_place_leaves_only_by_force() {
     }
     assert!(!refused.to_string().contains("c:"), "this keyspace is meant to have one replica: {refused}");
     let forced = remove(&map, 3, true).expect("by force");
-    assert_eq!(forced.nodes[&3].state, node::control::NodeState::Leaving);
+    assert_eq!(forced.nodes[&3].state, cluster::control::NodeState::Leaving);
     assert_eq!(remove(&forced, 3, false), Ok(forced.clone()), "asked for again");
 
     // A node that was added but never started takes nothing over.

@@ -4,12 +4,12 @@
 
 use crate::cluster::{address, keyspaces};
 use crate::random::Random;
-use kv::codec::Malformed;
-use node::control::{
+use cluster::control::{
     Answer, CONTROL_GROUP, Change, ChangeError, ClusterMap, Control, Effects, Event as Told, Options, Start,
     Timing,
 };
-use node::{Keyspace, NodeAddress, Protocol};
+use cluster::{Keyspace, NodeAddress, Protocol};
+use kv::codec::Malformed;
 use protocol::leader_follower::Acks;
 use protocol::{NodeId, Now};
 use std::collections::{BTreeMap, BTreeSet};

@@ -17,7 +17,7 @@ use protocol::planted::Planted;
 use serde::{Deserialize, Serialize};
 
 /// The maximum number of keyspaces in a cluster.
-pub(crate) const KEYSPACES_MAX: usize = 64;
+pub const KEYSPACES_MAX: usize = 64;
 
 /// The longest prefix of a keyspace, in bytes.
 const PREFIX_BYTES_MAX: usize = 256;
@@ -142,7 +142,7 @@ impl Keyspace {
     /// The number of the database that it holds. 0 for a keyspace with a prefix of keys: all of these belong to
     /// database 0.
     #[inline]
-    pub(crate) fn database(&self) -> u8 {
+    pub fn database(&self) -> u8 {
         database_named(self.prefix.as_bytes())
     }
 
@@ -170,9 +170,7 @@ impl Keyspace {
     ///
     /// # Errors
     /// A sentence that names the setting and its possible values.
-    pub(crate) fn of_settings<'a>(
-        settings: impl Iterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Keyspace, String> {
+    pub fn of_settings<'a>(settings: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Keyspace, String> {
         let mut table = toml::Table::new();
         for (name, value) in settings {
             let is_number = matches!(
@@ -209,7 +207,7 @@ impl Keyspace {
     }
 
     /// Its settings and their values, as [`Keyspace::parse`] reads them.
-    pub(crate) fn settings(&self) -> Vec<(String, String)> {
+    pub fn settings(&self) -> Vec<(String, String)> {
         let fields = serde_json::to_value(self).unwrap_or_default();
         let text = |value: &serde_json::Value| value.as_str().map_or(value.to_string(), str::to_string);
         let fields = fields.as_object().into_iter().flatten();
@@ -357,14 +355,14 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`Keyspace::check`].
-    pub(crate) fn resolved(mut self, nodes: usize) -> Result<Keyspace, String> {
+    pub fn resolved(mut self, nodes: usize) -> Result<Keyspace, String> {
         self.check(nodes)?;
         self.durability = Some(self.durability());
         Ok(self)
     }
 
     /// Encodes it for the log.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("a keyspace is made of strings and numbers")
     }
 
@@ -372,7 +370,7 @@ impl Keyspace {
     ///
     /// # Errors
     /// A sentence when the bytes are not a keyspace.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Keyspace, String> {
+    pub fn decode(bytes: &[u8]) -> Result<Keyspace, String> {
         serde_json::from_slice(bytes).map_err(|error| error.to_string())
     }
 
@@ -384,12 +382,12 @@ impl Keyspace {
     }
 
     /// Whether one replica leads. Otherwise any replica coordinates.
-    pub(crate) fn has_leader(&self) -> bool {
+    pub fn has_leader(&self) -> bool {
         self.replication.has_leader()
     }
 
     /// Why not all keys can be deleted at once, if they cannot.
-    pub(crate) fn refuses_clear(&self) -> Option<String> {
+    pub fn refuses_clear(&self) -> Option<String> {
         let (name, protocol) = (self.name(), self.replication.text());
         self.replication.has_registers().then(|| {
             format!(
@@ -400,7 +398,7 @@ impl Keyspace {
     }
 
     /// The options for leader-follower.
-    pub(crate) fn leader_follower(&self, planted: Planted) -> leader_follower::Options {
+    pub fn leader_follower(&self, planted: Planted) -> leader_follower::Options {
         leader_follower::Options {
             acks: self.acks,
             reads_any: self.reads == Reads::Any,
@@ -412,7 +410,7 @@ impl Keyspace {
     }
 
     /// The options for consensus.
-    pub(crate) fn consensus(&self, planted: Planted) -> consensus::Options {
+    pub fn consensus(&self, planted: Planted) -> consensus::Options {
         consensus::Options {
             lease: self.lease,
             reads_any: self.reads == Reads::Any,
@@ -424,23 +422,23 @@ impl Keyspace {
     }
 
     /// The options for blocking.
-    pub(crate) fn blocking(&self, planted: Planted) -> blocking::Options {
+    pub fn blocking(&self, planted: Planted) -> blocking::Options {
         blocking::Options { retry: self.retry, keeps_records: self.keeps_records(), planted }
     }
 
     /// Whether replicas recover what they held after a crash.
-    pub(crate) fn keeps_records(&self) -> bool {
+    pub fn keeps_records(&self) -> bool {
         self.durability() != Durability::None
     }
 
     /// Whether it keeps its latest changes for followers of changes.
-    pub(crate) fn keeps_changes(&self) -> bool {
+    pub fn keeps_changes(&self) -> bool {
         self.changes_bytes > 0
     }
 
     /// Whether its longer values are kept on the disk instead of in memory.
     #[inline]
-    pub(crate) fn spills(&self) -> bool {
+    pub fn spills(&self) -> bool {
         self.storage == Storage::Disk
     }
 
@@ -450,18 +448,18 @@ impl Keyspace {
     }
 
     /// How large values are kept as fragments; `None` if they are not.
-    pub(crate) fn coding(&self) -> Option<CodingSettings> {
+    pub fn coding(&self) -> Option<CodingSettings> {
         self.coding.map(|parts| CodingSettings { parts, threshold: self.coding_threshold })
     }
 
     /// How many bytes of changes a replica of one of its shards keeps.
-    pub(crate) fn shard_changes_bytes(&self) -> usize {
+    pub fn shard_changes_bytes(&self) -> usize {
         usize::try_from(self.changes_bytes.div_ceil(u64::from(self.shards.max(1)))).unwrap_or(usize::MAX)
     }
 
     /// The most memory that the keys of one of its shards may take, in bytes; 0: not bounded. Hash slots hold about
     /// as many keys each, so shards get equal parts.
-    pub(crate) fn shard_memory_max(&self) -> u64 {
+    pub fn shard_memory_max(&self) -> u64 {
         self.memory_max.div_ceil(u64::from(self.shards.max(1)))
     }
 
@@ -472,7 +470,7 @@ impl Keyspace {
 }
 
 /// The setting's name and its protocol, if it is a setting of one protocol, and that is another one.
-pub(crate) fn idle_with(protocol: Protocol, setting: &str) -> Option<(&'static str, Protocol)> {
+pub fn idle_with(protocol: Protocol, setting: &str) -> Option<(&'static str, Protocol)> {
     let of_one = [
         (Acks::NAME, Protocol::LeaderFollower),
         (Retry::NAME, Protocol::Blocking),
@@ -493,19 +491,19 @@ pub fn database_named(prefix: &[u8]) -> u8 {
 }
 
 /// The prefix of the keyspace that holds a database.
-pub(crate) fn prefix_of_database(number: u8) -> String {
+pub fn prefix_of_database(number: u8) -> String {
     if number == 0 { String::new() } else { format!("@{number}") }
 }
 
 /// Maps the keys of each database to groups.
 #[derive(Debug, Default)]
-pub(crate) struct Router {
+pub struct Router {
     databases: [Database; DATABASES as usize],
 }
 
 /// Maps the keys of a database to groups.
 #[derive(Debug, Default)]
-pub(crate) struct Database {
+pub struct Database {
     /// Prefixes, the longest first, with the groups of their shards; the empty one is last. Empty: the database does
     /// not exist.
     prefixes: Vec<(Vec<u8>, Vec<u16>)>,
@@ -514,7 +512,7 @@ pub(crate) struct Database {
 impl Router {
     /// Takes keyspaces with the groups of their shards, in order. One of them has the empty prefix, and each has a
     /// group.
-    pub(crate) fn new(keyspaces: impl Iterator<Item = (Vec<u8>, Vec<u16>)>) -> Router {
+    pub fn new(keyspaces: impl Iterator<Item = (Vec<u8>, Vec<u16>)>) -> Router {
         let mut router = Router::default();
         for (prefix, groups) in keyspaces {
             let number = database_named(&prefix);
@@ -527,19 +525,19 @@ impl Router {
 
     /// The database of a number below [`DATABASES`].
     #[inline]
-    pub(crate) fn database(&self, number: u8) -> &Database {
+    pub fn database(&self, number: u8) -> &Database {
         &self.databases[usize::from(number)]
     }
 }
 
 impl Database {
     /// Whether the database exists: a keyspace holds it.
-    pub(crate) fn exists(&self) -> bool {
+    pub fn exists(&self) -> bool {
         !self.prefixes.is_empty()
     }
 
     /// Its groups, if there is only one.
-    pub(crate) fn only_group(&self) -> Option<u16> {
+    pub fn only_group(&self) -> Option<u16> {
         match self.prefixes.as_slice() {
             [(_, groups)] => groups.first().copied().filter(|_| groups.len() == 1),
             _ => None,
@@ -548,7 +546,7 @@ impl Database {
 
     /// The group of a key. O(keyspaces).
     #[inline]
-    pub(crate) fn group_of(&self, key: &[u8]) -> u16 {
+    pub fn group_of(&self, key: &[u8]) -> u16 {
         // An empty prefix has no address, and comparing no bytes there may take longer than all other comparisons
         // together: with AVX-512 the load is masked, and the processor has to find out that the bytes that it must
         // not read do not matter.
@@ -561,7 +559,7 @@ impl Database {
     }
 
     /// The groups that may hold keys which begin with these bytes. O(keyspaces and groups).
-    pub(crate) fn groups_of_beginning(&self, start: &[u8]) -> impl Iterator<Item = u16> {
+    pub fn groups_of_beginning(&self, start: &[u8]) -> impl Iterator<Item = u16> {
         // Keyspaces with shorter prefixes than the first one that all such keys begin with hold none of them.
         let holder = self.prefixes.iter().position(|(prefix, _)| start.starts_with(prefix));
         let last = holder.map_or(self.prefixes.len(), |place| place + 1);
@@ -571,7 +569,7 @@ impl Database {
     }
 
     /// The group of all keys that a pattern with one `*` matches; `None` if they may be in several.
-    pub(crate) fn group_of_pattern(&self, pattern: &[u8]) -> Option<u16> {
+    pub fn group_of_pattern(&self, pattern: &[u8]) -> Option<u16> {
         let star = pattern.iter().position(|byte| *byte == b'*').unwrap_or(pattern.len());
         let start = &pattern[..star];
         let is_within = |prefix: &[u8]| prefix.len() > start.len() && prefix.starts_with(start);
@@ -587,7 +585,7 @@ impl Database {
     /// The prefix of a key's keyspace, followed by the prefixes of other keyspaces that begin with it; nothing if the
     /// keyspace has several shards. So all keys that begin with the first prefix and with none of the others are in
     /// the key's group.
-    pub(crate) fn extent_of(&self, key: &[u8]) -> impl Iterator<Item = &[u8]> {
+    pub fn extent_of(&self, key: &[u8]) -> impl Iterator<Item = &[u8]> {
         let found = self.prefixes.iter().position(|(prefix, _)| key.starts_with(prefix));
         let found = found.filter(|place| self.prefixes[*place].1.len() == 1);
         let within = found.map(|place| self.prefixes[place].0.as_slice());
@@ -597,7 +595,7 @@ impl Database {
     }
 
     /// The first group of the default keyspace.
-    pub(crate) fn default_group(&self) -> u16 {
+    pub fn default_group(&self) -> u16 {
         self.prefixes.last().and_then(|(_, groups)| groups.first()).copied().unwrap_or_default()
     }
 }

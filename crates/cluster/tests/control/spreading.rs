@@ -2,8 +2,8 @@
 //! lease has a map with it.
 
 use crate::world::World;
-use node::Keyspace;
-use node::control::Change;
+use cluster::Keyspace;
+use cluster::control::Change;
 
 fn change_of_libraries(text: u64) -> Change {
     let library = serde_json::json!({ "text": text.to_string(), "functions": [{ "name": "f" }] });

@@ -165,7 +165,7 @@ impl Setting for Eviction {
 }
 
 /// The names of these policies in Redis (`maxmemory-policy`).
-pub(crate) const POLICIES: [&str; 8] = [
+pub const POLICIES: [&str; 8] = [
     "noeviction",
     "allkeys-lru",
     "allkeys-lfu",
@@ -177,7 +177,7 @@ pub(crate) const POLICIES: [&str; 8] = [
 ];
 
 /// The name of a policy in Redis.
-pub(crate) fn policy_name(eviction: Eviction) -> &'static str {
+pub fn policy_name(eviction: Eviction) -> &'static str {
     POLICIES.into_iter().find(|name| Eviction::parse(name) == Some(eviction)).unwrap_or("noeviction")
 }
 
@@ -262,7 +262,7 @@ pub(crate) fn deserialize<'de, T: Setting, D: Deserializer<'de>>(deserializer: D
 }
 
 /// Parses a number of bytes with or without a unit: `k` is 1000, `kb` is 1024, and so on.
-pub(crate) fn parse_bytes(text: &str) -> Option<u64> {
+pub fn parse_bytes(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let unit: u64 = match unit.to_ascii_lowercase().as_str() {
@@ -304,11 +304,11 @@ pub enum Parts {
 
 /// A keyspace's settings for large values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CodingSettings {
+pub struct CodingSettings {
     /// Into how many parts a value is cut, if enough nodes answer.
-    pub(crate) parts: Parts,
+    pub parts: Parts,
     /// The shortest value that is cut, in bytes.
-    pub(crate) threshold: usize,
+    pub threshold: usize,
 }
 
 #[cfg(test)]

@@ -70,17 +70,17 @@ pub fn of_toml(message: &str) -> String {
 }
 
 /// The text as the value of one field: it neither ends the line nor looks like another field of it.
-pub(crate) fn field(text: &str) -> String {
+pub fn field(text: &str) -> String {
     text.chars().map(|c| if is_unseen(c) || matches!(c, ',' | '=' | '#') { '_' } else { c }).collect()
 }
 
 /// The text as one word of a line whose fields are separated by spaces.
-pub(crate) fn word(text: &str) -> String {
+pub fn word(text: &str) -> String {
     text.chars().map(|c| if is_unseen(c) || c.is_whitespace() { '_' } else { c }).collect()
 }
 
 /// The text as the value of a label of a metric, quotes not included.
-pub(crate) fn label(text: &str) -> String {
+pub fn label(text: &str) -> String {
     let mut label = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -97,7 +97,7 @@ pub(crate) fn label(text: &str) -> String {
 }
 
 /// Whether Redis accepts the text as a client's name: visible ASCII, without spaces.
-pub(crate) fn is_printable(text: &[u8]) -> bool {
+pub fn is_printable(text: &[u8]) -> bool {
     text.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }
 

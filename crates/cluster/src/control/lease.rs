@@ -22,11 +22,11 @@ pub(super) struct NodeLease {
 
 /// How long renewals take, and how long the node was without a lease.
 #[derive(Debug, Default)]
-pub(crate) struct LeaseTimes {
+pub struct LeaseTimes {
     /// From each renewal that has made the lease longer to its answer.
-    pub(crate) renewals: Latencies,
+    pub renewals: Latencies,
     /// From the end of a lease to the next one.
-    pub(crate) waits: Latencies,
+    pub waits: Latencies,
 }
 
 impl Control {

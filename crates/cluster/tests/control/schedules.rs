@@ -3,7 +3,7 @@
 use crate::map::check_step;
 use crate::random::Random;
 use crate::world::{Network, World};
-use node::control::Change;
+use cluster::control::Change;
 use protocol::NodeId;
 
 /// Runs one schedule. While it runs, checks that no two nodes lead a group at the same moment, and that maps agree;

@@ -2,8 +2,8 @@
 
 use crate::cluster::{address, keyspace};
 use crate::world::World;
-use node::control::{Change, ChangeError, Event, NodeState};
-use node::{Keyspace, Protocol};
+use cluster::control::{Change, ChangeError, Event, NodeState};
+use cluster::{Keyspace, Protocol};
 use std::collections::BTreeMap;
 
 fn cluster(nodes: u16) -> World {
@@ -13,7 +13,7 @@ fn cluster(nodes: u16) -> World {
     world
 }
 
-fn newest(world: &World) -> &node::control::ClusterMap {
+fn newest(world: &World) -> &cluster::control::ClusterMap {
     world.maps.values().last().expect("a map")
 }
 

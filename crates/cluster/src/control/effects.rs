@@ -51,7 +51,7 @@ pub enum ChangeError {
 
 impl ChangeError {
     /// The outcome to report to the client.
-    pub(crate) fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> Outcome {
         match self {
             ChangeError::Refused { .. } => Outcome::Refused,
             ChangeError::Unknown { .. } => Outcome::Unknown,

@@ -121,17 +121,17 @@ pub use effects::{Answer, ChangeError, Effects, Event};
 use keeper::Keeper;
 use kv::codec::Malformed;
 use leading::{Leading, Turn};
-pub(crate) use lease::LeaseTimes;
+pub use lease::LeaseTimes;
 use lease::NodeLease;
 pub use level::Feature;
 pub use map::{
     CONTROL_GROUP, ClusterMap, FatalRecord, Group, GroupId, KeyspaceEntry, MAP_BYTES_MAX, Node, NodeState,
     Quarantine, Rejoin, Saved, Slots, Start, control_members,
 };
-pub(crate) use map::{MAP_GROUP, level_refusal};
+pub use map::{MAP_GROUP, level_refusal};
 pub use message::Message;
 use positions::Positions;
-pub(crate) use positions::is_positions;
+pub use positions::is_positions;
 use protocol::consensus;
 use protocol::contract::{Input, Replica as _};
 use protocol::planted::Planted;
@@ -139,8 +139,7 @@ use protocol::vouch::Vouch;
 use protocol::{NodeId, Now, Progress};
 pub use quarantine::{SKIPPED_MAX, Step as QuarantineStep};
 use record::Record;
-pub use refusal::Refusal;
-pub(crate) use refusal::refuse;
+pub use refusal::{Refusal, refuse};
 use std::rc::Rc;
 use wire::release::Releases;
 
@@ -324,18 +323,18 @@ impl Control {
     // Recovery, offline.
 
     /// What this node's replica of the control group holds, if there is one. Call it after its records were replayed.
-    pub(crate) fn keeps(&self) -> Option<consensus::Found> {
+    pub fn keeps(&self) -> Option<consensus::Found> {
         self.keeper.as_ref().map(Keeper::found)
     }
 
     /// For each node, the start that was admitted last and up to where its log was durable, as far as was reported to
     /// this node.
-    pub(crate) fn heard(&self) -> impl Iterator<Item = (NodeId, Start, u64)> {
+    pub fn heard(&self) -> impl Iterator<Item = (NodeId, Start, u64)> {
         self.positions.heard()
     }
 
     /// The records after which this node is the control group's only member, with this map.
-    pub(crate) fn alone(&self, map: &ClusterMap) -> Vec<Vec<u8>> {
+    pub fn alone(&self, map: &ClusterMap) -> Vec<Vec<u8>> {
         let Options { id, start, .. } = &self.options;
         let epoch = map.groups.get(&CONTROL_GROUP).map_or(0, |group| group.epoch);
         let new = Keeper::new(&self.options);
@@ -584,7 +583,7 @@ impl Control {
     }
 
     /// How long this node's renewals took, and how long it was without a lease.
-    pub(crate) fn lease_times(&self) -> &LeaseTimes {
+    pub fn lease_times(&self) -> &LeaseTimes {
         &self.lease.times
     }
 

@@ -1,8 +1,8 @@
 //! Fatal records in the map: a record is skipped only while no replica can have executed it.
 
 use crate::cluster::address;
-use node::Keyspace;
-use node::control::{Change, ClusterMap, FatalRecord, QuarantineStep, SKIPPED_MAX};
+use cluster::Keyspace;
+use cluster::control::{Change, ClusterMap, FatalRecord, QuarantineStep, SKIPPED_MAX};
 use protocol::NodeId;
 
 const RECORD: FatalRecord = FatalRecord { offset: 21, time: 1000 };

@@ -1,7 +1,7 @@
 //! How long a failover takes.
 
 use crate::world::World;
-use node::Protocol;
+use cluster::Protocol;
 
 /// Returns the times in milliseconds from a kill until all survivors have a map in which the node's groups have other
 /// leaders, over `runs` runs.

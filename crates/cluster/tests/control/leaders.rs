@@ -2,7 +2,7 @@
 
 use crate::cluster::keyspace;
 use crate::world::World;
-use node::control::{Change, Group};
+use cluster::control::{Change, Group};
 use protocol::leader_follower::Acks;
 
 /// Starts a cluster of five with a keyspace of two replicas, on nodes 4 and 5, led by 4.

@@ -193,7 +193,7 @@ impl Positions {
 }
 
 /// Whether these bytes are positions rather than a map.
-pub(crate) fn is_positions(bytes: &[u8]) -> bool {
+pub fn is_positions(bytes: &[u8]) -> bool {
     bytes.first() == Some(&KEPT)
 }
 

@@ -2,14 +2,14 @@
 //! map that clients and replicas of this node request.
 
 use crate::context::{Call, Confirmation, Context, peers, status};
-use crate::control::{
-    CONTROL_GROUP, Change, ChangeError, Control, Effects, Event, Group, GroupId, MAP_GROUP,
-};
 use crate::journal::{Released, Tail};
-use crate::libraries::Step as LibrariesStep;
 use crate::log::{Level, Line};
 use crate::session::ClientId;
-use crate::words::one_line;
+use cluster::control::{
+    CONTROL_GROUP, Change, ChangeError, Control, Effects, Event, Group, GroupId, MAP_GROUP,
+};
+use cluster::libraries::Step as LibrariesStep;
+use cluster::words::one_line;
 use commands::Text;
 use commands::users::Step as UsersStep;
 use kv::codec::Malformed;

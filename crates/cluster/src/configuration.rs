@@ -135,7 +135,7 @@ pub struct Configuration {
     pub connections_max: usize,
     /// The most bytes of replies that may wait for one client: a client with more is closed.
     pub output_bytes_max: usize,
-    /// The memory that the process may take, in bytes: see [`crate::Node::measured`]. 0: no limit.
+    /// The memory that the process may take, in bytes: see `Node::measured`. 0: no limit.
     pub memory_max: u64,
     /// The time within which a command has its outcome, even if that is `UNKNOWN`.
     pub command_timeout_ms: u64,
@@ -189,11 +189,13 @@ pub struct Configuration {
 /// configured otherwise.
 pub const LONG_COMMAND_BYTES: usize = 2 << 20;
 
-/// The number of parts of the shortest long command, and how many parts a node has under way.
+/// The number of parts of the shortest long command.
 const PARTS: usize = 8;
-pub(crate) const PARTS_UNDER_WAY: usize = 4;
+
+/// How many parts of a long command a node has under way.
+pub const PARTS_UNDER_WAY: usize = 4;
 
 /// The length of a part, in bytes.
-pub(crate) fn part_bytes(configuration: &Configuration) -> usize {
+pub fn part_bytes(configuration: &Configuration) -> usize {
     (configuration.long_command_bytes / PARTS).max(1)
 }

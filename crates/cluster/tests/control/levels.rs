@@ -2,8 +2,8 @@
 
 use crate::cluster::{address, keyspaces};
 use crate::world::World;
-use node::Keyspace;
-use node::control::{Change, ClusterMap, Event, Saved, Start};
+use cluster::Keyspace;
+use cluster::control::{Change, ClusterMap, Event, Saved, Start};
 use wire::release::{RELEASES, Release, Releases};
 
 /// Programs that know releases up to this one, and programs that know the next one, too.

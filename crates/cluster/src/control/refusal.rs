@@ -51,10 +51,11 @@ impl From<String> for Refusal {
 }
 
 /// Returns [`Refusal::Other`] with a sentence from the enclosing function.
+#[macro_export]
 macro_rules! refuse {
-    ($($sentence:tt)*) => { return Err(Refusal::Other(format!($($sentence)*))) };
+    ($($sentence:tt)*) => { return Err($crate::control::Refusal::Other(format!($($sentence)*))) };
 }
-pub(crate) use refuse;
+pub use refuse;
 
 impl Refusal {
     /// The code by which programs recognize the error: an error reply begins with it.
