@@ -3,6 +3,8 @@
 //! A [`Node`] takes client requests, frames from peers and the time, and leaves replies and frames in buffers. Its
 //! caller owns the sockets, the clock and the files: the server in production, a simulator in tests.
 //!
+//! What clients may send is in the crate `commands`, what a cluster agrees on in `cluster`, and Lua in `scripts`.
+//!
 //! Reading order: `node` (the turn, and how a request gets to a group and back), `requests` and `transactions` (what
 //! a client's request needs of which groups), `mapping` (what a new map changes), `context` (what the components
 //! share, and their calls to the node), `session` (replies in order), then the
@@ -54,7 +56,6 @@ mod recent;
 mod replica;
 mod requests;
 mod scripting;
-mod scripts;
 mod session;
 mod slab;
 mod slow;
@@ -92,9 +93,3 @@ pub use usage::Usage;
 
 /// The version of Quorate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// Returns the interpreter that runs the scripts of every replica, for callers that run one without a node: fuzzing,
-/// measurements.
-pub fn interpreter() -> &'static dyn kv::Interpreter {
-    &scripts::LUA
-}

@@ -1,6 +1,5 @@
 //! This node's replica of a group, of the protocol that the group's keyspace has chosen.
 
-use crate::scripts::LUA;
 use cluster::configuration::Configuration;
 use cluster::keyspace::Keyspace;
 use cluster::setting::Protocol;
@@ -8,6 +7,7 @@ use kv::Table;
 use kv::codec::Malformed;
 use protocol::planted::Planted;
 use protocol::{Effects, Input, Now, Replica as _, abd, blocking, consensus, leader_follower, registers};
+use scripts::LUA;
 use std::ops::{Deref, DerefMut};
 
 /// One replica: a [`protocol::Replica`] of one of these protocols, to which it dereferences for all questions. For

@@ -8,7 +8,7 @@ use crate::databases::{self, Creations};
 use crate::gates::{Gate, Gates};
 use crate::gather::Combine;
 use crate::groups::Group;
-use crate::scripts;
+use crate::scripting::Scripting;
 use crate::session::{ClientId, Pending, Standing};
 use crate::transactions::EXEC_HAS_ARGUMENTS;
 use crate::waits;
@@ -39,7 +39,7 @@ pub(crate) enum Admitted {
 pub(crate) fn admit(
     cx: &mut Context,
     (http_guard, held): (&mut HttpGuard, &mut HeldRequests),
-    scripts: &mut scripts::Cache,
+    scripts: &mut Scripting,
     client: ClientId,
     arguments: Arguments<'_>,
 ) -> Admitted {
@@ -96,7 +96,7 @@ pub(crate) fn admit(
 struct Admission<'c> {
     cx: &'c mut Context,
     held: &'c mut HeldRequests,
-    scripts: &'c mut scripts::Cache,
+    scripts: &'c mut Scripting,
     client: ClientId,
     found: Found,
     arguments: Arguments<'c>,
@@ -299,7 +299,7 @@ impl HeldRequests {
     pub(crate) fn next(
         &mut self,
         cx: &mut Context,
-        scripts: &mut scripts::Cache,
+        scripts: &mut Scripting,
     ) -> Option<(ClientId, Box<ArgumentsBuffer>)> {
         let knows_functions = scripts.knows_functions(cx);
         loop {

@@ -9,10 +9,9 @@
 use crate::context::routing::{CROSSSLOT, Sent};
 use crate::context::{Call, Confirmation, Context};
 use crate::envelope::Envelope;
-use crate::scripts::{Cache, Digest, Header, check, check_library, digest_of};
 use crate::session::ClientId;
 use cluster::control::{Change, Feature};
-use cluster::libraries::{self, Flag, Libraries, Library, Policy, Step};
+use cluster::libraries::{self, Flag, Functions, Libraries, Library, Policy, Step};
 use commands::users::{self, Table};
 use commands::{
     CommandError, Found, FunctionCommand, Handler, NamedBy, NodeCommand, RunScript, ScriptCommand, printable,
@@ -22,6 +21,7 @@ use kv::limits::{KEY_BYTES_MAX, SCRIPT_BYTES_MAX, SCRIPT_COST_DEFAULT};
 use kv::number::parse_integer;
 use kv::{Command, Reply, ReplyBuffer, Script, ScriptLimits, ScriptOptions, WhenFull};
 use rdb::payload::{self, Refusal};
+use scripts::{Cache, Digest, Header, check, check_library, digest_of};
 use std::rc::Rc;
 use wire::resp::Arguments;
 
@@ -36,7 +36,26 @@ const NOTBUSY: &str = "NOTBUSY No scripts in execution right now.";
 pub(crate) const NO_LEASE: &str = "TRYAGAIN NOLEADER the control group has not answered this node for a while, so it may not know the \
      newest functions";
 
-impl Cache {
+/// The scripts and functions that clients of this node can name.
+#[derive(Debug, Default)]
+pub(crate) struct Scripting {
+    /// Texts, for `EVALSHA`.
+    texts: Cache,
+    /// The functions of the cluster map.
+    functions: Functions,
+}
+
+impl Scripting {
+    /// The number of texts that are kept, and their bytes.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        self.texts.size()
+    }
+
+    /// Forgets all texts.
+    pub(crate) fn clear(&mut self) {
+        self.texts.clear();
+    }
+
     /// Carries out a command about the scripts that are kept; running one is the group's part.
     pub(crate) fn command(
         &mut self,
@@ -50,7 +69,7 @@ impl Cache {
             ScriptCommand::Load => self.load_script(cx, client, &arguments[2]),
             ScriptCommand::Exists => {
                 let known: Vec<bool> = (arguments.iter().skip(2))
-                    .map(|text| Digest::parse(text).is_some_and(|digest| self.has(digest)))
+                    .map(|text| Digest::parse(text).is_some_and(|digest| self.texts.has(digest)))
                     .collect();
                 cx.answer(client, |replies| {
                     replies.array(known.len());
@@ -150,7 +169,7 @@ impl Cache {
                     NamedBy::Digest => Digest::parse(&arguments[1]).ok_or(NOSCRIPT)?,
                     _ => self.remember_script(&arguments[1])?,
                 };
-                let text = self.find(digest).ok_or(NOSCRIPT)?;
+                let text = self.texts.find(digest).ok_or(NOSCRIPT)?;
                 (text, Header::of(text)?.flags)
             }
         };
@@ -272,7 +291,7 @@ impl Cache {
         let flags = match how.named_by {
             NamedBy::Function => self.function_of(cx, name).ok().map(|function| function.flags.clone()),
             NamedBy::Digest => {
-                Digest::parse(name).and_then(|digest| Header::of(self.find(digest)?).ok()?.flags)
+                Digest::parse(name).and_then(|digest| Header::of(self.texts.find(digest)?).ok()?.flags)
             }
             NamedBy::Text => Header::of(name).ok().and_then(|header| header.flags),
         };
@@ -287,9 +306,9 @@ impl Cache {
             return Err(error.into());
         }
         let digest = digest_of(text);
-        if !self.has(digest) {
+        if !self.texts.has(digest) {
             check(text)?;
-            self.remember(text);
+            self.texts.remember(text);
         }
         Ok(digest)
     }
@@ -308,7 +327,7 @@ impl Cache {
     /// Takes a script that a client of a peer has loaded there.
     pub(crate) fn learn_script(&mut self, text: &[u8]) {
         if text.len() <= SCRIPT_BYTES_MAX {
-            self.remember(text);
+            self.texts.remember(text);
         }
     }
 }

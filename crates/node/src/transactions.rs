@@ -16,8 +16,7 @@ use crate::context::memory::OUT_OF_MEMORY;
 use crate::context::routing::{CROSSSLOT, Sent};
 use crate::databases;
 use crate::parameters::request_bytes_max;
-use crate::scripting::NO_LEASE;
-use crate::scripts;
+use crate::scripting::{NO_LEASE, Scripting};
 use crate::session::{ClientId, Gathered, ITEM_BYTES, Item, Pending};
 use crate::waits;
 use cluster::control::Feature;
@@ -223,7 +222,7 @@ fn refuse_queued(cx: &mut Context, client: ClientId, user: &User, number: usize)
 /// Queues a request after `MULTI`, and answers it.
 pub(crate) fn queue(
     cx: &mut Context,
-    scripts: &mut scripts::Cache,
+    scripts: &mut Scripting,
     client: ClientId,
     found: Found,
     arguments: Arguments<'_>,
@@ -492,7 +491,7 @@ fn watch<'s>(
 /// The error that the client gets: its transaction is broken.
 fn gather(
     cx: &mut Context,
-    scripts: &mut scripts::Cache,
+    scripts: &mut Scripting,
     client: ClientId,
     found: Found,
     arguments: Arguments<'_>,

@@ -7,11 +7,12 @@ use std::path::Path;
 use std::str::Chars;
 
 /// The layers, from the top down. Crates in one row do not depend on each other.
-const ROWS: [&[&str]; 10] = [
+const ROWS: [&[&str]; 11] = [
     &["quorate", "quorate-lab"],
     &["lab", "server", "sim"],
     &["driver", "contents"],
     &["node", "check"],
+    &["scripts"],
     &["cluster"],
     &["protocol"],
     &["storage", "commands"],
@@ -21,9 +22,9 @@ const ROWS: [&[&str]; 10] = [
 ];
 
 /// Crates that must run in a simulator: none of these depends on an operating system.
-const CORE: [&str; 12] = [
-    "rdb", "kv", "coding", "wire", "commands", "storage", "protocol", "cluster", "node", "driver", "check",
-    "contents",
+const CORE: [&str; 13] = [
+    "rdb", "kv", "coding", "wire", "commands", "storage", "protocol", "cluster", "scripts", "node", "driver",
+    "check", "contents",
 ];
 
 fn manifest(name: &str) -> toml::Table {
@@ -137,7 +138,7 @@ const MODULES: [(&str, &[&[&str]]); 15] = [
             &["context"],
             &["groups"],
             &["commits", "envelope", "granted", "replica"],
-            &["journal", "parameters", "scripts", "session"],
+            &["journal", "parameters", "session"],
             &["gather", "origin"],
             &[
                 "cache",

@@ -103,9 +103,10 @@ fn every_limit_is_on_the_page() {
     let page = fs::read_to_string(folder("docs/reference/limits.md")).expect("the page");
     let is_told = |name: &str| page.contains(&format!("`{name}`"));
     let mut files = Vec::new();
-    for name in
-        ["kv", "coding", "wire", "storage", "commands", "protocol", "cluster", "node", "driver", "server"]
-    {
+    for name in [
+        "kv", "coding", "wire", "storage", "commands", "protocol", "cluster", "scripts", "node", "driver",
+        "server",
+    ] {
         sources(&folder("crates").join(name).join("src"), &mut files);
     }
     let (mut seen, mut missing) = (Vec::new(), Vec::new());

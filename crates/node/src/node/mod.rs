@@ -57,7 +57,7 @@ use crate::parameters::Parameters;
 use crate::quarantine::Quarantine;
 use crate::recent::Recent;
 use crate::requests::HeldRequests;
-use crate::scripts;
+use crate::scripting::Scripting;
 use crate::spans::Span;
 use crate::usage::{Rate, Usage};
 use crate::values::Values;
@@ -114,7 +114,7 @@ pub struct Node {
     /// Bytes of a write with a bound while it is submitted.
     bounded_bytes: Vec<u8>,
     /// The scripts that clients can name by their digests.
-    scripts: scripts::Cache,
+    scripts: Scripting,
 }
 
 impl Node {

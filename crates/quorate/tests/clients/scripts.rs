@@ -383,7 +383,7 @@ fn recorded_replies_are_those_of_redis() {
     let Some(redis) = Redis::start_of("7.0.15") else { return };
     let mut reference = Bare(BufReader::new(connect(redis.1)));
     reference.ask(&["HELLO", "3"]);
-    let recorded = include_str!("../../../node/src/scripts/replies.txt");
+    let recorded = include_str!("../../../scripts/src/replies.txt");
     let (header, cases) = recorded.split_once("\n\n").unwrap();
     let mut lines = header.lines().rev();
     let (arguments, keys) = (lines.next().unwrap(), lines.next().unwrap());

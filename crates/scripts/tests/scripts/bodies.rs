@@ -31,9 +31,9 @@ pub(crate) fn run(text: &[u8], cost_max: u32, interpreter: &'static dyn kv::Inte
 /// result.
 pub(crate) fn script(bytes: &[u8]) {
     for text in [bytes.to_vec(), program(bytes).into_bytes()] {
-        let first = run(&text, SCRIPT_COST_LEAST, node::interpreter());
+        let first = run(&text, SCRIPT_COST_LEAST, &scripts::LUA);
         assert!(!first.reply.is_empty(), "a script has a reply");
-        let again = run(&text, SCRIPT_COST_LEAST, node::interpreter());
+        let again = run(&text, SCRIPT_COST_LEAST, &scripts::LUA);
         assert!(first == again, "two runs differ: {}", String::from_utf8_lossy(&text));
     }
 }

@@ -1,6 +1,6 @@
 //! How long a unit of cost takes: what a script's limit comes to in time, and which scripts take the longest for it.
 //!
-//! `cargo run --release -p quorate-node --example script_costs` measures scripts that do one thing over and over, each until
+//! `cargo run --release -p quorate-scripts --example script_costs` measures scripts that do one thing over and over, each until
 //! it has spent a budget, and typical scripts of lock libraries; with a number of seconds it then looks for programs that are
 //! worse, by changing those that were the worst so far.
 
@@ -40,7 +40,7 @@ static MEASURING: Measuring = Measuring { cost: AtomicU64::new(0) };
 impl Interpreter for Measuring {
     fn run(&self, script: &Script<'_>, access: &mut Access<'_>, out: &mut ReplyBuffer) {
         let before = access.cost_left();
-        node::interpreter().run(script, access, out);
+        scripts::LUA.run(script, access, out);
         self.cost.store(before - access.cost_left(), Ordering::Relaxed);
     }
 }

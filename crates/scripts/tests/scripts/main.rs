@@ -27,7 +27,7 @@ fn generated_programs_do_something() {
     let mut wrong = 0;
     for _ in 0..100 {
         let bytes: Vec<u8> = (0..80).map(|_| draw()).collect();
-        let outcome = bodies::run(bodies::program(&bytes).as_bytes(), 200_000, node::interpreter());
+        let outcome = bodies::run(bodies::program(&bytes).as_bytes(), 200_000, &scripts::LUA);
         wrong += usize::from(outcome.reply.windows(9).any(|part| part == b"compiling"));
     }
     assert!(wrong < 5, "{wrong} of 100 are no programs");

@@ -31,7 +31,7 @@ type Registry = Rc<RefCell<Option<Vec<Registered>>>>;
 ///
 /// # Errors
 /// The text of Redis's error, or of one that names a limit.
-pub(crate) fn check_library(text: &[u8], cost_left: &mut u64) -> Result<(String, Library), Vec<u8>> {
+pub fn check_library(text: &[u8], cost_left: &mut u64) -> Result<(String, Library), Vec<u8>> {
     if text.len() > SCRIPT_BYTES_MAX {
         let length = text.len();
         return Err(format!("ERR library is {length} bytes long").into());

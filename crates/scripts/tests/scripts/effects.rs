@@ -228,7 +228,7 @@ fn show(words: &[Vec<u8>]) -> String {
 impl Pair {
     fn new(is_frozen: bool) -> Pair {
         let mut table = Table::new(1);
-        table.set_interpreter(node::interpreter());
+        table.set_interpreter(&scripts::LUA);
         table.keep_history(64 << 20);
         Pair {
             table,

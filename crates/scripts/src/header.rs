@@ -4,9 +4,9 @@ use cluster::libraries::{Flag, is_name};
 
 /// A script's text, split into its parts.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Header<'a> {
+pub struct Header<'a> {
     /// The flags that the script declares; `None` without a header, when it may write.
-    pub(crate) flags: Option<Vec<Flag>>,
+    pub flags: Option<Vec<Flag>>,
     /// The program. It begins with the line break after the header, so that lines keep their numbers.
     pub(super) body: &'a [u8],
 }
@@ -16,7 +16,7 @@ impl<'a> Header<'a> {
     ///
     /// # Errors
     /// The text of Redis's error.
-    pub(crate) fn of(text: &'a [u8]) -> Result<Header<'a>, String> {
+    pub fn of(text: &'a [u8]) -> Result<Header<'a>, String> {
         if !text.starts_with(b"#!") {
             return Ok(Header { flags: None, body: text });
         }
@@ -43,7 +43,7 @@ impl<'a> Header<'a> {
     }
 
     /// Whether the script declares that it only reads.
-    pub(crate) fn only_reads(&self) -> bool {
+    pub fn only_reads(&self) -> bool {
         self.flags.as_ref().is_some_and(|flags| flags.contains(&Flag::NoWrites))
     }
 }

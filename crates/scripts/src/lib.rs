@@ -12,7 +12,7 @@
 //!
 //! Reading order: [`Lua51`] here, `sandbox` (a script's environment), `calls` (`redis.call`), `values` (between Lua and
 //! replies), `failure` (how a script ends otherwise), `header` (the line that begins with `#!`), `functions` (libraries),
-//! `cache` (texts by their digests); then `scripting` (`EVAL` and related commands).
+//! `cache` (texts by their digests); then `scripting` in the crate `node` (`EVAL` and related commands).
 
 #[cfg(test)]
 mod attacks;
@@ -38,9 +38,9 @@ mod tests;
 mod texts;
 mod values;
 
-pub(crate) use cache::{Cache, Digest, digest_of};
-pub(crate) use functions::check_library;
-pub(crate) use header::Header;
+pub use cache::{Cache, Digest, digest_of};
+pub use functions::check_library;
+pub use header::Header;
 
 use header::LibraryHeader;
 
@@ -80,10 +80,10 @@ impl<'a> Program<'a> {
 
 /// Runs scripts in Lua 5.1.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lua51;
+pub struct Lua51;
 
 /// The interpreter of all tables.
-pub(crate) static LUA: Lua51 = Lua51;
+pub static LUA: Lua51 = Lua51;
 
 impl Interpreter for Lua51 {
     fn run(&self, script: &kv::Script<'_>, access: &mut Access<'_>, out: &mut ReplyBuffer) {
@@ -137,7 +137,7 @@ fn compile_script(lua: &Lua, text: &[u8], environment: Table) -> Result<Function
 ///
 /// # Errors
 /// The text of Redis's error.
-pub(crate) fn check(text: &[u8]) -> Result<(), Vec<u8>> {
+pub fn check(text: &[u8]) -> Result<(), Vec<u8>> {
     let meter = Rc::new(Meter::new(SCRIPT_COST_DEFAULT.into()));
     let checked = || -> Result<(), Failure> {
         let lua = new_state()?;

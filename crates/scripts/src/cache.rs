@@ -3,7 +3,6 @@
 //! Each node has its own cache. A script that is run by its digest is forwarded and recorded with its text, so nothing that
 //! is replicated depends on a node's cache.
 
-use cluster::libraries::Functions;
 use sha1::Digest as _;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,16 +15,16 @@ const ITEM_BYTES: usize = 200;
 
 /// The SHA-1 of a text. Not for security: a client that knows it knows the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Digest([u8; 20]);
+pub struct Digest([u8; 20]);
 
 /// The digest of a text.
-pub(crate) fn digest_of(text: &[u8]) -> Digest {
+pub fn digest_of(text: &[u8]) -> Digest {
     Digest(sha1::Sha1::digest(text).into())
 }
 
 impl Digest {
     /// Parses 40 hexadecimal digits of either case.
-    pub(crate) fn parse(text: &[u8]) -> Option<Digest> {
+    pub fn parse(text: &[u8]) -> Option<Digest> {
         let mut bytes = [0; 20];
         let (pairs, []) = text.as_chunks::<2>() else { return None };
         if pairs.len() != bytes.len() {
@@ -53,19 +52,17 @@ struct Item {
 
 /// Remembers the texts that were used last.
 #[derive(Debug, Default)]
-pub(crate) struct Cache {
+pub struct Cache {
     items: BTreeMap<Digest, Item>,
     /// The digests in the order of their last use.
     order: BTreeMap<u64, Digest>,
     uses: u64,
     bytes: usize,
-    /// The functions of the cluster map.
-    pub(crate) functions: Functions,
 }
 
 impl Cache {
     /// Returns the text with this digest, and counts that as a use.
-    pub(crate) fn find(&mut self, digest: Digest) -> Option<&[u8]> {
+    pub fn find(&mut self, digest: Digest) -> Option<&[u8]> {
         let item = self.items.get_mut(&digest)?;
         self.uses += 1;
         self.order.remove(&item.used);
@@ -75,12 +72,12 @@ impl Cache {
     }
 
     /// Whether the text with this digest is here. Does not count as a use.
-    pub(crate) fn has(&self, digest: Digest) -> bool {
+    pub fn has(&self, digest: Digest) -> bool {
         self.items.contains_key(&digest)
     }
 
     /// Remembers a text, and forgets the least recently used ones if there are too many.
-    pub(crate) fn remember(&mut self, text: &[u8]) -> Digest {
+    pub fn remember(&mut self, text: &[u8]) -> Digest {
         let digest = digest_of(text);
         if self.find(digest).is_some() {
             return digest;
@@ -99,12 +96,12 @@ impl Cache {
     }
 
     /// Forgets all texts.
-    pub(crate) fn clear(&mut self) {
-        *self = Cache { functions: std::mem::take(&mut self.functions), ..Cache::default() };
+    pub fn clear(&mut self) {
+        *self = Cache::default();
     }
 
     /// Returns the number of texts, and their bytes.
-    pub(crate) fn size(&self) -> (usize, usize) {
+    pub fn size(&self) -> (usize, usize) {
         (self.items.len(), self.bytes)
     }
 }
