@@ -11,7 +11,7 @@ const LIBRARY_BYTES_MAX: usize = 256 << 10;
 
 /// The most bytes of all libraries together. The cluster map holds them, and every change of the map writes and sends
 /// it whole: a failover must not wait for them.
-pub(crate) const LIBRARIES_BYTES_MAX: usize = 512 << 10;
+pub const LIBRARIES_BYTES_MAX: usize = 512 << 10;
 
 /// The most libraries of a cluster.
 const LIBRARIES_MAX: usize = 256;
@@ -170,7 +170,7 @@ pub fn apply(known: &mut Libraries, step: &Step) -> Result<(), String> {
 }
 
 /// The error for libraries that are too large together.
-pub(crate) fn too_many_bytes(bytes: u64) -> String {
+pub fn too_many_bytes(bytes: u64) -> String {
     format!("all libraries together would take {bytes} bytes; at most {LIBRARIES_BYTES_MAX} are allowed")
 }
 

@@ -77,11 +77,11 @@ fn kept_parameters_are_returned_as_they_were_set() {
 #[test]
 fn facts_can_only_be_set_to_their_present_values() {
     let mut parameters = Parameters::with(&[("port", 7000)]);
-    for same in ["save ''", "appendonly no", "databases 1", "port 7000"] {
+    for same in ["save ''", "appendonly no", "databases 16", "port 7000"] {
         assert_eq!(set(&mut parameters, same), Ok(()), "{same}");
     }
     for (pair, present) in
-        [("save 1", ""), ("appendonly yes", "no"), ("databases 16", "1"), ("port x", "7000")]
+        [("save 1", ""), ("appendonly yes", "no"), ("databases 1", "16"), ("port x", "7000")]
     {
         let name = pair.split(' ').next().unwrap();
         let expected = format!(
