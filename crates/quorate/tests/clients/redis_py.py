@@ -225,8 +225,10 @@ def errors(client):
     raises(redis.ResponseError, "syntax error", lambda: client.execute_command("SET", "k", "v", "NX", "XX"))
     wrong = redis.Redis(**AT_ONCE, protocol=2, password="wrong")
     raises(redis.AuthenticationError, "without any password configured", wrong.ping)
+    raises(redis.ResponseError, "DB index is out of range", redis.Redis(**AT_ONCE, db=16).ping)
     elsewhere = redis.Redis(**AT_ONCE, db=3)
-    raises(redis.ResponseError, "DB index is out of range", elsewhere.ping)
+    assert elsewhere.set("of", "three") is True and elsewhere.get("of") == b"three" and client.get("of") is None
+    assert elsewhere.flushdb() is True
     assert client.ping() is True
 
 
