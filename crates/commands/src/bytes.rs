@@ -80,16 +80,25 @@ pub(super) fn bitpos<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Conte
     bytes(BytesCommand::FindBit { key: key(arguments, 1)?, bit, start, end, in_bits })
 }
 
-pub(super) fn bitop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let operation = match at(arguments, 1) {
-        and if is(and, "AND") => BitOperation::And,
-        or if is(or, "OR") => BitOperation::Or,
-        xor if is(xor, "XOR") => BitOperation::Xor,
-        not if is(not, "NOT") => BitOperation::Not,
-        _ => return Err(CommandError::Syntax),
-    };
-    if operation == BitOperation::Not && arguments.len() != 4 {
-        return Err(CommandError::NotOfSeveral);
+pub(super) fn bitop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    use BitOperation::{And, AndOr, Diff, Not, One, Or, OthersOnly, Xor};
+    const OPERATIONS: [(&str, BitOperation); 8] = [
+        ("AND", And),
+        ("OR", Or),
+        ("XOR", Xor),
+        ("NOT", Not),
+        ("DIFF", Diff),
+        ("DIFF1", OthersOnly),
+        ("ANDOR", AndOr),
+        ("ONE", One),
+    ];
+    let named = OPERATIONS.into_iter().find(|(name, _)| is(at(arguments, 1), name));
+    let (name, operation) = named.ok_or(CommandError::Syntax)?;
+    match operation {
+        Not if arguments.len() != 4 => return Err(CommandError::NotOfSeveral),
+        Diff | OthersOnly | AndOr if arguments.len() < 5 => return Err(CommandError::OfOne(name)),
+        Diff | OthersOnly | AndOr | One if context.level < 2 => return Err(CommandError::NeedsLevel(2)),
+        _ => {}
     }
     for index in 2..arguments.len() {
         key(arguments, index)?;

@@ -190,6 +190,14 @@ pub enum CommandError {
     /// `BITOP NOT` of several keys.
     #[error("ERR BITOP NOT must be called with a single source key.")]
     NotOfSeveral,
+    /// A `BITOP` that compares the first string with others.
+    #[error("ERR BITOP {0} must be called with at least two source keys.")]
+    OfOne(&'static str),
+    /// What nodes of earlier releases do not know.
+    #[error(
+        "ERR this needs level {0} of the cluster: upgrade all of its nodes first (quorate status shows the level)"
+    )]
+    NeedsLevel(u32),
     /// `BITFIELD` with an invalid type of field.
     #[error(
         "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is."

@@ -82,10 +82,18 @@ pub(super) fn zmscore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _:
 }
 
 parsers! { (arguments, scratch, context)
-    zrank =>
-        sorted(SortedCommand::Rank { key: key(arguments, 1)?, member: at(arguments, 2), is_reverse: false });
-    zrevrank =>
-        sorted(SortedCommand::Rank { key: key(arguments, 1)?, member: at(arguments, 2), is_reverse: true });
+    zrank => rank(arguments, false, context);
+    zrevrank => rank(arguments, true, context);
+}
+
+fn rank<'a>(arguments: Arguments<'a>, is_reverse: bool, context: &Context) -> Parsed<'a> {
+    let (key, member) = (key(arguments, 1)?, at(arguments, 2));
+    match arguments.get(3) {
+        None => sorted(SortedCommand::Rank { key, member, is_reverse }),
+        Some(option) if !is(option, "WITHSCORE") || arguments.len() > 4 => Err(CommandError::Syntax),
+        Some(_) if context.level < 2 => Err(CommandError::NeedsLevel(2)),
+        Some(_) => sorted(SortedCommand::RankWithScore { key, member, is_reverse }),
+    }
 }
 
 /// The two ends of a range, the lower one first, from two arguments that follow each other.

@@ -20,6 +20,8 @@ pub struct Context {
     pub stream_node_entries: u32,
     /// The database that the client has selected; 0 in a script.
     pub database: u8,
+    /// The level of the cluster: nodes of earlier releases do not know what came with later levels.
+    pub level: u32,
     /// The limits by which `OBJECT ENCODING` answers. In a script these are the defaults, since nodes may be set differently.
     pub encodings: EncodingLimits,
 }

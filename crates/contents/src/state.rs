@@ -64,6 +64,7 @@ impl State {
             value_bytes_max: VALUE_BYTES_MAX_CEILING,
             stream_node_entries: 0,
             database: 0,
+            level: 2,
             encodings: kv::command::EncodingLimits::default(),
         };
         let mut scratch = Vec::new();
@@ -249,8 +250,14 @@ mod tests {
             return;
         };
         let encodings = kv::command::EncodingLimits::default();
-        let context =
-            Context { now_ms, value_bytes_max: 1 << 20, stream_node_entries: 2, database: 0, encodings };
+        let context = Context {
+            now_ms,
+            value_bytes_max: 1 << 20,
+            stream_node_entries: 2,
+            database: 0,
+            level: 2,
+            encodings,
+        };
         let mut scratch = Vec::new();
         // A key is not renamed to itself.
         let Ok(command) = parse(request.as_arguments(), &mut scratch, &context) else { return };

@@ -337,18 +337,6 @@ impl HeldRequests {
     }
 }
 
-/// What arguments are parsed with.
-#[inline]
-pub(crate) fn parsed_with(cx: &Context, database: u8) -> commands::Context {
-    commands::Context {
-        now_ms: cx.now.unix_ms,
-        value_bytes_max: cx.parameters.value_bytes_max(),
-        stream_node_entries: cx.parameters.stream_node_entries(),
-        database,
-        encodings: cx.parameters.encodings(),
-    }
-}
-
 /// The groups that a command on data is sent to.
 pub(crate) enum Route<'a> {
     /// One group, with the command unchanged.
@@ -536,7 +524,7 @@ fn internal_command<'a>(
         // `SET` with all of its options, answered with the version.
         (b"QUORATE.PUT", 3..) => {
             let database = cx.clients.sessions.get(client).map_or(0, |session| session.database);
-            let context = commands::Context { stream_node_entries: 0, ..parsed_with(cx, database) };
+            let context = commands::Context { stream_node_entries: 0, ..cx.parsed_with(database) };
             let command = commands::set(arguments, scratch, &context).map_err(|error| error.to_string())?;
             if let Some(text) = refuses_fence(cx, client, &command) {
                 return Err(text);

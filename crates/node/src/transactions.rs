@@ -506,16 +506,7 @@ fn gather(
         return Err(NO_LEASE.into());
     }
     let number = cx.clients.sessions.get(client).map_or(0, |session| session.database);
-    let value_bytes_max = cx.parameters.value_bytes_max();
-    let stream_node_entries = cx.parameters.stream_node_entries();
-    let encodings = cx.parameters.encodings();
-    let context = commands::Context {
-        now_ms: cx.now.unix_ms,
-        value_bytes_max,
-        stream_node_entries,
-        database: number,
-        encodings,
-    };
+    let context = cx.parsed_with(number);
     let only_group = cx.router.database(number).only_group();
     // An argument that is no number is an error at its place in the answer.
     let goes_elsewhere = matches!(found.spec.handler, Handler::Node(NodeCommand::Select))
@@ -536,7 +527,7 @@ fn gather(
         return Err(format!("ERR a transaction holds at most {TRANSACTION_COMMANDS_MAX} commands"));
     }
     let argument_bytes: usize = arguments.iter().map(<[u8]>::len).sum();
-    let bytes_max = request_bytes_max(value_bytes_max);
+    let bytes_max = request_bytes_max(context.value_bytes_max);
     if gathered.bytes() + argument_bytes + ITEM_BYTES > bytes_max {
         return Err(format!("ERR the transaction would take more than {bytes_max} bytes"));
     }

@@ -271,6 +271,7 @@ impl<'t> Caller<'_, 't> {
             value_bytes_max: self.value_bytes_max,
             stream_node_entries: 0,
             database: 0,
+            level: if access.is_by_second_rules() { 2 } else { 1 },
             encodings: EncodingLimits::default(),
         };
         let command = match parse(words, scratch, &context) {

@@ -88,7 +88,7 @@ pub(super) fn load(
     let registry: Registry = Rc::new(RefCell::new(Some(Vec::new())));
     let chunk = compile(lua, body, FUNCTION_CHUNK, sandbox.environment.clone())
         .map_err(|error| Failure::of_compiling("function", &error))?;
-    let outside = sandbox.replace_globals(globals(lua, &registry, meter)?)?;
+    let outside = sandbox.replace_globals(globals(lua, &registry, meter, sandbox.by_second_rules)?)?;
     let ran = sandbox.call_protected(lua, chunk, meter);
     sandbox.replace_globals(outside)?;
     let registered = registry.borrow_mut().take().unwrap_or_default();
@@ -101,8 +101,8 @@ pub(super) fn find(registered: Vec<Registered>, name: &[u8]) -> Option<Function>
     found.next().map(|registered| registered.callback)
 }
 
-/// The global variables of a library while it runs: only `redis`, with few functions.
-fn globals(lua: &Lua, registry: &Registry, meter: &Rc<Meter>) -> mlua::Result<Table> {
+/// The global variables of a library while it runs: only `redis`, with few functions, which Valkey calls `server`.
+fn globals(lua: &Lua, registry: &Registry, meter: &Rc<Meter>, by_second_rules: bool) -> mlua::Result<Table> {
     let register = {
         let (registry, meter) = (Rc::clone(registry), meter.clone());
         move |lua: &Lua, arguments: MultiValue| register(lua, &arguments, &registry, &meter)
@@ -124,7 +124,10 @@ fn globals(lua: &Lua, registry: &Registry, meter: &Rc<Meter>) -> mlua::Result<Ta
     let rules = read_only(lua)?;
     rules.raw_set("__index", lua.create_function(few)?)?;
     redis.set_metatable(Some(rules))?;
-    let globals = lua.create_table_with_capacity(0, 1)?;
+    let globals = lua.create_table_with_capacity(0, 2)?;
+    if by_second_rules {
+        globals.raw_set("server", redis.clone())?;
+    }
     globals.raw_set("redis", redis)?;
     let rules = read_only(lua)?;
     rules.raw_set("__index", lua.create_function(|lua, (_, name): (Table, Value)| missing(lua, &name))?)?;

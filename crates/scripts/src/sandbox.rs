@@ -19,6 +19,8 @@ pub(super) struct Sandbox {
     globals: Table,
     /// Lua's own function, which scripts do not get.
     xpcall: Function,
+    /// See [`kv::ScriptOptions::by_second_rules`].
+    pub(super) by_second_rules: bool,
 }
 
 impl Sandbox {
@@ -33,10 +35,15 @@ impl Sandbox {
         let by_second_rules = calls.is_none_or(|calls| calls.by_second_rules);
         install_strings(lua, &globals, meter, by_second_rules)?;
         if let Some(calls) = calls {
-            globals.raw_set("redis", redis::table(lua, calls, meter)?)?;
+            let redis = redis::table(lua, calls, meter)?;
+            if by_second_rules {
+                // Valkey's name for it.
+                globals.raw_set("server", redis.clone())?;
+            }
+            globals.raw_set("redis", redis)?;
         }
         let environment = guard(lua, &globals, meter, by_second_rules)?;
-        Ok(Sandbox { environment, globals, xpcall })
+        Ok(Sandbox { environment, globals, xpcall, by_second_rules })
     }
 
     /// Sets `KEYS` and `ARGV`.

@@ -90,6 +90,12 @@ fn what_release_2_brings_depends_on_the_record() {
         ("return redis.pcall('object', 'refcount', KEYS[1])", "not allowed from script", "nil"),
         ("return redis.pcall('memory', 'usage', KEYS[1])", "not allowed from script", "nil"),
         ("return type(string.gfind)", "'nil'", "'function'"),
+        (
+            "return server.call('get', KEYS[1]) or server.sha1hex('')",
+            "global variable 'server'",
+            "'da39a3ee5e6b4b0d3255bfef95601890afd80709'",
+        ),
+        ("return redis.pcall('bitop', 'one', KEYS[1], KEYS[1])", "-ERR this needs level 2", "0"),
         // As in Lua, an error has a place only if the function was called from Lua.
         (
             "local ok, e = pcall(string.find, 'a', '[') return e",

@@ -40,7 +40,7 @@ pub(super) const BYTES: [CommandSpec; 11] = [
     stores("bitop", -4, bytes::bitop)
         .keys(COMBINED)
         .docs(Group::Bitmap, "2.6.0", "O(N) for N bytes in all strings")
-        .help("AND|OR|XOR|NOT destkey key [key ...]", "Stores several strings made one, bit by bit"),
+        .help("AND|OR|XOR|NOT|DIFF|DIFF1|ANDOR|ONE destkey key [key ...]", "Stores several strings made one, bit by bit"),
     stores("bitfield", -2, bytes::bitfield)
         .keys(key(CHANGES_BITS.with(&[Variable])))
         .docs(Group::Bitmap, "3.2.0", "O(N) for N operations")

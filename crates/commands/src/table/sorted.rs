@@ -71,12 +71,12 @@ pub(super) const SORTED: [CommandSpec; 35] = [
     looks_up("zlexcount", 4, sorted::zlexcount)
         .docs(Group::SortedSet, "2.8.9", "O(log S) for a sorted set of S members")
         .help("key min max", "Returns how many members are in a range, if all scores are the same"),
-    looks_up("zrank", 3, sorted::zrank)
+    looks_up("zrank", -3, sorted::zrank)
         .docs(Group::SortedSet, "2.0.0", "O(log S) for a sorted set of S members")
-        .help("key member", "Returns the rank of a member, the lowest score first"),
-    looks_up("zrevrank", 3, sorted::zrevrank)
+        .help("key member [WITHSCORE]", "Returns the rank of a member, the lowest score first"),
+    looks_up("zrevrank", -3, sorted::zrevrank)
         .docs(Group::SortedSet, "2.0.0", "O(log S) for a sorted set of S members")
-        .help("key member", "Returns the rank of a member, the highest score first"),
+        .help("key member [WITHSCORE]", "Returns the rank of a member, the highest score first"),
     reads("zrange", -4, sorted::zrange)
         .docs(Group::SortedSet, "1.2.0", "O(N + log S) for N members and a sorted set of S")
         .help(

@@ -23,6 +23,7 @@ fn errors_of_requests_are_those_of_redis() {
         ("BITPOS k 1 1 2 foo", "ERR syntax error"),
         ("BITOP foo d k", "ERR syntax error"),
         ("BITOP NOT d k l", "ERR BITOP NOT must be called with a single source key."),
+        ("BITOP diff1 d k", "ERR BITOP DIFF1 must be called with at least two source keys."),
         ("BITFIELD k foo", "ERR syntax error"),
         (
             "BITFIELD k GET u64 0",
@@ -173,6 +174,7 @@ fn options_of_commands_on_bits_are_read() {
     let keys = List::build(&mut scratch, [&b"a"[..], b"b"]);
     let (operation, to) = (BitOperation::Xor, KEY);
     bytes("BITOP xor k a b", BytesCommand::Combine { operation, to, keys });
+    bytes("BITOP one k a b", BytesCommand::Combine { operation: BitOperation::One, to, keys });
     let operation = |action, overflow, offset, operand| {
         FieldOperation { action, is_signed: true, bits: 5, overflow, offset, operand }.encoded()
     };

@@ -26,6 +26,7 @@ const CONTEXT: Context = Context {
     value_bytes_max: 1000,
     stream_node_entries: 100,
     database: 0,
+    level: 2,
     encodings: kv::command::EncodingLimits {
         hash_fields: 1,
         hash_item_bytes: 2,

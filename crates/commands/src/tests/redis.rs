@@ -50,6 +50,7 @@ const DELIBERATE: &[(&str, &[&str])] = &[
         ],
     ),
     ("in the records of scripts: nodes of release 1 refuse it there", &["latency|help: flags +noscript"]),
+    ("an option of Redis 7.2", &["zrank: arity -3 +-3", "zrevrank: arity -3 +-3"]),
     ("only a node of Redis that fails over sends more arguments", &["psync: arity --3 +3"]),
     (
         "they return entries, a score, or the result of comparing scores, which a user without the right to read must not learn",

@@ -31,9 +31,17 @@ pub enum BitOperation {
     Xor,
     /// Negates a single string.
     Not,
+    /// Bits of the first string that no other one has. From level 2 on, as those below.
+    Diff,
+    /// Bits that other strings have and the first one has not (`DIFF1`).
+    OthersOnly,
+    /// Bits of the first string that another one has, too (`ANDOR`).
+    AndOr,
+    /// Bits that exactly one string has.
+    One,
 }
 
-tagged!(BitOperation, And, Or, Xor, Not);
+tagged!(BitOperation, And, Or, Xor, Not, Diff, OthersOnly, AndOr, One);
 
 /// What `LCS` returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use super::declaration::{Adds, Effect, Inner};
 use super::{
-    By, BytesCommand, Command, DELIVERED_MAX, HashCommand, List, ListCommand, QueueCommand, SetCommand,
-    SetOperation, SortCommand, SortOptions, SortedCommand, StreamCommand, WhenFull,
+    BitOperation, By, BytesCommand, Command, DELIVERED_MAX, HashCommand, List, ListCommand, QueueCommand,
+    SetCommand, SetOperation, SortCommand, SortOptions, SortedCommand, StreamCommand, WhenFull,
 };
 use crate::ValueId;
 use std::ops::Range;
@@ -355,6 +355,7 @@ impl SortedCommand<'_> {
             StoreFound { from, .. } => sorted(sizes.content_bytes(from), sizes.items(from)),
             Length { .. } | Score { .. } | Scores { .. } | Rank { .. } | Count { .. } | Range { .. } => 0,
             Random { .. } | Scan { .. } | Combine { .. } | CountCommon { .. } | Distance { .. } => 0,
+            RankWithScore { .. } => 0,
             Hashes { .. } | Places { .. } | Find { .. } => 0,
             Add { .. } | Increment { .. } | Remove { .. } | RemoveRange { .. } | Pop { .. } => 0,
             MultiPop { .. } | PopAny { .. } => 0,
@@ -390,9 +391,15 @@ impl BytesCommand<'_> {
                 end => extended(sizes, key, end),
             },
             // The result is built before it is stored.
-            Combine { keys, .. } => {
+            Combine { operation, keys, .. } => {
                 let longest = keys.iter().map(|key| sizes.string_bytes(key)).max().unwrap_or(0);
-                longest.saturating_mul(2)
+                // Some need a second string beside it.
+                let strings = match operation {
+                    BitOperation::And | BitOperation::Or | BitOperation::Xor | BitOperation::Not => 2,
+                    BitOperation::Diff | BitOperation::OthersOnly => 3,
+                    BitOperation::AndOr | BitOperation::One => 3,
+                };
+                longest.saturating_mul(strings)
             }
             Count { .. } | Merge { .. } => 2 * crate::sketch::DENSE_BYTES as u64,
             GetBit { .. } | CountBits { .. } | FindBit { .. } | ReadFields { .. } => 0,

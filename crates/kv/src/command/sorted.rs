@@ -149,6 +149,8 @@ family! {
         Hashes = 12 "GEOHASH" Reads { key: &'a [u8], members: List<'a> };
         /// The longitudes and latitudes of members (`GEOPOS`).
         Places = 13 "GEOPOS" Reads { key: &'a [u8], members: List<'a> };
+        /// The rank and the score of a member as an array, or a null array (`ZRANK … WITHSCORE`). From level 2 on.
+        RankWithScore = 15 "ZRANK" Reads { key: &'a [u8], member: &'a [u8], is_reverse: bool } first(member);
         /// The members whose places a search finds ([`crate::geo::Query`]) (`GEOSEARCH`).
         Find = 14 "GEOSEARCH" Reads { key: &'a [u8], query: &'a [u8] } walks(true) lists(true);
 

@@ -225,6 +225,11 @@ impl Table {
         let length = strings.iter().map(|string| string.len()).max().unwrap_or(0);
         let mut result = strings.first().map(|string| string.to_vec()).unwrap_or_default();
         result.resize(length, 0);
+        // What the strings have in common with those before them, where that matters.
+        let mut twice = vec![0; if operation == BitOperation::One { length } else { 0 }];
+        let compares_first =
+            matches!(operation, BitOperation::Diff | BitOperation::OthersOnly | BitOperation::AndOr);
+        let first = if compares_first { std::mem::replace(&mut result, vec![0; length]) } else { Vec::new() };
         for string in strings.iter().skip(1) {
             let pairs = result.iter_mut().zip(*string);
             match operation {
@@ -232,13 +237,26 @@ impl Table {
                     pairs.for_each(|(byte, other)| *byte &= other);
                     result[string.len()..].fill(0);
                 }
-                BitOperation::Or => pairs.for_each(|(byte, other)| *byte |= other),
                 BitOperation::Xor => pairs.for_each(|(byte, other)| *byte ^= other),
+                BitOperation::One => pairs.zip(&mut twice).for_each(|((byte, other), twice)| {
+                    *twice |= *byte & other;
+                    *byte |= other;
+                }),
+                BitOperation::Or => pairs.for_each(|(byte, other)| *byte |= other),
+                BitOperation::Diff | BitOperation::OthersOnly | BitOperation::AndOr => {
+                    pairs.for_each(|(byte, other)| *byte |= other);
+                }
                 BitOperation::Not => {}
             }
         }
-        if operation == BitOperation::Not {
-            result.iter_mut().for_each(|byte| *byte = !*byte);
+        let with_first = result.iter_mut().zip(&first);
+        match operation {
+            BitOperation::Not => result.iter_mut().for_each(|byte| *byte = !*byte),
+            BitOperation::Diff => with_first.for_each(|(others, first)| *others = first & !*others),
+            BitOperation::OthersOnly => with_first.for_each(|(others, first)| *others &= !first),
+            BitOperation::AndOr => with_first.for_each(|(others, first)| *others &= first),
+            BitOperation::One => result.iter_mut().zip(&twice).for_each(|(byte, twice)| *byte &= !twice),
+            BitOperation::And | BitOperation::Or | BitOperation::Xor => {}
         }
         if length > 0 {
             self.put(to, &result, NO_DEADLINE, Kind::Raw, record);

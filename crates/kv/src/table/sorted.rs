@@ -223,7 +223,8 @@ impl Table {
                 self.count_common_sorted(keys, limit, now, out);
                 return 0;
             }
-            Length { key } | Score { key, .. } | Scores { key, .. } | Rank { key, .. } => key,
+            Length { key } | Score { key, .. } | Scores { key, .. } => key,
+            Rank { key, .. } | RankWithScore { key, .. } => key,
             Count { key, .. } | Range { key, .. } | Random { key, .. } | Scan { key, .. } => key,
             Distance { key, .. } | Hashes { key, .. } | Places { key, .. } | Find { key, .. } => key,
             _ => return 0, // A write: see `change_sorted`.
@@ -580,6 +581,10 @@ fn answer(command: &SortedCommand<'_>, sorted: Sorted<'_>, draws: &mut Draws, ou
         Some(key) => out.push(Reply::Double(number_of(key))),
         None => out.null(),
     };
+    let rank_of = |key: Key, member: &[u8], is_reverse: bool| {
+        let rank = items.seek(item_of(key, member, &mut Vec::new()));
+        (if is_reverse { items.len() - 1 - rank } else { rank }) as i64
+    };
     match *command {
         Score { member, .. } => write_score(sorted.key(member), out),
         Scores { members, .. } => {
@@ -587,11 +592,16 @@ fn answer(command: &SortedCommand<'_>, sorted: Sorted<'_>, draws: &mut Draws, ou
             members.iter().for_each(|member| write_score(sorted.key(member), out));
         }
         Rank { member, is_reverse, .. } => match sorted.key(member) {
-            Some(key) => {
-                let rank = items.seek(item_of(key, member, &mut Vec::new()));
-                out.integer(if is_reverse { items.len() - 1 - rank } else { rank } as i64);
-            }
+            Some(key) => out.integer(rank_of(key, member, is_reverse)),
             None => out.null(),
+        },
+        RankWithScore { member, is_reverse, .. } => match sorted.key(member) {
+            Some(key) => {
+                out.array(2);
+                out.integer(rank_of(key, member, is_reverse));
+                write_score(Some(key), out);
+            }
+            None => out.push(Reply::NullArray),
         },
         Count { by, ends, .. } => match ranks_of(items, by, ends) {
             Ok(range) => out.integer(range.len() as i64),

@@ -37,6 +37,19 @@ pub(crate) const MOVED: &str = "TRYAGAIN MOVED the keyspaces have changed, and a
 pub(crate) const MOVED_CODE: &str = "TRYAGAIN MOVED ";
 
 impl Context {
+    /// What the arguments of a client's command are parsed with.
+    #[inline]
+    pub(crate) fn parsed_with(&self, database: u8) -> commands::Context {
+        commands::Context {
+            now_ms: self.now.unix_ms,
+            value_bytes_max: self.parameters.value_bytes_max(),
+            stream_node_entries: self.parameters.stream_node_entries(),
+            database,
+            level: self.map.level.into(),
+            encodings: self.parameters.encodings(),
+        }
+    }
+
     /// Draws a number that cannot be guessed without the seed; the same in every run with the same seed.
     pub(crate) fn draw(&mut self) -> u64 {
         // SplitMix64 (Steele, Lea and Flood 2014).

@@ -79,7 +79,7 @@ impl Node {
     ) {
         let cx = &mut self.cx;
         match found.spec.handler {
-            Handler::Data(parse) => match parse(arguments, scratch, &requests::parsed_with(cx, database)) {
+            Handler::Data(parse) => match parse(arguments, scratch, &cx.parsed_with(database)) {
                 // By reference from here on: a copy would have to wait for the parser's writes.
                 Ok(ref command) => match found.spec.wait.and_then(|wait| wait(arguments)) {
                     Some(wait_us) if self.waits.wait_for_elements(cx, client, command, wait_us) => {}

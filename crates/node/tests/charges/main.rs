@@ -88,6 +88,7 @@ fn parsed<'a>(words: &'a ArgumentsBuffer, scratch: &'a mut Vec<u8>) -> Option<(&
         value_bytes_max: 64 << 20,
         stream_node_entries: 100,
         database: 0,
+        level: 2,
         encodings: EncodingLimits::default(),
     };
     let command = parse(words.as_arguments(), scratch, &context).unwrap_or_else(|error| panic!("{error}"));

@@ -193,6 +193,7 @@ fn parsed<R>(words: &[Vec<u8>], now_ms: u64, with: impl FnOnce(&Command<'_>) -> 
     let buffer: ArgumentsBuffer = words.iter().map(Vec::as_slice).collect();
     let context = Context {
         database: 0,
+        level: 2,
         now_ms,
         value_bytes_max: 1 << 20,
         stream_node_entries: 2,

@@ -234,6 +234,7 @@ fn every_command<'a>(
         SortedCommand::Score { key, member: value },
         SortedCommand::Scores { key, members: list },
         SortedCommand::Rank { key, member: value, is_reverse: true },
+        SortedCommand::RankWithScore { key, member: value, is_reverse: false },
         SortedCommand::Count { key, by: By::Score, ends: pairs },
         SortedCommand::Range {
             key,

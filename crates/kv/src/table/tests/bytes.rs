@@ -66,6 +66,12 @@ fn bitop_combines_strings() {
     assert_eq!(combined(BitOperation::Xor, &both), ("2".into(), vec![0b0110, 0xff]));
     assert_eq!(combined(BitOperation::Not, &[b"b"]), ("1".into(), vec![0b1111_0101]));
     assert_eq!(combined(BitOperation::And, &[b"a", b"no"]), ("2".into(), vec![0, 0]));
+    assert_eq!(combined(BitOperation::Diff, &both), ("2".into(), vec![0b0100, 0xff]));
+    assert_eq!(combined(BitOperation::OthersOnly, &both), ("2".into(), vec![0b0010, 0]));
+    assert_eq!(combined(BitOperation::AndOr, &both), ("2".into(), vec![0b1000, 0]));
+    assert_eq!(combined(BitOperation::AndOr, &[b"b", b"no", b"a"]), ("2".into(), vec![0b1000, 0]));
+    assert_eq!(combined(BitOperation::One, &both), ("2".into(), vec![0b0110, 0xff]));
+    assert_eq!(combined(BitOperation::One, &[b"a", b"b", b"a"]), ("2".into(), vec![0b0010, 0]));
     assert_eq!(combined(BitOperation::Or, &[b"no"]).0, "0");
     store.play("EXISTS to -> 0");
 }

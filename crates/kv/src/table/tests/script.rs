@@ -273,6 +273,12 @@ fn sorted<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
         [b"ZMSCORE", key, ..] => SortedCommand::Scores { key, members: list(2, scratch) },
         [b"ZRANK", key, member] => SortedCommand::Rank { key, member, is_reverse: false },
         [b"ZREVRANK", key, member] => SortedCommand::Rank { key, member, is_reverse: true },
+        [b"ZRANK", key, member, b"WITHSCORE"] => {
+            SortedCommand::RankWithScore { key, member, is_reverse: false }
+        }
+        [b"ZREVRANK", key, member, b"WITHSCORE"] => {
+            SortedCommand::RankWithScore { key, member, is_reverse: true }
+        }
         [b"ZCOUNT" | b"ZLEXCOUNT", key, ..] => SortedCommand::Count { key, by, ends: list(2, scratch) },
         [b"ZRANGE", key, start, end, ..] => {
             let limit = words.iter().position(|word| word == b"LIMIT");

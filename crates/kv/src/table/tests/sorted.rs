@@ -30,6 +30,9 @@ fn members_have_scores() {
         ZSCORE z i              -> inf
         ZRANK z new             -> 0
         ZRANK z i               -> 6
+        ZRANK z i WITHSCORE     -> [6 inf]
+        ZREVRANK z i WITHSCORE  -> [0 inf]
+        ZRANK z nosuch WITHSCORE -> aborted
         ZREVRANK z i            -> 0
         ZREVRANK z new          -> 6
         ZRANK z x               -> nil
