@@ -109,7 +109,8 @@ impl Pair {
         for (number, (step, sent)) in steps.iter().zip(&sent).enumerate() {
             let end = at + sent.len();
             let (theirs, ours) = (&theirs[at..end], &ours[at..end]);
-            if ours.iter().any(parts_ways) {
+            // After a transaction that Redis 7.0 has refused for it, the data differ.
+            if ours.iter().any(parts_ways) || sent.iter().any(|words| is_of_later_redis(words)) {
                 return None;
             }
             if let Some(place) = difference(step.alike, theirs, ours) {
@@ -280,4 +281,10 @@ fn random_programs_get_the_replies_of_redis() {
     println!("{count} programs of {STEPS} steps in {} s", begin.elapsed().as_secs());
     let texts: Vec<String> = found.into_values().collect();
     assert!(texts.is_empty(), "seed {seed}: {} differences\n{}", texts.len(), texts.join("\n"));
+}
+
+/// Whether a request has a form that Redis 7.0 does not know: the rank with the score, since 7.2.
+fn is_of_later_redis(words: &[Vec<u8>]) -> bool {
+    let is = |name: &[u8]| words[0].eq_ignore_ascii_case(name);
+    (is(b"ZRANK") || is(b"ZREVRANK")) && words.len() > 3
 }
