@@ -57,7 +57,7 @@ pub(crate) fn select(cx: &mut Context, client: ClientId, number: &[u8]) {
     }
 }
 
-/// The number of a database, which need not exist: it is created with its first use ([`Creations`]).
+/// The number of a database, which need not exist: its first use creates it ([`Creations`]).
 ///
 /// # Errors
 /// The error for the client: it is no number, or there can be no such database.
@@ -83,31 +83,31 @@ pub(crate) fn existing(cx: &Context, number: u8) -> Result<u8, String> {
     }
 }
 
-/// The database that a command is about, if that must exist: its client's, or the target of `MOVE`.
-pub(crate) fn needed(found: Found, arguments: Arguments<'_>, selected: u8) -> Option<u8> {
-    match found.spec.handler {
-        Handler::Node(NodeCommand::Move) => {
-            let target = arguments.get(2).and_then(kv::number::parse_integer);
-            target.and_then(|target| u8::try_from(target).ok()).filter(|target| *target < DATABASES)
+/// A database that a command needs and that does not exist: its client's, or the target of `MOVE`. `None` where databases
+/// cannot be created: then the command is refused in its place.
+pub(crate) fn missing(cx: &Context, found: Found, arguments: Arguments<'_>, selected: u8) -> Option<u8> {
+    let needs_own = match found.spec.handler {
+        Handler::Data(_) => true,
+        Handler::Node(NodeCommand::Transaction(command)) => {
+            !matches!(command, TransactionCommand::Discard | TransactionCommand::Unwatch)
         }
-        Handler::Data(_) => Some(selected),
-        Handler::Node(NodeCommand::Transaction(
-            TransactionCommand::Discard | TransactionCommand::Unwatch,
-        )) => None,
         Handler::Node(
-            NodeCommand::Transaction(_)
+            NodeCommand::Move
             | NodeCommand::Script(ScriptCommand::Run(_))
             | NodeCommand::Lock(_)
             | NodeCommand::ObjectRefCount
             | NodeCommand::DebugObject,
-        ) => Some(selected),
-        Handler::Node(_) | Handler::Container => None,
-    }
+        ) => true,
+        Handler::Node(_) | Handler::Container => false,
+    };
+    let moves = matches!(found.spec.handler, Handler::Node(NodeCommand::Move));
+    let target = if moves { arguments.get(2).and_then(|number| named(cx, number).ok()) } else { None };
+    let needed = needs_own.then_some(selected).into_iter().chain(target);
+    needed.into_iter().find(|number| !cx.router.database(*number).exists())
 }
 
-/// The databases that requests of this node's clients wait for. One that nobody has created is created by the first command
-/// that needs it, with the settings of database 0. All nodes learn of it as of any keyspace, so no node answers for a
-/// database that it does not know: its clients wait for it, too.
+/// Creates databases: the first command that needs one creates it, with the settings of database 0. A node that does not know
+/// a database yet never answers for it, as if it were empty: its clients wait until the node has learned of it.
 #[derive(Debug, Default)]
 pub(crate) struct Creations {
     /// When the creation is requested again, for each database.

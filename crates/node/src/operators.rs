@@ -185,13 +185,13 @@ fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery
             ));
         } else {
             lines.push(format!(
-            "keyspace '{name}', shard {}: nodes {:?} have lost their memory, nodes {:?} have theirs. Lost are those \
-             acknowledged writes that the latter do not hold; how many cannot be known. {} keys are on this node",
-            group.shard,
-            loss.lost,
-            loss.holding,
-            replica.table().len()
-        ));
+                "keyspace '{name}', shard {}: nodes {:?} have lost their memory, nodes {:?} have theirs. Lost are those \
+                 acknowledged writes that the latter do not hold; how many cannot be known. {} keys are on this node",
+                group.shard,
+                loss.lost,
+                loss.holding,
+                replica.table().len()
+            ));
         }
         let life = |node: &NodeId| Some((*node, cx.map.nodes.get(node)?.start.life));
         lost.insert(*id, loss.lost.iter().filter_map(life).collect());

@@ -147,8 +147,7 @@ impl Admission<'_> {
     fn lacks_database(&mut self) -> bool {
         let Admission { cx, held, client, found, arguments, .. } = self;
         let selected = cx.clients.sessions.get(*client).map_or(0, |session| session.database);
-        let needed = databases::needed(*found, *arguments, selected);
-        let Some(number) = needed.filter(|number| !cx.router.database(*number).exists()) else {
+        let Some(number) = databases::missing(cx, *found, *arguments, selected) else {
             return false;
         };
         if held.hold_back(cx, *client, *arguments, Awaited::Database(number)) {

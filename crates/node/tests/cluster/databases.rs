@@ -71,6 +71,8 @@ fn every_kind_of_command_waits_for_its_database() {
             );
         }
     }
+    let client = client_of(&mut cluster, 1, 14);
+    assert_eq!(cluster.ask(client, "MOVE k 13"), "0", "neither existed");
     let client = cluster.client(1);
     cluster.ask(client, "SET k v");
     assert_eq!(cluster.ask(client, "MOVE k 15"), "1", "the target comes into being, too");

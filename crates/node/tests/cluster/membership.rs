@@ -186,7 +186,7 @@ fn a_disk_that_is_found_after_its_loss_was_accepted_still_serves() {
     cluster.until("the control group knows it", |cluster| holds_everything(cluster, 1, 3));
 }
 
-/// A leader-follower keyspace begins again by itself: its leader is appointed, and need ask nobody.
+/// A leader-follower keyspace begins again by itself: the control group appoints its leader, which needs no votes.
 #[test]
 fn a_leader_without_followers_begins_again_when_its_loss_is_accepted() {
     for acks in ["all", "none", "majority"] {

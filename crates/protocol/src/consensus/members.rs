@@ -131,8 +131,8 @@ impl Members {
         is_news
     }
 
-    /// Whether this replica is to be the only member, and holds nothing although the group had begun: nobody is left to
-    /// send it anything.
+    /// Whether this replica is to be the only member of a group that had begun, and holds nothing: no other replica can
+    /// send it what the group held.
     pub(super) fn is_lost(&self) -> bool {
         self.group.id == 0 && self.wanted.id > 1 && self.wanted.members == [self.id]
     }

@@ -82,8 +82,8 @@ impl Client {
     }
 
     /// What it means that a connection was closed before a byte of an answer. A port that expects something else, as a node's
-    /// for other nodes, closes it for what it has read: that says nothing about the node. A proxy whose server is down closes
-    /// connections on which nothing was sent, too: whoever has used this address before has lost the node. So this is tried.
+    /// for other nodes, closes it for what it has read: that says nothing about the node. A proxy whose server is down also
+    /// closes connections on which nothing was sent. So a second connection, on which nothing is sent, tells the two apart.
     fn closed(&self, (address, begun): (&str, Instant)) -> anyhow::Error {
         let is_plain = !self.stream.get_ref().is_tls();
         match is_plain && closes_unasked(address, begun.elapsed()) {

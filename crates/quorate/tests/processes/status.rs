@@ -254,7 +254,7 @@ fn what_the_caller_has_wrong_is_no_outage() {
         let unknown = serde_json::from_str::<Value>(&json).map(|json| json["state"] == "unknown");
         assert!(unknown.unwrap_or(json.contains("none.crt")), "{arguments:?}: {json}");
     }
-    // A proxy whose node is down accepts connections, and closes them: whoever used it has lost the node.
+    // A proxy whose node is down accepts connections and closes them: for its users, the node is down.
     let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address_of_proxy = at(proxy.local_addr().unwrap().port());
     std::thread::spawn(move || proxy.incoming().for_each(drop));

@@ -279,7 +279,7 @@ fn a_keyspace_that_began_again_empty_is_at_risk_for_a_day() {
         judged(&map, ALL.iter().map(|node| of(*node)).collect())
     };
     let standing = judged_after(3);
-    let risk = standing.risks.iter().find(|risk| risk.kind == "began-empty").expect("it is told");
+    let risk = standing.risks.iter().find(|risk| risk.kind == "began-empty").expect("a risk");
     assert_eq!((standing.state, risk.severity), (State::AtRisk, Severity::AtRisk));
     assert!(risk.what.contains("keyspace 'r:' began again, empty, 3 h 0 min ago"), "{}", risk.what);
     assert_eq!(judged_after(25).state, State::Healthy);
