@@ -115,6 +115,11 @@ pub(crate) struct Creations {
 }
 
 impl Creations {
+    /// A database exists: if it is dropped, its next use creates it at once.
+    pub(crate) fn end(&mut self, number: u8) {
+        self.again_us[usize::from(number)] = 0;
+    }
+
     /// Requests the creation of a database, unless that was done lately.
     pub(crate) fn request(&mut self, cx: &mut Context, number: u8) {
         const AGAIN_US: u64 = 500_000;

@@ -314,6 +314,9 @@ impl HeldRequests {
                 return None;
             };
             let gives_up = !is_there(cx, &held);
+            if let (Awaited::Database(number), false) = (held.awaited, gives_up) {
+                self.creations.end(number);
+            }
             let Some(session) = cx.clients.sessions.get_mut(held.client) else { continue };
             let Some(request) = session.held_back.take() else { continue };
             self.gives_up = gives_up;

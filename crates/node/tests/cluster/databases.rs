@@ -80,6 +80,37 @@ fn every_kind_of_command_waits_for_its_database() {
     assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
 }
 
+/// No command relies on the database of its client to exist.
+#[test]
+fn every_command_can_be_the_first_in_its_database() {
+    let mut cluster = setup(1, &["prefix= replication=consensus"]).start();
+    let operator = cluster.client(1);
+    let commands = cluster.ask(operator, "COMMAND LIST");
+    let is_apart = |name: &str| {
+        // They end the connection or the node's part in the cluster, or change what the next one meets.
+        ["quit", "shutdown", "cluster|", "keyspace|", "acl|", "config|", "client|", "debug|", "monitor"]
+            .iter()
+            .any(|apart| name.starts_with(apart))
+    };
+    let names: Vec<String> = commands.split('"').skip(1).step_by(2).map(str::to_owned).collect();
+    assert!(names.len() > 250, "{}", names.len());
+    let mut created = 0;
+    for name in names.iter().filter(|name| !is_apart(name)) {
+        let name = name.replace('|', " ");
+        for arguments in ["", " k", " k 1", " k 1 1", " 1 k", " k 1 1 1 1"] {
+            let client = client_of(&mut cluster, 1, 7);
+            cluster.send(client, &format!("{name}{arguments}"));
+            cluster.turns(10);
+            cluster.close(client);
+            if cluster.ask(operator, "KEYSPACE LIST").contains("@7") {
+                created += 1;
+                assert_eq!(cluster.ask(operator, "KEYSPACE DROP @7"), "OK", "{name}{arguments}");
+            }
+        }
+    }
+    assert!(created > 300, "{created}");
+}
+
 #[test]
 fn a_database_that_cannot_be_created_is_refused_in_time() {
     let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
