@@ -18,9 +18,9 @@
 //! # Why a dead leader is noticed
 //!
 //! At every other member that could take over, the leader's link breaks, or its node becomes silent, or a client's request
-//! arrives. Then that member resumes its rounds at once. It first evaluates the answers of the last round before it became
-//! quiescent. Those are content, so no member bids for the leadership just because many resume at the same moment. The next
-//! round misses the leader.
+//! arrives. Then that member resumes its rounds at once. It first evaluates the answers of the round in which it became
+//! quiescent, once that round's time is over. Those are content, so no member bids for the leadership just because many
+//! resume at the same moment. The next round misses the leader.
 //!
 //! A replica that is not content does not become quiescent, and its rounds make the quiescent ones resume: otherwise a
 //! replica that cannot reach the leader would get outdated answers from them. Replicas become quiescent one after the other,
@@ -217,7 +217,9 @@ impl Rounds {
 
     #[cold]
     fn wake_up(&mut self, now: Now, links: &mut Links) {
-        (self.due_us, self.end_us) = (now.monotonic_us, now.monotonic_us);
+        // The heartbeats of the round may have left just before: it keeps its time, or no answer could be in it.
+        self.due_us = self.due_us.max(now.monotonic_us);
+        self.end_us = self.due_us;
         links.mark_live(now, |peer| self.rest.reaches(peer));
     }
 
@@ -352,6 +354,15 @@ mod tests {
         assert!(!rounds.is_resting() && rounds.end_us() == 9_000_000);
         assert!(rounds.is_peer_live(at_ms(9100), 2, &peers.links, &settings), "as if a message had come");
         assert!(!rounds.is_peer_live(at_ms(9240), 2, &peers.links, &settings));
+    }
+
+    #[test]
+    fn a_round_keeps_its_time_though_the_replica_was_quiescent_in_it() {
+        let (mut rounds, settings, mut peers) = (Rounds::default(), settings(1), Peers::new());
+        rounds.begin(at_ms(1000), &settings);
+        (0..CALM_ROUNDS).for_each(|_| rounds.rest_after(at_ms(1000), true));
+        rounds.wake(at_ms(1001), &mut peers.links);
+        assert_eq!(rounds.end_us(), 1_080_000, "its answers are on their way");
     }
 
     #[test]

@@ -132,7 +132,8 @@ impl World {
     pub(super) fn notice_repairs(&mut self) {
         for index in 0..self.hosts.len() {
             let host = &self.hosts[index];
-            let is_doomed = host.doom.is_some() || host.disk.files.refusal.is_some() || has_lost_disk(host);
+            // A node whose disk has failed hears of it in a later turn.
+            let is_doomed = host.doom.is_some() || host.is_refused || has_lost_disk(host);
             if has_lost_disk(host) {
                 self.hosts[index].is_refilling = true;
             } else if host.is_damaged && !is_doomed && self.is_whole(host) {
