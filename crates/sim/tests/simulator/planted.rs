@@ -85,7 +85,7 @@ fn leader_follower_follows_one_wall_clock() {
 
 #[test]
 fn consensus_follows_one_wall_clock() {
-    assert_eq!(find(Fault::ClockUnbounded, Protocol::Consensus, 583), Broken::Safety);
+    assert_eq!(find(Fault::ClockUnbounded, Protocol::Consensus, 754), Broken::Safety);
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn consensus_records_no_promise() {
 
 #[test]
 fn consensus_reads_without_a_quorum() {
-    assert_eq!(find(Fault::ReadWithoutQuorum, Protocol::Consensus, 1598), Broken::Safety);
+    assert_eq!(find(Fault::ReadWithoutQuorum, Protocol::Consensus, 1633), Broken::Safety);
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn fragments_of_two_values_are_mixed() {
 #[test]
 fn fragments_are_acknowledged_before_they_are_durable() {
     // All machines lose power; among those that restart first, too few hold fragments.
-    assert_eq!(find_coded(Fault::FragmentAcknowledgedBeforeDurable, 300), Broken::Liveness);
+    assert_eq!(find_coded(Fault::FragmentAcknowledgedBeforeDurable, 326), Broken::Liveness);
 }
 
 #[test]
@@ -297,12 +297,12 @@ fn a_leader_evicts_though_the_policy_is_none() {
 
 #[test]
 fn a_lock_is_granted_under_a_session_that_is_over() {
-    assert_eq!(find(Fault::LockSessionNotRechecked, Protocol::Consensus, 82), Broken::Liveness);
+    assert_eq!(find(Fault::LockSessionNotRechecked, Protocol::Consensus, 83), Broken::Safety);
 }
 
 #[test]
 fn a_control_leader_admits_an_older_disk() {
-    assert_eq!(find(Fault::OlderDiskAdmitted, Protocol::Consensus, 65), Broken::Safety);
+    assert_eq!(find(Fault::OlderDiskAdmitted, Protocol::Consensus, 69), Broken::Safety);
 }
 
 #[test]
@@ -417,7 +417,7 @@ fn a_leader_follower_value_damaged_on_a_disk_is_not_fetched() {
 
 #[test]
 fn a_checkpoint_counts_before_its_fragments_are_durable() {
-    assert_eq!(find_coded_on_disk(Fault::CheckpointBeforeValues, 300), Broken::Storage);
+    assert_eq!(find_coded_on_disk(Fault::CheckpointBeforeValues, 326), Broken::Storage);
 }
 
 #[test]
