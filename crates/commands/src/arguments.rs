@@ -130,14 +130,17 @@ pub(super) fn pop_count(arguments: Arguments<'_>, index: usize) -> Result<u64, C
     if arguments.len() == index + 2 { Ok(count) } else { Err(CommandError::Syntax) }
 }
 
-/// The range of keys that follow their number, which is at `index`.
+/// The range of keys that follow their number, which is at `index`, with what follows each of them: every `step`th argument
+/// is a key.
 pub(super) fn counted(
     arguments: Arguments<'_>,
     index: usize,
+    step: u8,
 ) -> Result<std::ops::Range<usize>, CommandError> {
     let count = usize::try_from(positive(arguments, index, "numkeys")?).unwrap_or(usize::MAX);
     let first = index + 1;
-    let end = first.checked_add(count).filter(|end| *end <= arguments.len()).ok_or(CommandError::Syntax)?;
+    let end = count.checked_mul(step.into()).and_then(|count| first.checked_add(count));
+    let end = end.filter(|end| *end <= arguments.len()).ok_or(CommandError::Syntax)?;
     Ok(first..end)
 }
 
@@ -155,7 +158,7 @@ pub(super) fn counted_keys<'a>(
     index: usize,
     scratch: &'a mut Vec<u8>,
 ) -> Result<(List<'a>, usize), CommandError> {
-    let keys = counted(arguments, index)?;
+    let keys = counted(arguments, index, 1)?;
     for index in keys.clone() {
         key(arguments, index)?;
     }

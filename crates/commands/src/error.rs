@@ -133,6 +133,27 @@ pub enum CommandError {
     /// A time to wait beyond what can be measured.
     #[error("ERR timeout is out of range")]
     TimeoutOutOfRange,
+    /// `MSETEX` with a number of keys that is none.
+    #[error("ERR invalid numkeys value")]
+    InvalidKeyCount,
+    /// `MSETEX` with fewer pairs than it says.
+    #[error("ERR wrong number of key-value pairs")]
+    WrongPairCount,
+    /// `INCREX` of something that is not a whole number: the increment, or a bound.
+    #[error("ERR {0} is not an integer or out of range")]
+    OptionNotAnInteger(&'static str),
+    /// `INCREX` of something that is not a decimal number: the increment, or a bound.
+    #[error("ERR {0} is not a valid float")]
+    OptionNotAFloat(&'static str),
+    /// `INCREX` by infinity.
+    #[error("ERR BYFLOAT increment cannot be Infinity")]
+    InfiniteIncrement,
+    /// `INCREX` with bounds between which there is nothing.
+    #[error("ERR LBOUND can't be greater than UBOUND")]
+    BoundsCrossed,
+    /// `INCREX` with `ENX` alone.
+    #[error("ERR ENX flag requires an expiration (EX, PX, EXAT or PXAT)")]
+    ConditionWithoutExpiry,
     /// Not a decimal number.
     #[error("ERR value is not a valid float")]
     NotAFloat,

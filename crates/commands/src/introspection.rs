@@ -5,6 +5,7 @@
 use kv::glob::Pattern;
 use kv::number::parse_integer;
 use kv::{Reply, ReplyBuffer};
+use std::iter::StepBy;
 use std::ops::Range;
 use wire::resp::Arguments;
 
@@ -153,8 +154,8 @@ fn key_specs(keys: &KeySpecs, out: &mut ReplyBuffer) {
             (_, Find::Range { last, step }) => range(last, step, 0, out),
             (_, Find::Half) => range(-1, 1, 2, out),
             // These are counted from where the search begins.
-            (_, Find::Counted) => {
-                let facts = [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)];
+            (_, Find::Counted { step }) => {
+                let facts = [("keynumidx", 0), ("firstkey", 1), ("keystep", step.into())];
                 kind("keynum", &facts.map(|(name, value)| (name, Reply::Integer(value))), out);
             }
         }
@@ -230,14 +231,17 @@ fn counted_places(
     spec: &CommandSpec,
     command: Arguments<'_>,
     at: usize,
-) -> Result<Range<usize>, CommandError> {
-    if !spec.flags.has(Flag::NoMandatoryKeys) {
-        return counted(command, at);
-    }
-    let most = command.len().saturating_sub(at + 1);
-    let count = command.get(at).and_then(parse_integer).and_then(|count| usize::try_from(count).ok());
-    let count = count.filter(|count| *count <= most).ok_or(CommandError::GetKeysWrongArity)?;
-    Ok(at + 1..at + 1 + count)
+    step: u8,
+) -> Result<StepBy<Range<usize>>, CommandError> {
+    let places = if spec.flags.has(Flag::NoMandatoryKeys) {
+        let most = command.len().saturating_sub(at + 1);
+        let count = command.get(at).and_then(parse_integer).and_then(|count| usize::try_from(count).ok());
+        let count = count.filter(|count| *count <= most).ok_or(CommandError::GetKeysWrongArity)?;
+        at + 1..at + 1 + count
+    } else {
+        counted(command, at, step)?
+    };
+    Ok(places.step_by(step.into()))
 }
 
 /// Calls `each` with the place of every key of a whole command, counted from its name, and the access to it. No key is
@@ -271,7 +275,7 @@ pub(super) fn visit_keys(
                 let places = first.into()..(last.min(end - 1) + 1).max(0) as usize;
                 places.step_by(step.into()).for_each(&mut each);
             }
-            (Begin::At(at), _) => match counted_places(spec, command, at.into()) {
+            (Begin::At(at), Find::Counted { step }) => match counted_places(spec, command, at.into(), step) {
                 Ok(places) => places.for_each(&mut each),
                 // A request without a valid number of keys runs no script.
                 Err(_) if spec.flags.has(Flag::NoMandatoryKeys) => {}
@@ -284,7 +288,7 @@ pub(super) fn visit_keys(
                 let places = places_after(command, word, from.into());
                 places.filter(|place| is_visited(*place)).for_each(&mut each);
             }
-            (Begin::Unknown, _) => {}
+            (Begin::Unknown, _) | (Begin::At(_), Find::Half) => {}
         }
     }
     if spec.name == "set" {
@@ -347,9 +351,12 @@ fn keys_of(spec: &CommandSpec, command: Arguments<'_>) -> Result<Vec<(usize, Key
     if !spec.takes(command.len()) {
         return Err(CommandError::GetKeysWrongArity);
     }
-    if let Some(Begin::At(at)) =
-        spec.keys.iter().find(|keys| keys.find == Find::Counted).map(|keys| keys.begin)
-        && let Err(error) = counted_places(spec, command, at.into())
+    let counts = |keys: &KeySpec| match (keys.begin, keys.find) {
+        (Begin::At(at), Find::Counted { step }) => Some((at, step)),
+        _ => None,
+    };
+    if let Some((at, step)) = spec.keys.iter().find_map(counts)
+        && let Err(error) = counted_places(spec, command, at.into(), step)
     {
         let is_script = spec.flags.has(Flag::NoMandatoryKeys);
         return Err(if is_script { error } else { CommandError::GetKeysWrongCount });
@@ -484,7 +491,7 @@ mod tests {
     fn list_can_be_filtered() {
         assert_eq!(asked("COMMAND COUNT"), format!(":{}", COMMANDS.len()));
         assert!(asked("COMMAND LIST").starts_with(&format!("*{} $3 get $3 set", all().count())));
-        assert_eq!(asked("COMMAND LIST FILTERBY PATTERN MSET*"), "*2 $4 mset $6 msetnx");
+        assert_eq!(asked("COMMAND LIST FILTERBY PATTERN MSET*"), "*3 $4 mset $6 msetnx $6 msetex");
         assert_eq!(asked("COMMAND LIST FILTERBY PATTERN *|usage"), "*1 $12 memory|usage");
         assert_eq!(asked("COMMAND LIST FILTERBY MODULE json"), "*0");
         assert_eq!(asked("COMMAND LIST FILTERBY ACLCAT nosuch"), "*0");
@@ -504,6 +511,8 @@ mod tests {
             ("LMPOP 2 a b LEFT", "*2 $1 a $1 b"),
             ("XREAD COUNT 1 STREAMS a b 0 0", "*2 $1 a $1 b"),
             ("XREADGROUP GROUP STREAMS c STREAMS a >", "*1 $1 a"),
+            ("MSETEX 2 a 1 b 2 NX", "*2 $1 a $1 b"),
+            ("MSETEX 3 a 1 b 2", "-ERR Invalid arguments specified for command"),
             ("LMPOP 0 a LEFT", "-ERR Invalid arguments specified for command"),
             ("OBJECT ENCODING a", "*1 $1 a"),
             ("nosuch a", "-ERR Invalid command specified"),

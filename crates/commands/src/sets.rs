@@ -94,7 +94,7 @@ fn store<'a>(operation: SetOperation, arguments: Arguments<'a>, scratch: &'a mut
 
 pub(super) fn sintercard<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     positive(arguments, 1, "numkeys")?;
-    let keys = counted(arguments, 1).map_err(|_| CommandError::TooManyKeys)?;
+    let keys = counted(arguments, 1, 1).map_err(|_| CommandError::TooManyKeys)?;
     let mut limit = 0;
     for index in (keys.end..arguments.len()).step_by(2) {
         if !is(at(arguments, index), "LIMIT") || index + 1 == arguments.len() {

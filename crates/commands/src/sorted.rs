@@ -289,7 +289,7 @@ fn inputs(
     if integer(arguments, index)? < 1 {
         return Err(CommandError::NoInputKey(name));
     }
-    let keys = counted(arguments, index)?;
+    let keys = counted(arguments, index, 1)?;
     for index in keys.clone() {
         key(arguments, index)?;
     }

@@ -575,8 +575,11 @@ pub enum Find {
     },
     /// The first half of all arguments: something else follows for each of them.
     Half,
-    /// The first argument is the number of the keys that follow.
-    Counted,
+    /// The first argument is the number of the keys that follow: every `step`th argument from the next one on.
+    Counted {
+        /// The distance from one key to the next.
+        step: u8,
+    },
 }
 
 /// Where some of a command's keys are, and what it does with them.

@@ -1,5 +1,6 @@
 //! Parsing of the commands on strings.
 
+use kv::command::Step;
 use kv::locks::LOCK_NAME_BYTES_MAX;
 use kv::number::parse_float;
 use kv::{Command, Comparison, Condition, Expiry, Fenced, Kinds, List, SetAnswer, Version};
@@ -24,12 +25,8 @@ pub fn set<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Con
     if arguments.len() == 3 {
         return Ok(plain_set(key, value));
     }
-    let options = SetOptions::parse(arguments)?;
-    let expiry = match options.expiry {
-        Some((option, index)) => Expiry::Set(option.deadline("set", arguments, index, context)?),
-        None if options.keep => Expiry::Keep,
-        None => Expiry::Clear,
-    };
+    let options = SetOptions::parse(arguments, 3)?;
+    let expiry = options.expiry("set", arguments, context)?;
     let answer = if options.get { SetAnswer::Before } else { SetAnswer::Status };
     let command = match options.condition {
         SetCondition::Presence(condition) => Command::Set { key, value, expiry, condition, answer },
@@ -67,13 +64,12 @@ struct SetOptions<'a> {
 }
 
 impl<'a> SetOptions<'a> {
-    /// Reads the options after the value. As in Redis an option may be repeated, and the last one counts, but
+    /// Reads the options from the argument at `index` on. As in Redis an option may be repeated, and the last one counts, but
     /// two that exclude each other are a syntax error.
-    fn parse(arguments: Arguments<'a>) -> Result<SetOptions<'a>, CommandError> {
+    fn parse(arguments: Arguments<'a>, mut index: usize) -> Result<SetOptions<'a>, CommandError> {
         use Condition::{Always, IfAbsent, IfPresent};
         let condition = SetCondition::Presence(Always);
         let mut options = SetOptions { condition, get: false, keep: false, expiry: None, fence: None };
-        let mut index = 3;
         while let Some(option) = arguments.get(index) {
             if is(option, "NX") && matches!(options.condition, SetCondition::Presence(Always | IfAbsent)) {
                 options.condition = SetCondition::Presence(IfAbsent);
@@ -111,6 +107,19 @@ impl<'a> SetOptions<'a> {
             index += 1;
         }
         Ok(options)
+    }
+
+    fn expiry(
+        &self,
+        command: &'static str,
+        arguments: Arguments<'_>,
+        context: &Context,
+    ) -> Result<Expiry, CommandError> {
+        Ok(match self.expiry {
+            Some((option, index)) => Expiry::Set(option.deadline(command, arguments, index, context)?),
+            None if self.keep => Expiry::Keep,
+            None => Expiry::Clear,
+        })
     }
 }
 
@@ -208,6 +217,35 @@ fn multi_set<'a>(
     Ok(Command::MultiSet { pairs, if_absent: name == "msetnx" })
 }
 
+pub(super) fn msetex<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    let count = integer(arguments, 1).ok().and_then(|count| u32::try_from(count).ok());
+    let count = count.filter(|count| (1..=i32::MAX as u32).contains(count));
+    let count = count.ok_or(CommandError::InvalidKeyCount)? as usize;
+    let end = 2 + 2 * count;
+    if end > arguments.len() {
+        return Err(CommandError::WrongPairCount);
+    }
+    for index in (2..end).step_by(2) {
+        key(arguments, index)?;
+        value(arguments, index + 1, context)?;
+    }
+    let options = SetOptions::parse(arguments, end)?;
+    let SetOptions { condition: SetCondition::Presence(condition), get: false, fence: None, .. } = options
+    else {
+        return Err(CommandError::Syntax);
+    };
+    let expiry = options.expiry("msetex", arguments, context)?;
+    if context.level < 2 {
+        return Err(CommandError::NeedsLevel(2));
+    }
+    let pairs = List::build(scratch, arguments.iter().take(end).skip(2));
+    Ok(Command::MultiSetExpire { pairs, expiry, condition })
+}
+
 pub(super) fn append<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
     let (key, value) = (key(arguments, 1)?, value(arguments, 2, context)?);
     Ok(Command::Append { key, value, bytes_max: context.value_bytes_max as u64 })
@@ -244,6 +282,87 @@ parsers! { (arguments, scratch, context)
 pub(super) fn decrby<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     let delta = integer(arguments, 2)?.checked_neg().ok_or(CommandError::DecrementOverflow)?;
     Ok(Command::IncrementBy { key: key(arguments, 1)?, delta })
+}
+
+/// Parses `INCREX`. No option may be repeated.
+///
+/// # Errors
+/// [`CommandError`] if an argument is wrong.
+pub(super) fn increx<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    let key = key(arguments, 1)?;
+    let (mut by, mut least, mut most) = (None, None, None);
+    let (mut saturates, mut persists, mut if_without, mut expiry) = (false, false, false, None);
+    let mut index = 2;
+    while let Some(option) = arguments.get(index) {
+        let has_operand = index + 1 < arguments.len();
+        let (is_decimal, is_whole) = (is(option, "BYFLOAT"), is(option, "BYINT"));
+        if (is_decimal || is_whole) && by.is_none() && has_operand {
+            by = Some((is_decimal, index + 1));
+            index += 1;
+        } else if is(option, "LBOUND") && least.is_none() && has_operand {
+            least = Some(index + 1);
+            index += 1;
+        } else if is(option, "UBOUND") && most.is_none() && has_operand {
+            most = Some(index + 1);
+            index += 1;
+        } else if is(option, "SATURATE") && !saturates {
+            saturates = true;
+        } else if is(option, "PERSIST") && !persists && !if_without && expiry.is_none() {
+            persists = true;
+        } else if is(option, "ENX") && !if_without && !persists {
+            if_without = true;
+        } else if let Some(option) = ExpiryOption::named(option)
+            && !persists
+            && expiry.is_none()
+            && has_operand
+        {
+            expiry = Some((option, index + 1));
+            index += 1;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+        index += 1;
+    }
+    let step = match by {
+        Some((true, index)) => {
+            let by = at(arguments, index);
+            let number = parse_float(by).ok_or(CommandError::OptionNotAFloat("Increment"))?;
+            if number.is_infinite() {
+                return Err(CommandError::InfiniteIncrement);
+            }
+            let bound = |name, index: Option<usize>, none: f64| match index {
+                None => Ok(none),
+                Some(index) => parse_float(at(arguments, index)).ok_or(CommandError::OptionNotAFloat(name)),
+            };
+            let (least, most) = (bound("LBOUND", least, -f64::MAX)?, bound("UBOUND", most, f64::MAX)?);
+            if least > most {
+                return Err(CommandError::BoundsCrossed);
+            }
+            Step::Decimal { by, least, most }
+        }
+        _ => {
+            let whole = |name, index: Option<usize>, none: i64| match index {
+                None => Ok(none),
+                Some(index) => integer(arguments, index).map_err(|_| CommandError::OptionNotAnInteger(name)),
+            };
+            let by = whole("Increment", by.map(|(_, index)| index), 1)?;
+            let (least, most) = (whole("LBOUND", least, i64::MIN)?, whole("UBOUND", most, i64::MAX)?);
+            if least > most {
+                return Err(CommandError::BoundsCrossed);
+            }
+            Step::Whole { by, least, most }
+        }
+    };
+    let expiry = match expiry {
+        Some((option, index)) => Expiry::Set(option.deadline("increx", arguments, index, context)?),
+        None if if_without => return Err(CommandError::ConditionWithoutExpiry),
+        None if persists => Expiry::Clear,
+        None => Expiry::Keep,
+    };
+    if context.level < 2 {
+        return Err(CommandError::NeedsLevel(2));
+    }
+    Ok(Command::IncrementWithin { key, step, saturates, expiry, if_without })
 }
 
 pub(super) fn incrbyfloat<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {

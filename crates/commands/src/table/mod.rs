@@ -39,8 +39,8 @@ use geo::GEO;
 use hashes::HASHES;
 use lists::LISTS;
 use row::{
-    ANY_TIME, BEFORE_AUTH, GUARDS, INSERTS, LOCKS, LOOKS_AT, OPERATORS, READ, STORE, after, container, data,
-    key, keys, keys_with_values, node, range, script, two_keys,
+    ANY_TIME, BEFORE_AUTH, GUARDS, INSERTS, LOCKS, LOOKS_AT, OPERATORS, READ, STORE, after, container,
+    counted_keys_with_values, data, key, keys, keys_with_values, node, range, script, two_keys,
 };
 pub(super) use row::{CHANGES, READS, REMOVES, REPLACES, TAKES, UPDATES};
 use sets::SETS;
@@ -85,7 +85,7 @@ const SORTED_KEY: KeySpec = range(1, 0, READS);
 const SORTED_BY: KeySpec = after(Begin::Unknown, READS);
 
 /// The commands whose rows have no file of their own.
-static ROWS: [CommandSpec; 110] = [
+static ROWS: [CommandSpec; 112] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
@@ -163,6 +163,16 @@ static ROWS: [CommandSpec; 110] = [
         .tips(&["request_policy:multi_shard", "response_policy:agg_min"])
         .docs(Group::String, "1.0.1", "O(N) for N keys")
         .help("key value [key value ...]", "Sets the values of several keys, if none of them exists"),
+    data("msetex", -4, strings::msetex)
+        .flags(STORE)
+        .keys(counted_keys_with_values(REPLACES))
+        .in_categories(&[StringCategory])
+        .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"])
+        .docs(Group::String, "8.4.0", "O(N) for N keys")
+        .help(
+            "numkeys key value [key value ...] [NX|XX] [EX seconds|PX milliseconds|EXAT seconds|PXAT milliseconds|KEEPTTL]",
+            "Sets the values of several keys with one expiry, if all or none of them exist",
+        ),
     data("delifeq", 3, strings::delifeq)
         .flags(Flags::of(&[Write, Fast]))
         // Whether it removes the key tells what the value is.
@@ -245,6 +255,15 @@ static ROWS: [CommandSpec; 110] = [
         .in_categories(&[StringCategory])
         .docs(Group::String, "2.6.0", "O(1)")
         .help("key increment", "Adds to the decimal number at a key"),
+    data("increx", -2, strings::increx)
+        .flags(STORE.with(&[Fast]))
+        .keys(key(CHANGES))
+        .in_categories(&[StringCategory])
+        .docs(Group::String, "8.8.0", "O(1)")
+        .help(
+            "key [BYFLOAT increment|BYINT increment] [LBOUND bound] [UBOUND bound] [SATURATE] [EX seconds|PX milliseconds|EXAT seconds|PXAT milliseconds|PERSIST] [ENX]",
+            "Adds to the number at a key within bounds, and sets its expiry",
+        ),
     // Expiry.
     data("expire", -3, expiry::expire)
         .flags(Flags::of(&[Write, Fast]))

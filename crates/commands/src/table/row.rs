@@ -42,7 +42,7 @@ pub(super) const fn range(first: u8, last: i8, access: KeyFlags) -> KeySpec {
 
 /// Keys that follow their number, which is at a position.
 pub(super) const fn counted(at: u8, access: KeyFlags) -> KeySpec {
-    KeySpec { access, begin: Begin::At(at), find: Find::Counted }
+    KeySpec { access, begin: Begin::At(at), find: Find::Counted { step: 1 } }
 }
 
 /// The key after an option.
@@ -83,6 +83,11 @@ pub(super) const fn keys_with_values(access: KeyFlags) -> KeySpecs {
 /// Keys that follow their number, which is the argument at `at`.
 pub(super) const fn counted_keys(at: u8, access: KeyFlags) -> KeySpecs {
     KeySpecs::of(&[counted(at, access)])
+}
+
+/// Keys that follow their number, which is the first argument, each with a value behind it.
+pub(super) const fn counted_keys_with_values(access: KeyFlags) -> KeySpecs {
+    KeySpecs::of(&[KeySpec { access, begin: Begin::At(1), find: Find::Counted { step: 2 } }])
 }
 
 /// Keys after the word `STREAMS`, with as many ids after them. The word is searched for from the index `from` on.

@@ -14,6 +14,10 @@ fn commands_of_several_keys_list_them_in_order() {
         ("TOUCH a b", r#"Exists { keys: ["a", "b"] }"#),
         ("MSET a 1 b ''", r#"MultiSet { pairs: ["a", "1", "b", ""], if_absent: false }"#),
         ("MSETNX a 1", r#"MultiSet { pairs: ["a", "1"], if_absent: true }"#),
+        (
+            "MSETEX 2 a 1 b 2 XX KEEPTTL",
+            r#"MultiSetExpire { pairs: ["a", "1", "b", "2"], expiry: Keep, condition: IfPresent }"#,
+        ),
     ] {
         parse(&request(line), |parsed| assert_eq!(format!("{:?}", parsed.unwrap()), expected));
     }

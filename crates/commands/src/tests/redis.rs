@@ -101,7 +101,7 @@ fn described(spec: &KeySpec) -> String {
         _ if begin == "unknown" => "unknown".into(),
         Find::Range { last, step } => format!("range={last},{step},0"),
         Find::Half => "range=-1,1,2".into(),
-        Find::Counted => "keynum=0,1,1".into(),
+        Find::Counted { step } => format!("keynum=0,1,{step}"),
     };
     format!("{}:{begin}:{find}", sorted(spec.access.iter().map(KeyFlag::name)))
 }

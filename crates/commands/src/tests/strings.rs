@@ -1,6 +1,8 @@
 //! Strings.
 
 use super::*;
+use kv::Deadline;
+use kv::command::Step;
 
 #[test]
 fn set_with_every_option() {
@@ -101,6 +103,26 @@ fn reads_and_writes_of_one_key() {
         ("INCRBY k -5", IncrementBy { key: KEY, delta: -5 }),
         ("DECRBY k -9223372036854775807", IncrementBy { key: KEY, delta: i64::MAX }),
         ("INCRBYFLOAT k 1.50", IncrementByFloat { key: KEY, delta: b"1.50" }),
+        (
+            "INCREX k",
+            IncrementWithin {
+                key: KEY,
+                step: Step::Whole { by: 1, least: i64::MIN, most: i64::MAX },
+                saturates: false,
+                expiry: Expiry::Keep,
+                if_without: false,
+            },
+        ),
+        (
+            "increx k enx px 5 ubound 7.5 byfloat 1.5 saturate",
+            IncrementWithin {
+                key: KEY,
+                step: Step::Decimal { by: b"1.5", least: -f64::MAX, most: 7.5 },
+                saturates: true,
+                expiry: Expiry::Set(Deadline::In(5)),
+                if_without: true,
+            },
+        ),
         ("TTL k", TimeToLive { key: KEY, unit: ExpiryUnit::SecondsLeft }),
         ("PTTL k", TimeToLive { key: KEY, unit: ExpiryUnit::MillisecondsLeft }),
         ("EXPIRETIME k", TimeToLive { key: KEY, unit: ExpiryUnit::UnixSeconds }),
@@ -125,6 +147,32 @@ fn reads_and_writes_of_one_key() {
         ("DECRBY k -9223372036854775808", "ERR decrement would overflow"),
         ("INCRBYFLOAT k abc", "ERR value is not a valid float"),
         ("INCRBYFLOAT k nan", "ERR value is not a valid float"),
+        ("INCREX k FOO", "ERR syntax error"),
+        ("INCREX k BYINT", "ERR syntax error"),
+        ("INCREX k BYINT 1 BYFLOAT 1.5", "ERR syntax error"),
+        ("INCREX k EX 10 EX 20", "ERR syntax error"),
+        ("INCREX k PERSIST ENX", "ERR syntax error"),
+        ("INCREX k EX 10 PERSIST", "ERR syntax error"),
+        ("INCREX k SATURATE SATURATE", "ERR syntax error"),
+        ("INCREX k LBOUND 1 LBOUND 2", "ERR syntax error"),
+        ("INCREX k ENX", "ERR ENX flag requires an expiration (EX, PX, EXAT or PXAT)"),
+        ("INCREX k BYINT 1.5", "ERR Increment is not an integer or out of range"),
+        ("INCREX k UBOUND inf", "ERR UBOUND is not an integer or out of range"),
+        ("INCREX k BYFLOAT x", "ERR Increment is not a valid float"),
+        ("INCREX k BYFLOAT inf", "ERR BYFLOAT increment cannot be Infinity"),
+        ("INCREX k LBOUND 10 UBOUND 5", "ERR LBOUND can't be greater than UBOUND"),
+        ("INCREX k EX 0", "ERR invalid expire time in 'increx' command"),
+        ("MSETEX x k v EX 10", "ERR invalid numkeys value"),
+        ("MSETEX 0 k v", "ERR invalid numkeys value"),
+        ("MSETEX 2147483648 k v", "ERR invalid numkeys value"),
+        ("MSETEX 2147483647 k v", "ERR wrong number of key-value pairs"),
+        ("MSETEX 2 a v b", "ERR wrong number of key-value pairs"),
+        ("MSETEX 1 k v NX XX", "ERR syntax error"),
+        ("MSETEX 1 k v GET", "ERR syntax error"),
+        ("MSETEX 1 k v IFEQ w", "ERR syntax error"),
+        ("MSETEX 1 k v FENCE l 1", "ERR syntax error"),
+        ("MSETEX 1 k v EX 10 KEEPTTL", "ERR syntax error"),
+        ("MSETEX 1 k v EX 0", "ERR invalid expire time in 'msetex' command"),
         ("MEMORY USAGE k SAMPLES", "ERR syntax error"),
         ("MEMORY USAGE k SAMPLES -1", "ERR syntax error"),
         ("MEMORY USAGE k SAMPLES x", "ERR value is not an integer or out of range"),

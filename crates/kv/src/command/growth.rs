@@ -94,7 +94,13 @@ impl Command<'_> {
         use Command::*;
         matches!(
             self,
-            Set { .. } | SetIf { .. } | MultiSet { .. } | Append { .. } | SetRange { .. } | Fenced(_)
+            Set { .. }
+                | SetIf { .. }
+                | MultiSet { .. }
+                | MultiSetExpire { .. }
+                | Append { .. }
+                | SetRange { .. }
+                | Fenced(_)
         )
     }
 
@@ -122,7 +128,7 @@ impl Command<'_> {
     /// The number of items of its lists.
     fn items(&self) -> usize {
         match self {
-            Command::MultiSet { pairs, .. } => pairs.len(),
+            Command::MultiSet { pairs, .. } | Command::MultiSetExpire { pairs, .. } => pairs.len(),
             Command::Delete { keys } => keys.len(),
             Command::Hash(command) => command.items(),
             Command::OnList(command) => command.items(),
@@ -161,7 +167,7 @@ impl Command<'_> {
                 0 => 0,
                 length => extended(sizes, key, length + value.len() as u64),
             },
-            IncrementByFloat { .. } => FLOAT_BYTES,
+            IncrementByFloat { .. } | IncrementWithin { .. } => FLOAT_BYTES,
             Copy { from, .. } => copied(sizes, from),
             Restore { payload, .. } => restored_bytes(payload),
             Transaction(transaction) => {
@@ -191,7 +197,12 @@ impl Command<'_> {
             Watch { .. } | Recent { .. } | Sort(SortCommand::Read { .. }) | Foreseen(_) => 0,
             // What these add is in them.
             Set { .. } | SetIf { .. } | MultiSet { .. } | Replicate { .. } | SetCoded { .. } => 0,
-            Fenced(_) | LongPart { .. } | IncrementBy { .. } | OnList(_) | Lock(_) => 0,
+            MultiSetExpire { .. }
+            | Fenced(_)
+            | LongPart { .. }
+            | IncrementBy { .. }
+            | OnList(_)
+            | Lock(_) => 0,
             Queue(_) => 0,
             // They remove something, or change its name or its deadline.
             GetDelete { .. } | GetExpire { .. } | Delete { .. } | DeleteIf { .. } | Expire { .. } => 0,

@@ -8,6 +8,7 @@
 mod bounded;
 mod bytes;
 mod comparison;
+mod counting;
 mod declaration;
 mod encoding;
 mod foreseen;
@@ -42,6 +43,7 @@ pub use bytes::{
     BitOperation, BytesCommand, CommonAnswer, FIELD_OPERATION_BYTES, FieldAction, FieldOperation, Overflow,
 };
 pub use comparison::{Comparison, DIGEST_HEX_BYTES};
+pub use counting::Step;
 pub use declaration::{Needs, Padded};
 pub use foreseen::{Answer, Foreseen, Kinds, Looked};
 pub(crate) use growth::restored_bytes;
@@ -236,6 +238,11 @@ commands! {
         MultiSet = 67 (if if_absent { "MSETNX" } else { "MSET" }) Grows { pairs: List<'a>, if_absent: bool }
             keys(Every(pairs, 2)) walks(pairs.len() > FEW) event("set") bytes(pairs.bytes())
             needs(SeveralKeys);
+        /// Stores all of several values with one expiry, or none if the condition is not met for every key; replies 1 or 0
+        /// (`MSETEX`).
+        MultiSetExpire = 112 "MSETEX" Grows { pairs: List<'a>, expiry: Expiry, condition: Condition }
+            keys(Every(pairs, 2)) walks(pairs.len() > FEW) event("set") bytes(pairs.bytes())
+            needs(SeveralKeys);
         /// Removes keys and returns how many existed (`DEL`, `UNLINK`).
         Delete = 68 "DEL" Frees { keys: List<'a> } walks(keys.len() > FEW) lists(true) bytes(keys.bytes());
         /// Appends to the value and returns its length (`APPEND`). `bytes_max` limits the value's length.
@@ -250,6 +257,11 @@ commands! {
         /// Adds a decimal number, given as validated text, and returns the sum (`INCRBYFLOAT`).
         IncrementByFloat = 72 "INCRBYFLOAT" Grows { key: &'a [u8], delta: &'a [u8] }
             event("incrbyfloat") needs(Modifies);
+        /// Adds to a number within bounds and changes its expiry, with `if_without` only if it has none; replies with the
+        /// sum and what was added. Out of bounds it stores the bound if it `saturates`, else nothing (`INCREX`).
+        IncrementWithin = 113 "INCREX" Grows {
+            key: &'a [u8], step: Step<'a>, saturates: bool, expiry: Expiry, if_without: bool,
+        } event(if matches!(step, Step::Whole { .. }) { "incrby" } else { "incrbyfloat" }) needs(Modifies);
         /// Sets the key's deadline, or removes the key if the deadline is past; returns 1 or 0 (`EXPIRE` etc.).
         Expire = 73 "EXPIRE" Changes { key: &'a [u8], deadline: Deadline, condition: ExpireCondition }
             event("expire") needs(Modifies);

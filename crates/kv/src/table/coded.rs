@@ -309,11 +309,14 @@ fn needs_bytes<'a>(command: &Command<'a>) -> Option<(&'a [u8], RangeInclusive<u3
             Some((key, length..=length))
         }
         Fenced(fenced) => fenced.command().and_then(|command| needs_bytes(&command)),
-        IncrementBy { key, .. } | IncrementByFloat { key, .. } => Some((key, 0..=NUMBER_BYTES_MAX)),
+        IncrementBy { key, .. } | IncrementByFloat { key, .. } | IncrementWithin { key, .. } => {
+            Some((key, 0..=NUMBER_BYTES_MAX))
+        }
         // What replaces or removes a value, moves it or gives it a deadline needs none of its bytes.
         Set { .. } | SetRange { .. } | SetIf { .. } | DeleteIf { .. } | MultiSet { .. } | Delete { .. } => {
             None
         }
+        MultiSetExpire { .. } => None,
         Expire { .. } | Persist { .. } | Rename { .. } | Copy { .. } | Restore { .. } | Clear {} => None,
         Purge { .. } | Evict { .. } | SkipVersions { .. } | Replicate { .. } | SetCoded { .. } => None,
         Abandon { .. } | LongPart { .. } | LongEnd { .. } => None,

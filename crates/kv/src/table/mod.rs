@@ -469,11 +469,17 @@ impl Table {
             GetDelete { key } => self.get_delete(key, record, out),
             GetExpire { key, expiry } => self.get_expire(key, expiry, record, out),
             MultiSet { pairs, if_absent } => self.multi_set(pairs, if_absent, record, out),
+            MultiSetExpire { pairs, expiry, condition } => {
+                self.multi_set_expire(pairs, expiry, condition, record, out);
+            }
             Delete { keys } => self.delete(keys, record, out),
             Append { key, value, bytes_max } => self.append(key, value, bytes_max, record, out),
             SetRange { key, offset, value } => self.set_range(key, offset, value, record, out),
             IncrementBy { key, delta } => self.increment_by(key, delta, record, out),
             IncrementByFloat { key, delta } => self.increment_by_float(key, delta, record, out),
+            IncrementWithin { key, step, saturates, expiry, if_without } => {
+                self.increment_within(key, (step, saturates), (expiry, if_without), record, out);
+            }
             Expire { key, deadline, condition } => self.expire(key, deadline, condition, record, out),
             Persist { key } => self.persist(key, record, out),
             Rename { from, to, if_absent } => self.rename(from, to, if_absent, record, out),

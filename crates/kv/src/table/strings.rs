@@ -84,7 +84,18 @@ impl Table {
             SetAnswer::Status if new.is_some() => out.ok(),
             SetAnswer::Status => out.null(),
         }
-        let Some((value, expiry, kind)) = new else { return };
+        if let Some(new) = new {
+            self.store_at((hash, key, found), new, record);
+        }
+    }
+
+    /// Stores a value with its expiry under a key that was looked up.
+    pub(super) fn store_at(
+        &mut self,
+        (hash, key, found): (KeyHash, &[u8], Option<Place>),
+        (value, expiry, kind): (&[u8], Expiry, Kind),
+        record: Record,
+    ) {
         let deadline = match expiry {
             Expiry::Clear => NO_DEADLINE,
             Expiry::Keep => found.map_or(NO_DEADLINE, |place| self.index.entry(place).deadline()),
@@ -199,19 +210,48 @@ impl Table {
         record: Record,
         out: &mut ReplyBuffer,
     ) {
-        if if_absent {
-            let mut present = 0;
-            for (key, _) in pairs.pairs() {
-                present += usize::from(self.find_live(self.index.hash(key), key, record).is_some());
-            }
-            if present > 0 {
-                return out.integer(0);
-            }
+        if if_absent && !self.is_met_for_all(Condition::IfAbsent, pairs, record) {
+            return out.integer(0);
         }
         for (key, value) in pairs.pairs() {
             self.put(key, value, NO_DEADLINE, Kind::Plain, record);
         }
         if if_absent { out.integer(1) } else { out.ok() }
+    }
+
+    pub(super) fn multi_set_expire(
+        &mut self,
+        pairs: List<'_>,
+        expiry: Expiry,
+        condition: Condition,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        if !self.is_met_for_all(condition, pairs, record) {
+            return out.integer(0);
+        }
+        for (key, value) in pairs.pairs() {
+            let hash = self.index.hash(key);
+            let found = self.find_live(hash, key, record);
+            self.store_at((hash, key, found), (value, expiry, Kind::Plain), record);
+        }
+        out.integer(1);
+    }
+
+    /// Whether the keys of these pairs are all missing, or all there, as the condition demands. All of them are looked up, so
+    /// that each is counted, and removed if it has expired.
+    fn is_met_for_all(&mut self, condition: Condition, pairs: List<'_>, record: Record) -> bool {
+        let mut present = 0;
+        if condition != Condition::Always {
+            for (key, _) in pairs.pairs() {
+                present += usize::from(self.find_live(self.index.hash(key), key, record).is_some());
+            }
+        }
+        match condition {
+            Condition::Always => true,
+            Condition::IfAbsent => present == 0,
+            Condition::IfPresent => present == pairs.len() / 2,
+        }
     }
 
     pub(super) fn append(

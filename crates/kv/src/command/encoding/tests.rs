@@ -6,8 +6,8 @@ use crate::command::growth::LITTLE_GROWTH_BYTES;
 use crate::command::{
     AddOptions, Aggregate, BitOperation, Bounded, By, BytesCommand, CommonAnswer, Comparison, Draft, Fenced,
     HashCommand, HashPart, Hold, List, ListCommand, LockCommand, Padded, QueueCommand, RangePart,
-    ScriptOptions, SetCommand, SetOperation, Sizes, SortCommand, SortedCommand, StreamCommand, Supplied,
-    Trim, WaiterId, Watched, WhenFull, Wish, Wrapper, script,
+    ScriptOptions, SetCommand, SetOperation, Sizes, SortCommand, SortedCommand, Step, StreamCommand,
+    Supplied, Trim, WaiterId, Watched, WhenFull, Wish, Wrapper, script,
 };
 use std::num::NonZeroU64;
 
@@ -81,11 +81,26 @@ fn every_command<'a>(
         GetDelete { key },
         GetExpire { key, expiry: Expiry::Clear },
         MultiSet { pairs, if_absent: true },
+        MultiSetExpire { pairs, expiry: Expiry::Set(Deadline::In(5)), condition: Condition::IfPresent },
         Delete { keys: list },
         Append { key, value, bytes_max: 10 },
         SetRange { key, offset: 4, value },
         IncrementBy { key, delta: i64::MIN },
         IncrementByFloat { key, delta: b"1.5" },
+        IncrementWithin {
+            key,
+            step: Step::Whole { by: -1, least: i64::MIN, most: 7 },
+            saturates: true,
+            expiry: Expiry::Keep,
+            if_without: false,
+        },
+        IncrementWithin {
+            key,
+            step: Step::Decimal { by: b"1.5", least: -0.5, most: f64::MAX },
+            saturates: false,
+            expiry: Expiry::Set(Deadline::At(5)),
+            if_without: true,
+        },
         Expire { key, deadline: Deadline::In(1), condition: ExpireCondition::IfSomeAndEarlier },
         Persist { key },
         Rename { from: key, to: value, if_absent: false },

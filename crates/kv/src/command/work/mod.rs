@@ -171,11 +171,12 @@ impl Command<'_> {
             }
             Exists { keys } | Watch { keys } => keys.size().ns(15, 0),
             Delete { keys } => keys.size().strewn(170),
-            MultiSet { pairs, .. } => pairs.pairs_size().strewn(120),
+            MultiSet { pairs, .. } | MultiSetExpire { pairs, .. } => pairs.pairs_size().strewn(120),
             Set { value, .. } | SetIf { value, .. } => made(value.len() as u64),
             Append { key, value, .. } => copied(bytes(key).saturating_add(value.len() as u64)),
             SetRange { key, offset, .. } => made(offset.saturating_sub(bytes(key))),
-            IncrementByFloat { key, delta } => {
+            IncrementByFloat { key, delta }
+            | IncrementWithin { key, step: super::Step::Decimal { by: delta, .. }, .. } => {
                 let is_far =
                     |text: &[u8]| text.len() > 20 || text.iter().any(|byte| matches!(byte, b'e' | b'E'));
                 // A number with hundreds of digits is written with all of them.

@@ -67,6 +67,13 @@ fn events_have_the_names_that_redis_gives_them() {
         ("HSET h f v", "New new h, Hash hset h"),
         ("HDEL h f", "Hash hdel h, Generic del h"),
         ("INCRBY n 2", "New new n, String incrby n"),
+        ("INCREX n BYFLOAT 0.5 EX 10", "String incrbyfloat n, Generic expire n"),
+        ("INCREX n BYFLOAT 0.5 EX 99 ENX", "String incrbyfloat n"),
+        ("INCREX n BYFLOAT 0.5 PERSIST", "String incrbyfloat n, Generic persist n"),
+        ("INCREX n BYFLOAT 0.5 UBOUND 0", ""),
+        ("INCREX c EX 10", "New new c, String incrby c, Generic expire c"),
+        ("INCREX c EXAT 1", "Generic del c"),
+        ("MSETEX 2 n 1 m 2 EX 10", "String set n, Generic expire n, String set m, Generic expire m"),
         ("GETEX n EX 10", "Generic expire n"),
         ("GETDEL n", "Generic del n"),
     ] {

@@ -72,3 +72,70 @@ fn decimals_are_added_without_binary_rounding_errors() {
     "#,
     );
 }
+
+#[test]
+fn a_number_stays_within_its_bounds() {
+    play(
+        r#"
+        INCREX n                                    -> [1 1]
+        INCREX n BYINT 5 UBOUND 10                  -> [6 5]
+        INCREX n BYINT 5 UBOUND 10                  -> [6 0]
+        INCREX n BYINT 5 UBOUND 10 SATURATE         -> [10 4]
+        INCREX n BYINT -5 UBOUND 3 SATURATE         -> [3 -7]
+        INCREX n BYINT -1 UBOUND 1                  -> [3 0]
+        INCREX n BYINT -2 UBOUND 1                  -> [1 -2]
+        INCREX n BYINT -20 LBOUND -5 SATURATE       -> [-5 -6]
+        INCREX n BYINT -9223372036854775808         -> [-5 0]
+        INCREX n BYINT -9223372036854775808 SATURATE -> [-9223372036854775808 -9223372036854775803]
+        INCREX n LBOUND 5 SATURATE                  -> !ERR applied increment would overflow
+        INCREX new BYINT 5 LBOUND 10                -> [0 0]
+        EXISTS new                                  -> 0
+        SET n x                                     -> OK
+        INCREX n                                    -> !ERR value is not an integer or out of range
+        RPUSH l x                                   -> 1
+        INCREX l                                    -> !WRONGTYPE Operation against a key holding the wrong kind of value
+    "#,
+    );
+}
+
+#[test]
+fn a_decimal_number_stays_within_its_bounds() {
+    play(
+        r#"
+        SET f 0.1                                   -> OK
+        INCREX f BYFLOAT 0.2                        -> [0.3 0.2]
+        GET f                                       -> "0.3"
+        INCREX f BYFLOAT 100 UBOUND 15.3            -> [0.3 0]
+        INCREX f BYFLOAT 100 UBOUND 15.3 SATURATE   -> [15.3 15]
+        GET f                                       -> "15.3"
+        INCREX f BYFLOAT -100 LBOUND -5.5 SATURATE  -> [-5.5 -20.8]
+        INCREX f BYFLOAT 100 UBOUND 0 SATURATE      -> [0 5.5]
+        SET f -1e308                                -> OK
+        INCREX f BYFLOAT 1 LBOUND 1e308 UBOUND 1.5e308 SATURATE -> !ERR applied increment would be Infinity
+        SET f inf                                   -> OK
+        INCREX f BYFLOAT 1                          -> !ERR value cannot be Infinity
+        SET f x                                     -> OK
+        INCREX f BYFLOAT 1                          -> !ERR value is not a valid float
+    "#,
+    );
+}
+
+#[test]
+fn a_counter_gets_an_expiry_with_its_first_step() {
+    play(
+        r#"
+        INCREX n UBOUND 2 EX 10 ENX                 -> [1 1]
+        TTL n                                       -> 10
+        INCREX n UBOUND 2 EX 60 ENX                 -> [2 1]
+        TTL n                                       -> 10
+        INCREX n UBOUND 2 EX 60                     -> [2 0]
+        TTL n                                       -> 10
+        INCREX n EX 60                              -> [3 1]
+        TTL n                                       -> 60
+        INCREX n PERSIST                            -> [4 1]
+        TTL n                                       -> -1
+        INCREX n EXAT 1                             -> [5 1]
+        EXISTS n                                    -> 0
+    "#,
+    );
+}

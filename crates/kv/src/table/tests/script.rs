@@ -7,8 +7,9 @@ use super::Store;
 use crate::command::{
     AddOptions, Aggregate, By, Command, Comparison, Condition, Deadline, EncodingLimits, ExpireCondition,
     Expiry, ExpiryUnit, HashCommand, HashPart, List, ListCommand, SetAnswer, SetCommand, SetOperation,
-    SortedCommand, StreamCommand, Trim,
+    SortedCommand, Step, StreamCommand, Trim,
 };
+use crate::number;
 
 impl Store {
     #[track_caller]
@@ -73,6 +74,29 @@ fn comparison<'a>(words: &[&'a [u8]]) -> Option<Comparison<'a>> {
         [_, ref rest @ ..] => comparison(rest),
         [] => None,
     }
+}
+
+fn count_of(text: &[u8]) -> usize {
+    number::parse_integer(text).unwrap() as usize
+}
+
+fn increment_within<'a>(key: &'a [u8], options: &[&'a [u8]]) -> Command<'a> {
+    let has = |option: &[u8]| options.contains(&option);
+    let after = |option: &[u8]| options.iter().position(|it| *it == option).map(|at| options[at + 1]);
+    let whole = |option, none| after(option).map_or(none, |text| number::parse_integer(text).unwrap());
+    let decimal = |option, none| after(option).map_or(none, |text| number::parse_float(text).unwrap());
+    let step = match after(b"BYFLOAT") {
+        Some(by) => {
+            Step::Decimal { by, least: decimal(b"LBOUND", -f64::MAX), most: decimal(b"UBOUND", f64::MAX) }
+        }
+        None => Step::Whole {
+            by: whole(b"BYINT", 1),
+            least: whole(b"LBOUND", i64::MIN),
+            most: whole(b"UBOUND", i64::MAX),
+        },
+    };
+    let expiry = expiry(options, Expiry::Keep);
+    Command::IncrementWithin { key, step, saturates: has(b"SATURATE"), expiry, if_without: has(b"ENX") }
 }
 
 fn set<'a>(key: &'a [u8], value: &'a [u8], options: &[&'a [u8]]) -> Command<'a> {
@@ -495,6 +519,17 @@ pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command
         [b"MSETNX", ref pairs @ ..] => {
             Command::MultiSet { pairs: List::build(scratch, pairs.iter().copied()), if_absent: true }
         }
+        [b"MSETEX", count, ref rest @ ..] => {
+            let (pairs, options) = rest.split_at(2 * count_of(count));
+            let condition = match options {
+                [.., b"NX"] => Condition::IfAbsent,
+                [.., b"XX"] => Condition::IfPresent,
+                _ => always,
+            };
+            let pairs = List::build(scratch, pairs.iter().copied());
+            Command::MultiSetExpire { pairs, expiry: expiry(options, Expiry::Clear), condition }
+        }
+        [b"INCREX", key, ref options @ ..] => increment_within(key, options),
         [b"DEL", ref keys @ ..] => Command::Delete { keys: List::build(scratch, keys.iter().copied()) },
         [b"DELEX", key, ref options @ ..] => {
             Command::DeleteIf { key, comparison: comparison(options).unwrap() }

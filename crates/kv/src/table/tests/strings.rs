@@ -94,6 +94,30 @@ fn several_values_at_once() {
 }
 
 #[test]
+fn several_values_are_stored_with_one_expiry_or_none_is() {
+    play(
+        r#"
+        MSETEX 2 a 1 b 2 EX 10  -> 1
+        TTL a                   -> 10
+        TTL b                   -> 10
+        MSETEX 2 b 3 c 3 NX     -> 0
+        MSETEX 2 b 3 c 3 XX     -> 0
+        MGET a b c              -> ["1" "2" nil]
+        MSETEX 2 a 4 b 4 KEEPTTL XX -> 1
+        TTL a                   -> 10
+        MSETEX 2 a 5 a 6 XX     -> 1
+        GET a                   -> "6"
+        TTL a                   -> -1
+        RPUSH l x               -> 1
+        MSETEX 2 l 1 d 2 PX 500 -> 1
+        TYPE l                  -> string
+        MSETEX 2 l 1 new 2 EXAT 1 -> 1
+        EXISTS l new            -> 0
+    "#,
+    );
+}
+
+#[test]
 fn getdel_and_getex_return_the_value() {
     play(
         r#"
