@@ -126,12 +126,20 @@ fn circle(arguments: Arguments<'_>, index: usize) -> Result<(Shape, f64), Comman
 }
 
 impl<'a> Options<'a> {
+    /// Reads the options from the argument at `index` on. A centre and a shape may be given again if they are of the same kind,
+    /// and the last one counts; nodes of release 1 refuse that, in scripts too.
     fn read(
         mut self,
         kind: Kind,
         arguments: Arguments<'a>,
         mut index: usize,
+        context: &Context,
     ) -> Result<Options<'a>, CommandError> {
+        let may_repeat = context.level >= 2;
+        let is_again_place = |centre: &Centre<'_>| may_repeat && matches!(centre, Centre::Place(_));
+        let is_again_member = |centre: &Centre<'_>| may_repeat && matches!(centre, Centre::Member(_));
+        let is_again_circle = |shape: &(Shape, f64)| may_repeat && matches!(shape.0, Shape::Circle(_));
+        let is_again_box = |shape: &(Shape, f64)| may_repeat && matches!(shape.0, Shape::Box(..));
         // The command's name as the client wrote it, as in Redis.
         let name = || printable(at(arguments, 0));
         let searches = matches!(kind, Kind::Search | Kind::Store);
@@ -162,16 +170,32 @@ impl<'a> Options<'a> {
                 self.stores_distance = is(option, "STOREDIST");
                 index += 1;
                 self.to = Some(key(arguments, index)?);
-            } else if searches && is(option, "FROMMEMBER") && left >= 1 && self.centre.is_none() {
+            } else if searches
+                && is(option, "FROMMEMBER")
+                && left >= 1
+                && self.centre.as_ref().is_none_or(is_again_member)
+            {
                 index += 1;
                 self.centre = Some(Centre::Member(at(arguments, index)));
-            } else if searches && is(option, "FROMLONLAT") && left >= 2 && self.centre.is_none() {
+            } else if searches
+                && is(option, "FROMLONLAT")
+                && left >= 2
+                && self.centre.as_ref().is_none_or(is_again_place)
+            {
                 self.centre = Some(Centre::Place(place(arguments, index + 1)?));
                 index += 2;
-            } else if searches && is(option, "BYRADIUS") && left >= 2 && self.shape.is_none() {
+            } else if searches
+                && is(option, "BYRADIUS")
+                && left >= 2
+                && self.shape.as_ref().is_none_or(is_again_circle)
+            {
                 self.shape = Some(circle(arguments, index + 1)?);
                 index += 2;
-            } else if searches && is(option, "BYBOX") && left >= 3 && self.shape.is_none() {
+            } else if searches
+                && is(option, "BYBOX")
+                && left >= 3
+                && self.shape.as_ref().is_none_or(is_again_box)
+            {
                 let width =
                     parse_float(at(arguments, index + 1)).ok_or(CommandError::NeedsNumeric("width"))?;
                 let height =
@@ -238,43 +262,57 @@ fn looks(index: usize) -> Looks {
     Looks::at(index, Kinds::SORTED)
 }
 
-pub(super) fn geosearch<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let options = looks(1).then(NO_OPTIONS.read(Kind::Search, arguments, 2))?;
+pub(super) fn geosearch<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    let options = looks(1).then(NO_OPTIONS.read(Kind::Search, arguments, 2, context))?;
     options.command(key(arguments, 1)?, scratch)
 }
 
 pub(super) fn geosearchstore<'a>(
     arguments: Arguments<'a>,
     scratch: &'a mut Vec<u8>,
-    _: &Context,
+    context: &Context,
 ) -> Parsed<'a> {
     let options = Options { to: Some(key(arguments, 1)?), ..NO_OPTIONS };
-    looks(2).then(options.read(Kind::Store, arguments, 3))?.command(key(arguments, 2)?, scratch)
+    looks(2).then(options.read(Kind::Store, arguments, 3, context))?.command(key(arguments, 2)?, scratch)
 }
 
-fn radius<'a>(may_store: bool, arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Parsed<'a> {
+fn radius<'a>(
+    may_store: bool,
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
     let read = || {
         let centre = Some(Centre::Place(place(arguments, 2)?));
         let options = Options { centre, shape: Some(circle(arguments, 4)?), ..NO_OPTIONS };
-        options.read(Kind::Radius { may_store }, arguments, 6)
+        options.read(Kind::Radius { may_store }, arguments, 6, context)
     };
     let options = looks(1).then(read())?;
     options.command(key(arguments, 1)?, scratch)
 }
 
-fn radius_by_member<'a>(may_store: bool, arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Parsed<'a> {
+fn radius_by_member<'a>(
+    may_store: bool,
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
     let read = || {
         let centre = Some(Centre::Member(at(arguments, 2)));
         let options = Options { centre, shape: Some(circle(arguments, 3)?), ..NO_OPTIONS };
-        options.read(Kind::Radius { may_store }, arguments, 5)
+        options.read(Kind::Radius { may_store }, arguments, 5, context)
     };
     let options = looks(1).then(read())?;
     options.command(key(arguments, 1)?, scratch)
 }
 
 parsers! { (arguments, scratch, context)
-    georadius => radius(true, arguments, scratch);
-    georadius_ro => radius(false, arguments, scratch);
-    georadiusbymember => radius_by_member(true, arguments, scratch);
-    georadiusbymember_ro => radius_by_member(false, arguments, scratch);
+    georadius => radius(true, arguments, scratch, context);
+    georadius_ro => radius(false, arguments, scratch, context);
+    georadiusbymember => radius_by_member(true, arguments, scratch, context);
+    georadiusbymember_ro => radius_by_member(false, arguments, scratch, context);
 }

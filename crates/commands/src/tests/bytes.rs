@@ -74,6 +74,7 @@ fn errors_of_requests_are_those_of_redis() {
         ("GEOSEARCH k FROMMEMBER a BYRADIUS 1 m ANY", "ERR the ANY argument requires COUNT argument"),
         ("GEOSEARCH k FROMMEMBER a BYRADIUS 1 m STORE d", "ERR syntax error"),
         ("GEOSEARCH k FROMMEMBER a FROMLONLAT 1 1 BYRADIUS 1 m", "ERR syntax error"),
+        ("GEOSEARCH k FROMMEMBER a BYRADIUS 1 m BYBOX 1 1 m", "ERR syntax error"),
         (
             "GEOSEARCH k FROMLONLAT 181 1 BYRADIUS 1 m",
             "ERR invalid longitude,latitude pair 181.000000,1.000000",
@@ -216,6 +217,9 @@ fn options_of_searches_and_of_sort_are_read() {
     let (shape, shown) = (Shape::Box(1.0, 2.0), Shown { distance: true, hash: false, place: true });
     let found = query(Query { centre, shape, unit_m: 1.0, count: 3, takes_any: true, shown, ..plain });
     let line = "GEOSEARCH k FROMLONLAT 1 -2 BYBOX 1 2 m COUNT 3 ANY WITHCOORD WITHDIST";
+    sorted(line, SortedCommand::Find { key: KEY, query: &found });
+    let line =
+        "GEOSEARCH k BYBOX 7 7 km FROMLONLAT 7 7 FROMLONLAT 1 -2 BYBOX 1 2 m COUNT 3 ANY WITHCOORD WITHDIST";
     sorted(line, SortedCommand::Find { key: KEY, query: &found });
     let found = query(Query { centre, stores_distance: true, ..plain });
     let store = SortedCommand::StoreFound { to: VALUE, from: KEY, query: &found };
