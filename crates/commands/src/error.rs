@@ -257,6 +257,12 @@ pub enum CommandError {
     /// A search without exactly one area.
     #[error("ERR exactly one of BYRADIUS and BYBOX can be specified for {0}")]
     NoShape(String),
+    /// A polygon whose number of corners is none.
+    #[error("ERR invalid number of vertices")]
+    InvalidCornerCount,
+    /// A polygon with too few corners, or fewer than it says.
+    #[error("ERR GEOSEARCH BYPOLYGON must have at least 3 vertices")]
+    TooFewCorners,
     /// A search that stores its result, with an option about what to return.
     #[error("ERR {0} is not compatible with WITHDIST, WITHHASH and WITHCOORD options")]
     StoreWithOptions(&'static str),

@@ -1,6 +1,6 @@
 //! Parsing of the commands on places, which are scores of sorted sets.
 
-use kv::geo::{Centre, Order, Place, Query, Shape, Shown};
+use kv::geo::{Centre, Order, Place, Polygon, Query, Shape, Shown};
 use kv::number::parse_float;
 use kv::{AddOptions, Command, Kinds, List, SortedCommand};
 use wire::resp::Arguments;
@@ -25,6 +25,15 @@ fn place(arguments: Arguments<'_>, index: usize) -> Result<Place, CommandError> 
         true => Ok(place),
         false => Err(CommandError::NotAPlace(format!("{:.6},{:.6}", place.longitude, place.latitude))),
     }
+}
+
+/// The corners of a polygon, whose number is at `index`.
+fn polygon(arguments: Arguments<'_>, index: usize) -> Result<Vec<Place>, CommandError> {
+    let count = integer(arguments, index).map_err(|_| CommandError::InvalidCornerCount)?;
+    let most = (arguments.len() - index - 1) / 2;
+    let count = usize::try_from(count).ok().filter(|count| (3..=most).contains(count));
+    let count = count.ok_or(CommandError::TooFewCorners)?;
+    (0..count).map(|corner| place(arguments, index + 1 + 2 * corner)).collect()
 }
 
 /// Metres in the unit at `index`.
@@ -99,7 +108,9 @@ enum Kind {
 /// The options of a search.
 struct Options<'a> {
     centre: Option<Centre<'a>>,
-    shape: Option<(Shape, f64)>,
+    shape: Option<(Shape<'static>, f64)>,
+    /// The corners of a polygon, which is both a centre and a shape.
+    corners: Vec<Place>,
     order: Option<Order>,
     count: u64,
     takes_any: bool,
@@ -120,7 +131,7 @@ fn length(
     if length < 0.0 { Err(CommandError::NegativeLength(negative)) } else { Ok(length) }
 }
 
-fn circle(arguments: Arguments<'_>, index: usize) -> Result<(Shape, f64), CommandError> {
+fn circle(arguments: Arguments<'_>, index: usize) -> Result<(Shape<'static>, f64), CommandError> {
     let radius = length(arguments, index, "radius", "radius")?;
     Ok((Shape::Circle(radius), unit(arguments, index + 1)?))
 }
@@ -138,13 +149,14 @@ impl<'a> Options<'a> {
         let may_repeat = context.level >= 2;
         let is_again_place = |centre: &Centre<'_>| may_repeat && matches!(centre, Centre::Place(_));
         let is_again_member = |centre: &Centre<'_>| may_repeat && matches!(centre, Centre::Member(_));
-        let is_again_circle = |shape: &(Shape, f64)| may_repeat && matches!(shape.0, Shape::Circle(_));
-        let is_again_box = |shape: &(Shape, f64)| may_repeat && matches!(shape.0, Shape::Box(..));
+        let is_again_circle = |shape: &(Shape<'_>, f64)| may_repeat && matches!(shape.0, Shape::Circle(_));
+        let is_again_box = |shape: &(Shape<'_>, f64)| may_repeat && matches!(shape.0, Shape::Box(..));
         // The command's name as the client wrote it, as in Redis.
         let name = || printable(at(arguments, 0));
         let searches = matches!(kind, Kind::Search | Kind::Store);
         while let Some(option) = arguments.get(index) {
             let left = arguments.len() - index - 1;
+            let takes_area = searches && self.corners.is_empty();
             if is(option, "WITHDIST") {
                 self.shown.distance = true;
             } else if is(option, "WITHHASH") {
@@ -170,28 +182,28 @@ impl<'a> Options<'a> {
                 self.stores_distance = is(option, "STOREDIST");
                 index += 1;
                 self.to = Some(key(arguments, index)?);
-            } else if searches
+            } else if takes_area
                 && is(option, "FROMMEMBER")
                 && left >= 1
                 && self.centre.as_ref().is_none_or(is_again_member)
             {
                 index += 1;
                 self.centre = Some(Centre::Member(at(arguments, index)));
-            } else if searches
+            } else if takes_area
                 && is(option, "FROMLONLAT")
                 && left >= 2
                 && self.centre.as_ref().is_none_or(is_again_place)
             {
                 self.centre = Some(Centre::Place(place(arguments, index + 1)?));
                 index += 2;
-            } else if searches
+            } else if takes_area
                 && is(option, "BYRADIUS")
                 && left >= 2
                 && self.shape.as_ref().is_none_or(is_again_circle)
             {
                 self.shape = Some(circle(arguments, index + 1)?);
                 index += 2;
-            } else if searches
+            } else if takes_area
                 && is(option, "BYBOX")
                 && left >= 3
                 && self.shape.as_ref().is_none_or(is_again_box)
@@ -205,6 +217,17 @@ impl<'a> Options<'a> {
                 }
                 self.shape = Some((Shape::Box(width, height), unit(arguments, index + 3)?));
                 index += 3;
+            } else if searches
+                && is(option, "BYPOLYGON")
+                && left >= 2
+                && self.centre.is_none()
+                && self.shape.is_none()
+            {
+                if context.level < 2 {
+                    return Err(CommandError::NeedsLevel(2));
+                }
+                self.corners = polygon(arguments, index + 1)?;
+                index += 1 + 2 * self.corners.len();
             } else if kind == Kind::Store && is(option, "STOREDIST") {
                 self.stores_distance = true;
             } else {
@@ -219,10 +242,10 @@ impl<'a> Options<'a> {
                 _ => "STORE option in GEORADIUS",
             }));
         }
-        if searches && self.centre.is_none() {
+        if searches && self.centre.is_none() && self.corners.is_empty() {
             return Err(CommandError::NoCentre(name()));
         }
-        if searches && self.shape.is_none() {
+        if searches && self.shape.is_none() && self.corners.is_empty() {
             return Err(CommandError::NoShape(name()));
         }
         if self.takes_any && self.count == 0 {
@@ -232,8 +255,14 @@ impl<'a> Options<'a> {
     }
 
     fn command(self, from: &'a [u8], scratch: &'a mut Vec<u8>) -> Parsed<'a> {
-        let Options { centre, shape, order, count, takes_any, shown, stores_distance, to } = self;
-        let (centre, (shape, unit_m)) = centre.zip(shape).ok_or(CommandError::Syntax)?;
+        let Options { centre, shape, corners, order, count, takes_any, shown, stores_distance, to } = self;
+        let mut bytes = Vec::new();
+        let (centre, (shape, unit_m)) = if corners.is_empty() {
+            centre.zip(shape).ok_or(CommandError::Syntax)?
+        } else {
+            let polygon = Polygon::build(&mut bytes, &corners);
+            (Centre::Place(polygon.centre()), (Shape::Polygon(polygon), 1.0))
+        };
         // With a count the nearest places are returned, in order of distance.
         let order = order.unwrap_or(if count > 0 && !takes_any { Order::Ascending } else { Order::Any });
         scratch.clear();
@@ -249,6 +278,7 @@ impl<'a> Options<'a> {
 const NO_OPTIONS: Options<'static> = Options {
     centre: None,
     shape: None,
+    corners: Vec::new(),
     order: None,
     count: 0,
     takes_any: false,

@@ -123,6 +123,14 @@ struct Area {
     north: f64,
 }
 
+impl Area {
+    fn corners(&self) -> [Place; 4] {
+        let corner = |longitude, latitude| Place { longitude, latitude };
+        let Area { west, south, east, north } = *self;
+        [corner(west, north), corner(east, north), corner(west, south), corner(east, south)]
+    }
+}
+
 /// A cell: the places whose bits begin with these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
@@ -177,11 +185,88 @@ pub enum Centre<'a> {
 
 /// The area of a search. Lengths are in the search's unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Shape {
+pub enum Shape<'a> {
     /// Places at most this far away.
     Circle(f64),
     /// Places in a box of this width and height around the centre.
     Box(f64, f64),
+    /// Places in a polygon.
+    Polygon(Polygon<'a>),
+}
+
+/// A polygon: its corners in order, as they are encoded in a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Polygon<'a>(&'a [u8]);
+
+impl<'a> Polygon<'a> {
+    const CORNER_BYTES: usize = 16;
+
+    /// Encodes the corners in `scratch`.
+    pub fn build(scratch: &'a mut Vec<u8>, corners: &[Place]) -> Polygon<'a> {
+        scratch.clear();
+        for corner in corners {
+            scratch.put_f64(corner.longitude);
+            scratch.put_f64(corner.latitude);
+        }
+        Polygon(scratch)
+    }
+
+    fn corners(self) -> impl Iterator<Item = Place> + Clone {
+        self.0.chunks_exact(Self::CORNER_BYTES).map(|corner| {
+            let mut reader = Reader::new(corner);
+            let mut number = || reader.f64().unwrap_or_default();
+            Place { longitude: number(), latitude: number() }
+        })
+    }
+
+    /// The number of corners.
+    pub fn len(self) -> usize {
+        self.0.len() / Self::CORNER_BYTES
+    }
+
+    /// Whether it has no corner.
+    pub fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The place from which Valkey measures distances: the direction of the sum of the corners, seen as vectors from the
+    /// centre of the Earth.
+    pub fn centre(self) -> Place {
+        let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
+        for Place { longitude, latitude } in self.corners() {
+            let (longitude, latitude) = (radians(longitude), radians(latitude));
+            x += libm::cos(latitude) * libm::cos(longitude);
+            y += libm::cos(latitude) * libm::sin(longitude);
+            z += libm::sin(latitude);
+        }
+        let latitude = degrees(libm::atan2(z, (x * x + y * y).sqrt()));
+        Place { longitude: degrees(libm::atan2(y, x)), latitude: latitude.clamp(-LATITUDE_MAX, LATITUDE_MAX) }
+    }
+
+    /// The least box, by degrees, that contains it.
+    fn bounds(self) -> Area {
+        let none =
+            Area { west: LONGITUDE_MAX, south: LATITUDE_MAX, east: -LONGITUDE_MAX, north: -LATITUDE_MAX };
+        self.corners().fold(none, |area, Place { longitude, latitude }| Area {
+            west: area.west.min(longitude),
+            south: area.south.min(latitude),
+            east: area.east.max(longitude),
+            north: area.north.max(latitude),
+        })
+    }
+
+    /// Whether a place is inside, on a map of degrees: a ray from it to the east crosses an odd number of edges.
+    fn contains(self, place: Place) -> bool {
+        let before = self.corners().skip(self.len().saturating_sub(1)).chain(self.corners());
+        let crosses = |(from, to): (Place, Place)| {
+            (from.latitude > place.latitude) != (to.latitude > place.latitude) && {
+                // In this order of operations, so that a place on an edge is on the same side as in Valkey.
+                let east = (from.longitude - to.longitude) * (place.latitude - to.latitude);
+                place.longitude < east / (from.latitude - to.latitude) + to.longitude
+            }
+        };
+        before.zip(self.corners()).filter(|edge| crosses(*edge)).count() % 2 == 1
+    }
 }
 
 /// The order in which a search returns places.
@@ -212,7 +297,7 @@ pub struct Query<'a> {
     /// The centre.
     pub centre: Centre<'a>,
     /// The area.
-    pub shape: Shape,
+    pub shape: Shape<'a>,
     /// The unit of lengths, in metres.
     pub unit_m: f64,
     /// The order.
@@ -227,6 +312,9 @@ pub struct Query<'a> {
     pub stores_distance: bool,
 }
 
+/// What begins a polygon's encoding. Nodes of release 1 would take it for a box.
+const POLYGON: u8 = 2;
+
 impl<'a> Query<'a> {
     /// Appends the query as bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -240,10 +328,14 @@ impl<'a> Query<'a> {
         let (kind, width, height) = match self.shape {
             Shape::Circle(radius) => (0, radius, 0.0),
             Shape::Box(width, height) => (1, width, height),
+            Shape::Polygon(_) => (POLYGON, 0.0, 0.0),
         };
         out.put_u8(kind);
         out.put_f64(width);
         out.put_f64(height);
+        if let Shape::Polygon(Polygon(corners)) = self.shape {
+            out.put_bytes(corners);
+        }
         match self.centre {
             Centre::Member(member) => {
                 out.put_u8(0);
@@ -272,7 +364,11 @@ impl<'a> Query<'a> {
             orders.get(usize::from(reader.u8()?)).copied().ok_or(Malformed("unknown order of places"))?;
         let (count, unit_m) = (reader.u64()?, reader.f64()?);
         let (kind, width, height) = (reader.u8()?, reader.f64()?, reader.f64()?);
-        let shape = if kind == 0 { Shape::Circle(width) } else { Shape::Box(width, height) };
+        let shape = match kind {
+            0 => Shape::Circle(width),
+            POLYGON => Shape::Polygon(Polygon(reader.bytes()?)),
+            _ => Shape::Box(width, height),
+        };
         let centre = match reader.u8()? {
             0 => Centre::Member(reader.bytes()?),
             _ => Centre::Place(Place { longitude: reader.f64()?, latitude: reader.f64()? }),
@@ -296,20 +392,28 @@ impl<'a> Query<'a> {
                     && place.distance_m(level) <= width * self.unit_m / 2.0;
                 is_inside.then(|| centre.distance_m(place))
             }
+            Shape::Polygon(polygon) => polygon.contains(place).then(|| centre.distance_m(place)),
         }
     }
 
     /// The ranges of scores that contain all places in the area, in the order in which they are visited.
     pub(crate) fn ranges(&self, centre: Place) -> Vec<(f64, f64)> {
-        let (width, height, radius) = match self.shape {
-            Shape::Circle(radius) => (radius, radius, radius),
+        let around = |width: f64, height: f64| bounds(centre, width * self.unit_m, height * self.unit_m);
+        let (bounds, radius_m) = match self.shape {
+            Shape::Circle(radius) => (around(radius, radius), radius * self.unit_m),
             Shape::Box(width, height) => {
                 let (width, height) = (width / 2.0, height / 2.0);
-                (width, height, (width * width + height * height).sqrt())
+                (around(width, height), (width * width + height * height).sqrt() * self.unit_m)
+            }
+            Shape::Polygon(polygon) => {
+                let bounds = polygon.bounds();
+                (
+                    bounds,
+                    bounds.corners().into_iter().map(|corner| centre.distance_m(corner)).fold(0.0, f64::max),
+                )
             }
         };
-        let bounds = bounds(centre, width * self.unit_m, height * self.unit_m);
-        let mut steps = steps_for(radius * self.unit_m, centre.latitude);
+        let mut steps = steps_for(radius_m, centre.latitude);
         let mut cell = Cell::of(centre, steps);
         // If the centre is near an edge of its cell, the cells beside it may not reach far enough.
         let is_too_small = cell.beside(0, 1).area().north < bounds.north
@@ -454,9 +558,33 @@ mod tests {
         }
 
         #[test]
+        fn places_in_a_polygon_have_scores_in_the_ranges(
+            middle in (-90.0..90.0_f64, -60.0..60.0_f64),
+            reach in 0.001..30.0_f64,
+            corners in proptest::collection::vec((-1.0..1.0_f64, -1.0..1.0_f64), 3..9),
+            beside in (-1.0..1.0_f64, -1.0..1.0_f64),
+        ) {
+            let at = |(east, north): (f64, f64)| Place {
+                longitude: middle.0 + east * reach,
+                latitude: (middle.1 + north * reach).clamp(-85.0, 85.0),
+            };
+            let corners: Vec<Place> = corners.into_iter().map(at).collect();
+            let mut scratch = Vec::new();
+            let polygon = Polygon::build(&mut scratch, &corners);
+            let (centre, place) = (polygon.centre(), at(beside));
+            let query = Query { shape: Shape::Polygon(polygon), ..around(centre, 0.0) };
+            let score = place.score();
+            let is_in_range = query.ranges(centre).iter().any(|(least, most)| (*least..*most).contains(&score));
+            // A third of the places are inside.
+            prop_assert!(is_in_range || query.distance_m(centre, place).is_none());
+        }
+
+        #[test]
         fn queries_survive_encoding(member: Vec<u8>, place in place(), count: u64, flag: bool) {
             for centre in [Centre::Member(&member), Centre::Place(place)] {
-                for shape in [Shape::Circle(1.5), Shape::Box(2.5, 3.5)] {
+                let mut scratch = Vec::new();
+                let polygon = Polygon::build(&mut scratch, &[place, PALERMO, CATANIA]);
+                for shape in [Shape::Circle(1.5), Shape::Box(2.5, 3.5), Shape::Polygon(polygon)] {
                     let shown = Shown { distance: flag, hash: !flag, place: true };
                     let (order, takes_any, stores_distance) = (Order::Descending, flag, !flag);
                     let query =

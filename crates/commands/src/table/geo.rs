@@ -42,17 +42,17 @@ pub(super) const GEO: [CommandSpec; 10] = [
         .docs(Group::Geo, "3.2.0", "O(N log S) for N members and a sorted set of S")
         .help("key [member [member ...]]", "Returns the longitudes and latitudes of members"),
     reads("geosearch", -7, geo::geosearch).docs(Group::Geo, "6.2.0", SEARCH).help(
-        "key FROMMEMBER member|FROMLONLAT longitude latitude BYRADIUS radius M|KM|FT|MI|BYBOX width height M|KM|FT|MI \
-         [ASC|DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
-        "Returns the members in a circle or a box",
+        "key FROMMEMBER member|FROMLONLAT longitude latitude BYRADIUS radius M|KM|FT|MI|BYBOX width height M|KM|FT|MI|\
+         BYPOLYGON corners longitude latitude [longitude latitude ...] [ASC|DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
+        "Returns the members in a circle, a box or a polygon",
     ),
     stores("geosearchstore", -8, geo::geosearchstore)
         .keys(two_keys(REPLACES, READS))
         .docs(Group::Geo, "6.2.0", SEARCH)
         .help(
             "destination source FROMMEMBER member|FROMLONLAT longitude latitude BYRADIUS radius M|KM|FT|MI|BYBOX width \
-             height M|KM|FT|MI [ASC|DESC] [COUNT count [ANY]] [STOREDIST]",
-            "Stores the members in a circle or a box",
+             height M|KM|FT|MI|BYPOLYGON corners longitude latitude [longitude latitude ...] [ASC|DESC] [COUNT count [ANY]] [STOREDIST]",
+            "Stores the members in a circle, a box or a polygon",
         ),
     stores("georadius", -6, geo::georadius)
         .keys(reads_or_stores(6))

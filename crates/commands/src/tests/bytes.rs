@@ -75,6 +75,12 @@ fn errors_of_requests_are_those_of_redis() {
         ("GEOSEARCH k FROMMEMBER a BYRADIUS 1 m STORE d", "ERR syntax error"),
         ("GEOSEARCH k FROMMEMBER a FROMLONLAT 1 1 BYRADIUS 1 m", "ERR syntax error"),
         ("GEOSEARCH k FROMMEMBER a BYRADIUS 1 m BYBOX 1 1 m", "ERR syntax error"),
+        ("GEOSEARCH k BYPOLYGON x 1 1 2 2 3 3", "ERR invalid number of vertices"),
+        ("GEOSEARCH k BYPOLYGON 2 1 1 2 2 3 3", "ERR GEOSEARCH BYPOLYGON must have at least 3 vertices"),
+        ("GEOSEARCH k BYPOLYGON 3 1 1 2 2", "ERR GEOSEARCH BYPOLYGON must have at least 3 vertices"),
+        ("GEOSEARCH k BYPOLYGON 3 1 1 2 2 3 1 FROMMEMBER a", "ERR syntax error"),
+        ("GEOSEARCH k BYPOLYGON 3 1 1 2 2 3 1 BYBOX 4 4 km", "ERR syntax error"),
+        ("GEOSEARCH k FROMLONLAT 1 1 BYPOLYGON 3 1 1 2 2 3 1", "ERR syntax error"),
         (
             "GEOSEARCH k FROMLONLAT 181 1 BYRADIUS 1 m",
             "ERR invalid longitude,latitude pair 181.000000,1.000000",

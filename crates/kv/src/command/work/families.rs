@@ -5,7 +5,7 @@ use super::super::{
     StreamCommand,
 };
 use super::{Known, MANY, Size, copied, made};
-use crate::geo::{Query, Shown};
+use crate::geo::{Query, Shape, Shown};
 use crate::limits::SCANNED_AT_ONCE;
 
 /// Items that are copied one after the other, into a reply.
@@ -232,13 +232,21 @@ impl SortedCommand<'_> {
         fn measured(size: Size) -> u64 {
             size.ns(160, 200)
         }
+        /// Places that are looked at, each of them against every edge of a polygon.
+        fn compared(size: Size, query: &[u8]) -> u64 {
+            let edges = Query::decode(query).map_or(0, |query| match query.shape {
+                Shape::Polygon(polygon) => polygon.len() as u64,
+                Shape::Circle(_) | Shape::Box(..) => 0,
+            });
+            edges.saturating_mul(30).saturating_add(size.ns(edges.saturating_mul(5), 0))
+        }
         /// Places that are found, with the distance, hash and position that the reply shows for each.
         fn searched(size: Size, query: &[u8]) -> u64 {
             let shown = Query::decode(query).map_or(0, |query| {
                 let Shown { distance, hash, place } = query.shown;
                 u64::from(distance) + u64::from(hash) + u64::from(place)
             });
-            measured(size).saturating_add(size.ns(150 * shown, 0))
+            measured(size).saturating_add(size.ns(150 * shown, 0)).saturating_add(compared(size, query))
         }
         /// Members that are removed by their rank.
         fn cut(size: Size) -> u64 {
@@ -282,7 +290,7 @@ impl SortedCommand<'_> {
             Find { key, query } => SEARCH_NS + searched(known.in_search(key, query), query),
             StoreFound { from, query, .. } => {
                 let size = known.in_search(from, query);
-                SEARCH_NS + measured(size) + sorted(size)
+                (SEARCH_NS + measured(size) + sorted(size)).saturating_add(compared(size, query))
             }
             Combine { operation, inputs, is_weighted, .. } => {
                 let (ns, result) = combined(operation, inputs, is_weighted, known);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::command::{AddOptions, SortedCommand};
-use crate::geo::{Centre, Order, Place, Query, Shape, Shown};
+use crate::geo::{Centre, Order, Place, Polygon, Query, Shape, Shown};
 
 const PLACES: [(&str, f64, f64); 3] =
     [("Palermo", 13.361389, 38.115556), ("Catania", 15.087269, 37.502669), ("Rome", 12.496366, 41.902783)];
@@ -17,7 +17,7 @@ fn sicily() -> Store {
     store
 }
 
-fn around(centre: Centre<'_>, shape: Shape) -> Query<'_> {
+fn around<'a>(centre: Centre<'a>, shape: Shape<'a>) -> Query<'a> {
     let (shown, takes_any, stores_distance) = (Shown::default(), false, false);
     Query {
         centre,
@@ -89,4 +89,22 @@ fn search_results_are_stored_with_scores_or_distances() {
     let nothing = SortedCommand::StoreFound { to: b"to", from: b"k", query: &bytes };
     assert_eq!(store.apply(&Command::OnSorted(nothing)), "0");
     store.play("EXISTS to -> 0");
+}
+
+#[test]
+fn a_polygon_is_searched_from_its_centre() {
+    let (mut store, mut scratch) = (sicily(), Vec::new());
+    let at = |(longitude, latitude)| Place { longitude, latitude };
+    // Around Palermo and Rome; Catania is in the notch between them.
+    let corners =
+        [(11.0, 43.0), (13.0, 43.0), (13.5, 39.0), (16.0, 38.9), (13.6, 38.8), (14.0, 37.0), (11.0, 37.0)];
+    let polygon = Polygon::build(&mut scratch, &corners.map(at));
+    let shown = Shown { distance: true, ..Shown::default() };
+    let query =
+        Query { shown, unit_m: 1.0, ..around(Centre::Place(polygon.centre()), Shape::Polygon(polygon)) };
+    let palermo = polygon.centre().distance_m(at((13.361389, 38.115556)));
+    let answer = found(&mut store, b"k", query);
+    assert!(answer.starts_with("[[\"Palermo\" \"") && answer.contains("[\"Rome\" \""), "{answer}");
+    assert!(!answer.contains("Catania"), "{answer}");
+    assert!(answer.contains(&format!("{palermo:.0}")[..4]), "{palermo} {answer}");
 }
