@@ -16,6 +16,11 @@ const STEPS: u64 = 10_000;
 /// unknown.
 const OPERATIONS: usize = 400;
 
+/// A request that waits at a node which its group does not reach for a second is taken out of the queue, and what it had been
+/// served goes back. If its client still waits then, it gets something else later, or nothing. A little less than that
+/// second, since clocks differ.
+const GONE_US: u64 = 900_000;
+
 /// Returns how many operations were checked, and the first broken promise.
 pub(super) fn judge<'e>(entries: impl Iterator<Item = &'e Entry>, space: &Space) -> (u64, Option<Failure>) {
     let mut histories: BTreeMap<Key, (Vec<&Entry>, Vec<Operation>)> = BTreeMap::new();
@@ -23,6 +28,11 @@ pub(super) fn judge<'e>(entries: impl Iterator<Item = &'e Entry>, space: &Space)
     for entry in entries.filter(|entry| !space.reads_any || entry.operation.kind != Kind::Contains) {
         if let Some(operation) = operation(entry) {
             let (entries, operations) = histories.entry(entry.operation.key).or_default();
+            let waits = matches!(operation.action, Action::Take | Action::TakeLowest);
+            if waits && operation.answer.is_some_and(|(end, _)| end - operation.start >= GONE_US) {
+                entries.push(entry);
+                operations.push(Operation { answer: None, ..operation });
+            }
             entries.push(entry);
             operations.push(operation);
         }
