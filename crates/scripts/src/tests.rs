@@ -96,6 +96,24 @@ fn what_release_2_brings_depends_on_the_record() {
             "'da39a3ee5e6b4b0d3255bfef95601890afd80709'",
         ),
         ("return redis.pcall('bitop', 'one', KEYS[1], KEYS[1])", "-ERR this needs level 2", "0"),
+        ("return redis.pcall('blpop', KEYS[1], 0)", "not allowed from script", "nil"),
+        (
+            "redis.call('rpush', KEYS[1], 'a', 'b') return redis.call('blmove', KEYS[1], KEYS[1], 'LEFT', 'RIGHT', 1)",
+            "not allowed from script",
+            "'a'",
+        ),
+        ("return redis.pcall('bzpopmin', KEYS[1], 0)", "not allowed from script", "nil"),
+        (
+            "redis.call('xadd', KEYS[1], '1-1', 'f', 'v') \
+             return #redis.call('xread', 'BLOCK', 0, 'STREAMS', KEYS[1], '0')",
+            "xread command is not allowed with BLOCK option from scripts",
+            "1",
+        ),
+        (
+            "return redis.call('xread', 'BLOCK', 0, 'STREAMS', KEYS[1], '$')",
+            "BLOCK option from scripts",
+            "nil",
+        ),
         // As in Lua, an error has a place only if the function was called from Lua.
         (
             "local ok, e = pcall(string.find, 'a', '[') return e",
