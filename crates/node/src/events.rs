@@ -4,7 +4,7 @@ use kv::table::ChangeClass::{self, *};
 
 /// The letters of classes, in the order in which Redis writes them. `A` means the first [`IN_ALL`]; `d`, for modules,
 /// is one of these and has no events here.
-const CLASSES: [(char, Option<ChangeClass>); 12] = [
+const CLASSES: [(char, Option<ChangeClass>); 14] = [
     ('g', Some(Generic)),
     ('$', Some(String)),
     ('l', Some(List)),
@@ -16,6 +16,8 @@ const CLASSES: [(char, Option<ChangeClass>); 12] = [
     ('t', Some(Stream)),
     ('d', None),
     ('n', Some(New)),
+    ('o', Some(Overwritten)),
+    ('c', Some(TypeChanged)),
     ('m', Some(Missed)),
 ];
 const IN_ALL: usize = 10;
@@ -93,6 +95,8 @@ mod tests {
             ("gglsKhztE$", "g$lshztKE"),
             ("Km$nxe", "$xenKm"),
             ("AEn", "AnE"),
+            ("co", "oc"),
+            ("EAo", "AoE"),
             ("Ag$lshzxetdE", "AE"),
         ];
         for (given, written) in cases {

@@ -10,7 +10,7 @@ use crate::registers::{Loss, Replacement};
 use crate::status::Status;
 use crate::vouch::Vouch;
 use kv::codec::Malformed;
-use kv::table::{Changes, Eviction, Spilled};
+use kv::table::{Changes, Eviction, Follows, Spilled};
 use kv::{RecordName, Reference, Table, Version, Watch};
 
 pub use crate::effects::{
@@ -102,7 +102,7 @@ pub trait Replica {
     }
 
     /// See [`Table::follow_changes`]. Registers have no changes that all replicas agree on, and note none.
-    fn follow_changes(&mut self, _changes: bool, _misses: bool) {}
+    fn follow_changes(&mut self, _follows: Follows) {}
 
     /// See [`Table::keep_history`]. Registers keep none.
     fn keep_history(&mut self, _bytes_max: usize) {}

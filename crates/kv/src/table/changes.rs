@@ -11,6 +11,7 @@
 //! `history`).
 
 use super::history::History;
+use super::kind::Kind;
 use super::{Record, Table};
 use crate::command::Command;
 use crate::planted::Fault;
@@ -49,6 +50,29 @@ pub enum ChangeClass {
     New,
     /// A key was read that does not exist (`m`). Not a change.
     Missed,
+    /// The value of a key was replaced (`o`). Beside the event of the command.
+    Overwritten,
+    /// It was replaced by one of another type (`c`).
+    TypeChanged,
+}
+
+impl ChangeClass {
+    /// Whether such a note stands beside that of the change itself, or is of no change.
+    pub fn is_beside(self) -> bool {
+        use ChangeClass::{Missed, New, Overwritten, TypeChanged};
+        matches!(self, New | Missed | Overwritten | TypeChanged)
+    }
+}
+
+/// What a node wants to know of a table's changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Follows {
+    /// The changes. Without them, nothing is noted.
+    pub changes: bool,
+    /// Reads of missing keys.
+    pub misses: bool,
+    /// Which changes replace a value, and its type.
+    pub overwrites: bool,
 }
 
 /// One change of one key.
@@ -74,9 +98,8 @@ pub struct Changes {
     is_incomplete: bool,
     /// Whether changes are noted: the node takes them, or the table keeps a history.
     is_followed: bool,
-    /// Whether the node takes the notes.
-    is_taken: bool,
-    follows_misses: bool,
+    /// What the node takes.
+    taken: Follows,
     /// The version of the record being applied.
     version: Version,
     /// The class and name of the event for the command being carried out, and where its notes begin.
@@ -148,7 +171,7 @@ impl Changes {
 
     /// Whether changes or misses are noted.
     pub(super) fn has_followers(&self) -> bool {
-        self.is_followed || self.follows_misses
+        self.is_followed || self.taken.misses
     }
 
     /// Begins a record: the following changes belong to the record with this version.
@@ -170,7 +193,7 @@ impl Changes {
     }
 
     pub(super) fn resume(&mut self) {
-        self.is_followed = self.is_taken || self.history.is_some();
+        self.is_followed = self.taken.changes || self.history.is_some();
     }
 
     /// The following changes belong to no command.
@@ -231,7 +254,7 @@ impl Changes {
 
     /// Records that some changes are not noted one by one.
     pub(super) fn miss_some(&mut self) {
-        self.is_incomplete |= self.is_taken;
+        self.is_incomplete |= self.taken.changes;
     }
 
     /// Records that all keys are removed.
@@ -311,7 +334,7 @@ impl Changes {
                 }
                 let Some(note) = note else { break };
                 let key = &self.keys[std::mem::replace(&mut start, note.end)..note.end];
-                if !matches!(note.class, ChangeClass::New | ChangeClass::Missed) {
+                if !note.class.is_beside() {
                     put_event(key, note.event, &mut events);
                     number += 1;
                 }
@@ -324,7 +347,7 @@ impl Changes {
         }
         effects.clear();
         self.of_record.effects = effects;
-        if !self.is_taken {
+        if !self.taken.changes {
             self.keys.clear();
             self.notes.clear();
         }
@@ -367,7 +390,7 @@ impl Changes {
 
 /// Whether a note needs no effect of the command being carried out.
 fn is_apart(class: ChangeClass) -> bool {
-    matches!(class, ChangeClass::Expired | ChangeClass::Evicted | ChangeClass::New | ChangeClass::Missed)
+    class.is_beside() || matches!(class, ChangeClass::Expired | ChangeClass::Evicted)
 }
 
 fn put_event(key: &[u8], event: &str, out: &mut ReplyBuffer) {
@@ -377,11 +400,11 @@ fn put_event(key: &[u8], event: &str, out: &mut ReplyBuffer) {
 }
 
 impl Table {
-    /// Starts or stops noting changes, and reads of missing keys.
-    pub fn follow_changes(&mut self, changes: bool, misses: bool) {
-        (self.changes.is_taken, self.changes.follows_misses) = (changes, misses);
+    /// Starts or stops noting changes.
+    pub fn follow_changes(&mut self, follows: Follows) {
+        self.changes.taken = follows;
         self.changes.resume();
-        if !changes {
+        if !follows.changes {
             self.changes.drop_notes();
         }
         self.observe();
@@ -420,7 +443,7 @@ impl Table {
 
     /// Takes the notes since the last call; `None` if there are none.
     pub fn take_changes(&mut self) -> Option<Changes> {
-        if !self.changes.is_taken || self.changes.is_empty() {
+        if !self.changes.taken.changes || self.changes.is_empty() {
             return None;
         }
         let changes = &mut self.changes;
@@ -451,7 +474,7 @@ impl Table {
     /// Notes the keys of a read that do not exist, if misses are followed.
     #[cold]
     pub(super) fn note_misses(&mut self, command: &Command<'_>, now: UnixMs) {
-        if !self.changes.follows_misses || !self.changes.is_followed {
+        if !self.changes.taken.misses || !self.changes.is_followed {
             return;
         }
         if matches!(command, Command::Script(_) | Command::Transaction(_)) {
@@ -462,6 +485,18 @@ impl Table {
                 self.changes.note_as(key, ChangeClass::Missed, "keymiss");
             }
         });
+    }
+
+    /// Notes that the value at a place is about to be replaced by one of this type, if that is followed.
+    #[inline]
+    pub(super) fn note_overwritten(&mut self, place: super::index::Place, kind: Kind, record: Record) {
+        let entry = self.index.entry(place);
+        if self.changes.taken.overwrites && self.changes.is_followed && !entry.expired(record.time) {
+            self.changes.note_as(entry.key(), ChangeClass::Overwritten, "overwritten");
+            if entry.kind().type_name() != kind.type_name() {
+                self.changes.note_as(entry.key(), ChangeClass::TypeChanged, "type_changed");
+            }
+        }
     }
 
     /// Notes that the key at a place is removed because it has expired, if it has.

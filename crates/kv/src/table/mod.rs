@@ -88,7 +88,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use transactions::RemovedVersions;
 use tree::{Descent, Discarded};
 
-pub use changes::{Change, ChangeClass, Changes};
+pub use changes::{Change, ChangeClass, Changes, Follows};
 pub use coded::CodedChanges;
 pub use dump::{BUSY_KEY, ExpiringField};
 pub use eviction::{COMMAND_BYTES, Chooser, Eviction, Victim, blocks_bytes_max};

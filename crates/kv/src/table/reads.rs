@@ -168,7 +168,8 @@ impl Table {
     }
 
     pub(super) fn kind_of_value(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
-        self.with_entry(key, now, |entry| out.push(Reply::Status(entry.map_or(b"none", Entry::type_name))))
+        let name = |entry: &Entry| entry.kind().type_name();
+        self.with_entry(key, now, |entry| out.push(Reply::Status(entry.map_or(b"none", name))))
     }
 
     pub(super) fn length(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
@@ -269,10 +270,10 @@ impl Table {
     }
 }
 
-impl Entry {
+impl Kind {
     /// The type of the value, as clients know it.
-    pub(super) fn type_name(&self) -> &'static [u8] {
-        match self.kind() {
+    pub(super) fn type_name(self) -> &'static [u8] {
+        match self {
             Kind::Hash => b"hash",
             Kind::List => b"list",
             Kind::Set => b"set",

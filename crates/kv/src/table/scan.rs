@@ -81,7 +81,7 @@ pub(super) struct Filter<'a> {
 
 impl Filter<'_> {
     fn admits(&self, entry: &Entry) -> bool {
-        self.kind.is_none_or(|kind| kind.eq_ignore_ascii_case(entry.type_name()))
+        self.kind.is_none_or(|kind| kind.eq_ignore_ascii_case(entry.kind().type_name()))
             && self.pattern.is_none_or(|pattern| pattern.matches(entry.key()))
     }
 }

@@ -82,6 +82,7 @@ impl Table {
         match self.find(hash, key) {
             Some((place, _)) => {
                 self.note_if_expired(place, record);
+                self.note_overwritten(place, kind, record);
                 let deadline_before = self.overwrite(place, value, deadline, kind, record);
                 self.statistics.expired += u64::from(deadline_before <= record.time);
             }
@@ -95,6 +96,7 @@ impl Table {
         match self.find(hash, entry.key()) {
             Some((place, _)) => {
                 let deadline = entry.deadline();
+                self.note_overwritten(place, entry.kind(), record);
                 let before = self.index.entry(place).collection().cloned();
                 self.change(place, deadline, record, |before| *before = entry);
                 self.bury(before);

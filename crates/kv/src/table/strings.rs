@@ -106,6 +106,7 @@ impl Table {
             Some(place) if deadline <= record.time => self.remove(place, record),
             None if deadline <= record.time => {}
             Some(place) => {
+                self.note_overwritten(place, kind, record);
                 self.overwrite(place, value, deadline, kind, record);
             }
             None => self.insert(hash, Entry::new(key, value, record.stamp(deadline, kind)), record),

@@ -14,7 +14,7 @@ use crate::channels::Channels;
 use crate::context::Context;
 use crate::gates::Gate;
 use crate::replica::Replica;
-use kv::table::{ChangeClass, Changes};
+use kv::table::{ChangeClass, Changes, Follows};
 use readers::Readers;
 use replicas::Replicas;
 use tracking::Tracking;
@@ -26,7 +26,7 @@ const ANSWER_US: u64 = 1_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct Following {
     /// Whether replicas note changes, and whether they note reads of missing keys.
-    noted: (bool, bool),
+    noted: Follows,
     pub(crate) tracking: Tracking,
     /// Readers of the changes that tables keep.
     pub(crate) readers: Readers,
@@ -37,18 +37,22 @@ pub(crate) struct Following {
 impl Following {
     /// Whether any client follows changes.
     pub(crate) fn is_on(&self) -> bool {
-        self.noted.0
+        self.noted.changes
     }
 
     /// Has all replicas note what clients follow now. To be called when that may have changed.
     pub(crate) fn follow(&mut self, cx: &mut Context) {
         let events = cx.parameters.events();
-        let wanted =
-            (events.is_on() || self.tracking.is_on(), events.is_on() && events.has(ChangeClass::Missed));
+        let notifies = |class| events.is_on() && events.has(class);
+        let wanted = Follows {
+            changes: events.is_on() || self.tracking.is_on(),
+            misses: notifies(ChangeClass::Missed),
+            overwrites: notifies(ChangeClass::Overwritten) || notifies(ChangeClass::TypeChanged),
+        };
         if std::mem::replace(&mut self.noted, wanted) == wanted {
             return;
         }
-        cx.gates.set(Gate::Changes, wanted.0);
+        cx.gates.set(Gate::Changes, wanted.changes);
         let mut place = 0;
         while let Some(id) = cx.groups.id_at(place) {
             place += 1;
@@ -60,7 +64,7 @@ impl Following {
 
     /// Has a replica note what clients follow.
     pub(crate) fn attach(&self, replica: &mut Replica) {
-        replica.follow_changes(self.noted.0, self.noted.1);
+        replica.follow_changes(self.noted);
     }
 
     /// Passes a group's changes to the clients that follow them.

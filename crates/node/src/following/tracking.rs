@@ -23,7 +23,7 @@ use crate::context::Context;
 use crate::origin::{Asked, Origin};
 use crate::session::{ClientId, Session, TrackingMode};
 use kv::codec::Reader;
-use kv::table::{ChangeClass, Changes};
+use kv::table::Changes;
 use kv::{Command, List, Reply, ReplyBuffer, Table, Version};
 use protocol::planted::Fault;
 use protocol::{Now, Request, Result as Outcome, Ticket};
@@ -437,8 +437,7 @@ impl Tracking {
         }
         let mut before = None;
         for change in changes.iter() {
-            let is_change = !matches!(change.class, ChangeClass::Missed | ChangeClass::New);
-            if is_change && before != Some((change.key, change.version)) {
+            if !change.class.is_beside() && before != Some((change.key, change.version)) {
                 self.invalidate(cx, change.key, Some((group, change.version)));
                 before = Some((change.key, change.version));
             }

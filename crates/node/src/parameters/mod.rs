@@ -562,7 +562,7 @@ impl Kind {
             Kind::Text => Ok(String::from_utf8_lossy(given).into_owned()),
             Kind::Events => EventFlags::parse(given)
                 .map(|flags| flags.to_string())
-                .ok_or_else(|| "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".to_string()),
+                .ok_or_else(|| "Invalid event class character. Use 'Ag$lshzxeKEtmdnoc'.".to_string()),
             Kind::YesNo => word(&["yes", "no"]).ok_or_else(|| "argument must be 'yes' or 'no'".to_string()),
             Kind::Integer(least, most) => {
                 let value = parse_integer(given).ok_or("argument couldn't be parsed into an integer")?;

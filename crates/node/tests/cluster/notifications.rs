@@ -78,6 +78,6 @@ fn the_setting_belongs_to_one_node_and_selects_classes() {
     cluster.ask(here, "LPUSH l a");
     assert_eq!(messages(&mut cluster, here), [""; 0]);
     let error = "-ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - Invalid event class \
-                 character. Use 'Ag$lshzxeKEtmdn'.";
+                 character. Use 'Ag$lshzxeKEtmdnoc'.";
     assert_eq!(cluster.ask(here, "CONFIG SET notify-keyspace-events KEq"), error);
 }

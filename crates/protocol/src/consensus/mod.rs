@@ -238,7 +238,7 @@ pub use group::{Group, Identity, Member, StopSign, Voter};
 use held::HeldRequests;
 use incoming::Incoming;
 use kv::codec::Malformed;
-use kv::table::{Changes, Eviction};
+use kv::table::{Changes, Eviction, Follows};
 use kv::{Command, Interpreter, RecordName, ReplyBuffer, Table, UnixMs, Version, Watch};
 use leading::number_of;
 use links::Links;
@@ -455,8 +455,8 @@ impl crate::contract::Replica for Replica {
         Some((self.log.borrow().end_offset(), self.applied.offset()))
     }
 
-    fn follow_changes(&mut self, changes: bool, misses: bool) {
-        self.applied.table_mut().follow_changes(changes, misses);
+    fn follow_changes(&mut self, follows: Follows) {
+        self.applied.table_mut().follow_changes(follows);
     }
 
     fn keep_history(&mut self, bytes_max: usize) {

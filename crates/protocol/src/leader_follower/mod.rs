@@ -111,7 +111,7 @@ use crate::vouch::Vouch;
 use crate::waiters::Notifier;
 use follower::Follower;
 use kv::codec::Malformed;
-use kv::table::{Changes, Eviction};
+use kv::table::{Changes, Eviction, Follows};
 use kv::{Command, Interpreter, RecordName, ReplyBuffer, Table, UnixMs, Version, Watch};
 use leader::Leader;
 pub use message::Message;
@@ -596,8 +596,8 @@ impl crate::contract::Replica for Replica {
         Some((self.held(), self.state.applied))
     }
 
-    fn follow_changes(&mut self, changes: bool, misses: bool) {
-        self.state.table.follow_changes(changes, misses);
+    fn follow_changes(&mut self, follows: Follows) {
+        self.state.table.follow_changes(follows);
     }
 
     fn keep_history(&mut self, bytes_max: usize) {

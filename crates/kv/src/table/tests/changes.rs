@@ -3,13 +3,13 @@
 use super::script::{parse, word};
 use super::{Store, plain_set};
 use crate::command::Command;
-use crate::table::Table;
+use crate::table::{Follows, Table};
 use crate::{ReplyBuffer, UnixMs};
 
 impl Store {
     fn following() -> Store {
         let mut store = Store::new();
-        store.table.follow_changes(true, true);
+        store.table.follow_changes(Follows { changes: true, misses: true, overwrites: false });
         store
     }
 
@@ -105,12 +105,12 @@ fn changes_are_noted_exactly_while_they_are_followed() {
     let mut store = Store::new();
     store.apply(&plain_set(b"k", b"v"));
     assert!(store.table.take_changes().is_none());
-    store.table.follow_changes(true, false);
+    store.table.follow_changes(Follows { changes: true, ..Follows::default() });
     // An update in place, which takes a different path.
     store.table.apply_unasked(&plain_set(b"k", b"w"), 10, store.time);
     assert_eq!(store.changes(), ["String set k"]);
     store.notes("GET none", "");
-    store.table.follow_changes(false, false);
+    store.table.follow_changes(Follows { changes: false, ..Follows::default() });
     store.apply(&plain_set(b"k", b"x"));
     assert!(store.table.take_changes().is_none());
 }
@@ -141,4 +141,31 @@ fn notes_that_are_not_taken_are_bounded() {
     }
     let changes = store.table.take_changes().unwrap();
     assert!(changes.is_incomplete() && changes.iter().count() < 12);
+}
+
+#[test]
+fn replaced_values_are_noted_where_that_is_followed() {
+    let mut store = Store::following();
+    store.table.follow_changes(Follows { changes: true, misses: false, overwrites: true });
+    for (line, expected) in [
+        ("SET k v", "New new k, String set k"),
+        ("SET k w", "Overwritten overwritten k, String set k"),
+        ("APPEND k x", "String append k"),
+        ("INCRBY n 1", "New new n, String incrby n"),
+        ("INCRBY n 1", "String incrby n"),
+        ("MSET n 1", "Overwritten overwritten n, String set n"),
+        ("HSET h f v", "New new h, Hash hset h"),
+        ("SET h v", "Overwritten overwritten h, TypeChanged type_changed h, String set h"),
+        ("RPUSH l a", "New new l, List rpush l"),
+        (
+            "RENAME l h",
+            "Generic rename_from l, Overwritten overwritten h, TypeChanged type_changed h, Generic rename_to h",
+        ),
+        ("SET k v PX 100", "Overwritten overwritten k, String set k, Generic expire k"),
+    ] {
+        store.notes(line, expected);
+    }
+    store.time += 200;
+    store.notes("SET k w", "Expired expired k, New new k, String set k");
+    store.notes("SET k w EXAT 1", "Generic del k");
 }

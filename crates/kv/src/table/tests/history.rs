@@ -1,6 +1,7 @@
 //! The latest changes, as returned to a reader that remembers the version it has read up to.
 
 use super::*;
+use crate::table::Follows;
 
 fn recent(table: &mut Table, from: Version, bytes_max: u32) -> (Version, Version, Vec<Version>) {
     let mut out = ReplyBuffer::new();
@@ -127,12 +128,12 @@ fn a_reader_of_changes_that_were_then_lost_notices() {
 #[test]
 fn followers_and_later_readers_get_the_same_changes() {
     let mut store = store(1 << 20);
-    store.table.follow_changes(true, false);
+    store.table.follow_changes(Follows { changes: true, ..Follows::default() });
     store.set("k", "v");
     store.set("k", "w");
     assert_eq!(store.table.take_changes().map(|changes| changes.iter().count()), Some(3));
     store.set("k", "x");
-    store.table.follow_changes(false, false);
+    store.table.follow_changes(Follows { changes: false, ..Follows::default() });
     store.set("k", "y");
     assert!(store.table.take_changes().is_none());
     assert_eq!(recent(&mut store.table, 0, u32::MAX).2, [1, 2, 3, 4]);

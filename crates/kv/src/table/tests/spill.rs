@@ -6,7 +6,7 @@ use crate::codec::Reader;
 use crate::coded::{Reference, ValueRef};
 use crate::command::{Command, Draft, HashCommand, List, SetAnswer, Supplied};
 use crate::reply::{Reply, ReplyBuffer};
-use crate::table::{Spilled, Table, encode_value};
+use crate::table::{Follows, Spilled, Table, encode_value};
 use crate::{Condition, Expiry};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,7 +129,7 @@ const LONG: &[u8] = b"a value that is long enough";
 fn fetching_a_value_to_read_it_is_no_change() {
     let mut replica = Replica::new(1);
     replica.table.keep_history(1 << 20);
-    replica.table.follow_changes(true, false);
+    replica.table.follow_changes(Follows { changes: true, ..Follows::default() });
     replica.apply(&plain_set(b"k", LONG), 1, 0);
     assert!(replica.table.take_changes().is_some());
     let mut draft = Draft::default();
