@@ -1,6 +1,5 @@
 //! What goes into a replica and what comes out of it, in the same form for all protocols: inputs, outcomes, effects.
 
-use kv::codec::Reader;
 use kv::locks::LockNotification;
 use kv::{Command, Reply, ReplyBuffer, UnixMs, Version, WaiterId};
 use std::ops::Range;
@@ -93,45 +92,6 @@ impl<'a> Request<'a> {
         match self {
             Request::Command(command) if command.is_write() => Some(command),
             _ => None,
-        }
-    }
-}
-
-/// A request that is kept for later, its command encoded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum KeptRequest {
-    Command(Vec<u8>),
-    Wait { offset: Version, count: u32 },
-}
-
-impl KeptRequest {
-    pub(crate) fn of(request: &Request<'_>) -> KeptRequest {
-        match *request {
-            Request::Command(command) => {
-                let mut bytes = Vec::new();
-                command.encode(&mut bytes);
-                KeptRequest::Command(bytes)
-            }
-            Request::Wait { offset, count } => KeptRequest::Wait { offset, count },
-        }
-    }
-
-    /// Calls `take` with the request, and returns its result.
-    pub(crate) fn with<T>(&self, take: impl FnOnce(&Request<'_>) -> T) -> T {
-        match self {
-            KeptRequest::Command(bytes) => {
-                let command = Command::decode(&mut Reader::new(bytes)).expect("this replica has encoded it");
-                take(&Request::Command(&command))
-            }
-            KeptRequest::Wait { offset, count } => take(&Request::Wait { offset: *offset, count: *count }),
-        }
-    }
-
-    /// Bytes of the command.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            KeptRequest::Command(bytes) => bytes.len(),
-            KeptRequest::Wait { .. } => 0,
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod consensus;
 pub mod contract;
 mod effects;
 pub mod leader_follower;
+mod parked;
 pub mod planted;
 pub mod registers;
 mod rest;

@@ -189,7 +189,7 @@ const MODULES: [(&str, &[&[&str]]); 15] = [
             &["abd", "blocking", "consensus", "leader_follower"],
             &["contract"],
             &["registers"],
-            &["coded", "rest", "status", "transfer", "vouch", "waiters", "watching"],
+            &["coded", "parked", "rest", "status", "transfer", "vouch", "waiters", "watching"],
             &["effects", "planted"],
         ],
     ),

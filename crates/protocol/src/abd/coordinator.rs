@@ -488,7 +488,7 @@ impl Coordinator {
         }
         while let Some(deferred) = self.requests.take_due() {
             let asked = (deferred.ticket, false, deferred.deadline_us);
-            deferred.with_request(|request| self.request(cx, asked, request));
+            deferred.with(|request| self.request(cx, asked, request));
         }
     }
 

@@ -1,10 +1,9 @@
 //! The batch: commands that a leader gathers until they are proposed together, and the requests that wait for them.
 
 use super::entry::{Entry, EntryBuilder, Head};
-use super::held::Held;
+use super::held::{Fenced, ParkedRequest};
 use super::proposals::Asker;
 use crate::contract::Ticket;
-use crate::effects::KeptRequest;
 use kv::Command;
 use kv::codec::Reader;
 
@@ -76,7 +75,7 @@ impl Batch {
     }
 
     /// Takes all commands out, in order. With each comes its number from 1, the place of the reads that came right after it.
-    pub(super) fn drain(&mut self, mut each: impl FnMut(Option<Held>, usize)) {
+    pub(super) fn drain(&mut self, mut each: impl FnMut(Option<ParkedRequest>, usize)) {
         let mut commands = self.builder.commands_reader();
         for (index, asker) in self.askers.drain(..).enumerate() {
             let before = commands.rest();
@@ -84,7 +83,7 @@ impl Batch {
             let bytes = &before[..before.len() - commands.rest().len()];
             let held = asker.map(|(ticket, deadline_us)| {
                 let fenced = self.fenced.binary_search(&index).is_ok();
-                Held { ticket, deadline_us, fenced, request: KeptRequest::Command(bytes.to_vec()) }
+                ParkedRequest::encoded(ticket, deadline_us, Fenced(fenced), bytes)
             });
             each(held, index + 1);
         }
@@ -114,6 +113,7 @@ mod tests {
     use super::super::kit::{entry, ticket, write};
     use super::*;
     use crate::consensus::Proposer;
+    use crate::contract::Request;
 
     fn three() -> Batch {
         let mut batch = Batch::new();
@@ -139,15 +139,13 @@ mod tests {
         let (mut batch, mut drained) = (three(), Vec::new());
         batch.drain(|held, after| drained.push((held, after)));
         let given = drained.iter().map(|(held, after)| {
-            let held = held.as_ref().map(|held| (held.ticket, held.deadline_us, held.fenced));
+            let held = held.as_ref().map(|held| (held.ticket, held.deadline_us, held.terms.0));
             (held, *after)
         });
         let expected = [(Some((ticket(1), 10, false)), 1), (None, 2), (Some((ticket(3), 30, true)), 3)];
         assert_eq!(given.collect::<Vec<_>>(), expected);
-        let mut bytes = Vec::new();
-        write("c").encode(&mut bytes);
-        let is_third = |held: &Held| matches!(&held.request, KeptRequest::Command(it) if *it == bytes);
-        assert!(drained[2].0.as_ref().is_some_and(is_third));
+        let third = drained[2].0.as_ref().unwrap();
+        third.with(|request| assert_eq!(*request, Request::Command(&write("c"))));
         assert!(batch.is_empty());
         batch.check();
     }

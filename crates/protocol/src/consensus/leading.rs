@@ -7,15 +7,14 @@ use super::decider::Decider;
 use super::entry::{Entry, Head, Proposer};
 use super::group::StopSign;
 use super::handover::Handover;
-use super::held::Held;
+use super::held::{Fenced, ParkedRequest};
 use super::lock_leases::LockLeases;
 use super::log::{Log, SharedLog};
 use super::options::{Lease, Settings};
 use super::proposals::{Proposal, Proposals};
 use super::reads::{Queue, Read, Readers, Reads};
 use super::routing::Asked;
-use crate::contract::{Effects, NodeId, Now, Ticket};
-use crate::effects::KeptRequest;
+use crate::contract::{Effects, NodeId, Now, Request, Ticket};
 use crate::planted::Fault;
 use kv::codec::Reader;
 use kv::{Command, LockCommand, UnixMs, Version};
@@ -384,23 +383,23 @@ impl Leadership {
     }
 
     /// Takes out what was gathered but not proposed, in order.
-    pub(super) fn take_gathered(&mut self, proposals: &Proposals) -> VecDeque<Held> {
+    pub(super) fn take_gathered(&mut self, proposals: &Proposals) -> VecDeque<ParkedRequest> {
         let number = proposals.last() + 1;
         let mut kept = VecDeque::new();
-        self.batch.drain(|held, after| {
-            kept.extend(held);
+        self.batch.drain(|parked, after| {
+            kept.extend(parked);
             self.readers.keep_within((number, after), &mut kept);
         });
         kept
     }
 
     /// Takes out all that can wait for another leader, in order. Not what was proposed: it may still be decided.
-    pub(super) fn take_requests(&mut self, proposals: &Proposals) -> VecDeque<Held> {
+    pub(super) fn take_requests(&mut self, proposals: &Proposals) -> VecDeque<ParkedRequest> {
         let mut kept = self.take_gathered(proposals);
         self.readers.keep(&mut kept);
         for Wait { ticket, deadline_us, offset, count, .. } in self.waits.drain(..) {
-            let request = KeptRequest::Wait { offset, count };
-            kept.push_back(Held { ticket, deadline_us, fenced: false, request });
+            let wait = Request::Wait { offset, count };
+            kept.push_back(ParkedRequest::new(ticket, deadline_us, Fenced(false), &wait));
         }
         kept
     }

@@ -1,9 +1,8 @@
 //! Reads that wait at a leader: each until it is certain that no other replica leads, and until the batch that its client
 //! wrote before it is settled.
 
-use super::held::Held;
+use super::held::{Fenced, ParkedRequest};
 use crate::contract::{Effects, Ticket};
-use crate::effects::KeptRequest;
 use std::collections::VecDeque;
 
 const NOT_CONFIRMED: &str =
@@ -101,11 +100,10 @@ impl Reads {
     }
 
     /// Takes the first reads that fit, to be handled again.
-    fn keep(&mut self, fits: impl Fn(&Read) -> bool, kept: &mut VecDeque<Held>) {
+    fn keep(&mut self, fits: impl Fn(&Read) -> bool, kept: &mut VecDeque<ParkedRequest>) {
         while let Some(read) = self.pop_if(&fits) {
-            let request = KeptRequest::Command(self.command(&read).to_vec());
             let Read { ticket, deadline_us, fenced, .. } = read;
-            kept.push_back(Held { ticket, deadline_us, fenced, request });
+            kept.push_back(ParkedRequest::encoded(ticket, deadline_us, Fenced(fenced), self.command(&read)));
         }
         self.forget();
     }
@@ -173,12 +171,12 @@ impl Readers {
     }
 
     /// Takes those that wait within a batch after a number of its commands, to be handled again.
-    pub(super) fn keep_within(&mut self, place: (u64, usize), kept: &mut VecDeque<Held>) {
+    pub(super) fn keep_within(&mut self, place: (u64, usize), kept: &mut VecDeque<ParkedRequest>) {
         self.within.keep(|read| (read.behind, read.after) == place, kept);
     }
 
     /// Takes all, to be handled again.
-    pub(super) fn keep(&mut self, kept: &mut VecDeque<Held>) {
+    pub(super) fn keep(&mut self, kept: &mut VecDeque<ParkedRequest>) {
         for reads in [&mut self.within, &mut self.behind, &mut self.free] {
             reads.keep(|_| true, kept);
         }
@@ -241,7 +239,8 @@ mod tests {
         push(&mut readers, Queue::WithinBatches, 3, (4, 1, 1));
         push(&mut readers, Queue::WithinBatches, 4, (4, 2, 1));
         readers.keep_within((4, 1), &mut kept);
-        let order = |kept: &VecDeque<Held>| kept.iter().map(|it| it.ticket.sequence).collect::<Vec<_>>();
+        let order =
+            |kept: &VecDeque<ParkedRequest>| kept.iter().map(|it| it.ticket.sequence).collect::<Vec<_>>();
         assert_eq!(order(&kept), [3]);
         readers.keep(&mut kept);
         assert_eq!(order(&kept), [3, 4, 2, 1]);

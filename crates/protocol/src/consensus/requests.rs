@@ -2,12 +2,10 @@
 
 use super::Replica;
 use super::group::StopSign;
-use super::held::Held;
 use super::leading::{Answers, Author, Leadership};
 use super::options::Lease;
 use super::routing::{Asked, Standing};
 use crate::contract::{Effects, NOBODY, NodeId, Now, Request};
-use crate::effects::KeptRequest;
 use crate::planted::Fault;
 use crate::watching;
 use kv::Version;
@@ -68,19 +66,19 @@ impl Replica {
             _ if asked.fenced && !self.agreement.leads() => effects.redirect(asked.ticket, NOBODY),
             // A client with nothing under way waits for no other client.
             Standing::Follows(leader) if !asked.follows => effects.redirect(asked.ticket, leader),
-            _ if !self.held.is_empty() => self.held.hold(asked, *request, effects),
+            _ if !self.held.is_empty() => self.held.hold(asked, request, effects),
             Standing::Leads => self.serve(now, asked, request, effects),
             // Earlier requests of this client, and proposals of this replica, may still take effect: another node must not
             // overtake them.
             Standing::Follows(_) if !self.everything_is_settled() => {
-                self.held.hold(asked, *request, effects);
+                self.held.hold(asked, request, effects);
             }
             Standing::Follows(leader) => effects.redirect(asked.ticket, leader),
             // A read may not need an append.
             Standing::MayNotAppend if self.agreement.leads() && request.write().is_none() => {
                 self.serve(now, asked, request, effects);
             }
-            Standing::MayNotAppend | Standing::Nobody => self.held.hold(asked, *request, effects),
+            Standing::MayNotAppend | Standing::Nobody => self.held.hold(asked, request, effects),
         }
     }
 
@@ -162,14 +160,12 @@ impl Replica {
             Standing::Follows(leader) if self.everything_is_settled() => Some(leader),
             _ => return,
         };
-        for Held { ticket, deadline_us, fenced, request } in self.held.take() {
-            let asked = Asked { ticket, follows: true, seen: Version::MAX, deadline_us, fenced };
-            match request {
-                // A fenced command may be ordered by one leadership only, which its node has named; that node does not retry.
-                KeptRequest::Command(bytes) if let Some(leader) = leader.filter(|_| !fenced) => {
-                    effects.hand_on(ticket, leader, deadline_us, &bytes);
-                }
-                request => request.with(|request| self.request(now, asked, request, effects)),
+        for held in self.held.take() {
+            let (ticket, deadline_us, fenced) = (held.ticket, held.deadline_us, held.terms.0);
+            // A fenced command may be ordered by one leadership only, which its node has named; that node does not retry.
+            if !leader.is_some_and(|leader| !fenced && held.hand_on(leader, effects)) {
+                let asked = Asked { ticket, follows: true, seen: Version::MAX, deadline_us, fenced };
+                held.with(|request| self.request(now, asked, request, effects));
             }
         }
     }

@@ -85,7 +85,7 @@ pub use lives::{Lives, LivesView, Sender};
 pub use members::{Group, MEMBERS_MAX, MemberSet};
 pub use message::Past;
 use message::{Body, Bounds};
-pub use requests::{Deferred, Errors, RequestId, Requests};
+pub use requests::{Errors, RequestId, Requests};
 pub use tag::{Incarnation, Tag};
 pub use upkeep::Loss;
 pub use upkeep::Upkeep;

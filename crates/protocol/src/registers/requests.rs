@@ -6,10 +6,10 @@
 //! same key have ended ([`Requests::must_wait`]).
 
 use super::commands::Question;
-use crate::effects::{Effects, KeptRequest, NodeId, Request, Ticket};
+use crate::effects::{Effects, NodeId, Request, Ticket};
+use crate::parked;
 use crate::planted::{Fault, Planted};
 use kv::{Register, Table, UnixMs};
-use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Identifies an open request. Numbers are reused after requests have ended.
@@ -38,26 +38,7 @@ pub(super) struct Slot {
     values: Vec<u8>,
 }
 
-/// A request that waits for an earlier one of its client.
-#[derive(Debug)]
-pub struct Deferred {
-    /// Identifies the request's outcome.
-    pub ticket: Ticket,
-    /// The moment by which its client must have its outcome.
-    pub deadline_us: u64,
-    request: KeptRequest,
-}
-
-impl Deferred {
-    fn bytes(&self) -> usize {
-        size_of::<Deferred>() + self.request.bytes()
-    }
-
-    /// Calls `take` with the request, and returns its result.
-    pub fn with_request<T>(&self, take: impl FnOnce(&Request<'_>) -> T) -> T {
-        self.request.with(take)
-    }
-}
+type ParkedRequest = parked::ParkedRequest<()>;
 
 /// A coordinator's errors for requests that could not be completed.
 #[derive(Clone, Copy, Debug)]
@@ -78,9 +59,10 @@ pub struct Requests {
     /// How many keys of open requests fall on each place: a counting Bloom filter of (client, key). If two share a
     /// place, a pipelined request waits without need, which does no harm.
     pub(super) marks: Vec<u32>,
-    pub(super) deferred: VecDeque<Deferred>,
-    /// Bytes of the requests kept while the replica is without its memory.
-    held_bytes: usize,
+    /// Requests that wait for an earlier one of their client, or for this replica's memory.
+    pub(super) deferred: parked::ParkedRequests<()>,
+    /// Some of them wait for the replica's memory.
+    are_held: bool,
     /// No open request has a deadline before this moment.
     pub(super) earliest_us: u64,
     /// True when a request has ended since deferred ones were last checked.
@@ -93,8 +75,8 @@ impl Default for Requests {
             slots: Vec::new(),
             free: Vec::new(),
             marks: vec![0; MARKS],
-            deferred: VecDeque::new(),
-            held_bytes: 0,
+            deferred: parked::ParkedRequests::default(),
+            are_held: false,
             earliest_us: u64::MAX,
             ended: false,
         }
@@ -151,9 +133,8 @@ impl Requests {
 
     /// Defers a request until those that it must wait for have ended.
     pub fn defer(&mut self, ticket: Ticket, deadline_us: u64, request: &Request<'_>) {
-        let request = KeptRequest::of(request);
         self.earliest_us = self.earliest_us.min(deadline_us);
-        self.deferred.push_back(Deferred { ticket, deadline_us, request });
+        self.deferred.push(ParkedRequest::new(ticket, deadline_us, (), request));
     }
 
     /// Keeps a request while the replica is without its memory. False when too much is kept already.
@@ -164,45 +145,39 @@ impl Requests {
         request: &Request<'_>,
         bytes_max: usize,
     ) -> bool {
-        if self.deferred.is_empty() {
-            self.held_bytes = 0; // Their deadlines have passed.
-        }
-        let has_room = self.held_bytes <= bytes_max;
+        let held_bytes = self.deferred.bytes() + self.deferred.len() * size_of::<ParkedRequest>();
+        let has_room = held_bytes <= bytes_max;
         if has_room {
             self.defer(ticket, deadline_us, request);
-            self.held_bytes += self.deferred.back().map_or(0, Deferred::bytes);
+            self.are_held = true;
         }
         has_room
     }
 
     /// The replica has its memory: the kept requests may begin.
     pub fn release_held(&mut self) {
-        self.ended |= std::mem::take(&mut self.held_bytes) > 0;
+        self.ended |= std::mem::take(&mut self.are_held);
     }
 
     /// Another node has its memory: hands the kept requests on to it.
     pub fn hand_on_held(&mut self, to: NodeId, effects: &mut Effects) {
-        self.held_bytes = 0;
-        for deferred in self.deferred.drain(..) {
-            match &deferred.request {
-                KeptRequest::Command(bytes) => {
-                    effects.hand_on(deferred.ticket, to, deferred.deadline_us, bytes)
-                }
-                KeptRequest::Wait { .. } => effects.redirect(deferred.ticket, to),
+        self.are_held = false;
+        for deferred in self.deferred.take() {
+            if !deferred.hand_on(to, effects) {
+                effects.redirect(deferred.ticket, to);
             }
         }
     }
 
     /// Takes the first deferred request that no longer has to wait. Call this repeatedly after requests may have ended,
     /// until it returns `None`.
-    pub fn take_due(&mut self) -> Option<Deferred> {
+    pub(crate) fn take_due(&mut self) -> Option<ParkedRequest> {
         if !self.ended || self.deferred.is_empty() {
             self.ended = false;
             return None;
         }
-        let due = (0..self.deferred.len()).find(|index| {
-            let deferred = &self.deferred[*index];
-            !deferred.with_request(|request| self.stands_behind(deferred.ticket.client, request, *index))
+        let due = self.deferred.iter().enumerate().position(|(index, deferred)| {
+            !deferred.with(|request| self.stands_behind(deferred.ticket.client, request, index))
         });
         self.ended = due.is_some();
         self.deferred.remove(due?)
@@ -385,23 +360,20 @@ impl Requests {
                 refused += 1;
             }
         }
-        self.deferred.retain(|deferred| {
-            let over = deferred.deadline_us <= now_us || hopeless(false);
-            if over {
-                effects.refuse(deferred.ticket, errors.refused);
-                refused += 1;
-            } else {
-                self.earliest_us = self.earliest_us.min(deferred.deadline_us);
-            }
-            !over
-        });
+        for deferred in self.deferred.take_if(|it| it.deadline_us <= now_us || hopeless(false)) {
+            effects.refuse(deferred.ticket, errors.refused);
+            refused += 1;
+        }
+        let next_us = self.deferred.iter().map(|deferred| deferred.deadline_us).min();
+        self.earliest_us = self.earliest_us.min(next_us.unwrap_or(u64::MAX));
         (refused, unknown)
     }
 
     /// Refuses all requests that have not begun. Returns their number.
     pub fn refuse_deferred(&mut self, why: &str, effects: &mut Effects) -> u64 {
-        let count = self.deferred.len() as u64;
-        self.deferred.drain(..).for_each(|deferred| effects.refuse(deferred.ticket, why));
+        let deferred = self.deferred.take();
+        let count = deferred.len() as u64;
+        deferred.into_iter().for_each(|deferred| effects.refuse(deferred.ticket, why));
         count
     }
 
@@ -509,7 +481,7 @@ mod tests {
         requests.key_done(first, 0, b"k", live(b"v"), false, 0, &mut effects);
         let due = requests.take_due().unwrap();
         assert_eq!(due.ticket, ticket(1, 2));
-        due.with_request(|request| assert_eq!(*request, Request::Command(&get(b"k"))));
+        due.with(|request| assert_eq!(*request, Request::Command(&get(b"k"))));
         assert_eq!(requests.take_due().unwrap().ticket, ticket(1, 3));
         assert!(requests.take_due().is_none() && requests.is_empty());
     }

@@ -225,7 +225,7 @@ impl Coordinator {
             }
             let Some(deferred) = self.requests.take_due() else { return };
             let times = (deferred.ticket, deferred.deadline_us);
-            deferred.with_request(|request| self.begin_request(state, now, times, request, effects));
+            deferred.with(|request| self.begin_request(state, now, times, request, effects));
         }
     }
 

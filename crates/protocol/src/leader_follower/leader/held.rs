@@ -4,25 +4,19 @@
 
 use super::{Asked, DEPOSED, Leader};
 use crate::contract::{Effects, NOBODY, Now, Request, Trace};
-use crate::effects::KeptRequest;
 use crate::leader_follower::options::Acks;
 use crate::leader_follower::state::State;
-use std::collections::VecDeque;
+use crate::parked::{self, ParkedRequests};
+
+/// A request with what the leader knows of it.
+type ParkedRequest = parked::ParkedRequest<Asked>;
 
 /// Requests in the order in which they will take effect.
 #[derive(Debug, Default)]
 pub(in crate::leader_follower) struct Held {
-    requests: VecDeque<HeldRequest>,
-    /// Bytes of their commands.
-    bytes: usize,
+    requests: ParkedRequests<Asked>,
     /// Whether some of them only wait for a lease, or for the end of a handover.
     for_lease: bool,
-}
-
-#[derive(Debug)]
-struct HeldRequest {
-    asked: Asked,
-    request: KeptRequest,
 }
 
 impl Held {
@@ -32,21 +26,14 @@ impl Held {
 
     /// The number of held requests, and the bytes of their commands.
     pub(in crate::leader_follower) fn size(&self) -> (usize, usize) {
-        (self.requests.len(), self.bytes)
-    }
-
-    fn push(&mut self, held: HeldRequest) {
-        self.bytes += held.request.bytes();
-        self.requests.push_back(held);
+        (self.requests.len(), self.requests.bytes())
     }
 
     /// Hands on the held requests, of which nothing was done.
     pub(in crate::leader_follower) fn hand_on(&mut self, effects: &mut Effects) {
-        for HeldRequest { asked: Asked { ticket, deadline_us, .. }, request } in std::mem::take(self).requests
-        {
-            match request {
-                KeptRequest::Command(bytes) => effects.hand_on(ticket, NOBODY, deadline_us, &bytes),
-                KeptRequest::Wait { .. } => effects.refuse(ticket, DEPOSED),
+        for held in std::mem::take(self).requests.take() {
+            if !held.hand_on(NOBODY, effects) {
+                effects.refuse(held.ticket, DEPOSED);
             }
         }
     }
@@ -69,7 +56,7 @@ impl Leader {
             return effects.refuse(asked.ticket, error);
         }
         self.held.for_lease |= !takes_requests;
-        self.held.push(HeldRequest { asked, request: KeptRequest::of(request) });
+        self.held.requests.push(ParkedRequest::new(asked.ticket, asked.deadline_us, asked, request));
     }
 
     /// Processes the held requests, in order, if they can be processed now.
@@ -90,27 +77,27 @@ impl Leader {
         const PORTION_BYTES: usize = 4 << 20;
         const WALKED_NS_MAX: u64 = 10_000_000;
         let replies_before = effects.replies.len();
-        let mut requests = std::mem::take(&mut self.held).requests;
+        let mut requests = std::mem::take(&mut self.held).requests.take();
         let mut walked_ns = 0;
         while effects.replies.len() - replies_before < PORTION_BYTES
             && walked_ns < WALKED_NS_MAX
             && let Some(held) = requests.pop_front()
         {
-            walked_ns += self.take_up(state, now, held, effects); // A write that waits for followers is held again.
+            walked_ns += self.take_up(state, now, &held, effects); // A write that waits for followers is held again.
         }
         self.held.for_lease |= !requests.is_empty();
-        requests.into_iter().for_each(|held| self.held.push(held));
+        requests.into_iter().for_each(|held| self.held.requests.push(held));
     }
 
     /// Processes a held request. Returns the estimated nanoseconds of a command that walks over all keys or runs a
     /// script; 0 for others.
-    fn take_up(&mut self, state: &mut State, now: Now, held: HeldRequest, effects: &mut Effects) -> u64 {
-        held.request.with(|request| {
+    fn take_up(&mut self, state: &mut State, now: Now, held: &ParkedRequest, effects: &mut Effects) -> u64 {
+        held.with(|request| {
             let walked_ns = match request {
                 Request::Command(command) if command.may_walk() => command.walk_ns(&state.table),
                 _ => 0,
             };
-            self.take(state, now, held.asked, request, effects);
+            self.take(state, now, held.terms, request, effects);
             walked_ns
         })
     }
@@ -123,22 +110,20 @@ impl Leader {
         effects: &mut Effects,
     ) {
         let takes_requests = state.takes_requests(now);
-        let is_over = |held: &HeldRequest| {
-            let Asked { deadline_us, hold_until_us, .. } = held.asked;
-            let until_us = if takes_requests { hold_until_us } else { deadline_us };
+        let over = self.held.requests.take_if(|held| {
+            let until_us = if takes_requests { held.terms.hold_until_us } else { held.deadline_us };
             until_us <= now.monotonic_us
-        };
-        if !self.held.requests.iter().any(is_over) {
+        });
+        if over.is_empty() {
             return;
         }
-        let (over, left) = std::mem::take(&mut self.held.requests).into_iter().partition(is_over);
-        let over: VecDeque<HeldRequest> = over;
-        self.held.bytes -= over.iter().map(|held| held.request.bytes()).sum::<usize>();
+        // Reads among them are answered now, before the requests that are left.
+        let left = self.held.requests.take();
         for held in over {
-            let is_write = held.request.with(|request| request.write().is_some());
+            let is_write = held.with(|request| request.write().is_some());
             state.counters.refused_writes += u64::from(is_write);
             if !takes_requests {
-                effects.refuse(held.asked.ticket, NO_LEASE);
+                effects.refuse(held.ticket, NO_LEASE);
             } else if is_write {
                 let (needed, acks) = (self.needed, acks_word(state.options.acks));
                 let live = self.live(state, now);
@@ -146,12 +131,12 @@ impl Leader {
                     "NOREPLICAS Not enough good replicas to write. acks={acks} needs {needed} live followers \
                      and {live} are; nothing was written"
                 );
-                effects.refuse(held.asked.ticket, &error);
+                effects.refuse(held.ticket, &error);
             } else {
-                self.take_up(state, now, held, effects);
+                self.take_up(state, now, &held, effects);
             }
         }
-        self.held.requests = left;
+        self.held.requests.put_first(left);
     }
 
     /// Reports when the lease has run out, or the leader has one again. One that has resigned uses none.

@@ -28,7 +28,7 @@ use kv::codec::Reader;
 use kv::{Command, Version};
 
 /// A request, its client and its deadline.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asked {
     pub(super) ticket: Ticket,
     /// The request takes effect after earlier ones of the same client.
