@@ -150,7 +150,7 @@ impl Admission<'_> {
         let Some(number) = databases::missing(cx, *found, *arguments, selected) else {
             return false;
         };
-        if held.hold_back(cx, *client, *arguments, Awaited::Database(number)) {
+        if held.hold(cx, *client, *arguments, Awaited::Database(number)) {
             return true;
         }
         self.refuse(&format!(
@@ -168,20 +168,21 @@ impl Admission<'_> {
 
     /// Whether a pause holds the command.
     fn is_paused(&mut self) -> bool {
-        let Admission { cx, scripts, client, found, arguments, .. } = self;
+        let Admission { cx, held, scripts, client, found, arguments } = self;
         let is_writing_script = match found.spec.handler {
             Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) => {
                 scripts.may_write(cx, how, &arguments[1])
             }
             _ => false,
         };
-        connections::pause::hold_back(cx, *client, *found, *arguments, is_writing_script)
+        connections::pause::concerns(cx, *client, *found, is_writing_script)
+            && held.hold(cx, *client, *arguments, Awaited::EndOfPause)
     }
 
     /// Whether the command waits until this node knows the newest functions.
     fn comes_too_early(&mut self) -> bool {
         let Admission { cx, held, scripts, client, found, arguments } = self;
-        scripts.calls_too_early(cx, *found) && held.hold_back(cx, *client, *arguments, Awaited::Functions)
+        scripts.calls_too_early(cx, *found) && held.hold(cx, *client, *arguments, Awaited::Functions)
     }
 
     fn is_shown(&mut self) -> bool {
@@ -241,6 +242,8 @@ fn refuse_unknown(cx: &mut Context, client: ClientId, arguments: Arguments<'_>, 
 /// What a held request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
+    /// That `CLIENT PAUSE` is over.
+    EndOfPause,
     /// That this node is sure to know the newest functions.
     Functions,
     /// That this database exists.
@@ -256,9 +259,12 @@ struct HeldRequest {
     gives_up_us: u64,
 }
 
-/// Requests that wait before they are taken: calls of functions until this node is sure to know the newest ones, which it is
-/// not while the control group gets another leader, and requests whose database is being created. Each waits for as long
-/// as a command may wait for the leader of its group.
+/// Requests that wait before they are taken, in the order in which they came: for the end of a pause; calls of functions
+/// until this node is sure to know the newest ones, which it is not while the control group gets another leader; and requests
+/// whose database is being created. But for those in a pause, each waits for as long as a command may wait for the leader
+/// of its group.
+///
+/// A held request stays with its session, which takes no more input until then. It is taken as if it had just arrived.
 #[derive(Debug, Default)]
 pub(crate) struct HeldRequests {
     held: VecDeque<HeldRequest>,
@@ -275,21 +281,31 @@ impl HeldRequests {
 
     /// Holds a request, and returns whether it did.
     #[cold]
-    fn hold_back(
+    fn hold(
         &mut self,
         cx: &mut Context,
         client: ClientId,
         arguments: Arguments<'_>,
         awaited: Awaited,
     ) -> bool {
-        let Some(session) = cx.clients.sessions.get_mut(client).filter(|_| !self.gives_up) else {
+        let is_paused = awaited == Awaited::EndOfPause;
+        let sessions = &mut cx.clients.sessions;
+        let Some(session) = sessions.get_mut(client).filter(|_| is_paused || !self.gives_up) else {
             return false;
         };
         if session.is_internal() {
             return false;
         }
-        session.hold_back(arguments);
-        let gives_up_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
+        let mut request = ArgumentsBuffer::new();
+        arguments.iter().for_each(|argument| request.push(argument));
+        session.requests -= 1;
+        session.held_back = Some(Box::new(request));
+        if self.held.len() >= sessions.len() {
+            // Clients have left, and a pause may be long.
+            self.held.retain(|held| sessions.get(held.client).is_some());
+        }
+        let patience_us = cx.configuration.command_timeout_ms * 1000;
+        let gives_up_us = if is_paused { u64::MAX } else { cx.now.monotonic_us + patience_us };
         self.held.push_back(HeldRequest { client, awaited, gives_up_us });
         true
     }
@@ -303,6 +319,7 @@ impl HeldRequests {
         let knows_functions = scripts.knows_functions(cx);
         loop {
             let is_there = |cx: &Context, held: &HeldRequest| match held.awaited {
+                Awaited::EndOfPause => !cx.pause.is_on(),
                 Awaited::Functions => knows_functions,
                 Awaited::Database(number) => cx.router.database(number).exists(),
             };

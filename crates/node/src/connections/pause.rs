@@ -1,8 +1,5 @@
-//! `CLIENT PAUSE`: holds requests of this node's clients for a while.
-//!
-//! A held request stays with its session, which takes no more input until the pause is over; then it is taken as if it
-//! had just arrived. Everything else goes on: requests that were taken before are answered, keys expire, and other nodes'
-//! requests are executed.
+//! `CLIENT PAUSE`: requests of this node's clients are held for a while (`requests::HeldRequests`). Everything else
+//! continues: requests that were taken before are answered, keys expire, and other nodes' requests are executed.
 
 use crate::context::Context;
 use crate::context::pause::Pause;
@@ -10,20 +7,14 @@ use crate::gates::Gate;
 use crate::session::{ClientId, Item, Session};
 use commands::{ChannelCommand, ClientCommand, Flag, Found, Handler, NodeCommand, ScriptCommand};
 use kv::{Command, ReplyBuffer};
-use wire::resp::{Arguments, ArgumentsBuffer};
+use wire::resp::Arguments;
 
-/// Holds a request if a pause applies to it, and returns whether one does.
+/// Whether the pause holds a request.
 #[cold]
-pub(crate) fn hold_back(
-    cx: &mut Context,
-    client: ClientId,
-    found: Found,
-    arguments: Arguments<'_>,
-    is_writing_script: bool,
-) -> bool {
+pub(crate) fn concerns(cx: &Context, client: ClientId, found: Found, is_writing_script: bool) -> bool {
     let pause = cx.pause;
-    let Some(session) = cx.clients.sessions.get_mut(client) else { return false };
-    let is_held = match found.spec.handler {
+    let Some(session) = cx.clients.sessions.get(client) else { return false };
+    match found.spec.handler {
         // Requests over HTTP are not paused. UNPAUSE works even while everything is paused; in Redis it does not.
         _ if session.is_internal() => false,
         Handler::Node(NodeCommand::Client(ClientCommand::Pause | ClientCommand::Unpause)) => false,
@@ -37,20 +28,6 @@ pub(crate) fn hold_back(
         Handler::Node(NodeCommand::Script(ScriptCommand::Run(_))) => is_writing_script,
         // PFCOUNT writes in Redis, and only reads here; tools expect it to wait.
         _ => found.spec.flags.has(Flag::Write) || found.spec.name == "pfcount",
-    };
-    if is_held {
-        session.hold_back(arguments);
-    }
-    is_held
-}
-
-impl Session {
-    /// Keeps a request to be taken later, as if it arrived then.
-    pub(crate) fn hold_back(&mut self, arguments: Arguments<'_>) {
-        let mut held = ArgumentsBuffer::new();
-        arguments.iter().for_each(|argument| held.push(argument));
-        self.requests -= 1;
-        self.held_back = Some(Box::new(held));
     }
 }
 
@@ -69,20 +46,12 @@ impl Session {
     }
 }
 
-/// Ends the pause if its time is over. Returns the clients whose requests it has held, in the order in which they connected.
-pub(crate) fn end(cx: &mut Context) -> Vec<ClientId> {
-    if cx.pause.due_us() > cx.now.monotonic_us {
-        return Vec::new();
+/// Ends the pause if its time is over.
+pub(crate) fn end(cx: &mut Context) {
+    if cx.pause.due_us() <= cx.now.monotonic_us {
+        cx.pause = Pause::default();
+        cx.gates.set(Gate::Pause, false);
     }
-    cx.pause = Pause::default();
-    cx.gates.set(Gate::Pause, false);
-    let sessions = cx.clients.sessions.iter();
-    let mut held: Vec<(u64, ClientId)> = sessions
-        .filter(|(_, session)| session.held_back.is_some())
-        .map(|(id, session)| (session.arrival, id))
-        .collect();
-    held.sort_unstable();
-    held.into_iter().map(|(_, client)| client).collect()
 }
 
 /// `CLIENT PAUSE`.

@@ -313,17 +313,6 @@ impl Node {
         Ok(())
     }
 
-    /// Takes the requests that a pause held back, when it is over.
-    pub(super) fn end_pause(&mut self) {
-        for client in connections::pause::end(&mut self.cx) {
-            let Some(session) = self.cx.clients.sessions.get_mut(client) else { continue };
-            let Some(request) = session.held_back.take() else { continue };
-            self.request(client, request.as_arguments());
-            // The client may have more input, and nothing else would list it as ready.
-            self.cx.clients.list(client);
-        }
-    }
-
     /// Takes the held requests that may go on, or have waited long enough.
     #[cold]
     pub(super) fn take_held(&mut self) {

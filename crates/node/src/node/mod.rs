@@ -38,7 +38,7 @@ use crate::checkpoints;
 use crate::clock::Clock;
 use crate::coding::Coding;
 use crate::completing::Completing;
-use crate::connections::http::HttpGuard;
+use crate::connections::{self, http::HttpGuard};
 use crate::context::Context;
 use crate::context::{peers, room};
 use crate::databases::Moves;
@@ -188,7 +188,7 @@ impl Node {
         self.begun_us = now.monotonic_us;
         self.cx.now = now;
         self.cx.spent_ns = 0;
-        // Held requests wait for the map, which has no time.
+        // Held requests wait for the map, too, which has no time.
         match self.idle_until_us.take() <= now.monotonic_us || !self.held.is_empty() {
             true => self.tend_due(now),
             false => debug_assert!(
@@ -222,7 +222,7 @@ impl Node {
         }
         self.cx.spent_ns = 0;
         self.channels.deliver_put_off(&mut self.cx);
-        self.end_pause();
+        connections::pause::end(&mut self.cx);
         if !self.held.is_empty() {
             self.take_held();
         }
