@@ -1,7 +1,7 @@
 //! `BLPOP` and similar commands: clients that wait for elements of lists and sorted sets.
 
-use super::wait::{KeptWish, Question, Stage, Wait, Want};
-use super::{CHECK_US, RETRY_US, Waits};
+use super::Waits;
+use super::wait::{KeptWish, Leaving, Progress, Question, Stage, Wait, Want};
 use crate::context::Context;
 use crate::context::routing::CROSSSLOT;
 use crate::origin::{Asked, Origin};
@@ -67,52 +67,35 @@ impl Waits {
         result: Outcome,
         reply: &[u8],
     ) {
-        let now_us = cx.now.monotonic_us;
         let Some(wait) = self.get_mut(number) else { return };
+        let is_new = wait.is_new();
+        let Some(waiting) = wait.waiting_mut() else { return };
+        let is_ending = waiting.progress == Progress::Ending;
         match (result, Reply::first(reply)) {
-            (Outcome::Done { .. }, Reply::Status(QUEUED)) if wait.stage == Stage::Ending => {
+            (Outcome::Done { .. }, Reply::Status(QUEUED)) if is_ending => {
                 self.ask(cx, number, Question::Conclude, false);
             }
             (Outcome::Done { .. }, Reply::Status(QUEUED)) => {
-                (wait.stage, wait.was_queued) = (Stage::Queued, true);
-                let is_served = std::mem::take(&mut wait.was_notified);
-                let due_us = wait.ends_us.min(now_us + CHECK_US);
-                self.look_at(number, due_us);
-                if is_served {
-                    self.ask(cx, number, Question::Ask, false);
-                }
+                wait.was_queued = true;
+                self.queued(cx, number, Question::Ask);
             }
             (Outcome::Done { .. }, Reply::Status(SERVED)) => self.ask(cx, number, Question::Ask, false),
             // The group does not know the request.
             (Outcome::Done { .. }, Reply::Null) if question == Question::Check => {
-                wait.stage = Stage::Asking;
+                waiting.progress = Progress::Asking;
                 self.ask(cx, number, Question::Ask, false);
             }
-            (Outcome::Done { .. }, Reply::NullArray)
-                if question == Question::Read && wait.stage != Stage::Ending =>
-            {
+            (Outcome::Done { .. }, Reply::NullArray) if question == Question::Read && !is_ending => {
                 self.ask(cx, number, Question::Ask, false);
             }
             (Outcome::Done { .. }, _) => self.deliver(cx, number, (question, result), reply),
             // Nothing was done, and that will not change soon, for example for lack of memory.
             (Outcome::Refused, Reply::Error(error))
-                if matches!(question, Question::Ask | Question::Read)
-                    && wait.is_new()
-                    && !is_temporary(error) =>
+                if matches!(question, Question::Ask | Question::Read) && is_new && !is_temporary(error) =>
             {
-                let error = error.to_vec();
-                self.end(cx, number, |replies| replies.push(Reply::Error(&error)));
+                self.end(cx, number, |replies| replies.push(Reply::Error(error)));
             }
-            (_, first) => {
-                if let Reply::Error(error) = first {
-                    wait.error = error.to_vec();
-                }
-                let due_us = match wait.stage {
-                    Stage::Ending => now_us + RETRY_US,
-                    _ => wait.ends_us.min(now_us + RETRY_US),
-                };
-                self.look_at(number, due_us);
-            }
+            (_, first) => self.try_again(cx, number, first),
         }
     }
 
@@ -125,12 +108,13 @@ impl Waits {
         reply: &[u8],
     ) {
         let Some(wait) = self.remove(number) else { return };
+        let Some(waiting) = wait.waiting() else { return };
         let is_nothing = matches!(Reply::first(reply), Reply::NullArray | Reply::Null);
         // A null reply reports that there was nothing, so the group must have looked.
         let has_looked = Reply::first(reply) != Reply::Null || wait.was_queued;
         let mut replies = ReplyBuffer::new();
         match is_nothing {
-            true if wait.ends_with_error => replies.push(Reply::Error(UNBLOCKED)),
+            true if waiting.ends_with_error => replies.push(Reply::Error(UNBLOCKED)),
             true if !has_looked => replies.push(Reply::Error(NOT_LOOKED)),
             true => replies.push(Reply::NullArray),
             false => replies.extend_encoded(reply),
@@ -139,13 +123,11 @@ impl Waits {
         // without waiting.
         let is_kept = question != Question::Read && (wait.was_queued || !ReplyBuffer::is_error(reply));
         let (group, is_served) = (wait.group, !is_nothing && is_kept);
-        if let Some(ticket) = wait.ticket {
-            self.answer(cx, ticket, group, result, replies);
-        }
+        self.answer(cx, waiting.ticket, group, result, replies);
         match wait.is_uncertain {
             true => {
-                let stage = if is_served { Stage::Settling } else { Stage::Leaving };
-                self.put(number, Wait { ticket: None, stage, ..wait });
+                let stage = if is_served { Stage::Settling } else { Stage::Leaving(Leaving::default()) };
+                self.put(number, Wait { stage, ..wait });
                 self.linger(cx, number);
             }
             // The group also keeps that a request was concluded with nothing.
@@ -158,7 +140,10 @@ impl Waits {
     pub(super) fn linger(&mut self, cx: &Context, number: u64) {
         let until_us = cx.now.monotonic_us + LINGER_US;
         let Some(wait) = self.get_mut(number) else { return };
-        (wait.is_uncertain, wait.lingers_until_us) = (false, Some(until_us));
+        wait.is_uncertain = false;
+        if let Stage::Leaving(leaving) = &mut wait.stage {
+            leaving.lingers_until_us = Some(until_us);
+        }
         self.look_at(number, until_us);
     }
 
@@ -167,19 +152,21 @@ impl Waits {
         let now_us = cx.now.monotonic_us;
         let most_us = cx.configuration.command_timeout_ms * 1000;
         let Some(wait) = self.get_mut(number) else { return };
-        let (is_free, gives_up_us) = (wait.question.is_none(), wait.ends_us.saturating_add(most_us));
-        let was_never_taken = is_free && wait.is_new();
+        let is_free = wait.question.is_none();
+        let (was_never_taken, only_reads) = (is_free && wait.is_new(), wait.only_reads());
+        let Some(waiting) = wait.waiting_mut() else { return };
+        let gives_up_us = waiting.ends_us.saturating_add(most_us);
         if was_never_taken || now_us >= gives_up_us {
             // A null reply would mean that nothing was taken. What was taken goes back, unless this node dies before.
-            let may_have_taken = !was_never_taken && !wait.only_reads();
+            let may_have_taken = !was_never_taken && !only_reads;
             let error = match may_have_taken {
                 true => UNKNOWN_TAKE.to_vec(),
-                false if wait.ends_with_error => UNBLOCKED.to_vec(),
-                false => std::mem::take(&mut wait.error),
+                false if waiting.ends_with_error => UNBLOCKED.to_vec(),
+                false => std::mem::take(&mut waiting.error),
             };
             return self.give_up(cx, number, &error);
         }
-        wait.stage = Stage::Ending;
+        waiting.progress = Progress::Ending;
         self.look_at(number, gives_up_us);
         if is_free {
             self.ask(cx, number, Question::Conclude, false);
@@ -193,8 +180,9 @@ impl Waits {
         if !wait.is_for_elements() {
             return self.give_up(cx, number, if with_error { UNBLOCKED } else { b"" });
         }
-        wait.ends_with_error = with_error;
-        wait.ends_us = wait.ends_us.min(now_us);
+        let Some(waiting) = wait.waiting_mut() else { return };
+        waiting.ends_with_error = with_error;
+        waiting.ends_us = waiting.ends_us.min(now_us);
         self.look_at(number, now_us);
     }
 
@@ -203,17 +191,16 @@ impl Waits {
         let Some(wait) = self.get_mut(number) else {
             // The client has got another answer, or the elements that it has claimed. A withdrawal that is refused is
             // tried again.
-            let wait = Wait::new(None, group, Want::Elements(KeptWish::none()), 0);
-            self.put(number, Wait { is_unknown: true, stage: Stage::Leaving, ..wait });
+            self.put(number, Wait::leaving(group, Want::Served));
             return self.ask(cx, number, Question::Withdraw, false);
         };
-        match (wait.stage, wait.question) {
+        match (&mut wait.stage, wait.question) {
             (Stage::Settling, _) => {}
-            (Stage::Leaving, None) => self.ask(cx, number, Question::Withdraw, false),
-            (Stage::Leaving, Some(_)) => wait.leaves_again = true,
-            (_, None) => self.ask(cx, number, Question::Ask, false),
+            (Stage::Leaving(_), None) => self.ask(cx, number, Question::Withdraw, false),
+            (Stage::Leaving(leaving), Some(_)) => leaving.again = true,
+            (Stage::Waiting(_), None) => self.ask(cx, number, Question::Ask, false),
             // The awaited outcome may be from before the notification.
-            (_, Some(_)) => wait.was_notified = true,
+            (Stage::Waiting(waiting), Some(_)) => waiting.was_notified = true,
         }
     }
 

@@ -78,7 +78,7 @@ use kv::{Command, LockCommand, Padded, QueueCommand, Reply, ReplyBuffer, Version
 pub(crate) use locks::refusal;
 use protocol::{NodeId, Notice, Request, Result as Outcome, Ticket};
 pub(crate) use wait::Waits;
-use wait::{Question, Stage, Wait, Want};
+use wait::{Leaving, Progress, Question, Stage, Wait, Want};
 
 /// How often a queued request is checked when nothing seems to be lost.
 const CHECK_US: u64 = 5_000_000;
@@ -102,7 +102,7 @@ impl Waits {
         session.wrote(group);
         let ticket = session.begin(false);
         let ends_us = cx.now.monotonic_us.saturating_add(wait_us);
-        let number = self.add(Wait::new(Some(ticket), group, want, ends_us));
+        let number = self.add(Wait::new(ticket, group, want, ends_us));
         session.wait = Some(number);
         self.look_at(number, ends_us);
         let question = self.get_mut(number).map_or(Question::Ask, |wait| wait.first_question());
@@ -120,7 +120,7 @@ impl Waits {
             });
         }
         wait.question = Some(question);
-        let (want, only_unclaimed) = (wait.want.clone(), wait.is_unknown);
+        let want = wait.want.clone();
         let command = match (&want, question) {
             (Want::Lock { name, owner, hold }, Question::Ask) => {
                 Command::Lock(LockCommand::Acquire { name, owner, hold: *hold, waiter: Some(waiter) })
@@ -136,8 +136,9 @@ impl Waits {
             (Want::Elements(_), Question::Check) => Command::Queue(QueueCommand::Check { waiter }),
             (Want::Elements(_), Question::Conclude) => Command::Queue(QueueCommand::Conclude { waiter }),
             (Want::Elements(_), Question::Withdraw) => {
-                Command::Queue(QueueCommand::Withdraw { waiter, only_unclaimed })
+                Command::Queue(QueueCommand::Withdraw { waiter, only_unclaimed: false })
             }
+            (Want::Served, _) => Command::Queue(QueueCommand::Withdraw { waiter, only_unclaimed: true }),
         };
         let ticket = Origin::Wait.ticket(number);
         let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
@@ -148,84 +149,107 @@ impl Waits {
 
     /// Takes a group's answer to a wait's question.
     pub(crate) fn answered(&mut self, cx: &mut Context, number: u64, result: Outcome, reply: &[u8]) {
-        let now_us = cx.now.monotonic_us;
         if self.settle_answered(cx, number, result) {
             return;
         }
         let Some(wait) = self.get_mut(number) else { return };
         let Some(question) = wait.question.take() else { return };
-        let first = Reply::first(reply);
         wait.is_uncertain |= question == Question::Ask && result == Outcome::Unknown;
-        if question == Question::Withdraw {
-            let lingers_until_us = wait.lingers_until_us.filter(|until_us| *until_us > now_us);
-            return match result {
-                Outcome::Done { .. } if std::mem::take(&mut wait.leaves_again) => {
-                    self.ask(cx, number, Question::Withdraw, false);
-                }
-                Outcome::Done { .. } if wait.is_uncertain && wait.is_for_elements() => {
-                    self.linger(cx, number);
-                }
-                // The awaited record may still be applied.
-                Outcome::Done { .. } if lingers_until_us.is_some() => {
-                    lingers_until_us.into_iter().for_each(|until_us| self.look_at(number, until_us));
-                }
-                Outcome::Done { .. } if wait.is_unknown => {
-                    // The elements that it has claimed belong to its client.
-                    let group = wait.group;
-                    self.forget(number);
-                    self.settle(cx, group, number);
-                }
-                Outcome::Done { .. } => self.forget(number),
-                // If the withdrawal were given up, a request without a client would stay in the queue: of elements
-                // forever.
-                _ => {
-                    let due_us = now_us + (RETRY_US << wait.failures);
-                    wait.failures = (wait.failures + 1).min(WITHDRAWAL_DOUBLINGS);
-                    self.look_at(number, due_us);
-                }
-            };
-        }
-        if wait.is_for_elements() && wait.stage != Stage::Leaving {
-            return self.elements_answered(cx, number, question, result, reply);
-        }
-        match (result, first) {
-            (Outcome::Done { offset, .. }, Reply::Integer(token)) if wait.stage != Stage::Leaving => {
-                self.grant(cx, number, token as Version, offset);
+        let is_refused = match result {
+            Outcome::Done { .. } => matches!(Reply::first(reply), Reply::Error(_)),
+            result => result == Outcome::Refused,
+        };
+        match (&wait.stage, question) {
+            (_, Question::Withdraw) => self.withdrawal_answered(cx, number, result),
+            (Stage::Waiting(_), _) if wait.is_for_elements() => {
+                self.elements_answered(cx, number, question, result, reply);
             }
-            (Outcome::Done { .. }, Reply::Status(QUEUED)) if wait.stage != Stage::Leaving => {
-                wait.stage = Stage::Queued;
-                let is_granted = std::mem::take(&mut wait.was_notified);
-                let due_us = wait.ends_us.min(now_us + CHECK_US);
-                self.look_at(number, due_us);
-                if is_granted {
-                    self.ask(cx, number, Question::Check, false);
-                }
-            }
-            // The group does not know the request.
-            (Outcome::Done { .. }, Reply::Null) if wait.stage != Stage::Leaving => {
-                wait.stage = Stage::Asking;
-                self.ask(cx, number, Question::Ask, false);
-            }
-            (Outcome::Done { .. }, Reply::Error(error)) if wait.stage != Stage::Leaving => {
-                let error = error.to_vec();
-                self.end(cx, number, |replies| replies.push(Reply::Error(&error)));
-            }
-            (_, first) if wait.stage != Stage::Leaving => {
-                if let Reply::Error(error) = first {
-                    wait.error = error.to_vec();
-                }
-                let due_us = wait.ends_us.min(now_us + RETRY_US);
-                self.look_at(number, due_us);
-            }
+            (Stage::Waiting(_), _) => self.lock_answered(cx, number, result, reply),
             // The request was never submitted, or refused for good: there is nothing to withdraw.
-            (Outcome::Refused, _) | (Outcome::Done { .. }, Reply::Error(_))
-                if matches!(question, Question::Ask | Question::Read)
-                    && !wait.is_uncertain
-                    && !wait.was_queued =>
-            {
+            (_, Question::Ask | Question::Read) if is_refused && !wait.is_uncertain && !wait.was_queued => {
                 self.forget(number);
             }
             _ => self.ask(cx, number, Question::Withdraw, false),
+        }
+    }
+
+    /// Takes a group's answer about a lock for which a client waits.
+    fn lock_answered(&mut self, cx: &mut Context, number: u64, result: Outcome, reply: &[u8]) {
+        let Some(waiting) = self.waiting_mut(number) else { return };
+        match (result, Reply::first(reply)) {
+            (Outcome::Done { offset, .. }, Reply::Integer(token)) => {
+                self.grant(cx, number, token as Version, offset);
+            }
+            (Outcome::Done { .. }, Reply::Status(QUEUED)) => self.queued(cx, number, Question::Check),
+            // The group does not know the request.
+            (Outcome::Done { .. }, Reply::Null) => {
+                waiting.progress = Progress::Asking;
+                self.ask(cx, number, Question::Ask, false);
+            }
+            (Outcome::Done { .. }, Reply::Error(error)) => {
+                self.end(cx, number, |replies| replies.push(Reply::Error(error)));
+            }
+            (_, first) => self.try_again(cx, number, first),
+        }
+    }
+
+    /// A request is queued. If it was notified since it was submitted, its group is asked `again`.
+    fn queued(&mut self, cx: &mut Context, number: u64, again: Question) {
+        let Some(waiting) = self.waiting_mut(number) else { return };
+        waiting.progress = Progress::Queued;
+        let was_notified = std::mem::take(&mut waiting.was_notified);
+        let due_us = waiting.ends_us.min(cx.now.monotonic_us + CHECK_US);
+        self.look_at(number, due_us);
+        if was_notified {
+            self.ask(cx, number, again, false);
+        }
+    }
+
+    /// A question has no outcome, or was refused for now: it is asked again.
+    fn try_again(&mut self, cx: &Context, number: u64, first: Reply<'_>) {
+        let retry_us = cx.now.monotonic_us + RETRY_US;
+        let Some(waiting) = self.waiting_mut(number) else { return };
+        if let Reply::Error(error) = first {
+            waiting.error = error.to_vec();
+        }
+        let due_us = match waiting.progress {
+            Progress::Ending => retry_us,
+            Progress::Asking | Progress::Queued => waiting.ends_us.min(retry_us),
+        };
+        self.look_at(number, due_us);
+    }
+
+    /// Takes a group's answer to a withdrawal.
+    fn withdrawal_answered(&mut self, cx: &mut Context, number: u64, result: Outcome) {
+        let now_us = cx.now.monotonic_us;
+        let Some(wait) = self.get_mut(number) else { return };
+        let (group, may_be_asked_for) = (wait.group, wait.is_uncertain && wait.is_for_elements());
+        let is_unknown = matches!(wait.want, Want::Served);
+        let Stage::Leaving(leaving) = &mut wait.stage else { return };
+        match result {
+            Outcome::Done { .. } if std::mem::take(&mut leaving.again) => {
+                self.ask(cx, number, Question::Withdraw, false);
+            }
+            Outcome::Done { .. } if may_be_asked_for => self.linger(cx, number),
+            // The awaited record may still be applied.
+            Outcome::Done { .. }
+                if let Some(until_us) = leaving.lingers_until_us.filter(|it| *it > now_us) =>
+            {
+                self.look_at(number, until_us);
+            }
+            Outcome::Done { .. } if is_unknown => {
+                // The elements that it has claimed belong to its client.
+                self.forget(number);
+                self.settle(cx, group, number);
+            }
+            Outcome::Done { .. } => self.forget(number),
+            // If the withdrawal were given up, a request without a client would stay in the queue: of elements
+            // forever.
+            _ => {
+                let due_us = now_us + (RETRY_US << leaving.failures);
+                leaving.failures = (leaving.failures + 1).min(WITHDRAWAL_DOUBLINGS);
+                self.look_at(number, due_us);
+            }
         }
     }
 
@@ -235,17 +259,17 @@ impl Waits {
         if wait.is_uncertain {
             self.remember_unsettled(number, Some(token));
         }
-        let Some(ticket) = wait.ticket else { return };
+        let Some(waiting) = wait.waiting() else { return };
         let mut replies = ReplyBuffer::new();
         replies.integer(token as i64);
         let done = Outcome::Done { version: token, offset };
-        self.answer(cx, ticket, wait.group, done, replies);
+        self.answer(cx, waiting.ticket, wait.group, done, replies);
     }
 
     /// Ends a wait without the lock, when it is certain that the group has nothing of it left.
     fn end(&mut self, cx: &mut Context, number: u64, write: impl FnOnce(&mut ReplyBuffer)) {
         let Some(wait) = self.get_mut(number) else { return };
-        let (ticket, group) = (wait.ticket.take(), wait.group);
+        let (ticket, group) = (wait.waiting().map(|waiting| waiting.ticket), wait.group);
         self.forget(number);
         if let Some(ticket) = ticket {
             let mut replies = ReplyBuffer::new();
@@ -273,9 +297,8 @@ impl Waits {
     pub(crate) fn leave(&mut self, cx: &mut Context, number: u64) {
         let is_crowded = self.len() > WAITS_MAX;
         let Some(wait) = self.get_mut(number) else { return };
-        wait.ticket = None;
-        wait.was_queued |= matches!(wait.stage, Stage::Queued | Stage::Ending);
-        wait.stage = Stage::Leaving;
+        wait.was_queued |= matches!(wait.progress(), Some(Progress::Queued | Progress::Ending));
+        wait.stage = Stage::Leaving(Leaving::default());
         let is_nothing_left = wait.question.is_none() && !wait.is_uncertain && !wait.was_queued;
         if is_crowded || is_nothing_left {
             wait.is_uncertain |= !is_nothing_left;
@@ -292,7 +315,8 @@ impl Waits {
     /// Ends a wait that has lasted long enough: answers the client, and withdraws the request.
     pub(crate) fn give_up(&mut self, cx: &mut Context, number: u64, error: &[u8]) {
         let Some(wait) = self.get_mut(number) else { return };
-        let (ticket, group, is_for_elements) = (wait.ticket.take(), wait.group, wait.is_for_elements());
+        let ticket = wait.waiting().map(|waiting| waiting.ticket);
+        let (group, is_for_elements) = (wait.group, wait.is_for_elements());
         self.leave(cx, number);
         if let Some(ticket) = ticket {
             let mut replies = ReplyBuffer::new();
@@ -311,35 +335,32 @@ impl Waits {
         self.settle_due(cx);
         while let Some(number) = self.take_due(now_us) {
             let Some(wait) = self.get_mut(number) else { continue };
-            let question = match wait.stage {
-                Stage::Leaving => Question::Withdraw,
+            let (group, is_for_elements) = (wait.group, wait.is_for_elements());
+            let is_free = wait.question.is_none();
+            let question = match &mut wait.stage {
+                Stage::Leaving(_) => Question::Withdraw,
                 Stage::Settling => {
-                    let group = wait.group;
                     self.remove(number);
                     self.settle(cx, group, number);
                     continue;
                 }
-                _ if wait.ends_us <= now_us && wait.is_for_elements() => {
+                Stage::Waiting(waiting) if waiting.ends_us > now_us => {
+                    let (ends_us, progress) = (waiting.ends_us, waiting.progress);
+                    self.look_at(number, ends_us);
+                    if progress == Progress::Asking { Question::Ask } else { Question::Check }
+                }
+                Stage::Waiting(_) if is_for_elements => {
                     self.end_of_time(cx, number);
                     continue;
                 }
-                _ if wait.ends_us <= now_us => {
+                Stage::Waiting(waiting) => {
                     // A null reply would mean that another client holds the lock, which is not known.
-                    let error = if wait.stage == Stage::Asking {
-                        std::mem::take(&mut wait.error)
-                    } else {
-                        Vec::new()
-                    };
+                    let is_asking = waiting.progress == Progress::Asking;
+                    let error = if is_asking { std::mem::take(&mut waiting.error) } else { Vec::new() };
                     self.give_up(cx, number, &error);
                     continue;
                 }
-                Stage::Asking => Question::Ask,
-                Stage::Queued | Stage::Ending => Question::Check,
             };
-            let (is_free, ends_us) = (wait.question.is_none(), wait.ends_us);
-            if wait.stage != Stage::Leaving {
-                self.look_at(number, ends_us);
-            }
             if is_free {
                 self.ask(cx, number, question, false);
             }
@@ -349,7 +370,7 @@ impl Waits {
     /// A notification of a queued request may have been lost: checks the state of these requests.
     pub(crate) fn check(&mut self, cx: &mut Context, concerns: impl Fn(u16) -> bool) {
         let now_us = cx.now.monotonic_us;
-        for number in self.numbers(|wait| wait.stage == Stage::Queued && concerns(wait.group)) {
+        for number in self.numbers(|wait| wait.progress() == Some(Progress::Queued) && concerns(wait.group)) {
             self.look_at(number, now_us);
         }
     }
@@ -385,34 +406,35 @@ impl Waits {
             if let LockNotification::Granted(token) = notification
                 && self.is_unwanted_grant(number, token)
             {
-                let wait = Wait::new(None, group, Want::without_client(name), 0);
-                self.put(number, wait);
+                self.put(number, Wait::leaving(group, Want::without_client(name)));
                 self.ask(cx, number, Question::Withdraw, false);
             }
             return;
         };
-        match (notification, wait.stage) {
-            (LockNotification::Granted(_), Stage::Leaving) => {
-                wait.leaves_again |= wait.question == Some(Question::Withdraw)
+        match (notification, &mut wait.stage) {
+            (LockNotification::Granted(_), Stage::Leaving(leaving)) => {
+                leaving.again |= wait.question == Some(Question::Withdraw);
             }
             // The awaited answer will also report the grant, or the end of the request. If the client were answered
             // now, it could release the lock before the record is applied that asks for the lock once more.
-            (LockNotification::Granted(_), _) if wait.question.is_some() => wait.was_notified = true,
+            (LockNotification::Granted(_), Stage::Waiting(waiting)) if wait.question.is_some() => {
+                waiting.was_notified = true;
+            }
             // This grant may be over, and another client may hold the lock: the node may have read the notification
             // late, or the request was submitted more than once, and the notification may be of an earlier grant.
-            (LockNotification::Granted(_), _) if is_doubtful || wait.is_uncertain => {
-                wait.stage = Stage::Queued;
+            (LockNotification::Granted(_), Stage::Waiting(waiting)) if is_doubtful || wait.is_uncertain => {
+                waiting.progress = Progress::Queued;
                 self.ask(cx, number, Question::Check, false);
             }
-            (LockNotification::Granted(token), _) => self.grant(cx, number, token, offset),
-            (_, Stage::Leaving | Stage::Settling) | (LockNotification::Served, _) => {}
+            (LockNotification::Granted(token), Stage::Waiting(_)) => self.grant(cx, number, token, offset),
+            (_, Stage::Leaving(_) | Stage::Settling) | (LockNotification::Served, _) => {}
             (LockNotification::SessionOver, _) => self.end(cx, number, |replies| {
                 replies.error("NOSESSION the session is over; the request waits no longer");
             }),
             (LockNotification::Superseded, _) => self.end(cx, number, ReplyBuffer::null),
-            (LockNotification::Dropped, _) => {
-                wait.stage = Stage::Asking;
-                let due_us = wait.ends_us.min(now_us + DROPPED_RETRY_US);
+            (LockNotification::Dropped, Stage::Waiting(waiting)) => {
+                waiting.progress = Progress::Asking;
+                let due_us = waiting.ends_us.min(now_us + DROPPED_RETRY_US);
                 self.look_at(number, due_us);
             }
         }
@@ -454,7 +476,7 @@ impl Waits {
             "CLUSTERDOWN NOLEADER node {} is about to stop; the request waits no longer, try again elsewhere",
             cx.configuration.node
         );
-        for number in self.numbers(|wait| wait.ticket.is_some()) {
+        for number in self.numbers(|wait| wait.waiting().is_some()) {
             self.give_up(cx, number, error.as_bytes());
         }
     }

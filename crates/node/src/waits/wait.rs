@@ -26,39 +26,76 @@ pub(super) enum Question {
     Withdraw,
 }
 
-/// The progress of a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a wait is kept for.
+#[derive(Debug)]
 pub(super) enum Stage {
+    /// Its client waits.
+    Waiting(Waiting),
+    /// The client no longer waits. The wait stays until it is certain that it holds nothing.
+    Leaving(Leaving),
+    /// The client has what it was served. The wait stays until no record can ask for it once more.
+    Settling,
+}
+
+/// A client that waits.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) ticket: Ticket,
+    /// When the client's waiting time is over.
+    pub(super) ends_us: u64,
+    pub(super) progress: Progress,
+    /// A grant was notified while an answer was awaited. If the answer is that the request waits, the grant may have
+    /// come after that.
+    pub(super) was_notified: bool,
+    /// `CLIENT UNBLOCK … ERROR` ends the wait.
+    pub(super) ends_with_error: bool,
+    /// The latest error with the reason why the request is not queued, if any.
+    pub(super) error: Vec<u8>,
+}
+
+/// How far a client's request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
     /// The request is not known to be queued.
     Asking,
     /// The request is queued.
     Queued,
     /// The request's time is over. Its client is answered when it is known whether it was served before that.
     Ending,
-    /// The client no longer waits. The wait stays until it is certain that it holds nothing.
-    Leaving,
-    /// The client has what it was served. The wait stays until no record can ask for it once more.
-    Settling,
+}
+
+/// The withdrawal of a request whose client is gone.
+#[derive(Debug, Default)]
+pub(super) struct Leaving {
+    /// The request was granted the lock, or may have been, since its withdrawal was submitted.
+    pub(super) again: bool,
+    /// How often the withdrawal had no outcome, up to a limit.
+    pub(super) failures: u32,
+    /// The wait stays only because a record may ask for it once more, until this time.
+    pub(super) lingers_until_us: Option<u64>,
 }
 
 /// What a request waits for.
 #[derive(Clone, Debug)]
 pub(super) enum Want {
-    Lock { name: Box<[u8]>, owner: Box<[u8]>, hold: Hold },
+    Lock {
+        name: Box<[u8]>,
+        owner: Box<[u8]>,
+        hold: Hold,
+    },
     Elements(KeptWish),
+    /// Elements of which this node knows only that the request was served: its client may have what it has claimed. They
+    /// are only given back.
+    Served,
 }
 
-/// A command that waits, encoded. Empty for a request that is only withdrawn.
+/// A command that waits, encoded.
 #[derive(Clone, Debug)]
 pub(super) struct KeptWish(Box<[u8]>);
 
 impl KeptWish {
     pub(super) fn new(wish: Wish<'_>) -> KeptWish {
         KeptWish(wish.bytes().into())
-    }
-
-    pub(super) fn none() -> KeptWish {
-        KeptWish(Box::default())
     }
 
     pub(super) fn as_wish(&self) -> Wish<'_> {
@@ -90,7 +127,7 @@ impl Want {
     pub(super) fn hold(&self) -> Option<Hold> {
         match self {
             Want::Lock { hold, .. } => Some(*hold),
-            Want::Elements(_) => None,
+            Want::Elements(_) | Want::Served => None,
         }
     }
 }
@@ -98,62 +135,56 @@ impl Want {
 /// One request that waits.
 #[derive(Debug)]
 pub(super) struct Wait {
-    /// The client's ticket, while the client waits.
-    pub(super) ticket: Option<Ticket>,
     pub(super) group: u16,
     pub(super) want: Want,
-    /// When the client's waiting time is over.
-    pub(super) ends_us: u64,
     pub(super) stage: Stage,
     pub(super) question: Option<Question>,
     /// A record that asks for the request may still take effect: its outcome is not known.
     pub(super) is_uncertain: bool,
     /// The request is known to have been queued.
     pub(super) was_queued: bool,
-    /// A grant was notified while an answer was awaited. If the answer is that the request waits, the grant may have
-    /// come after that.
-    pub(super) was_notified: bool,
-    /// The request was granted the lock, or may have been, since its withdrawal was submitted.
-    pub(super) leaves_again: bool,
-    /// This node knows only that the request was served: its client may have what it has claimed.
-    pub(super) is_unknown: bool,
-    /// The wait stays only because a record may ask for it once more, until this time.
-    pub(super) lingers_until_us: Option<u64>,
-    /// `CLIENT UNBLOCK … ERROR` ends the wait.
-    pub(super) ends_with_error: bool,
-    /// How often the withdrawal had no outcome, up to a limit.
-    pub(super) failures: u32,
-    /// The latest error with the reason why the request is not queued, if any.
-    pub(super) error: Vec<u8>,
     /// When the wait is handled next in any case; also in `Waits::due`.
     pub(super) due_us: u64,
 }
 
 impl Wait {
-    pub(super) fn new(ticket: Option<Ticket>, group: u16, want: Want, ends_us: u64) -> Wait {
-        Wait {
-            ticket,
-            group,
-            want,
-            ends_us,
-            stage: if ticket.is_some() { Stage::Asking } else { Stage::Leaving },
-            question: None,
-            is_uncertain: false,
-            was_queued: false,
-            was_notified: false,
-            leaves_again: false,
-            is_unknown: false,
-            lingers_until_us: None,
-            ends_with_error: false,
-            failures: 0,
-            error: Vec::new(),
-            due_us: u64::MAX,
+    /// The request of a client that waits until `ends_us`.
+    pub(super) fn new(ticket: Ticket, group: u16, want: Want, ends_us: u64) -> Wait {
+        let progress = Progress::Asking;
+        let (was_notified, ends_with_error, error) = (false, false, Vec::new());
+        let waiting = Waiting { ticket, ends_us, progress, was_notified, ends_with_error, error };
+        Wait { stage: Stage::Waiting(waiting), ..Wait::leaving(group, want) }
+    }
+
+    /// A request that only has to be withdrawn.
+    pub(super) fn leaving(group: u16, want: Want) -> Wait {
+        let stage = Stage::Leaving(Leaving::default());
+        let (is_uncertain, was_queued) = (false, false);
+        Wait { group, want, stage, question: None, is_uncertain, was_queued, due_us: u64::MAX }
+    }
+
+    /// The client, while it waits.
+    pub(super) fn waiting(&self) -> Option<&Waiting> {
+        match &self.stage {
+            Stage::Waiting(waiting) => Some(waiting),
+            Stage::Leaving(_) | Stage::Settling => None,
         }
+    }
+
+    pub(super) fn waiting_mut(&mut self) -> Option<&mut Waiting> {
+        match &mut self.stage {
+            Stage::Waiting(waiting) => Some(waiting),
+            Stage::Leaving(_) | Stage::Settling => None,
+        }
+    }
+
+    pub(super) fn progress(&self) -> Option<Progress> {
+        self.waiting().map(|waiting| waiting.progress)
     }
 
     /// Whether no record that asks for the request has taken effect, or may still do so.
     pub(super) fn is_new(&self) -> bool {
-        self.stage == Stage::Asking && !self.is_uncertain && !self.was_queued
+        self.progress() == Some(Progress::Asking) && !self.is_uncertain && !self.was_queued
     }
 
     /// Whether the request waits for something that it only reads.
@@ -173,11 +204,15 @@ impl Wait {
     }
 
     pub(super) fn is_for_elements(&self) -> bool {
-        matches!(self.want, Want::Elements(_))
+        matches!(self.want, Want::Elements(_) | Want::Served)
     }
 
     fn lingers(&self) -> bool {
-        self.lingers_until_us.is_some()
+        match &self.stage {
+            Stage::Waiting(_) => false,
+            Stage::Leaving(leaving) => leaving.lingers_until_us.is_some(),
+            Stage::Settling => true,
+        }
     }
 }
 
@@ -276,6 +311,11 @@ impl Waits {
         Some(wait)
     }
 
+    /// A client that waits, by the number of its wait.
+    pub(super) fn waiting_mut(&mut self, number: u64) -> Option<&mut Waiting> {
+        self.get_mut(number)?.waiting_mut()
+    }
+
     /// Handles the wait at `due_us`, and not at the time that was set before.
     pub(super) fn look_at(&mut self, number: u64, due_us: u64) {
         let Some(wait) = self.by_number.get_mut(&number) else { return };
@@ -316,10 +356,10 @@ impl Waits {
 
     /// How many clients wait for locks, and how many for elements.
     pub(crate) fn waiting(&self) -> (usize, usize) {
-        let waiting = self.by_number.values().filter(|wait| wait.ticket.is_some());
+        let waiting = self.by_number.values().filter(|wait| wait.waiting().is_some());
         waiting.fold((0, 0), |(locks, elements), wait| match wait.want {
             Want::Lock { .. } => (locks + 1, elements),
-            Want::Elements(_) => (locks, elements + 1),
+            Want::Elements(_) | Want::Served => (locks, elements + 1),
         })
     }
 
