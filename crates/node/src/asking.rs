@@ -161,7 +161,7 @@ impl Asking {
     }
 
     /// Ends the overdue questions.
-    pub(crate) fn end_late(&mut self, cx: &mut Context) {
+    pub(crate) fn tick(&mut self, cx: &mut Context) {
         while let Some((id, question)) = self.open.first_key_value()
             && question.due_us <= cx.now.monotonic_us
         {

@@ -8,7 +8,7 @@ use cluster::control::{CONTROL_GROUP, MAP_GROUP};
 use protocol::Progress;
 
 /// Begins a checkpoint when one is due, or continues the one under way.
-pub(crate) fn tend(cx: &mut Context, cluster: &mut Cluster, values: &mut Values) {
+pub(crate) fn tick(cx: &mut Context, cluster: &mut Cluster, values: &mut Values) {
     match cx.journal.checkpointing() {
         Some(id) if !is_written(cx, values, id) => {}
         Some(id) => advance(cx, cluster, values, id),

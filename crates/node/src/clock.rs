@@ -220,7 +220,7 @@ impl Clock {
     }
 
     /// Asks the other nodes when it is time, and logs whether this node's clock is off.
-    pub(crate) fn tend(&mut self, cx: &mut Context) {
+    pub(crate) fn tick(&mut self, cx: &mut Context) {
         let now_us = cx.now.monotonic_us;
         let every_ms = if self.agreed_us.is_some() { ASK_MS } else { ASK_FIRST_MS };
         if cx.now.ms_since(self.asked_us) >= every_ms {

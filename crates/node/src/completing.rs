@@ -381,7 +381,7 @@ impl Completing {
 
     /// Asks groups again where that is due, and ends requests that have waited for the disk for too long: it may
     /// hang.
-    pub(crate) fn tend(&mut self, cx: &mut Context) {
+    pub(crate) fn tick(&mut self, cx: &mut Context) {
         let now_us = cx.now.monotonic_us;
         if self.wakeup_us > now_us {
             return;

@@ -65,7 +65,7 @@ impl Handovers {
     }
 
     /// Hands over what is to be handed over now. Call it several times a second. O(groups).
-    pub(crate) fn tend(&mut self, cx: &mut Context, cluster: &mut Cluster) {
+    pub(crate) fn tick(&mut self, cx: &mut Context, cluster: &mut Cluster) {
         self.left = if self.is_leaving { waited_for(cx) } else { 0 };
         // Nodes of release 1 do not know these messages.
         if !cx.is_admitted || !cx.map.has(Feature::Handovers) {

@@ -105,7 +105,7 @@ struct Columns {
 
 impl History {
     /// Takes a sample, if a new second has begun. O(groups).
-    pub(crate) fn tend(&mut self, cx: &Context, resident_bytes: u64, control_leader: NodeId) {
+    pub(crate) fn tick(&mut self, cx: &Context, resident_bytes: u64, control_leader: NodeId) {
         let now_us = cx.now.monotonic_us;
         let is_first = self.sampled_us == 0;
         if second_of(now_us) == second_of(self.sampled_us) && !is_first {

@@ -176,7 +176,7 @@ impl LongCommands {
     }
 
     /// Sends parts as far as there is room.
-    pub(crate) fn pump(&mut self, cx: &mut Context) {
+    pub(crate) fn flush(&mut self, cx: &mut Context) {
         // Without a command nothing is due: the last one's part may have been answered after it ended.
         self.wakeup_us = u64::MAX;
         if self.commands.len() == 0 {

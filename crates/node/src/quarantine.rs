@@ -230,7 +230,7 @@ impl Quarantine {
     }
 
     /// Called periodically: reports to the control group what it has to know, and forgets doubts that are settled.
-    pub(crate) fn tend(&mut self, cx: &mut Context) {
+    pub(crate) fn tick(&mut self, cx: &mut Context) {
         if !cx.gates.has(Gate::Quarantine) || !cx.is_admitted {
             return;
         }

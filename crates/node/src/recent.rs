@@ -78,7 +78,7 @@ impl Recent {
     }
 
     /// Notes which groups this node has begun to lead. O(groups).
-    pub(crate) fn look(&mut self, cx: &Context) {
+    pub(crate) fn tick(&mut self, cx: &Context) {
         let own = cx.configuration.node;
         let looks_at_others = cx.now.ms_since(self.looked_us) >= LOOK_MS;
         if looks_at_others {

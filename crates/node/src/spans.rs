@@ -296,7 +296,7 @@ impl Spans {
 
     /// Forgets commands and announcements without an end.
     #[cold]
-    pub(crate) fn tend(&mut self, now: Now) {
+    pub(crate) fn tick(&mut self, now: Now) {
         let since_us = now.monotonic_us.saturating_sub(GIVEN_UP_AFTER_US);
         let ahead_us = self.unix_ahead_us;
         let before = self.open.len();
@@ -418,7 +418,7 @@ mod tests {
         let mut spans = Spans::new(Some(1.0), 3);
         (0..HELD as u64 + 5).for_each(|sequence| spans.begin(at(1), ticket(sequence), "get"));
         assert_eq!((spans.open.len(), spans.dropped), (HELD, 5));
-        spans.tend(at(2 + GIVEN_UP_AFTER_US / 1000));
+        spans.tick(at(2 + GIVEN_UP_AFTER_US / 1000));
         assert_eq!((spans.open.len(), spans.dropped), (0, HELD as u64 + 5));
     }
 }

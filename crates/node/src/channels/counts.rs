@@ -124,7 +124,7 @@ impl Channels {
     }
 
     /// Ends the questions that have waited long enough.
-    pub(crate) fn end_late_questions(&mut self, cx: &mut Context) {
+    pub(crate) fn tick(&mut self, cx: &mut Context) {
         while let Some((id, question)) = self.questions.open.first_key_value()
             && question.due_us <= cx.now.monotonic_us
         {

@@ -213,7 +213,7 @@ impl Coding {
     /// Cuts values and sends their fragments, as far as there is room; otherwise the end of the turn does it. A
     /// caller with a clock reports how long it took ([`crate::Node::coding_took`]).
     pub(crate) fn code_values(&mut self, cx: &mut Context) {
-        self.coding_pump(cx);
+        self.flush(cx);
         self.is_pumped = true;
     }
 

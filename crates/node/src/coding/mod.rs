@@ -279,7 +279,7 @@ impl Coding {
     // Time.
 
     /// Retries overdue operations in another way, or gives them up.
-    pub(crate) fn coding_tick(&mut self, cx: &mut Context) {
+    pub(crate) fn tick(&mut self, cx: &mut Context) {
         if self.wakeup_us > cx.now.monotonic_us {
             return;
         }
@@ -290,7 +290,7 @@ impl Coding {
     }
 
     /// At the end of the turn, sends what is ready, as far as there is room.
-    pub(crate) fn coding_pump(&mut self, cx: &mut Context) {
+    pub(crate) fn flush(&mut self, cx: &mut Context) {
         if !self.is_on || std::mem::take(&mut self.is_pumped) {
             return;
         }

@@ -47,7 +47,7 @@ impl Session {
 }
 
 /// Ends the pause if its time is over.
-pub(crate) fn end(cx: &mut Context) {
+pub(crate) fn tick(cx: &mut Context) {
     if cx.pause.due_us() <= cx.now.monotonic_us {
         cx.pause = Pause::default();
         cx.gates.set(Gate::Pause, false);

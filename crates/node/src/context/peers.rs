@@ -480,7 +480,7 @@ impl Peer {
 }
 
 /// When it is time, sends the other nodes a sign of life, and checks which of them are alive: once for all groups.
-pub(crate) fn tend(cx: &mut Context) {
+pub(crate) fn tick(cx: &mut Context) {
     if cx.now.monotonic_us < cx.peers.alive_due_us {
         return;
     }

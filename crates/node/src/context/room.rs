@@ -79,7 +79,7 @@ pub(crate) enum Verdict {
 }
 
 /// Checks whether there is room, and informs the others of changes.
-pub(crate) fn tend(cx: &mut Context, no_room_for_values: bool) {
+pub(crate) fn tick(cx: &mut Context, no_room_for_values: bool) {
     let is_short = cx.journal.is_short() || no_room_for_values;
     let was_short = cx.room.is_short();
     if !is_short && !was_short {

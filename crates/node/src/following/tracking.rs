@@ -573,7 +573,7 @@ impl Tracking {
 
     /// Checks the groups whose keys are cached, several times in [`FRESH_US`]: asks each for the highest version in use,
     /// unless an answer is awaited.
-    pub(crate) fn tend(&mut self, cx: &mut Context) {
+    pub(crate) fn tick(&mut self, cx: &mut Context) {
         if !self.prefixes.is_empty() {
             // A client that tracks prefixes may cache keys of any group, which other connections have read for it.
             cx.groups.ids().iter().for_each(|group| _ = self.is_fresh(cx, *group));

@@ -54,7 +54,7 @@ impl Forwarding {
     }
 
     /// Ends forwarded requests whose answer is overdue: the node that they went to would have answered in time.
-    pub(crate) fn end_overdue_forwards(&mut self, cx: &mut Context) {
+    pub(crate) fn tick(&mut self, cx: &mut Context) {
         const GRACE_US: u64 = 500_000;
         let now_us = cx.now.monotonic_us;
         let is_overdue = |entry: &Forwarded| entry.deadline_us.saturating_add(GRACE_US) <= now_us;

@@ -141,7 +141,7 @@ impl Node {
                     peers::reaches(&mut self.cx, from, false); // No group may rely on it until it sends a sign of life again.
                 }
                 room::note_short_peers(&mut self.cx);
-                room::tend(&mut self.cx, self.values.is_full());
+                room::tick(&mut self.cx, self.values.is_full());
             }
             Envelope::Published { is_sharded, channel, message } => {
                 self.channels.hear(&mut self.cx, is_sharded, channel, message)

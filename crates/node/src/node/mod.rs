@@ -3,7 +3,7 @@
 //! This file has the turn. What the caller of a node gives it and asks of it is in `clients`, `commands` (their
 //! requests), `links` (frames of other nodes) and `process` (memory, logs, health). `submitting` hands requests to
 //! groups, `settling` carries out the effects of replicas and takes outcomes back, and `calls` carries out the calls
-//! of components. Simulators and tests look into a node by `inspection`. No other file has methods of [`Node`], and
+//! of components. `periodic` lists what is done from time to time. Simulators and tests look into a node by `inspection`. No other file has methods of [`Node`], and
 //! its fields are private to this folder: a component gets what it may touch as parameters. `opening` reads a node's
 //! log; `facts`, `report`, `figures` and `describe` report the node's state. `recovering` reads a node's log without
 //! starting it, for a recovery, and writes the recovery's decisions.
@@ -18,6 +18,7 @@ mod gates;
 mod inspection;
 mod links;
 mod opening;
+mod periodic;
 mod process;
 mod recovering;
 mod report;
@@ -31,16 +32,16 @@ pub use inspection::BoundedMemory;
 pub use recovering::Folder;
 pub use report::{Health, KeyspaceHealth};
 
+use self::periodic::Phase;
 use self::unsettled::Unsettled;
 use crate::asking::Asking;
 use crate::channels::Channels;
-use crate::checkpoints;
 use crate::clock::Clock;
 use crate::coding::Coding;
 use crate::completing::Completing;
-use crate::connections::{self, http::HttpGuard};
+use crate::connections::http::HttpGuard;
 use crate::context::Context;
-use crate::context::{peers, room};
+use crate::context::room;
 use crate::databases::Moves;
 use crate::eviction::{Evictions, Need};
 use crate::following::Following;
@@ -63,7 +64,7 @@ use crate::usage::{Rate, Usage};
 use crate::values::Values;
 use crate::waits::Waits;
 use cluster::configuration::Configuration;
-use protocol::{Input, Now, Result as Outcome};
+use protocol::{Input, Now};
 use std::cell::Cell;
 use storage::{Disk, DiskError, Work};
 use storage::{ValueResult, ValueWork};
@@ -190,7 +191,12 @@ impl Node {
         self.cx.spent_ns = 0;
         // Held requests wait for the map, too, which has no time.
         match self.idle_until_us.take() <= now.monotonic_us || !self.held.is_empty() {
-            true => self.tend_due(now),
+            true => {
+                if !self.judges_late {
+                    self.run(Phase::Judge);
+                }
+                self.run(Phase::Begin);
+            }
             false => debug_assert!(
                 self.find_wakeup_us() > now.monotonic_us,
                 "something is due in a turn that skips it"
@@ -205,36 +211,6 @@ impl Node {
         self.carry_out_calls();
     }
 
-    /// Does what is due by now. All of it has a time in [`Node::next_wakeup_us`].
-    fn tend_due(&mut self, now: Now) {
-        if !self.judges_late {
-            self.tick();
-        }
-        self.completing.tend(&mut self.cx);
-        for id in self.cx.peers.ids() {
-            if self.cx.peers[id].has_due_requests() {
-                // Each peer has its own share of the turn, and this node's clients have theirs.
-                self.cx.spent_ns = 0;
-                let deferred = self.cx.peers[id].take_deferred();
-                let outcome = self.forwarded_requests(id, &deferred);
-                debug_assert_eq!(outcome, Ok(()), "they were read whole when they were put off");
-            }
-        }
-        self.cx.spent_ns = 0;
-        self.channels.deliver_put_off(&mut self.cx);
-        connections::pause::end(&mut self.cx);
-        if !self.held.is_empty() {
-            self.take_held();
-        }
-        while let Some((ticket, reply)) = self.cx.clients.delays.take_due(now.monotonic_us) {
-            self.complete(ticket, 0, Outcome::Done { version: 0, offset: 0 }, &reply);
-        }
-        self.tend_waiting();
-        if self.waits.next_due_us() <= now.monotonic_us {
-            self.waits.tend(&mut self.cx);
-        }
-    }
-
     /// Whether something is due, and the last turn began some time ago: it may have been long, or the process was paused. Then
     /// what the others have sent in the meantime waits in its sockets, and must be read before their silence is judged.
     #[inline]
@@ -242,58 +218,6 @@ impl Node {
         const LATE_US: u64 = 10_000;
         // How long ago it became due says nothing: the last turn may have ended just then.
         now.monotonic_us >= self.begun_us.saturating_add(LATE_US) && self.next_wakeup_us() <= now.monotonic_us
-    }
-
-    /// Tells replicas and the control component the time, and judges which peers are silent.
-    fn tick(&mut self) {
-        let now = self.cx.now;
-        peers::tend(&mut self.cx);
-        self.for_each_active(|node, id| {
-            if node.cx.groups[id].next_tick_us <= now.monotonic_us {
-                node.step(id, Input::Tick);
-                let group = &mut node.cx.groups[id];
-                group.next_tick_us =
-                    group.replica.as_ref().map_or(u64::MAX, |replica| replica.wakeup_us(now));
-            }
-        });
-        self.coding.coding_tick(&mut self.cx);
-        self.cluster.tick(&mut self.cx);
-    }
-
-    /// Does what is due several times a second.
-    fn check(&mut self) {
-        let now = self.cx.now;
-        const FORWARDS_CHECK_MS: u64 = 100;
-        if now.ms_since(self.checked_us) >= FORWARDS_CHECK_MS {
-            self.checked_us = now.monotonic_us;
-            self.rate.update(now, self.cx.counters.commands);
-            self.forwarding.end_overdue_forwards(&mut self.cx);
-            self.channels.end_late_questions(&mut self.cx);
-            self.asking.end_late(&mut self.cx);
-            self.recent.look(&self.cx);
-            let control_leader = self.cluster.control().leader(now);
-            self.history.tend(&self.cx, self.usage.resident_bytes, control_leader);
-            self.forwarding.watch_silent_peers(&mut self.cx);
-            self.forget_dismissed();
-            if self.following.tracking.is_on() {
-                self.following.tracking.tend(&mut self.cx);
-            }
-            self.waits.drop_waiters_of_old_incarnations(&mut self.cx);
-            if self.cx.spans.is_on() {
-                self.cx.spans.tend(now);
-            }
-            self.coding.look_for_fragments(&mut self.cx);
-            let coding = &self.coding;
-            self.cluster.report_members(&mut self.cx, |cx, group, node, epoch| {
-                coding.has_its_fragments(cx, group, node, epoch)
-            });
-            self.clock.tend(&mut self.cx);
-            self.quarantine.tend(&mut self.cx);
-            room::tend(&mut self.cx, self.values.is_full());
-            self.handovers.tend(&mut self.cx, &mut self.cluster);
-        } else if self.handovers.is_leaving() {
-            self.handovers.tend(&mut self.cx, &mut self.cluster);
-        }
     }
 
     /// Advances the monotonic clock within the turn: the following inputs had arrived by `now`.
@@ -309,12 +233,11 @@ impl Node {
     pub fn flush(&mut self) {
         assert!(self.cx.has_no_calls(), "every input has carried out the calls that came of it");
         if std::mem::take(&mut self.judges_late) {
-            self.tick();
+            self.run(Phase::Judge);
             self.check();
             self.carry_out_calls();
         }
-        self.coding.coding_pump(&mut self.cx);
-        self.long.pump(&mut self.cx);
+        self.run(Phase::Flush);
         self.carry_out_calls();
         self.for_each_active(|node, id| {
             if node.cx.groups[id].keyspace.memory_max > 0 {
@@ -335,8 +258,7 @@ impl Node {
     /// Ends a turn, after [`Node::flush`]: writes its records, and releases what waited for that or was gathered for
     /// each peer.
     pub fn end_turn<D: Disk>(&mut self, disk: &mut D) {
-        checkpoints::tend(&mut self.cx, &mut self.cluster, &mut self.values);
-        self.values.pump_values(&mut self.cx);
+        self.run(Phase::Write);
         self.carry_out_calls();
         // Where a write counts as durable at once, the replica continues immediately, and may record more.
         const ROUNDS_MAX: u32 = 4;
@@ -349,19 +271,11 @@ impl Node {
         }
         self.cx.groups.end_turn(self.cx.now);
         if self.cx.room.is_short() != (self.cx.journal.is_short() || self.values.is_full()) {
-            room::tend(&mut self.cx, self.values.is_full());
+            room::tick(&mut self.cx, self.values.is_full());
         }
         self.cluster.end_wanted(&mut self.cx);
         self.carry_out_calls();
-        if self.following.readers.is_on() {
-            self.following.readers.end_turn(&mut self.cx);
-        }
-        if self.following.replicas.is_on() {
-            self.following.replicas.end_turn(&mut self.cx);
-        }
-        if self.following.tracking.is_on() {
-            self.following.tracking.end_turn(&mut self.cx);
-        }
+        self.run(Phase::End);
         self.carry_out_calls();
         self.cx.peers.end_turn();
     }
@@ -510,27 +424,5 @@ impl Node {
         let due_us = self.find_wakeup_us();
         self.idle_until_us.set(due_us);
         due_us
-    }
-
-    fn find_wakeup_us(&self) -> u64 {
-        let is_busy = self.cx.journal.has_unwritten() || checkpoints::is_due(&self.cx, &self.values);
-        if is_busy || self.channels.has_put_off() || self.cx.peers.any_has_due_requests() {
-            return self.cx.now.monotonic_us;
-        }
-        const IDLE_US: u64 = 100_000;
-        const LEAVING_US: u64 = 2_000;
-        let idle_us = if self.handovers.is_leaving() { LEAVING_US } else { IDLE_US };
-        let idle = self.cx.now.monotonic_us + idle_us;
-        let own = idle
-            .min(self.cluster.wakeup_us())
-            .min(self.waits.next_due_us())
-            .min(self.cx.clients.delays.next_due_us())
-            .min(self.cx.pause.due_us())
-            .min(self.forwarding.next_due_us());
-        let own = own.min(self.cx.peers.wakeup_us());
-        let own = own.min(self.coding.wakeup_us()).min(self.values.wakeup_us()).min(self.long.wakeup_us());
-        let own = own.min(self.completing.wakeup_us()).min(self.following.readers.due_us());
-        let own = own.min(self.following.replicas.due_us());
-        self.cx.groups.active().map(|group| group.next_tick_us).fold(own, u64::min)
     }
 }

@@ -232,7 +232,7 @@ impl Node {
     }
 
     /// Submits waiting requests as far as some node can take them by now, and ends overdue ones.
-    pub(super) fn tend_waiting(&mut self) {
+    pub(super) fn retry_waiting(&mut self) {
         if !self.forwarding.looks_now(&mut self.cx) {
             return;
         }

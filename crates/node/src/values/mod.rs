@@ -425,7 +425,7 @@ impl Values {
     }
 
     /// Starts the next work, if none is under way.
-    pub(crate) fn pump_values(&mut self, cx: &mut Context) {
+    pub(crate) fn flush(&mut self, cx: &mut Context) {
         let now_us = cx.now.monotonic_us;
         if self.is_on {
             self.scrub_next(cx);
@@ -505,7 +505,7 @@ impl Values {
             ValueWork::Persist => self.note_safe(),
             ValueWork::Remove(_) | ValueWork::Get(_) | ValueWork::Names { .. } => {}
         }
-        self.pump_values(cx);
+        self.flush(cx);
     }
 
     /// Whether there is work to run beside the loop.

@@ -187,7 +187,7 @@ impl Values {
         // The value may have been overwritten while it was fetched.
         if self.is_needed(cx, group, &reference) {
             self.keep(group, &reference, Arc::clone(&value));
-            self.pump_values(cx);
+            self.flush(cx);
         }
         self.end_lookup(cx, name, Some(value));
     }

@@ -330,7 +330,7 @@ impl Waits {
     }
 
     /// Handles the waits that are due.
-    pub(crate) fn tend(&mut self, cx: &mut Context) {
+    pub(crate) fn tick(&mut self, cx: &mut Context) {
         let now_us = cx.now.monotonic_us;
         self.settle_due(cx);
         while let Some(number) = self.take_due(now_us) {
