@@ -10,6 +10,7 @@ pub mod consensus;
 pub mod contract;
 mod effects;
 pub mod leader_follower;
+pub mod leaderless;
 mod parked;
 pub mod planted;
 pub mod registers;

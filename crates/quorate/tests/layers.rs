@@ -187,6 +187,7 @@ const MODULES: [(&str, &[&[&str]]); 15] = [
         "protocol",
         &[
             &["abd", "blocking", "consensus", "leader_follower"],
+            &["leaderless"],
             &["contract"],
             &["registers"],
             &["coded", "parked", "rest", "status", "transfer", "vouch", "waiters", "watching"],

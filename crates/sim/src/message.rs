@@ -35,8 +35,8 @@ pub(crate) fn describe(payload: &[u8], spaces: &[Space], map: &ClusterMap) -> St
             abd::Message::Upkeep(upkeep) => format!("{:?}", upkeep.body),
         }),
         Protocol::Blocking => blocking::Message::decode(message).map(|read| match read {
-            blocking::Message::Turn { asks, answers, .. } => {
-                [join(asks.iter()), join(answers.iter())].join(" ").trim().to_string()
+            blocking::Message::Turn { items, .. } => {
+                [join(items.asks.iter()), join(items.answers.iter())].join(" ").trim().to_string()
             }
             blocking::Message::Upkeep(upkeep) => format!("{:?}", upkeep.body),
         }),

@@ -2,32 +2,19 @@
 //! "Why it is safe" in the parent module rests, as far as a single replica can check them. Each function is named after
 //! the statement that it checks.
 
-use super::Replica;
+use super::Abd;
 use super::coordinator::Coordinator;
 use super::operation::{Kind, Operation, Phase};
 use crate::contract::Now;
 use crate::registers::{Registers, Tag};
 
-impl Replica {
-    /// Checks the replica's whole state. O(keys and operations).
-    ///
-    /// # Panics
-    /// When an invariant is broken.
+impl Abd {
+    /// Checks the coordinator's whole state. O(operations).
     pub(super) fn check_all(&self, now: Now) {
-        let Replica { registers, coordinator, upkeep, timing, .. } = self;
-        if !registers.planted.has_invariants() {
-            return;
-        }
+        let Abd { registers, coordinator, .. } = self;
         let operations = &coordinator.operations;
-        registers.check_invariants(now, operations.len());
-        coordinator
-            .requests
-            .check_invariants(now, operations.open().map(|place| operations.get(place).request));
-        let Some(upkeep) = upkeep else {
-            return assert!(operations.is_empty(), "an operation of a replica that knows no group");
-        };
-        upkeep.check_invariants(registers, &timing.upkeep);
-        self.a_refilling_replica_sends_no_answers();
+        let requests = operations.open().map(|place| operations.get(place).request);
+        coordinator.requests.check_invariants(now, requests);
         coordinator.operations_have_their_places();
         what_does_not_count_is_not_durable(coordinator, registers);
         for place in operations.open() {
@@ -39,12 +26,6 @@ impl Replica {
                 Phase::Free => {}
             }
         }
-    }
-
-    /// A refilling replica has forgotten what it acknowledged, so it sends nothing that could be taken for an answer.
-    pub(super) fn a_refilling_replica_sends_no_answers(&self) {
-        let is_silent = || self.coordinator.operations.is_empty() && self.coordinator.outbox.is_empty();
-        assert!(self.is_ready() || is_silent(), "a replica answers that is without its memory");
     }
 }
 

@@ -5,24 +5,14 @@
 //! and the answer repeats the number. Messages do not depend on each other otherwise, so any of them may be lost,
 //! duplicated, late or reordered.
 
-use crate::registers::message::{self as upkeep, take_key, take_register};
-use crate::registers::{Lives, LivesView, Tag};
+use crate::leaderless;
+use crate::registers::Tag;
+use crate::registers::message::{take_key, take_register};
 use kv::codec::{Malformed, Reader, Writer};
 use kv::{Register, UnixMs};
 
 /// A message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message<'a> {
-    /// One turn's items for the receiver.
-    Turn {
-        /// The incarnations that the sender knows, including its own.
-        lives: LivesView<'a>,
-        /// The items.
-        items: Items<'a>,
-    },
-    /// About incarnations, refilling, repair or collection.
-    Upkeep(upkeep::Message<'a>),
-}
+pub type Message<'a> = leaderless::Message<'a, Items<'a>>;
 
 /// A coordinator's operation on one key, as the coordinator numbers it.
 pub type OperationId = u64;
@@ -96,8 +86,6 @@ pub enum Item<'a> {
     },
 }
 
-const TURN: u8 = 1;
-
 const QUERY_TAG: u8 = 1;
 const QUERY_VALUE: u8 = 2;
 const UPDATE: u8 = 3;
@@ -108,40 +96,19 @@ const VALUE: u8 = 7;
 const HELD: u8 = 8;
 const SEEN: u8 = 9;
 
-const _: () = assert!(TURN < upkeep::FIRST_KIND);
-
-impl<'a> Message<'a> {
-    /// Appends the head of a turn; its items follow up to the message's end.
-    #[inline]
-    pub fn begin_turn(lives: &Lives, out: &mut Vec<u8>) {
-        out.put_u8(TURN);
-        lives.encode(out);
-    }
-
-    /// Decodes a whole message and checks that every item in it can be decoded.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the bytes are not exactly one message.
-    pub fn decode(bytes: &'a [u8]) -> Result<Message<'a>, Malformed> {
-        if bytes.first().is_some_and(|kind| *kind >= upkeep::FIRST_KIND) {
-            return upkeep::Message::decode(bytes).map(Message::Upkeep);
-        }
-        let mut reader = Reader::new(bytes);
-        if reader.u8()? != TURN {
-            return Err(Malformed("unknown kind of message"));
-        }
-        let lives = LivesView::decode(&mut reader)?;
-        let items = Items(reader.rest());
-        while !reader.is_empty() {
-            Item::decode(&mut reader)?;
-        }
-        Ok(Message::Turn { lives, items })
-    }
-}
-
 /// Items that were checked, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Items<'a>(&'a [u8]);
+
+impl<'a> leaderless::Items<'a> for Items<'a> {
+    fn take(reader: &mut Reader<'a>) -> Result<Items<'a>, Malformed> {
+        let items = Items(reader.rest());
+        while !reader.is_empty() {
+            Item::decode(reader)?;
+        }
+        Ok(items)
+    }
+}
 
 impl<'a> Items<'a> {
     /// The items in order.

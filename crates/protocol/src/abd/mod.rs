@@ -67,71 +67,29 @@ pub mod message;
 mod operation;
 mod options;
 mod outbox;
-mod summary;
 
-use crate::contract::{
-    Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, Submission, Ticket, Trace,
-};
-use crate::planted::Fault;
-use crate::registers::{self, Incarnation, LivesView, Loss, Registers, Replacement, Sender, Tag, Upkeep};
-use crate::vouch::Vouch;
+use crate::contract::{Effects, NodeId, Now, Request, Ticket};
+use crate::leaderless::{self, Strategy};
+use crate::registers::{self, LivesView, MemberSet, Registers, Requests, Tag};
+use crate::status::{Counter, counter};
 pub use coordinator::Counters;
 use coordinator::{Context, Coordinator, answer_to_query};
-use kv::Table;
-use kv::codec::Malformed;
 pub use message::{Item, Message};
 pub use options::{Options, Timing};
 
-/// The status of one member, as another member sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerStatus {
-    /// Its node.
-    pub id: NodeId,
-    /// Whether a message from it arrived recently.
-    pub answering: bool,
-    /// The milliseconds since the last message from it.
-    pub silent_ms: u64,
-    /// The newest incarnation known of it; 0 when none is.
-    pub incarnation: Incarnation,
-}
-
-/// A replica's status, for `INFO`, `/health` and tests.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Status {
-    /// `replica`, `refilling` or `idle`.
-    pub role: &'static str,
-    /// Its incarnation.
-    pub incarnation: Incarnation,
-    /// The replica has its memory, and was recently in contact with a majority (including itself) that has its memory:
-    /// requests can be served.
-    pub ready: bool,
-    /// Whether it gets its memory back from members that have theirs.
-    pub catches_up: bool,
-    /// The number of operations that it coordinates at present.
-    pub open_operations: usize,
-    /// Tombstones held.
-    pub tombstones: usize,
-    /// The other members.
-    pub peers: Vec<PeerStatus>,
-    /// The counters of its coordinator.
-    pub counters: Counters,
-    /// The counters of its upkeep.
-    pub upkeep: registers::Counters,
-    /// Why it is not ready, for people; empty when it is.
-    pub explanation: String,
-}
-
 /// One group's ABD state machine on one node.
+pub type Replica = leaderless::Replica<Abd>;
+
+/// A replica's status.
+pub type Status = leaderless::Status<Counters>;
+
+/// Reads and writes through any majority.
 #[derive(Debug)]
-pub struct Replica {
-    id: NodeId,
-    starts: u64,
+pub struct Abd {
     seed: u64,
     timing: Timing,
     registers: Registers,
     coordinator: Coordinator,
-    /// `None`: no configuration yet.
-    upkeep: Option<Upkeep>,
 }
 
 impl Replica {
@@ -146,49 +104,69 @@ impl Replica {
         seed: u64,
         table_seed: u64,
     ) -> Replica {
-        Replica {
-            id,
-            starts,
-            seed,
-            timing,
-            registers: Registers::new(seed, table_seed, options.keeps_records, options.planted),
-            coordinator: Coordinator::default(),
-            upkeep: None,
-        }
+        let registers = Registers::new(seed, table_seed, options.keeps_records, options.planted);
+        Replica::with(id, starts, Abd { seed, timing, registers, coordinator: Coordinator::default() })
     }
+}
 
-    /// True when it has its memory.
+impl Abd {
+    /// The coordinator, with the context of its next step.
     #[inline]
-    pub fn is_ready(&self) -> bool {
-        self.upkeep.as_ref().is_some_and(Upkeep::is_ready)
+    fn parts<'a>(&'a mut self, now: Now, effects: &'a mut Effects) -> (&'a mut Coordinator, Context<'a>) {
+        let Abd { timing, registers, coordinator, .. } = self;
+        (coordinator, Context { registers, timing, now, effects })
+    }
+}
+
+impl Strategy for Abd {
+    type Items<'a> = message::Items<'a>;
+    type Counters = Counters;
+    const TICKS_EARLY: bool = true;
+
+    #[inline]
+    fn registers(&self) -> &Registers {
+        &self.registers
     }
 
-    /// Returns the replica's status. O(members).
-    pub fn status(&self, now: Now) -> Status {
-        let registers = &self.registers;
-        let (role, explanation) = match &self.upkeep {
-            None => ("idle", "it has no configuration".to_string()),
-            Some(upkeep) if upkeep.is_ready() => ("replica", registers.lacks(&self.timing.upkeep, now)),
-            Some(upkeep) => ("refilling", upkeep.explain(registers)),
-        };
-        let peer = |member: usize| PeerStatus {
-            id: registers.group.node(member),
-            answering: registers.is_heard(member, &self.timing.upkeep, now),
-            silent_ms: registers.silent_ms(member, now),
-            incarnation: registers.lives.of(member),
-        };
-        let peers: Vec<PeerStatus> = registers.group.others().iter().map(peer).collect();
-        Status {
-            role,
-            incarnation: registers.lives.own(),
-            ready: explanation.is_empty(),
-            catches_up: self.upkeep.as_ref().is_some_and(|it| it.catches_up(registers)),
-            open_operations: self.coordinator.operations.len(),
-            tombstones: registers.table.tombstones(),
-            peers,
-            counters: self.coordinator.counters,
-            upkeep: registers.counters,
-            explanation,
+    #[inline]
+    fn registers_mut(&mut self) -> &mut Registers {
+        &mut self.registers
+    }
+
+    fn timing(&self) -> &registers::Timing {
+        &self.timing.upkeep
+    }
+
+    fn requests(&self) -> &Requests {
+        &self.coordinator.requests
+    }
+
+    fn requests_mut(&mut self) -> &mut Requests {
+        &mut self.coordinator.requests
+    }
+
+    fn operations(&self) -> usize {
+        self.coordinator.operations.len()
+    }
+
+    fn joined(&mut self) {
+        self.coordinator = Coordinator::new(&self.registers, self.seed);
+    }
+
+    fn renewed(&mut self, members: MemberSet) {
+        self.coordinator.forget_answers(members);
+    }
+
+    #[inline]
+    fn heard(&mut self, member: usize) {
+        self.coordinator.outbox.heard(member);
+    }
+
+    fn link(&mut self, now: Now, member: usize, up: bool, effects: &mut Effects) {
+        let (coordinator, mut cx) = self.parts(now, effects);
+        coordinator.links_changed(cx.registers, now);
+        if up {
+            coordinator.link_up(&mut cx, member);
         }
     }
 
@@ -196,50 +174,26 @@ impl Replica {
     fn request(
         &mut self,
         now: Now,
-        (ticket, follows, deadline_us): (Ticket, bool, u64),
+        asked: (Ticket, bool, u64),
         request: &Request<'_>,
         effects: &mut Effects,
     ) {
-        // A node that has just started configures its replicas when it is admitted. Until then requests wait there.
-        let Some(upkeep) = &self.upkeep else { return effects.redirect(ticket, NOBODY) };
-        let Replica { timing, registers, coordinator, .. } = self;
-        if !upkeep.is_ready() {
-            // Any ready node takes any command. While none is known, one may become ready in a moment.
-            let bytes_max = timing.open_bytes_max;
-            return match (registers.refusal(), upkeep.ready_node(registers)) {
-                (Some(refusal), _) => effects.refuse(ticket, &refusal),
-                (None, Some(to)) => effects.redirect(ticket, to),
-                (None, None) if coordinator.requests.hold(ticket, deadline_us, request, bytes_max) => {}
-                (None, None) => effects.refuse(ticket, coordinator::OVERLOAD),
-            };
-        }
-        let mut cx = Context { registers, timing, now, effects };
-        coordinator.request(&mut cx, (ticket, follows, deadline_us), request);
+        let (coordinator, mut cx) = self.parts(now, effects);
+        coordinator.request(&mut cx, asked, request);
         coordinator.resume(&mut cx);
     }
 
-    fn message(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects) {
-        let Some(upkeep) = &mut self.upkeep else { return };
-        let Some(from) = self.registers.group.index_of(from) else { return };
-        if from == self.registers.group.own() {
-            return;
+    fn hold(&mut self, (ticket, deadline_us): (Ticket, u64), request: &Request<'_>, effects: &mut Effects) {
+        if !self.coordinator.requests.hold(ticket, deadline_us, request, self.timing.open_bytes_max) {
+            effects.refuse(ticket, coordinator::OVERLOAD);
         }
-        match message {
-            // A refilling replica holds too little to answer, and sends nothing that could be taken for an answer.
-            Message::Turn { .. } if !upkeep.is_ready() => {}
-            Message::Turn { lives, items } => self.turn(now, from, lives, items, effects),
-            Message::Upkeep(message) => {
-                upkeep.message(&mut self.registers, &self.timing.upkeep, now, from, message, effects);
-                self.coordinator.outbox.heard(from);
-                self.notice_new_lives();
-                self.go_on_with_held(effects);
-            }
-        }
-        let Replica { timing, registers, coordinator, .. } = self;
-        coordinator.resume(&mut Context { registers, timing, now, effects });
     }
 
-    /// Processes one turn of another member: answers its questions, and takes its answers.
+    fn resume(&mut self, now: Now, effects: &mut Effects) {
+        let (coordinator, mut cx) = self.parts(now, effects);
+        coordinator.resume(&mut cx);
+    }
+
     #[inline]
     fn turn(
         &mut self,
@@ -249,21 +203,7 @@ impl Replica {
         items: message::Items<'_>,
         effects: &mut Effects,
     ) {
-        let is_stale = match self.registers.learn_from(from, lives) {
-            Sender::Current => false,
-            Sender::Earlier => true,
-            Sender::Impossible => {
-                return self.registers.reject(from, "it names impossible incarnations", effects);
-            }
-        };
-        if is_stale && !self.registers.planted.has(Fault::StaleAcknowledgement) {
-            return;
-        }
-        self.registers.heard(from, now);
-        self.registers.has_memory(from);
-        self.coordinator.outbox.heard(from);
-        self.notice_new_lives();
-        let Replica { timing, registers, coordinator, .. } = self;
+        let Abd { timing, registers, coordinator, .. } = self;
         let timing = &*timing;
         // Answers to an earlier incarnation of this replica may carry operation numbers that are in use again.
         let answers_us = lives.of(registers.group.own()) == registers.lives.own();
@@ -303,176 +243,56 @@ impl Replica {
                 _ => {}
             }
         }
+        let (coordinator, mut cx) = self.parts(now, effects);
+        coordinator.resume(&mut cx);
     }
 
-    /// Requests that were held while this replica was without its memory begin once this replica, or another member, has
-    /// its memory.
-    fn go_on_with_held(&mut self, effects: &mut Effects) {
-        let Some(upkeep) = &self.upkeep else { return };
-        let requests = &mut self.coordinator.requests;
-        if upkeep.is_ready() {
-            requests.release_held();
-        } else if let Some(to) = upkeep.ready_node(&self.registers)
-            && self.registers.standstill().is_none()
-        {
-            requests.hand_on_held(to, effects);
-        }
-    }
-
-    #[inline]
-    fn notice_new_lives(&mut self) {
-        let renewed = self.registers.lives.take_renewed();
-        if !renewed.is_empty() && !self.registers.planted.has(Fault::StaleAcknowledgement) {
-            self.coordinator.forget_answers(renewed);
-        }
-    }
-
-    fn link(&mut self, now: Now, peer: NodeId, up: bool, effects: &mut Effects) {
-        let Some(upkeep) = &mut self.upkeep else { return };
-        let Some(member) = self.registers.group.index_of(peer) else { return };
-        self.registers.set_link(member, up);
-        self.coordinator.links_changed(&self.registers, now);
-        if up {
-            upkeep.link_up(&self.registers, member, effects);
-            let Replica { timing, registers, coordinator, .. } = self;
-            coordinator.link_up(&mut Context { registers, timing, now, effects }, member);
-        }
-    }
-
-    /// Only the first configuration counts: the members' places are part of the tags.
-    fn configure(&mut self, now: Now, configuration: &Configuration, effects: &mut Effects) {
-        if let Some(upkeep) = &mut self.upkeep {
-            if configuration.members != self.registers.group.nodes() {
-                let why = "the members of a group of registers stay the same";
-                return effects.trace.push(Trace::Rejected { peer: self.id, why });
-            }
-            if configuration.is_given_up {
-                upkeep.give_up(&mut self.registers, now, effects);
-            }
-            return;
-        }
-        match self.registers.join(self.id, configuration) {
-            Ok(()) => {
-                self.coordinator = Coordinator::new(&self.registers, self.seed);
-                self.upkeep = Some(Upkeep::new(&mut self.registers, now, self.starts, effects));
-            }
-            Err(why) => effects.trace.push(Trace::Rejected { peer: self.id, why }),
-        }
-    }
-
-    /// Ends the turn: emits its records and messages.
-    #[inline]
-    fn flush(&mut self, effects: &mut Effects) {
-        self.a_refilling_replica_sends_no_answers();
-        self.registers.journal.flush(effects);
-        self.coordinator.outbox.flush(&self.registers, &self.timing, effects);
-    }
-
-    /// Records have become durable: operations that waited for them continue.
-    fn durable(&mut self, now: Now, record: u64, effects: &mut Effects) {
-        let Replica { timing, registers, coordinator, .. } = self;
-        registers.durable(record);
-        let mut cx = Context { registers, timing, now, effects };
+    /// Operations that waited for records continue.
+    fn durable(&mut self, now: Now, effects: &mut Effects) {
+        let (coordinator, mut cx) = self.parts(now, effects);
         coordinator.durable(&mut cx);
         coordinator.resume(&mut cx);
     }
 
     fn tick(&mut self, now: Now, effects: &mut Effects) {
-        let Some(upkeep) = &mut self.upkeep else { return };
-        upkeep.tick(&mut self.registers, &self.timing.upkeep, now, true, effects);
-        self.notice_new_lives();
-        self.go_on_with_held(effects);
-        let Replica { timing, registers, coordinator, .. } = self;
-        let mut cx = Context { registers, timing, now, effects };
+        let (coordinator, mut cx) = self.parts(now, effects);
         coordinator.tick(&mut cx);
         coordinator.resume(&mut cx);
     }
-}
-
-impl crate::contract::Replica for Replica {
-    type Message<'a> = Message<'a>;
-
-    fn decode(message: &[u8]) -> std::result::Result<Message<'_>, Malformed> {
-        Message::decode(message)
-    }
 
     #[inline]
-    fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
-        match input {
-            Input::Request(&Submission { ticket, request, follows, deadline_us, .. }) => {
-                self.request(now, (ticket, follows, deadline_us), request, effects);
-            }
-            Input::Message { from, message } => self.message(now, from, message, effects),
-            Input::Flush => self.flush(effects),
-            Input::Tick => self.tick(now, effects),
-            Input::Link { peer, up } => self.link(now, peer, up, effects),
-            Input::Configure(configuration) => self.configure(now, configuration, effects),
-            Input::Durable { record } => self.durable(now, record, effects),
-            Input::Lease { .. } => {} // There is no leader.
-            Input::Retire => self.coordinator.end_requests(&self.registers, effects),
-        }
+    fn flush(&mut self, effects: &mut Effects) {
+        self.coordinator.outbox.flush(&self.registers, &self.timing, effects);
     }
 
-    fn wakeup_us(&self, now: Now) -> u64 {
-        match &self.upkeep {
-            Some(upkeep) => {
-                let upkeep_us = upkeep.wakeup_us(&self.registers, &self.timing.upkeep, true);
-                upkeep_us.min(self.coordinator.wakeup_us(&self.timing))
-            }
-            None => now.monotonic_us + self.timing.upkeep.retry_ms * 1000,
-        }
+    fn retire(&mut self, _now: Now, effects: &mut Effects) {
+        self.coordinator.end_requests(&self.registers, effects);
     }
 
-    fn set_reached(&mut self, _now: Now, peer: NodeId, is_reached: bool) {
-        self.registers.set_reached(peer, is_reached);
+    fn wakeup_us(&self) -> u64 {
+        self.coordinator.wakeup_us(&self.timing)
     }
 
-    fn vouched(&mut self, peer: NodeId, vouch: Vouch) {
-        self.registers.vouches.note(peer, vouch);
+    fn is_silent(&self) -> bool {
+        self.coordinator.operations.is_empty() && self.coordinator.outbox.is_empty()
     }
 
-    fn is_resting(&self) -> bool {
-        let has_rest = |upkeep: &Upkeep| upkeep.is_resting(&self.registers);
-        self.coordinator.is_idle() && self.upkeep.as_ref().is_some_and(has_rest)
+    fn counters(&self) -> Counters {
+        self.coordinator.counters
     }
 
-    fn check_invariants(&self, now: Now) {
+    fn list(counted: Counters) -> Vec<Counter> {
+        vec![
+            counter("one_round_reads", "Reads done in one round.", counted.one_round_reads),
+            counter("two_round_reads", "Reads that wrote back first.", counted.two_round_reads),
+            counter("write_backs", "Members that a value was written back to.", counted.write_backs),
+            counter("retries", "Times that an operation asked again.", counted.retries),
+            counter("refused", "Requests refused, nothing changed.", counted.refused),
+            counter("unknown_writes", "Writes with unknown outcome.", counted.unknown),
+        ]
+    }
+
+    fn check(&self, now: Now, _serves: bool) {
         self.check_all(now);
-    }
-
-    fn replay(&mut self, _now: Now, record: &[u8]) -> std::result::Result<(), Malformed> {
-        self.registers.replay(record)
-    }
-
-    fn begin_checkpoint(&mut self) -> bool {
-        self.registers.begin_checkpoint()
-    }
-
-    fn checkpoint_record(&mut self, bytes_max: usize, record: &mut Vec<u8>) -> Progress {
-        self.registers.checkpoint_record(bytes_max, record)
-    }
-
-    fn abandon_checkpoint(&mut self) {
-        self.registers.abandon_checkpoint();
-    }
-
-    fn table(&self) -> &Table {
-        &self.registers.table
-    }
-
-    fn replaced(&mut self, replacement: &Replacement) {
-        self.registers.replaced(replacement);
-    }
-
-    fn set_room(&mut self, has_room: bool) {
-        self.registers.set_room(has_room);
-    }
-
-    fn loss(&self, now: Now) -> Option<Loss> {
-        self.upkeep.as_ref()?.loss(&self.registers, &self.timing.upkeep, now)
-    }
-
-    fn summary(&self, now: Now) -> crate::status::Status {
-        self.status(now).into()
     }
 }

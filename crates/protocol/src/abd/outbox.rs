@@ -3,9 +3,10 @@
 //! Queries and updates go to all members and are encoded once; answers, write-backs and repetitions are for one member.
 //! When a turn has none of the latter, all members get the same bytes.
 
-use super::message::{Item, Message};
+use super::message::Item;
 use super::options::Timing;
 use crate::contract::{Effects, Outgoing, Recipient};
+use crate::leaderless::begin_turn;
 use crate::registers::{MemberSet, Registers};
 use std::ops::Range;
 
@@ -149,7 +150,7 @@ impl Outbox {
             let (to, after_record) = (registers.group.node(member), registers.journal.life());
             if !waiting.is_empty() {
                 let start = effects.bytes.len();
-                Message::begin_turn(&registers.lives, &mut effects.bytes);
+                begin_turn(&registers.lives, &mut effects.bytes);
                 effects.bytes.append(waiting);
                 let (bytes, after_record) = (start..effects.bytes.len(), after_record.max(*after_waiting));
                 self.unheard[member] += bytes.len();
@@ -165,7 +166,7 @@ impl Outbox {
                 Some(bytes) if own.is_empty() => bytes.clone(),
                 _ => {
                     let start = effects.bytes.len();
-                    Message::begin_turn(&registers.lives, &mut effects.bytes);
+                    begin_turn(&registers.lives, &mut effects.bytes);
                     if takes_common {
                         effects.bytes.extend_from_slice(&self.common);
                     }

@@ -2,7 +2,7 @@
 //! which "Why it is safe" in the parent module rests, as far as a single replica can check them. Each function is named
 //! after the statement that it checks.
 
-use super::Replica;
+use super::Blocking;
 use super::coordinator::Coordinator;
 use super::coordinator::operation::{Operation, Phase};
 use super::locks::COUNT_BITS;
@@ -11,49 +11,21 @@ use crate::contract::Now;
 use crate::registers::Tag;
 use std::collections::BTreeSet;
 
-impl Replica {
-    /// Checks the replica's whole state. O(keys, locks and operations).
-    ///
-    /// # Panics
-    /// When an invariant is broken.
-    pub(super) fn check_all(&self, now: Now) {
-        let Replica { state, coordinator, upkeep, .. } = self;
-        let registers = &state.registers;
-        if !registers.planted.has_invariants() {
-            return;
-        }
-        registers.check_invariants(now, coordinator.operations.len());
-        coordinator
-            .requests
-            .check_invariants(now, coordinator.operations.values().map(|operation| operation.request));
-        let Some(upkeep) = upkeep else {
-            return assert!(
-                coordinator.operations.is_empty(),
-                "an operation of a replica that knows no group"
-            );
-        };
-        upkeep.check_invariants(registers, &state.timing.upkeep);
-        self.a_refilling_replica_sends_no_answers();
-        if self.serves {
+impl Blocking {
+    /// Checks the state of locks and operations. O(locks and operations).
+    pub(super) fn check_all(&self, now: Now, serves: bool) {
+        let Blocking { state, coordinator } = self;
+        let operations = coordinator.operations.values();
+        coordinator.requests.check_invariants(now, operations.clone().map(|operation| operation.request));
+        if serves {
             a_grants_number_is_given_once(state, now);
             coordinator.an_attempts_number_is_used_once(state);
             coordinator.every_operation_is_looked_at_again();
             coordinator.operations_of_a_key_stand_in_line();
             coordinator.a_lock_that_is_not_needed_is_released(state);
             what_does_not_count_is_not_durable(state);
-            coordinator
-                .operations
-                .values()
-                .for_each(|operation| its_phase_is_not_over(operation, coordinator, state));
+            operations.for_each(|operation| its_phase_is_not_over(operation, coordinator, state));
         }
-    }
-
-    /// A refilling replica has forgotten what it acknowledged, so it grants nothing, and sends nothing that could be
-    /// taken for an answer.
-    pub(super) fn a_refilling_replica_sends_no_answers(&self) {
-        let is_silent =
-            || self.state.locks.is_empty() && self.state.is_silent() && self.coordinator.open() == 0;
-        assert!(self.serves || is_silent(), "a replica answers that is without its memory");
     }
 }
 

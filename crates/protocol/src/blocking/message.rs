@@ -5,25 +5,38 @@
 //! lost, duplicated, late or reordered.
 
 use super::item::{Answer, Ask, Item};
-use crate::registers::{Lives, LivesView, message as upkeep};
+use crate::leaderless;
+use crate::registers::Lives;
 use kv::codec::{Malformed, Reader, Writer};
 use std::marker::PhantomData;
 
+/// A message, whose values are still in the bytes that arrived.
+pub type Message<'a> = leaderless::Message<'a, Items<'a>>;
+
+/// What one turn has for a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Items<'a> {
+    /// The requests of the sender's coordinator.
+    pub asks: Sequence<'a, Ask<'a>>,
+    /// The answers of the sender's replica.
+    pub answers: Sequence<'a, Answer<'a>>,
+}
+
 /// A sequence of checked items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Items<'a, T> {
+pub struct Sequence<'a, T> {
     bytes: &'a [u8],
     items: PhantomData<T>,
 }
 
-impl<'a, T: Item<'a>> Items<'a, T> {
-    fn take(reader: &mut Reader<'a>) -> Result<Items<'a, T>, Malformed> {
+impl<'a, T: Item<'a>> Sequence<'a, T> {
+    fn take(reader: &mut Reader<'a>) -> Result<Sequence<'a, T>, Malformed> {
         let bytes = reader.bytes()?;
         let mut items = Reader::new(bytes);
         while !items.is_empty() {
             T::decode(&mut items)?;
         }
-        Ok(Items { bytes, items: PhantomData })
+        Ok(Sequence { bytes, items: PhantomData })
     }
 
     /// Returns the items in the order in which they were written.
@@ -33,55 +46,17 @@ impl<'a, T: Item<'a>> Items<'a, T> {
     }
 }
 
-/// A message, whose values are still in the bytes that arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message<'a> {
-    /// Everything that one turn has for a peer.
-    Turn {
-        /// The newest incarnation that the sender knows of each member.
-        lives: LivesView<'a>,
-        /// The requests of the sender's coordinator.
-        asks: Items<'a, Ask<'a>>,
-        /// The answers of the sender's replica.
-        answers: Items<'a, Answer<'a>>,
-    },
-    /// A message that all register protocols have: about incarnations, refills, repair and tombstones.
-    Upkeep(upkeep::Message<'a>),
+impl<'a> leaderless::Items<'a> for Items<'a> {
+    fn take(reader: &mut Reader<'a>) -> Result<Items<'a>, Malformed> {
+        Ok(Items { asks: Sequence::take(reader)?, answers: Sequence::take(reader)? })
+    }
 }
 
-const TURN: u8 = 1;
-
-impl<'a> Message<'a> {
-    /// Appends the encoding of a [`Message::Turn`] whose items are encoded already.
-    pub(super) fn encode_turn(lives: &Lives, asks: &[u8], answers: &[u8], out: &mut Vec<u8>) {
-        out.put_u8(TURN);
-        lives.encode(out);
-        out.put_bytes(asks);
-        out.put_bytes(answers);
-    }
-
-    /// Decodes a message and checks every item of it, so that a replica never gets an item that cannot be decoded.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the bytes are not exactly one message.
-    pub fn decode(bytes: &'a [u8]) -> Result<Message<'a>, Malformed> {
-        if bytes.first().is_some_and(|kind| *kind >= upkeep::FIRST_KIND) {
-            return Ok(Message::Upkeep(upkeep::Message::decode(bytes)?));
-        }
-        let mut reader = Reader::new(bytes);
-        let message = match reader.u8()? {
-            TURN => Message::Turn {
-                lives: LivesView::decode(&mut reader)?,
-                asks: Items::take(&mut reader)?,
-                answers: Items::take(&mut reader)?,
-            },
-            _ => return Err(Malformed("unknown kind of message")),
-        };
-        if !reader.is_empty() {
-            return Err(Malformed("bytes behind a message"));
-        }
-        Ok(message)
-    }
+/// Appends the encoding of a turn whose items are encoded already.
+pub(super) fn encode_turn(lives: &Lives, asks: &[u8], answers: &[u8], out: &mut Vec<u8>) {
+    leaderless::begin_turn(lives, out);
+    out.put_bytes(asks);
+    out.put_bytes(answers);
 }
 
 #[cfg(test)]
@@ -110,12 +85,12 @@ mod tests {
         let (mut asked, mut answered, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         asks.iter().for_each(|ask| ask.encode(&mut asked));
         answers.iter().for_each(|answer| answer.encode(&mut answered));
-        Message::encode_turn(&Lives::default(), &asked, &answered, &mut bytes);
-        let Ok(Message::Turn { asks: read_asks, answers: read_answers, .. }) = Message::decode(&bytes) else {
+        encode_turn(&Lives::default(), &asked, &answered, &mut bytes);
+        let Ok(Message::Turn { items, .. }) = Message::decode(&bytes) else {
             panic!("what was written cannot be read");
         };
-        assert!(read_asks.iter().eq(asks));
-        assert!(read_answers.iter().eq(answers));
+        assert!(items.asks.iter().eq(asks));
+        assert!(items.answers.iter().eq(answers));
         bytes
     }
 
@@ -135,7 +110,7 @@ mod tests {
             for byte in 0..=u8::MAX {
                 let mut damaged = bytes.clone();
                 damaged[place] = byte;
-                if let Ok(Message::Turn { asks, answers, .. }) = Message::decode(&damaged) {
+                if let Ok(Message::Turn { items: Items { asks, answers }, .. }) = Message::decode(&damaged) {
                     assert!(asks.iter().count() + answers.iter().count() <= bytes.len());
                 }
             }

@@ -102,71 +102,30 @@ pub mod locks;
 pub mod message;
 mod options;
 mod state;
-mod summary;
 
-use crate::contract::{
-    Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, Submission, Ticket, Trace,
-};
-use crate::registers::{self, Incarnation, LivesView, Loss, Replacement, Sender, Upkeep};
-use crate::vouch::Vouch;
+use crate::contract::{Effects, NodeId, Now, Request, Ticket};
+use crate::leaderless::{self, Strategy};
+use crate::registers::{self, LivesView, MemberSet, Registers, Requests};
+use crate::status::{Counter, counter};
 use coordinator::Coordinator;
 pub use item::{Answer, Ask};
-use kv::codec::Malformed;
-use kv::{Command, ReplyBuffer, Table, UnixMs};
 pub use locks::{Holder, Lock};
-pub use message::{Items, Message};
+pub use message::{Items, Message, Sequence};
 pub use options::{Options, Retry, Timing};
 pub use state::Counters;
 use state::State;
 
-/// The status of one member, as another member sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerStatus {
-    /// The member.
-    pub id: NodeId,
-    /// Whether a message from it arrived recently.
-    pub answers: bool,
-}
+/// One group's state machine on one node.
+pub type Replica = leaderless::Replica<Blocking>;
 
-/// A replica's status, for `INFO`, `/health` and tests.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Status {
-    /// `replica`, `refilling` or `idle`.
-    pub role: &'static str,
-    /// The replica has its memory, and enough others answer: requests can be served here.
-    pub ready: bool,
-    /// Whether it gets its memory back from members that have theirs.
-    pub catches_up: bool,
-    /// Why it is not ready, for people; empty when it is.
-    pub explanation: String,
-    /// Its incarnation.
-    pub incarnation: Incarnation,
-    /// Operations under way at this coordinator.
-    pub operations: usize,
-    /// The number of locks that this replica has granted and whose lease has not run out.
-    pub locks: usize,
-    /// Tombstones held.
-    pub tombstones: usize,
-    /// The counters of coordinator and replica.
-    pub counters: Counters,
-    /// The counters of refilling, repair and the collection of tombstones.
-    pub upkeep: registers::Counters,
-    /// The status of the other members.
-    pub peers: Vec<PeerStatus>,
-}
+/// A replica's status.
+pub type Status = leaderless::Status<Counters>;
 
-/// One group's state machine on one node: coordinator and replica.
+/// Reads and writes under locks of a majority.
 #[derive(Debug)]
-pub struct Replica {
-    id: NodeId,
-    /// How often the node was started, this time included.
-    starts: u64,
+pub struct Blocking {
     state: State,
     coordinator: Coordinator,
-    /// `None` before the group is known.
-    upkeep: Option<Upkeep>,
-    /// The replica has its memory and serves.
-    serves: bool,
 }
 
 impl Replica {
@@ -181,301 +140,163 @@ impl Replica {
         seed: u64,
         table_seed: u64,
     ) -> Replica {
-        Replica {
-            id,
-            starts,
-            state: State::new(options, timing, seed, table_seed),
-            coordinator: Coordinator::new(seed),
-            upkeep: None,
-            serves: false,
-        }
+        let state = State::new(options, timing, seed, table_seed);
+        Replica::with(id, starts, Blocking { state, coordinator: Coordinator::new(seed) })
     }
 
     /// Takes changed promises of the keyspace.
     pub fn set_options(&mut self, options: Options) {
-        self.state.options = options;
-    }
-
-    /// Answers a read from what this replica holds: for people and tests that look at one replica.
-    pub fn peek(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) {
-        self.state.registers.table.read(command, now, out);
+        self.strategy.state.options = options;
     }
 
     /// Returns the locks that this replica has granted and whose lease has not run out, in the order of their keys.
     pub fn locks(&self, now: Now) -> impl Iterator<Item = (&[u8], &Lock)> {
-        self.state.locks.live(now.monotonic_us)
+        self.strategy.state.locks.live(now.monotonic_us)
+    }
+}
+
+impl Blocking {
+    /// Sends messages that have become large.
+    fn send(&mut self, effects: &mut Effects) {
+        self.state.send(self.state.timing.batch_bytes, effects);
+    }
+}
+
+impl Strategy for Blocking {
+    type Items<'a> = Items<'a>;
+    type Counters = Counters;
+
+    fn registers(&self) -> &Registers {
+        &self.state.registers
     }
 
-    /// Returns the replica's status. O(members and locks).
-    pub fn status(&self, now: Now) -> Status {
-        let State { registers, timing, counters, locks, .. } = &self.state;
-        let peer = |member| PeerStatus {
-            id: registers.group.node(member),
-            answers: registers.is_heard(member, &timing.upkeep, now),
-        };
-        let peers: Vec<PeerStatus> = registers.group.others().iter().map(peer).collect();
-        let (role, explanation) = match &self.upkeep {
-            None => ("idle", "it has no configuration".to_string()),
-            Some(upkeep) if !upkeep.is_ready() => ("refilling", upkeep.explain(registers)),
-            Some(_) => ("replica", registers.lacks(&timing.upkeep, now)),
-        };
-        Status {
-            role,
-            ready: explanation.is_empty(),
-            catches_up: self.upkeep.as_ref().is_some_and(|it| it.catches_up(registers)),
-            explanation,
-            incarnation: registers.lives.own(),
-            operations: self.coordinator.open(),
-            locks: locks.live(now.monotonic_us).count(),
-            tombstones: registers.table.tombstones(),
-            counters: Counters { expired: locks.expired, ..*counters },
-            upkeep: registers.counters,
-            peers,
-        }
+    fn registers_mut(&mut self) -> &mut Registers {
+        &mut self.state.registers
     }
 
-    fn configure(&mut self, now: Now, configuration: &Configuration, effects: &mut Effects) {
-        if let Some(upkeep) = &mut self.upkeep {
-            // A group of registers keeps its members: tags identify them by their place.
-            if configuration.is_given_up {
-                upkeep.give_up(&mut self.state.registers, now, effects);
-            }
-            return;
-        }
-        if let Err(why) = self.state.registers.join(self.id, configuration) {
-            return effects.trace.push(Trace::Rejected { peer: self.id, why });
-        }
-        self.upkeep = Some(Upkeep::new(&mut self.state.registers, now, self.starts, effects));
-        self.notice();
+    fn timing(&self) -> &registers::Timing {
+        &self.state.timing.upkeep
     }
 
-    fn request(
-        &mut self,
-        now: Now,
-        (ticket, follows, deadline_us): (Ticket, bool, u64),
-        request: &Request<'_>,
-        effects: &mut Effects,
-    ) {
-        // A node that has just started configures its replicas when it is admitted. Until then requests wait there.
-        let Some(upkeep) = &self.upkeep else { return effects.redirect(ticket, NOBODY) };
-        let Replica { state, coordinator, .. } = self;
-        if upkeep.is_ready() {
-            return coordinator.request(state, now, (ticket, follows, deadline_us), request, effects);
-        }
-        // Any ready node can execute any command. While none is known, hold the request: one may become ready in a
-        // moment.
-        match (state.registers.refusal(), upkeep.ready_node(&state.registers)) {
-            (Some(refusal), _) => effects.refuse(ticket, &refusal),
-            (None, Some(to)) => effects.redirect(ticket, to),
-            (None, None) => coordinator.hold(state, (ticket, deadline_us), request, effects),
-        }
+    fn requests(&self) -> &Requests {
+        &self.coordinator.requests
     }
 
-    /// Requests that were held while this replica was without its memory begin once this replica, or another member, has
-    /// its memory.
-    fn go_on_with_held(&mut self, now: Now, effects: &mut Effects) {
-        let (Some(upkeep), registers) = (&self.upkeep, &self.state.registers) else { return };
-        if upkeep.is_ready() {
-            self.coordinator.release_held(&mut self.state, now, effects);
-        } else if let Some(to) = upkeep.ready_node(registers)
-            && registers.standstill().is_none()
-        {
-            self.coordinator.hand_on_held(to, effects);
-        }
+    fn requests_mut(&mut self) -> &mut Requests {
+        &mut self.coordinator.requests
     }
 
-    fn message(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects) {
-        let (Some(from), Some(upkeep)) = (self.state.group().index_of(from), &mut self.upkeep) else {
-            return;
-        };
-        if from == self.state.group().own() {
-            return;
-        }
-        match message {
-            Message::Upkeep(message) => {
-                let timing = self.state.timing.upkeep;
-                upkeep.message(&mut self.state.registers, &timing, now, from, message, effects);
-                self.notice();
-                self.go_on_with_held(now, effects);
-            }
-            Message::Turn { .. } if !upkeep.is_ready() => {} // This replica cannot answer, and waits for no answers.
-            Message::Turn { lives, asks, answers } => {
-                if !self.learn_from(now, from, lives, effects) {
-                    return;
-                }
-                self.notice();
-                asks.iter().for_each(|ask| self.state.serve(now, from, ask));
-                for answer in answers.iter() {
-                    self.coordinator.answered(&mut self.state, now, from, answer, effects);
-                }
-                self.state.send(self.state.timing.batch_bytes, effects);
-            }
-        }
+    fn operations(&self) -> usize {
+        self.coordinator.operations.len()
     }
 
-    /// Learns the incarnations in a message. True when the message counts.
-    fn learn_from(&mut self, now: Now, from: usize, lives: LivesView<'_>, effects: &mut Effects) -> bool {
-        let registers = &mut self.state.registers;
-        match registers.learn_from(from, lives) {
-            Sender::Current => {
-                registers.heard(from, now);
-                registers.has_memory(from);
-            }
-            Sender::Earlier => return false,
-            Sender::Impossible => {
-                registers.reject(from, "it names impossible incarnations", effects);
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Acts on news from the upkeep: this replica may have its memory again, and other members may have begun new
-    /// incarnations.
-    fn notice(&mut self) {
-        if self.upkeep.as_ref().is_some_and(Upkeep::is_ready) && !self.serves {
-            self.serves = true;
-            self.take_up_work();
-        }
-        let renewed = self.state.registers.lives.take_renewed();
-        if !renewed.is_empty() {
-            self.state.free_locks_of_earlier_lives(renewed);
-            self.coordinator.renew(renewed);
-        }
-    }
-
-    /// Starts to serve. Grants and attempts get numbers that no earlier incarnation has used. Grants of an earlier
-    /// incarnation of this replica ended with it: a write under such a grant is refused, and its coordinator requests the
-    /// lock again, or withdraws the write.
-    fn take_up_work(&mut self) {
+    /// Grants and attempts get numbers that no earlier incarnation has used. Grants of an earlier incarnation of this
+    /// replica ended with it: a write under such a grant is refused, and its coordinator requests the lock again, or
+    /// withdraws the write.
+    fn begin(&mut self) {
         let State { registers, locks, .. } = &mut self.state;
         locks.begin_life(registers.lives.own());
         self.coordinator.begin_life(registers.lives.own());
     }
 
-    fn link(&mut self, peer: NodeId, up: bool, effects: &mut Effects) {
-        let (Some(member), Some(upkeep)) = (self.state.group().index_of(peer), &mut self.upkeep) else {
-            return;
-        };
-        let registers = &mut self.state.registers;
-        registers.set_link(member, up);
-        if up {
-            upkeep.link_up(registers, member, effects);
+    fn renewed(&mut self, members: MemberSet) {
+        self.state.free_locks_of_earlier_lives(members);
+        self.coordinator.renew(members);
+    }
+
+    fn request(
+        &mut self,
+        now: Now,
+        asked: (Ticket, bool, u64),
+        request: &Request<'_>,
+        effects: &mut Effects,
+    ) {
+        self.coordinator.request(&mut self.state, now, asked, request, effects);
+        self.send(effects);
+    }
+
+    fn hold(&mut self, (ticket, deadline_us): (Ticket, u64), request: &Request<'_>, effects: &mut Effects) {
+        let bytes_max = self.state.timing.open_bytes_max;
+        if !self.coordinator.requests.hold(ticket, deadline_us, request, bytes_max) {
+            self.state.counters.refused += 1;
+            effects.refuse(ticket, coordinator::OVERLOAD);
         }
+    }
+
+    fn resume(&mut self, now: Now, effects: &mut Effects) {
+        self.coordinator.run_ready(&mut self.state, now, effects);
+    }
+
+    fn turn(
+        &mut self,
+        now: Now,
+        from: usize,
+        _lives: LivesView<'_>,
+        Items { asks, answers }: Items<'_>,
+        effects: &mut Effects,
+    ) {
+        asks.iter().for_each(|ask| self.state.serve(now, from, ask));
+        for answer in answers.iter() {
+            self.coordinator.answered(&mut self.state, now, from, answer, effects);
+        }
+        self.send(effects);
+    }
+
+    fn durable(&mut self, now: Now, effects: &mut Effects) {
+        self.coordinator.durable(&mut self.state, now, effects);
+        self.send(effects);
+    }
+
+    fn tick(&mut self, now: Now, effects: &mut Effects) {
+        self.state.locks.sweep(now.monotonic_us);
+        self.coordinator.tick(&mut self.state, now, effects);
+        self.send(effects);
+    }
+
+    fn flush(&mut self, effects: &mut Effects) {
+        self.state.send(1, effects);
+    }
+
+    fn retire(&mut self, now: Now, effects: &mut Effects) {
+        self.coordinator.end_requests(&mut self.state, now, effects);
+    }
+
+    fn wakeup_us(&self) -> u64 {
+        self.coordinator.wakeup_us()
     }
 
     /// Whether no lock is held here, and none waits to be freed elsewhere. Locks end with time, so while there are some
     /// the group cannot be quiescent.
-    fn has_no_locks(&self) -> bool {
+    fn is_untimed(&self) -> bool {
         self.state.locks.is_empty() && self.coordinator.has_no_locks()
     }
 
-    fn tick(&mut self, now: Now, effects: &mut Effects) {
-        let may_stop = self.has_no_locks();
-        let Some(upkeep) = &mut self.upkeep else { return };
-        let timing = self.state.timing.upkeep;
-        upkeep.tick(&mut self.state.registers, &timing, now, may_stop, effects);
-        self.notice();
-        self.go_on_with_held(now, effects);
-        self.state.locks.sweep(now.monotonic_us);
-        self.coordinator.tick(&mut self.state, now, effects);
-        self.state.send(self.state.timing.batch_bytes, effects);
-    }
-}
-
-impl crate::contract::Replica for Replica {
-    type Message<'a> = Message<'a>;
-
-    fn decode(message: &[u8]) -> std::result::Result<Message<'_>, Malformed> {
-        Message::decode(message)
+    fn is_silent(&self) -> bool {
+        self.state.locks.is_empty() && self.state.is_silent() && self.operations() == 0
     }
 
-    fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
-        match input {
-            Input::Request(&Submission { ticket, request, follows, deadline_us, .. }) => {
-                self.request(now, (ticket, follows, deadline_us), request, effects);
-                self.state.send(self.state.timing.batch_bytes, effects);
-            }
-            Input::Message { from, message } => self.message(now, from, message, effects),
-            Input::Configure(configuration) => self.configure(now, configuration, effects),
-            Input::Link { peer, up } => self.link(peer, up, effects),
-            Input::Tick => self.tick(now, effects),
-            Input::Flush => {
-                self.a_refilling_replica_sends_no_answers();
-                self.state.registers.journal.flush(effects);
-                self.state.send(1, effects);
-            }
-            Input::Durable { record } => {
-                self.state.registers.durable(record);
-                self.coordinator.durable(&mut self.state, now, effects);
-                self.state.send(self.state.timing.batch_bytes, effects);
-            }
-            Input::Lease { .. } => {} // There is no leader.
-            Input::Retire => self.coordinator.end_requests(&mut self.state, now, effects),
-        }
+    fn counters(&self) -> Counters {
+        Counters { expired: self.state.locks.expired, ..self.state.counters }
     }
 
-    fn wakeup_us(&self, now: Now) -> u64 {
-        match &self.upkeep {
-            None => u64::MAX,
-            Some(upkeep) => {
-                let upkeep_us =
-                    upkeep.wakeup_us(&self.state.registers, &self.state.timing.upkeep, self.has_no_locks());
-                upkeep_us.min(self.coordinator.wakeup_us()).max(now.monotonic_us)
-            }
-        }
+    fn list(counted: Counters) -> Vec<Counter> {
+        vec![
+            counter("locks_granted", "Locks that this replica granted.", counted.granted),
+            counter("locks_denied", "Locks that it denied.", counted.denied),
+            counter("locks_expired", "Locks whose lease ran out.", counted.expired),
+            counter("writes_denied", "Writes without the lock.", counted.writes_denied),
+            counter("backoffs", "Operations that met a lock and tried again.", counted.backoffs),
+            counter("one_round_reads", "Reads done in one round.", counted.one_round_reads),
+            counter("repairs", "Reads that wrote back first.", counted.repairs),
+            counter("surplus_released", "Locks released that were not needed.", counted.surplus_released),
+            counter("retries", "Times that an operation asked again.", counted.retries),
+            counter("withdrawn", "Writes called back before their deadline.", counted.withdrawn),
+            counter("refused", "Requests refused, nothing changed.", counted.refused),
+            counter("unknown_writes", "Writes with unknown outcome.", counted.unknown),
+        ]
     }
 
-    fn set_reached(&mut self, _now: Now, peer: NodeId, is_reached: bool) {
-        self.state.registers.set_reached(peer, is_reached);
-    }
-
-    fn vouched(&mut self, peer: NodeId, vouch: Vouch) {
-        self.state.registers.vouches.note(peer, vouch);
-    }
-
-    fn is_resting(&self) -> bool {
-        let has_rest = |upkeep: &Upkeep| upkeep.is_resting(&self.state.registers);
-        self.coordinator.is_idle() && self.has_no_locks() && self.upkeep.as_ref().is_some_and(has_rest)
-    }
-
-    fn check_invariants(&self, now: Now) {
-        self.check_all(now);
-    }
-
-    fn replay(&mut self, _now: Now, record: &[u8]) -> std::result::Result<(), Malformed> {
-        self.state.registers.replay(record)
-    }
-
-    fn begin_checkpoint(&mut self) -> bool {
-        self.state.registers.begin_checkpoint()
-    }
-
-    fn checkpoint_record(&mut self, bytes_max: usize, record: &mut Vec<u8>) -> Progress {
-        self.state.registers.checkpoint_record(bytes_max, record)
-    }
-
-    fn abandon_checkpoint(&mut self) {
-        self.state.registers.abandon_checkpoint();
-    }
-
-    fn table(&self) -> &Table {
-        self.state.table()
-    }
-
-    fn replaced(&mut self, replacement: &Replacement) {
-        self.state.registers.replaced(replacement);
-    }
-
-    fn set_room(&mut self, has_room: bool) {
-        self.state.registers.set_room(has_room);
-    }
-
-    fn loss(&self, now: Now) -> Option<Loss> {
-        self.upkeep.as_ref()?.loss(&self.state.registers, &self.state.timing.upkeep, now)
-    }
-
-    fn summary(&self, now: Now) -> crate::status::Status {
-        self.status(now).into()
+    fn check(&self, now: Now, serves: bool) {
+        self.check_all(now, serves);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::item::{Answer, Ask, Item};
 use super::locks::{Holder, Locks};
-use super::message::Message;
+use super::message::encode_turn;
 use super::options::{Options, Timing};
 use crate::contract::{Effects, Now};
 use crate::planted::Fault;
@@ -245,12 +245,12 @@ impl State {
             let to = [group.node(member)];
             if asks.len() + answers.len() > 0 {
                 effects.send_after(journal.life(), to, |out| {
-                    Message::encode_turn(lives, asks, answers, out);
+                    encode_turn(lives, asks, answers, out);
                 });
             }
             if !waiting.is_empty() {
                 let after_record = journal.life().max(std::mem::take(after_record));
-                effects.send_after(after_record, to, |out| Message::encode_turn(lives, &[], waiting, out));
+                effects.send_after(after_record, to, |out| encode_turn(lives, &[], waiting, out));
             }
             for bytes in [asks, answers, waiting] {
                 bytes.clear();

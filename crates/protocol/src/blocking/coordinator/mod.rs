@@ -12,7 +12,7 @@ use super::item::Answer;
 use super::locks::COUNT_BITS;
 use super::options::Retry;
 use super::state::State;
-use crate::contract::{Effects, NodeId, Now, RETIRED, Request, Ticket};
+use crate::contract::{Effects, Now, RETIRED, Request, Ticket};
 use crate::planted::Fault;
 use crate::registers::{Errors, Incarnation, Keys, MemberSet, Plan, Question, RequestId, Requests, Tag};
 use kv::Register;
@@ -23,7 +23,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const LOCKED: &str = "LOCKED the key is locked by another operation; nothing was done";
 const NO_QUORUM: &str = "CLUSTERDOWN NOQUORUM too few replicas answered; nothing was done";
-const OVERLOAD: &str = "TRYAGAIN OVERLOADED too many requests wait for locks or answers; nothing was done";
+pub(super) const OVERLOAD: &str =
+    "TRYAGAIN OVERLOADED too many requests wait for locks or answers; nothing was done";
 const UNKNOWN: &str = "UNKNOWN too few replicas acknowledged the write in time; it may have been done";
 
 /// All operations under way at one coordinator.
@@ -94,31 +95,6 @@ impl Coordinator {
         }
         self.begin_request(state, now, (ticket, deadline_us), request, effects);
         self.run_ready(state, now, effects);
-    }
-
-    /// Keeps a request while this replica is without its memory.
-    pub(super) fn hold(
-        &mut self,
-        state: &mut State,
-        (ticket, deadline_us): (Ticket, u64),
-        request: &Request<'_>,
-        effects: &mut Effects,
-    ) {
-        if !self.requests.hold(ticket, deadline_us, request, state.timing.open_bytes_max) {
-            state.counters.refused += 1;
-            effects.refuse(ticket, OVERLOAD);
-        }
-    }
-
-    /// The replica has its memory: the kept requests begin.
-    pub(super) fn release_held(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
-        self.requests.release_held();
-        self.run_ready(state, now, effects);
-    }
-
-    /// Another member has its memory: hands the kept requests on to it.
-    pub(super) fn hand_on_held(&mut self, to: NodeId, effects: &mut Effects) {
-        self.requests.hand_on_held(to, effects);
     }
 
     fn begin_request(
@@ -218,7 +194,7 @@ impl Coordinator {
 
     /// Starts operations that have become first in their queue, and requests that waited for earlier ones of their
     /// client.
-    fn run_ready(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+    pub(super) fn run_ready(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         loop {
             while let Some(id) = self.ready.pop_front() {
                 self.lock(state, now, id, effects);
@@ -229,19 +205,9 @@ impl Coordinator {
         }
     }
 
-    /// True when nothing is under way.
-    pub(super) fn is_idle(&self) -> bool {
-        self.operations.is_empty() && self.requests.is_empty()
-    }
-
     /// True when no lock is waiting to be freed.
     pub(super) fn has_no_locks(&self) -> bool {
         self.releases.is_empty()
-    }
-
-    /// The number of operations under way, for people.
-    pub(super) fn open(&self) -> usize {
-        self.operations.len()
     }
 
     // Answers.

@@ -4,7 +4,7 @@ use super::World;
 use crate::kit::show::{counts, text};
 use crate::registers;
 use kv::Register;
-use protocol::blocking::{Answer, Ask, Lock, Message, Status};
+use protocol::blocking::{Answer, Ask, Items, Lock, Message, Status};
 use protocol::contract::NodeId;
 use protocol::registers::Tag;
 
@@ -71,7 +71,7 @@ fn answer(answer: Answer<'_>) -> String {
 /// The kinds of items in a message, by which scripts pick letters.
 pub(crate) fn kinds(message: &Message<'_>) -> Vec<&'static str> {
     match message {
-        Message::Turn { asks, answers, .. } => {
+        Message::Turn { items: Items { asks, answers }, .. } => {
             let asks = asks.iter().map(|ask| match ask {
                 Ask::Lock { .. } => "Lock",
                 Ask::Write { .. } => "Write",
@@ -93,7 +93,7 @@ pub(crate) fn kinds(message: &Message<'_>) -> Vec<&'static str> {
 /// Shows all items of a message, or which upkeep it is.
 pub(crate) fn message(message: &Message<'_>) -> String {
     match message {
-        Message::Turn { asks, answers, .. } => {
+        Message::Turn { items: Items { asks, answers }, .. } => {
             asks.iter().map(ask).chain(answers.iter().map(answer)).collect::<Vec<_>>().join(", ")
         }
         Message::Upkeep(message) => registers::kind(&message.body).into(),

@@ -5,7 +5,7 @@ use crate::kit::Letter;
 use crate::kit::schedule::Check;
 use crate::registers;
 use kv::Register;
-use protocol::blocking::{Ask, Lock, Message};
+use protocol::blocking::{Ask, Items, Lock, Message};
 use protocol::contract::NodeId;
 use std::collections::BTreeMap;
 
@@ -112,7 +112,7 @@ impl Oracle {
 /// Whether the message that arrived releases the lock, in its holder's name.
 fn is_released(letter: Option<&Letter>, key: &[u8], lock: &Lock) -> bool {
     let Some(letter) = letter.filter(|letter| letter.from == lock.holder.node) else { return false };
-    let Message::Turn { asks, .. } = letter.message::<Blocking>() else { return false };
+    let Message::Turn { items: Items { asks, .. }, .. } = letter.message::<Blocking>() else { return false };
     asks.iter().any(|ask| matches!(ask, Ask::Unlock { attempt, key: of, .. } if attempt == lock.holder.attempt && of == key))
 }
 
@@ -125,7 +125,7 @@ fn may_write(
     before: &[(Vec<u8>, Lock)],
 ) -> bool {
     let Some(letter) = letter else { return true };
-    let Message::Turn { asks, .. } = letter.message::<Blocking>() else { return true };
+    let Message::Turn { items: Items { asks, .. }, .. } = letter.message::<Blocking>() else { return true };
     let (mut writes, mut locked) = (0, 0);
     for ask in asks.iter() {
         if let Ask::Write { attempt, grant, key: of, register, .. } = ask
