@@ -27,6 +27,7 @@
 use crate::context::Context;
 use crate::envelope::Envelope;
 use crate::log::{Level, Line};
+use info::facts::ClockFacts;
 use protocol::planted::{Fault, Planted};
 use protocol::{CLOCK_BOUND_MS, NodeId, Now, not_before};
 use std::collections::BTreeMap;
@@ -67,19 +68,6 @@ pub(crate) struct Clock {
     asked_us: u64,
     shown_ms: u64,
     is_off: bool,
-}
-
-/// How a node's wall clock compares with the others', for `INFO` and metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ClockFacts {
-    /// By how many milliseconds this node's wall clock is ahead of the time that is used.
-    pub(crate) ahead_ms: i64,
-    /// Whether this node's wall clock is farther off than the bound.
-    pub(crate) is_off: bool,
-    /// The number of known wall clocks, including this node's.
-    pub(crate) answers: usize,
-    /// Whether the known clocks are a majority of all nodes' clocks.
-    pub(crate) is_agreed: bool,
 }
 
 impl Clock {

@@ -37,7 +37,6 @@ mod groups;
 mod guard;
 mod handovers;
 mod history;
-mod info;
 mod journal;
 
 mod lock_list;
@@ -64,7 +63,6 @@ mod start_error;
 mod transactions;
 mod transfer;
 mod unfinished;
-mod usage;
 mod values;
 mod waits;
 
@@ -77,8 +75,7 @@ pub use envelope::{fragment_message, payload_words, replica_message};
 pub use guard::AuthGuard;
 pub use log::{Level, Line};
 pub use node::{
-    Asker, BoundedMemory, Credentials, Folder, GroupDescription, Health, KeyspaceDescription, KeyspaceHealth,
-    Node, NotKnown,
+    Asker, BoundedMemory, Credentials, Folder, GroupDescription, KeyspaceDescription, Node, NotKnown,
 };
 pub use output::Output;
 pub use parameters::Parameters;
@@ -87,9 +84,6 @@ pub use quarantine::{Notebook, Past};
 pub use spans::{Span, SpanContext, SpanKind, Tracing};
 pub use start_error::StartError;
 
+pub use info::{Health, KeyspaceHealth, Usage, VERSION};
 pub use session::{ClientKind, TlsClient};
 pub use slab::ClientId;
-pub use usage::Usage;
-
-/// The version of Quorate.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -14,10 +14,11 @@
 //! but the log shows what all links carry.
 
 use super::Coding;
-use super::estimates::{Estimates, PeerSummary};
+use super::estimates::Estimates;
 use crate::context::Context;
 use coding::cost::{At, Links, Work, disperse_seconds, write_seconds};
 use coding::{Layout, data_fragments_max};
+use info::facts::ChoiceFacts;
 use kv::ValueId;
 use protocol::NodeId;
 use std::collections::BTreeMap;
@@ -70,19 +71,6 @@ pub(super) struct Choice {
     encoding_bytes: usize,
     /// The predicted time of the value that was judged last, in seconds.
     predicted: f64,
-}
-
-/// The choices and estimates, to be reported.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ChoiceSummary {
-    pub(crate) chosen: Vec<(Way, u64)>,
-    pub(crate) peers: Vec<PeerSummary>,
-    /// Bytes per second. `None`: not measured.
-    pub(crate) uplink: Option<f64>,
-    /// Bytes of values per second. `None`: not measured.
-    pub(crate) encoding: Option<f64>,
-    /// How long it takes to make a fragment durable here, in microseconds.
-    pub(crate) keep_us: f64,
 }
 
 impl Choice {
@@ -141,9 +129,9 @@ impl Choice {
         self.encoding_bytes = 0;
     }
 
-    pub(super) fn summary(&self) -> ChoiceSummary {
-        ChoiceSummary {
-            chosen: self.chosen.iter().map(|(way, count)| (*way, *count)).collect(),
+    pub(super) fn summary(&self) -> ChoiceFacts {
+        ChoiceFacts {
+            chosen: self.chosen.iter().map(|(way, count)| (way.to_string(), *count)).collect(),
             peers: self.estimates.summary(),
             uplink: self.estimates.uplink_summary(),
             encoding: self.estimates.encode().map(|seconds| 1.0 / seconds.max(1e-12)),

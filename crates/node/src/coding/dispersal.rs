@@ -19,7 +19,6 @@
 //! in the end whole, to a majority. Silent members are not relied on for a while.
 
 use super::choice::Way;
-use super::traces::Trace;
 use super::{Coding, IN_TRANSIT_BYTES_MAX, Operation, PEER_OUTPUT_BYTES, UNDER_WAY_BYTES};
 use crate::context::Context;
 use crate::origin::Asked;
@@ -27,6 +26,7 @@ use crate::origin::Origin;
 use crate::slab::Handle;
 use cluster::setting::Parts;
 use coding::{Layout, data_fragments_max, failures_tolerated};
+use info::facts::StoringTimes;
 use kv::SharedBytes;
 use kv::digest::Digest;
 use kv::{Command, Condition, Coordinator, Expiry, Reference, Reply, SetAnswer, ValueId};
@@ -471,7 +471,7 @@ impl Coding {
             self.choice.estimates.took_to_order(order_us, cx.now.monotonic_us);
             self.counters.values_coded += 1;
             self.counters.values_copied += u64::from(reference.parts == 1);
-            self.traces.stored(Trace {
+            self.traces.stored(StoringTimes {
                 id: reference.id,
                 bytes: dispersal.value.len(),
                 parts: reference.parts,

@@ -12,6 +12,7 @@
 //! changes nothing, and two values are enough to see that a link has become slow. A peer that has not answered yet is
 //! no faster than the time so far allows, so that a link that has almost stopped is noticed before the peer answers.
 
+use info::facts::PeerFacts;
 use kv::ValueId;
 use protocol::NodeId;
 use std::collections::BTreeMap;
@@ -146,15 +147,6 @@ struct UnderWay {
     fastest: Option<(usize, f64, f64)>,
     /// Whether the uplink's rate was already noted from this value.
     is_measured: bool,
-}
-
-/// The estimates of another node, to be reported.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct PeerSummary {
-    pub(crate) node: NodeId,
-    /// Bytes per second. `None`: nothing was sent to it yet.
-    pub(crate) bandwidth: Option<f64>,
-    pub(crate) round_trip_us: Option<f64>,
 }
 
 /// What a node has measured.
@@ -386,8 +378,8 @@ impl Estimates {
     }
 
     /// The measurements of each other node, in the order of their numbers.
-    pub(super) fn summary(&self) -> Vec<PeerSummary> {
-        let summary = |(node, peer): (&NodeId, &PeerEstimates)| PeerSummary {
+    pub(super) fn summary(&self) -> Vec<PeerFacts> {
+        let summary = |(node, peer): (&NodeId, &PeerEstimates)| PeerFacts {
             node: *node,
             bandwidth: peer.rate.bytes_per_second(),
             round_trip_us: peer.round_trips_us.least(),

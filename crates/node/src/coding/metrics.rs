@@ -1,7 +1,7 @@
 //! The counters and measurements of large values, in Prometheus's text format.
 
 use super::Coding;
-use super::CodingCounters;
+use info::facts::CodingCounters;
 use std::fmt::Write;
 
 /// Appends a metric with its series, each with its labels, which may be empty.

@@ -22,17 +22,15 @@ use crate::context::{Call, Context};
 use crate::envelope::Envelope;
 use crate::slab::{Handle, Slab};
 use choice::Choice;
-pub(crate) use choice::ChoiceSummary;
 use dispersal::Dispersal;
-pub(crate) use estimates::PeerSummary;
 use fetching::Fetch;
+use info::facts::{ChoiceFacts, CodingCounters, StoringTimes};
 use kv::{Reference, SharedBytes, ValueId};
 use logged::Logged;
 use protocol::coded::Message;
 use protocol::{NodeId, Result as Outcome};
 use rebuilding::{Rebuilding, Window};
 use std::collections::BTreeMap;
-pub(crate) use traces::Trace;
 use traces::Traces;
 use wire::frame;
 
@@ -53,23 +51,6 @@ const PEER_OUTPUT_BYTES: usize = 1 << 20;
 const UNDER_WAY_BYTES: usize = 256 << 10;
 /// For a distant link, as many bytes as the link holds are added, up to this: nothing waits behind those.
 const IN_TRANSIT_BYTES_MAX: usize = 4 << 20;
-
-/// Counters since the start.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CodingCounters {
-    pub(crate) values_coded: u64,
-    /// The values among these that are whole copies, because too few nodes answered for more parts.
-    pub(crate) values_copied: u64,
-    /// Attempts that were given up for one with fewer parts.
-    pub(crate) fallbacks: u64,
-    pub(crate) cache_hits: u64,
-    pub(crate) cache_misses: u64,
-    /// Pieces with a wrong checksum or content.
-    pub(crate) damaged_pieces: u64,
-    /// Fragments of this node that were rebuilt, and their bytes.
-    pub(crate) rebuilt: u64,
-    pub(crate) rebuilt_bytes: u64,
-}
 
 /// An operation that takes several turns.
 #[derive(Debug)]
@@ -164,12 +145,12 @@ impl Coding {
     }
 
     /// Returns the measurements, and how many values were stored in each way.
-    pub(crate) fn choice_summary(&self) -> ChoiceSummary {
+    pub(crate) fn choice_summary(&self) -> ChoiceFacts {
         self.choice.summary()
     }
 
     /// The steps of the values stored last, with their times, the oldest first.
-    pub(crate) fn traces(&self) -> Vec<Trace> {
+    pub(crate) fn traces(&self) -> Vec<StoringTimes> {
         self.traces.ended()
     }
 

@@ -1,29 +1,16 @@
 //! How long the steps of storing took, for the values that this node has stored last.
 
+use info::facts::StoringTimes;
 use kv::ValueId;
 use std::collections::VecDeque;
 
 /// How many values are remembered.
 const TRACES_MAX: usize = 64;
 
-/// One value that was stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Trace {
-    pub(crate) id: ValueId,
-    pub(crate) bytes: usize,
-    pub(crate) parts: u8,
-    /// Cutting it, checksums and copies: this node's processor time. 0: it was not measured.
-    pub(crate) encode_us: u64,
-    /// From the beginning until enough nodes kept their fragments; encoding is a part of it.
-    pub(crate) disperse_us: u64,
-    /// From there until the group had answered.
-    pub(crate) order_us: u64,
-}
-
 /// The values stored last, and the times so far of those under way.
 #[derive(Debug, Default)]
 pub(super) struct Traces {
-    ended: VecDeque<Trace>,
+    ended: VecDeque<StoringTimes>,
     /// Values that were cut in this turn, with the number of bytes of each.
     cut: Vec<(ValueId, usize)>,
     /// How long cutting took so far, for values under way.
@@ -61,7 +48,7 @@ impl Traces {
     }
 
     /// Notes that a value is stored.
-    pub(super) fn stored(&mut self, mut trace: Trace) {
+    pub(super) fn stored(&mut self, mut trace: StoringTimes) {
         if let Some(place) = self.encoding.iter().position(|(id, _)| *id == trace.id) {
             trace.encode_us = self.encoding.remove(place).map_or(0, |(_, sum_us)| sum_us as u64);
         }
@@ -72,7 +59,7 @@ impl Traces {
     }
 
     /// The stored values, the oldest first.
-    pub(super) fn ended(&self) -> Vec<Trace> {
+    pub(super) fn ended(&self) -> Vec<StoringTimes> {
         self.ended.iter().copied().collect()
     }
 }
@@ -86,8 +73,8 @@ mod tests {
         ValueId { coordinator: Coordinator { node: 1, life: 7 }, counter }
     }
 
-    fn trace(counter: u64) -> Trace {
-        Trace { id: id(counter), bytes: 100, parts: 2, encode_us: 0, disperse_us: 5, order_us: 6 }
+    fn trace(counter: u64) -> StoringTimes {
+        StoringTimes { id: id(counter), bytes: 100, parts: 2, encode_us: 0, disperse_us: 5, order_us: 6 }
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use crate::context::status::{group_status, is_master};
 use crate::groups::Group;
-use crate::info::{
-    ClientFacts, CodingFacts, CpuFacts, Facts, KeyspaceFacts, LockFacts, MemoryFacts, ReplicaFacts,
-    ReplicationFacts, ServerFacts, StatsFacts, ValueFacts, render,
-};
 use crate::node::Node;
-use crate::usage::Usage;
 use cluster::setting::{Setting, policy_name};
+use info::facts::{
+    ClientFacts, CodingFacts, CpuFacts, Facts, KeyspaceFacts, LockFacts, MemoryFacts, ReplicaFacts,
+    ReplicationFacts, ServerFacts, StatsFacts, ValueFacts,
+};
+use info::{Usage, render};
 use kv::table::Eviction;
 use kv::{Reply, ReplyBuffer, Table};
 use protocol::NodeId;
@@ -224,7 +224,7 @@ fn stats_facts(node: &Node, statuses: &[Status]) -> StatsFacts {
         rejected_connections: node.cx.counters.rejected_connections,
         auth_failures: node.auth_guard.failures(),
         http_requests_refused: node.cx.counters.http_requests_refused,
-        operations_per_second: node.rate.per_second,
+        operations_per_second: node.rate.per_second(),
         input_bytes: node.usage.client_input_bytes,
         output_bytes: node.usage.client_output_bytes,
         replication_input_bytes: node.usage.peer_input_bytes,

@@ -2,136 +2,17 @@
 //! cluster. The command needs the password, so its reply may hold more than `GET /health`.
 
 use super::facts::client_count;
-use super::report::{Health, health};
+use super::report::health;
 use crate::context::status::group_status;
 use crate::node::Node;
 use cluster::setting::Setting;
 use commands::statistics::Counters;
+use info::figures::{
+    CertificateFigures, ClockFigures, CommandFigures, CounterFigures, DiskFigures, GroupFigures, LinkFigures,
+    MemoryFigures, Report,
+};
 use kv::{Reply, ReplyBuffer};
 use protocol::NodeId;
-use serde::Serialize;
-use wire::release::Release;
-
-/// Everything that a node reports. The names are documented in docs/reference/commands.md.
-#[derive(Serialize)]
-struct Report {
-    #[serde(flatten)]
-    health: Health,
-    /// The cluster's agreed time, in milliseconds since the Unix epoch.
-    time_ms: u64,
-    /// Seconds since the process has started.
-    uptime_s: u64,
-    /// Whether the control group has admitted this node. If it was refused with a reason, `refusal` has it.
-    admitted: bool,
-    refusal: Option<String>,
-    memory: MemoryFigures,
-    disk: DiskFigures,
-    certificate: Option<CertificateFigures>,
-    clock: ClockFigures,
-    links: Vec<LinkFigures>,
-    counters: CounterFigures,
-    groups: Vec<GroupFigures>,
-    commands: Vec<CommandFigures>,
-}
-
-/// Memory, in bytes. A bound of 0 is none.
-#[derive(Serialize)]
-struct MemoryFigures {
-    resident: u64,
-    max: u64,
-    machine: u64,
-    data: u64,
-    data_max: u64,
-    clients: u64,
-    full: bool,
-}
-
-/// The disk with the node's folder: its free bytes and its size, both 0 where the system does not report them; in how
-/// many seconds it is full at the rate of the last hour, if it fills; how
-/// many values it has damaged since the node's start, and how many of these were fetched from another replica.
-#[derive(Serialize)]
-struct DiskFigures {
-    free: u64,
-    size: u64,
-    full: bool,
-    full_in_s: Option<u64>,
-    damaged: u64,
-    repaired: u64,
-}
-
-/// The node's certificate: in how many seconds it expires, and whether the files have been changed to some that cannot
-/// be used.
-#[derive(Serialize)]
-struct CertificateFigures {
-    left_s: i64,
-    unusable: bool,
-}
-
-#[derive(Serialize)]
-struct ClockFigures {
-    off: bool,
-    ahead_ms: i64,
-}
-
-/// The link to another node.
-#[derive(Serialize)]
-struct LinkFigures {
-    node: NodeId,
-    up: bool,
-    /// The release that both sides speak; 0 while the link is down.
-    release: Release,
-    /// For how long nothing has been received from the node.
-    silent_ms: u64,
-}
-
-/// Counted since the process has started, apart from `clients`, which are those connected now.
-#[derive(Serialize)]
-struct CounterFigures {
-    clients: u64,
-    commands: u64,
-    errors: u64,
-    forwarded: u64,
-    /// Commands that have ended since `CONFIG RESETSTAT`, and how long they took in all.
-    calls: u64,
-    calls_us: u64,
-    client_bytes_in: u64,
-    client_bytes_out: u64,
-    peer_bytes_in: u64,
-    peer_bytes_out: u64,
-}
-
-/// A shard of a keyspace. Counted since the replica was made.
-#[derive(Serialize)]
-struct GroupFigures {
-    group: u16,
-    prefix: String,
-    shard: u16,
-    keys: u64,
-    memory: u64,
-    memory_max: u64,
-    eviction: String,
-    evicted: u64,
-    lookups: u64,
-    unknown_writes: u64,
-    lost_writes: u64,
-    began_empty_ms: u64,
-    locks: u64,
-    lock_waiters: u64,
-    /// Latencies of its commands that came from clients of this node.
-    latency: Vec<(u64, u64)>,
-}
-
-/// A command of this node's clients, since `CONFIG RESETSTAT`.
-#[derive(Serialize)]
-struct CommandFigures {
-    name: &'static str,
-    calls: u64,
-    failed: u64,
-    rejected: u64,
-    us: u64,
-    /// Times in microseconds, each with the number of calls that took this long or up to an eighth less.
-    latency: Vec<(u64, u64)>,
-}
 
 /// `CLUSTER REPORT`.
 pub(super) fn report(node: &Node) -> ReplyBuffer {

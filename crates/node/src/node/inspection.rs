@@ -1,8 +1,9 @@
 //! Views into a node for simulators and tests. Nothing here changes the node.
 
 use super::Node;
-use super::report::{self, KeyspaceHealth};
+use super::report;
 use cluster::control::{CONTROL_GROUP, ClusterMap, GroupId};
+use info::KeyspaceHealth;
 use kv::{Version, WaiterId};
 use std::rc::Rc;
 

@@ -3,11 +3,12 @@
 
 use super::Node;
 use super::describe::{self, KeyspaceDescription};
-use super::report::{self, Health};
+use super::report;
 use crate::context::{grants, memory};
 use crate::log::Line;
 use crate::notes;
-use crate::usage::Usage;
+use info::Health;
+use info::Usage;
 
 impl Node {
     /// Whether memory should be measured again: a second has passed, or `traffic` (what the process has read and

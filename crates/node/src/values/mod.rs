@@ -34,6 +34,7 @@ use crate::groups::Group;
 use crate::journal::News;
 use crate::log::{Level, Line};
 use cluster::configuration::StorageSettings;
+use info::facts::ValueCounters;
 use kv::Reference;
 use kv::table::Spilled;
 use protocol::NodeId;
@@ -63,23 +64,6 @@ const RETRY_MS: u64 = 100;
 
 /// The bytes of a value in the store.
 type Value = Arc<Vec<u8>>;
-
-/// Counters since the start.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ValueCounters {
-    /// Lookups of values that were in memory, and of values that were not.
-    pub(crate) hits: u64,
-    pub(crate) misses: u64,
-    pub(crate) stored: u64,
-    pub(crate) removed: u64,
-    /// Values and pieces of fragments that differed from what had been stored, or were missing, and those of them that another
-    /// replica had, or that were rebuilt.
-    pub(crate) damaged: u64,
-    pub(crate) repaired: u64,
-    /// Values that were scrubbed, and how many complete passes over all values were made.
-    pub(crate) scrubbed: u64,
-    pub(crate) passes: u64,
-}
 
 /// What a checkpoint waits for, and what is removed when it counts.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The resources that the process uses, as measured by the node's caller, for `INFO`.
+//! The resources that the process uses, as measured by the node's caller, and the rate of commands.
 
 use protocol::Now;
 
@@ -38,15 +38,20 @@ pub struct Usage {
 
 /// Commands per second, over the last whole second or so.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Rate {
-    pub(crate) per_second: u64,
+pub struct Rate {
+    per_second: u64,
     since_us: u64,
     commands: u64,
 }
 
 impl Rate {
+    /// Commands per second.
+    pub fn per_second(&self) -> u64 {
+        self.per_second
+    }
+
     /// Notes how many commands there were until now.
-    pub(crate) fn update(&mut self, now: Now, commands: u64) {
+    pub fn update(&mut self, now: Now, commands: u64) {
         const INTERVAL_MS: u64 = 1000;
         let elapsed_ms = now.ms_since(self.since_us);
         if elapsed_ms >= INTERVAL_MS {

@@ -1,21 +1,14 @@
 //! `INFO`: facts and figures in the text form that clients, tools and exporters of Redis read.
 //!
-//! To answer `INFO`, fill in [`Facts`] and call [`render`]. The names of fields are Redis's where Redis
-//! has the field; the section `quorate` holds what only this server has.
+//! The names of fields are Redis's where Redis has the field; the section `quorate` holds what only this server has.
 
-mod facts;
 #[cfg(test)]
 mod tests;
-
-pub(crate) use facts::{
-    ClientFacts, CodingFacts, CpuFacts, Facts, KeyspaceFacts, LockFacts, MemoryFacts, ReplicaFacts,
-    ReplicationFacts, ServerFacts, StatsFacts, ValueFacts,
-};
 
 use std::fmt::{Display, Write};
 
 use crate::VERSION;
-use crate::coding::{PeerSummary, Trace};
+use crate::facts::{Facts, KeyspaceFacts, PeerFacts, ReplicaFacts, StoringTimes};
 use cluster::keyspace::database_named;
 use cluster::words::field;
 use commands::{DATABASES, REDIS_VERSION, by_number};
@@ -53,7 +46,7 @@ static SECTIONS: [Section; 17] = [
 
 /// Appends the sections with these names, ignoring case. `default`, `all` and `everything` stand for
 /// several sections; no names at all stand for `default`. Unknown names are ignored, as in Redis.
-pub(crate) fn render(facts: &Facts, sections: &[&[u8]], out: &mut String) {
+pub fn render(facts: &Facts, sections: &[&[u8]], out: &mut String) {
     let asked = |name: &str| sections.iter().any(|section| section.eq_ignore_ascii_case(name.as_bytes()));
     let all = asked("all") || asked("everything");
     let default = sections.is_empty() || asked("default");
@@ -124,7 +117,7 @@ fn coding(facts: &Facts, fields: &mut Fields<'_>) {
     let figure = |figure: Option<f64>| figure.map_or("unknown".to_owned(), |figure| format!("{figure:.0}"));
     fields.put("coded_encoding_bytes_per_second", figure(choice.encoding));
     fields.put("coded_uplink_bytes_per_second", figure(choice.uplink));
-    for PeerSummary { node, bandwidth, round_trip_us } in &choice.peers {
+    for PeerFacts { node, bandwidth, round_trip_us } in &choice.peers {
         let (bandwidth, round_trip) = (figure(*bandwidth), figure(*round_trip_us));
         let value = format_args!("bytes_per_second={bandwidth},round_trip_usec={round_trip}");
         fields.put(&format!("coded_peer{node}"), value);
@@ -133,7 +126,7 @@ fn coding(facts: &Facts, fields: &mut Fields<'_>) {
 
 /// Writes how long the steps of the last writes of large values took, the oldest first.
 fn coding_trace(facts: &Facts, fields: &mut Fields<'_>) {
-    for Trace { id, bytes, parts, encode_us, disperse_us, order_us } in &facts.coding.traces {
+    for StoringTimes { id, bytes, parts, encode_us, disperse_us, order_us } in &facts.coding.traces {
         let value = format_args!(
             "bytes={bytes},k={parts},encode_usec={encode_us},disperse_usec={disperse_us},order_usec={order_us}"
         );
@@ -331,12 +324,6 @@ fn replication(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("repl_backlog_size", replication.backlog_bytes_max);
     fields.put("repl_backlog_first_byte_offset", replication.backlog_start);
     fields.put("repl_backlog_histlen", replication.backlog_bytes);
-}
-
-impl ReplicaFacts {
-    pub(crate) fn is_connected(&self) -> bool {
-        self.state != "offline"
-    }
 }
 
 fn cpu(facts: &Facts, fields: &mut Fields<'_>) {

@@ -1,6 +1,7 @@
 //! The content and the form of `INFO`.
 
 use super::*;
+use crate::facts::{ReplicationFacts, ServerFacts};
 use commands::statistics::CommandStatistics;
 
 fn text_of(facts: &Facts, sections: &str) -> String {
