@@ -5,64 +5,34 @@
 //!
 //! What clients may send is in the crate `commands`, what a cluster agrees on in `cluster`, and Lua in `scripts`.
 //!
-//! Reading order: `node` (the turn, and how a request gets to a group and back), `requests` and `transactions` (what
-//! a client's request needs of which groups), `mapping` (what a new map changes), `context` (what the components
-//! share, and their calls to the node), `session` (replies in order), then the
-//! components: `forwarding` (requests that other nodes carry out, and those that wait), `waits` (clients that wait
-//! for locks and elements), `channels` (subscribers), `membership` (this node's part in the control group, which
-//! is in the crate `cluster`), `coding` and `values` (large values), `long` (long commands), `following` (readers of changes),
-//! `quarantine`, `clock`, `asking` (information that only one node has), `recent` (recent events), `history`
-//! (figures of the last day).
+//! Reading order: `node` (the turn, and how a request gets to a group and back), `requests` (what a client's request
+//! needs of which groups; transactions, scripts, databases, long commands), `context` (what the components share, and
+//! their calls to the node), `groups` (the groups and their replicas), `session` (a client: its gates, and its replies in
+//! order), then the components: `forwarding` (requests that other nodes carry out, and those that wait), `waits` (clients
+//! that wait for locks and elements), `channels` (subscribers), `membership` (this node's part in the control group, which is
+//! in the crate `cluster`; clocks), `maintenance` (a new map, checkpoints, evictions, quarantine), `coding` and `values` (large
+//! values), `following` (readers of changes), `connections` (what clients say of themselves), `operators` (commands about
+//! the cluster and its nodes, and what only one node knows). Below all: `disk` (the journal), `messages` (between nodes),
+//! `parameters`, `diagnostics` (log, slow log, spans), `collections`.
 
-mod asking;
-mod cache;
 mod channels;
-mod checkpoints;
-mod clock;
 mod coding;
-mod commits;
-mod completing;
+mod collections;
 mod connections;
 mod context;
-mod databases;
-mod envelope;
-mod events;
-mod eviction;
+mod diagnostics;
+mod disk;
 mod following;
 mod forwarding;
-mod gates;
-mod gather;
-mod granted;
 mod groups;
-mod guard;
-mod handovers;
-mod history;
-mod journal;
-
-mod lock_list;
-mod log;
-mod long;
-mod mapping;
+mod maintenance;
 mod membership;
+mod messages;
 mod node;
-mod notes;
 mod operators;
-mod origin;
-mod output;
 mod parameters;
-mod quarantine;
-mod recent;
-mod replica;
 mod requests;
-mod scripting;
 mod session;
-mod slab;
-mod slow;
-mod spans;
-mod start_error;
-mod transactions;
-mod transfer;
-mod unfinished;
 mod values;
 mod waits;
 
@@ -71,19 +41,19 @@ pub use cluster::{
     Configuration, DebugCommand, Keyspace, LONG_COMMAND_BYTES, Masters, NodeAddress, Parts, ProcessFacts,
     Protocol, Reads, Setting, Storage, StorageSettings, TlsFacts, database_named,
 };
-pub use envelope::{fragment_message, payload_words, replica_message};
-pub use guard::AuthGuard;
-pub use log::{Level, Line};
+pub use connections::guard::AuthGuard;
+pub use diagnostics::log::{Level, Line};
+pub use diagnostics::spans::{Span, SpanContext, SpanKind, Tracing};
+pub use disk::start_error::StartError;
+pub use maintenance::quarantine::{Notebook, Past};
+pub use messages::envelope::{fragment_message, payload_words, replica_message};
 pub use node::{
     Asker, BoundedMemory, Credentials, Folder, GroupDescription, KeyspaceDescription, Node, NotKnown,
 };
-pub use output::Output;
 pub use parameters::Parameters;
 pub use protocol::NodeId;
-pub use quarantine::{Notebook, Past};
-pub use spans::{Span, SpanContext, SpanKind, Tracing};
-pub use start_error::StartError;
+pub use session::output::Output;
 
+pub use collections::slab::ClientId;
 pub use info::{Health, KeyspaceHealth, Usage, VERSION};
 pub use session::{ClientKind, TlsClient};
-pub use slab::ClientId;

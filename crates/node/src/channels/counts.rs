@@ -5,7 +5,7 @@
 
 use super::{Channels, PEER_OUTPUT_BYTES_MAX};
 use crate::context::Context;
-use crate::envelope::Envelope;
+use crate::messages::envelope::Envelope;
 use crate::session::{ClientId, Listening, SessionReply};
 use kv::ReplyBuffer;
 use kv::codec::{Malformed, Reader, Writer};

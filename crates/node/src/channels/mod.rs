@@ -18,7 +18,7 @@ mod counts;
 
 use crate::context::Context;
 use crate::context::work::TURN_NS;
-use crate::envelope::Envelope;
+use crate::messages::envelope::Envelope;
 use crate::session::{ClientId, Listening, Subscriptions};
 use kv::glob::Pattern;
 use kv::{Reply, ReplyBuffer};

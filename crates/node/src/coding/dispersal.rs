@@ -20,10 +20,10 @@
 
 use super::choice::Way;
 use super::{Coding, IN_TRANSIT_BYTES_MAX, Operation, PEER_OUTPUT_BYTES, UNDER_WAY_BYTES};
+use crate::collections::slab::Handle;
 use crate::context::Context;
-use crate::origin::Asked;
-use crate::origin::Origin;
-use crate::slab::Handle;
+use crate::session::origin::Asked;
+use crate::session::origin::Origin;
 use cluster::setting::Parts;
 use coding::{Layout, data_fragments_max, failures_tolerated};
 use info::facts::StoringTimes;

@@ -17,7 +17,7 @@
 use super::Coding;
 use super::dispersal::PATIENCE_US_PER_BYTE;
 use crate::context::{Call, Context};
-use crate::log::{Level, Line};
+use crate::diagnostics::log::{Level, Line};
 use coding::Layout;
 use kv::SharedBytes;
 use kv::digest::Digest;

@@ -4,11 +4,11 @@
 //! estimates no longer hold, and then the next value is dispersed to measure again.
 
 use super::{Coding, Operation};
+use crate::collections::slab::Handle;
 use crate::context::Context;
-use crate::origin::Asked;
-use crate::origin::Origin;
 use crate::session::ClientId;
-use crate::slab::Handle;
+use crate::session::origin::Asked;
+use crate::session::origin::Origin;
 use kv::Command;
 use protocol::{Request, Result as Outcome, Ticket};
 

@@ -17,10 +17,10 @@ mod rebuilding;
 mod traces;
 mod upkeep;
 
-use crate::cache::Cache;
+use crate::collections::cache::Cache;
+use crate::collections::slab::{Handle, Slab};
 use crate::context::{Call, Context};
-use crate::envelope::Envelope;
-use crate::slab::{Handle, Slab};
+use crate::messages::envelope::Envelope;
 use choice::Choice;
 use dispersal::Dispersal;
 use fetching::Fetch;

@@ -12,8 +12,8 @@
 
 use super::fetching::Fetch;
 use super::{Coding, Operation};
+use crate::collections::slab::Handle;
 use crate::context::{Call, Context};
-use crate::slab::Handle;
 use coding::Layout;
 use kv::SharedBytes;
 use kv::{Reference, ValueId};

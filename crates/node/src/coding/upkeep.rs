@@ -7,8 +7,8 @@
 
 use super::Coding;
 use crate::context::Context;
-use crate::origin::Asked;
-use crate::origin::Origin;
+use crate::session::origin::Asked;
+use crate::session::origin::Origin;
 use kv::{Command, ValueId};
 use protocol::{NodeId, Request};
 

@@ -1,7 +1,7 @@
 //! `ACL`: users, what each may do, and what was refused; and how a change of the users affects open connections.
 
 use crate::context::{Call, Confirmation, Context};
-use crate::log::{Level, Line};
+use crate::diagnostics::log::{Level, Line};
 use crate::session::{ClientId, Listening, Session};
 use cluster::control::Change;
 use commands::Text;

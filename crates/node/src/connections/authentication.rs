@@ -2,10 +2,10 @@
 
 use super::acl::note;
 use super::{CLIENT_NAME_BYTES_MAX, NAME_TOO_LONG};
+use crate::connections::guard::AuthGuard;
 use crate::context::Context;
 use crate::context::status;
-use crate::guard::AuthGuard;
-use crate::log::{Level, Line};
+use crate::diagnostics::log::{Level, Line};
 use crate::session::{ClientId, Session};
 use cluster::words::{is_printable, one_line};
 use commands::users::{Place, Reason, USER_NAME_BYTES_MAX};

@@ -1,7 +1,7 @@
 //! Refusal of HTTP at the port for Redis clients.
 
 use crate::context::Context;
-use crate::log::{Level, Line};
+use crate::diagnostics::log::{Level, Line};
 use crate::session::{ClientId, Session};
 use std::time::Duration;
 

@@ -4,16 +4,17 @@
 mod acl;
 mod authentication;
 mod commands;
+pub(crate) mod guard;
 pub(crate) mod http;
 pub(crate) mod monitor;
 pub(crate) mod pause;
 mod server;
 mod slow;
 
+use crate::collections::slab::Handle;
 use crate::context::{Call, Confirmation, Context};
 use crate::session::Listening;
 use crate::session::{ClientId, ClientKind, Pending, Replies, Session, TrackingMode};
-use crate::slab::Handle;
 use ::commands::{CommandError, ConfigCommand, introspection};
 pub(crate) use acl::{acl, follow_users, note_denial, note_denied_script, refuse};
 use cluster::configuration::DebugCommand;

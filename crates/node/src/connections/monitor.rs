@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::context::measuring::is_secret;
-use crate::gates::Gate;
+use crate::session::gates::Gate;
 use crate::session::{ClientId, ClientKind};
 use commands::{Flag, Found};
 use kv::{Reply, ReplyBuffer};

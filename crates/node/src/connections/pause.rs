@@ -3,7 +3,7 @@
 
 use crate::context::Context;
 use crate::context::pause::Pause;
-use crate::gates::Gate;
+use crate::session::gates::Gate;
 use crate::session::{ClientId, Item, Session};
 use commands::{ChannelCommand, ClientCommand, Flag, Found, Handler, NodeCommand, ScriptCommand};
 use kv::{Command, ReplyBuffer};

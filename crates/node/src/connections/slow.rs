@@ -1,4 +1,4 @@
-//! `SLOWLOG` and `LATENCY`: see [`crate::slow`].
+//! `SLOWLOG` and `LATENCY`: see [`crate::diagnostics::slow`].
 
 use crate::context::Context;
 use crate::session::ClientId;

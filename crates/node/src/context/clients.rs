@@ -1,10 +1,10 @@
 //! The clients of this node: their sessions, their replies, and when they are closed.
 
+use crate::collections::slab::Slab;
 use crate::context::delays::Delays;
 use crate::context::{Call, Context, memory};
-use crate::log::{Level, Line};
+use crate::diagnostics::log::{Level, Line};
 use crate::session::{ClientId, ClientKind, Session, SessionReply, Standing};
-use crate::slab::Slab;
 use cluster::words::one_line;
 use commands::statistics::CommandStatistics;
 use commands::users::{DENIED_IN_SCRIPT, User};

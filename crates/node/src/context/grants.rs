@@ -14,7 +14,7 @@
 
 use super::memory::Memory;
 use crate::context::Context;
-use crate::envelope::Envelope;
+use crate::messages::envelope::Envelope;
 use cluster::control::Feature;
 use kv::Command;
 use kv::limits::RUN_ADDED_BYTES_MAX;

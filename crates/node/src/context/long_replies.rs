@@ -24,10 +24,10 @@
 //! For clients that are connected to this node, large values in a long reply are written from where the reply was made.
 
 use crate::context::Context;
-use crate::envelope::{Envelope, OutcomePart};
-use crate::origin::Origin;
+use crate::messages::envelope::{Envelope, OutcomePart};
+use crate::messages::transfer::{Transfer, Window};
 use crate::session::ClientId;
-use crate::transfer::{Transfer, Window};
+use crate::session::origin::Origin;
 use cluster::configuration::{PARTS_UNDER_WAY, part_bytes};
 use kv::SharedBytes;
 use kv::codec::Malformed;

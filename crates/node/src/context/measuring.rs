@@ -1,8 +1,8 @@
-//! How long commands take: their statistics, and what `SLOWLOG` and `LATENCY` show. See [`crate::slow`].
+//! How long commands take: their statistics, and what `SLOWLOG` and `LATENCY` show. See [`crate::diagnostics::slow`].
 
 use crate::context::Context;
+use crate::diagnostics::slow::{Entry, Slow, Thresholds, keep_arguments};
 use crate::session::{Begun, ClientId, ClientKind, Session};
-use crate::slow::{Entry, Slow, Thresholds, keep_arguments};
 use commands::{Flag, Handler, NodeCommand};
 use protocol::Now;
 use wire::resp::Arguments;

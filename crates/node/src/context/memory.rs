@@ -21,9 +21,9 @@
 //! result, or if that is more than an eighth of the bound in one step.
 
 use crate::context::Context;
-use crate::envelope::Envelope;
-use crate::gates::Gate;
-use crate::log::{Level, Line};
+use crate::diagnostics::log::{Level, Line};
+use crate::messages::envelope::Envelope;
+use crate::session::gates::Gate;
 use crate::session::{ClientId, Session};
 use kv::Command;
 use protocol::{NodeId, Now};

@@ -2,7 +2,7 @@
 
 use crate::context::long_replies::LongReplies;
 use crate::context::{Context, room};
-use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest};
+use crate::messages::envelope::{Envelope, ForwardedOutcome, ForwardedRequest};
 use crate::parameters::request_bytes_max;
 use cluster::control::CONTROL_GROUP;
 use kv::codec::Malformed;

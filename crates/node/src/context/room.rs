@@ -20,10 +20,10 @@
 //! It stands aside a moment after it has become short, so that commands that it had already ordered can end.
 
 use crate::context::Context;
-use crate::envelope::Envelope;
-use crate::gates::Gate;
+use crate::diagnostics::log::{Level, Line};
 use crate::groups::Group;
-use crate::log::{Level, Line};
+use crate::messages::envelope::Envelope;
+use crate::session::gates::Gate;
 use cluster::control::CONTROL_GROUP;
 use cluster::control::MAP_GROUP;
 use cluster::setting::Protocol;

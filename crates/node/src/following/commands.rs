@@ -3,7 +3,7 @@
 use super::Following;
 use crate::connections::client_with_number;
 use crate::context::Context;
-use crate::gates::Gate;
+use crate::session::gates::Gate;
 use crate::session::{ClientId, TrackingChoice, TrackingMode};
 use commands::ClientCommand;
 use kv::limits::KEY_BYTES_MAX;

@@ -12,8 +12,8 @@ mod tracking;
 
 use crate::channels::Channels;
 use crate::context::Context;
-use crate::gates::Gate;
-use crate::replica::Replica;
+use crate::groups::replica::Replica;
+use crate::session::gates::Gate;
 use kv::table::{ChangeClass, Changes, Follows};
 use readers::Readers;
 use replicas::Replicas;

@@ -12,7 +12,7 @@
 
 use super::ANSWER_US;
 use crate::context::Context;
-use crate::origin::{Asked, Origin};
+use crate::session::origin::{Asked, Origin};
 use crate::session::{ClientId, SessionReply};
 use cluster::control::{KeyspaceEntry, Refusal};
 use commands::KeyspaceCommand;

@@ -15,7 +15,7 @@
 
 use super::readers::{OUTPUT_BYTES, check_kept, history_of, take_record};
 use crate::context::Context;
-use crate::log::{Level, Line};
+use crate::diagnostics::log::{Level, Line};
 use crate::session::{ClientId, ClientKind, Pending, ReplicaWishes};
 use cluster::control::Refusal;
 use kv::codec::Reader;

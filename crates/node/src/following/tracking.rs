@@ -20,7 +20,7 @@
 
 use super::ANSWER_US;
 use crate::context::Context;
-use crate::origin::{Asked, Origin};
+use crate::session::origin::{Asked, Origin};
 use crate::session::{ClientId, Session, TrackingMode};
 use kv::codec::Reader;
 use kv::table::Changes;

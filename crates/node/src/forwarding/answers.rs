@@ -1,9 +1,9 @@
 //! Outcomes of forwarded requests, and how requests end that will get none.
 
 use super::{Forwarded, Forwarding};
+use crate::collections::slab::Handle;
 use crate::context::Context;
 use crate::context::routing::{MOVED, MOVED_CODE};
-use crate::slab::Handle;
 use kv::Reply;
 use protocol::planted::Fault;
 use protocol::{NodeId, Result as Outcome, Ticket};

@@ -6,19 +6,19 @@ mod answers;
 mod parts;
 mod waiting;
 
+use crate::collections::slab::{Handle, Slab};
 use crate::context::Context;
-use crate::envelope::{DecodedRequest, Envelope, ForwardedRequest, NO_DEADLINE_MS};
+use crate::groups::replica::Replica;
 use crate::groups::{Group, UnderWay};
-use crate::origin::Origin;
-use crate::replica::Replica;
-use crate::slab::{Handle, Slab};
+use crate::messages::envelope::{DecodedRequest, Envelope, ForwardedRequest, NO_DEADLINE_MS};
+use crate::session::origin::Origin;
 use kv::codec::Reader;
 use kv::{Reference, Version};
 use protocol::{NodeId, Request, Result as Outcome, Ticket};
 use std::ops::Range;
 use wire::release::Release;
 
-use crate::origin::{Asked, HOPS_MAX};
+use crate::session::origin::{Asked, HOPS_MAX};
 pub(crate) use answers::note_refusal;
 use waiting::Waiting;
 

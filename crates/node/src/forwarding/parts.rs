@@ -1,11 +1,11 @@
 //! Replies of other nodes that arrive in parts.
 
 use super::{Forwarding, note_refusal};
+use crate::collections::slab::Handle;
 use crate::context::peers::peer_payload_bytes_max;
 use crate::context::{Call, Context};
-use crate::envelope::{Envelope, OutcomePart};
-use crate::origin::Origin;
-use crate::slab::Handle;
+use crate::messages::envelope::{Envelope, OutcomePart};
+use crate::session::origin::Origin;
 use kv::SharedBytes;
 use kv::codec::Malformed;
 use protocol::{NodeId, Ticket};

@@ -7,13 +7,13 @@
 //! under way waits behind no other.
 
 use super::{Forwarded, Forwarding};
-use crate::clock;
 use crate::context::Context;
 use crate::context::peers::MUTE_MS;
-use crate::envelope::put_request;
 use crate::groups::Group;
 use crate::groups::Kept;
-use crate::origin::Asked;
+use crate::membership::clock;
+use crate::messages::envelope::put_request;
+use crate::session::origin::Asked;
 use cluster::setting::Protocol;
 use protocol::{NodeId, Now, Request, Result as Outcome, Ticket};
 use std::collections::VecDeque;

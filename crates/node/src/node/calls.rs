@@ -2,13 +2,13 @@
 
 use super::Node;
 use super::submitting::decoded;
-use crate::completing::{Lacking, Next};
+use crate::collections::slab::Handle;
 use crate::connections;
 use crate::context::routing::MOVED;
 use crate::context::{Call, CommandPart, Submitted, peers};
-use crate::envelope::DecodedRequest;
-use crate::mapping::{self, Part};
-use crate::slab::Handle;
+use crate::maintenance::mapping::{self, Part};
+use crate::messages::envelope::DecodedRequest;
+use crate::requests::completing::{Lacking, Next};
 use cluster::control::{self, CONTROL_GROUP, ClusterMap};
 use kv::Command;
 use kv::codec::Malformed;

@@ -1,11 +1,11 @@
 //! The clients of a node: their sessions, what they may send, and their output.
 
 use super::Node;
-use crate::databases;
-use crate::output::Output;
+use crate::diagnostics::spans::Tracing;
 use crate::parameters::request_bytes_max;
+use crate::requests::databases;
+use crate::session::output::Output;
 use crate::session::{ClientId, ClientKind, Session};
-use crate::spans::Tracing;
 use protocol::Now;
 use std::net::IpAddr;
 use std::rc::Rc;

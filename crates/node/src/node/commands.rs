@@ -2,16 +2,18 @@
 
 use super::submitting::Wanted;
 use super::{Node, facts, figures};
-use crate::asking::{self, Inquiry};
 use crate::context::measuring::{has_secrets, is_secret};
 use crate::context::routing::Sent;
 use crate::following::Following;
-use crate::gates::Gate;
-use crate::gather::Combine;
+use crate::operators::asking::{self, Inquiry};
+use crate::operators::lock_list;
+use crate::requests::databases;
+use crate::requests::gather::Combine;
+use crate::requests::transactions::{self, Answer, OfNode, Then};
 use crate::requests::{self, Admitted, Route, WaitAsked};
+use crate::session::gates::Gate;
 use crate::session::{ClientId, Item, Session};
-use crate::transactions::{self, Answer, OfNode, Then};
-use crate::{connections, databases, lock_list, operators};
+use crate::{connections, operators};
 use cluster::control::Feature;
 use commands::{
     ClientCommand, CommandError, Found, Handler, KeyspaceCommand, NodeCommand, ScriptCommand,

@@ -1,13 +1,15 @@
 //! The links of a node to its peers: what arrives over them, and what they are to carry.
 
 use super::Node;
-use crate::clock;
+use crate::collections::slab::Handle;
 use crate::context::peers::{self, peer_payload_bytes_max};
 use crate::context::routing::MOVED;
 use crate::context::{grants, memory, room};
-use crate::envelope::{DecodedRequest, Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
-use crate::origin::{Asked, Origin};
-use crate::slab::Handle;
+use crate::membership::clock;
+use crate::messages::envelope::{
+    DecodedRequest, Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS,
+};
+use crate::session::origin::{Asked, Origin};
 use cluster::control::CONTROL_GROUP;
 use kv::codec::{Malformed, Reader};
 use protocol::planted::Fault;

@@ -2,9 +2,9 @@
 //! when something is due.
 
 use super::Node;
-use crate::checkpoints;
 use crate::connections::pause;
 use crate::context::{peers, room};
+use crate::maintenance::checkpoints;
 use protocol::{Input, Result as Outcome};
 
 /// A part of a turn.

@@ -5,8 +5,8 @@ use super::Node;
 use super::describe::{self, KeyspaceDescription};
 use super::report;
 use crate::context::{grants, memory};
-use crate::log::Line;
-use crate::notes;
+use crate::diagnostics::log::Line;
+use crate::operators::notes;
 use info::Health;
 use info::Usage;
 

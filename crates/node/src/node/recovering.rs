@@ -4,9 +4,9 @@
 
 use super::opening::{Opened, read_log};
 use crate::context::Context;
-use crate::journal::Tail;
-use crate::replica::Replica;
-use crate::start_error::StartError;
+use crate::disk::journal::Tail;
+use crate::disk::start_error::StartError;
+use crate::groups::replica::Replica;
 use cluster::configuration::Configuration;
 use cluster::control::{CONTROL_GROUP, Control, GroupId, MAP_GROUP};
 use cluster::recovery::{Heard, Plan, Stand, Survivor};

@@ -6,13 +6,13 @@ use crate::coding;
 use crate::context::grants;
 use crate::context::long_replies::{reply_in_parts, takes_shared};
 use crate::context::peers;
-use crate::envelope::ForwardedOutcome;
-use crate::gates::{Gate, Gates};
+use crate::diagnostics::log::{Level, Line};
 use crate::groups::Group;
-use crate::log::{Level, Line};
-use crate::origin::{Asked, Origin};
+use crate::messages::envelope::ForwardedOutcome;
+use crate::requests::transactions::{self, Ended};
+use crate::session::gates::{Gate, Gates};
+use crate::session::origin::{Asked, Origin};
 use crate::session::{ClientId, Pending, SessionReply};
-use crate::transactions::{self, Ended};
 use kv::codec::{Malformed, Reader};
 use kv::{Command, Reply, ReplyBuffer, SharedBytes, Version};
 use protocol::contract::Outgoing;
@@ -119,7 +119,7 @@ impl Node {
         }
         for event in &effects.trace {
             let name = self.cx.groups.get(group).map_or_else(String::new, Group::name);
-            self.cx.log.extend(crate::log::describe(&name, event));
+            self.cx.log.extend(crate::diagnostics::log::describe(&name, event));
             let is_begun = matches!(event, Trace::Begun { .. });
             // A new group begins empty, too.
             if is_begun && let Some(begun) = self.cx.groups.get_mut(group).filter(|group| group.is_older) {

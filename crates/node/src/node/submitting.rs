@@ -4,15 +4,15 @@
 
 use super::Node;
 use super::gates;
-use crate::completing;
 use crate::context::memory;
 use crate::context::room;
 use crate::context::routing::{MOVED, Sent};
 use crate::context::{Context, grants};
-use crate::envelope::DecodedRequest;
-use crate::gates::{Gate, Gates};
-use crate::gather::Combine;
-use crate::origin::{Asked, Origin};
+use crate::messages::envelope::DecodedRequest;
+use crate::requests::completing;
+use crate::requests::gather::Combine;
+use crate::session::gates::{Gate, Gates};
+use crate::session::origin::{Asked, Origin};
 use crate::session::{ClientId, Session};
 use kv::codec::Reader;
 use kv::{Bounded, Command, Version};

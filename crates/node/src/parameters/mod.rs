@@ -4,6 +4,8 @@
 //! live, merely kept, or a fact that cannot be changed here. Quorate's own settings are not in the table: they are in the
 //! node's configuration file.
 
+mod events;
+
 /// The longest whole request, in bytes: a few values of the greatest length.
 pub(crate) fn request_bytes_max(value_bytes_max: usize) -> usize {
     const SMALLEST: usize = 64 << 20;
@@ -13,13 +15,13 @@ pub(crate) fn request_bytes_max(value_bytes_max: usize) -> usize {
 #[cfg(test)]
 mod tests;
 
-use crate::events::EventFlags;
-use crate::slow::{ENTRIES_MAX, Thresholds};
+use crate::diagnostics::slow::{ENTRIES_MAX, Thresholds};
 use cluster::configuration::{Configuration, TlsFacts};
 use cluster::keyspace::Keyspace;
 use cluster::setting::{POLICIES, Setting, parse_bytes, policy_name};
 use commands::users::ACL_LOG_ENTRIES_MAX;
 use commands::{CommandError, printable};
+use events::EventFlags;
 use kv::ReplyBuffer;
 use kv::command::EncodingLimits;
 use kv::glob::{PATTERN_BYTES_MAX, Pattern};

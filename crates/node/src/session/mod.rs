@@ -1,20 +1,23 @@
 //! A client's session: its name and settings, and its replies in the order of its requests.
 
 mod account;
+pub(crate) mod gates;
+pub(crate) mod origin;
+pub(crate) mod output;
 mod queued;
 mod replica;
 mod subscriptions;
 mod tracking;
 
-use crate::gates::{Gate, Gates};
-use crate::output::Output;
-pub(crate) use crate::slab::ClientId;
-use crate::slow::{Kept, keep_arguments};
+pub(crate) use crate::collections::slab::ClientId;
+use crate::diagnostics::slow::{Kept, keep_arguments};
 pub(crate) use account::Account;
 pub(crate) use commands::Listening;
 use commands::users::User;
+use gates::{Gate, Gates};
 use kv::SharedBytes;
 use kv::{Reply, ReplyBuffer, Version};
+use output::Output;
 use protocol::Ticket;
 pub(crate) use queued::{Gathered, ITEM_BYTES, Item, Pending};
 pub(crate) use replica::ReplicaWishes;
@@ -798,7 +801,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::OUTPUT_CHUNK_BYTES;
+    use output::OUTPUT_CHUNK_BYTES;
     /// Begins requests until the session wants no more, and returns how many.
     fn fill(session: &mut Session) -> usize {
         let before = session.slots.len();

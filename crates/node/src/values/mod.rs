@@ -28,11 +28,11 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
-use crate::cache::Cache;
+use crate::collections::cache::Cache;
 use crate::context::{Call, Context};
+use crate::diagnostics::log::{Level, Line};
+use crate::disk::journal::News;
 use crate::groups::Group;
-use crate::journal::News;
-use crate::log::{Level, Line};
 use cluster::configuration::StorageSettings;
 use info::facts::ValueCounters;
 use kv::Reference;

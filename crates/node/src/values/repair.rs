@@ -18,7 +18,7 @@
 
 use super::{Values, name_of, reference_of};
 use crate::context::{Call, Context};
-use crate::log::{Level, Line};
+use crate::diagnostics::log::{Level, Line};
 use kv::{Reference, Reply, SharedBytes};
 use protocol::NodeId;
 use protocol::planted::Fault;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use storage::{ValueName, ValueWork};
 use wire::release::Release;
 
-/// The release that has [`crate::envelope::Envelope::ValueAsked`].
+/// The release that has [`crate::messages::envelope::Envelope::ValueAsked`].
 const FETCHES_SINCE: Release = 2;
 
 /// A value that is being looked up.

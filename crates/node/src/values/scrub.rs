@@ -9,9 +9,9 @@
 
 use super::{Values, name_of, reference_of};
 use crate::context::Context;
+use crate::diagnostics::log::{Level, Line};
 use crate::groups::Group;
-use crate::log::{Level, Line};
-use crate::replica::Replica;
+use crate::groups::replica::Replica;
 use kv::Reference;
 use std::collections::VecDeque;
 use storage::{ValueName, ValueOutcome, ValueResult, ValueWork};

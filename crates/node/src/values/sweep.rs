@@ -2,9 +2,9 @@
 //! store, and values to which nothing refers are removed.
 
 use super::{name_of, reference_of};
+use crate::disk::start_error::StartError;
 use crate::groups::Groups;
-use crate::replica::Replica;
-use crate::start_error::StartError;
+use crate::groups::replica::Replica;
 use kv::Reference;
 use kv::table::Spilled;
 use std::collections::{BTreeMap, BTreeSet};

@@ -70,9 +70,9 @@ mod locks;
 mod wait;
 
 use crate::context::Context;
-use crate::envelope::{Envelope, LockNotified};
-use crate::origin::{Asked, Origin};
+use crate::messages::envelope::{Envelope, LockNotified};
 use crate::session::ClientId;
+use crate::session::origin::{Asked, Origin};
 use kv::locks::{LockNotification, QUEUED};
 use kv::{Command, LockCommand, Padded, QueueCommand, Reply, ReplyBuffer, Version};
 pub(crate) use locks::refusal;

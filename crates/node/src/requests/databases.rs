@@ -19,8 +19,8 @@
 //! `UNKNOWN`, as with `MIGRATE` between two servers of Redis.
 
 use crate::context::{Call, Context};
-use crate::origin::{Asked, Origin};
 use crate::session::ClientId;
+use crate::session::origin::{Asked, Origin};
 use cluster::control::{Change, Feature};
 use cluster::keyspace::{Keyspace, prefix_of_database};
 use commands::{DATABASES, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand};

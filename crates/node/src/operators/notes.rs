@@ -2,7 +2,7 @@
 //! configuration file that the cluster map does not have.
 
 use crate::context::Context;
-use crate::log::{Level, Line};
+use crate::diagnostics::log::{Level, Line};
 use cluster::control::{CONTROL_GROUP, ClusterMap};
 use cluster::keyspace::Keyspace;
 use protocol::NodeId;

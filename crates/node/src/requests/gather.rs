@@ -1,6 +1,6 @@
 //! Commands on all keys, where the keys are in several groups: sent to each group, and answered with one reply.
 
-use crate::slab::{Handle, Slab};
+use crate::collections::slab::{Handle, Slab};
 use kv::codec::Reader;
 use kv::{Reply, ReplyBuffer};
 use protocol::Ticket;

@@ -3,7 +3,7 @@
 //! process.
 
 use crate::context::Context;
-use crate::log::{Level, Line};
+use crate::diagnostics::log::{Level, Line};
 use cluster::control::CONTROL_GROUP;
 use kv::{Reply, ReplyBuffer};
 use protocol::NodeId;

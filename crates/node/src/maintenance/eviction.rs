@@ -14,7 +14,7 @@
 
 use crate::context::Context;
 use crate::context::memory::OUT_OF_MEMORY;
-use crate::origin::Origin;
+use crate::session::origin::Origin;
 use kv::Command;
 use kv::table::{COMMAND_BYTES, Eviction, blocks_bytes_max};
 use protocol::planted::Fault;

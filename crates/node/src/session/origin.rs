@@ -1,6 +1,6 @@
 //! The origin of the request that a ticket names.
 
-use crate::slab::{ClientId, Handle};
+use crate::collections::slab::{ClientId, Handle};
 use kv::Version;
 use protocol::{NodeId, Ticket};
 

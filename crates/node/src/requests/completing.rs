@@ -27,11 +27,11 @@
 //! then the group is asked again, a later read within the same command.
 
 use crate::coding::Coding;
+use crate::collections::slab::{Handle, Slab};
 use crate::context::{Call, Context};
-use crate::origin::{Asked, HOPS_MAX, Origin};
+use crate::requests::unfinished::{only_value, put_in, take_apart};
 use crate::session::ClientId;
-use crate::slab::{Handle, Slab};
-use crate::unfinished::{only_value, put_in, take_apart};
+use crate::session::origin::{Asked, HOPS_MAX, Origin};
 use crate::values::{Found, Values};
 use kv::codec::Reader;
 use kv::{Command, Reference, Reply, ReplyBuffer, SharedBytes, Supplied, ValueRef, View};

@@ -12,10 +12,10 @@
 //! read, and continues from there.
 
 use crate::context::{Call, Context};
-use crate::gates::Gate;
-use crate::log::{Level, Line};
-use crate::replica::Replica;
+use crate::diagnostics::log::{Level, Line};
+use crate::groups::replica::Replica;
 use crate::session::ClientId;
+use crate::session::gates::Gate;
 use cluster::control::{CONTROL_GROUP, Change, ClusterMap, FatalRecord, QuarantineStep};
 use kv::{RecordName, Reply};
 use serde::{Deserialize, Serialize};

@@ -7,7 +7,7 @@
 
 use crate::connections;
 use crate::context::Context;
-use crate::envelope::Envelope;
+use crate::messages::envelope::Envelope;
 use crate::session::{ClientId, SessionReply, Standing};
 use commands::{ClusterCommand, Found, Handler, LatencyCommand, NodeCommand, SlowlogCommand};
 use kv::ReplyBuffer;

@@ -1,9 +1,12 @@
 //! This node's part in the cluster: the control component with its records in the node's log, and the changes of the
 //! map that clients and replicas of this node request.
 
+pub(crate) mod clock;
+pub(crate) mod handovers;
+
 use crate::context::{Call, Confirmation, Context, peers, status};
-use crate::journal::{Released, Tail};
-use crate::log::{Level, Line};
+use crate::diagnostics::log::{Level, Line};
+use crate::disk::journal::{Released, Tail};
 use crate::session::ClientId;
 use cluster::control::{
     CONTROL_GROUP, Change, ChangeError, Control, Effects, Event, Group, GroupId, MAP_GROUP,
@@ -237,7 +240,7 @@ impl Cluster {
             cx.log.push(describe(&event));
         }
         for event in effects.trace.drain(..) {
-            cx.log.extend(crate::log::describe("control", &event));
+            cx.log.extend(crate::diagnostics::log::describe("control", &event));
         }
         let is_refused = effects.refused.is_some();
         self.is_removed |= effects.is_removed;

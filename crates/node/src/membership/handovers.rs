@@ -6,8 +6,8 @@
 
 use crate::context::status::leader_of;
 use crate::context::{Context, room};
-use crate::envelope::Envelope;
 use crate::membership::Cluster;
+use crate::messages::envelope::Envelope;
 use cluster::control::{CONTROL_GROUP, Change, Feature, Group, NodeState, Refusal, refuse};
 use cluster::setting::Protocol;
 use protocol::NodeId;

@@ -20,12 +20,12 @@
 //! gathered, and the next part begins there. A command's time limit starts again with each part that is gathered. The
 //! answer to its end is the command's answer; if anything fails before that, nothing was done.
 
+use crate::collections::slab::{Handle, Slab};
 use crate::context::routing::MOVED;
 use crate::context::{CommandPart, Context};
-use crate::origin::Asked;
-use crate::origin::Origin;
-use crate::slab::{Handle, Slab};
-use crate::transfer::{Transfer, Window};
+use crate::messages::transfer::{Transfer, Window};
+use crate::session::origin::Asked;
+use crate::session::origin::Origin;
 use cluster::configuration::{PARTS_UNDER_WAY, part_bytes};
 use kv::SharedBytes;
 use kv::codec::Reader;

@@ -16,7 +16,7 @@
 //!
 //! While tracing is off, a command costs a few more comparisons, and no other code of this module runs.
 //!
-//! [`Envelope::Traced`]: crate::envelope::Envelope::Traced
+//! [`Envelope::Traced`]: crate::messages::envelope::Envelope::Traced
 
 use kv::{Reply, ReplyBuffer};
 use protocol::{NodeId, Now, Ticket};

@@ -2,11 +2,11 @@
 
 use crate::coding::Coding;
 use crate::context::Context;
-use crate::gates::Gate;
+use crate::disk::journal::Tail;
 use crate::groups::Group;
-use crate::journal::Tail;
-use crate::quarantine::Quarantine;
-use crate::replica::Replica;
+use crate::groups::replica::Replica;
+use crate::maintenance::quarantine::Quarantine;
+use crate::session::gates::Gate;
 use crate::values::Values;
 use cluster::control::{self, CONTROL_GROUP, ClusterMap, Rejoin};
 use cluster::keyspace::Router;

@@ -3,7 +3,7 @@
 //! A frame's payload is one envelope. Forwarded requests and their outcomes are gathered: all those of a turn for a
 //! peer are in one envelope.
 
-use crate::spans::SpanContext;
+use crate::diagnostics::spans::SpanContext;
 use cluster::control::GroupId;
 use kv::codec::{Malformed, Reader, Writer};
 use kv::locks::LockNotification;

@@ -25,8 +25,8 @@
 //! does the time of records that follow those of an earlier leader: that is the rest of the second.
 
 use crate::context::Context;
-use crate::envelope::Envelope;
-use crate::log::{Level, Line};
+use crate::diagnostics::log::{Level, Line};
+use crate::messages::envelope::Envelope;
 use info::facts::ClockFacts;
 use protocol::planted::{Fault, Planted};
 use protocol::{CLOCK_BOUND_MS, NodeId, Now, not_before};

@@ -3,10 +3,16 @@
 //! The hash slots are those of the default keyspace: a cluster-aware client that sends a key of another keyspace to
 //! the node of its slot is still served, by forwarding.
 
+pub(crate) mod asking;
+pub(crate) mod history;
+pub(crate) mod lock_list;
+pub(crate) mod notes;
+pub(crate) mod recent;
+
 use crate::context::status::{group_status, leader_of, quarantined};
 use crate::context::{Call, Confirmation, Context};
-use crate::handovers;
-use crate::quarantine;
+use crate::maintenance::quarantine;
+use crate::membership::handovers;
 use crate::session::{ClientId, ClientKind};
 use cluster::configuration::NodeAddress;
 use cluster::control::{

@@ -64,7 +64,7 @@ impl Granted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::origin::Origin;
+    use crate::session::origin::Origin;
 
     #[test]
     fn each_bound_ends_once_with_its_write_or_its_time() {

@@ -1,23 +1,31 @@
 //! A client's request on its way: whether it may run, and what it needs of which groups.
 
+pub(crate) mod completing;
+pub(crate) mod databases;
+pub(crate) mod gather;
+pub(crate) mod long;
+pub(crate) mod scripting;
+pub(crate) mod transactions;
+mod unfinished;
+
 use crate::connections::http::{HttpGuard, is_http};
 use crate::connections::{self, monitor};
 use crate::context::Context;
 use crate::context::routing::{CROSSSLOT, Sent};
-use crate::databases::{self, Creations};
-use crate::gates::{Gate, Gates};
-use crate::gather::Combine;
 use crate::groups::Group;
-use crate::scripting::Scripting;
+use crate::session::gates::{Gate, Gates};
 use crate::session::{ClientId, Pending, Standing};
-use crate::transactions::EXEC_HAS_ARGUMENTS;
 use crate::waits;
 use commands::{CommandError, Found, Handler, NodeCommand, ScriptCommand};
+use databases::Creations;
+use gather::Combine;
 use kv::glob::beginning;
 use kv::limits::KEY_BYTES_MAX;
 use kv::table::scan_group;
 use kv::{Command, ReplyBuffer};
+use scripting::Scripting;
 use std::collections::VecDeque;
+use transactions::EXEC_HAS_ARGUMENTS;
 use wire::resp::{Arguments, ArgumentsBuffer};
 
 const NOAUTH: &str = "NOAUTH Authentication required.";

@@ -8,7 +8,7 @@
 
 use crate::context::routing::{CROSSSLOT, Sent};
 use crate::context::{Call, Confirmation, Context};
-use crate::envelope::Envelope;
+use crate::messages::envelope::Envelope;
 use crate::session::ClientId;
 use cluster::control::{Change, Feature};
 use cluster::libraries::{self, Flag, Functions, Libraries, Library, Policy, Step};

@@ -1,17 +1,21 @@
 //! The groups that this node knows, by number. Numbers are never reused, so there are gaps.
 
-use crate::commits::{ApplyTimes, CommitTimes};
-use crate::granted::Granted;
-use crate::journal::Tail;
-use crate::origin::Asked;
-use crate::replica::Replica;
+mod commits;
+mod granted;
+pub(crate) mod replica;
+
+use crate::disk::journal::Tail;
+use crate::session::origin::Asked;
 use cluster::control::FatalRecord;
 use cluster::keyspace::{Database, Keyspace};
 use cluster::setting::CodingSettings;
 use commands::statistics::Latencies;
+use commits::{ApplyTimes, CommitTimes};
+use granted::Granted;
 use kv::Command;
 use kv::table::{Chooser, Eviction};
 use protocol::{Configuration, NodeId, Now};
+use replica::Replica;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Index, IndexMut};
 

@@ -9,7 +9,7 @@
 //! Checkpoints bound the log: when it has grown enough, the group that needs its oldest part writes its state as a
 //! snapshot, one chunk per turn, also beside the loop, and the log before it is released.
 
-use crate::log::{Level, Line};
+use crate::diagnostics::log::{Level, Line};
 use cluster::configuration::StorageSettings;
 use cluster::keyspace::Keyspace;
 use protocol::leader_follower::Durability;

@@ -1,0 +1,4 @@
+//! What nodes send each other.
+
+pub(crate) mod envelope;
+pub(crate) mod transfer;
