@@ -38,7 +38,7 @@ impl Session {
 
     /// Whether this is a RESP2 client with subscriptions, whose `PING` is answered like a message.
     pub(crate) fn is_listening_in_resp2(&self) -> bool {
-        self.subscriptions.is_some() && self.protocol == Protocol::Resp2
+        self.subscriptions.is_some() && self.protocol() == Protocol::Resp2
     }
 }
 

@@ -284,14 +284,6 @@ fn log(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(
     Ok(())
 }
 
-impl Session {
-    /// The name of its user. A client that has not authenticated has no user yet, and is shown as the default user, as in
-    /// Redis.
-    pub(crate) fn user_name(&self) -> &[u8] {
-        self.user.as_ref().map_or(DEFAULT, |user| &user.name)
-    }
-}
-
 /// Notes in `ACL LOG` that something was refused.
 pub(crate) fn note(
     cx: &mut Context,
@@ -308,7 +300,7 @@ pub(crate) fn note(
 
 /// The error if a client may not change settings of the default keyspace by `CONFIG SET`.
 pub(super) fn refuses_cluster_change(cx: &Context, client: ClientId) -> Option<String> {
-    let user = cx.clients.sessions.get(client)?.user.as_ref()?;
+    let user = cx.clients.sessions.get(client)?.user()?;
     let found = commands::found_by_full_name(b"keyspace|set")?;
     let name = String::from_utf8_lossy(&user.name);
     (!user.may_call(found.number)).then(|| {
@@ -329,13 +321,13 @@ pub(crate) fn refuse(
     denial: Denial,
 ) {
     let Some(session) = cx.clients.sessions.get_mut(client) else { return };
-    session.last_command = Some(found.number);
+    session.set_command(Some(found.number));
     let place = if session.is_gathering() { Place::Transaction } else { Place::TopLevel };
     session.break_transaction();
-    let Some(user) = session.user.clone() else { return };
+    let Some(user) = session.user().cloned() else { return };
     note_denial(cx, client, (&user, place), found, arguments, denial);
     if let Some(session) = cx.clients.sessions.get_mut(client) {
-        session.last_command = None;
+        session.set_command(None);
     }
     cx.clients.statistics.rejected(found.number);
     let mut error = denial.error(found.spec);
@@ -372,7 +364,9 @@ pub(crate) fn note_denial(
 /// Notes in `ACL LOG` that a script was refused a command. Only the script's error is known here: it ran at the group's
 /// replicas.
 pub(crate) fn note_denied_script(cx: &mut Context, client: ClientId, error: &[u8]) {
-    let Some(user) = cx.clients.sessions.get(client).and_then(|session| session.user.clone()) else { return };
+    let Some(user) = cx.clients.sessions.get(client).and_then(|session| session.user().cloned()) else {
+        return;
+    };
     let error = String::from_utf8_lossy(error);
     let (reason, object) = Denial::of_script(&error);
     let none = ArgumentsBuffer::new();
@@ -394,8 +388,8 @@ pub(crate) fn follow_users(cx: &mut Context) {
     let monitors = std::mem::take(&mut cx.clients.monitors);
     let mut closed = Vec::new();
     for session in cx.clients.sessions.iter_mut() {
-        let id = session.id;
-        let Some(user) = &session.user else { continue };
+        let id = session.id();
+        let Some(user) = session.user() else { continue };
         match cx.users.find(&user.name) {
             Some(now) if Rc::ptr_eq(now, user) => {}
             Some(now) => {
@@ -416,7 +410,7 @@ pub(crate) fn follow_users(cx: &mut Context) {
 /// user. A client that waits or is held is closed at once.
 fn close(cx: &mut Context, client: ClientId) {
     let Some(session) = cx.clients.sessions.get(client) else { return };
-    match session.wait.is_some() || session.held_back.is_some() || session.is_internal() {
+    match session.wait.is_some() || session.is_held_back() || session.is_internal() {
         true => cx.kill(client),
         false => cx.clients.close_after_replies(client),
     }

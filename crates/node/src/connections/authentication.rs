@@ -160,13 +160,13 @@ impl AuthGuard {
                 let error = "ERR Client names cannot contain spaces, newlines or special characters.";
                 return cx.answer(client, |replies| replies.error(error));
             }
-            session.name = name.to_vec();
+            session.set_name(name);
         }
         // Earlier requests that still wait were sent under the old protocol; they are few, and soon answered.
         if let Some(protocol) = protocol {
-            session.protocol = protocol;
+            session.set_protocol(protocol);
         }
-        let version = if session.protocol == Protocol::Resp3 { 3 } else { 2 };
+        let version = if session.protocol() == Protocol::Resp3 { 3 } else { 2 };
         let number = session.number();
         let role = if status::is_master(cx) { "master" } else { "replica" };
         cx.answer(client, |replies| {

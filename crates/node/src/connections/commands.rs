@@ -110,10 +110,10 @@ fn client_command(cx: &mut Context, client: ClientId, command: ClientCommand, ar
         ClientCommand::Pause => pause::pause(cx, client, arguments),
         ClientCommand::Unpause => pause::unpause(cx, client),
         ClientCommand::NoEvict => {
-            switch(cx, client, &arguments[2], |session| &mut session.no_evict);
+            switch(cx, client, &arguments[2], Session::set_no_evict);
         }
         ClientCommand::NoTouch => {
-            switch(cx, client, &arguments[2], |session| &mut session.no_touch);
+            switch(cx, client, &arguments[2], Session::set_no_touch);
         }
         ClientCommand::Unblock
         | ClientCommand::GetRedir

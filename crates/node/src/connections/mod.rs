@@ -11,10 +11,8 @@ pub(crate) mod pause;
 mod server;
 mod slow;
 
-use crate::collections::slab::Handle;
 use crate::context::{Call, Confirmation, Context};
-use crate::session::Listening;
-use crate::session::{ClientId, ClientKind, Pending, Replies, Session, TrackingMode};
+use crate::session::{ClientId, Pending, Replies, Session, client_number};
 use ::commands::{CommandError, ConfigCommand, introspection};
 pub(crate) use acl::{acl, follow_users, note_denial, note_denied_script, refuse};
 use cluster::configuration::DebugCommand;
@@ -26,10 +24,8 @@ use kv::{Command, Draft, Reply, ReplyBuffer};
 use server::{memory, server};
 use slow::{latency, slowlog};
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::time::Duration;
 use wire::resp::Arguments;
-use wire::resp::Protocol;
 
 /// The approximate time to look at one client, and to describe one.
 const LOOKED_AT_NS: u64 = 50;
@@ -43,99 +39,6 @@ const SYNTAX: &str = "ERR syntax error";
 /// The longest name of a client, of its library or of the library's version, in bytes.
 pub(crate) const CLIENT_NAME_BYTES_MAX: usize = 1024;
 pub(crate) const NAME_TOO_LONG: &str = "ERR Client names and attributes cannot be longer than 1024 bytes.";
-
-impl Session {
-    /// The number that `CLIENT ID` returns: never reused while the node runs.
-    pub(crate) fn number(&self) -> u64 {
-        client_number(self.id)
-    }
-
-    /// Its address, as `CLIENT LIST` shows it.
-    fn address(&self) -> &str {
-        match &self.kind {
-            ClientKind::Resp { address, .. } => address,
-            ClientKind::Internal => "internal",
-        }
-    }
-
-    /// One line of `CLIENT LIST`.
-    fn describe(&self, now_us: u64, is_monitor: bool, asked: Option<Arguments<'_>>, out: &mut String) {
-        let (local_address, fd) = match &self.kind {
-            ClientKind::Resp { local_address, fd, .. } => (local_address.as_str(), *fd),
-            ClientKind::Internal => ("internal", -1),
-        };
-        let seconds = |since_us: u64| now_us.saturating_sub(since_us) / 1_000_000;
-        let mut flags = String::new();
-        let is_blocked = self.wait.is_some() || self.held_back.is_some();
-        for (holds, letter) in [
-            (is_monitor, 'O'),
-            (self.subscriptions.is_some(), 'P'),
-            (self.queued().is_some(), 'x'),
-            (is_blocked, 'b'),
-            (self.closing, 'c'),
-            (self.no_evict, 'e'),
-            (self.no_touch, 'T'),
-            (self.tracking.is_some(), 't'),
-            (self.tracking.as_ref().is_some_and(|choice| choice.is_broken), 'R'),
-            (self.tracking.as_ref().is_some_and(|choice| choice.mode == TrackingMode::Prefixes), 'B'),
-        ] {
-            flags.extend(holds.then_some(letter));
-        }
-        if flags.is_empty() {
-            flags.push('N');
-        }
-        let queued = self.queued().map_or(-1, |count| count as i64);
-        let command = self.last_command.and_then(::commands::by_number).map_or("NULL", |spec| spec.name);
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        // The asking client's own request counts, too; of other clients, only input that is incomplete or not taken yet.
-        let argument_bytes: usize = asked.map_or(0, |asked| asked.iter().map(<[u8]>::len).sum());
-        let (input_bytes, input_room) = match asked {
-            Some(asked) => (framed_bytes(asked), 0),
-            None => self.input_bytes,
-        };
-        let queued_bytes = self.transaction.as_ref().map_or(0, |gathered| gathered.bytes());
-        let redirect = self.tracking.as_ref();
-        let redirect = redirect.map_or(-1, |choice| choice.redirect.map_or(0, |(number, _)| number as i64));
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            out,
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={} \
-             qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem=0 tot-mem={} events=r \
-             cmd={} user={} redir={} resp={} lib-name={} lib-ver={} tot-cmds={}",
-            self.number(),
-            self.address(),
-            local_address,
-            fd,
-            text(&self.name),
-            seconds(self.created_us),
-            seconds(self.active_us),
-            flags,
-            self.database,
-            self.subscribed(Listening::Channel),
-            self.subscribed(Listening::Pattern),
-            self.subscribed(Listening::Shard),
-            queued,
-            input_bytes,
-            input_room,
-            argument_bytes,
-            queued_bytes,
-            self.output_bytes(),
-            self.memory_bytes() + input_bytes + input_room,
-            command,
-            text(self.user_name()),
-            redirect,
-            if self.protocol == Protocol::Resp3 { 3 } else { 2 },
-            text(&self.library_name),
-            text(&self.library_version),
-            self.requests,
-        );
-    }
-}
-
-/// A client's number: its handle with the index first, so that the first clients have small numbers.
-fn client_number(id: Handle) -> u64 {
-    (id.to_bits() >> 32) + ((id.index() as u64 + 1) << 30)
-}
 
 /// The client with a number, if there is one.
 pub(crate) fn client_with_number(cx: &mut Context, number: u64) -> Option<ClientId> {
@@ -152,13 +55,6 @@ fn describe(cx: &Context, client: ClientId, asker: ClientId, arguments: Argument
     let Some(session) = cx.clients.sessions.get(client) else { return };
     let is_monitor = cx.clients.monitors.contains(&client);
     session.describe(cx.now.monotonic_us, is_monitor, (client == asker).then_some(arguments), out);
-}
-
-/// The length of a request as it arrives, in bytes.
-fn framed_bytes(request: Arguments<'_>) -> usize {
-    let number = |count: usize| count.to_string().len() + 3;
-    let arguments: usize = request.iter().map(|argument| number(argument.len()) + argument.len() + 2).sum();
-    number(request.len()) + arguments
 }
 
 fn info(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
@@ -216,13 +112,13 @@ fn set_name(cx: &mut Context, client: ClientId, name: &[u8]) {
         return cx.answer(client, |replies| replies.error(error));
     }
     if let Some(session) = cx.clients.sessions.get_mut(client) {
-        session.name = name.to_vec();
+        session.set_name(name);
     }
     cx.answer(client, ReplyBuffer::ok);
 }
 
 fn get_name(cx: &mut Context, client: ClientId) {
-    let name = cx.clients.sessions.get(client).map(|session| session.name.clone()).unwrap_or_default();
+    let name = cx.clients.sessions.get(client).map(|session| session.name().to_vec()).unwrap_or_default();
     cx.answer(client, |replies| if name.is_empty() { replies.null() } else { replies.bulk(&name) });
 }
 
@@ -232,13 +128,9 @@ fn set_info(cx: &mut Context, client: ClientId, attribute: &[u8], value: &[u8]) 
     }
     let attribute = attribute.to_ascii_lowercase();
     let Some(session) = cx.clients.sessions.get_mut(client) else { return };
-    let place = match attribute.as_slice() {
-        b"lib-name" => &mut session.library_name,
-        b"lib-ver" => &mut session.library_version,
-        _ => {
-            let error = format!("ERR Unrecognized option '{}'", attribute.escape_ascii());
-            return cx.answer(client, |replies| replies.error(&error));
-        }
+    let Some(place) = session.attribute_mut(&attribute) else {
+        let error = format!("ERR Unrecognized option '{}'", attribute.escape_ascii());
+        return cx.answer(client, |replies| replies.error(&error));
     };
     if is_printable(value) {
         *place = value.to_vec();
@@ -250,14 +142,14 @@ fn set_info(cx: &mut Context, client: ClientId, attribute: &[u8], value: &[u8]) 
 }
 
 /// `CLIENT NO-EVICT` and `CLIENT NO-TOUCH`: kept for `CLIENT INFO`; nothing is evicted or touched here.
-fn switch(cx: &mut Context, client: ClientId, word: &[u8], place: impl Fn(&mut Session) -> &mut bool) {
+fn switch(cx: &mut Context, client: ClientId, word: &[u8], set: impl Fn(&mut Session, bool)) {
     let on = match word.to_ascii_lowercase().as_slice() {
         b"on" => true,
         b"off" => false,
         _ => return cx.answer(client, |replies| replies.error(SYNTAX)),
     };
     if let Some(session) = cx.clients.sessions.get_mut(client) {
-        *place(session) = on;
+        set(session, on);
     }
     cx.answer(client, ReplyBuffer::ok);
 }
@@ -271,13 +163,8 @@ fn choose_replies(cx: &mut Context, client: ClientId, word: &[u8]) {
         _ => return cx.answer(client, |replies| replies.error(SYNTAX)),
     };
     let Some(session) = cx.clients.sessions.get_mut(client) else { return };
-    match (replies, session.replies) {
-        (Replies::All, _) => {
-            session.replies = Replies::All;
-            cx.answer(client, ReplyBuffer::ok);
-        }
-        (Replies::AllButNext, Replies::None) => {}
-        _ => session.replies = replies,
+    if session.choose_replies(replies) {
+        cx.answer(client, ReplyBuffer::ok);
     }
 }
 
@@ -404,20 +291,16 @@ impl KillFilter {
     }
 
     fn fits(&self, session: &Session, now_us: u64) -> bool {
-        let local = match &session.kind {
-            ClientKind::Resp { local_address, .. } => local_address.as_str(),
-            ClientKind::Internal => "",
-        };
         !self.none_of_this_kind
             && self.spared != Some(session.number())
             && self.listens.is_none_or(|listens| listens == session.subscriptions.is_some())
-            && self.age_seconds.is_none_or(|seconds| {
-                now_us - session.created_us.min(now_us) >= seconds.saturating_mul(1_000_000)
-            })
+            && self
+                .age_seconds
+                .is_none_or(|seconds| session.age_us(now_us) >= seconds.saturating_mul(1_000_000))
             && self.user.as_ref().is_none_or(|user| session.is_authenticated() && user == session.user_name())
             && self.id.is_none_or(|id| id == session.number())
             && self.address.as_ref().is_none_or(|address| address == session.address())
-            && self.local_address.as_ref().is_none_or(|address| address == local)
+            && self.local_address.as_ref().is_none_or(|address| address == session.local_address())
     }
 }
 
@@ -510,7 +393,7 @@ fn may_debug(cx: &Context, client: ClientId) -> bool {
 /// `RESET`, as far as it concerns only the connection.
 pub(crate) fn reset(cx: &mut Context, client: ClientId) {
     monitor::end(cx, client);
-    let user = cx.clients.sessions.get(client).and_then(|session| cx.first_user(&session.kind));
+    let user = cx.clients.sessions.get(client).and_then(|session| cx.first_user(session.kind()));
     if let Some(session) = cx.clients.sessions.get_mut(client) {
         session.reset(user);
     }

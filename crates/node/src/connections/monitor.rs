@@ -42,7 +42,7 @@ pub(crate) fn show(cx: &mut Context, client: ClientId, found: Found, arguments: 
         return;
     }
     let Some(session) = cx.clients.sessions.get(client) else { return };
-    let ClientKind::Resp { address, .. } = &session.kind else { return };
+    let ClientKind::Resp { address, .. } = session.kind() else { return };
     let database = session.database;
     let (ms, us) = (cx.now.unix_ms / 1000, cx.now.unix_ms % 1000 * 1000);
     let mut line = format!("{ms}.{us:06} [{database} {address}]").into_bytes();

@@ -3,10 +3,10 @@
 
 use crate::context::Context;
 use crate::context::pause::Pause;
+use crate::session::ClientId;
 use crate::session::gates::Gate;
-use crate::session::{ClientId, Item, Session};
 use commands::{ChannelCommand, ClientCommand, Flag, Found, Handler, NodeCommand, ScriptCommand};
-use kv::{Command, ReplyBuffer};
+use kv::ReplyBuffer;
 use wire::resp::Arguments;
 
 /// Whether the pause holds a request.
@@ -28,21 +28,6 @@ pub(crate) fn concerns(cx: &Context, client: ClientId, found: Found, is_writing_
         Handler::Node(NodeCommand::Script(ScriptCommand::Run(_))) => is_writing_script,
         // PFCOUNT writes in Redis, and only reads here; tools expect it to wait.
         _ => found.spec.flags.has(Flag::Write) || found.spec.name == "pfcount",
-    }
-}
-
-impl Session {
-    /// Whether a command queued since `MULTI` may write or publish.
-    fn has_queued_writes(&self) -> bool {
-        let Some(gathered) = &self.transaction else { return false };
-        let publishes = |item: &Item| match item {
-            Item::Node(arguments) => {
-                let name = arguments.as_arguments().get(0).unwrap_or_default();
-                [&b"publish"[..], b"spublish"].iter().any(|publish| name.eq_ignore_ascii_case(publish))
-            }
-            _ => false,
-        };
-        Command::Transaction(gathered.draft.transaction()).is_write() || gathered.items.iter().any(publishes)
     }
 }
 

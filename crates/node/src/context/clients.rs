@@ -5,12 +5,10 @@ use crate::context::delays::Delays;
 use crate::context::{Call, Context, memory};
 use crate::diagnostics::log::{Level, Line};
 use crate::session::{ClientId, ClientKind, Session, SessionReply, Standing};
-use cluster::words::one_line;
 use commands::statistics::CommandStatistics;
 use commands::users::{DENIED_IN_SCRIPT, User};
 use kv::{Reply, ReplyBuffer};
 use protocol::Result as Outcome;
-use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -51,7 +49,7 @@ impl Clients {
         self.arrivals += 1;
         self.sessions.insert(|id| {
             let mut session = Session::new(id, kind, user, now_us);
-            session.arrival = self.arrivals;
+            session.number_arrival(self.arrivals);
             session
         })
     }
@@ -59,7 +57,7 @@ impl Clients {
     /// Puts a client on the list of those with new output.
     pub(crate) fn list(&mut self, client: ClientId) {
         if let Some(session) = self.sessions.get_mut(client)
-            && !std::mem::replace(&mut session.listed, true)
+            && session.list()
         {
             self.ready.push(client);
         }
@@ -69,7 +67,7 @@ impl Clients {
     pub(crate) fn take_ready(&mut self, clients: &mut Vec<ClientId>) {
         for client in &self.ready {
             if let Some(session) = self.sessions.get_mut(*client) {
-                session.listed = false;
+                session.unlist();
             }
         }
         clients.append(&mut self.ready);
@@ -88,9 +86,13 @@ impl Clients {
         let sessions = || self.sessions.iter().map(|(_, session)| session);
         sessions().for_each(Session::check_invariants);
         let mut listed = self.ready.iter().filter_map(|client| self.sessions.get(*client));
-        assert!(listed.all(|session| session.listed), "a client is in the list and does not know it");
+        assert!(listed.all(|session| session.is_listed()), "a client is in the list and does not know it");
         let count = self.ready.iter().filter(|client| self.sessions.get(**client).is_some()).count();
-        assert_eq!(count, sessions().filter(|session| session.listed).count(), "a client is listed once");
+        assert_eq!(
+            count,
+            sessions().filter(|session| session.is_listed()).count(),
+            "a client is listed once"
+        );
         assert!(self.captured.is_none(), "a transaction ends in the turn in which it is carried out");
     }
 
@@ -118,14 +120,7 @@ impl Context {
     /// A client's user and address, for the audit log.
     pub(crate) fn who(&self, client: ClientId) -> String {
         let Some(session) = self.clients.sessions.get(client) else { return "a client that is gone".into() };
-        let name =
-            session.user.as_ref().map_or(Cow::Borrowed(""), |user| String::from_utf8_lossy(&user.name));
-        let from = match (&session.kind, session.asked_from) {
-            (ClientKind::Resp { address, .. }, _) => address.clone(),
-            (ClientKind::Internal, Some(address)) => format!("{address} (HTTP)"),
-            (ClientKind::Internal, None) => "this node".into(),
-        };
-        format!("user '{}' at {from}", one_line(&name))
+        session.who()
     }
 
     /// Notes in the audit log what a client has done.
@@ -212,7 +207,7 @@ impl Context {
         }
         let (reply_bytes, is_error) = (reply.len(), reply.is_error());
         let denied = match &reply {
-            SessionReply::Encoded(encoded) if is_error && session.standing == Standing::Limited => {
+            SessionReply::Encoded(encoded) if is_error && session.standing() == Standing::Limited => {
                 denied_script(encoded)
             }
             _ => None,
@@ -238,7 +233,7 @@ impl Context {
         if session.output_bytes() > configuration.output_bytes_max {
             return self.close_overflowing(client);
         }
-        if !std::mem::replace(&mut session.listed, true) {
+        if session.list() {
             ready.push(client);
         }
         if memory.answered(reply_bytes) {
@@ -257,7 +252,7 @@ impl Context {
     /// client may wait.
     pub(crate) fn send_raw(&mut self, client: ClientId, bytes: &[u8]) {
         let Some(session) = self.clients.sessions.get_mut(client) else { return };
-        session.output.end().extend_from_slice(bytes);
+        session.output().end().extend_from_slice(bytes);
         self.sent(client, bytes.len());
     }
 
@@ -268,7 +263,7 @@ impl Context {
         if session.output_bytes() > self.configuration.output_bytes_max {
             return self.close_overflowing(client);
         }
-        if !std::mem::replace(&mut session.listed, true) {
+        if session.list() {
             self.clients.ready.push(client);
         }
         if self.memory.answered(bytes) {
@@ -303,9 +298,9 @@ impl Context {
         replicas.for_each(|replica| replica.table().check_invariants());
         self.clients.check_invariants();
         let sessions = || self.clients.sessions.iter().map(|(_, session)| session);
-        let bytes: usize = sessions().map(|session| session.counted_bytes).sum();
+        let bytes: usize = sessions().map(|session| session.counted_bytes()).sum();
         assert_eq!(bytes, self.memory.request_bytes(), "bytes of requests under way");
-        self.work.check_invariants(sessions().map(|session| session.counted_ns).sum());
+        self.work.check_invariants(sessions().map(|session| session.counted_ns()).sum());
     }
 
     /// Ends a client's session. Its requests may still take effect; their outcomes go nowhere.

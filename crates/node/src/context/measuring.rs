@@ -79,7 +79,7 @@ impl Measuring {
         let Some(command) = begun.command else { return };
         self.noted += 1;
         self.answered.push(Answered {
-            client: session.id,
+            client: session.id(),
             command,
             group,
             begun_us: begun.at_us,
@@ -127,8 +127,8 @@ impl Context {
         }
         let (mut address, mut name) = (String::new(), Vec::new());
         if let Some(session) = self.clients.sessions.get(client) {
-            name.clone_from(&session.name);
-            if let ClientKind::Resp { address: of_client, .. } = &session.kind {
+            name = session.name().to_vec();
+            if let ClientKind::Resp { address: of_client, .. } = session.kind() {
                 address.clone_from(of_client);
             }
         }

@@ -168,14 +168,14 @@ impl Memory {
     /// Updates the count of a session's requests under way.
     #[inline]
     pub(crate) fn follow(&mut self, session: &mut Session) {
-        self.requests = self.requests + session.waiting_bytes - session.counted_bytes;
-        session.counted_bytes = session.waiting_bytes;
+        let (before, now) = session.count_bytes();
+        self.requests = self.requests + now - before;
     }
 
     /// Stops counting a session that has ended.
     pub(crate) fn end(&mut self, session: &Session) {
-        assert!(session.counted_bytes <= self.requests, "a client's requests are a part of the sum");
-        self.requests -= session.counted_bytes;
+        assert!(session.counted_bytes() <= self.requests, "a client's requests are a part of the sum");
+        self.requests -= session.counted_bytes();
     }
 
     /// Counts the bytes of a reply. Returns true when it is time to count what clients hold.

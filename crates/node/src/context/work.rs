@@ -61,16 +61,15 @@ impl Work {
     /// Updates the count of a session's work under way.
     #[inline]
     pub(crate) fn follow(&mut self, session: &mut Session) {
-        if session.waiting_ns != session.counted_ns {
-            self.under_way_ns = self.under_way_ns + session.waiting_ns - session.counted_ns;
-            session.counted_ns = session.waiting_ns;
+        if let Some((before_ns, now_ns)) = session.count_work() {
+            self.under_way_ns = self.under_way_ns + now_ns - before_ns;
         }
     }
 
     /// Stops counting a session that has ended.
     pub(crate) fn end(&mut self, session: &Session) {
-        assert!(session.counted_ns <= self.under_way_ns, "a client's work is a part of the sum");
-        self.under_way_ns -= session.counted_ns;
+        assert!(session.counted_ns() <= self.under_way_ns, "a client's work is a part of the sum");
+        self.under_way_ns -= session.counted_ns();
     }
 
     /// Checks that the sum is that of the sessions.
@@ -149,14 +148,14 @@ impl Context {
         let now_us = self.now.monotonic_us;
         self.work.charged_us = Some(now_us);
         if let Some(session) = self.clients.sessions.get_mut(client) {
-            session.account.charge(used_ns, now_us);
+            session.charge(used_ns, now_us);
         }
     }
 
     /// Whether a client has used so much of what is short now that it waits for the others.
     #[inline]
     pub(crate) fn waits_for_others(&self, session: &Session) -> bool {
-        self.work.is_much_under_way() && session.account.used_ns(self.now.monotonic_us) > MUCH_NS
+        self.work.is_much_under_way() && session.used_ns(self.now.monotonic_us) > MUCH_NS
     }
 
     /// Whether any client has been charged so recently that it matters who has used most.

@@ -139,7 +139,7 @@ impl Readers {
     /// `KEYSPACE WATCH prefix [FROM version]`.
     fn watch(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
         let begun = self.begun(cx, client, arguments);
-        let is_resp3 = cx.clients.sessions.get(client).is_some_and(|it| it.protocol == Protocol::Resp3);
+        let is_resp3 = cx.clients.sessions.get(client).is_some_and(|it| it.protocol() == Protocol::Resp3);
         let outcome = match begun {
             _ if !is_resp3 => refusal(
                 "the changes come as pushes, which need RESP3: say HELLO 3 first, or ask with KEYSPACE CHANGES",

@@ -273,7 +273,7 @@ impl Replicas {
         );
         let Some(session) = cx.clients.sessions.get_mut(client) else { return };
         session.readers += 1;
-        let text = line(match &session.kind {
+        let text = line(match session.kind() {
             ClientKind::Resp { address, .. } => address,
             ClientKind::Internal => "",
         });
@@ -435,7 +435,7 @@ impl Replicas {
         let name = entry.keyspace.name();
         let session = cx.clients.sessions.get(client);
         // What is sent is not a reply, so only a client with a socket can take it.
-        let is_free = session.is_some_and(|it| !it.is_waiting() && it.kind != ClientKind::Internal);
+        let is_free = session.is_some_and(|it| !it.is_waiting() && !it.is_internal());
         if !is_free || self.all.contains_key(&client) {
             return Err(NOT_ALONE.into());
         }

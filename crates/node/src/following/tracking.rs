@@ -724,7 +724,7 @@ fn send_owed(cx: &mut Context, client: ClientId, owed: &Owed) {
 fn send<'k>(cx: &mut Context, client: ClientId, keys: impl Iterator<Item = &'k [u8]> + Clone, is_all: bool) {
     cx.spend(SENT_NS);
     let Some(session) = cx.clients.sessions.get_mut(client) else { return };
-    let protocol = session.protocol;
+    let protocol = session.protocol();
     let Some(choice) = &mut session.tracking else { return };
     let redirect = choice.redirect;
     let to = redirect.map_or(client, |(_, to)| to);
@@ -743,7 +743,7 @@ fn send<'k>(cx: &mut Context, client: ClientId, keys: impl Iterator<Item = &'k [
         }
         return;
     };
-    match (receiver.protocol, redirect) {
+    match (receiver.protocol(), redirect) {
         (Protocol::Resp3, _) => {
             message.push(Reply::Push(2));
             message.bulk(b"invalidate");

@@ -99,7 +99,7 @@ impl Node {
         let chosen = if database == 0 { Ok(0) } else { self.database_for(whom, database) };
         let user = whom.map(|(name, _)| self.cx.users.find(name).cloned());
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
-        session.asked_from = whom.map(|(_, from)| from);
+        session.acts_for(whom.map(|(_, from)| from));
         match user {
             None => session.become_server(),
             // The user was removed a moment ago: the request runs as an unauthenticated client's.
@@ -133,7 +133,7 @@ impl Node {
     #[cold]
     pub fn close_unauthenticated(&mut self) -> bool {
         let strangers = self.cx.clients.sessions.iter().filter(|(_, session)| !session.is_authenticated());
-        let Some((oldest, _)) = strangers.min_by_key(|(_, session)| session.arrival) else { return false };
+        let Some((oldest, _)) = strangers.min_by_key(|(_, session)| session.arrival()) else { return false };
         self.cx.counters.unauthenticated_closed += 1;
         self.cx.kill(oldest);
         self.carry_out_calls();
@@ -152,14 +152,14 @@ impl Node {
         let session = self.cx.clients.sessions.get(client);
         self.cx.clients.monitors.contains(&client)
             || session.is_some_and(|session| {
-                session.wait.is_some() || session.held_back.is_some() || session.subscriptions.is_some()
+                session.wait.is_some() || session.is_held_back() || session.subscriptions.is_some()
             })
     }
 
     /// A client has closed its connection. Returns true if it was waiting for a lock, for elements or for the end of a pause.
     pub fn hang_up(&mut self, client: ClientId) -> bool {
         let Some(session) = self.cx.clients.sessions.get(client) else { return false };
-        if session.held_back.is_some() {
+        if session.is_held_back() {
             self.disconnect(client);
             return true;
         }
@@ -175,7 +175,7 @@ impl Node {
     /// `CLIENT LIST`.
     pub fn note_input(&mut self, client: ClientId, bytes: usize, room: usize) {
         if let Some(session) = self.cx.clients.sessions.get_mut(client) {
-            session.input_bytes = (bytes, room);
+            session.note_input(bytes, room);
         }
     }
 
@@ -198,12 +198,9 @@ impl Node {
     /// Closes the connections of clients that have sent a request since a moment of the monotonic clock, once that is answered: so
     /// they learn, with a reply, that they must go elsewhere. One in a transaction may end it first.
     pub fn close_active_since(&mut self, since_us: u64) {
-        let is_active = |session: &Session| {
-            session.active_us >= since_us && !session.closing && session.transaction.is_none()
-        };
         let sessions = self.cx.clients.sessions.iter();
         let active: Vec<ClientId> =
-            sessions.filter(|(_, session)| is_active(session)).map(|(id, _)| id).collect();
+            sessions.filter(|(_, session)| session.may_be_closed(since_us)).map(|(id, _)| id).collect();
         active.into_iter().for_each(|client| self.close_after_replies(client));
     }
 
@@ -285,7 +282,7 @@ impl Node {
     /// What a client has used of the node's time lately, in nanoseconds.
     pub fn used_ns(&self, client: ClientId) -> u64 {
         let session = self.cx.clients.sessions.get(client);
-        session.map_or(0, |session| session.account.used_ns(self.cx.now.monotonic_us))
+        session.map_or(0, |session| session.used_ns(self.cx.now.monotonic_us))
     }
 
     /// Whether it matters which client has used most: any has used much lately.
@@ -322,11 +319,11 @@ impl Node {
 
     /// The output of a client. `None` if its session has ended and the connection should be closed.
     pub fn output(&mut self, client: ClientId) -> Option<&mut Output> {
-        self.cx.clients.sessions.get_mut(client).map(|session| session.output.filled())
+        self.cx.clients.sessions.get_mut(client).map(|session| session.output().filled())
     }
 
     /// Like [`Node::output`], for callers that write large values from where they are.
     pub fn output_in_parts(&mut self, client: ClientId) -> Option<&mut Output> {
-        self.cx.clients.sessions.get_mut(client).map(|session| &mut session.output)
+        self.cx.clients.sessions.get_mut(client).map(Session::output)
     }
 }

@@ -129,7 +129,7 @@ pub(super) fn client_count(node: &Node) -> u64 {
 /// How many clients wait for something, or have a request that is held.
 fn blocked_clients(node: &Node) -> u64 {
     let sessions = node.cx.clients.sessions.iter();
-    sessions.filter(|(_, session)| session.is_waiting() || session.held_back.is_some()).count() as u64
+    sessions.filter(|(_, session)| session.is_waiting() || session.is_held_back()).count() as u64
 }
 
 fn coding_facts(node: &Node) -> CodingFacts {

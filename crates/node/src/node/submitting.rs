@@ -75,7 +75,7 @@ impl Node {
         }
         let work_ns = if gates.has(Gate::Work) { self.cx.work_ns(group, request) } else { 0 };
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
-        session.request_ns = work_ns;
+        session.expect_work(work_ns);
         let ticket = session.begin(wanted.version);
         let asked = Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 };
         match is_unusual {

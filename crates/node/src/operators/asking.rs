@@ -104,8 +104,8 @@ impl Asking {
         let id = id.ok_or("ERR the first argument of CLUSTER ASK is a node's number")?;
         let inquiry = Inquiry::find(words)?;
         let Some(session) = cx.clients.sessions.get(client) else { return Ok(None) };
-        if session.standing != Standing::Free
-            && let Some(user) = session.user.clone()
+        if session.standing() != Standing::Free
+            && let Some(user) = session.user().cloned()
             && let Err(denial) = user.check(inquiry.found, words)
         {
             connections::refuse(cx, client, inquiry.found, words, denial);

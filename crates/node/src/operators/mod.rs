@@ -416,7 +416,7 @@ fn address(cx: &Context, id: NodeId) -> Option<&NodeAddress> {
 fn tls_distance(cx: &Context, client: ClientId) -> i32 {
     let session = cx.clients.sessions.get(client);
     let is_over_tls =
-        session.is_some_and(|session| matches!(session.kind, ClientKind::Resp { tls: Some(_), .. }));
+        session.is_some_and(|session| matches!(session.kind(), ClientKind::Resp { tls: Some(_), .. }));
     let tls = cx.configuration.process.tls.as_ref().filter(|tls| is_over_tls && tls.client_port != 0);
     let own = cx.configuration.nodes.iter().find(|node| node.id == cx.configuration.node);
     tls.zip(own).map_or(0, |(tls, own)| i32::from(tls.client_port) - i32::from(own.client_port))

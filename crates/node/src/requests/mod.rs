@@ -52,12 +52,10 @@ pub(crate) fn admit(
     arguments: Arguments<'_>,
 ) -> Admitted {
     let Some(session) = cx.clients.sessions.get_mut(client) else { return Admitted::Not };
-    if arguments.is_empty() || session.closing {
+    if arguments.is_empty() || session.is_closing() {
         return Admitted::Not;
     }
-    session.requests += 1;
-    session.request_bytes = arguments.extent();
-    session.active_us = cx.now.monotonic_us;
+    session.take_request(arguments.extent(), cx.now.monotonic_us);
     cx.counters.commands += 1;
     if session.is_internal() && arguments[0].starts_with(b"QUORATE.") {
         return match may_send_internal(cx, client, arguments) {
@@ -77,7 +75,7 @@ pub(crate) fn admit(
         }
     };
     // A refused command is not a call, and has no time.
-    session.last_command = None;
+    session.set_command(None);
     let mut gates = cx.gates & OF_COMPONENTS | session.gates();
     if let Handler::Node(command) = found.spec.handler {
         let runs_script = matches!(command, NodeCommand::Script(_));
@@ -92,7 +90,7 @@ pub(crate) fn admit(
         return Admitted::Not;
     }
     let Some(session) = cx.clients.sessions.get_mut(client) else { return Admitted::Not };
-    session.last_command = Some(found.number);
+    session.set_command(Some(found.number));
     cx.clients.statistics.called(found.number);
     match session.is_gathering() && !ends_or_escapes_a_transaction(found.spec.handler) {
         true => Admitted::Queued(found),
@@ -139,7 +137,7 @@ impl Admission<'_> {
         if found.spec.flags.has(commands::Flag::NoAuth) {
             return false;
         }
-        let Some(user) = &session.user else { return self.refuse(NOAUTH) };
+        let Some(user) = session.user() else { return self.refuse(NOAUTH) };
         let Err(denial) = user.check(*found, *arguments) else { return false };
         connections::refuse(cx, *client, *found, *arguments, denial);
         true
@@ -203,10 +201,10 @@ impl Admission<'_> {
 /// here.
 fn may_send_internal(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> bool {
     let Some(session) = cx.clients.sessions.get(client) else { return false };
-    if session.standing == Standing::Free {
+    if session.standing() == Standing::Free {
         return true;
     }
-    let Some(user) = session.user.clone() else {
+    let Some(user) = session.user().cloned() else {
         cx.answer(client, |replies| replies.error(NOAUTH));
         return false;
     };
@@ -231,7 +229,7 @@ fn may_send_internal(cx: &mut Context, client: ClientId, arguments: Arguments<'_
 #[cold]
 fn refuse_unknown(cx: &mut Context, client: ClientId, arguments: Arguments<'_>, error: &CommandError) {
     let Some(session) = cx.clients.sessions.get_mut(client) else { return };
-    session.last_command = None;
+    session.set_command(None);
     let is_exec = matches!(error, CommandError::WrongArity("exec"));
     match is_exec {
         true => drop(session.end_transaction()),
@@ -304,10 +302,7 @@ impl HeldRequests {
         if session.is_internal() {
             return false;
         }
-        let mut request = ArgumentsBuffer::new();
-        arguments.iter().for_each(|argument| request.push(argument));
-        session.requests -= 1;
-        session.held_back = Some(Box::new(request));
+        session.hold_back(arguments);
         if self.held.len() >= sessions.len() {
             // Clients have left, and a pause may be long.
             self.held.retain(|held| sessions.get(held.client).is_some());
@@ -343,7 +338,7 @@ impl HeldRequests {
                 self.creations.end(number);
             }
             let Some(session) = cx.clients.sessions.get_mut(held.client) else { continue };
-            let Some(request) = session.held_back.take() else { continue };
+            let Some(request) = session.take_held_back() else { continue };
             self.gives_up = gives_up;
             return Some((held.client, request));
         }
@@ -525,8 +520,7 @@ pub(crate) fn internal<'a>(
 ) -> Option<Sent<'a>> {
     if let Some(session) = cx.clients.sessions.get_mut(client) {
         // It does not count as a command of the table, or as the session's previous one.
-        session.last_command = None;
-        session.internal_name = if arguments.get(0) == Some(b"QUORATE.FETCH") { "GET" } else { "SET" };
+        session.set_internal_command(if arguments.get(0) == Some(b"QUORATE.FETCH") { "GET" } else { "SET" });
     }
     match internal_command(cx, client, arguments, scratch) {
         Ok(sent) => Some(sent),

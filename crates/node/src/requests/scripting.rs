@@ -199,7 +199,7 @@ impl Scripting {
         let (keys, rest) = (inputs.iter().take(key_count), inputs.iter().skip(key_count));
         // The rights of the caller are determined here and now, and are sent with the script: replicas learn of
         // changes of the users at different times, and must all run the script alike.
-        let user = cx.clients.sessions.get(client).and_then(|session| session.user.as_ref());
+        let user = cx.clients.sessions.get(client).and_then(|session| session.user());
         let table = match cx.map.has(Feature::RightsOfRedis) {
             true => Table::Present,
             false => Table::Release1,

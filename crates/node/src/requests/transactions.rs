@@ -107,7 +107,7 @@ pub(crate) fn command<'s>(
         TransactionCommand::Exec if !is_open => "ERR EXEC without MULTI",
         TransactionCommand::Discard if !is_open => "ERR DISCARD without MULTI",
         TransactionCommand::Multi => {
-            let user = session.user.clone();
+            let user = session.user().cloned();
             let gathered = session.transaction.get_or_insert_default();
             (gathered.is_open, gathered.user) = (true, user);
             cx.answer(client, ReplyBuffer::ok);
@@ -132,7 +132,7 @@ fn exec<'s>(cx: &mut Context, client: ClientId) -> Option<Then<'s>> {
     let session = cx.clients.sessions.get_mut(client)?;
     let has_versions = !session.is_awaiting_versions();
     let gathered = *session.end_transaction()?;
-    let now = session.user.clone();
+    let now = session.user().cloned();
     if !gathered.is_broken
         && let Some(user) = now.filter(|user| !gathered.user.as_ref().is_some_and(|it| Rc::ptr_eq(it, user)))
         && let Some(number) = denied(&user, &gathered)
@@ -300,7 +300,7 @@ pub(crate) fn end<'r>(
 
 /// What a client has queued, if that is still the same transaction.
 fn gathered(cx: &mut Context, client: ClientId, generation: u64) -> Option<&mut Gathered> {
-    let session = cx.clients.sessions.get_mut(client).filter(|session| session.generation == generation)?;
+    let session = cx.clients.sessions.get_mut(client).filter(|session| session.generation() == generation)?;
     session.transaction.as_deref_mut()
 }
 
@@ -479,7 +479,7 @@ fn watch<'s>(
     let mut kept = Vec::new();
     keys.iter().for_each(|key| kept.put_bytes(key));
     if let Some(session) = cx.clients.sessions.get_mut(client) {
-        let generation = session.generation;
+        let generation = session.generation();
         session.expect(Pending::Watch { generation, keys: kept });
     }
     Some((group, keys))

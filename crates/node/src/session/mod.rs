@@ -2,6 +2,8 @@
 
 mod account;
 pub(crate) mod gates;
+mod holding;
+mod listing;
 pub(crate) mod origin;
 pub(crate) mod output;
 mod queued;
@@ -13,10 +15,11 @@ pub(crate) use crate::collections::slab::ClientId;
 use crate::diagnostics::slow::{Kept, keep_arguments};
 pub(crate) use account::Account;
 pub(crate) use commands::Listening;
-use commands::users::User;
+use commands::users::{DEFAULT, User};
 use gates::{Gate, Gates};
 use kv::SharedBytes;
 use kv::{Reply, ReplyBuffer, Version};
+pub(crate) use listing::client_number;
 use output::Output;
 use protocol::Ticket;
 pub(crate) use queued::{Gathered, ITEM_BYTES, Item, Pending};
@@ -203,33 +206,33 @@ pub(crate) enum Standing {
 
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) id: ClientId,
-    pub(crate) kind: ClientKind,
-    pub(crate) name: Vec<u8>,
-    pub(crate) library_name: Vec<u8>,
-    pub(crate) library_version: Vec<u8>,
-    pub(crate) protocol: Protocol,
+    id: ClientId,
+    kind: ClientKind,
+    name: Vec<u8>,
+    library_name: Vec<u8>,
+    library_version: Vec<u8>,
+    protocol: Protocol,
     /// The number of the database that the client has selected.
     pub(crate) database: u8,
-    pub(crate) replies: Replies,
+    replies: Replies,
     /// How thoroughly the client's requests are checked.
-    pub(crate) standing: Standing,
+    standing: Standing,
     /// The client's user; `None` before authentication, and for parts of the server that act for no user.
-    pub(crate) user: Option<Rc<User>>,
+    user: Option<Rc<User>>,
     /// The address of the client on whose behalf a part of the server acts.
-    pub(crate) asked_from: Option<IpAddr>,
-    pub(crate) created_us: u64,
+    asked_from: Option<IpAddr>,
+    created_us: u64,
     /// The session's number in the order of arrival among all sessions of this node: many arrive in one turn.
-    pub(crate) arrival: u64,
-    pub(crate) active_us: u64,
-    pub(crate) requests: u64,
+    arrival: u64,
+    active_us: u64,
+    requests: u64,
     /// The number of the client's latest command.
-    pub(crate) last_command: Option<usize>,
+    last_command: Option<usize>,
     /// A name for the last command of a part of the server, which is not in the command table.
-    pub(crate) internal_name: &'static str,
-    pub(crate) no_evict: bool,
-    pub(crate) no_touch: bool,
-    pub(crate) output: Output,
+    internal_name: &'static str,
+    no_evict: bool,
+    no_touch: bool,
+    output: Output,
     /// Groups that this client has written to, acknowledged or not, in ascending order, each with the newest write that
     /// was acknowledged, or 0.
     written: Vec<(u16, Version)>,
@@ -239,15 +242,15 @@ pub(crate) struct Session {
     /// What this client has watched and queued; `None` for nearly all clients.
     pub(crate) transaction: Option<Box<Gathered>>,
     /// The number of the client's current transaction.
-    pub(crate) generation: u64,
+    generation: u64,
     /// Requests whose reply is made from their outcome, in order.
     pending: VecDeque<(u64, Pending)>,
     /// The request of this client that waits for a lock or for elements: no more requests are taken from it until that wait ends.
     pub(crate) wait: Option<u64>,
     /// A request that a pause holds: no more requests are taken from the client until the pause is over.
-    pub(crate) held_back: Option<Box<ArgumentsBuffer>>,
+    held_back: Option<Box<ArgumentsBuffer>>,
     /// Bytes of the client's input that are not taken yet, and room for more, as the driver last reported.
-    pub(crate) input_bytes: (usize, usize),
+    input_bytes: (usize, usize),
     /// The channels that the client subscribes to; `None` for nearly all clients.
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
     /// How the client caches what it reads; `None` for nearly all clients.
@@ -261,17 +264,17 @@ pub(crate) struct Session {
     /// How many of `pending` request the versions of watched keys.
     versions_awaited: usize,
     /// The size of the request that is being taken.
-    pub(crate) request_bytes: usize,
+    request_bytes: usize,
     /// The work of the request that is being taken, if that is long, and of those in `slots`, in nanoseconds.
-    pub(crate) request_ns: u64,
-    pub(crate) waiting_ns: u64,
+    request_ns: u64,
+    waiting_ns: u64,
     /// How much of `waiting_ns` the node has counted.
-    pub(crate) counted_ns: u64,
+    counted_ns: u64,
     /// What the client has used of the node's time lately.
-    pub(crate) account: Account,
+    account: Account,
     /// Bytes of the requests in `slots`, and how many of these bytes the node has counted.
-    pub(crate) waiting_bytes: usize,
-    pub(crate) counted_bytes: usize,
+    waiting_bytes: usize,
+    counted_bytes: usize,
     /// Bytes of the replies in `slots` that wait for an earlier one.
     kept_bytes: usize,
     /// The number of the first request in `slots`.
@@ -283,8 +286,8 @@ pub(crate) struct Session {
     /// No more input is taken before this request has its reply.
     gate: u64,
     /// Whether the session is in the node's list of ready clients.
-    pub(crate) listed: bool,
-    pub(crate) closing: bool,
+    listed: bool,
+    closing: bool,
 }
 
 impl Session {
@@ -348,6 +351,137 @@ impl Session {
         session
     }
 
+    /// Sets the session's number in the order of arrival.
+    pub(crate) fn number_arrival(&mut self, arrival: u64) {
+        self.arrival = arrival;
+    }
+
+    /// The session's number in the order of arrival.
+    pub(crate) fn arrival(&self) -> u64 {
+        self.arrival
+    }
+
+    pub(crate) fn id(&self) -> ClientId {
+        self.id
+    }
+
+    pub(crate) fn kind(&self) -> &ClientKind {
+        &self.kind
+    }
+
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    pub(crate) fn set_protocol(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+    }
+
+    /// Notes a request that is being taken, and its size.
+    #[inline]
+    pub(crate) fn take_request(&mut self, bytes: usize, now_us: u64) {
+        self.requests += 1;
+        self.request_bytes = bytes;
+        self.active_us = now_us;
+    }
+
+    /// Notes the work of the request that is being taken, if that is long, in nanoseconds.
+    #[inline]
+    pub(crate) fn expect_work(&mut self, work_ns: u64) {
+        self.request_ns = work_ns;
+    }
+
+    /// Sets the number of the client's latest command; `None`: it is no call, and has no time.
+    #[inline]
+    pub(crate) fn set_command(&mut self, number: Option<usize>) {
+        self.last_command = number;
+    }
+
+    /// The latest command is one of a part of the server, which is not in the command table.
+    pub(crate) fn set_internal_command(&mut self, name: &'static str) {
+        (self.last_command, self.internal_name) = (None, name);
+    }
+
+    /// Whether the client has sent a request since a moment, and takes part in nothing that is to be ended first.
+    pub(crate) fn may_be_closed(&self, active_since_us: u64) -> bool {
+        self.active_us >= active_since_us && !self.closing && self.transaction.is_none()
+    }
+
+    #[inline]
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    pub(crate) fn output(&mut self) -> &mut Output {
+        &mut self.output
+    }
+
+    /// Notes that the session is in the node's list of ready clients. Returns whether it was not.
+    #[inline]
+    pub(crate) fn list(&mut self) -> bool {
+        !std::mem::replace(&mut self.listed, true)
+    }
+
+    /// The session is in the list no more.
+    pub(crate) fn unlist(&mut self) {
+        self.listed = false;
+    }
+
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed
+    }
+
+    /// The bytes of requests without an outcome that the node has counted, and those that there are, which it counts now.
+    #[inline]
+    pub(crate) fn count_bytes(&mut self) -> (usize, usize) {
+        (std::mem::replace(&mut self.counted_bytes, self.waiting_bytes), self.waiting_bytes)
+    }
+
+    /// The bytes of requests without an outcome that the node has counted.
+    pub(crate) fn counted_bytes(&self) -> usize {
+        self.counted_bytes
+    }
+
+    /// The work of requests without an outcome that the node has counted, and that which there is, which it counts now, in
+    /// nanoseconds. `None`: it is the same.
+    #[inline]
+    pub(crate) fn count_work(&mut self) -> Option<(u64, u64)> {
+        (self.waiting_ns != self.counted_ns)
+            .then(|| (std::mem::replace(&mut self.counted_ns, self.waiting_ns), self.waiting_ns))
+    }
+
+    /// The work of requests without an outcome that the node has counted, in nanoseconds.
+    pub(crate) fn counted_ns(&self) -> u64 {
+        self.counted_ns
+    }
+
+    /// Charges the client for what was done for it.
+    pub(crate) fn charge(&mut self, used_ns: u64, now_us: u64) {
+        self.account.charge(used_ns, now_us);
+    }
+
+    /// What the client has used of the node's time lately, in nanoseconds.
+    pub(crate) fn used_ns(&self, now_us: u64) -> u64 {
+        self.account.used_ns(now_us)
+    }
+
+    /// The client's user; `None` before authentication, and for parts of the server that act for no user.
+    pub(crate) fn user(&self) -> Option<&Rc<User>> {
+        self.user.as_ref()
+    }
+
+    /// The name of the user. A client that has not authenticated has no user yet, and is shown as the default user, as in
+    /// Redis.
+    pub(crate) fn user_name(&self) -> &[u8] {
+        self.user.as_ref().map_or(DEFAULT, |user| &user.name)
+    }
+
+    /// How thoroughly the client's requests are checked.
+    #[inline]
+    pub(crate) fn standing(&self) -> Standing {
+        self.standing
+    }
+
     /// From now on the client is this user; `None`: it is unauthenticated.
     pub(crate) fn become_user(&mut self, user: Option<Rc<User>>) {
         self.standing = match &user {
@@ -378,6 +512,13 @@ impl Session {
         self.no_evict = false;
         self.no_touch = false;
         self.end_transaction();
+    }
+
+    /// Chooses which requests get their replies from now on. Returns whether this one gets one.
+    pub(crate) fn choose_replies(&mut self, replies: Replies) -> bool {
+        let skips_nothing = (replies, self.replies) == (Replies::AllButNext, Replies::None);
+        self.replies = if skips_nothing { Replies::None } else { replies };
+        replies == Replies::All
     }
 
     /// The gates that the session closes for its requests.

@@ -87,6 +87,11 @@ impl Session {
         self.transaction.as_ref().filter(|gathered| gathered.is_open).map(|gathered| gathered.items.len())
     }
 
+    /// The number of the client's current transaction.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// Marks the transaction as broken, after a request that was not understood or was refused: it will not be carried
     /// out.
     pub(crate) fn break_transaction(&mut self) {
