@@ -125,17 +125,44 @@ pub struct MemoryFacts {
     pub scripts: (usize, usize),
 }
 
-/// Counters since the start. Calls and errors of commands are in [`Facts::commands`].
-#[derive(Clone, Debug, Default)]
-pub struct StatsFacts {
+/// Counters since the node's start, or since the last `CONFIG RESETSTAT`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
     /// Connections accepted.
     pub connections: u64,
     /// Connections refused because there were too many.
     pub rejected_connections: u64,
+    /// Unauthenticated clients that were closed to make room for others.
+    pub unauthenticated_closed: u64,
+    /// Connections to the port for Redis clients that sent HTTP, and were closed.
+    pub http_requests_refused: u64,
+    /// Requests of clients.
+    pub commands: u64,
+    /// Requests forwarded to another node.
+    pub forwarded: u64,
+    /// Error replies.
+    pub errors: u64,
+    /// Clients closed because they did not read.
+    pub output_overflows: u64,
+    /// Channel messages that were dropped because too much was already under way to the peer.
+    pub messages_dropped: u64,
+    /// Clients that were closed for the memory that they held.
+    pub memory_closed: u64,
+    /// Commands that were refused for lack of memory.
+    pub memory_refused: u64,
+    /// Writes that were sent to their groups in parts.
+    pub long_writes: u64,
+    /// Replies that were sent to other nodes in parts.
+    pub long_replies: u64,
+}
+
+/// What has happened since the start, and what there is now. Calls and errors of commands are in [`Facts::commands`].
+#[derive(Clone, Debug, Default)]
+pub struct StatsFacts {
+    /// What the node counts.
+    pub counters: Counters,
     /// Attempts to authenticate that failed.
     pub auth_failures: u64,
-    /// Connections for Redis clients that spoke HTTP and were closed.
-    pub http_requests_refused: u64,
     /// Commands per second, lately.
     pub operations_per_second: u64,
     /// Bytes from clients.
@@ -158,10 +185,6 @@ pub struct StatsFacts {
     pub keyspace_hits: u64,
     /// Lookups of keys that did not exist.
     pub keyspace_misses: u64,
-    /// Clients closed because they did not read.
-    pub output_overflows: u64,
-    /// Requests forwarded to another node.
-    pub forwarded: u64,
     /// Requests that wait until there is a node to send them to.
     pub waiting: usize,
     /// Channels with listeners here.
@@ -172,12 +195,6 @@ pub struct StatsFacts {
     pub shard_channels: usize,
     /// The numbers of clients that track, of keys that they cache, of these counted once for each client, and of prefixes.
     pub tracked: [usize; 4],
-    /// Messages of channels that were not sent to a peer because too much was under way to it.
-    pub messages_dropped: u64,
-    /// Writes that were sent to their groups in parts.
-    pub long_writes: u64,
-    /// Replies that were sent to other nodes in parts.
-    pub long_replies: u64,
 }
 
 /// Locks, of all groups with a replica here.

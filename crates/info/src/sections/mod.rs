@@ -246,16 +246,17 @@ fn persistence(facts: &Facts, fields: &mut Fields<'_>) {
 
 fn stats(facts: &Facts, fields: &mut Fields<'_>) {
     let stats = &facts.stats;
-    fields.put("total_connections_received", stats.connections);
+    let counters = &stats.counters;
+    fields.put("total_connections_received", counters.connections);
     fields.put("total_commands_processed", facts.commands.calls());
     fields.put("instantaneous_ops_per_sec", stats.operations_per_second);
     fields.put("total_net_input_bytes", stats.input_bytes);
     fields.put("total_net_output_bytes", stats.output_bytes);
     fields.put("total_net_repl_input_bytes", stats.replication_input_bytes);
     fields.put("total_net_repl_output_bytes", stats.replication_output_bytes);
-    fields.put("rejected_connections", stats.rejected_connections);
+    fields.put("rejected_connections", counters.rejected_connections);
     fields.put("acl_access_denied_auth", stats.auth_failures);
-    fields.put("http_requests_refused", stats.http_requests_refused);
+    fields.put("http_requests_refused", counters.http_requests_refused);
     fields.put("sync_full", stats.full_resyncs);
     fields.put("sync_partial_ok", stats.partial_resyncs);
     fields.put("expired_keys", stats.expired_keys);
@@ -272,12 +273,12 @@ fn stats(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("tracking_total_prefixes", prefixes);
     fields.constants(&[("latest_fork_usec", "0")]);
     fields.put("total_error_replies", facts.commands.error_replies());
-    fields.put("client_output_buffer_limit_disconnections", stats.output_overflows);
-    fields.put("forwarded_commands", stats.forwarded);
+    fields.put("client_output_buffer_limit_disconnections", counters.output_overflows);
+    fields.put("forwarded_commands", counters.forwarded);
     fields.put("waiting_commands", stats.waiting);
-    fields.put("long_writes", stats.long_writes);
-    fields.put("long_replies", stats.long_replies);
-    fields.put("dropped_messages", stats.messages_dropped);
+    fields.put("long_writes", counters.long_writes);
+    fields.put("long_replies", counters.long_replies);
+    fields.put("dropped_messages", counters.messages_dropped);
 }
 
 /// Redis's replication id for no history.

@@ -18,7 +18,7 @@ pub(crate) fn concerns(cx: &Context, client: ClientId, found: Found, is_writing_
         // Requests over HTTP are not paused. UNPAUSE works even while everything is paused; in Redis it does not.
         _ if session.is_internal() => false,
         Handler::Node(NodeCommand::Client(ClientCommand::Pause | ClientCommand::Unpause)) => false,
-        _ if pause.holds_all => true,
+        _ if pause.holds_all() => true,
         // Queued commands take effect with EXEC.
         Handler::Node(NodeCommand::Transaction(_)) => {
             found.spec.name == "exec" && session.has_queued_writes()
@@ -54,11 +54,8 @@ pub(super) fn pause(cx: &mut Context, client: ClientId, arguments: Arguments<'_>
         None => "ERR timeout is not an integer or out of range",
         Some(timeout_ms) if timeout_ms < 0 => "ERR timeout is negative",
         Some(timeout_ms) => {
-            // A second pause makes the first one longer or stricter, never the reverse.
-            let pause = &mut cx.pause;
-            pause.until_us =
-                pause.until_us.max(now_us.saturating_add((timeout_ms as u64).saturating_mul(1000)));
-            pause.holds_all |= holds_all;
+            let until_us = now_us.saturating_add((timeout_ms as u64).saturating_mul(1000));
+            cx.pause.begin(until_us, holds_all);
             cx.gates.set(Gate::Pause, cx.pause.is_on());
             return cx.answer(client, ReplyBuffer::ok);
         }
@@ -68,8 +65,6 @@ pub(super) fn pause(cx: &mut Context, client: ClientId, arguments: Arguments<'_>
 
 /// `CLIENT UNPAUSE`: held requests are taken in the next turn.
 pub(super) fn unpause(cx: &mut Context, client: ClientId) {
-    if cx.pause.is_on() {
-        cx.pause.until_us = cx.now.monotonic_us;
-    }
+    cx.pause.end_at(cx.now.monotonic_us);
     cx.answer(client, ReplyBuffer::ok);
 }

@@ -10,7 +10,7 @@ use wire::resp::Arguments;
 /// Commands that were slow, and those that may have been.
 #[derive(Debug, Default)]
 pub(crate) struct Measuring {
-    pub(crate) slow: Slow,
+    slow: Slow,
     /// Commands that were answered in this turn: [`Context::measure`] notes them.
     answered: Vec<Answered>,
     /// How many commands of this turn were noted.
@@ -36,6 +36,11 @@ struct Answered {
 const NOTED_MAX: usize = 16;
 
 impl Measuring {
+    /// The slow commands and events.
+    pub(crate) fn slow(&mut self) -> &mut Slow {
+        &mut self.slow
+    }
+
     /// A turn begins.
     #[inline]
     pub(crate) fn begin_turn(&mut self) {

@@ -60,14 +60,14 @@ pub(crate) struct Memory {
     traffic: u64,
     measured_us: u64,
     /// What writes under way may add: see [`super::grants`].
-    pub(crate) granted: u64,
+    pub(super) granted: u64,
     /// What writes with a bound have added since the last measurement, and in all.
     added: u64,
-    pub(crate) added_in_all: u64,
+    pub(super) added_in_all: u64,
     /// How many nodes lead groups of which this node has replicas.
-    pub(crate) leaders: u64,
+    pub(super) leaders: u64,
     /// What was last announced to peers as left.
-    pub(crate) announced: u64,
+    pub(super) announced: u64,
     /// Bytes of replies since sessions were counted.
     answered: u64,
     /// Bytes of requests under way.

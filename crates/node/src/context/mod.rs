@@ -37,35 +37,13 @@ use cluster::configuration::Configuration;
 use cluster::control::{Change, ClusterMap};
 use cluster::keyspace::Router;
 use commands::users::{AclLog, User, Users};
+use info::facts::Counters;
 use kv::{Reference, ReplyBuffer, SharedBytes, ValueId};
 use protocol::coded::{KeptPiece, StoredPiece};
 use protocol::{NodeId, Now, Request, Result as Outcome, Ticket};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-
-/// Counters since the node's start, or since the last `CONFIG RESETSTAT`.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) connections: u64,
-    pub(crate) rejected_connections: u64,
-    /// Unauthenticated clients that were closed to make room for others.
-    pub(crate) unauthenticated_closed: u64,
-    /// Connections to the port for Redis clients that sent HTTP.
-    pub(crate) http_requests_refused: u64,
-    pub(crate) commands: u64,
-    pub(crate) forwarded: u64,
-    pub(crate) errors: u64,
-    pub(crate) output_overflows: u64,
-    /// Channel messages that were dropped because too much was already under way to the peer.
-    pub(crate) messages_dropped: u64,
-    /// Clients that were closed for the memory that they held, and commands that were refused for lack of memory.
-    pub(crate) memory_closed: u64,
-    pub(crate) memory_refused: u64,
-    /// Writes that this node sent to their groups in parts, and replies that it sent to other nodes in parts.
-    pub(crate) long_writes: u64,
-    pub(crate) long_replies: u64,
-}
 
 /// What the components of a node share. A component gets it as an argument; it holds no component's state.
 pub(crate) struct Context {

@@ -89,13 +89,13 @@ fn notify(cx: &mut Context, channels: &mut Channels, group: u16, changes: &Chang
     let by_event = format!("__keyevent@{database}__:");
     let mut channel = Vec::new();
     for change in changes.iter().filter(|change| !change.event.is_empty() && events.has(change.class)) {
-        if events.by_key {
+        if events.are_by_key() {
             channel.clear();
             channel.extend_from_slice(by_key.as_bytes());
             channel.extend_from_slice(change.key);
             channels.hear(cx, false, &channel, change.event.as_bytes());
         }
-        if events.by_event {
+        if events.are_by_event() {
             channel.clear();
             channel.extend_from_slice(by_event.as_bytes());
             channel.extend_from_slice(change.event.as_bytes());

@@ -25,24 +25,31 @@ use waiting::Waiting;
 /// A client's request that was forwarded to another node.
 #[derive(Debug)]
 pub(crate) struct Forwarded {
-    pub(crate) ticket: Ticket,
-    pub(crate) group: u16,
-    pub(crate) to: NodeId,
-    pub(crate) is_write: bool,
-    pub(crate) deadline_us: u64,
-    pub(crate) follows: bool,
-    pub(crate) seen: Version,
+    ticket: Ticket,
+    group: u16,
+    to: NodeId,
+    is_write: bool,
+    deadline_us: u64,
+    follows: bool,
+    seen: Version,
     /// The request's number among all requests ever forwarded; it keeps the number when it is sent again.
-    pub(crate) number: u64,
+    number: u64,
     /// The only leadership that may order the request, and the position of this node's replica in it; 0: any.
-    pub(crate) leadership: u64,
-    pub(crate) position: u64,
+    leadership: u64,
+    position: u64,
     /// Why no answer is expected any more, and since when: whether the request took effect is not known yet.
-    pub(crate) doubt: Option<(&'static str, u64)>,
+    doubt: Option<(&'static str, u64)>,
     /// The request: its place in [`ForwardedBytes`]. Empty if it is too long to be kept.
-    pub(crate) request: Range<usize>,
+    request: Range<usize>,
     /// The part of the reply that has arrived, if the reply comes in parts.
-    pub(crate) arrived: Vec<u8>,
+    arrived: Vec<u8>,
+}
+
+impl Forwarded {
+    /// The node that it was forwarded to.
+    pub(crate) fn to(&self) -> NodeId {
+        self.to
+    }
 }
 
 /// Forwarded requests that have no outcome yet, one after the other.

@@ -35,7 +35,7 @@ pub(crate) struct Waiting {
     requests: usize,
     bytes: u64,
     /// The number of forwarded requests in doubt.
-    pub(crate) in_doubt: usize,
+    pub(super) in_doubt: usize,
     look_at_us: u64,
     /// The ticket of the request that is being tried again, with its number, and whether it must go on waiting.
     tried: Option<(Ticket, u64)>,

@@ -13,10 +13,15 @@ const GIVEN_UP_AFTER_US: u64 = 60_000_000;
 pub(crate) struct CommitTimes {
     /// The write that is being measured, and when it came.
     open: Option<(Ticket, u64)>,
-    pub(crate) times: Latencies,
+    times: Latencies,
 }
 
 impl CommitTimes {
+    /// How long commits took.
+    pub(crate) fn times(&self) -> &Latencies {
+        &self.times
+    }
+
     /// Measures this request, if it is a write that ends when it is committed, and no other is being measured.
     #[inline]
     pub(crate) fn begin(&mut self, ticket: Ticket, request: &Request<'_>, now: Now) {
@@ -56,10 +61,15 @@ pub(crate) struct ApplyTimes {
     open: Option<(Version, u64)>,
     /// The last record that was applied at the end of the previous turn.
     applied: Version,
-    pub(crate) times: Latencies,
+    times: Latencies,
 }
 
 impl ApplyTimes {
+    /// How long it took to apply records.
+    pub(crate) fn times(&self) -> &Latencies {
+        &self.times
+    }
+
     /// Takes the last record that is held and the last one that is applied, at the end of a turn.
     #[inline]
     pub(crate) fn look(&mut self, (held, applied): (Version, Version), now: Now) {

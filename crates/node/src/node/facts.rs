@@ -220,10 +220,8 @@ fn stats_facts(node: &Node, statuses: &[Status]) -> StatsFacts {
         misses += statistics.misses;
     }
     StatsFacts {
-        connections: node.cx.counters.connections,
-        rejected_connections: node.cx.counters.rejected_connections,
+        counters: node.cx.counters,
         auth_failures: node.auth_guard.failures(),
-        http_requests_refused: node.cx.counters.http_requests_refused,
         operations_per_second: node.rate.per_second(),
         input_bytes: node.usage.client_input_bytes,
         output_bytes: node.usage.client_output_bytes,
@@ -235,16 +233,11 @@ fn stats_facts(node: &Node, statuses: &[Status]) -> StatsFacts {
         evicted_keys: evicted,
         keyspace_hits: hits,
         keyspace_misses: misses,
-        output_overflows: node.cx.counters.output_overflows,
-        forwarded: node.cx.counters.forwarded,
         waiting: node.forwarding.waiting_count(),
         channels: node.channels.channel_count(),
         patterns: node.channels.pattern_count(),
         shard_channels: node.channels.shard_channel_count(),
         tracked: node.following.tracking.counts(),
-        messages_dropped: node.cx.counters.messages_dropped,
-        long_writes: node.cx.counters.long_writes,
-        long_replies: node.cx.counters.long_replies,
     }
 }
 

@@ -47,7 +47,11 @@ impl Node {
             self.waits.check(&mut self.cx, |_| true);
         }
         if was_up {
-            self.forwarding.end_forwards(&mut self.cx, |entry| entry.to == id, "was lost before it answered");
+            self.forwarding.end_forwards(
+                &mut self.cx,
+                |entry| entry.to() == id,
+                "was lost before it answered",
+            );
         }
         let mut place = 0;
         while let Some(group) = self.cx.groups.id_at(place) {

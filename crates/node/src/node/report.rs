@@ -299,7 +299,7 @@ fn time_metrics(node: &Node, out: &mut String) {
     groups().for_each(|(label, group)| group.latency.render(name, &label, out));
     let name = "quorate_keyspace_commit_seconds";
     begin(name, "Time from a write's order by this replica to its outcome, of one write at a time.", out);
-    groups().for_each(|(label, group)| group.commits.times.render(name, &label, out));
+    groups().for_each(|(label, group)| group.commits.times().render(name, &label, out));
     let leases = node.cluster.control().lease_times();
     let name = "quorate_lease_renewal_seconds";
     begin(name, "Time from a renewal of this node's lease to its answer.", out);
@@ -314,7 +314,7 @@ fn time_metrics(node: &Node, out: &mut String) {
         out,
     );
     let ordered = groups().filter(|(_, group)| group.keyspace.has_leader());
-    ordered.for_each(|(label, group)| group.applies.times.render(name, &label, out));
+    ordered.for_each(|(label, group)| group.applies.times().render(name, &label, out));
 }
 
 fn group_metrics(node: &Node, out: &mut String) {

@@ -26,9 +26,9 @@ const IN_ALL: usize = 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EventFlags {
     /// On `__keyspace@0__:KEY` (`K`).
-    pub(crate) by_key: bool,
+    by_key: bool,
     /// On `__keyevent@0__:EVENT` (`E`).
-    pub(crate) by_event: bool,
+    by_event: bool,
     /// A bit for each of [`CLASSES`].
     classes: u16,
 }
@@ -48,6 +48,16 @@ impl EventFlags {
             }
         }
         Some(flags)
+    }
+
+    /// Whether they are announced on `__keyspace@0__:KEY`.
+    pub(crate) fn are_by_key(self) -> bool {
+        self.by_key
+    }
+
+    /// Whether they are announced on `__keyevent@0__:EVENT`.
+    pub(crate) fn are_by_event(self) -> bool {
+        self.by_event
     }
 
     /// Whether there are any notifications.

@@ -7,13 +7,13 @@ use kv::{Reference, Reply, ReplyBuffer, ValueRef, View};
 /// The parts of such a reply.
 pub(crate) struct Parts<'a> {
     /// The command, which can be sent again.
-    pub(crate) command: &'a [u8],
+    pub(super) command: &'a [u8],
     /// For a read: the reply, with references in it.
-    pub(crate) element: &'a [u8],
-    pub(crate) is_read: bool,
-    pub(crate) references: Vec<Reference>,
+    pub(super) element: &'a [u8],
+    pub(super) is_read: bool,
+    pub(super) references: Vec<Reference>,
     /// For a write: the keys that have the values.
-    pub(crate) keys: Vec<&'a [u8]>,
+    pub(super) keys: Vec<&'a [u8]>,
 }
 
 /// Takes a reply apart. `None` if it is not such a reply, or if its values are more than a reply may hold.
