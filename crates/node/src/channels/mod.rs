@@ -211,9 +211,9 @@ impl Channels {
 
     /// Delivers a message from a peer. Messages from peers have their own share of a turn's time, so that clients keep theirs.
     fn deliver_from_peer(&mut self, cx: &mut Context, is_sharded: bool, channel: &[u8], message: &[u8]) {
-        let before_ns = cx.spent_ns;
+        let before_ns = cx.work.spent_ns();
         self.deliver(cx, is_sharded, channel, message);
-        let spent_ns = std::mem::replace(&mut cx.spent_ns, before_ns) - before_ns;
+        let spent_ns = cx.work.take_spent_since(before_ns);
         self.from_peers_ns = self.from_peers_ns.saturating_add(spent_ns);
     }
 

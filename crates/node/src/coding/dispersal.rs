@@ -193,7 +193,7 @@ impl Coding {
             return true;
         }
         self.dispersing_bytes += value.len();
-        let within = cx.lent.as_ref().and_then(|buffer| SharedBytes::within(buffer, value));
+        let within = cx.clients.lent().and_then(|buffer| SharedBytes::within(buffer, value));
         let value = within.unwrap_or_else(|| value.to_vec().into());
         // The digest is not known before the first piece is made.
         let attempt = self.attempt(cx, group, value.len(), 0, parts, deadline_us);

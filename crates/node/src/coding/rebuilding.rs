@@ -249,21 +249,20 @@ impl Coding {
 
     /// Makes the next piece. Returns false when that was the last one.
     fn rebuild_piece(&mut self, cx: &mut Context, handle: Handle, budget: &mut usize) -> bool {
-        let Context { groups, configuration, now, calls, .. } = cx;
         let Some(Operation::Rebuild(rebuilding)) = self.operations.get_mut(handle) else { return false };
         let Rebuilding { group, reference, value: Some(value), next_stripe } = rebuilding else {
             return false;
         };
         let layout = Layout::new(reference.length as usize, reference.parts);
-        let replica = groups.get_mut(*group).and_then(|group| group.replica.as_mut());
+        let replica = cx.groups.get_mut(*group).and_then(|group| group.replica.as_mut());
         let fragments = replica.and_then(|replica| replica.fragments_mut());
         if let (Some(layout), Some(fragments), Some(number)) =
-            (layout, fragments, number_of(configuration.node))
+            (layout, fragments, number_of(cx.configuration.node))
             && *next_stripe < layout.stripes()
         {
             let bytes = layout.piece(value, number, *next_stripe, &mut self.piece);
-            fragments.take_rebuilt(*now, Piece::new(*reference, number, *next_stripe as u32, bytes).into());
-            calls.push_back(Call::Settle { group: *group });
+            fragments.take_rebuilt(cx.now, Piece::new(*reference, number, *next_stripe as u32, bytes).into());
+            cx.call(Call::Settle { group: *group });
             *next_stripe += 1;
             *budget = budget.saturating_sub(bytes.len().max(1));
             self.counters.rebuilt_bytes += bytes.len() as u64;

@@ -9,7 +9,6 @@ use commands::users::{self, DEFAULT, Denial, OPERATOR, Place, Reason, Step, USER
 use commands::{AclCommand, CommandError, Found};
 use kv::number::parse_integer;
 use kv::{Reply, ReplyBuffer};
-use sha2::{Digest, Sha256};
 use std::rc::Rc;
 use wire::resp::{Arguments, ArgumentsBuffer};
 
@@ -37,7 +36,7 @@ pub(crate) fn acl(cx: &mut Context, client: ClientId, command: AclCommand, argum
             Ok(())
         }
         AclCommand::List => {
-            let lines = cx.users.iter().map(|user| user.describe()).collect();
+            let lines = cx.access.users().iter().map(|user| user.describe()).collect();
             answer_list(cx, client, lines);
             Ok(())
         }
@@ -45,7 +44,7 @@ pub(crate) fn acl(cx: &mut Context, client: ClientId, command: AclCommand, argum
         AclCommand::Log => log(cx, client, arguments),
         AclCommand::SetUser => set(cx, client, arguments),
         AclCommand::Users => {
-            let names = cx.users.iter().map(|user| user.name.clone()).collect();
+            let names = cx.access.users().iter().map(|user| user.name.clone()).collect();
             answer_list(cx, client, names);
             Ok(())
         }
@@ -106,14 +105,14 @@ fn set(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(
     }
     let rules = users::merged(arguments.iter().skip(3))?;
     // The control leader applies the rules to the map. Here they are only tried, so that an error names the words as given.
-    let mut user = match cx.users.find(name) {
+    let mut user = match cx.access.users().find(name) {
         Some(user) => User::clone(user),
         None => User::new(name),
     };
     let checked = user.apply_all(rules.iter().map(Vec::as_slice));
     checked.map_err(|(modifier, error)| format!("ERR {}", users::refusal(modifier, error)))?;
     let base = match name == DEFAULT {
-        true => cx.users.configured().default_rules(),
+        true => cx.access.users().configured().default_rules(),
         false => Vec::new(),
     };
     let hashed = |rule: &Vec<u8>| match rule.split_first() {
@@ -142,7 +141,7 @@ fn delete(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Resul
     }
     names.sort_unstable();
     names.dedup();
-    names.retain(|name| cx.users.find(name).is_some());
+    names.retain(|name| cx.access.users().find(name).is_some());
     if names.is_empty() {
         cx.answer(client, |replies| replies.integer(0));
         return Ok(());
@@ -156,7 +155,7 @@ fn delete(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Resul
 /// `ACL DRYRUN name command [argument …]`.
 fn dry_run(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(), String> {
     let name = &arguments[2];
-    let user = cx.users.find(name).cloned();
+    let user = cx.access.users().find(name).cloned();
     let user = user.ok_or_else(|| format!("ERR User '{}' not found", String::from_utf8_lossy(name)))?;
     let request = arguments.skip(3);
     let found = match commands::find(request) {
@@ -192,11 +191,8 @@ fn draw(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<
     let digits = (bits as usize).div_ceil(4);
     let mut password = String::new();
     while password.len() < digits {
-        cx.passwords_drawn += 1;
-        let mut drawn = Sha256::new();
-        drawn.update(cx.configuration.password_seed);
-        drawn.update(cx.passwords_drawn.to_le_bytes());
-        drawn.finalize().iter().for_each(|byte| password.push_str(&format!("{byte:02x}")));
+        let drawn = cx.access.draw_password(&cx.configuration.password_seed);
+        drawn.for_each(|byte| password.push_str(&format!("{byte:02x}")));
     }
     password.truncate(digits);
     cx.answer(client, |replies| replies.bulk(password.as_bytes()));
@@ -205,7 +201,7 @@ fn draw(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<
 
 /// `ACL GETUSER name`.
 fn get(cx: &mut Context, client: ClientId, name: &[u8]) {
-    let Some(user) = cx.users.find(name).cloned() else {
+    let Some(user) = cx.access.users().find(name).cloned() else {
         return cx.answer(client, ReplyBuffer::null);
     };
     cx.answer(client, |replies| {
@@ -240,7 +236,7 @@ fn log(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(
     let count = match (arguments.get(2), arguments.len()) {
         (None, _) => LOG_SHOWN,
         (Some(word), 3) if word.eq_ignore_ascii_case(b"RESET") => {
-            cx.acl_log.clear();
+            cx.access.log().clear();
             cx.answer(client, ReplyBuffer::ok);
             return Ok(());
         }
@@ -251,7 +247,7 @@ fn log(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(
         _ => return Err(unknown_or_wrong(arguments)),
     };
     let mut out = ReplyBuffer::new();
-    let entries = cx.acl_log.latest(count);
+    let entries = cx.access.log().latest(count);
     out.array(entries.len());
     for entry in entries {
         let age_seconds = cx.now.unix_ms.saturating_sub(entry.created_ms) as f64 / 1000.0;
@@ -295,7 +291,7 @@ pub(crate) fn note(
     let mut described = String::new();
     super::describe(cx, client, client, arguments, &mut described);
     let entries_max = cx.parameters.acl_log_entries();
-    cx.acl_log.note(kind, (user, object), described, cx.now.unix_ms, entries_max);
+    cx.access.log().note(kind, (user, object), described, cx.now.unix_ms, entries_max);
 }
 
 /// The error if a client may not change settings of the default keyspace by `CONFIG SET`.
@@ -333,7 +329,7 @@ pub(crate) fn refuse(
     let mut error = denial.error(found.spec);
     if denial == Denial::Command
         && user.name == DEFAULT
-        && !cx.users.default_is_in_map()
+        && !cx.access.users().default_is_in_map()
         && found.spec.categories().has(commands::spec::Category::Cluster)
     {
         error += ": in a cluster beyond loopback the default user does not change the cluster. Be the user 'operator' \
@@ -376,11 +372,14 @@ pub(crate) fn note_denied_script(cx: &mut Context, client: ClientId, error: &[u8
 /// Follows the users of a new map. Changes apply to open connections at once, and those of removed users are closed.
 pub(crate) fn follow_users(cx: &mut Context) {
     let map = Rc::clone(&cx.map);
-    let was_configured = !cx.users.default_is_in_map();
-    if map.version == 0 || !cx.users.follow(&map.users) {
+    let was_configured = !cx.access.users().default_is_in_map();
+    if map.version == 0 || !cx.access.users_mut().follow(&map.users) {
         return;
     }
-    if was_configured && cx.users.default_is_in_map() && cx.users.configured().password.is_some() {
+    if was_configured
+        && cx.access.users().default_is_in_map()
+        && cx.access.users().configured().password.is_some()
+    {
         let text = "the cluster's users have a default user of their own (ACL SETUSER default): `password` of this node's \
                     configuration file has no effect";
         cx.log.push(Line { level: Level::Info, text: text.into() });
@@ -390,7 +389,7 @@ pub(crate) fn follow_users(cx: &mut Context) {
     for session in cx.clients.sessions.iter_mut() {
         let id = session.id();
         let Some(user) = session.user() else { continue };
-        match cx.users.find(&user.name) {
+        match cx.access.users().find(&user.name) {
             Some(now) if Rc::ptr_eq(now, user) => {}
             Some(now) => {
                 let now = Rc::clone(now);

@@ -74,10 +74,10 @@ impl AuthGuard {
         arguments: Arguments<'_>,
     ) -> Result<(), &'static str> {
         let is_alone = arguments[0].eq_ignore_ascii_case(b"AUTH") && arguments.len() == 2;
-        if is_alone && cx.users.default_user().needs_no_password() {
+        if is_alone && cx.access.users().default_user().needs_no_password() {
             return Err(NO_PASSWORD);
         }
-        if cx.users.find(user).is_none() && !cx.users.knows_map() {
+        if cx.access.users().find(user).is_none() && !cx.access.users().knows_map() {
             return Err(NO_MAP);
         }
         let address = address_of(cx, client);
@@ -86,7 +86,7 @@ impl AuthGuard {
             self.refused();
             return Err(TOO_MANY_FAILURES);
         }
-        let Some(known) = cx.users.log_in(user, given).cloned() else {
+        let Some(known) = cx.access.users().log_in(user, given).cloned() else {
             if self.failed(address, user, now_us) {
                 let is_over = !self.listens_to_all(address, now_us);
                 let then = if is_over { "; it is not listened to for a while" } else { "" };

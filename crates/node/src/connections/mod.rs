@@ -180,11 +180,12 @@ fn kill(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
         cx.answer(client, ReplyBuffer::ok);
         return kill_all(cx, client, victims);
     }
-    let filter =
-        match KillFilter::parse(arguments, client_number(client), |name| cx.users.find(name).is_some()) {
-            Ok(filter) => filter,
-            Err(error) => return cx.answer(client, |replies| replies.error(&error)),
-        };
+    let filter = match KillFilter::parse(arguments, client_number(client), |name| {
+        cx.access.users().find(name).is_some()
+    }) {
+        Ok(filter) => filter,
+        Err(error) => return cx.answer(client, |replies| replies.error(&error)),
+    };
     let victims = clients_that(cx, |session| filter.fits(session, cx.now.monotonic_us));
     cx.answer(client, |replies| replies.integer(victims.len() as i64));
     kill_all(cx, client, victims);

@@ -12,7 +12,7 @@ use wire::resp::Arguments;
 /// Whether the pause holds a request.
 #[cold]
 pub(crate) fn concerns(cx: &Context, client: ClientId, found: Found, is_writing_script: bool) -> bool {
-    let pause = cx.pause;
+    let pause = cx.clients.pause;
     let Some(session) = cx.clients.sessions.get(client) else { return false };
     match found.spec.handler {
         // Requests over HTTP are not paused. UNPAUSE works even while everything is paused; in Redis it does not.
@@ -33,8 +33,8 @@ pub(crate) fn concerns(cx: &Context, client: ClientId, found: Found, is_writing_
 
 /// Ends the pause if its time is over.
 pub(crate) fn tick(cx: &mut Context) {
-    if cx.pause.due_us() <= cx.now.monotonic_us {
-        cx.pause = Pause::default();
+    if cx.clients.pause.due_us() <= cx.now.monotonic_us {
+        cx.clients.pause = Pause::default();
         cx.gates.set(Gate::Pause, false);
     }
 }
@@ -55,8 +55,8 @@ pub(super) fn pause(cx: &mut Context, client: ClientId, arguments: Arguments<'_>
         Some(timeout_ms) if timeout_ms < 0 => "ERR timeout is negative",
         Some(timeout_ms) => {
             let until_us = now_us.saturating_add((timeout_ms as u64).saturating_mul(1000));
-            cx.pause.begin(until_us, holds_all);
-            cx.gates.set(Gate::Pause, cx.pause.is_on());
+            cx.clients.pause.begin(until_us, holds_all);
+            cx.gates.set(Gate::Pause, cx.clients.pause.is_on());
             return cx.answer(client, ReplyBuffer::ok);
         }
     };
@@ -65,6 +65,6 @@ pub(super) fn pause(cx: &mut Context, client: ClientId, arguments: Arguments<'_>
 
 /// `CLIENT UNPAUSE`: held requests are taken in the next turn.
 pub(super) fn unpause(cx: &mut Context, client: ClientId) {
-    cx.pause.end_at(cx.now.monotonic_us);
+    cx.clients.pause.end_at(cx.now.monotonic_us);
     cx.answer(client, ReplyBuffer::ok);
 }

@@ -13,7 +13,7 @@ const NO_FILES: &str = "no RDB or AOF file is written that could be copied: an a
 
 pub(super) fn server(cx: &mut Context, client: ClientId, command: ServerCommand, arguments: Arguments<'_>) {
     let name = String::from_utf8_lossy(&arguments[0]).to_ascii_uppercase();
-    let saved_ms = cx.saved_ms;
+    let saved_ms = cx.journal.saved_ms();
     cx.answer(client, |replies| match command {
         ServerCommand::Save => replies.error(&format!("ERR {name} is refused: {NO_FILES}")),
         ServerCommand::LastSave => replies.integer((saved_ms / 1000) as i64),

@@ -14,14 +14,14 @@ pub(super) fn slowlog(cx: &mut Context, client: ClientId, command: SlowlogComman
         let error = commands::CommandError::WrongArity("slowlog|get").to_string();
         return cx.answer(client, |replies| replies.error(&error));
     }
-    let entries = cx.measuring.slow().len();
+    let entries = cx.clients.measuring.slow().len();
     cx.spend(entries as u64 * ENTRY_NS);
     let mut replies = ReplyBuffer::new();
     match command {
-        SlowlogCommand::Get => cx.measuring.slow().get(arguments.get(2), &mut replies),
-        SlowlogCommand::Len => replies.integer(cx.measuring.slow().len() as i64),
+        SlowlogCommand::Get => cx.clients.measuring.slow().get(arguments.get(2), &mut replies),
+        SlowlogCommand::Len => replies.integer(cx.clients.measuring.slow().len() as i64),
         SlowlogCommand::Reset => {
-            cx.measuring.slow().reset_log();
+            cx.clients.measuring.slow().reset_log();
             replies.ok();
         }
     }
@@ -30,7 +30,7 @@ pub(super) fn slowlog(cx: &mut Context, client: ClientId, command: SlowlogComman
 
 pub(super) fn latency(cx: &mut Context, client: ClientId, command: LatencyCommand, arguments: Arguments<'_>) {
     let mut replies = ReplyBuffer::new();
-    let slow = cx.measuring.slow();
+    let slow = cx.clients.measuring.slow();
     match command {
         LatencyCommand::Doctor => slow.doctor(cx.parameters.thresholds(), &mut replies),
         LatencyCommand::Graph => slow.graph(&arguments[2], cx.now.unix_ms / 1000, &mut replies),

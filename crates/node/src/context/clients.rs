@@ -2,6 +2,8 @@
 
 use crate::collections::slab::Slab;
 use crate::context::delays::Delays;
+use crate::context::measuring::Measuring;
+use crate::context::pause::Pause;
 use crate::context::{Call, Context, memory};
 use crate::diagnostics::log::{Level, Line};
 use crate::session::{ClientId, ClientKind, Session, SessionReply, Standing};
@@ -10,6 +12,7 @@ use commands::users::{DENIED_IN_SCRIPT, User};
 use kv::{Reply, ReplyBuffer};
 use protocol::Result as Outcome;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The sessions of this node's clients.
@@ -26,6 +29,10 @@ pub(crate) struct Clients {
     /// Collects the answers while the commands of a transaction are carried out.
     captured: Option<ReplyBuffer>,
     pub(crate) statistics: CommandStatistics,
+    pub(crate) measuring: Measuring,
+    pub(crate) pause: Pause,
+    /// The buffer that holds the requests that are being taken, if it may be kept.
+    lent: Option<Arc<Vec<u8>>>,
     /// The clients that sent `MONITOR`, and some that have disconnected since.
     pub(crate) monitors: Vec<ClientId>,
 }
@@ -40,8 +47,22 @@ impl Clients {
             replies: ReplyBuffer::new(),
             captured: None,
             statistics: CommandStatistics::new(),
+            measuring: Measuring::default(),
+            pause: Pause::default(),
+            lent: None,
             monitors: Vec::new(),
         }
+    }
+
+    /// Lends the buffer that holds the requests that are taken from now on, or ends the loan.
+    pub(crate) fn lend(&mut self, buffer: Option<Arc<Vec<u8>>>) {
+        self.lent = buffer;
+    }
+
+    /// The buffer that holds the requests that are being taken, if it may be kept.
+    #[inline]
+    pub(crate) fn lent(&self) -> Option<&Arc<Vec<u8>>> {
+        self.lent.as_ref()
     }
 
     /// Opens a session.
@@ -195,8 +216,8 @@ impl Context {
         result: Outcome,
         reply: SessionReply<'_>,
     ) {
-        let Context { clients, measuring, memory, work, parameters, configuration, groups, now, .. } = self;
-        let Clients { sessions, statistics, ready, .. } = clients;
+        let Context { clients, memory, work, parameters, configuration, groups, now, .. } = self;
+        let Clients { sessions, statistics, measuring, ready, .. } = clients;
         let Some(session) = sessions.get_mut(client) else { return };
         let mut known = None;
         if let Outcome::Done { version, offset } = result {

@@ -97,7 +97,9 @@ impl Measuring {
 impl Context {
     /// Notes the arguments of a request that was answered while it was taken.
     pub(crate) fn name_answered(&mut self, arguments: Arguments<'_>) {
-        for answered in self.measuring.answered.iter_mut().filter(|answered| answered.arguments.is_empty()) {
+        for answered in
+            self.clients.measuring.answered.iter_mut().filter(|answered| answered.arguments.is_empty())
+        {
             keep_arguments(arguments, Some(&|place| is_secret(arguments, place)), &mut answered.arguments);
         }
     }
@@ -106,7 +108,7 @@ impl Context {
     #[cold]
     pub(crate) fn measure(&mut self, now_us: u64) {
         let thresholds = self.parameters.thresholds();
-        for answered in std::mem::take(&mut self.measuring.answered) {
+        for answered in std::mem::take(&mut self.clients.measuring.answered) {
             let took_us = answered.took_us.unwrap_or(now_us.saturating_sub(answered.begun_us));
             self.clients.statistics.took(answered.command, took_us);
             if let Some(group) = self.groups.get_mut(answered.group) {
@@ -125,7 +127,7 @@ impl Context {
         let unix_s = self.now.unix_ms / 1000;
         if took_us >= thresholds.event_us {
             let event = if spec.flags.has(Flag::Fast) { "fast-command" } else { "command" };
-            self.measuring.slow.note(event, unix_s, took_us / 1000);
+            self.clients.measuring.slow.note(event, unix_s, took_us / 1000);
         }
         if took_us < thresholds.log_us {
             return;
@@ -138,7 +140,7 @@ impl Context {
             }
         }
         let entry = Entry { unix_s, took_us, arguments, address, name };
-        self.measuring.slow.log(entry, self.parameters.slowlog_entries_max());
+        self.clients.measuring.slow.log(entry, self.parameters.slowlog_entries_max());
     }
 }
 

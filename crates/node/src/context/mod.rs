@@ -1,6 +1,8 @@
 //! What the components of a node share: the turn's time, the configuration and map, the groups and links below them,
 //! the clients, and the calls that they leave for the node.
 
+pub(crate) mod access;
+pub(crate) mod admission;
 pub(crate) mod clients;
 pub(crate) mod delays;
 pub(crate) mod grants;
@@ -16,10 +18,10 @@ mod warming;
 pub(crate) mod work;
 
 use crate::collections::slab::Handle;
+use crate::context::access::Access;
+use crate::context::admission::Admission;
 use crate::context::clients::Clients;
-use crate::context::measuring::Measuring;
 use crate::context::memory::Memory;
-use crate::context::pause::Pause;
 use crate::context::peers::Peers;
 use crate::context::room::Room;
 use crate::context::work::Work;
@@ -30,20 +32,18 @@ use crate::groups::Groups;
 use crate::messages::envelope::put_request;
 use crate::parameters::Parameters;
 use crate::session::Subscriptions;
-use crate::session::gates::Gates;
+use crate::session::gates::{Gate, Gates};
 use crate::session::origin::Asked;
 use crate::session::{ClientId, ClientKind};
 use cluster::configuration::Configuration;
 use cluster::control::{Change, ClusterMap};
-use cluster::keyspace::Router;
-use commands::users::{AclLog, User, Users};
+use commands::users::User;
 use info::facts::Counters;
 use kv::{Reference, ReplyBuffer, SharedBytes, ValueId};
 use protocol::coded::{KeptPiece, StoredPiece};
 use protocol::{NodeId, Now, Request, Result as Outcome, Ticket};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// What the components of a node share. A component gets it as an argument; it holds no component's state.
 pub(crate) struct Context {
@@ -54,44 +54,21 @@ pub(crate) struct Context {
     pub(crate) counters: Counters,
     /// The gates that components have closed on the way of all requests.
     pub(crate) gates: Gates,
-    /// When this node last ended a checkpoint or sent a whole copy of keys, or started, in milliseconds since the Unix epoch.
-    pub(crate) saved_ms: u64,
     pub(crate) log: Vec<Line>,
     pub(crate) memory: Memory,
-    /// The work done for clients in this turn, in nanoseconds; see [`Context::spend`].
-    pub(crate) spent_ns: u64,
     pub(crate) work: Work,
     pub(crate) room: Room,
     pub(crate) groups: Groups,
     pub(crate) journal: Journal,
     /// The newest map that was committed.
     pub(crate) map: Rc<ClusterMap>,
-    /// Whether the control group has admitted this node.
-    pub(crate) is_admitted: bool,
-    /// When it did, in microseconds of the monotonic clock.
-    pub(crate) admitted_us: u64,
-    /// When this node's lease from the control group ends, in microseconds of the monotonic clock. Until then the control
-    /// group appoints no other leader in place of this node, unless its replica has resigned, and does not acknowledge a
-    /// change of functions that this node's map lacks.
-    pub(crate) lease_until_us: u64,
-    /// Why the control group does not admit this node, if it gave a reason.
-    pub(crate) refusal: Option<String>,
-    pub(crate) router: Router,
+    pub(crate) admission: Admission,
     pub(crate) clients: Clients,
-    /// The users and their rights.
-    pub(crate) users: Users,
-    /// The refusals that `ACL LOG` shows.
-    pub(crate) acl_log: AclLog,
-    /// How many passwords were drawn.
-    pub(crate) passwords_drawn: u64,
-    pub(crate) measuring: Measuring,
+    pub(crate) access: Access,
     pub(crate) spans: Spans,
-    pub(crate) pause: Pause,
     pub(crate) peers: Peers,
-    /// The buffer that holds the requests that are being taken, if it may be kept.
-    pub(crate) lent: Option<Arc<Vec<u8>>>,
-    pub(crate) random: u64,
-    pub(crate) calls: VecDeque<Call>,
+    random: u64,
+    calls: VecDeque<Call>,
 }
 
 /// A call of a component on the node.
@@ -173,13 +150,47 @@ pub(crate) struct CommandPart {
 }
 
 impl Context {
+    /// The context of a node that starts, with what was read from its log.
+    pub(crate) fn new(
+        configuration: Configuration,
+        now: Now,
+        (groups, journal): (Groups, Journal),
+        map: Rc<ClusterMap>,
+        spans: Spans,
+    ) -> Context {
+        let mut gates = Gates::default();
+        gates.set(Gate::Spans, spans.is_on());
+        Context {
+            parameters: Parameters::new(&configuration),
+            now,
+            counters: Counters::default(),
+            gates,
+            log: Vec::new(),
+            memory: Memory::new(configuration.memory_max),
+            work: Work::default(),
+            room: Room::default(),
+            groups,
+            journal,
+            map,
+            admission: Admission::default(),
+            clients: Clients::new(),
+            access: Access::new(&configuration),
+            spans,
+            peers: Peers::default(),
+            random: configuration.seed,
+            calls: VecDeque::new(),
+            configuration,
+        }
+    }
+
     /// The user of a client that has not authenticated yet; `None`: the client has to authenticate.
     pub(crate) fn first_user(&self, kind: &ClientKind) -> Option<Rc<User>> {
         let ClientKind::Resp { tls, .. } = kind else { return None };
         let shown = tls.as_ref().and_then(|tls| tls.certificate_name.as_deref());
         let counts = self.configuration.process.tls.as_ref().is_some_and(|tls| tls.certificates_name_users);
-        let named = shown.filter(|_| counts).and_then(|name| self.users.by_certificate(name)).cloned();
-        named.or_else(|| self.users.at_first())
+        let named =
+            shown.filter(|_| counts).and_then(|name| self.access.users().by_certificate(name)).cloned();
+        named.or_else(|| self.access.users().at_first())
     }
 
     /// Has the node hand a request to a group.

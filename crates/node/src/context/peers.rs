@@ -485,7 +485,7 @@ pub(crate) fn tick(cx: &mut Context) {
         return;
     }
     // No group may rely on a node that cannot keep what it must keep, or that may not take part.
-    let is_of_use = cx.is_admitted && !room::stands_aside(cx, CONTROL_GROUP);
+    let is_of_use = cx.admission.is_admitted() && !room::stands_aside(cx, CONTROL_GROUP);
     let silent = cx.peers.give_sign_of_life(cx.now, cx.configuration.patience, is_of_use);
     silent.into_iter().for_each(|id| reaches(cx, id, false));
 }

@@ -63,7 +63,7 @@ impl Context {
     #[inline]
     pub(crate) fn database_of(&self, client: ClientId) -> &Database {
         let number = self.clients.sessions.get(client).map_or(0, |session| session.database);
-        self.router.database(number)
+        self.groups.router().database(number)
     }
 
     /// The group of all keys of a client's command; `None` if they are, or may be, in several groups.
@@ -90,7 +90,7 @@ impl Context {
 
     fn is_in(&self, group: u16, command: &Command<'_>) -> bool {
         let number = self.groups.get(group).map_or(0, |group| group.keyspace.database());
-        let found = self.group_in(self.router.database(number), command.unbounded(&mut None));
+        let found = self.group_in(self.groups.router().database(number), command.unbounded(&mut None));
         found.is_none_or(|found| found == group)
     }
 

@@ -31,10 +31,10 @@ pub(crate) fn group_status(cx: &Context, id: u16) -> Status {
         return replica.summary(cx.now);
     }
     if group.members.contains(&cx.configuration.node) {
-        let explanation = match &cx.refusal {
-            Some(why) => why.clone(),
-            None if cx.is_admitted => "its replica here is being replaced".into(),
-            None => "the control group has not admitted this node yet".into(),
+        let explanation = match cx.admission.refusal() {
+            Some(why) => why.to_owned(),
+            None if cx.admission.is_admitted() => "its replica here is being replaced".into(),
+            None => cx.admission.explanation().to_owned(),
         };
         return Status { role: "none", explanation, ..Status::default() };
     }

@@ -21,7 +21,7 @@ impl Context {
             return;
         }
         // Loading for the clients of other databases is useless, and harmless.
-        let database = self.router.database(0);
+        let database = self.groups.router().database(0);
         let mut keys = [(0, &b""[..]); WARMED_KEYS_MAX];
         let mut count = 0_usize;
         for key in requests.clone().filter_map(|arguments| arguments.get(1)) {

@@ -41,6 +41,8 @@ const MUCH_NS: u64 = 1_000_000;
 /// The work for clients in this turn, and what is under way for them.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
+    /// The work done for clients in this turn, in nanoseconds; see [`Context::spend`].
+    spent_ns: u64,
     /// What was spent when the present share began, and at which it ends.
     share_ns: (u64, u64),
     /// The long requests of all clients that have no outcome yet.
@@ -56,6 +58,22 @@ impl Work {
     #[inline]
     pub(crate) fn begin_turn(&mut self) {
         self.reading_from_us = 0;
+    }
+
+    /// Counts what is done from now on anew: it has its own share of the turn.
+    #[inline]
+    pub(crate) fn begin_requests(&mut self) {
+        self.spent_ns = 0;
+    }
+
+    /// The work done for clients in this turn, in nanoseconds.
+    pub(crate) fn spent_ns(&self) -> u64 {
+        self.spent_ns
+    }
+
+    /// Takes what was spent since `before_ns` had been: it is counted elsewhere.
+    pub(crate) fn take_spent_since(&mut self, before_ns: u64) -> u64 {
+        std::mem::replace(&mut self.spent_ns, before_ns) - before_ns
     }
 
     /// Updates the count of a session's work under way.
@@ -100,7 +118,7 @@ impl Context {
     /// Counts work that is done for a client.
     #[inline]
     pub(crate) fn spend(&mut self, nanoseconds: u64) {
-        self.spent_ns = self.spent_ns.saturating_add(nanoseconds);
+        self.work.spent_ns = self.work.spent_ns.saturating_add(nanoseconds);
     }
 
     /// Notes that input was read just now: what was read before has taken its time by then.
@@ -109,7 +127,7 @@ impl Context {
         let now_us = self.now.monotonic_us;
         match self.work.reading_from_us {
             0 => self.work.reading_from_us = now_us,
-            from_us if now_us > from_us + READING_US => self.spent_ns = self.spent_ns.max(TURN_NS),
+            from_us if now_us > from_us + READING_US => self.work.spent_ns = self.work.spent_ns.max(TURN_NS),
             _ => {}
         }
     }
@@ -117,32 +135,32 @@ impl Context {
     /// Whether this turn has used up its time for requests.
     #[inline]
     pub(crate) fn is_turn_spent(&self) -> bool {
-        self.spent_ns >= TURN_NS
+        self.work.spent_ns >= TURN_NS
     }
 
     /// Begins the share of one of `clients` clients in this turn's work.
     #[inline]
     pub(crate) fn begin_share(&mut self, clients: usize) {
         let share_ns = (TURN_NS / clients.max(1) as u64).max(SHARE_NS);
-        self.work.share_ns = (self.spent_ns, self.spent_ns + share_ns);
+        self.work.share_ns = (self.work.spent_ns, self.work.spent_ns + share_ns);
     }
 
     /// Whether the present share is used up, or the turn is.
     #[inline]
     pub(crate) fn is_share_spent(&self) -> bool {
-        self.spent_ns >= self.work.share_ns.1.min(TURN_NS)
+        self.work.spent_ns >= self.work.share_ns.1.min(TURN_NS)
     }
 
     /// Whether so much was done in the present share that it should be measured.
     #[inline]
     pub(crate) fn is_share_long(&self) -> bool {
-        self.spent_ns.saturating_sub(self.work.share_ns.0) >= MEASURED_NS
+        self.work.spent_ns.saturating_sub(self.work.share_ns.0) >= MEASURED_NS
     }
 
     /// Charges a client for the present share, which has taken `took_us`.
     #[cold]
     pub(crate) fn charge_share(&mut self, client: ClientId, took_us: u64) {
-        let estimated_ns = self.spent_ns.saturating_sub(self.work.share_ns.0);
+        let estimated_ns = self.work.spent_ns.saturating_sub(self.work.share_ns.0);
         let used_ns = estimated_ns.max(took_us.saturating_mul(1000));
         self.spend(used_ns - estimated_ns);
         let now_us = self.now.monotonic_us;
@@ -173,7 +191,7 @@ impl Context {
     /// Whether a transaction may have the node carry out more of its commands, the first of which began when `before_ns` had
     /// been spent.
     pub(crate) fn has_time_left(&self, before_ns: u64) -> bool {
-        self.spent_ns.saturating_sub(before_ns) <= TRANSACTION_NS_MAX
+        self.work.spent_ns.saturating_sub(before_ns) <= TRANSACTION_NS_MAX
     }
 
     /// How many nanoseconds a request takes, if it takes long and this node can estimate it; otherwise 0.

@@ -165,6 +165,9 @@ pub(crate) struct Journal {
     /// Whether there was no room for a checkpoint; and when the next one may be tried on a full disk.
     is_checkpoint_refused: bool,
     checkpoint_after_us: u64,
+    /// When the last checkpoint ended, or a whole copy of keys was sent, or the node started, in milliseconds since the Unix
+    /// epoch.
+    saved_ms: u64,
     /// Since when nothing was written; `None` once the log has noted that.
     quiet_since_us: Option<u64>,
     /// Something was appended that waits for a write, and not for a sync.
@@ -179,6 +182,7 @@ impl Journal {
     pub(crate) fn new(
         log: Log,
         StorageSettings { checkpoint_bytes, behind_bytes, .. }: StorageSettings,
+        saved_ms: u64,
     ) -> Journal {
         Journal {
             written: log.written(),
@@ -193,12 +197,23 @@ impl Journal {
             retry_at_us: 0,
             line_after_us: 0,
             is_checkpoint_refused: false,
+            saved_ms,
             checkpoint_after_us: 0,
             quiet_since_us: None,
             wants_write: false,
             wants_sync: false,
             stopped: None,
         }
+    }
+
+    /// What `LASTSAVE` returns, in milliseconds since the Unix epoch.
+    pub(crate) fn saved_ms(&self) -> u64 {
+        self.saved_ms
+    }
+
+    /// Notes that a checkpoint has ended, or that a whole copy of keys was sent.
+    pub(crate) fn note_saved(&mut self, unix_ms: u64) {
+        self.saved_ms = unix_ms;
     }
 
     /// Why the node must stop, if it must.

@@ -647,7 +647,7 @@ impl Replica {
             copy.keep_promise(out.len(), is_whole)?;
             cx.send_raw(self.client, &out);
             if is_whole && let Some(copy) = self.copy.take() {
-                cx.saved_ms = cx.now.unix_ms;
+                cx.journal.note_saved(cx.now.unix_ms);
                 let Some(expiring) = copy.expiring else { return Ok(false) };
                 // This is sent once the copy is acknowledged.
                 for (database, fields) in expiring {

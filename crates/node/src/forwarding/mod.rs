@@ -129,7 +129,8 @@ impl Forwarding {
             // good. And a request must not be forwarded in a circle: it would wait here for requests under way at its
             // sender, which may wait there for this one.
             let goes_round = goes_back || asked.hops > 1;
-            if sender.is_some() && (goes_round || !cx.is_admitted || !cx.groups[group].keyspace.has_leader())
+            if sender.is_some()
+                && (goes_round || !cx.admission.is_admitted() || !cx.groups[group].keyspace.has_leader())
             {
                 return cx.complete_with_error(asked.ticket, group, Outcome::Refused, &why);
             }
@@ -262,7 +263,7 @@ impl Forwarding {
         let reaches = to != own && cx.peers.is_up(to);
         let has_hops = !matches!(Origin::of(asked.ticket), Origin::Peer(..))
             || asked.hops < HOPS_MAX && cx.groups[group].keyspace.has_leader();
-        if cx.is_admitted
+        if cx.admission.is_admitted()
             && reaches
             && has_hops
             && !self.stands_behind(cx, group, asked, to)
@@ -285,7 +286,7 @@ impl Forwarding {
         let own = cx.configuration.node;
         let Group { keyspace, members, replica, .. } = &cx.groups[group];
         let (name, has_leader) = (keyspace.name(), keyspace.has_leader());
-        if !cx.is_admitted && members.contains(&own) {
+        if !cx.admission.is_admitted() && members.contains(&own) {
             return Some(format!(
                 "LOADING the control group has not admitted node {own} yet; nothing was done"
             ));

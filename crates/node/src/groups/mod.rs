@@ -7,7 +7,7 @@ pub(crate) mod replica;
 use crate::disk::journal::Tail;
 use crate::session::origin::Asked;
 use cluster::control::FatalRecord;
-use cluster::keyspace::{Database, Keyspace};
+use cluster::keyspace::{Database, Keyspace, Router};
 use cluster::setting::CodingSettings;
 use commands::statistics::Latencies;
 use commits::{ApplyTimes, CommitTimes};
@@ -176,9 +176,21 @@ pub(crate) struct Groups {
     activated: Vec<u16>,
     /// Groups of dropped keyspaces, and when they are removed.
     dismissed: Vec<(u16, u64)>,
+    /// Which group has a key.
+    router: Router,
 }
 
 impl Groups {
+    /// Which group has a key.
+    #[inline]
+    pub(crate) fn router(&self) -> &Router {
+        &self.router
+    }
+
+    pub(crate) fn set_router(&mut self, router: Router) {
+        self.router = router;
+    }
+
     /// Returns the group with this number, and makes it if there is none.
     pub(crate) fn entry(&mut self, id: u16, make: impl FnOnce() -> Group) -> &mut Group {
         let place = usize::from(id);

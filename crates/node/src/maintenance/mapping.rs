@@ -35,7 +35,8 @@ pub(crate) fn adopt(cx: &mut Context, coding: &mut Coding, values: &mut Values, 
     let last = map.nodes.keys().max().copied().unwrap_or_default();
     cx.peers.grow(last);
     let prefixes = map.keyspaces.iter();
-    cx.router = Router::new(prefixes.map(|(prefix, entry)| (prefix.clone().into(), entry.groups.clone())));
+    let groups_of = prefixes.map(|(prefix, entry)| (prefix.clone().into(), entry.groups.clone()));
+    cx.groups.set_router(Router::new(groups_of));
     let gone: Vec<u16> = cx.groups.ids().iter().copied().filter(|id| !map.groups.contains_key(id)).collect();
     for id in gone {
         let patience_ms = cx.configuration.command_timeout_ms + FAREWELL_MS;

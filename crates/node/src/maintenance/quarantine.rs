@@ -231,7 +231,7 @@ impl Quarantine {
 
     /// Called periodically: reports to the control group what it has to know, and forgets doubts that are settled.
     pub(crate) fn tick(&mut self, cx: &mut Context) {
-        if !cx.gates.has(Gate::Quarantine) || !cx.is_admitted {
+        if !cx.gates.has(Gate::Quarantine) || !cx.admission.is_admitted() {
             return;
         }
         let (own, map) = (cx.configuration.node, Rc::clone(&cx.map));

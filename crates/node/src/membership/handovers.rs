@@ -68,7 +68,7 @@ impl Handovers {
     pub(crate) fn tick(&mut self, cx: &mut Context, cluster: &mut Cluster) {
         self.left = if self.is_leaving { waited_for(cx) } else { 0 };
         // Nodes of release 1 do not know these messages.
-        if !cx.is_admitted || !cx.map.has(Feature::Handovers) {
+        if !cx.admission.is_admitted() || !cx.map.has(Feature::Handovers) {
             return self.returns.clear();
         }
         let own = cx.configuration.node;

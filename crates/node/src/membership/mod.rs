@@ -196,7 +196,7 @@ impl Cluster {
     pub(crate) fn flush(&mut self, cx: &mut Context) {
         if std::mem::take(&mut self.is_due) {
             let mut effects = self.effects.take().unwrap_or_default();
-            if cx.is_admitted && self.map_tail.may_leave(self.admission_record) {
+            if cx.admission.is_admitted() && self.map_tail.may_leave(self.admission_record) {
                 self.control.log_is_durable(cx.journal.durable());
             }
             self.control.flush(cx.now, &mut effects);
@@ -246,21 +246,19 @@ impl Cluster {
         self.is_removed |= effects.is_removed;
         effects.clear();
         self.effects = Some(effects);
-        if is_admitted && !cx.is_admitted {
-            cx.is_admitted = true;
-            cx.admitted_us = cx.now.monotonic_us;
+        if is_admitted {
+            cx.admission.begin(cx.now.monotonic_us);
         }
         if is_refused {
             // Another start of this node was admitted, or it lost its storage: it must not take part in anything.
-            cx.is_admitted = false;
-            cx.refusal = self.control.refusal().map(str::to_owned);
+            cx.admission.end(self.control.refusal());
             cx.call(Call::RetireAll);
         }
         if map.is_some() || is_admitted {
             cx.call(Call::FollowMap(map.unwrap_or_else(|| Rc::clone(self.control.map()))));
         }
         if let Some(until_us) = lease {
-            cx.lease_until_us = until_us;
+            cx.admission.extend_lease(until_us);
             cx.call(Call::ExtendLease { until_us });
         }
     }

@@ -171,7 +171,7 @@ impl Node {
         let Node { cx, coding, values, quarantine, .. } = self;
         mapping::adopt(cx, coding, values, map);
         quarantine.follow(cx, map);
-        if cx.is_admitted {
+        if cx.admission.is_admitted() {
             for (id, entry) in map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP) {
                 match mapping::part_in(&self.cx, map, *id, entry) {
                     Part::Stays => {}

@@ -72,7 +72,7 @@ impl Node {
     /// # Errors
     /// [`NotKnown`] when no user has these credentials.
     pub fn user_of(&self, credentials: &Credentials) -> Result<Vec<u8>, NotKnown> {
-        let users = &self.cx.users;
+        let users = self.cx.access.users();
         let found = match credentials {
             Credentials::Nothing => users.at_first().ok_or(NotKnown::Nothing)?,
             Credentials::Password { user, password } => {
@@ -88,7 +88,7 @@ impl Node {
     /// # Errors
     /// The error that a client would get.
     pub fn may(&self, user: &[u8], arguments: Arguments<'_>) -> Result<(), String> {
-        let user = self.cx.users.find(user).ok_or(USER_IS_GONE)?;
+        let user = self.cx.access.users().find(user).ok_or(USER_IS_GONE)?;
         let found = commands::find(arguments).map_err(|error| error.to_string())?;
         user.check(found, arguments).map_err(|denial| denial.error(found.spec))
     }
@@ -97,7 +97,7 @@ impl Node {
     pub fn request_for(&mut self, client: ClientId, asker: Asker<'_>, arguments: Arguments<'_>) {
         let Asker { whom, database, tracing } = asker;
         let chosen = if database == 0 { Ok(0) } else { self.database_for(whom, database) };
-        let user = whom.map(|(name, _)| self.cx.users.find(name).cloned());
+        let user = whom.map(|(name, _)| self.cx.access.users().find(name).cloned());
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
         session.acts_for(whom.map(|(_, from)| from));
         match user {
@@ -223,7 +223,7 @@ impl Node {
     /// Lends the buffer that holds the requests that follow: a large value in them may be kept in place instead of
     /// being copied. `None` ends the loan.
     pub fn lend(&mut self, buffer: Option<Arc<Vec<u8>>>) {
-        self.cx.lent = buffer;
+        self.cx.clients.lend(buffer);
     }
 
     /// Whether to read more of a client's input. False while the client has too many requests without an outcome, or

@@ -38,7 +38,7 @@ impl Node {
         if self.cx.gates.has(Gate::Tracking) {
             Following::end_request(&mut self.cx, client);
         }
-        if self.cx.measuring.is_due() {
+        if self.cx.clients.measuring.is_due() {
             self.cx.name_answered(arguments);
         }
         if let Some(session) = self.cx.clients.sessions.get_mut(client) {
@@ -282,7 +282,7 @@ impl Node {
 
     /// Makes the answer to `EXEC`: `elements` are the group's replies, one after the other.
     pub(super) fn exec_replies(&mut self, client: ClientId, items: &[Item], elements: &[u8]) -> ReplyBuffer {
-        let before_ns = self.cx.spent_ns;
+        let before_ns = self.cx.work.spent_ns();
         let mut answer = Answer::new(items, elements, self.cx.memory.replies_max());
         while let Some(OfNode { command, found, arguments }) = answer.next_of_node() {
             if answer.is_full() || !self.cx.has_time_left(before_ns) {
@@ -329,7 +329,7 @@ impl Node {
     /// Whether [`Node::measure`] should be called, since a command has ended that may have taken long.
     #[inline]
     pub fn is_measuring(&self) -> bool {
-        self.cx.measuring.is_due()
+        self.cx.clients.measuring.is_due()
     }
 
     /// Takes the time, in microseconds of the monotonic clock, for the commands that have just ended.

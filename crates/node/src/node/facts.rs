@@ -113,7 +113,7 @@ fn facts(node: &Node) -> Facts {
         values: value_facts(node),
         keyspaces: keyspaces.map(|(group, status)| keyspace_facts(group, status)).collect(),
         commands: node.cx.clients.statistics.clone(),
-        saved_ms: node.cx.saved_ms,
+        saved_ms: node.cx.journal.saved_ms(),
         disk_is_full: node.cx.room.is_short(),
         disk_ready_bytes: node.cx.journal.ready_bytes(),
         disk_refused: node.cx.room.refused(),

@@ -35,8 +35,8 @@ fn figures(node: &Node) -> Report {
         health: health(node),
         time_ms: cx.now.unix_ms,
         uptime_s: cx.now.ms_since(node.started.monotonic_us) / 1000,
-        admitted: cx.is_admitted,
-        refusal: cx.refusal.clone(),
+        admitted: cx.admission.is_admitted(),
+        refusal: cx.admission.refusal().map(str::to_owned),
         memory: MemoryFigures {
             resident: usage.resident_bytes,
             max: cx.memory.bytes_max(),

@@ -177,17 +177,17 @@ impl Node {
     /// Begins a turn: everything until [`Node::end_turn`] happens at `now`, read from the machine's clocks.
     pub fn begin_turn(&mut self, now: Now) {
         assert!(self.cx.has_no_calls(), "a turn ends with nothing left to carry out");
-        if self.cx.measuring.is_due() {
+        if self.cx.clients.measuring.is_due() {
             self.cx.measure(self.cx.now.monotonic_us);
         }
-        self.cx.measuring.begin_turn();
+        self.cx.clients.measuring.begin_turn();
         self.cx.work.begin_turn();
         let now = self.clock.read(now);
         self.waits.note_pause(now.monotonic_us, self.begun_us);
         self.judges_late = self.is_late(now);
         self.begun_us = now.monotonic_us;
         self.cx.now = now;
-        self.cx.spent_ns = 0;
+        self.cx.work.begin_requests();
         // Held requests wait for the map, too, which has no time.
         match self.idle_until_us.take() <= now.monotonic_us || !self.held.is_empty() {
             true => {
@@ -326,7 +326,7 @@ impl Node {
     pub fn work_finished(&mut self, work: Work, result: Result<(), DiskError>) {
         if let Some(news) = self.cx.journal.work_finished(work, result, self.cx.now, &mut self.cx.log) {
             if let News::Checkpoint(_) = news {
-                self.cx.saved_ms = self.cx.now.unix_ms;
+                self.cx.journal.note_saved(self.cx.now.unix_ms);
             }
             self.values.log_changed(news);
         }
@@ -391,7 +391,7 @@ impl Node {
     fn gates_show_the_state_of_components(&self) {
         let gates = self.cx.gates;
         for (gate, is_closed) in [
-            (Gate::Pause, self.cx.pause.is_on()),
+            (Gate::Pause, self.cx.clients.pause.is_on()),
             (Gate::Monitors, !self.cx.clients.monitors.is_empty()),
             (Gate::Coding, self.coding.is_on()),
             (Gate::Values, self.values.is_on()),

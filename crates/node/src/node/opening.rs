@@ -7,12 +7,6 @@ use super::unsettled::Unsettled;
 use crate::channels::Channels;
 use crate::coding::Coding;
 use crate::context::Context;
-use crate::context::clients::Clients;
-use crate::context::measuring::Measuring;
-use crate::context::memory::Memory;
-use crate::context::pause::Pause;
-use crate::context::peers::Peers;
-use crate::context::room::Room;
 use crate::diagnostics::log::{Level, Line};
 use crate::diagnostics::spans::Spans;
 use crate::disk::journal::{Journal, kind};
@@ -26,23 +20,19 @@ use crate::membership::Cluster;
 use crate::membership::clock::Clock;
 use crate::membership::handovers::Handovers;
 use crate::operators::notes;
-use crate::parameters::Parameters;
 use crate::requests::completing::Completing;
 use crate::requests::long::LongCommands;
-use crate::session::gates::{Gate, Gates};
+use crate::session::gates::Gate;
 use crate::values::Sweep;
 use crate::values::Values;
 use crate::waits::Waits;
 use cluster::configuration::Configuration;
 use cluster::control::MAP_GROUP;
 use cluster::control::{self, CONTROL_GROUP, ClusterMap, Control, Start};
-use cluster::keyspace::{Keyspace, Router};
-use commands::users::{Configured, Users};
+use cluster::keyspace::Keyspace;
 use info::Usage;
-use info::facts::Counters;
 use kv::Coordinator;
 use protocol::{Now, SpilledValues};
-use std::collections::VecDeque;
 use std::rc::Rc;
 use storage::{Disk, Identity, Options, ValueStore};
 
@@ -260,46 +250,10 @@ pub(super) fn read_log<D: Disk>(
     if !map_record.is_empty() {
         lines.extend(notes::at_start(own, &configured, control.map()));
     }
-    let memory = Memory::new(configuration.memory_max);
     let spans = Spans::new(configuration.traced_share, life_of_waits(&configuration));
-    let mut gates = Gates::default();
-    gates.set(Gate::Spans, spans.is_on());
-    let cx = Context {
-        parameters: Parameters::new(&configuration),
-        now,
-        counters: Counters::default(),
-        gates,
-        saved_ms: now.unix_ms,
-        log: lines,
-        memory,
-        spent_ns: 0,
-        work: Default::default(),
-        room: Room::default(),
-        groups,
-        journal: Journal::new(log, configuration.storage),
-        map: Rc::clone(control.map()),
-        is_admitted: false,
-        admitted_us: 0,
-        lease_until_us: 0,
-        refusal: None,
-        router: Router::default(),
-        clients: Clients::new(),
-        users: Users::new(Configured {
-            password: configuration.password.clone(),
-            operator_password: configuration.operator_password.clone(),
-            default_changes_cluster: configuration.default_changes_cluster,
-        }),
-        acl_log: Default::default(),
-        passwords_drawn: 0,
-        measuring: Measuring::default(),
-        spans,
-        pause: Pause::default(),
-        peers: Peers::default(),
-        lent: None,
-        calls: VecDeque::new(),
-        random: configuration.seed,
-        configuration,
-    };
+    let journal = Journal::new(log, configuration.storage, now.unix_ms);
+    let mut cx = Context::new(configuration, now, (groups, journal), Rc::clone(control.map()), spans);
+    cx.log = lines;
     Ok(Opened { cx, quarantine, control, sweep, map_record, positions })
 }
 

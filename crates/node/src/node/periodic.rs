@@ -42,7 +42,7 @@ fn each_periodic(mut each: impl FnMut(Phase, fn(&Node) -> u64, fn(&mut Node))) {
         |node| node.at_once(node.channels.has_put_off()),
         |node| node.channels.deliver_put_off(&mut node.cx),
     );
-    each(Begin, |node| node.cx.pause.due_us(), |node| pause::tick(&mut node.cx));
+    each(Begin, |node| node.cx.clients.pause.due_us(), |node| pause::tick(&mut node.cx));
     each(Begin, NEVER, |node| {
         if !node.held.is_empty() {
             node.take_held();
@@ -136,13 +136,13 @@ impl Node {
         for id in self.cx.peers.ids() {
             if self.cx.peers[id].has_due_requests() {
                 // Each peer has its own share of the turn, and this node's clients have theirs.
-                self.cx.spent_ns = 0;
+                self.cx.work.begin_requests();
                 let deferred = self.cx.peers[id].take_deferred();
                 let outcome = self.forwarded_requests(id, &deferred);
                 debug_assert_eq!(outcome, Ok(()), "they were read whole when they were put off");
             }
         }
-        self.cx.spent_ns = 0;
+        self.cx.work.begin_requests();
     }
 
     /// Gives clients the answers that were delayed.

@@ -46,9 +46,8 @@ pub(super) fn health(node: &Node) -> Health {
 /// Why clients should not be sent to this node; empty if they may.
 fn explain_unready(node: &Node, keyspaces: &[KeyspaceHealth]) -> String {
     let cx = &node.cx;
-    if !cx.is_admitted {
-        let why = "the control group has not admitted this node yet";
-        return cx.refusal.clone().unwrap_or_else(|| why.to_owned());
+    if !cx.admission.is_admitted() {
+        return cx.admission.explanation().to_owned();
     }
     let named = |it: &KeyspaceHealth| {
         let name = if it.prefix.is_empty() { "default" } else { &it.prefix };
@@ -58,7 +57,7 @@ fn explain_unready(node: &Node, keyspaces: &[KeyspaceHealth]) -> String {
         let first = keyspaces.first().map_or("it knows no keyspace".to_owned(), named);
         return format!("no keyspace can be served through this node; {first}");
     }
-    let gathers = cx.now.ms_since(cx.admitted_us) < GATHERS_MS;
+    let gathers = cx.now.ms_since(cx.admission.since_us()) < GATHERS_MS;
     let holds_up = |id: &u16| {
         let is_here = cx.groups[*id].members.contains(&cx.configuration.node);
         let status = is_here.then(|| group_status(cx, *id)).filter(|status| !status.ready);
@@ -173,7 +172,7 @@ pub(super) fn metrics(node: &Node, out: &mut String) {
         "Node that leads the control group; 0: no lease.",
         control_leader.into(),
     );
-    let is_admitted = node.cx.is_admitted.into();
+    let is_admitted = node.cx.admission.is_admitted().into();
     single("admitted", "gauge", "1 while the control group lets this node take part.", is_admitted);
     single(
         "quarantined_groups",

@@ -478,7 +478,7 @@ fn cluster_info(cx: &Context) -> String {
     leaders.dedup();
     // Clients stop sending requests when this is `fail`, so other keyspaces count, too.
     let serves = cx.groups.ids().iter().all(|id| serving(cx, *id) == Serving::Now);
-    let state = if cx.is_admitted && serves { "ok" } else { "fail" };
+    let state = if cx.admission.is_admitted() && serves { "ok" } else { "fail" };
     let [served, waiting, lost] = slots;
     let (nodes, version, size) = (cx.map.nodes.len(), cx.map.version, leaders.len());
     let assigned: u32 = slots.iter().sum();

@@ -64,7 +64,7 @@ pub(crate) fn select(cx: &mut Context, client: ClientId, number: &[u8]) {
 pub(crate) fn named(cx: &Context, number: &[u8]) -> Result<u8, String> {
     let number = kv::number::parse_integer(number).ok_or(NOT_AN_INTEGER)?;
     let number = u8::try_from(number).ok().filter(|number| *number < DATABASES).ok_or(OUT_OF_RANGE)?;
-    if !cx.router.database(number).exists() {
+    if !cx.groups.router().database(number).exists() {
         cx.map.require(Feature::Databases).map_err(|why| format!("{OUT_OF_RANGE}: {why}"))?;
     }
     Ok(number)
@@ -75,7 +75,7 @@ pub(crate) fn named(cx: &Context, number: &[u8]) -> Result<u8, String> {
 /// # Errors
 /// The error for the client: there is no such database.
 pub(crate) fn existing(cx: &Context, number: u8) -> Result<u8, String> {
-    match cx.router.database(number).exists() {
+    match cx.groups.router().database(number).exists() {
         true => Ok(number),
         false => Err(format!(
             "ERR database {number} does not exist yet: it is created by its first use after SELECT"
@@ -103,7 +103,7 @@ pub(crate) fn missing(cx: &Context, found: Found, arguments: Arguments<'_>, sele
     let moves = matches!(found.spec.handler, Handler::Node(NodeCommand::Move));
     let target = if moves { arguments.get(2).and_then(|number| named(cx, number).ok()) } else { None };
     let needed = needs_own.then_some(selected).into_iter().chain(target);
-    needed.into_iter().find(|number| !cx.router.database(*number).exists())
+    needed.into_iter().find(|number| !cx.groups.router().database(*number).exists())
 }
 
 /// Creates databases: the first command that needs one creates it, with the settings of database 0. A node that does not know
@@ -244,7 +244,7 @@ fn route(cx: &Context, client: ClientId, key: &[u8], target: &[u8]) -> Result<(u
     }
     let target = named(cx, target)?;
     let from = cx.database_of(client).group_of(key);
-    let to = cx.router.database(target).group_of(key);
+    let to = cx.groups.router().database(target).group_of(key);
     if from == to {
         return Err("ERR source and destination objects are the same".into());
     }

@@ -134,7 +134,7 @@ impl LongCommands {
     /// Sends a write to its group in parts.
     #[cold]
     pub(crate) fn begin(&mut self, cx: &mut Context, group: u16, asked: Asked, command: &Command<'_>) {
-        let encoded = encoded(command, cx.lent.as_ref());
+        let encoded = encoded(command, cx.clients.lent());
         let refusal = match u32::try_from(encoded.len()) {
             Err(_) => Some("ERR the command is too long; nothing was done"),
             Ok(_) if self.bytes + encoded.len() > BYTES_MAX => Some(

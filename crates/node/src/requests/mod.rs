@@ -79,7 +79,7 @@ pub(crate) fn admit(
     let mut gates = cx.gates & OF_COMPONENTS | session.gates();
     if let Handler::Node(command) = found.spec.handler {
         let runs_script = matches!(command, NodeCommand::Script(_));
-        gates.set(Gate::Functions, runs_script && cx.now.monotonic_us >= cx.lease_until_us);
+        gates.set(Gate::Functions, runs_script && !cx.admission.has_lease(cx.now.monotonic_us));
         if command == NodeCommand::Move {
             gates.set(Gate::Database, true);
         }
@@ -322,9 +322,9 @@ impl HeldRequests {
         let knows_functions = scripts.knows_functions(cx);
         loop {
             let is_there = |cx: &Context, held: &HeldRequest| match held.awaited {
-                Awaited::EndOfPause => !cx.pause.is_on(),
+                Awaited::EndOfPause => !cx.clients.pause.is_on(),
                 Awaited::Functions => knows_functions,
-                Awaited::Database(number) => cx.router.database(number).exists(),
+                Awaited::Database(number) => cx.groups.router().database(number).exists(),
             };
             let now_us = cx.now.monotonic_us;
             let is_due = |held: &HeldRequest| is_there(cx, held) || now_us >= held.gives_up_us;

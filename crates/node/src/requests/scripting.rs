@@ -223,7 +223,7 @@ impl Scripting {
 
     /// Whether this node is sure to know all functions as they were last acknowledged.
     pub(crate) fn knows_functions(&self, cx: &Context) -> bool {
-        cx.now.monotonic_us < cx.lease_until_us || cx.map.nodes.len() <= 1
+        cx.admission.has_lease(cx.now.monotonic_us) || cx.map.nodes.len() <= 1
     }
 
     /// Whether a request is a call of a function, and this node may not know the newest ones.

@@ -507,7 +507,7 @@ fn gather(
     }
     let number = cx.clients.sessions.get(client).map_or(0, |session| session.database);
     let context = cx.parsed_with(number);
-    let only_group = cx.router.database(number).only_group();
+    let only_group = cx.groups.router().database(number).only_group();
     // An argument that is no number is an error at its place in the answer.
     let goes_elsewhere = matches!(found.spec.handler, Handler::Node(NodeCommand::Select))
         && databases::named(cx, &arguments[1]).is_ok_and(|named| named != number);
@@ -585,7 +585,7 @@ fn gather(
                     (command, _) => command,
                 };
                 if let Command::Fenced(fenced) = command {
-                    let group = cx.router.database(number).group_of(fenced.name);
+                    let group = cx.groups.router().database(number).group_of(fenced.name);
                     if let Some(refusal) = waits::refusal(&cx.groups, "SET FENCE", group) {
                         return Err(refusal);
                     }
@@ -599,7 +599,7 @@ fn gather(
                 }
                 let mut group = only_group;
                 command.for_each_key(|key| {
-                    group = group.or_else(|| Some(cx.router.database(number).group_of(key)))
+                    group = group.or_else(|| Some(cx.groups.router().database(number).group_of(key)))
                 });
                 if group.is_some_and(|group| cx.groups[group].is_too_full_for(&command)) {
                     return Err(OUT_OF_MEMORY.into());
