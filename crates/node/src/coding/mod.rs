@@ -94,7 +94,7 @@ pub(crate) struct Coding {
     /// When the next operation is due.
     wakeup_us: u64,
     upkeep_us: u64,
-    pub(crate) counters: CodingCounters,
+    counters: CodingCounters,
 }
 
 impl Coding {
@@ -152,6 +152,10 @@ impl Coding {
     /// The steps of the values stored last, with their times, the oldest first.
     pub(crate) fn traces(&self) -> Vec<StoringTimes> {
         self.traces.ended()
+    }
+
+    pub(crate) fn counters(&self) -> CodingCounters {
+        self.counters
     }
 
     /// The number of cached whole values, and their bytes.

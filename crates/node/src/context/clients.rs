@@ -10,7 +10,7 @@ use crate::session::{ClientId, ClientKind, Session, SessionReply, Standing};
 use commands::statistics::CommandStatistics;
 use commands::users::{DENIED_IN_SCRIPT, User};
 use kv::{Reply, ReplyBuffer};
-use protocol::Result as Outcome;
+use protocol::{Result as Outcome, Ticket};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) struct Clients {
     /// The clients with new output, and those whose session has ended.
     ready: Vec<ClientId>,
     /// Answers that are delayed.
-    pub(crate) delays: Delays,
+    delays: Delays,
     /// The reply of a command that the node answers itself.
     replies: ReplyBuffer,
     /// Collects the answers while the commands of a transaction are carried out.
@@ -52,6 +52,16 @@ impl Clients {
             lent: None,
             monitors: Vec::new(),
         }
+    }
+
+    /// Takes the next answer whose delay is over.
+    pub(crate) fn take_delayed(&mut self, now_us: u64) -> Option<(Ticket, Vec<u8>)> {
+        self.delays.take_due(now_us)
+    }
+
+    /// When the next delay is over, in microseconds of the monotonic clock.
+    pub(crate) fn delayed_until_us(&self) -> u64 {
+        self.delays.next_due_us()
     }
 
     /// Lends the buffer that holds the requests that are taken from now on, or ends the loan.

@@ -65,7 +65,7 @@ impl Measuring {
     ) -> Option<u64> {
         let begun = session.begun(sequence)?;
         let took_us = now.monotonic_us.saturating_sub(begun.at_us);
-        let is_slow = thresholds.reached(took_us) && (self.noted < NOTED_MAX || thresholds.log_us == 0);
+        let is_slow = thresholds.reached(took_us) && (self.noted < NOTED_MAX || thresholds.logs_all());
         if !begun.is_long && !is_slow {
             return Some(took_us);
         }
@@ -125,11 +125,11 @@ impl Context {
             || matches!(spec.handler, Handler::Node(NodeCommand::Wait | NodeCommand::Ask));
         let took_us = if waits { 0 } else { took_us };
         let unix_s = self.now.unix_ms / 1000;
-        if took_us >= thresholds.event_us {
+        if thresholds.makes_event(took_us) {
             let event = if spec.flags.has(Flag::Fast) { "fast-command" } else { "command" };
             self.clients.measuring.slow.note(event, unix_s, took_us / 1000);
         }
-        if took_us < thresholds.log_us {
+        if !thresholds.logs(took_us) {
             return;
         }
         let (mut address, mut name) = (String::new(), Vec::new());

@@ -4,7 +4,7 @@
 pub(crate) mod access;
 pub(crate) mod admission;
 pub(crate) mod clients;
-pub(crate) mod delays;
+mod delays;
 pub(crate) mod grants;
 pub(crate) mod long_replies;
 pub(crate) mod measuring;

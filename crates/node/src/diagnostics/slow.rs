@@ -29,12 +29,36 @@ const GRAPH_ROWS: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Thresholds {
     /// `slowlog-log-slower-than`, in microseconds; `u64::MAX`: there is no log.
-    pub(crate) log_us: u64,
+    log_us: u64,
     /// `latency-monitor-threshold`, in microseconds; `u64::MAX`: it is off.
-    pub(crate) event_us: u64,
+    event_us: u64,
 }
 
 impl Thresholds {
+    /// No command is slow.
+    pub(crate) const NONE: Thresholds = Thresholds { log_us: u64::MAX, event_us: u64::MAX };
+
+    /// Those of the log and of events; `u64::MAX`: none.
+    pub(crate) fn new(log_us: u64, event_us: u64) -> Thresholds {
+        Thresholds { log_us, event_us }
+    }
+
+    /// Whether all commands are logged.
+    #[inline]
+    pub(crate) fn logs_all(&self) -> bool {
+        self.log_us == 0
+    }
+
+    /// Whether a command that took this long is logged.
+    pub(crate) fn logs(&self, took_us: u64) -> bool {
+        took_us >= self.log_us
+    }
+
+    /// Whether a command that took this long is an event.
+    pub(crate) fn makes_event(&self, took_us: u64) -> bool {
+        took_us >= self.event_us
+    }
+
     /// Whether slow commands are logged, with their arguments.
     #[inline]
     pub(crate) fn is_logging(&self) -> bool {

@@ -129,12 +129,17 @@ pub(crate) struct Spans {
     announced: BTreeMap<(NodeId, u64), (SpanContext, u64)>,
     ended: Vec<Span>,
     /// How many spans were dropped because too many were held.
-    pub(crate) dropped: u64,
+    dropped: u64,
     /// The wall clock less the monotonic one, in microseconds.
     unix_ahead_us: u64,
 }
 
 impl Spans {
+    /// How many spans were dropped because too many were held.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
     /// Traces this share of clients' commands, from 0 to 1, and the requests that other nodes announce. `None`: nothing.
     pub(crate) fn new(share: Option<f64>, seed: u64) -> Spans {
         let is_on = share.is_some();

@@ -8,8 +8,8 @@ mod waiting;
 
 use crate::collections::slab::{Handle, Slab};
 use crate::context::Context;
+use crate::groups::Group;
 use crate::groups::replica::Replica;
-use crate::groups::{Group, UnderWay};
 use crate::messages::envelope::{DecodedRequest, Envelope, ForwardedRequest, NO_DEADLINE_MS};
 use crate::session::origin::Origin;
 use kv::codec::Reader;
@@ -166,11 +166,7 @@ impl Forwarding {
             request: 0..0,
             arrived: Vec::new(),
         });
-        let under_way = &mut cx.groups[group].under_way;
-        match under_way.iter_mut().find(|it| (it.at, it.leadership) == (to, leadership)) {
-            Some(it) => it.count += 1,
-            None => under_way.push(UnderWay { at: to, leadership, count: 1 }),
-        }
+        cx.groups[group].forwarded(to, leadership);
         let remaining_ms = match deadline_us {
             u64::MAX => NO_DEADLINE_MS,
             _ => {
@@ -207,7 +203,7 @@ impl Forwarding {
 
     /// Requests a value from another node's disk, for the fetch with this number. It is requested once: a request
     /// that cannot be sent, or is not answered, ends with an error. No client's request has to wait behind it
-    /// ([`Group::under_way`]).
+    /// ([`Group::forwarded`]).
     pub(crate) fn ask_for_value(
         &mut self,
         cx: &mut Context,
@@ -323,16 +319,10 @@ impl Forwarding {
             return Some(entry); // It is not counted.
         }
         if let Some(group) = cx.groups.get_mut(entry.group)
-            && let Some(place) =
-                group.under_way.iter().position(|it| (it.at, it.leadership) == (entry.to, entry.leadership))
+            && group.answered(entry.to, entry.leadership)
+            && !group.waiting.is_empty()
         {
-            group.under_way[place].count -= 1;
-            if group.under_way[place].count == 0 {
-                group.under_way.swap_remove(place);
-                if !group.waiting.is_empty() {
-                    self.waiting.look_soon(cx.now);
-                }
-            }
+            self.waiting.look_soon(cx.now);
         }
         Some(entry)
     }

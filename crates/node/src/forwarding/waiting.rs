@@ -9,7 +9,6 @@
 use super::{Forwarded, Forwarding};
 use crate::context::Context;
 use crate::context::peers::MUTE_MS;
-use crate::groups::Group;
 use crate::groups::Kept;
 use crate::membership::clock;
 use crate::messages::envelope::put_request;
@@ -84,17 +83,17 @@ impl Forwarding {
         if !asked.follows {
             return false;
         }
-        let Group { waiting, under_way, .. } = &cx.groups[group];
-        if !waiting.is_empty() && !self.waiting.is_tried(asked.ticket) {
+        let entry = &cx.groups[group];
+        if !entry.waiting.is_empty() && !self.waiting.is_tried(asked.ticket) {
             return true;
         }
-        if under_way.is_empty() {
+        if entry.has_none_under_way() {
             return false;
         }
         // Under another leadership, an earlier request may be refused and sent again: a later one must not have taken
         // effect by then.
         let (leadership, _) = self.leadership_of(cx, group, to, asked.ticket);
-        under_way.iter().any(|it| (it.at, it.leadership) != (to, leadership))
+        entry.has_others_under_way(to, leadership)
     }
 
     /// Keeps a request until a node can take it.

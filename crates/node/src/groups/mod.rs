@@ -66,7 +66,7 @@ pub(crate) struct Group {
     /// Requests that no node can take now.
     pub(crate) waiting: VecDeque<Kept>,
     /// The forwarded requests that have no outcome yet, counted by node and leadership.
-    pub(crate) under_way: Vec<UnderWay>,
+    under_way: Vec<UnderWay>,
     /// The bounds of writes that this node has ordered here, as leader.
     pub(crate) granted: Granted,
 }
@@ -87,10 +87,10 @@ pub(crate) struct Kept {
 /// How many requests of a group were forwarded to one node, for one leadership (0: any), and have no outcome yet; at
 /// least one.
 #[derive(Debug)]
-pub(crate) struct UnderWay {
-    pub(crate) at: NodeId,
-    pub(crate) leadership: u64,
-    pub(crate) count: u32,
+struct UnderWay {
+    at: NodeId,
+    leadership: u64,
+    count: u32,
 }
 
 impl Group {
@@ -121,6 +121,38 @@ impl Group {
             under_way: Vec::new(),
             granted: Granted::default(),
         }
+    }
+
+    /// Counts a request that is forwarded to a node, for a leadership (0: any).
+    #[inline]
+    pub(crate) fn forwarded(&mut self, at: NodeId, leadership: u64) {
+        match self.under_way.iter_mut().find(|it| (it.at, it.leadership) == (at, leadership)) {
+            Some(it) => it.count += 1,
+            None => self.under_way.push(UnderWay { at, leadership, count: 1 }),
+        }
+    }
+
+    /// Counts a forwarded request no more. Returns whether it was the last one of that node and leadership.
+    pub(crate) fn answered(&mut self, at: NodeId, leadership: u64) -> bool {
+        let place = self.under_way.iter().position(|it| (it.at, it.leadership) == (at, leadership));
+        let Some(place) = place else { return false };
+        self.under_way[place].count -= 1;
+        let is_last = self.under_way[place].count == 0;
+        if is_last {
+            self.under_way.swap_remove(place);
+        }
+        is_last
+    }
+
+    /// Whether requests are under way to another node, or for another leadership.
+    pub(crate) fn has_others_under_way(&self, at: NodeId, leadership: u64) -> bool {
+        self.under_way.iter().any(|it| (it.at, it.leadership) != (at, leadership))
+    }
+
+    /// Whether no forwarded request of it is under way.
+    #[inline]
+    pub(crate) fn has_none_under_way(&self) -> bool {
+        self.under_way.is_empty()
     }
 
     /// Whether a node has requests of this group to answer.

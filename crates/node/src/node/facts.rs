@@ -138,7 +138,7 @@ fn coding_facts(node: &Node) -> CodingFacts {
     let mut facts = CodingFacts {
         cached_values: cached_values as u64,
         cached_bytes: cached_bytes as u64,
-        counters: node.coding.counters,
+        counters: node.coding.counters(),
         choice: node.coding.choice_summary(),
         traces: node.coding.traces(),
         ..CodingFacts::default()
@@ -159,7 +159,7 @@ pub(super) fn value_facts(node: &Node) -> ValueFacts {
         on_disk: replicas.map(|replica| replica.table().spilled_len() as u64).sum(),
         pending_bytes: pending_bytes as u64,
         cached_bytes: cached_bytes as u64,
-        counters: node.values.counters,
+        counters: node.values.counters(),
     }
 }
 

@@ -51,8 +51,8 @@ fn figures(node: &Node) -> Report {
             size: usage.disk_bytes,
             full: cx.room.is_short(),
             full_in_s: usage.disk_full_in_s,
-            damaged: node.values.counters.damaged,
-            repaired: node.values.counters.repaired,
+            damaged: node.values.counters().damaged,
+            repaired: node.values.counters().repaired,
         },
         certificate: usage
             .certificate_left_s

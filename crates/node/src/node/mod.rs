@@ -314,7 +314,7 @@ impl Node {
 
     /// How many spans were dropped since too many were held.
     pub fn spans_dropped(&self) -> u64 {
-        self.cx.spans.dropped
+        self.cx.spans.dropped()
     }
 
     /// The spans that have ended since the last call.

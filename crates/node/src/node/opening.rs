@@ -87,7 +87,7 @@ impl Node {
     ) -> Result<Node, StartError> {
         let Opened { mut cx, quarantine, control, sweep, map_record, positions } =
             read(configuration, disk, values, past, now)?;
-        cx.gates.set(Gate::Values, sweep.is_on);
+        cx.gates.set(Gate::Values, sweep.is_on());
         let configuration = &cx.configuration;
         let (own, planted) = (configuration.node, configuration.planted);
         let life = life_of_values(configuration);

@@ -48,7 +48,7 @@ fn each_periodic(mut each: impl FnMut(Phase, fn(&Node) -> u64, fn(&mut Node))) {
             node.take_held();
         }
     });
-    each(Begin, |node| node.cx.clients.delays.next_due_us(), Node::send_delayed);
+    each(Begin, |node| node.cx.clients.delayed_until_us(), Node::send_delayed);
     each(Begin, |node| node.forwarding.next_due_us(), Node::retry_waiting);
     each(Begin, |node| node.waits.next_due_us(), |node| node.waits.tick(&mut node.cx));
 
@@ -147,7 +147,7 @@ impl Node {
 
     /// Gives clients the answers that were delayed.
     fn send_delayed(&mut self) {
-        while let Some((ticket, reply)) = self.cx.clients.delays.take_due(self.cx.now.monotonic_us) {
+        while let Some((ticket, reply)) = self.cx.clients.take_delayed(self.cx.now.monotonic_us) {
             self.complete(ticket, 0, Outcome::Done { version: 0, offset: 0 }, &reply);
         }
     }

@@ -331,7 +331,7 @@ impl Parameters {
         }
         let encodings = EncodingLimits::default();
         let (connections_max, idle_timeout_seconds, value_bytes_max, stream_node_entries) = (0, 0, 0, 0);
-        let (thresholds, slowlog_entries_max) = (Thresholds { log_us: u64::MAX, event_us: u64::MAX }, 0);
+        let (thresholds, slowlog_entries_max) = (Thresholds::NONE, 0);
         let mut parameters = Parameters {
             values,
             connections_max,
@@ -497,11 +497,10 @@ impl Parameters {
             position(SLOWLOG_LOG_SLOWER_THAN.as_bytes()).and_then(|row| self.values[row].parse().ok());
         let event_us = number(LATENCY_MONITOR_THRESHOLD).saturating_mul(1000);
         let slowlog_entries = number(SLOWLOG_MAX_LEN) as usize;
-        self.thresholds = Thresholds {
-            // -1 is no u64.
-            log_us: log_us.unwrap_or(u64::MAX),
-            event_us: if event_us == 0 { u64::MAX } else { event_us },
-        };
+        // -1 is no u64.
+        let (log_us, event_us) =
+            (log_us.unwrap_or(u64::MAX), if event_us == 0 { u64::MAX } else { event_us });
+        self.thresholds = Thresholds::new(log_us, event_us);
         self.slowlog_entries_max = slowlog_entries;
         self.acl_log_entries = number(ACLLOG_MAX_LEN) as usize;
         let tracked_keys_max = usize::try_from(number(TRACKING_TABLE_MAX_KEYS)).unwrap_or(usize::MAX);

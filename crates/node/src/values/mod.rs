@@ -118,7 +118,7 @@ pub(crate) struct Values {
     scrub: Scrub,
     stopped: Option<String>,
     planted: Planted,
-    pub(crate) counters: ValueCounters,
+    counters: ValueCounters,
 }
 
 /// Returns the name of a group's value in this node's store.
@@ -208,6 +208,10 @@ impl Values {
     /// Why the node must stop, if it must.
     pub(crate) fn stopped(&self) -> Option<&str> {
         self.stopped.as_deref()
+    }
+
+    pub(crate) fn counters(&self) -> ValueCounters {
+        self.counters
     }
 
     /// Bytes of values in memory: those that the store does not have yet, and those in the cache.

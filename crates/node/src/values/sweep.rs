@@ -18,7 +18,7 @@ const PUT_BYTES: usize = 4 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
     /// Whether a replica keeps values on the disk, or did.
-    pub(crate) is_on: bool,
+    pub(super) is_on: bool,
     /// Values released after the checkpoint that was read.
     pub(super) released: BTreeMap<u16, BTreeSet<Reference>>,
     /// Values to which nothing refers: the process crashed before they were removed.
@@ -29,6 +29,11 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
+    /// Whether a keyspace keeps values on the disk, or did.
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
     /// Takes what a replica of a group has spilled while it took a record.
     pub(crate) fn follow(
         &mut self,
