@@ -261,8 +261,12 @@ pub(super) fn wait(arguments: Arguments<'_>) -> Option<u64> {
     options.block_ms.map(most_us)
 }
 
-pub(super) fn xread<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+pub(super) fn xread<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
     let options = ReadOptions::read(arguments, false)?;
+    let first_id = options.streams_at + (arguments.len() - options.streams_at) / 2;
+    if context.level < 2 && arguments.iter().skip(first_id).any(|id| id == b"+") {
+        return Err(CommandError::NeedsLevel(2));
+    }
     stream(StreamCommand::Read { streams: options.streams(arguments, scratch)?, count: options.count })
 }
 

@@ -175,8 +175,8 @@ family! {
             key: &'a [u8], ends: List<'a>, is_reverse: bool,
             count: Option<u64>,
         } walks(true) lists(true);
-        /// The entries behind an id in each of several streams. `streams` has each key followed by its id. At most `count`
-        /// entries per stream, unless that is 0 (`XREAD`).
+        /// The entries behind an id in each of several streams. `streams` has each key followed by its id, or `+` for the
+        /// last entry. At most `count` entries per stream, unless that is 0 (`XREAD`).
         Read = 3 "XREAD" Reads { streams: List<'a>, count: u64 }
             keys(Every(streams, 2)) walks(true) lists(true);
         /// The number of pending entries of a group, and of each consumer (`XPENDING`).
@@ -234,7 +234,6 @@ family! {
         /// delivery time becomes `delivered_ms`, a Unix time, or that long ago if `is_idle`. Their number of deliveries
         /// becomes `deliveries`; if that is negative, it rises by one unless `only_ids`. With `is_forced`, entries that are
         /// not pending are claimed, too (`XCLAIM`).
-        /// pending (`XCLAIM`).
         Claim = 75 "XCLAIM" Changes {
             key: &'a [u8],
             words: List<'a>,

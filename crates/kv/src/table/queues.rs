@@ -197,7 +197,7 @@ impl Table {
                     words.push(key.into());
                     // The id of the last entry now.
                     words.push(match id {
-                        b"$" => self.last_entry_id(key, record.time).to_string().into_bytes(),
+                        b"$" | b"+" => self.last_entry_id(key, record.time).to_string().into_bytes(),
                         id => id.into(),
                     });
                 }

@@ -186,6 +186,12 @@ impl Table {
             let Some(stream) = self.stream(key, now) else { return out.error(WRONG_KIND) };
             let after = match id {
                 b"$" => stream.head().last,
+                // Behind all but the last entry.
+                b"+" if stream.len() > 0 => {
+                    asked.push((key, stream, stream.edge(true)));
+                    continue;
+                }
+                b"+" => stream.head().last,
                 b">" => return out.error(groups::ONLY_IN_GROUPS),
                 id => match StreamId::parse(id, 0) {
                     Some(id) => id,

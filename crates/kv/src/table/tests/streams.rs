@@ -63,6 +63,12 @@ fn ranges_of_ids_may_exclude_their_ends() {
         XREAD COUNT 1 STREAMS no s s 0 0 $ -> {"s"=[["1-1" ["n" "1"]]]}
         XREAD STREAMS s $       -> aborted
         XREAD STREAMS s 3-0     -> aborted
+        XREAD STREAMS s no +  + -> {"s"=[["3-0" ["n" "-7000"]]]}
+        XREAD COUNT 2 STREAMS s + -> {"s"=[["3-0" ["n" "-7000"]]]}
+        XDEL s 3-0              -> 1
+        XREAD STREAMS s +       -> {"s"=[["1-2" ["n" "12"]]]}
+        XTRIM s MAXLEN 0        -> 2
+        XREAD STREAMS s +       -> aborted
         XREAD STREAMS s x       -> !ERR Invalid stream ID specified as stream command argument
     "#,
     );
