@@ -1,8 +1,9 @@
 //! Parsing of the commands on streams.
 
-use kv::command::{NOT_AN_ID, parse_id_bound};
+use kv::command::{NOT_AN_ID, ONE_DELIVERY_LESS, References, SAME_DELIVERIES, at_most_added, parse_id_bound};
 use kv::limits::KEY_BYTES_MAX;
 use kv::{Command, Kinds, List, NewId, StreamCommand, StreamId, Trim};
+use sha2::{Digest, Sha256};
 use wire::resp::Arguments;
 
 use super::arguments::{Parsed, at, integer, is, key, parsers, value};
@@ -37,6 +38,24 @@ struct AddOptions<'a> {
     is_approximate: bool,
     limit: Option<u64>,
     if_present: bool,
+    references: Option<References>,
+    /// The producer, and its name for the entry unless that follows from the fields.
+    producer: Option<(&'a [u8], Option<&'a [u8]>)>,
+}
+
+/// What becomes of references to removed entries.
+fn references(option: &[u8]) -> Option<References> {
+    match option {
+        keep if is(keep, "KEEPREF") => Some(References::Keep),
+        remove if is(remove, "DELREF") => Some(References::Remove),
+        respect if is(respect, "ACKED") => Some(References::Respect),
+        _ => None,
+    }
+}
+
+/// What nodes of release 1 do not know.
+fn needs_second_level(context: &Context) -> Result<(), CommandError> {
+    if context.level < 2 { Err(CommandError::NeedsLevel(2)) } else { Ok(()) }
 }
 
 impl<'a> AddOptions<'a> {
@@ -71,6 +90,27 @@ impl<'a> AddOptions<'a> {
                 options.limit = Some(limit);
             } else if is_add && is(option, "NOMKSTREAM") {
                 options.if_present = true;
+            } else if let Some(references) = references(option) {
+                if options.references.is_some() {
+                    return Err(CommandError::Syntax);
+                }
+                options.references = Some(references);
+            } else if is_add && (is(option, "IDMP") && left > 1 || is(option, "IDMPAUTO") && left > 0) {
+                let is_named = is(option, "IDMP");
+                if options.producer.is_some() {
+                    return Err(CommandError::OfStream("ERR IDMP/IDMPAUTO specified multiple times"));
+                }
+                let producer = name(arguments, index + 1)?;
+                let entry = if is_named { Some(name(arguments, index + 2)?) } else { None };
+                if producer.is_empty() || entry == Some(b"") {
+                    return Err(CommandError::OfStream(match (is_named, producer.is_empty()) {
+                        (true, true) => "ERR IDMP requires a non-empty producer ID",
+                        (true, false) => "ERR IDMP requires a non-empty idempotent ID",
+                        _ => "ERR IDMPAUTO requires a non-empty producer ID",
+                    }));
+                }
+                options.producer = Some((producer, entry));
+                index += 1 + usize::from(is_named);
             } else if is_add {
                 NewId::parse(option).ok_or(CommandError::OfStream(NOT_AN_ID))?;
                 break;
@@ -111,7 +151,8 @@ impl<'a> AddOptions<'a> {
             Some(limit) => u32::try_from(limit).unwrap_or(u32::MAX),
             None => node_entries.saturating_mul(NODES).min(1_000_000),
         };
-        let trim = Trim { by_id, is_approximate: self.is_approximate, limit, node_entries };
+        let references = self.references.unwrap_or_default();
+        let trim = Trim { by_id, is_approximate: self.is_approximate, limit, node_entries, references };
         Ok(Some((trim, threshold)))
     }
 }
@@ -126,6 +167,12 @@ pub(super) fn xadd<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, conte
         return Err(CommandError::WrongArity("xadd"));
     }
     let new_id = at(arguments, id_at);
+    if options.producer.is_some() && new_id != b"*" {
+        return Err(CommandError::OfStream("ERR IDMP/IDMPAUTO can be used only with auto-generated IDs"));
+    }
+    if options.producer.is_some() || options.references.is_some() {
+        needs_second_level(context)?;
+    }
     if NewId::parse(new_id) == Some(NewId::Given(StreamId::MIN)) {
         return Err(CommandError::OfStream("ERR The ID specified in XADD must be greater than 0-0"));
     }
@@ -133,17 +180,44 @@ pub(super) fn xadd<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, conte
         value(arguments, index, context)?;
     }
     let threshold = trim.map_or(&b""[..], |(_, threshold)| threshold);
+    let (key, trim, if_present) = (key(arguments, 1)?, trim.map(|(trim, _)| trim), options.if_present);
+    if let Some((producer, entry)) = options.producer {
+        let own = name_of_fields(arguments, id_at + 1, entry.is_none());
+        let first = [new_id, threshold, producer, entry.unwrap_or(&own)];
+        let words = List::build(scratch, first.into_iter().chain(arguments.iter().skip(id_at + 1)));
+        return stream(StreamCommand::AddOnce { key, words, trim, if_present });
+    }
     let words = [new_id, threshold].into_iter().chain(arguments.iter().skip(id_at + 1));
-    stream(StreamCommand::Add {
-        key: key(arguments, 1)?,
-        words: List::build(scratch, words),
-        trim: trim.map(|(trim, _)| trim),
-        if_present: options.if_present,
-    })
+    let words = List::build(scratch, words);
+    stream(StreamCommand::Add { key, words, trim, if_present })
+}
+
+/// A name for an entry that follows from its fields, in whatever order they are; empty if it is not wanted.
+fn name_of_fields(arguments: Arguments<'_>, first: usize, is_wanted: bool) -> Vec<u8> {
+    const NAME_BYTES: usize = 16;
+    if !is_wanted {
+        return Vec::new();
+    }
+    let mut fields: Vec<(&[u8], &[u8])> = (first..arguments.len().saturating_sub(1))
+        .step_by(2)
+        .map(|index| (at(arguments, index), at(arguments, index + 1)))
+        .collect();
+    fields.sort_unstable();
+    let mut hash = Sha256::new();
+    for (name, value) in fields {
+        for word in [name, value] {
+            hash.update((word.len() as u64).to_le_bytes());
+            hash.update(word);
+        }
+    }
+    hash.finalize()[..NAME_BYTES].to_vec()
 }
 
 pub(super) fn xtrim<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
     let (options, _) = AddOptions::read(arguments, false)?;
+    if options.references.is_some() {
+        needs_second_level(context)?;
+    }
     let (trim, threshold) = options.trim(false, context)?.ok_or(CommandError::Syntax)?;
     stream(StreamCommand::Trim { key: key(arguments, 1)?, threshold, trim })
 }
@@ -155,6 +229,123 @@ pub(super) fn xlen<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
 pub(super) fn xdel<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     let key = key(arguments, 1)?;
     stream(StreamCommand::Delete { key, ids: List::build(scratch, arguments.iter().skip(2)) })
+}
+
+/// `IDS numids id …`, and what may stand before and behind it.
+struct NumberedIds<'a> {
+    ids: Vec<&'a [u8]>,
+    references: References,
+    deliveries: Option<i64>,
+    is_forced: bool,
+}
+
+impl<'a> NumberedIds<'a> {
+    /// Reads the arguments from an index on. Those of `XNACK` have other options.
+    fn read(
+        arguments: Arguments<'a>,
+        mut index: usize,
+        is_nack: bool,
+        context: &Context,
+    ) -> Result<NumberedIds<'a>, CommandError> {
+        needs_second_level(context)?;
+        let (mut ids, mut given, mut deliveries, mut is_forced) = (Vec::new(), None, None, false);
+        while let Some(option) = arguments.get(index) {
+            let left = arguments.len() - index - 1;
+            if is(option, "IDS") && left > 0 && ids.is_empty() {
+                let count = integer(arguments, index + 1).ok().filter(|count| *count > 0);
+                let count =
+                    count.ok_or(CommandError::OfStream("ERR Number of IDs must be a positive integer"))?;
+                let count = usize::try_from(count).unwrap_or(usize::MAX);
+                if count > left - 1 {
+                    return Err(CommandError::OfStream(
+                        "ERR The `numids` parameter must match the number of arguments",
+                    ));
+                }
+                ids = arguments.iter().skip(index + 2).take(count).collect();
+                ids.iter().try_for_each(|text| id(text).map(drop))?;
+                index += 1 + count;
+            } else if is_nack && is(option, "RETRYCOUNT") && left > 0 {
+                index += 1;
+                deliveries = Some(integer(arguments, index)?);
+                if deliveries < Some(0) {
+                    return Err(CommandError::OfStream("ERR RETRYCOUNT must be >= 0"));
+                }
+            } else if is_nack && is(option, "FORCE") {
+                is_forced = true;
+            } else {
+                match references(option).filter(|_| !is_nack && given.is_none()) {
+                    None => return Err(CommandError::Syntax),
+                    references => given = references,
+                }
+            }
+            index += 1;
+        }
+        if ids.is_empty() {
+            return Err(CommandError::Syntax);
+        }
+        Ok(NumberedIds { ids, references: given.unwrap_or_default(), deliveries, is_forced })
+    }
+}
+
+pub(super) fn xdelex<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    let NumberedIds { ids, references, .. } = NumberedIds::read(arguments, 2, false, context)?;
+    let (key, ids) = (key(arguments, 1)?, List::build(scratch, ids.into_iter()));
+    stream(StreamCommand::DeleteWith { key, ids, references })
+}
+
+pub(super) fn xackdel<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    let NumberedIds { ids, references, .. } = NumberedIds::read(arguments, 3, false, context)?;
+    let (key, group) = (key(arguments, 1)?, name(arguments, 2)?);
+    let ids = List::build(scratch, ids.into_iter());
+    stream(StreamCommand::AcknowledgeAndDelete { key, group, ids, references })
+}
+
+pub(super) fn xnack<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    let by_mode = match at(arguments, 3) {
+        silent if is(silent, "SILENT") => ONE_DELIVERY_LESS,
+        fail if is(fail, "FAIL") => SAME_DELIVERIES,
+        fatal if is(fatal, "FATAL") => i64::MAX,
+        _ => return Err(CommandError::Syntax),
+    };
+    let NumberedIds { ids, deliveries, is_forced, .. } = NumberedIds::read(arguments, 4, true, context)?;
+    let (key, group) = (key(arguments, 1)?, name(arguments, 2)?);
+    let ids = List::build(scratch, ids.into_iter());
+    let deliveries = deliveries.unwrap_or(by_mode);
+    stream(StreamCommand::Release { key, group, ids, deliveries, is_forced })
+}
+
+pub(super) fn xcfgset<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    needs_second_level(context)?;
+    let (mut duration_s, mut most, mut index) = (None, None, 2);
+    while let Some(option) = arguments.get(index) {
+        let (is_duration, is_most) = (is(option, "IDMP-DURATION"), is(option, "IDMP-MAXSIZE"));
+        if !(is_duration || is_most) || index + 1 == arguments.len() {
+            return Err(CommandError::Syntax);
+        }
+        let number = integer(arguments, index + 1)?;
+        let within = |most: i64, error| match number {
+            1.. if number <= most => Ok(Some(number as u64)),
+            _ => Err(CommandError::OfStream(error)),
+        };
+        if is_duration {
+            duration_s = within(86_400, "ERR IDMP-DURATION must be between 1 and 86400 seconds")?;
+        } else {
+            most = within(10_000, "ERR IDMP-MAXSIZE must be between 1 and 10000 entries")?;
+        }
+        index += 2;
+    }
+    if duration_s.is_none() && most.is_none() {
+        return Err(CommandError::OfStream("ERR At least one parameter must be specified"));
+    }
+    stream(StreamCommand::Remember { key: key(arguments, 1)?, duration_s, most })
 }
 
 parsers! { (arguments, scratch, context)
@@ -191,6 +382,8 @@ struct ReadOptions<'a> {
     group: Option<(&'a [u8], &'a [u8])>,
     count: u64,
     acknowledges: bool,
+    /// For how long what is claimed must have been pending, in milliseconds.
+    claim_ms: Option<i64>,
     /// How long to wait if there is nothing, in milliseconds; 0: forever.
     block_ms: Option<u64>,
     /// The index of the first key. The ids follow the keys.
@@ -226,6 +419,18 @@ impl<'a> ReadOptions<'a> {
                 }
                 options.group = Some((name(arguments, index + 1)?, name(arguments, index + 2)?));
                 index += 2;
+            } else if is(option, "CLAIM") && left > 0 {
+                if !is_group {
+                    return Err(CommandError::OnlyOfGroups("CLAIM"));
+                }
+                index += 1;
+                let claim_ms = integer(arguments, index).map_err(|_| {
+                    CommandError::OfStream("ERR min-idle-time is not an integer or out of range")
+                })?;
+                if claim_ms < 0 {
+                    return Err(CommandError::OfStream("ERR min-idle-time must be a positive integer"));
+                }
+                options.claim_ms = Some(claim_ms);
             } else if is(option, "NOACK") {
                 if !is_group {
                     return Err(CommandError::OnlyOfGroups("NOACK"));
@@ -264,19 +469,30 @@ pub(super) fn wait(arguments: Arguments<'_>) -> Option<u64> {
 pub(super) fn xread<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
     let options = ReadOptions::read(arguments, false)?;
     let first_id = options.streams_at + (arguments.len() - options.streams_at) / 2;
-    if context.level < 2 && arguments.iter().skip(first_id).any(|id| id == b"+") {
-        return Err(CommandError::NeedsLevel(2));
+    if arguments.iter().skip(first_id).any(|id| id == b"+") {
+        needs_second_level(context)?;
     }
     stream(StreamCommand::Read { streams: options.streams(arguments, scratch)?, count: options.count })
 }
 
-pub(super) fn xreadgroup<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+pub(super) fn xreadgroup<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
     let options = ReadOptions::read(arguments, true)?;
     let missing = CommandError::OfStream("ERR Missing GROUP option for XREADGROUP");
     let (group, consumer) = options.group.ok_or(missing)?;
     let (count, acknowledges) = (options.count, options.acknowledges);
     let streams = options.streams(arguments, scratch)?;
-    stream(StreamCommand::ReadGroup { group, consumer, streams, count, acknowledges })
+    if context.level < 2 {
+        return match options.claim_ms {
+            None => stream(StreamCommand::ReadGroup { group, consumer, streams, count, acknowledges }),
+            Some(_) => Err(CommandError::NeedsLevel(2)),
+        };
+    }
+    let (count, claim_ms) = (u32::try_from(count).unwrap_or(u32::MAX), options.claim_ms.unwrap_or(-1));
+    stream(StreamCommand::Consume { group, consumer, streams, count, acknowledges, claim_ms })
 }
 
 pub(super) fn xsetid<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
@@ -416,7 +632,11 @@ fn misused(container: &'static str, arguments: Arguments<'_>) -> CommandError {
 }
 
 /// The number after `ENTRIESREAD`, and whether there is `MKSTREAM`.
-fn group_options(arguments: Arguments<'_>, is_create: bool) -> Result<(i64, bool), CommandError> {
+fn group_options(
+    arguments: Arguments<'_>,
+    is_create: bool,
+    context: &Context,
+) -> Result<(i64, bool), CommandError> {
     let (mut entries_read, mut makes_stream, mut index) = (-1, false, 5);
     while let Some(option) = arguments.get(index) {
         if is_create && is(option, "MKSTREAM") {
@@ -437,17 +657,24 @@ fn group_options(arguments: Arguments<'_>, is_create: bool) -> Result<(i64, bool
     if arguments.len() > most {
         return Err(misused("XGROUP", arguments));
     }
+    if context.level >= 2 && entries_read >= 0 {
+        entries_read = at_most_added(entries_read as u64);
+    }
     Ok((entries_read, makes_stream))
 }
 
-pub(super) fn create_group<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let (entries_read, makes_stream) = group_options(arguments, true)?;
+pub(super) fn create_group<'a>(
+    arguments: Arguments<'a>,
+    _: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    let (entries_read, makes_stream) = group_options(arguments, true, context)?;
     let (key, group, id) = (key(arguments, 2)?, name(arguments, 3)?, at(arguments, 4));
     stream(StreamCommand::CreateGroup { key, group, id, entries_read, makes_stream })
 }
 
-pub(super) fn set_group<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let (entries_read, _) = group_options(arguments, false)?;
+pub(super) fn set_group<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    let (entries_read, _) = group_options(arguments, false, context)?;
     let (key, group, id) = (key(arguments, 2)?, name(arguments, 3)?, at(arguments, 4));
     stream(StreamCommand::SetGroup { key, group, id, entries_read })
 }
@@ -466,24 +693,37 @@ pub(super) fn delete_consumer<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, 
     stream(StreamCommand::DeleteConsumer { key, group, consumer })
 }
 
-pub(super) fn stream_facts<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+pub(super) fn stream_facts<'a>(
+    arguments: Arguments<'a>,
+    _: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
     /// How many entries and pending entries of each list are returned by default, so that nothing takes long by accident.
     const USUAL_COUNT: u64 = 10;
     let key = key(arguments, 2)?;
     let looks = Looks::at(2, Kinds::STREAM).or(NO_SUCH_KEY);
     let count = match arguments.len() {
-        3 => return stream(StreamCommand::Info { key }),
+        3 if context.level < 2 => return stream(StreamCommand::Info { key }),
+        3 => return stream(StreamCommand::Describe { key }),
         4 if is(at(arguments, 3), "FULL") => USUAL_COUNT,
         6 if is(at(arguments, 3), "FULL") && is(at(arguments, 4), "COUNT") => {
             u64::try_from(looks.then(integer(arguments, 5))?).unwrap_or(USUAL_COUNT)
         }
         _ => return looks.then(Err(misused("XINFO", arguments))),
     };
-    stream(StreamCommand::InfoFull { key, count })
+    stream(match context.level {
+        ..2 => StreamCommand::InfoFull { key, count },
+        _ => StreamCommand::DescribeFull { key, count },
+    })
 }
 
 parsers! { (arguments, scratch, context)
     group_facts => stream(StreamCommand::InfoGroups { key: key(arguments, 2)? });
-    consumer_facts =>
-        stream(StreamCommand::InfoConsumers { key: key(arguments, 2)?, group: name(arguments, 3)? });
+    consumer_facts => {
+        let (key, group) = (key(arguments, 2)?, name(arguments, 3)?);
+        stream(match context.level {
+            ..2 => StreamCommand::InfoConsumers { key, group },
+            _ => StreamCommand::DescribeConsumers { key, group },
+        })
+    };
 }

@@ -72,7 +72,13 @@ fn main() {
             (table.bytes_of(b"s") - before) as f64 / delivered
         );
         let start = Instant::now();
-        let trim = Trim { by_id: false, is_approximate: false, limit: 0, node_entries: 0 };
+        let trim = Trim {
+            by_id: false,
+            is_approximate: false,
+            limit: 0,
+            node_entries: 0,
+            references: kv::command::References::Keep,
+        };
         apply(&mut table, StreamCommand::Trim { key, threshold: b"1", trim });
         println!("  XTRIM: {:.0?}", start.elapsed());
     }

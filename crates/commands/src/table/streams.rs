@@ -5,7 +5,7 @@ use super::row::{
 };
 use crate::spec::Category::Stream;
 use crate::spec::Flag::{Blocking, Fast, Write};
-use crate::spec::KeyFlag::{Delete, Insert, ReadWrite};
+use crate::spec::KeyFlag::{Delete, Insert, ReadWrite, Update};
 use crate::spec::{CommandSpec, Flags, Group, KeyFlags, ParseFn};
 use crate::streams;
 
@@ -67,14 +67,15 @@ static XINFO: [CommandSpec; 4] = [
 ];
 
 /// The rows, in the order of the listing.
-pub(super) const STREAMS: [CommandSpec; 15] = [
+pub(super) const STREAMS: [CommandSpec; 19] = [
     changes("xadd", -5, streams::xadd)
         .flags(STORE.with(&[Fast]))
         .keys(key(UPDATES))
         .tips(&["nondeterministic_output"])
         .docs(Group::Stream, "5.0.0", "O(log N) for N entries")
         .help(
-            "key [NOMKSTREAM] [MAXLEN|MINID [=|~] threshold [LIMIT count]] *|id field value [field value ...]",
+            "key [NOMKSTREAM] [KEEPREF|DELREF|ACKED] [IDMP producer name|IDMPAUTO producer] \
+             [MAXLEN|MINID [=|~] threshold [LIMIT count]] *|id field value [field value ...]",
             "Adds an entry to a stream and returns its id",
         ),
     reads("xlen", 2, streams::xlen)
@@ -102,13 +103,20 @@ pub(super) const STREAMS: [CommandSpec; 15] = [
         .keys(key(REMOVES_OF))
         .docs(Group::Stream, "5.0.0", "O(M log N) for M ids and N entries")
         .help("key id [id ...]", "Removes entries of a stream and returns how many there were"),
+    changes("xdelex", -5, streams::xdelex)
+        .keys(key(REMOVES_OF))
+        .docs(Group::Stream, "8.2.0", "O(M G log N) for M ids, G groups and N entries; with KEEPREF O(M log N)")
+        .help(
+            "key [KEEPREF|DELREF|ACKED] IDS numids id [id ...]",
+            "Removes entries of a stream with regard to its groups, and returns what became of each",
+        ),
     changes("xtrim", -4, streams::xtrim)
         .flags(Flags::of(&[Write]))
         .keys(key(REMOVES_OF))
         .tips(&["nondeterministic_output"])
         .docs(Group::Stream, "5.0.0", "O(log N) for N entries; freeing them goes on afterwards")
         .help(
-            "key MAXLEN|MINID [=|~] threshold [LIMIT count]",
+            "key MAXLEN|MINID [=|~] threshold [LIMIT count] [KEEPREF|DELREF|ACKED]",
             "Removes the first entries of a stream that are too many or too old, and returns how many",
         ),
     changes("xsetid", -3, streams::xsetid)
@@ -132,13 +140,35 @@ pub(super) const STREAMS: [CommandSpec; 15] = [
         .in_categories(&[Stream])
         .docs(Group::Stream, "5.0.0", "O(M log N) for M entries that are returned, and N entries of a stream")
         .help(
-            "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
+            "GROUP group consumer [COUNT count] [BLOCK milliseconds] [CLAIM min-idle-time] [NOACK] STREAMS key [key ...] \
+             id [id ...]",
             "Returns entries that a group has not read yet, which become pending, or those pending for a consumer",
         ),
     changes("xack", -4, streams::xack)
         .keys(key(UPDATES))
         .docs(Group::Stream, "5.0.0", "O(M log N) for M ids and N pending entries")
         .help("key group id [id ...]", "Makes entries not pending any more and returns how many were"),
+    changes("xackdel", -6, streams::xackdel)
+        .keys(key(KeyFlags::of(&[ReadWrite, Update, Delete])))
+        .docs(Group::Stream, "8.2.0", "O(M G log N) for M ids, G groups and N entries; with KEEPREF O(M log N)")
+        .help(
+            "key group [KEEPREF|DELREF|ACKED] IDS numids id [id ...]",
+            "Makes entries not pending any more, removes them, and returns what became of each",
+        ),
+    changes("xnack", -7, streams::xnack)
+        .keys(key(UPDATES))
+        .docs(Group::Stream, "8.8.0", "O(M log N) for M ids and N pending entries")
+        .help(
+            "key group SILENT|FAIL|FATAL IDS numids id [id ...] [RETRYCOUNT count] [FORCE]",
+            "Gives pending entries back, for other consumers to claim, and returns how many were pending",
+        ),
+    changes("xcfgset", -2, streams::xcfgset)
+        .keys(key(UPDATES))
+        .docs(Group::Stream, "8.6.0", "O(log N) for N names of entries; freeing them goes on afterwards")
+        .help(
+            "key [IDMP-DURATION seconds] [IDMP-MAXSIZE count]",
+            "Sets for how long, and how many of each producer, names of sent entries are remembered",
+        ),
     reads("xpending", -3, streams::xpending)
         .tips(&["nondeterministic_output"])
         .docs(Group::Stream, "5.0.0", "O(M log N) for M entries or consumers that are returned, N pending entries")

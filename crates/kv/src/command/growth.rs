@@ -150,6 +150,7 @@ impl Command<'_> {
             Command::OnList(ListCommand::Remove { count, .. }) => count.unsigned_abs(),
             Command::OnSet(SetCommand::Pop { count: Some(count), .. }) => *count,
             Command::OnStream(StreamCommand::ReadGroup { count, .. }) => delivered(*count),
+            Command::OnStream(StreamCommand::Consume { count, .. }) => delivered((*count).into()),
             Command::OnStream(StreamCommand::ClaimRange { count, .. }) => delivered(*count),
             // Those of a range are neighbours.
             _ => self.items() as u64 + 1,
@@ -384,7 +385,23 @@ impl StreamCommand<'_> {
                 let entries = entries.fold(0, u64::saturating_add);
                 GROUP_BYTES + entries.saturating_mul(PENDING_BYTES)
             }
+            // It may create a consumer in each.
+            Consume { streams, count, acknowledges, .. } => {
+                let most = delivered(count.into());
+                let entries = streams.pairs().map(|(key, _)| sizes.items(key).min(most));
+                let entries = if acknowledges { 0 } else { entries.fold(0, u64::saturating_add) };
+                let consumers = (streams.len() as u64 / 2).saturating_mul(GROUP_BYTES);
+                consumers.saturating_add(entries.saturating_mul(PENDING_BYTES))
+            }
+            // What a producer has sent is in three places, its names in two.
+            AddOnce { words, .. } => {
+                let names = words.iter().skip(2).take(2).map(|name| 2 * name.len() as u64);
+                GROUP_BYTES + names.sum::<u64>()
+            }
+            Release { ids, is_forced: true, .. } => (ids.len() as u64).saturating_mul(PENDING_BYTES),
             CreateGroup { .. } | CreateConsumer { .. } | Claim { .. } | ClaimRange { .. } => GROUP_BYTES,
+            Describe { .. } | DescribeFull { .. } | DescribeConsumers { .. } => 0,
+            DeleteWith { .. } | AcknowledgeAndDelete { .. } | Release { .. } | Remember { .. } => 0,
             Length { .. } | Range { .. } | Read { .. } | Pending { .. } | PendingRange { .. } => 0,
             Info { .. } | InfoFull { .. } | InfoGroups { .. } | InfoConsumers { .. } => 0,
             Add { .. } | Delete { .. } | Trim { .. } | SetId { .. } | SetGroup { .. } => 0,

@@ -62,9 +62,10 @@ pub use sort::{SortCommand, SortOptions, pattern_parts};
 pub use sorted::{
     AddOptions, Aggregate, By, MemberBound, SortedCommand, parse_member_bound, parse_score, parse_score_bound,
 };
+pub(crate) use streams::entries_read;
 pub use streams::{
-    DELIVERED_BYTES_MAX, DELIVERED_MAX, ID_TEXT_BYTES, NOT_AN_ID, NewId, StreamCommand, StreamId, Trim,
-    parse_id_bound,
+    DELIVERED_BYTES_MAX, DELIVERED_MAX, ID_TEXT_BYTES, NOT_AN_ID, NewId, ONE_DELIVERY_LESS, References,
+    SAME_DELIVERIES, StreamCommand, StreamId, Trim, at_most_added, parse_id_bound,
 };
 pub use supplied::Supplied;
 pub use transaction::{Draft, Transaction, Watched};

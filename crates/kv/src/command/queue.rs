@@ -64,6 +64,15 @@ impl<'a> Wish<'a> {
         self.bytes
     }
 
+    /// For how long what it may claim from other consumers must have been pending, in milliseconds: it can become so while the
+    /// command waits.
+    pub fn claims_after(&self) -> Option<u64> {
+        match self.command() {
+            Command::OnStream(StreamCommand::Consume { claim_ms, .. }) => u64::try_from(claim_ms).ok(),
+            _ => None,
+        }
+    }
+
     /// The command.
     pub fn command(&self) -> Command<'a> {
         Command::decode(&mut Reader::new(self.bytes)).expect("a wish is checked before it is one")
@@ -143,7 +152,9 @@ impl<'a> Command<'a> {
                 Some((Awaited::Members, Keys::Any(keys)))
             }
             Command::OnStream(
-                StreamCommand::Read { streams, .. } | StreamCommand::ReadGroup { streams, .. },
+                StreamCommand::Read { streams, .. }
+                | StreamCommand::ReadGroup { streams, .. }
+                | StreamCommand::Consume { streams, .. },
             ) => Some((Awaited::Entries, Keys::Streams(streams))),
             _ => None,
         }

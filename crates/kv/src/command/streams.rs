@@ -131,6 +131,59 @@ pub fn parse_id_bound(text: &[u8], is_end: bool) -> Result<StreamId, &'static st
     }
 }
 
+/// What becomes of the groups' references to entries that are removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum References {
+    /// They stay: the entries stay pending (`KEEPREF`).
+    #[default]
+    Keep,
+    /// They are removed with the entries (`DELREF`).
+    Remove,
+    /// Entries that a group has not read and acknowledged are not removed (`ACKED`).
+    Respect,
+}
+
+impl References {
+    fn of(number: u8) -> Result<References, Malformed> {
+        match number {
+            0 => Ok(References::Keep),
+            1 => Ok(References::Remove),
+            2 => Ok(References::Respect),
+            _ => Err(Malformed("an unknown way to treat references")),
+        }
+    }
+}
+
+impl<'a> Part<'a> for References {
+    fn put(self, out: &mut Vec<u8>) {
+        out.put_u8(self as u8);
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        References::of(reader.u8()?)
+    }
+}
+
+/// `ENTRIESREAD` as a command's `entries_read` since level 2: that many, but no more than the stream has ever had.
+pub fn at_most_added(entries_read: u64) -> i64 {
+    (-2_i64).saturating_sub(i64::try_from(entries_read).unwrap_or(i64::MAX))
+}
+
+/// The number of entries that a group has read, from a command's `entries_read`; `added` is how many the stream has ever
+/// had.
+pub(crate) fn entries_read(entries_read: i64, added: u64) -> Option<u64> {
+    match entries_read {
+        -1 => None,
+        0.. => Some(entries_read as u64),
+        _ => Some(added.min((-2 - entries_read) as u64)),
+    }
+}
+
+/// The number of deliveries as `XNACK` leaves it: as it is, or one less. Otherwise it becomes the number.
+pub const SAME_DELIVERIES: i64 = -1;
+/// See [`SAME_DELIVERIES`].
+pub const ONE_DELIVERY_LESS: i64 = -2;
+
 /// Which entries are removed from the front of a stream: those beyond a length, or before an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trim {
@@ -142,19 +195,29 @@ pub struct Trim {
     pub limit: u32,
     /// Entries in a node (`stream-node-max-entries`), if it is approximate.
     pub node_entries: u32,
+    /// Since level 2.
+    pub references: References,
+}
+
+impl Trim {
+    /// Whether each group is asked about each entry that is to be removed.
+    fn asks_groups(self) -> bool {
+        self.references != References::Keep
+    }
 }
 
 impl<'a> Part<'a> for Trim {
     fn put(self, out: &mut Vec<u8>) {
-        out.put_bool(self.by_id);
+        out.put_u8(u8::from(self.by_id) | (self.references as u8) << 1);
         out.put_bool(self.is_approximate);
         out.put_u32(self.limit);
         out.put_u32(self.node_entries);
     }
 
     fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
-        let (by_id, is_approximate) = (reader.bool()?, reader.bool()?);
-        Ok(Trim { by_id, is_approximate, limit: reader.u32()?, node_entries: reader.u32()? })
+        let (first, is_approximate) = (reader.u8()?, reader.bool()?);
+        let (by_id, references) = (first & 1 == 1, References::of(first >> 1)?);
+        Ok(Trim { by_id, is_approximate, limit: reader.u32()?, node_entries: reader.u32()?, references })
     }
 }
 
@@ -194,16 +257,23 @@ family! {
         InfoGroups = 8 "XINFO" Reads { key: &'a [u8] };
         /// Facts about the consumers of a group (`XINFO CONSUMERS`).
         InfoConsumers = 9 "XINFO" Reads { key: &'a [u8], group: &'a [u8] } walks(true);
+        /// `Info` with what producers have sent. Since level 2, as the next two.
+        Describe = 10 "XINFO" Reads { key: &'a [u8] };
+        /// `InfoFull` with what producers have sent, and when each consumer last got an entry.
+        DescribeFull = 11 "XINFO" Reads { key: &'a [u8], count: u64 } walks(true) lists(true);
+        /// `InfoConsumers` with the time since each last got an entry.
+        DescribeConsumers = 12 "XINFO" Reads { key: &'a [u8], group: &'a [u8] } walks(true);
 
         // Writes.
         /// Adds an entry and returns its id, then removes what is beyond the threshold, if requested. `words` are the id, a
         /// threshold, and the fields with their values (`XADD`).
         Add = 64 "XADD" Grows { key: &'a [u8], words: List<'a>, trim: Option<Trim>, if_present: bool }
-            event("xadd");
+            walks(trim.is_some_and(Trim::asks_groups)) event("xadd");
         /// Removes entries; returns how many existed (`XDEL`).
         Delete = 65 "XDEL" Frees { key: &'a [u8], ids: List<'a> } event("xdel");
         /// Removes the entries beyond a threshold; returns their number (`XTRIM`).
-        Trim = 66 "XTRIM" Frees { key: &'a [u8], threshold: &'a [u8], trim: Trim } event("xtrim");
+        Trim = 66 "XTRIM" Frees { key: &'a [u8], threshold: &'a [u8], trim: Trim }
+            walks(trim.asks_groups()) event("xtrim");
         /// Sets the id of the last entry and, if given, the id of the last removed entry and the number of entries ever
         /// added (`XSETID`).
         SetId = 67 "XSETID" Changes { key: &'a [u8], ids: List<'a>, added: Option<u64> } event("xsetid");
@@ -248,6 +318,36 @@ family! {
         ClaimRange = 76 "XAUTOCLAIM" Changes {
             key: &'a [u8], words: List<'a>, min_idle_ms: u64, count: u64, only_ids: bool,
         } walks(true);
+
+        // Writes since level 2.
+        /// Removes entries; returns for each id -1 if there is none, 1 if it was removed, and 2 if a group still needs it
+        /// (`XDELEX`).
+        DeleteWith = 77 "XDELEX" Frees { key: &'a [u8], ids: List<'a>, references: References }
+            walks(true) event("xdel");
+        /// Ends the pending state of entries in a group, and removes those; returns for each id -1 if it was not pending, 1 if
+        /// the entry was removed, and 2 if another group still needs it (`XACKDEL`).
+        AcknowledgeAndDelete = 78 "XACKDEL" Frees {
+            key: &'a [u8], group: &'a [u8], ids: List<'a>, references: References,
+        } walks(true) event("xdel");
+        /// `ReadGroup`, before which the consumer gets the entries that have been pending for `claim_ms`, unless that is negative. It creates the
+        /// consumer, and notes the attempt, even if there is nothing.
+        Consume = 79 "XREADGROUP" Changes {
+            group: &'a [u8], consumer: &'a [u8], streams: List<'a>, count: u32, acknowledges: bool,
+            claim_ms: i64,
+        } keys(Every(streams, 2)) walks(true) adds(Unforeseen);
+        /// Makes pending entries those of no consumer, free to be claimed; returns how many were pending. `deliveries` is
+        /// their new number of deliveries, [`SAME_DELIVERIES`] or [`ONE_DELIVERY_LESS`]. With `is_forced`, entries that are
+        /// not pending become so (`XNACK`).
+        Release = 80 "XNACK" Changes {
+            key: &'a [u8], group: &'a [u8], ids: List<'a>, deliveries: i64, is_forced: bool,
+        };
+        /// `Add`, unless the producer has sent this entry before: then returns the id that it got. `words` are the id, a
+        /// threshold, the producer, its name for the entry, and the fields with their values (`XADD … IDMP`).
+        AddOnce = 81 "XADD" Grows { key: &'a [u8], words: List<'a>, trim: Option<Trim>, if_present: bool }
+            walks(trim.is_some_and(Trim::asks_groups)) adds(More) event("xadd");
+        /// Sets for how long, and how many of each producer, names of entries are remembered. If that changes something, all
+        /// are forgotten (`XCFGSET`).
+        Remember = 82 "XCFGSET" Changes { key: &'a [u8], duration_s: Option<u64>, most: Option<u64> };
     }
 }
 
@@ -287,6 +387,15 @@ impl<'a> StreamCommand<'a> {
                 .pairs()
                 .map(|(key, _)| part(bytes_of(key).saturating_mul(32), delivered(count), PENDING_BYTES))
                 .fold(0, u64::saturating_add),
+            Consume { streams, count, claim_ms: ..0, .. } => streams
+                .pairs()
+                .map(|(key, _)| {
+                    part(bytes_of(key).saturating_mul(32), delivered(count.into()), PENDING_BYTES)
+                })
+                .fold(0, u64::saturating_add),
+            Consume { streams, .. } => {
+                streams.pairs().map(|(key, _)| bytes_of(key).saturating_mul(32)).fold(0, u64::saturating_add)
+            }
             ClaimRange { key, count, .. } => {
                 part(bytes_of(key).saturating_mul(32), delivered(count), 4 * PENDING_BYTES)
             }
@@ -294,9 +403,12 @@ impl<'a> StreamCommand<'a> {
             DeleteConsumer { key, group, consumer } => {
                 pending_of(key, group, consumer).saturating_mul(PENDING_BYTES)
             }
-            Pending { key, .. } | PendingRange { key, .. } | InfoConsumers { key, .. } => bytes_of(key),
-            InfoFull { key, count: 0 } => bytes_of(key),
-            InfoFull { key, count } => part(bytes_of(key), count.saturating_mul(100), ENTRY_BYTES),
+            Pending { key, .. } | PendingRange { key, .. } => bytes_of(key),
+            InfoConsumers { key, .. } | DescribeConsumers { key, .. } => bytes_of(key),
+            InfoFull { key, count: 0 } | DescribeFull { key, count: 0 } => bytes_of(key),
+            InfoFull { key, count } | DescribeFull { key, count } => {
+                part(bytes_of(key), count.saturating_mul(100), ENTRY_BYTES)
+            }
             _ => 0,
         }
     }

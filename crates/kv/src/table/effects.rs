@@ -15,7 +15,7 @@ use super::order::number_of;
 use super::{NO_DEADLINE, Record, Table, dump};
 use crate::command::{
     By, BytesCommand, Command, FieldAction, FieldOperation, HashCommand, List, ListCommand, Overflow,
-    SetCommand, SortedCommand, StreamCommand,
+    References, SetCommand, SortedCommand, StreamCommand,
 };
 use crate::number::format_double;
 use crate::{StreamId, UnixMs};
@@ -220,9 +220,11 @@ impl Table {
             words![b"XTRIM", key, b"MAXLEN", b"=", &length]
         };
         Some(vec![match *command {
-            Add { words: given, trim, .. } => {
+            Add { words: given, trim, .. } | AddOnce { words: given, trim, .. } => {
                 let id = decimal(self.last_entry_id(key, 0));
-                let added = with(&[b"XADD", key, &id], given.iter().skip(2));
+                // What a producer has sent is not known elsewhere.
+                let skipped = if let AddOnce { .. } = command { 4 } else { 2 };
+                let added = with(&[b"XADD", key, &id], given.iter().skip(skipped));
                 return Some(std::iter::once(added).chain(trim.map(|_| trimmed())).collect());
             }
             Delete { ids, .. } => with(&[b"XDEL", key], ids.iter()),
@@ -234,17 +236,15 @@ impl Table {
                 effect.extend(ids.next().into_iter().flat_map(|id| words![b"MAXDELETEDID", id]));
                 effect
             }
-            CreateGroup { group, id, entries_read, makes_stream, .. } => {
+            CreateGroup { group, id, makes_stream, .. } => {
                 let mut effect = words![b"XGROUP", b"CREATE", key, group, id];
                 if makes_stream {
                     effect.push(b"MKSTREAM".to_vec());
                 }
-                effect.extend(entries_read_words(u64::try_from(entries_read).ok()));
+                effect.extend(entries_read_words(self.entries_read_of(key, group)));
                 effect
             }
-            SetGroup { group, id, entries_read, .. } => {
-                set_group(key, group, id, u64::try_from(entries_read).ok())
-            }
+            SetGroup { group, id, .. } => set_group(key, group, id, self.entries_read_of(key, group)),
             DestroyGroup { group, .. } => words![b"XGROUP", b"DESTROY", key, group],
             CreateConsumer { group, consumer, .. } => create_consumer(key, group, consumer),
             DeleteConsumer { group, consumer, .. } => {
@@ -280,6 +280,85 @@ impl Table {
         effects.push(set_group(key, group, &decimal(state.last), state.read));
         effects.iter().for_each(|effect| self.put_effect(effect));
         self.changes.all_written();
+    }
+
+    /// Writes that a stream was trimmed, after an entry was added to it if one was: `ids` are those that were removed. With
+    /// [`References::Remove`] they were the first ones.
+    pub(super) fn cover_trimmed(
+        &mut self,
+        key: &[u8],
+        added: Option<(StreamId, Vec<&[u8]>)>,
+        ids: &[StreamId],
+        references: References,
+    ) {
+        if !self.changes.have_effects() {
+            return;
+        }
+        if let Some((id, words)) = added {
+            self.put_effect(&with(&[b"XADD", key, &decimal(id)], words));
+        }
+        if references == References::Remove && !ids.is_empty() {
+            let length = decimal(self.stream_length(key));
+            self.put_effect(&words![b"XTRIM", key, b"MAXLEN", b"=", &length]);
+        }
+        self.cover_removed(key, ids, references, None);
+        self.changes.all_written();
+    }
+
+    /// Writes that entries were removed from a stream, of `ids` those that are not there now. With [`References::Remove`]
+    /// they are pending in no group; otherwise in `group` none is.
+    pub(super) fn cover_removed(
+        &mut self,
+        key: &[u8],
+        ids: &[StreamId],
+        references: References,
+        group: Option<&[u8]>,
+    ) {
+        if !self.changes.have_effects() || self.changes.unwritten().is_empty() {
+            return;
+        }
+        let of = |front: &[&[u8]], ids: &[StreamId]| {
+            let mut effect = with(front, []);
+            effect.extend(ids.iter().map(decimal));
+            effect
+        };
+        let groups = match references {
+            References::Remove => self.names_of_groups(key),
+            _ => group.map(<[u8]>::to_vec).into_iter().collect(),
+        };
+        for group in &groups {
+            let gone = self.delivered(key, group, b"", ids).map_or(Vec::new(), |state| state.gone);
+            if !gone.is_empty() {
+                self.put_effect(&of(&[b"XACK", key, group], &gone));
+            }
+        }
+        let is_gone = |id: &&StreamId| !self.has_stream_entry(key, **id);
+        let removed: Vec<StreamId> = ids.iter().filter(is_gone).copied().collect();
+        if !removed.is_empty() {
+            self.put_effect(&of(&[b"XDEL", key], &removed));
+        }
+        self.changes.all_written();
+    }
+
+    /// Writes that entries are pending for no consumer. Others know such entries as those of a consumer without a name.
+    pub(super) fn cover_released(&mut self, key: &[u8], group: &[u8], released: &[(StreamId, u64)]) {
+        if !self.changes.have_effects() {
+            return;
+        }
+        for (id, deliveries) in released {
+            let mut effect = words![b"XCLAIM", key, group, b"", b"0", &decimal(id), b"TIME", b"0"];
+            effect.extend([b"RETRYCOUNT".to_vec(), decimal(deliveries)]);
+            effect.extend(words![b"FORCE", b"JUSTID"]);
+            self.put_effect(&effect);
+        }
+        self.changes.all_written();
+    }
+
+    /// Writes that a consumer was created.
+    pub(super) fn cover_new_consumer(&mut self, key: &[u8], group: &[u8], consumer: &[u8]) {
+        if self.changes.have_effects() {
+            self.cover(&create_consumer(key, group, consumer));
+        }
     }
 
     /// Writes that members were drawn from a set and removed.

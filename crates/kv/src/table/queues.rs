@@ -121,7 +121,16 @@ impl Table {
         // A node that asks in a new incarnation has forgotten its earlier requests.
         self.drop_requests(id.node, Some(id.life), record);
         if self.queues.waits(id) {
-            return out.push(Reply::Status(QUEUED));
+            let reply = match wish.claims_after() {
+                // Since it was queued, what is pending for others may have become old enough.
+                Some(_) => self.reply_to(&wish.command(), record),
+                None => return out.push(Reply::Status(QUEUED)),
+            };
+            if Reply::first(&reply) == Reply::NullArray {
+                return out.push(Reply::Status(QUEUED));
+            }
+            self.queues.remove_waiting(id);
+            return self.serve_at_once(id, reply, record, out);
         }
         if let Some(reply) = self.queues.claim(id) {
             return out.extend_encoded(reply);
@@ -166,6 +175,16 @@ impl Table {
         self.queues.keep(id, Served { order, is_claimed: true, origin: Origin::None, reply });
     }
 
+    /// Answers a request with what it was served by its own record.
+    fn serve_at_once(&mut self, id: WaiterId, reply: Box<[u8]>, record: Record, out: &mut ReplyBuffer) {
+        out.extend_encoded(&reply);
+        let order = (record.version, 0);
+        self.queues.keep(id, Served { order, is_claimed: true, origin: Origin::None, reply });
+        if self.is_quiet {
+            self.notify(id, LockNotification::Served);
+        }
+    }
+
     /// Waits for entries of streams. All streams are checked together, and the request waits for entries behind certain
     /// ids.
     fn ask_for_entries(
@@ -179,15 +198,7 @@ impl Table {
         match Reply::first(&reply) {
             Reply::NullArray => {}
             Reply::Error(_) => return out.extend_encoded(&reply),
-            _ => {
-                out.extend_encoded(&reply);
-                let order = (record.version, 0);
-                self.queues.keep(id, Served { order, is_claimed: true, origin: Origin::None, reply });
-                if self.is_quiet {
-                    self.notify(id, LockNotification::Served);
-                }
-                return;
-            }
+            _ => return self.serve_at_once(id, reply, record, out),
         }
         let (mut list, mut scratch) = (Vec::new(), Vec::new());
         let command = match *command {
@@ -351,6 +362,14 @@ impl Table {
             Command::OnStream(StreamCommand::ReadGroup { group, consumer, count, acknowledges, .. }) => {
                 StreamCommand::ReadGroup { group, consumer, streams: only, count, acknowledges }
             }
+            Command::OnStream(StreamCommand::Consume {
+                group,
+                consumer,
+                count,
+                acknowledges,
+                claim_ms,
+                ..
+            }) => StreamCommand::Consume { group, consumer, streams: only, count, acknowledges, claim_ms },
             _ => unreachable!("nothing else waits for entries"),
         };
         let is_stream = self.peek(key, record.time).is_some_and(|entry| entry.kind() == Kind::Stream);

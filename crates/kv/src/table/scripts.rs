@@ -453,6 +453,10 @@ impl Known for At<'_> {
         self.0.size_between(key, start, end, self.1)
     }
 
+    fn groups_of(&self, key: &[u8]) -> u64 {
+        Table::groups_of(self.0, key, self.1)
+    }
+
     fn pending_of(&self, key: &[u8], group: &[u8], consumer: &[u8]) -> u64 {
         Table::pending_of(self.0, key, group, consumer, self.1)
     }
@@ -492,6 +496,10 @@ impl Known for Table {
 
     fn between(&self, key: &[u8], start: &[u8], end: &[u8]) -> Size {
         At(self, 0).between(key, start, end)
+    }
+
+    fn groups_of(&self, key: &[u8]) -> u64 {
+        At(self, 0).groups_of(key)
     }
 
     fn pending_of(&self, key: &[u8], group: &[u8], consumer: &[u8]) -> u64 {

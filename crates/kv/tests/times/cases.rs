@@ -388,7 +388,13 @@ fn streams() -> Vec<Case> {
     fn words(before: &[&str], n: usize) -> List<'static> {
         list_of(before.iter().map(|it| it.to_string()).chain(ids(n)))
     }
-    const CUT: kv::Trim = kv::Trim { by_id: false, is_approximate: false, limit: 0, node_entries: 0 };
+    const CUT: kv::Trim = kv::Trim {
+        by_id: false,
+        is_approximate: false,
+        limit: 0,
+        node_entries: 0,
+        references: kv::command::References::Keep,
+    };
     vec![
         read("XRANGE", |n| {
             let (key, ends) = (key("stream", n), list_of(["-", "+"]));

@@ -195,10 +195,11 @@ impl Waits {
 
     /// A request is queued. If it was notified since it was submitted, its group is asked `again`.
     fn queued(&mut self, cx: &mut Context, number: u64, again: Question) {
+        let check_us = self.get_mut(number).map_or(CHECK_US, |wait| wait.check_us());
         let Some(waiting) = self.waiting_mut(number) else { return };
         waiting.progress = Progress::Queued;
         let was_notified = std::mem::take(&mut waiting.was_notified);
-        let due_us = waiting.ends_us.min(cx.now.monotonic_us + CHECK_US);
+        let due_us = waiting.ends_us.min(cx.now.monotonic_us + check_us);
         self.look_at(number, due_us);
         if was_notified {
             self.ask(cx, number, again, false);
@@ -336,7 +337,7 @@ impl Waits {
         while let Some(number) = self.take_due(now_us) {
             let Some(wait) = self.get_mut(number) else { continue };
             let (group, is_for_elements) = (wait.group, wait.is_for_elements());
-            let is_free = wait.question.is_none();
+            let (is_free, claims) = (wait.question.is_none(), wait.claims_after_us().is_some());
             let question = match &mut wait.stage {
                 Stage::Leaving(_) => Question::Withdraw,
                 Stage::Settling => {
@@ -347,7 +348,12 @@ impl Waits {
                 Stage::Waiting(waiting) if waiting.ends_us > now_us => {
                     let (ends_us, progress) = (waiting.ends_us, waiting.progress);
                     self.look_at(number, ends_us);
-                    if progress == Progress::Asking { Question::Ask } else { Question::Check }
+                    match progress {
+                        Progress::Asking => Question::Ask,
+                        // What it may claim becomes old without any record.
+                        Progress::Queued if claims => Question::Ask,
+                        Progress::Queued | Progress::Ending => Question::Check,
+                    }
                 }
                 Stage::Waiting(_) if is_for_elements => {
                     self.end_of_time(cx, number);

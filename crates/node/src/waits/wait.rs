@@ -1,5 +1,6 @@
 //! What a coordinator knows about its clients' waiting requests.
 
+use super::CHECK_US;
 use kv::{Command, Hold, StreamCommand, Version, WaiterId, Wish};
 use protocol::{NodeId, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +11,9 @@ const UNSETTLED_MAX: usize = 10_000;
 
 /// The least pause. It is longer than a node sleeps when there is nothing to do.
 const PAUSE_US: u64 = 150_000;
+
+/// How often a request that may claim something asks for that, at most.
+const CLAIM_US: u64 = 100_000;
 
 /// What a group was asked for a wait, and has not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +205,19 @@ impl Wait {
             Want::Elements(wish) if wish.may_be_there() => Question::Read,
             _ => Question::Ask,
         }
+    }
+
+    /// For how long what the request may claim must have been pending, if it may claim anything.
+    pub(super) fn claims_after_us(&self) -> Option<u64> {
+        match &self.want {
+            Want::Elements(wish) => wish.as_wish().claims_after().map(|ms| ms.saturating_mul(1000)),
+            Want::Lock { .. } | Want::Served => None,
+        }
+    }
+
+    /// How long after the request was queued it is looked at again, if nothing seems to be lost.
+    pub(super) fn check_us(&self) -> u64 {
+        self.claims_after_us().map_or(CHECK_US, |after_us| after_us.clamp(CLAIM_US, CHECK_US))
     }
 
     pub(super) fn is_for_elements(&self) -> bool {

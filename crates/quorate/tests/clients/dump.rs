@@ -144,7 +144,10 @@ fn readings(client: &mut Connection, key: &[u8]) -> String {
         "stream" => {
             let mut parts = vec![as_text(&ask(&[b"XRANGE", key, b"-", b"+"]))];
             let Value::Array(info) = ask(&[b"XINFO", b"STREAM", key]) else { panic!("no information") };
-            for pair in info.chunks(2).filter(|pair| !as_text(&pair[0]).contains("radix-tree")) {
+            // What producers have sent is not part of a dump.
+            let left_out = ["radix-tree", "idmp-", "pids-", "iids-"];
+            let is_left_out = |fact: &str| left_out.iter().any(|part| fact.contains(part));
+            for pair in info.chunks(2).filter(|pair| !is_left_out(&as_text(&pair[0]))) {
                 parts.push(format!("{} {}", as_text(&pair[0]), as_text(&pair[1])));
             }
             parts.push(as_text(&ask(&[b"XINFO", b"GROUPS", key])));

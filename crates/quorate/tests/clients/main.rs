@@ -35,6 +35,7 @@ mod required;
 mod s3;
 mod scripts;
 mod sealed;
+mod streams;
 mod support;
 mod tools;
 mod users;

@@ -113,6 +113,14 @@ const TEMPLATES: &[&str] = &[
     "XTRIM q MAXLEN 3",
     "XTRIM q MINID id",
     "XSETID q 9999999999999-5",
+    "XDELEX q KEEPREF IDS 2 id id",
+    "XDELEX q DELREF IDS 2 id id",
+    "XDELEX q ACKED IDS 2 id id",
+    "XTRIM q MAXLEN 3 ACKED",
+    "XADD q MAXLEN 3 DELREF * member value",
+    "XADD q IDMP consumer member * member value",
+    "XADD q IDMPAUTO consumer MINID id ACKED * member value",
+    "XCFGSET q IDMP-MAXSIZE 2",
 ];
 
 /// Commands of consumers of groups. A copy can follow them only if its clock advances.
@@ -131,6 +139,9 @@ const GROUP_TEMPLATES: &[&str] = &[
     "XCLAIM q g consumer 0 id id",
     "XCLAIM q g consumer 0 id RETRYCOUNT 5 FORCE JUSTID",
     "XAUTOCLAIM q g consumer 0 0",
+    "XREADGROUP GROUP g consumer CLAIM 500 COUNT 2 STREAMS q >",
+    "XACKDEL q g DELREF IDS 2 id id",
+    "XACKDEL q g ACKED IDS 2 id id",
 ];
 
 /// Runs the commands in its arguments, each preceded by its number of words, and then fails if asked to.
@@ -448,7 +459,10 @@ fn text(reply: &[u8]) -> String {
                 other => format!("{other:?} "),
             };
         }
-        skips = matches!(reply, Reply::Bulk(b"seen-time" | b"active-time"));
+        let Reply::Bulk(name) = reply else { continue };
+        // What producers have sent is only in the table itself.
+        let is_own = [&b"idmp-"[..], b"pids-", b"iids-"].iter().any(|own| name.starts_with(own));
+        skips = is_own || matches!(name, b"seen-time" | b"active-time");
     }
     text
 }

@@ -5,7 +5,7 @@ use crate::Coordinator;
 use crate::command::growth::LITTLE_GROWTH_BYTES;
 use crate::command::{
     AddOptions, Aggregate, BitOperation, Bounded, By, BytesCommand, CommonAnswer, Comparison, Draft, Fenced,
-    HashCommand, HashPart, Hold, List, ListCommand, LockCommand, Padded, QueueCommand, RangePart,
+    HashCommand, HashPart, Hold, List, ListCommand, LockCommand, Padded, QueueCommand, RangePart, References,
     ScriptOptions, SetCommand, SetOperation, Sizes, SortCommand, SortedCommand, Step, StreamCommand,
     Supplied, Trim, WaiterId, Watched, WhenFull, Wish, Wrapper, script,
 };
@@ -284,7 +284,8 @@ fn every_command<'a>(
     ];
     commands.extend(sorted.map(OnSorted));
     let (group, consumer) = (&b"group"[..], &b"consumer"[..]);
-    let trim = Trim { by_id: true, is_approximate: true, limit: 7, node_entries: 100 };
+    let references = References::Respect;
+    let trim = Trim { by_id: true, is_approximate: true, limit: 7, node_entries: 100, references };
     let streams = [
         StreamCommand::Length { key },
         StreamCommand::Range { key, ends: pairs, is_reverse: true, count: Some(3) },
@@ -317,6 +318,22 @@ fn every_command<'a>(
             only_ids: true,
         },
         StreamCommand::ClaimRange { key, words: list, min_idle_ms: 1, count: 100, only_ids: true },
+        StreamCommand::Describe { key },
+        StreamCommand::DescribeFull { key, count: 9 },
+        StreamCommand::DescribeConsumers { key, group },
+        StreamCommand::DeleteWith { key, ids: list, references },
+        StreamCommand::AcknowledgeAndDelete { key, group, ids: list, references: References::Remove },
+        StreamCommand::Consume {
+            group,
+            consumer,
+            streams: pairs,
+            count: 3,
+            acknowledges: false,
+            claim_ms: 5,
+        },
+        StreamCommand::Release { key, group, ids: list, deliveries: i64::MAX, is_forced: true },
+        StreamCommand::AddOnce { key, words: list, trim: None, if_present: false },
+        StreamCommand::Remember { key, duration_s: Some(60), most: None },
     ];
     commands.extend(streams.map(OnStream));
     commands

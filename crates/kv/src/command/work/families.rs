@@ -1,8 +1,8 @@
 //! How long commands on collections and on bytes take, in nanoseconds.
 
 use super::super::{
-    BytesCommand, HashCommand, List, ListCommand, SetCommand, SetOperation, SortCommand, SortedCommand,
-    StreamCommand,
+    BytesCommand, HashCommand, List, ListCommand, References, SetCommand, SetOperation, SortCommand,
+    SortedCommand, StreamCommand,
 };
 use super::{Known, MANY, Size, copied, made};
 use crate::geo::{Query, Shape, Shown};
@@ -379,6 +379,22 @@ impl StreamCommand<'_> {
         let delivered = |count: u64| all(Some(count)).min(DELIVERED_MAX as u64);
         let entries = |size: Size| size.ns(90, 300);
         let told = |size: Size| size.ns(190, 600);
+        // Each group is asked about each entry.
+        let references = |key: &[u8], entries: u64, how: References| match how {
+            References::Keep => 0,
+            _ => entries.saturating_mul(known.groups_of(key)).saturating_mul(PENDING_NS),
+        };
+        let trimmed = |key: &[u8], threshold: &[u8], trim: super::super::Trim| {
+            let entries = match (trim.references, trim.by_id) {
+                (References::Keep, _) => return 4000,
+                (_, true) => known.between(key, b"-", threshold).items,
+                (_, false) => {
+                    let most = crate::number::parse_integer(threshold).map_or(0, |most| most.max(0) as u64);
+                    known.between(key, b"-", b"+").items.saturating_sub(most) + 1
+                }
+            };
+            4000 + references(key, entries, trim.references).saturating_add(entries.saturating_mul(400))
+        };
         match *self {
             Range { key, ends, count, .. } => {
                 let mut ends = ends.iter();
@@ -391,19 +407,40 @@ impl StreamCommand<'_> {
             ReadGroup { streams, count, .. } => (streams.pairs())
                 .map(|(key, _)| known.size(key).first(delivered(count)).ns(1700, 300))
                 .fold(0, u64::saturating_add),
+            // What is pending may be anywhere.
+            Consume { streams, count, claim_ms, .. } => (streams.pairs())
+                .map(|(key, _)| {
+                    let all = if claim_ms < 0 { 0 } else { known.size(key).ns(40, 0) };
+                    known.size(key).first(delivered(count.into())).ns(2000, 300).saturating_add(all)
+                })
+                .fold(0, u64::saturating_add),
             ClaimRange { key, count, .. } => known.size(key).first(delivered(count)).ns(4000, 300),
             Claim { words, .. } => words.size().ns(3100, 0),
             Acknowledge { ids, .. } => ids.size().ns(PENDING_NS, 0),
             Delete { ids, .. } => ids.size().ns(400, 0),
-            Add { words, .. } => words.size().ns(17, 300),
+            Release { ids, .. } => ids.size().ns(PENDING_NS, 0),
+            DeleteWith { key, ids, references: how } => {
+                ids.size().ns(400, 0).saturating_add(references(key, ids.len() as u64, how))
+            }
+            AcknowledgeAndDelete { key, ids, references: how, .. } => {
+                ids.size().ns(400 + PENDING_NS, 0).saturating_add(references(key, ids.len() as u64, how))
+            }
+            Add { key, words, trim: Some(trim), .. } | AddOnce { key, words, trim: Some(trim), .. } => {
+                let threshold = words.iter().nth(1).unwrap_or_default();
+                words.size().ns(17, 300).saturating_add(trimmed(key, threshold, trim))
+            }
+            Add { words, .. } | AddOnce { words, .. } => words.size().ns(17, 300),
             PendingRange { key, min_idle_ms: 0, count, .. } => known.size(key).first(count.max(1)).ns(220, 0),
             DeleteConsumer { key, group, consumer } => known.pending_of(key, group, consumer) * 280,
             PendingRange { key, .. } => known.size(key).ns(15, 0),
-            Pending { .. } | InfoConsumers { .. } => 2500,
-            Trim { .. } => 4000,
+            Pending { .. } | InfoConsumers { .. } | DescribeConsumers { .. } => 2500,
+            Trim { key, threshold, trim } => trimmed(key, threshold, trim),
+            Remember { .. } => 8000,
             DestroyGroup { .. } => 8000,
-            InfoFull { key, count: 0 } => told(known.size(key)),
-            InfoFull { key, count } => told(known.size(key).first(count.saturating_mul(100))),
+            InfoFull { key, count: 0 } | DescribeFull { key, count: 0 } => told(known.size(key)),
+            InfoFull { key, count } | DescribeFull { key, count } => {
+                told(known.size(key).first(count.saturating_mul(100)))
+            }
             _ => 0,
         }
     }

@@ -116,6 +116,9 @@ pub trait Known {
     /// The size of the entries of a stream between two ids.
     fn between(&self, key: &[u8], start: &[u8], end: &[u8]) -> Size;
 
+    /// The number of groups of a stream.
+    fn groups_of(&self, key: &[u8]) -> u64;
+
     /// Pending entries of a consumer of a stream.
     fn pending_of(&self, key: &[u8], group: &[u8], consumer: &[u8]) -> u64;
 
@@ -249,6 +252,10 @@ mod tests {
 
         fn between(&self, _: &[u8], _: &[u8], _: &[u8]) -> Size {
             Size { items: 1000, bytes: 1 << 16 }
+        }
+
+        fn groups_of(&self, _: &[u8]) -> u64 {
+            10
         }
 
         fn pending_of(&self, _: &[u8], _: &[u8], _: &[u8]) -> u64 {

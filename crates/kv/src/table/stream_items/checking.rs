@@ -26,8 +26,25 @@ pub(in crate::table) fn check_item(items: Items<'_>, item: &[u8]) -> Result<(), 
             Item::Group { group, .. } => group.number <= view.head().numbers,
             Item::Named { group, consumer, .. } => group.max(consumer) <= view.head().numbers,
             Item::Consumer { group, consumer, name, .. } => view.consumer(group, name) == Some(consumer),
+            Item::Pending { group, pending, .. } if pending.consumer == items::NOBODY => {
+                group <= view.head().numbers
+            }
             Item::Pending { group, pending, .. } => {
                 view.find_key(&items::region(items::CONSUMER, &[group, pending.consumer])).1.is_some()
+            }
+            Item::Active { group, consumer, .. } => {
+                view.find_key(&items::region(items::CONSUMER, &[group, consumer])).1.is_some()
+            }
+            Item::Producers(producers) => producers.duration_s < NUMBERS_MAX && producers.most > 0,
+            Item::Producer { producer, .. } => producer <= view.head().numbers,
+            Item::Numbered { producer, name } => view.producer(name) == Some(producer),
+            Item::Sent { producer, id, .. } => {
+                id <= view.head().last
+                    && view.find_key(&items::region(items::NUMBERED, &[producer])).1.is_some()
+            }
+            Item::SentInOrder { producer, id, name } => view.sent(producer, name) == Some(id),
+            Item::SentByAll { id, producer } => {
+                view.find_key(&items::sent_in_order_key(producer, id)).1.is_some()
             }
             Item::Owned { group, consumer, id } => {
                 view.pending(group, id).is_some_and(|pending| pending.consumer == consumer)
@@ -53,6 +70,9 @@ pub(in crate::table) fn check_whole(items: Items<'_>) -> Result<(), Malformed> {
     let count = |tag| view.region(tag, &[]).len();
     let is_whole = items.len() > 0
         && count(items::NAMED) == count(items::CONSUMER)
-        && count(items::PENDING) == count(items::OWNED);
+        && count(items::PENDING) == count(items::OWNED)
+        && count(items::PRODUCER) == count(items::NUMBERED)
+        && count(items::SENT) == count(items::SENT_IN_ORDER)
+        && count(items::SENT) == count(items::SENT_BY_ALL);
     if is_whole { Ok(()) } else { Err(Malformed("a stream of which items are missing")) }
 }

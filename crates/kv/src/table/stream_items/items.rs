@@ -8,6 +8,13 @@
 //! 4  consumer:  group | number | when it was seen | name                    found by its number
 //! 5  pending:   group | id | consumer, when delivered, how often
 //! 6  pending:   group | consumer | id                                       the same, found by its consumer
+//! 7  active:    group | consumer | when it last got an entry                if not when it was seen
+//! 8  producers: for how long, and how many of each | counts                 what is remembered of what they have sent
+//! 9  producer:  name | number                                               found by its name
+//! 10 producer:  number | name                                               found by its number
+//! 11 sent:      producer | its name for an entry | id                       found by that name
+//! 12 sent:      producer | id | its name for the entry                      the same, in the order of sending
+//! 13 sent:      id | producer                                               the same, of all producers
 //! entry:        id | number of the names of its fields, or 0 and names among the values | values
 //! ```
 //!
@@ -15,6 +22,8 @@
 //! order of ids: the time in six bytes, chosen to leave the tags above in front of them, and the number in one byte if it
 //! is small. The entries of a stream seldom differ in the names of their fields, so the first few lists of names are stored
 //! once. A value that is an integer takes the bytes of the integer.
+//!
+//! What no consumer has, although it is pending, has the consumer 0.
 
 use crate::codec::{Malformed, Reader, Writer};
 use crate::command::StreamId;
@@ -27,6 +36,16 @@ pub(in crate::table) const NAMED: u8 = 3;
 pub(in crate::table) const CONSUMER: u8 = 4;
 pub(in crate::table) const PENDING: u8 = 5;
 pub(in crate::table) const OWNED: u8 = 6;
+pub(in crate::table) const ACTIVE: u8 = 7;
+pub(in crate::table) const PRODUCERS: u8 = 8;
+pub(in crate::table) const PRODUCER: u8 = 9;
+pub(in crate::table) const NUMBERED: u8 = 10;
+pub(in crate::table) const SENT: u8 = 11;
+pub(in crate::table) const SENT_IN_ORDER: u8 = 12;
+pub(in crate::table) const SENT_BY_ALL: u8 = 13;
+
+/// The consumer of what was released, and not claimed since.
+pub(in crate::table) const NOBODY: u64 = 0;
 /// Entries begin with at least this byte.
 pub(in crate::table) const ENTRIES: u8 = 16;
 
@@ -303,6 +322,68 @@ impl Pending {
     }
 }
 
+/// What is remembered of what producers have sent, and how much of that there was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::table) struct Producers {
+    /// For how long an entry's name is remembered, in seconds.
+    pub(in crate::table) duration_s: u64,
+    /// How many names of each producer are.
+    pub(in crate::table) most: u64,
+    /// The number of entries ever added with a name.
+    pub(in crate::table) added: u64,
+    /// The number of entries that were not added because they had been sent before.
+    pub(in crate::table) duplicates: u64,
+}
+
+impl Default for Producers {
+    fn default() -> Producers {
+        Producers { duration_s: 100, most: 100, added: 0, duplicates: 0 }
+    }
+}
+
+impl Producers {
+    pub(in crate::table) fn item(self) -> Vec<u8> {
+        let mut item = vec![PRODUCERS];
+        for number in [self.duration_s, self.most, self.added, self.duplicates] {
+            put_number(number, &mut item);
+        }
+        item
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Result<Producers, Malformed> {
+        let (duration_s, most) = (take_number(reader)?, take_number(reader)?);
+        Ok(Producers { duration_s, most, added: take_number(reader)?, duplicates: take_number(reader)? })
+    }
+}
+
+/// The key by which a producer is found.
+pub(in crate::table) fn producer_key(name: &[u8]) -> Vec<u8> {
+    let mut key = vec![PRODUCER];
+    put_name(name, &mut key);
+    key
+}
+
+/// The key by which an entry is found that a producer has sent under a name.
+pub(in crate::table) fn sent_key(producer: u64, name: &[u8]) -> Vec<u8> {
+    let mut key = region(SENT, &[producer]);
+    put_name(name, &mut key);
+    key
+}
+
+/// The key of what a producer has sent, in the order of sending.
+pub(in crate::table) fn sent_in_order_key(producer: u64, id: StreamId) -> Vec<u8> {
+    let mut key = region(SENT_IN_ORDER, &[producer]);
+    put_id(id, &mut key);
+    key
+}
+
+/// The key of what any producer has sent, in the order of sending.
+pub(in crate::table) fn sent_by_all_key(id: StreamId) -> Vec<u8> {
+    let mut key = vec![SENT_BY_ALL];
+    put_id(id, &mut key);
+    key
+}
+
 /// The beginning of the keys of all items with this tag and these numbers.
 pub(in crate::table) fn region(tag: u8, numbers: &[u64]) -> Vec<u8> {
     let mut key = vec![tag];
@@ -334,6 +415,13 @@ pub(in crate::table) enum Item<'a> {
     Consumer { group: u64, consumer: u64, seen_ms: u64, name: &'a [u8] },
     Pending { group: u64, id: StreamId, pending: Pending },
     Owned { group: u64, consumer: u64, id: StreamId },
+    Active { group: u64, consumer: u64, active_ms: Option<u64> },
+    Producers(Producers),
+    Producer { name: Vec<u8>, producer: u64 },
+    Numbered { producer: u64, name: &'a [u8] },
+    Sent { producer: u64, name: Vec<u8>, id: StreamId },
+    SentInOrder { producer: u64, id: StreamId, name: &'a [u8] },
+    SentByAll { id: StreamId, producer: u64 },
     Entry { id: StreamId, names: u8, values: &'a [u8] },
 }
 
@@ -373,6 +461,31 @@ impl<'a> Item<'a> {
                     let (group, consumer) = (take_number(&mut reader)?, take_number(&mut reader)?);
                     Item::Owned { group, consumer, id: take_id(&mut reader)? }
                 }
+                ACTIVE => {
+                    let (group, consumer) = (take_number(&mut reader)?, take_number(&mut reader)?);
+                    let active_ms = Some(reader.u64()?).filter(|active_ms| *active_ms != u64::MAX);
+                    Item::Active { group, consumer, active_ms }
+                }
+                PRODUCERS => Item::Producers(Producers::take(&mut reader)?),
+                PRODUCER => {
+                    let name = take_name(&mut reader)?;
+                    Item::Producer { name, producer: take_number(&mut reader)? }
+                }
+                NUMBERED => {
+                    return Ok(Item::Numbered { producer: take_number(&mut reader)?, name: reader.rest() });
+                }
+                SENT => {
+                    let (producer, name) = (take_number(&mut reader)?, take_name(&mut reader)?);
+                    Item::Sent { producer, name, id: take_id(&mut reader)? }
+                }
+                SENT_IN_ORDER => {
+                    let (producer, id) = (take_number(&mut reader)?, take_id(&mut reader)?);
+                    return Ok(Item::SentInOrder { producer, id, name: reader.rest() });
+                }
+                SENT_BY_ALL => {
+                    let id = take_id(&mut reader)?;
+                    Item::SentByAll { id, producer: take_number(&mut reader)? }
+                }
                 _ => return Err(Malformed("an unknown item of a stream")),
             },
         };
@@ -405,6 +518,13 @@ impl<'a> Item<'a> {
             Item::Consumer { group, consumer, .. } => region(CONSUMER, &[*group, *consumer]),
             Item::Pending { group, id, .. } => Pending::key(*group, *id),
             Item::Owned { group, consumer, id } => Pending::owned_key(*group, *consumer, *id),
+            Item::Active { group, consumer, .. } => region(ACTIVE, &[*group, *consumer]),
+            Item::Producers(_) => vec![PRODUCERS],
+            Item::Producer { name, .. } => producer_key(name),
+            Item::Numbered { producer, .. } => region(NUMBERED, &[*producer]),
+            Item::Sent { producer, name, .. } => sent_key(*producer, name),
+            Item::SentInOrder { producer, id, .. } => sent_in_order_key(*producer, *id),
+            Item::SentByAll { id, .. } => sent_by_all_key(*id),
             Item::Entry { id, .. } => entry_key(*id),
         }
     }

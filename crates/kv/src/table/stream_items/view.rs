@@ -1,6 +1,8 @@
 //! A read-only view of a stream: its entries by id, its groups, and their pending entries.
 
-use super::items::{self, ENTRIES, Group, Head, Item, NAMES, OWNED, PENDING, Pending, Text, region};
+use super::items::{
+    self, ENTRIES, Group, Head, Item, NAMES, NOBODY, OWNED, PENDING, Pending, Producers, Text, region,
+};
 use crate::codec::{Malformed, Reader};
 use crate::command::{ID_TEXT_BYTES, StreamId};
 use crate::number::INTEGER_TEXT_BYTES_MAX;
@@ -123,6 +125,52 @@ impl<'a> Stream<'a> {
         }
     }
 
+    /// The name of the consumer for which an entry is pending; empty if nobody has it.
+    pub(in crate::table) fn owner_of(self, group: u64, pending: &Pending) -> &'a [u8] {
+        if pending.consumer == NOBODY { &[] } else { self.consumer_of(group, pending.consumer).name }
+    }
+
+    /// When a consumer last got an entry, if it ever did.
+    pub(in crate::table) fn active_ms(self, group: u64, consumer: &Consumer<'_>) -> Option<u64> {
+        match self.find_key(&region(items::ACTIVE, &[group, consumer.number])).1.map(Item::trusted) {
+            Some(Item::Active { active_ms, .. }) => active_ms,
+            _ => Some(consumer.seen_ms),
+        }
+    }
+
+    /// What is remembered of what producers have sent.
+    pub(in crate::table) fn producers(self) -> Producers {
+        match self.find_key(&[items::PRODUCERS]).1.map(Item::trusted) {
+            Some(Item::Producers(producers)) => producers,
+            _ => Producers::default(),
+        }
+    }
+
+    /// The number of a producer.
+    pub(in crate::table) fn producer(self, name: &[u8]) -> Option<u64> {
+        match self.find_key(&items::producer_key(name)).1.map(Item::trusted) {
+            Some(Item::Producer { producer, .. }) => Some(producer),
+            _ => None,
+        }
+    }
+
+    /// The id of an entry that a producer has sent under a name, if that is remembered.
+    pub(in crate::table) fn sent(self, producer: u64, name: &[u8]) -> Option<StreamId> {
+        match self.find_key(&items::sent_key(producer, name)).1.map(Item::trusted) {
+            Some(Item::Sent { id, .. }) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// What was sent first of what is remembered: its id and its producer.
+    pub(in crate::table) fn sent_first(self) -> Option<(StreamId, u64)> {
+        let rank = self.items.seek(&[items::SENT_BY_ALL]);
+        match self.items.get(rank).map(Item::trusted) {
+            Some(Item::SentByAll { id, producer }) => Some((id, producer)),
+            _ => None,
+        }
+    }
+
     /// All consumers of a group, in the order of their names.
     pub(in crate::table) fn consumers(self, group: u64) -> impl Iterator<Item = Consumer<'a>> {
         let ranks = self.region(items::NAMED, &[group]);
@@ -239,10 +287,15 @@ pub(in crate::table) struct EntryWriter<'a> {
 impl<'a> EntryWriter<'a> {
     /// Appends an entry: an array of its id and an array of its fields with their values. Returns its id.
     pub(in crate::table) fn write(&mut self, item: &'a [u8], out: &mut ReplyBuffer) -> StreamId {
+        out.array(2);
+        self.write_parts(item, out)
+    }
+
+    /// Appends an entry without its array.
+    pub(in crate::table) fn write_parts(&mut self, item: &'a [u8], out: &mut ReplyBuffer) -> StreamId {
         let Item::Entry { id, names, values } = Item::trusted(item) else {
             unreachable!("behind the first entry there are only entries")
         };
-        out.array(2);
         write_id(id, out);
         self.write_fields(names, values, out).unwrap_or_else(|Malformed(why)| {
             unreachable!("an entry of a stream is not what was stored: {why}")

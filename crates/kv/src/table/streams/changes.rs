@@ -1,12 +1,12 @@
 //! Changes of a stream: the operations of which all commands on streams consist.
 
 use crate::codec::Writer;
-use crate::command::{StreamId, Trim};
+use crate::command::{References, StreamId, Trim};
 use crate::table::collections::Collection;
 use crate::table::stream_items::items::{
-    self, Group, Head, Item, NAMES, NAMES_KEPT, NAMES_KEPT_BYTES, Pending, Text,
+    self, Group, Head, Item, NAMES, NAMES_KEPT, NAMES_KEPT_BYTES, NOBODY, Pending, Producers, Text,
 };
-use crate::table::stream_items::view::Stream;
+use crate::table::stream_items::view::{self, Stream};
 use crate::table::tree::Discarded;
 use std::ops::Range;
 
@@ -121,8 +121,75 @@ impl Changing<'_> {
         count
     }
 
-    /// Removes entries from the front; returns how many were removed.
-    pub(super) fn trim(&mut self, trim: Trim, threshold: Threshold) -> usize {
+    /// Removes entries that may be; returns what became of each.
+    pub(super) fn delete_with(
+        &mut self,
+        ids: impl Iterator<Item = StreamId>,
+        references: References,
+    ) -> Vec<Removal> {
+        let groups = self.groups_for(references);
+        let removals: Vec<Removal> = ids.map(|id| self.delete_one(id, references, &groups)).collect();
+        self.forget_names();
+        removals
+    }
+
+    /// Ends the pending state of entries in a group, and removes them if they may be.
+    pub(super) fn acknowledge_and_delete(
+        &mut self,
+        group: u64,
+        ids: impl Iterator<Item = StreamId>,
+        references: References,
+    ) -> Vec<Removal> {
+        let groups = self.groups_for(references);
+        let one = |id| match self.acknowledge(group, id) {
+            false => Removal::Missing,
+            // Its reference may have outlived it.
+            true => match self.delete_one(id, references, &groups) {
+                Removal::Missing => Removal::Done,
+                removal => removal,
+            },
+        };
+        let removals: Vec<Removal> = ids.map(one).collect();
+        self.forget_names();
+        removals
+    }
+
+    /// The groups whose references to entries matter.
+    fn groups_for(&self, references: References) -> Vec<Group> {
+        match references {
+            References::Keep => Vec::new(),
+            _ => self.view().groups().map(|(_, group)| group).collect(),
+        }
+    }
+
+    fn delete_one(&mut self, id: StreamId, references: References, groups: &[Group]) -> Removal {
+        let is_there = self.view().find(id).is_some();
+        match references {
+            References::Respect if is_there && self.is_referenced(id, groups) => return Removal::Referenced,
+            References::Remove => self.remove_references(id, groups),
+            _ => {}
+        }
+        if !is_there {
+            return Removal::Missing;
+        }
+        self.remove(&items::entry_key(id));
+        self.change_head(|head| head.removed = head.removed.max(id));
+        Removal::Done
+    }
+
+    /// Whether a group has not read and acknowledged an entry.
+    fn is_referenced(&self, id: StreamId, groups: &[Group]) -> bool {
+        groups.iter().any(|group| id > group.last || self.view().pending(group.number, id).is_some())
+    }
+
+    fn remove_references(&mut self, id: StreamId, groups: &[Group]) {
+        for group in groups {
+            self.acknowledge(group.number, id);
+        }
+    }
+
+    /// Removes entries from the front; returns how many were removed, and their ids unless references stay.
+    pub(super) fn trim(&mut self, trim: Trim, threshold: Threshold) -> (usize, Vec<StreamId>) {
         let view = self.view();
         let (first, length) = (view.first(), view.len());
         let beyond = match threshold {
@@ -131,11 +198,32 @@ impl Changing<'_> {
         };
         let count =
             if trim.is_approximate { whole_nodes(trim, beyond, length, view.head().added) } else { beyond };
+        if trim.references != References::Keep {
+            return self.trim_with(trim.references, first, count);
+        }
         if count > 0 {
             self.remove_ranks(first..first + count);
             self.forget_names();
         }
-        count
+        (count, Vec::new())
+    }
+
+    /// Removes some of the first entries, or these and the references to them.
+    fn trim_with(&mut self, references: References, first: usize, count: usize) -> (usize, Vec<StreamId>) {
+        let groups = self.groups_for(references);
+        let ids: Vec<StreamId> = self.view().items.iter_from(first).take(count).map(view::id_of).collect();
+        let removed: Vec<StreamId> = match references {
+            References::Respect => ids.into_iter().filter(|id| !self.is_referenced(*id, &groups)).collect(),
+            _ => ids,
+        };
+        if references == References::Remove && count > 0 {
+            self.remove_ranks(first..first + count);
+            self.forget_names();
+            removed.iter().for_each(|id| self.remove_references(*id, &groups));
+        } else {
+            self.delete(removed.iter().copied());
+        }
+        (removed.len(), removed)
     }
 
     /// Removes the stored lists of names, if there are no entries.
@@ -165,14 +253,34 @@ impl Changing<'_> {
 
     pub(super) fn destroy_group(&mut self, name: &[u8], group: u64) {
         self.remove(&Group::key(name));
-        for tag in [items::NAMED, items::CONSUMER, items::PENDING, items::OWNED] {
+        for tag in [items::NAMED, items::CONSUMER, items::PENDING, items::OWNED, items::ACTIVE] {
             let ranks = self.view().region(tag, &[group]);
             self.remove_ranks(ranks);
         }
     }
 
-    /// The number of a consumer. Creates it if it does not exist, and records that it was seen now.
+    /// The number of a consumer that has got something. Creates it if it does not exist, and records that it was seen now.
     pub(super) fn see_consumer(&mut self, group: u64, name: &[u8], now: u64) -> u64 {
+        let number = self.put_consumer(group, name, now);
+        self.remove(&items::region(items::ACTIVE, &[group, number]));
+        number
+    }
+
+    /// Records that a consumer was seen now, and has got nothing. Creates it if it does not exist.
+    pub(super) fn see_attempt(&mut self, group: u64, name: &[u8], now: u64) {
+        let before = self.view().consumer(group, name).map(|number| self.view().consumer_of(group, number));
+        if before.as_ref().is_some_and(|consumer| consumer.seen_ms == now) {
+            return;
+        }
+        let active_ms = before.and_then(|consumer| self.view().active_ms(group, &consumer));
+        let number = self.put_consumer(group, name, now);
+        let key = items::region(items::ACTIVE, &[group, number]);
+        let mut item = key.clone();
+        item.put_u64(active_ms.unwrap_or(u64::MAX));
+        self.put(&key, &item);
+    }
+
+    fn put_consumer(&mut self, group: u64, name: &[u8], now: u64) -> u64 {
         let number = self.view().consumer(group, name).unwrap_or_else(|| {
             let number = self.next_number();
             let key = items::named_key(group, name);
@@ -200,7 +308,26 @@ impl Changing<'_> {
         self.remove_ranks(owned);
         self.remove(&items::named_key(group, name));
         self.remove(&items::region(items::CONSUMER, &[group, number]));
+        self.remove(&items::region(items::ACTIVE, &[group, number]));
         ids.len()
+    }
+
+    /// Makes a pending entry that of no consumer, or, if `is_forced`, one that is not pending. `change` returns its number of
+    /// deliveries. Returns whether that was done.
+    pub(super) fn release(
+        &mut self,
+        group: u64,
+        id: StreamId,
+        is_forced: bool,
+        change: impl FnOnce(u64) -> u64,
+    ) -> bool {
+        let before = self.view().pending(group, id);
+        if before.is_none() && !(is_forced && self.view().find(id).is_some()) {
+            return false;
+        }
+        let deliveries = change(before.map_or(0, |before| before.deliveries));
+        self.set_pending(group, id, Pending { consumer: NOBODY, delivered_ms: 0, deliveries });
+        true
     }
 
     /// Makes an entry pending, or changes its pending state.
@@ -233,6 +360,103 @@ impl Changing<'_> {
         self.remove(&Pending::owned_key(group, pending.consumer, id));
         true
     }
+}
+
+impl Changing<'_> {
+    pub(super) fn put_producers(&mut self, producers: Producers) {
+        self.put(&[items::PRODUCERS], &producers.item());
+    }
+
+    /// Remembers that a producer has sent an entry under a name. Forgets some of what is too old, or too much.
+    pub(super) fn remember(&mut self, producer: &[u8], name: &[u8], id: StreamId, now: u64) {
+        /// More than are added, so that what is too old gets less.
+        const FORGOTTEN_AT_ONCE: usize = 8;
+        let mut producers = self.view().producers();
+        for _ in 0..FORGOTTEN_AT_ONCE {
+            match self.view().sent_first() {
+                Some((first, of)) if is_forgotten(first, producers, now) => self.forget(of, first),
+                _ => break,
+            }
+        }
+        let known = self.view().producer(producer);
+        if let Some(number) = known {
+            if let Some(before) = self.view().sent(number, name) {
+                self.forget(number, before);
+            }
+            let sent = self.view().region(items::SENT_IN_ORDER, &[number]);
+            if sent.len() as u64 >= producers.most
+                && let Some(Item::SentInOrder { id, .. }) =
+                    self.view().items.get(sent.start).map(Item::trusted)
+            {
+                self.forget(number, id);
+            }
+        }
+        // It is forgotten with the last of what it has sent.
+        let number = self.view().producer(producer).unwrap_or_else(|| {
+            let number = self.next_number();
+            let mut key = items::producer_key(producer);
+            let length = key.len();
+            items::put_number(number, &mut key);
+            self.put(&key[..length], &key);
+            let key = items::region(items::NUMBERED, &[number]);
+            self.put(&key, &[&key[..], producer].concat());
+            number
+        });
+        let mut item = items::sent_key(number, name);
+        let length = item.len();
+        items::put_id(id, &mut item);
+        self.put(&item[..length], &item);
+        let key = items::sent_in_order_key(number, id);
+        self.put(&key, &[&key[..], name].concat());
+        let mut item = items::sent_by_all_key(id);
+        let length = item.len();
+        items::put_number(number, &mut item);
+        self.put(&item[..length], &item);
+        producers.added = producers.added.saturating_add(1);
+        self.put_producers(producers);
+    }
+
+    /// Forgets that a producer has sent an entry, and the producer if that was the last.
+    fn forget(&mut self, producer: u64, id: StreamId) {
+        let key = items::sent_in_order_key(producer, id);
+        let sent = match self.view().find_key(&key).1.map(Item::trusted) {
+            Some(Item::SentInOrder { name, .. }) => items::sent_key(producer, name),
+            _ => unreachable!("what was sent is there in three orders"),
+        };
+        self.remove(&sent);
+        self.remove(&key);
+        self.remove(&items::sent_by_all_key(id));
+        if self.view().region(items::SENT_IN_ORDER, &[producer]).is_empty() {
+            let key = items::region(items::NUMBERED, &[producer]);
+            let named = match self.view().find_key(&key).1.map(Item::trusted) {
+                Some(Item::Numbered { name, .. }) => items::producer_key(name),
+                _ => unreachable!("a producer is found by its name and by its number"),
+            };
+            self.remove(&named);
+            self.remove(&key);
+        }
+    }
+
+    /// Forgets what producers have sent.
+    pub(super) fn forget_all(&mut self) {
+        let items = &self.view().items;
+        let ranks = items.seek(&[items::PRODUCER])..items.seek(&[items::SENT_BY_ALL + 1]);
+        self.remove_ranks(ranks);
+    }
+}
+
+/// Whether an entry was sent so long ago that its name is not remembered. Its id says when that was: `XADD` chooses it.
+pub(super) fn is_forgotten(id: StreamId, producers: Producers, now: u64) -> bool {
+    id.ms.saturating_add(producers.duration_s.saturating_mul(1000)) <= now
+}
+
+/// What became of an entry that was to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removal {
+    Missing,
+    Done,
+    /// A group has not read and acknowledged it.
+    Referenced,
 }
 
 /// The limit beyond which entries are removed.

@@ -7,8 +7,8 @@ use crate::command::StreamId;
 use crate::number::INTEGER_TEXT_BYTES_MAX;
 use crate::table::collections::Collection;
 use crate::table::kind::Kind;
-use crate::table::stream_items::items::{Item, NAMES, Pending, Text};
-use crate::table::stream_items::view::Stream;
+use crate::table::stream_items::items::{Item, NAMES, NOBODY, Pending, Text};
+use crate::table::stream_items::view::{Consumer, Stream};
 use crate::table::tree::{Discarded, Items};
 use rdb::write::{self, NODE_ENTRIES, StreamHead, put_fixed_id, put_group, put_length, put_text};
 use rdb::{Id, Part, Words};
@@ -76,13 +76,25 @@ pub(in crate::table) fn dump(items: Items<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(&pending.delivered_ms.to_le_bytes());
             put_length(pending.deliveries, out);
         }
-        put_length(stream.consumers(group.number).count() as u64, out);
-        for consumer in stream.consumers(group.number) {
+        // The format has no place for what is pending for nobody: a consumer without a name gets it.
+        let nobody = Consumer { number: NOBODY, name: b"", seen_ms: 0 };
+        let (released, is_named) =
+            (stream.pending_count(group.number, Some(NOBODY)), stream.consumer(group.number, b"").is_none());
+        let nobody = (released > 0 && is_named).then_some(nobody);
+        let count = stream.consumers(group.number).count() + usize::from(nobody.is_some());
+        put_length(count as u64, out);
+        for consumer in stream.consumers(group.number).chain(nobody) {
             put_text(consumer.name, out);
             out.extend_from_slice(&consumer.seen_ms.to_le_bytes());
-            put_length(stream.pending_count(group.number, Some(consumer.number)) as u64, out);
-            for id in stream.owned_from(group.number, consumer.number, StreamId::MIN) {
-                put_fixed_id(id_of(id), out);
+            let released =
+                if consumer.name.is_empty() && consumer.number != NOBODY { Some(NOBODY) } else { None };
+            let numbers = [Some(consumer.number), released];
+            let owned = |number| stream.pending_count(group.number, Some(number)) as u64;
+            put_length(numbers.into_iter().flatten().map(owned).sum(), out);
+            for number in numbers.into_iter().flatten() {
+                for id in stream.owned_from(group.number, number, StreamId::MIN) {
+                    put_fixed_id(id_of(id), out);
+                }
             }
         }
     }

@@ -7,17 +7,19 @@ use super::changes::Changing;
 use super::words::{ids_of, range_of, up_to};
 use crate::UnixMs;
 use crate::command::{
-    DELIVERED_BYTES_MAX, DELIVERED_MAX, List, NOT_AN_ID, StreamCommand, StreamId, parse_id_bound,
+    DELIVERED_BYTES_MAX, DELIVERED_MAX, List, NOT_AN_ID, ONE_DELIVERY_LESS, SAME_DELIVERIES, StreamCommand,
+    StreamId, entries_read, parse_id_bound,
 };
 use crate::reply::{Reply, ReplyBuffer};
 use crate::table::changes::ChangeClass;
 use crate::table::found::Found;
 use crate::table::kind::Kind;
 use crate::table::refusals::{TOO_MANY_POPPED, WRONG_KIND};
-use crate::table::stream_items::items::{self, Group, Pending};
+use crate::table::stream_items::items::{self, Group, NOBODY, Pending};
 use crate::table::stream_items::view::{self, Stream, write_id};
 use crate::table::transactions::CUT_WRITE;
 use crate::table::{Record, Table};
+use std::collections::BinaryHeap;
 
 pub(super) const ONLY_IN_GROUPS: &str =
     "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.";
@@ -48,6 +50,47 @@ impl Room {
         }
         has_room
     }
+}
+
+/// A command that reads for a consumer of a group.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a> {
+    group: &'a [u8],
+    consumer: &'a [u8],
+    streams: List<'a>,
+    count: u64,
+    acknowledges: bool,
+    /// For how long what it claims has been pending, if it claims anything.
+    claim_ms: Option<u64>,
+    /// Whether it creates the consumer, and notes that it was there, even if there is nothing.
+    notes_attempts: bool,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn of(command: &StreamCommand<'a>) -> Option<Reader<'a>> {
+        match *command {
+            StreamCommand::ReadGroup { group, consumer, streams, count, acknowledges } => {
+                let (claim_ms, notes_attempts) = (None, false);
+                Some(Reader { group, consumer, streams, count, acknowledges, claim_ms, notes_attempts })
+            }
+            StreamCommand::Consume { group, consumer, streams, count, acknowledges, claim_ms } => {
+                let (count, claim_ms) = (count.into(), u64::try_from(claim_ms).ok());
+                let notes_attempts = true;
+                Some(Reader { group, consumer, streams, count, acknowledges, claim_ms, notes_attempts })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// One delivery more, as far as replies can tell.
+fn once_more(deliveries: u64) -> u64 {
+    deliveries.saturating_add(1).min(i64::MAX as u64)
+}
+
+/// For how long an entry has been pending; `None` if nobody has it.
+fn idle_ms(pending: &Pending, now: UnixMs) -> Option<u64> {
+    (pending.consumer != NOBODY).then(|| now.saturating_sub(pending.delivered_ms))
 }
 
 fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
@@ -117,8 +160,8 @@ pub(super) fn write_pending_range(
             })
         }
     };
-    let idle = |pending: &Pending| now.saturating_sub(pending.delivered_ms);
-    let found = pending.take_while(|(id, _)| *id <= end).filter(|(_, it)| idle(it) >= min_idle_ms);
+    let is_idle = |pending: &Pending| idle_ms(pending, now).is_none_or(|idle_ms| idle_ms >= min_idle_ms);
+    let found = pending.take_while(|(id, _)| *id <= end).filter(|(_, it)| is_idle(it));
     // Each entry takes at least this many bytes of the reply.
     const REPLY_BYTES: usize = 32;
     let most = usize::try_from(count).unwrap_or(usize::MAX).min(out.reply_bytes_max() / REPLY_BYTES);
@@ -127,8 +170,8 @@ pub(super) fn write_pending_range(
     for (id, pending) in found {
         out.array(4);
         write_id(id, out);
-        out.bulk(stream.consumer_of(group, pending.consumer).name);
-        out.integer(idle(&pending) as i64);
+        out.bulk(stream.owner_of(group, &pending));
+        out.integer(idle_ms(&pending, now).map_or(-1, |idle_ms| idle_ms as i64));
         out.integer(pending.deliveries as i64);
     }
 }
@@ -176,17 +219,18 @@ impl Table {
         let name = match *command {
             CreateGroup { group, .. } | SetGroup { group, .. } | DestroyGroup { group, .. } => group,
             CreateConsumer { group, .. } | DeleteConsumer { group, .. } | Acknowledge { group, .. } => group,
+            Release { group, .. } => group,
             Claim { words, .. } | ClaimRange { words, .. } => words.iter().next().unwrap_or_default(),
             // See `change_stream`.
             _ => return Ok(()),
         };
         let stream = self.stream_at(found);
-        let (group, last) = (stream.group(name), stream.head().last);
+        let (group, items::Head { last, added, .. }) = (stream.group(name), stream.head());
         let is_missing = found.place.is_none();
         let read_up_to = |id: &[u8]| if id == b"$" { Some(last) } else { StreamId::parse(id, 0) };
         match (command, group) {
             (Acknowledge { .. }, None) => out.integer(0),
-            (Claim { .. } | ClaimRange { .. }, None) => out.error(&no_group(key, name)),
+            (Claim { .. } | ClaimRange { .. } | Release { .. }, None) => out.error(&no_group(key, name)),
             (CreateGroup { makes_stream: true, .. }, _) if is_missing => {
                 self.create_group(command, read_up_to, found, record, out)?;
             }
@@ -197,13 +241,13 @@ impl Table {
             }
             (DestroyGroup { .. }, None) => out.integer(0),
             (_, None) => out.error(&no_group_of(key, name)),
-            (SetGroup { id, entries_read, .. }, Some(group)) => {
+            (SetGroup { id, entries_read: read, .. }, Some(group)) => {
                 let last = match *id {
                     b"-" => StreamId::MIN,
                     b"+" => StreamId::MAX,
                     id => read_up_to(id).ok_or(NOT_AN_ID)?,
                 };
-                let group = Group { last, read: u64::try_from(*entries_read).ok(), ..group };
+                let group = Group { last, read: entries_read(*read, added), ..group };
                 self.change_one(found, record, |stream| stream.put_group(name, group));
                 out.ok();
             }
@@ -232,6 +276,25 @@ impl Table {
                 });
                 out.integer(count as i64);
             }
+            (Release { ids, deliveries, is_forced, .. }, Some(group)) => {
+                let ids = ids_of(*ids)?;
+                let change = |before: u64| match *deliveries {
+                    SAME_DELIVERIES => before,
+                    ONE_DELIVERY_LESS => before.saturating_sub(1),
+                    deliveries => u64::try_from(deliveries).unwrap_or(0),
+                };
+                let mut released = Vec::new();
+                self.change_one(found, record, |stream| {
+                    for id in ids {
+                        if stream.release(group.number, id, *is_forced, change) {
+                            let pending = stream.view().pending(group.number, id);
+                            released.push((id, pending.map_or(0, |pending| pending.deliveries)));
+                        }
+                    }
+                });
+                self.cover_released(key, name, &released);
+                out.integer(released.len() as i64);
+            }
             (Claim { .. }, Some(group)) => self.claim(found, command, group, record, out)?,
             (ClaimRange { words, min_idle_ms, count, only_ids, .. }, Some(group)) => {
                 self.claim_range(found, *words, group, (*min_idle_ms, *count, *only_ids), record, out)?;
@@ -249,30 +312,25 @@ impl Table {
         record: Record,
         out: &mut ReplyBuffer,
     ) -> Result<(), &'static str> {
-        let StreamCommand::CreateGroup { group, id, entries_read, .. } = *command else { return Ok(()) };
+        let StreamCommand::CreateGroup { group, id, entries_read: read, .. } = *command else {
+            return Ok(());
+        };
         let id = read_up_to(id).ok_or(NOT_AN_ID)?;
-        self.change_one(found, record, |stream| {
-            stream.create_group(group, id, u64::try_from(entries_read).ok());
-        });
+        let read = entries_read(read, self.stream_at(found).head().added);
+        self.change_one(found, record, |stream| stream.create_group(group, id, read));
         out.ok();
         Ok(())
     }
 
-    /// Of all that a consumer does, only its creation is an event.
-    fn begin_consumer(&mut self, found: Found<'_>, group: u64, consumer: &[u8]) {
+    /// Of all that a consumer does, only its creation is an event. Returns whether it is new.
+    fn begin_consumer(&mut self, found: Found<'_>, group: u64, consumer: &[u8]) -> bool {
         let is_new = self.stream_at(found).consumer(group, consumer).is_none();
         self.changes.begin_event(is_new.then_some((ChangeClass::Stream, "xgroup-createconsumer")));
+        is_new
     }
 
-    pub(super) fn read_group(
-        &mut self,
-        group: &[u8],
-        consumer: &[u8],
-        streams: List<'_>,
-        (count, acknowledges): (u64, bool),
-        record: Record,
-        out: &mut ReplyBuffer,
-    ) {
+    pub(super) fn read_group(&mut self, reader: Reader<'_>, record: Record, out: &mut ReplyBuffer) {
+        let Reader { group, consumer, streams, count, acknowledges, claim_ms, notes_attempts } = reader;
         // Check all streams before anything changes.
         for (key, id) in streams.pairs() {
             let Ok(found) = self.find_kind(key, Kind::Stream, record) else { return out.error(WRONG_KIND) };
@@ -295,26 +353,54 @@ impl Table {
             let Some(state) = self.stream_at(found).group(group) else { continue };
             let is_quiet = self.is_quiet;
             let from = StreamId::parse(id, 0).filter(|id| *id != StreamId::MAX);
-            let has_nothing = from.is_none() && self.stream_at(found).edge(true) <= state.last;
-            if has_nothing || room.is_empty() {
+            let stream = self.stream_at(found);
+            let idle = match claim_ms {
+                Some(claim_ms) if from.is_none() => {
+                    stream.idle_longest(state.number, claim_ms, up_to(count).min(room.entries), record.time)
+                }
+                _ => Vec::new(),
+            };
+            let has_nothing = from.is_none() && idle.is_empty() && stream.edge(true) <= state.last;
+            if room.is_empty() || has_nothing && !notes_attempts {
+                continue;
+            }
+            let is_new = self.begin_consumer(found, state.number, consumer);
+            if has_nothing {
+                let see = |stream: &mut Changing<'_>| {
+                    stream.see_attempt(state.number, consumer, record.time);
+                };
+                if is_new {
+                    self.change_one(found, record, see);
+                    self.cover_new_consumer(key, group, consumer);
+                } else {
+                    self.change_quietly(found, record, see);
+                }
+                continue;
+            }
+            let (limits, own) = ((up_to(count), &mut room), (group, state, consumer));
+            let given = (record.time, is_quiet);
+            let (ids, written) = self.change_one(found, record, |stream| match from {
+                Some(from) => {
+                    let after = from.next().unwrap_or(StreamId::MAX);
+                    stream.write_again((state, consumer), after, limits, given)
+                }
+                None => {
+                    let claims = claim_ms.map(|_| &idle[..]);
+                    stream.deliver(own, limits, !acknowledges, claims, given)
+                }
+            });
+            // What was claimed may all be gone.
+            if notes_attempts && from.is_none() && written.count == 0 {
+                self.cover_deliveries(key, group, consumer, &ids);
                 continue;
             }
             served += 1;
             replies.push(Reply::Entry);
             replies.bulk(key);
-            self.begin_consumer(found, state.number, consumer);
-            let (replies, limits) = (&mut replies, (up_to(count), &mut room));
-            let ids = self.change_one(found, record, |stream| match from {
-                Some(from) => {
-                    let after = from.next().unwrap_or(StreamId::MAX);
-                    stream.write_again((state, consumer), after, limits, record.time, is_quiet, replies)
-                }
-                None => {
-                    let pends = !acknowledges;
-                    let reader = (group, state, consumer);
-                    stream.deliver(reader, limits, pends, record.time, is_quiet, replies)
-                }
-            });
+            if !is_quiet {
+                replies.array(written.count);
+                replies.extend_encoded(written.entries.as_bytes());
+            }
             self.cover_deliveries(key, group, consumer, &ids);
         }
         match served {
@@ -369,12 +455,13 @@ impl Table {
             let mut taken = Vec::new();
             for id in ids.iter().copied() {
                 let claimed = stream.claim(group.number, consumer, id, now, |before| {
-                    let is_idle = |before: Pending| now.saturating_sub(before.delivered_ms) >= min_idle_ms;
+                    let is_idle =
+                        |before: Pending| idle_ms(&before, now).is_none_or(|idle_ms| idle_ms >= min_idle_ms);
                     if !before.map_or(is_forced, is_idle) {
                         return None;
                     }
                     let count = before.map_or(1, |before| before.deliveries);
-                    let more = count.saturating_add(u64::from(!only_ids));
+                    let more = if only_ids { count } else { once_more(count) };
                     Some((delivered_ms, u64::try_from(deliveries).unwrap_or(more)))
                 });
                 if let Claimed::Taken = claimed {
@@ -417,8 +504,9 @@ impl Table {
                 tries -= 1;
                 let claimed = stream.claim(number, consumer, id, now, |before| {
                     let before = before?;
-                    let is_idle = now.saturating_sub(before.delivered_ms) >= min_idle_ms;
-                    is_idle.then(|| (now, before.deliveries.saturating_add(u64::from(!only_ids))))
+                    let is_idle = idle_ms(&before, now).is_none_or(|idle_ms| idle_ms >= min_idle_ms);
+                    let more = if only_ids { before.deliveries } else { once_more(before.deliveries) };
+                    is_idle.then_some((now, more))
                 });
                 match claimed {
                     Claimed::Kept => {}
@@ -516,6 +604,34 @@ impl Table {
     }
 }
 
+/// Entries for a reply.
+struct Written {
+    count: usize,
+    /// Empty if no reply is wanted.
+    entries: ReplyBuffer,
+}
+
+/// An entry to be claimed: since when it has been pending, its id, and what it is.
+type Idle = (UnixMs, StreamId, Pending);
+
+impl Stream<'_> {
+    /// The pending entries of a group that have been idle for at least `min_idle_ms`, at most `count` of them: the longest
+    /// idle first. What nobody has comes before all.
+    fn idle_longest(self, group: u64, min_idle_ms: u64, count: usize, now: UnixMs) -> Vec<Idle> {
+        let mut longest = BinaryHeap::new();
+        for (id, pending) in self.pending_from(group, StreamId::MIN) {
+            if idle_ms(&pending, now).is_none_or(|idle_ms| idle_ms >= min_idle_ms) {
+                longest.push((pending.delivered_ms, id));
+                if longest.len() > count {
+                    longest.pop();
+                }
+            }
+        }
+        let longest = longest.into_sorted_vec().into_iter();
+        longest.filter_map(|(since, id)| Some((since, id, self.pending(group, id)?))).collect()
+    }
+}
+
 impl Changing<'_> {
     /// Returns the entries that are pending for a consumer, from an id on. They count as delivered once more. An entry that
     /// no longer exists is returned without fields.
@@ -524,27 +640,22 @@ impl Changing<'_> {
         (group, consumer): (Group, &[u8]),
         from: StreamId,
         (count, room): (usize, &mut Room),
-        now: UnixMs,
-        is_quiet: bool,
-        out: &mut ReplyBuffer,
-    ) -> Vec<StreamId> {
+        (now, is_quiet): (UnixMs, bool),
+    ) -> (Vec<StreamId>, Written) {
         let number = self.see_consumer(group.number, consumer, now);
         let view = self.view();
         let owned = view.owned_from(group.number, number, from).take(count);
         let ids: Vec<StreamId> = owned.take_while(|id| room.take(view.find(*id))).collect();
-        let mut writer = view.writer();
-        if !is_quiet {
-            out.array(ids.len());
-        }
+        let (mut writer, mut entries) = (view.writer(), ReplyBuffer::new());
         for id in ids.iter().filter(|_| !is_quiet) {
             match view.find(*id) {
                 Some(item) => {
-                    writer.write(item, out);
+                    writer.write(item, &mut entries);
                 }
                 None => {
-                    out.array(2);
-                    write_id(*id, out);
-                    out.push(Reply::NullArray);
+                    entries.array(2);
+                    write_id(*id, &mut entries);
+                    entries.push(Reply::NullArray);
                 }
             }
         }
@@ -553,32 +664,58 @@ impl Changing<'_> {
             let (Some(before), true) = (view.pending(group.number, id), view.find(id).is_some()) else {
                 continue;
             };
-            let deliveries = before.deliveries.saturating_add(1);
-            let pending = Pending { delivered_ms: now, deliveries, ..before };
+            let pending = Pending { delivered_ms: now, deliveries: once_more(before.deliveries), ..before };
             self.set_pending(group.number, id, pending);
         }
-        ids
+        let count = ids.len();
+        (ids, Written { count, entries })
     }
 
-    /// Returns the entries that a group has not read yet. They become pending if `pends`.
+    /// Returns the entries that a group has not read yet. They become pending if `pends`. Before them come those that are
+    /// claimed, if the command claims any: then each has with it for how long it has been pending, and how often it was
+    /// delivered. Returns also the ids of those whose pending state has changed.
     fn deliver(
         &mut self,
         (name, mut group, consumer): (&[u8], Group, &[u8]),
         (count, room): (usize, &mut Room),
         pends: bool,
-        now: UnixMs,
-        is_quiet: bool,
-        out: &mut ReplyBuffer,
-    ) -> Vec<StreamId> {
+        claims: Option<&[Idle]>,
+        (now, is_quiet): (UnixMs, bool),
+    ) -> (Vec<StreamId>, Written) {
         let number = self.see_consumer(group.number, consumer, now);
         let view = self.view();
+        let (mut writer, mut written) = (view.writer(), ReplyBuffer::new());
+        let mut write = |item, idle_ms: i64, deliveries: u64| match claims {
+            _ if is_quiet => view::id_of(item),
+            None => writer.write(item, &mut written),
+            Some(_) => {
+                written.array(4);
+                let id = writer.write_parts(item, &mut written);
+                written.integer(idle_ms);
+                written.integer(deliveries as i64);
+                id
+            }
+        };
+        let (mut claimed, mut gone) = (Vec::new(), Vec::new());
+        for (_, id, before) in claims.unwrap_or_default() {
+            match view.find(*id) {
+                Some(item) if room.take(Some(item)) => {
+                    let idle_ms = idle_ms(before, now).map_or(-1, |idle_ms| idle_ms as i64);
+                    write(item, idle_ms, before.deliveries);
+                    claimed.push((*id, once_more(before.deliveries)));
+                }
+                Some(_) => break,
+                None => gone.push(*id),
+            }
+        }
         let from = group.last.next().unwrap_or(StreamId::MAX);
         let ranks = view.ranks(from, StreamId::MAX);
-        let items = view.items.iter_from(ranks.start).take(count).take_while(|item| room.take(Some(item)));
-        let (mut writer, mut written, mut ids) = (view.writer(), ReplyBuffer::new(), Vec::new());
+        let left = count - claimed.len();
+        let items = view.items.iter_from(ranks.start).take(left).take_while(|item| room.take(Some(item)));
+        let mut ids = Vec::new();
         let gaps_up_to = view.gaps_up_to();
         for item in items {
-            let id = if is_quiet { view::id_of(item) } else { writer.write(item, &mut written) };
+            let id = write(item, 0, 0);
             ids.push(id);
             group.read = match group.read {
                 Some(read) if gaps_up_to.is_none_or(|last| id > last) => Some(read.saturating_add(1)),
@@ -586,15 +723,19 @@ impl Changing<'_> {
             };
             group.last = id;
         }
-        out.array(ids.len());
-        out.extend_encoded(written.as_bytes());
+        let written = Written { count: claimed.len() + ids.len(), entries: written };
         self.put_group(name, group);
-        for id in ids.iter().copied().filter(|_| pends) {
-            let pending = Pending { consumer: number, delivered_ms: now, deliveries: 1 };
+        for id in &gone {
+            self.acknowledge(group.number, *id);
+        }
+        // With NOACK no consumer has new ones pending, and they were not pending before.
+        let new = ids.into_iter().filter(|_| pends).map(|id| (id, 1));
+        let pending: Vec<(StreamId, u64)> = claimed.into_iter().chain(new).collect();
+        for (id, deliveries) in pending.iter().copied() {
+            let pending = Pending { consumer: number, delivered_ms: now, deliveries };
             self.set_pending(group.number, id, pending);
         }
-        // With NOACK no consumer has them pending, and they were not pending before.
-        if pends { ids } else { Vec::new() }
+        (pending.into_iter().map(|(id, _)| id).chain(gone).collect(), written)
     }
 
     /// Makes an entry pending for a consumer, if `decide` returns its delivery time and count.

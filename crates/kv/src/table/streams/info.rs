@@ -31,6 +31,17 @@ fn write_named_id(name: &str, id: StreamId, out: &mut ReplyBuffer) {
     write_id(id, out);
 }
 
+/// Appends six facts.
+fn write_producers(stream: Stream<'_>, out: &mut ReplyBuffer) {
+    let producers = stream.producers();
+    write_number("idmp-duration", producers.duration_s, out);
+    write_number("idmp-maxsize", producers.most, out);
+    write_number("pids-tracked", stream.region(items::PRODUCER, &[]).len() as u64, out);
+    write_number("iids-tracked", stream.region(items::SENT_BY_ALL, &[]).len() as u64, out);
+    write_number("iids-added", producers.added, out);
+    write_number("iids-duplicates", producers.duplicates, out);
+}
+
 /// Appends seven facts.
 fn write_head(stream: Stream<'_>, out: &mut ReplyBuffer) {
     let (head, length) = (stream.head(), stream.len());
@@ -44,9 +55,12 @@ fn write_head(stream: Stream<'_>, out: &mut ReplyBuffer) {
     write_named_id("recorded-first-entry-id", stream.edge(false), out);
 }
 
-pub(super) fn write_stream(stream: Stream<'_>, out: &mut ReplyBuffer) {
-    out.map(10);
+pub(super) fn write_stream(stream: Stream<'_>, with_producers: bool, out: &mut ReplyBuffer) {
+    out.map(if with_producers { 16 } else { 10 });
     write_head(stream, out);
+    if with_producers {
+        write_producers(stream, out);
+    }
     write_number("groups", stream.groups().count() as u64, out);
     let entries = stream.first()..stream.items.len();
     let mut writer = stream.writer();
@@ -61,11 +75,15 @@ pub(super) fn write_stream(stream: Stream<'_>, out: &mut ReplyBuffer) {
     }
 }
 
-/// Appends everything, with at most `count` elements of each list.
-pub(super) fn write_all(stream: Stream<'_>, count: usize, out: &mut ReplyBuffer) {
+/// Appends everything, with at most `count` elements of each list. `with_more`: what producers have sent, and when each
+/// consumer last got an entry.
+pub(super) fn write_all(stream: Stream<'_>, count: usize, with_more: bool, out: &mut ReplyBuffer) {
     let start = out.len();
-    out.map(9);
+    out.map(if with_more { 15 } else { 9 });
     write_head(stream, out);
+    if with_more {
+        write_producers(stream, out);
+    }
     out.bulk(b"entries");
     write_entries(stream, stream.len().min(count), stream.items.iter_from(stream.first()), out);
     out.bulk(b"groups");
@@ -74,14 +92,14 @@ pub(super) fn write_all(stream: Stream<'_>, count: usize, out: &mut ReplyBuffer)
         out.map(7);
         out.bulk(b"name");
         out.bulk(&name);
-        write_group(stream, group, count, out);
+        write_group(stream, group, count, with_more, out);
         if out.len() - start > out.reply_bytes_max() {
             return refuse_large_reply(start, out);
         }
     }
 }
 
-fn write_group(stream: Stream<'_>, group: Group, count: usize, out: &mut ReplyBuffer) {
+fn write_group(stream: Stream<'_>, group: Group, count: usize, with_more: bool, out: &mut ReplyBuffer) {
     let number = group.number;
     write_named_id("last-delivered-id", group.last, out);
     write_optional("entries-read", group.read, out);
@@ -93,17 +111,21 @@ fn write_group(stream: Stream<'_>, group: Group, count: usize, out: &mut ReplyBu
     for (id, pending) in stream.pending_from(number, StreamId::MIN).take(count) {
         out.array(4);
         write_id(id, out);
-        out.bulk(stream.consumer_of(number, pending.consumer).name);
+        out.bulk(stream.owner_of(number, &pending));
         out.integer(pending.delivered_ms as i64);
         out.integer(pending.deliveries as i64);
     }
     out.bulk(b"consumers");
     out.array(stream.consumers(number).count());
     for consumer in stream.consumers(number) {
-        out.map(4);
+        out.map(if with_more { 5 } else { 4 });
         out.bulk(b"name");
         out.bulk(consumer.name);
         write_number("seen-time", consumer.seen_ms, out);
+        if with_more {
+            out.bulk(b"active-time");
+            out.integer(stream.active_ms(number, &consumer).map_or(-1, |active_ms| active_ms as i64));
+        }
         let owned = stream.pending_count(number, Some(consumer.number));
         write_number("pel-count", owned as u64, out);
         out.bulk(b"pending");
@@ -140,16 +162,22 @@ pub(super) fn write_consumers(
     key: &[u8],
     name: &[u8],
     now: UnixMs,
+    with_more: bool,
     out: &mut ReplyBuffer,
 ) {
     let Some(group) = stream.group(name) else { return out.error(&no_group_of(key, name)) };
     out.array(stream.consumers(group.number).count());
     for consumer in stream.consumers(group.number) {
-        out.map(3);
+        out.map(if with_more { 4 } else { 3 });
         out.bulk(b"name");
         out.bulk(consumer.name);
         let pending = stream.pending_count(group.number, Some(consumer.number));
         write_number("pending", pending as u64, out);
         write_number("idle", now.saturating_sub(consumer.seen_ms), out);
+        if with_more {
+            let active_ms = stream.active_ms(group.number, &consumer);
+            out.bulk(b"inactive");
+            out.integer(active_ms.map_or(-1, |active_ms| now.saturating_sub(active_ms) as i64));
+        }
     }
 }

@@ -13,21 +13,34 @@ mod info;
 mod words;
 
 use super::changes::ChangeClass;
+use super::stream_items::items::{self, Producers};
 use super::stream_items::view::{Stream, write_id};
 use super::{Record, Table};
-use crate::command::{List, NOT_AN_ID, NewId, Size, StreamCommand, StreamId, Trim};
+use crate::command::{List, NOT_AN_ID, NewId, References, Size, StreamCommand, StreamId, Trim};
 use crate::reply::{Reply, ReplyBuffer};
 use crate::table::found::Found;
 use crate::table::kind::Kind;
 use crate::table::refusals::{WRONG_KIND, refuse_large_reply};
 use crate::{UnixMs, Version};
-use changes::{Changing, Threshold};
+use changes::{Changing, Removal, Threshold};
 use words::{NO_COMMAND, ids_of, pairs_of, range_of, up_to, write_entries};
 
 pub(super) use dump::{Restoring, dump};
 
+const NO_SUCH_KEY: &str = "ERR no such key";
 const NO_ID_LEFT: &str = "ERR The stream has exhausted the last possible ID, unable to add more items";
 const NOT_GREATER: &str = "ERR The ID specified in XADD is equal or smaller than the target stream top item";
+
+fn write_removals(removals: &[Removal], out: &mut ReplyBuffer) {
+    out.array(removals.len());
+    for removal in removals {
+        out.integer(match removal {
+            Removal::Missing => -1,
+            Removal::Done => 1,
+            Removal::Referenced => 2,
+        });
+    }
+}
 
 fn threshold_of(trim: Trim, text: &[u8]) -> Result<Threshold, &'static str> {
     if trim.by_id {
@@ -89,6 +102,13 @@ impl Table {
         })
     }
 
+    /// Changes what a stream tells only about itself: that is no event, and has no effect on copies.
+    fn change_quietly(&mut self, found: Found<'_>, record: Record, change: impl FnOnce(&mut Changing<'_>)) {
+        self.changes.pause();
+        self.change_one(found, record, change);
+        self.changes.resume();
+    }
+
     /// The entries between two ids, and about how many bytes they have; none if there is no stream, or the ids are no
     /// range.
     pub(super) fn size_between(&self, key: &[u8], start: &[u8], end: &[u8], now: UnixMs) -> Size {
@@ -108,6 +128,27 @@ impl Table {
     pub(super) fn stream_length(&self, key: &[u8]) -> usize {
         let stream = self.peek(key, 0).filter(|entry| entry.kind() == Kind::Stream);
         stream.map_or(0, |entry| Stream { items: entry.items() }.len())
+    }
+
+    /// The number of groups of a stream, in O(log N).
+    pub(super) fn groups_of(&self, key: &[u8], now: UnixMs) -> u64 {
+        let stream = self.stream(key, now).filter(|stream| stream.items.len() > 0);
+        stream.map_or(0, |stream| stream.region(items::GROUP, &[]).len() as u64)
+    }
+
+    pub(super) fn has_stream_entry(&self, key: &[u8], id: StreamId) -> bool {
+        self.stream(key, 0).is_some_and(|stream| stream.find(id).is_some())
+    }
+
+    /// The names of a stream's groups.
+    pub(super) fn names_of_groups(&self, key: &[u8]) -> Vec<Vec<u8>> {
+        let stream = self.stream(key, 0).filter(|stream| stream.items.len() > 0);
+        stream.map_or(Vec::new(), |stream| stream.groups().map(|(name, _)| name).collect())
+    }
+
+    /// How many entries a group has read, if that is known.
+    pub(super) fn entries_read_of(&self, key: &[u8], group: &[u8]) -> Option<u64> {
+        self.stream(key, 0)?.group(group)?.read
     }
 
     /// Pending entries of a consumer, in O(log N).
@@ -168,12 +209,18 @@ impl Table {
                 groups::write_pending_range(stream, key, words, (min_idle_ms, count), now, out);
             }
             Info { .. } | InfoFull { .. } | InfoGroups { .. } | InfoConsumers { .. } if !exists => {
-                out.error("ERR no such key");
+                out.error(NO_SUCH_KEY);
             }
-            Info { .. } => info::write_stream(stream, out),
-            InfoFull { count, .. } => info::write_all(stream, up_to(count), out),
+            Describe { .. } | DescribeFull { .. } | DescribeConsumers { .. } if !exists => {
+                out.error(NO_SUCH_KEY);
+            }
+            Info { .. } => info::write_stream(stream, false, out),
+            Describe { .. } => info::write_stream(stream, true, out),
+            InfoFull { count, .. } => info::write_all(stream, up_to(count), false, out),
+            DescribeFull { count, .. } => info::write_all(stream, up_to(count), true, out),
             InfoGroups { .. } => info::write_groups(stream, out),
-            InfoConsumers { group, .. } => info::write_consumers(stream, key, group, now, out),
+            InfoConsumers { group, .. } => info::write_consumers(stream, key, group, now, false, out),
+            DescribeConsumers { group, .. } => info::write_consumers(stream, key, group, now, true, out),
             _ => out.integer(stream.len() as i64),
         }
         version
@@ -234,15 +281,18 @@ impl Table {
         out: &mut ReplyBuffer,
     ) {
         use StreamCommand::*;
-        if let ReadGroup { group, consumer, streams, count, acknowledges } = *command {
-            return self.read_group(group, consumer, streams, (count, acknowledges), record, out);
+        if let Some(reader) = groups::Reader::of(command) {
+            return self.read_group(reader, record, out);
         }
         let mut key = &b""[..];
         command.for_each_key(|it| key = it);
         let Ok(found) = self.find_kind(key, Kind::Stream, record) else { return out.error(WRONG_KIND) };
         let outcome = match *command {
             Add { words, trim, if_present, .. } => {
-                self.add_entry(found, words, trim, if_present, record, out)
+                self.add_entry(found, words, (trim, if_present, false), record, out)
+            }
+            AddOnce { words, trim, if_present, .. } => {
+                self.add_entry(found, words, (trim, if_present, true), record, out)
             }
             Delete { .. } | Trim { .. } if found.place.is_none() => {
                 out.integer(0);
@@ -253,9 +303,31 @@ impl Table {
                 out.integer(count as i64);
             }),
             Trim { threshold, trim, .. } => threshold_of(trim, threshold).map(|threshold| {
-                let count = self.change_one(found, record, |stream| stream.trim(trim, threshold));
+                let (count, ids) = self.change_one(found, record, |stream| stream.trim(trim, threshold));
+                if trim.references != References::Keep {
+                    self.cover_trimmed(key, None, &ids, trim.references);
+                }
                 out.integer(count as i64);
             }),
+            DeleteWith { ids, references, .. } => ids_of(ids).map(|ids| {
+                let removals = self.change_one_there(found, ids.len(), record, |stream| {
+                    stream.delete_with(ids.iter().copied(), references)
+                });
+                self.cover_removed(key, &ids, references, None);
+                write_removals(&removals, out);
+            }),
+            AcknowledgeAndDelete { group, ids, references, .. } => ids_of(ids).map(|ids| {
+                let number = self.stream_at(found).group(group).map(|group| group.number);
+                let removals = match number {
+                    None => vec![Removal::Missing; ids.len()],
+                    Some(number) => self.change_one(found, record, |stream| {
+                        stream.acknowledge_and_delete(number, ids.iter().copied(), references)
+                    }),
+                };
+                self.cover_removed(key, &ids, references, Some(group));
+                write_removals(&removals, out);
+            }),
+            Remember { duration_s, most, .. } => self.set_remembered(found, duration_s, most, record, out),
             SetId { ids, added, .. } => self.set_id(found, ids, added, record, out),
             _ => self.change_group(command, found, record, out),
         };
@@ -264,12 +336,50 @@ impl Table {
         }
     }
 
+    /// Changes a stream that has to exist: otherwise each of `count` entries is missing.
+    fn change_one_there(
+        &mut self,
+        found: Found<'_>,
+        count: usize,
+        record: Record,
+        change: impl FnOnce(&mut Changing<'_>) -> Vec<Removal>,
+    ) -> Vec<Removal> {
+        match found.place {
+            None => vec![Removal::Missing; count],
+            Some(_) => self.change_one(found, record, change),
+        }
+    }
+
+    /// `XCFGSET`.
+    fn set_remembered(
+        &mut self,
+        found: Found<'_>,
+        duration_s: Option<u64>,
+        most: Option<u64>,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) -> Result<(), &'static str> {
+        if found.place.is_none() {
+            return Err(NO_SUCH_KEY);
+        }
+        let before = self.stream_at(found).producers();
+        let (duration_s, most) = (duration_s.unwrap_or(before.duration_s), most.unwrap_or(before.most));
+        let producers = Producers { duration_s, most, ..before };
+        if producers != before {
+            self.change_one(found, record, |stream| {
+                stream.forget_all();
+                stream.put_producers(producers);
+            });
+        }
+        out.ok();
+        Ok(())
+    }
+
     fn add_entry(
         &mut self,
         found: Found<'_>,
         words: List<'_>,
-        trim: Option<Trim>,
-        if_present: bool,
+        (trim, if_present, is_once): (Option<Trim>, bool, bool),
         record: Record,
         out: &mut ReplyBuffer,
     ) -> Result<(), &'static str> {
@@ -284,13 +394,40 @@ impl Table {
             out.null();
             return Ok(());
         }
+        let once = match is_once {
+            true => Some((words.next().ok_or(NO_COMMAND)?, words.next().ok_or(NO_COMMAND)?)),
+            false => None,
+        };
+        if let Some((producer, name)) = once {
+            let stream = self.stream_at(found);
+            let producers = stream.producers();
+            let sent = stream.producer(producer).and_then(|number| stream.sent(number, name));
+            if let Some(id) = sent.filter(|id| !changes::is_forgotten(*id, producers, record.time)) {
+                let duplicates = producers.duplicates.saturating_add(1);
+                self.change_quietly(found, record, |stream| {
+                    stream.put_producers(Producers { duplicates, ..producers });
+                });
+                write_id(id, out);
+                return Ok(());
+            }
+        }
         let id = id.behind(self.stream_at(found).head().last, record.time)?;
-        let trimmed = self.change_one(found, record, |stream| {
-            stream.append(id, pairs_of(words));
-            trim.map_or(0, |(trim, threshold)| stream.trim(trim, threshold))
+        let fields = pairs_of(words);
+        let (trimmed, ids) = self.change_one(found, record, |stream| {
+            stream.append(id, fields.clone());
+            if let Some((producer, name)) = once {
+                stream.remember(producer, name, id, record.time);
+            }
+            trim.map_or((0, Vec::new()), |(trim, threshold)| stream.trim(trim, threshold))
         });
         if trimmed > 0 {
             self.changes.note_as(found.key, ChangeClass::Stream, "xtrim");
+        }
+        if let Some((Trim { references, .. }, _)) =
+            trim.filter(|(trim, _)| trim.references != References::Keep)
+        {
+            let added = fields.flat_map(|(name, value)| [name, value]).collect();
+            self.cover_trimmed(found.key, Some((id, added)), &ids, references);
         }
         write_id(id, out);
         Ok(())
@@ -307,7 +444,7 @@ impl Table {
         let ids = ids_of(ids)?;
         let (id, removed) = (*ids.first().ok_or(NO_COMMAND)?, ids.get(1).copied());
         if found.place.is_none() {
-            return Err("ERR no such key");
+            return Err(NO_SUCH_KEY);
         }
         let stream = self.stream_at(found);
         if stream.len() > 0 && id < stream.edge(true) {

@@ -6,8 +6,9 @@
 use super::Store;
 use crate::command::{
     AddOptions, Aggregate, By, Command, Comparison, Condition, Deadline, EncodingLimits, ExpireCondition,
-    Expiry, ExpiryUnit, HashCommand, HashPart, List, ListCommand, SetAnswer, SetCommand, SetOperation,
-    SortedCommand, Step, StreamCommand, Trim,
+    Expiry, ExpiryUnit, HashCommand, HashPart, List, ListCommand, ONE_DELIVERY_LESS, References,
+    SAME_DELIVERIES, SetAnswer, SetCommand, SetOperation, SortedCommand, Step, StreamCommand, Trim,
+    at_most_added,
 };
 use crate::number;
 
@@ -378,8 +379,17 @@ fn trim<'a>(words: &[&'a [u8]]) -> Option<(Trim, &'a [u8])> {
     let at = words.iter().position(|word| [&b"MAXLEN"[..], b"MINID"].contains(word))?;
     let is_approximate = words[at + 1] == b"~";
     let limit = words.iter().position(|word| *word == b"LIMIT").map_or(0, |at| number(words[at + 1]) as u32);
-    let trim = Trim { by_id: words[at] == b"MINID", is_approximate, limit, node_entries: 10 };
+    let by_id = words[at] == b"MINID";
+    let trim = Trim { by_id, is_approximate, limit, node_entries: 10, references: references(words) };
     Some((trim, words[at + 1 + usize::from(is_approximate)]))
+}
+
+fn references(words: &[&[u8]]) -> References {
+    match (words.contains(&&b"DELREF"[..]), words.contains(&&b"ACKED"[..])) {
+        (true, _) => References::Remove,
+        (_, true) => References::Respect,
+        _ => References::Keep,
+    }
 }
 
 fn stream<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
@@ -404,12 +414,55 @@ fn stream<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
         [b"XADD", key, ..] => {
             let trim = trim(words);
             let options = [2 * usize::from(has(b"MAXLEN") || has(b"MINID")), 2 * usize::from(has(b"LIMIT"))];
-            let at = 2 + options[0] + options[1] + usize::from(has(b"~")) + usize::from(has(b"NOMKSTREAM"));
+            let flags: [&[u8]; 4] = [b"~", b"NOMKSTREAM", b"DELREF", b"ACKED"];
+            let flags = flags.iter().filter(|flag| has(flag)).count();
+            let once = words.iter().position(|word| *word == b"IDMP");
+            let at = 2 + options[0] + options[1] + flags + 3 * usize::from(once.is_some());
             let threshold = trim.map_or(&b""[..], |(_, threshold)| threshold);
-            let all = [&[words[at], threshold], &words[at + 1..]].concat();
+            let sent = once.map_or(&[][..], |at| &words[at + 1..at + 3]);
+            let all = [&[words[at], threshold], sent, &words[at + 1..]].concat();
             let (words, trim) = (list(&all, scratch), trim.map(|(trim, _)| trim));
-            StreamCommand::Add { key, words, trim, if_present: has(b"NOMKSTREAM") }
+            match once {
+                None => StreamCommand::Add { key, words, trim, if_present: has(b"NOMKSTREAM") },
+                Some(_) => StreamCommand::AddOnce { key, words, trim, if_present: has(b"NOMKSTREAM") },
+            }
         }
+        [b"XDELEX", key, _, ref ids @ ..] => {
+            StreamCommand::DeleteWith { key, ids: list(ids, scratch), references: references(words) }
+        }
+        [b"XACKDEL", key, group, _, ref ids @ ..] => {
+            let (ids, references) = (list(ids, scratch), references(words));
+            StreamCommand::AcknowledgeAndDelete { key, group, ids, references }
+        }
+        [b"XNACK", key, group, mode, ref ids @ ..] => {
+            let end = ids.iter().position(|word| word[0].is_ascii_uppercase()).unwrap_or(ids.len());
+            let deliveries = match mode {
+                b"SILENT" => ONE_DELIVERY_LESS,
+                b"FATAL" => i64::MAX,
+                _ => SAME_DELIVERIES,
+            };
+            let deliveries = option(b"RETRYCOUNT").unwrap_or(deliveries);
+            let (ids, is_forced) = (list(&ids[..end], scratch), has(b"FORCE"));
+            StreamCommand::Release { key, group, ids, deliveries, is_forced }
+        }
+        [b"XCFGSET", key, ..] => {
+            let duration_s = option(b"IDMP-DURATION").map(|number| number as u64);
+            let most = option(b"IDMP-MAXSIZE").map(|number| number as u64);
+            StreamCommand::Remember { key, duration_s, most }
+        }
+        [b"XINFO", b"STREAM", key, b"2"] => StreamCommand::Describe { key },
+        [b"XINFO", b"FULL", key, count, b"2"] => {
+            StreamCommand::DescribeFull { key, count: number(count) as u64 }
+        }
+        [b"XINFO", b"CONSUMERS", key, group, b"2"] => StreamCommand::DescribeConsumers { key, group },
+        [b"XREADGROUP", group, consumer, b"2", ..] => StreamCommand::Consume {
+            group,
+            consumer,
+            streams: streams(scratch),
+            count: count.unwrap_or(0) as u32,
+            acknowledges: has(b"NOACK"),
+            claim_ms: option(b"CLAIM").unwrap_or(-1),
+        },
         [b"XDEL", key, ref ids @ ..] => StreamCommand::Delete { key, ids: list(ids, scratch) },
         [b"XTRIM", key, ..] => {
             let (trim, threshold) = trim(words).unwrap();
@@ -425,11 +478,15 @@ fn stream<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
         [b"XINFO", b"GROUPS", key] => StreamCommand::InfoGroups { key },
         [b"XINFO", b"CONSUMERS", key, group] => StreamCommand::InfoConsumers { key, group },
         [b"XGROUP", b"CREATE", key, group, id, ..] => {
-            let (entries_read, makes_stream) = (option(b"ENTRIESREAD").unwrap_or(-1), has(b"MKSTREAM"));
+            let at_most = option(b"ATMOST").map(|number| at_most_added(number as u64));
+            let entries_read = at_most.or(option(b"ENTRIESREAD")).unwrap_or(-1);
+            let makes_stream = has(b"MKSTREAM");
             StreamCommand::CreateGroup { key, group, id, entries_read, makes_stream }
         }
         [b"XGROUP", b"SETID", key, group, id, ..] => {
-            StreamCommand::SetGroup { key, group, id, entries_read: option(b"ENTRIESREAD").unwrap_or(-1) }
+            let at_most = option(b"ATMOST").map(|number| at_most_added(number as u64));
+            let entries_read = at_most.or(option(b"ENTRIESREAD")).unwrap_or(-1);
+            StreamCommand::SetGroup { key, group, id, entries_read }
         }
         [b"XGROUP", b"DESTROY", key, group] => StreamCommand::DestroyGroup { key, group },
         [b"XGROUP", b"CREATECONSUMER", key, group, consumer] => {

@@ -193,6 +193,198 @@ fn pending_entries_pass_from_one_consumer_to_another() {
 }
 
 #[test]
+fn entries_are_removed_with_regard_to_groups() {
+    let mut store = Store::new();
+    (1..=6).for_each(|id| store.play(&format!("XADD s {id} f v -> \"{id}-0\"")));
+    store.play(
+        r#"
+        XDELEX no ACKED 1 2     -> [-1 -1]
+        XACKDEL no g ACKED 1    -> [-1]
+        XDELEX s ACKED 1 x      -> !ERR Invalid stream ID specified as stream command argument
+        XDELEX s ACKED 6 9      -> [1 -1]
+        XGROUP CREATE s g 0     -> OK
+        XGROUP CREATE s h 0     -> OK
+        XACKDEL s no ACKED 1    -> [-1]
+        XDELEX s ACKED 1        -> [2]
+        XREADGROUP g a COUNT 4 STREAMS s > -> {"s"=[["1-0" ["f" "v"]] ["2-0" ["f" "v"]] ["3-0" ["f" "v"]] ["4-0" ["f" "v"]]]}
+        XREADGROUP h b COUNT 4 STREAMS s > -> {"s"=[["1-0" ["f" "v"]] ["2-0" ["f" "v"]] ["3-0" ["f" "v"]] ["4-0" ["f" "v"]]]}
+        XACKDEL s g ACKED 1 1 5 -> [2 -1 -1]
+        XACKDEL s h ACKED 1     -> [1]
+        XDELEX s KEEPREF 2      -> [1]
+        XACKDEL s g KEEPREF 2   -> [1]
+        XPENDING s h            -> [3 "2-0" "4-0" [["b" "3"]]]
+        XDELEX s DELREF 2 3     -> [-1 1]
+        XPENDING s h            -> [1 "4-0" "4-0" [["b" "1"]]]
+        XPENDING s g            -> [1 "4-0" "4-0" [["a" "1"]]]
+        XACKDEL s g DELREF 4    -> [1]
+        XPENDING s h            -> [0 nil nil aborted]
+        XRANGE s - +            -> [["5-0" ["f" "v"]]]
+        XINFO STREAM s          -> {"length"=1 "radix-tree-keys"=1 "radix-tree-nodes"=2 "last-generated-id"="6-0" "max-deleted-entry-id"="6-0" "entries-added"=6 "recorded-first-entry-id"="5-0" "groups"=2 "first-entry"=["5-0" ["f" "v"]] "last-entry"=["5-0" ["f" "v"]]}
+    "#,
+    );
+}
+
+#[test]
+fn a_stream_is_trimmed_with_regard_to_groups() {
+    let mut store = Store::new();
+    (1..=5).for_each(|id| store.play(&format!("XADD s {id} f v -> \"{id}-0\"")));
+    store.play(
+        r#"
+        XGROUP CREATE s g 0     -> OK
+        XADD s MAXLEN 1 ACKED 6 f v -> "6-0"
+        XLEN s                  -> 6
+        XREADGROUP g a COUNT 2 STREAMS s > -> {"s"=[["1-0" ["f" "v"]] ["2-0" ["f" "v"]]]}
+        XACK s g 1              -> 1
+        XADD s MAXLEN 1 ACKED 7 f v -> "7-0"
+        XLEN s                  -> 6
+        XREADGROUP g a STREAMS s > -> {"s"=[["3-0" ["f" "v"]] ["4-0" ["f" "v"]] ["5-0" ["f" "v"]] ["6-0" ["f" "v"]] ["7-0" ["f" "v"]]]}
+        XACK s g 3 5            -> 2
+        XTRIM s MINID 5 ACKED   -> 1
+        XRANGE s - 6            -> [["2-0" ["f" "v"]] ["4-0" ["f" "v"]] ["5-0" ["f" "v"]] ["6-0" ["f" "v"]]]
+        XTRIM s MAXLEN 2 DELREF -> 3
+        XPENDING s g            -> [2 "6-0" "7-0" [["a" "2"]]]
+        XTRIM s MAXLEN 1        -> 1
+        XPENDING s g            -> [2 "6-0" "7-0" [["a" "2"]]]
+        XTRIM s MAXLEN ~ 0 DELREF -> 1
+        XPENDING s g            -> [1 "6-0" "6-0" [["a" "1"]]]
+    "#,
+    );
+}
+
+#[test]
+fn a_consumer_that_gets_nothing_is_seen_and_not_active() {
+    play(
+        r#"
+        XGROUP CREATE s g $ MKSTREAM -> OK
+        XREADGROUP g a 2 STREAMS s > -> aborted
+        wait 10
+        XINFO CONSUMERS s g 2   -> [{"name"="a" "pending"=0 "idle"=10 "inactive"=-1}]
+        XADD s 1 f v            -> "1-0"
+        XREADGROUP g a 2 STREAMS s > -> {"s"=[["1-0" ["f" "v"]]]}
+        wait 5
+        XINFO CONSUMERS s g 2   -> [{"name"="a" "pending"=1 "idle"=5 "inactive"=5}]
+        XREADGROUP g a 2 STREAMS s > -> aborted
+        wait 3
+        XREADGROUP g a 2 STREAMS s > -> aborted
+        XINFO CONSUMERS s g 2   -> [{"name"="a" "pending"=1 "idle"=0 "inactive"=8}]
+        XINFO CONSUMERS s g     -> [{"name"="a" "pending"=1 "idle"=0}]
+        XINFO FULL s 1 2        -> {"length"=1 "radix-tree-keys"=1 "radix-tree-nodes"=2 "last-generated-id"="1-0" "max-deleted-entry-id"="0-0" "entries-added"=1 "recorded-first-entry-id"="1-0" "idmp-duration"=100 "idmp-maxsize"=100 "pids-tracked"=0 "iids-tracked"=0 "iids-added"=0 "iids-duplicates"=0 "entries"=[["1-0" ["f" "v"]]] "groups"=[{"name"="g" "last-delivered-id"="1-0" "entries-read"=1 "lag"=0 "pel-count"=1 "pending"=[["1-0" "a" 1000010 1]] "consumers"=[{"name"="a" "seen-time"=1000018 "active-time"=1000010 "pel-count"=1 "pending"=[["1-0" 1000010 1]]}]}]}
+        XCLAIM s g a 0 1        -> [["1-0" ["f" "v"]]]
+        XINFO CONSUMERS s g 2   -> [{"name"="a" "pending"=1 "idle"=0 "inactive"=0}]
+        XREADGROUP g b STREAMS s > -> aborted
+        XINFO CONSUMERS s g     -> [{"name"="a" "pending"=1 "idle"=0}]
+        XGROUP CREATE s h $ ATMOST 9 -> OK
+        XGROUP CREATE s i $ ATMOST 0 -> OK
+        XINFO GROUPS s          -> [{"name"="g" "consumers"=1 "pending"=1 "last-delivered-id"="1-0" "entries-read"=1 "lag"=0} {"name"="h" "consumers"=0 "pending"=0 "last-delivered-id"="1-0" "entries-read"=1 "lag"=0} {"name"="i" "consumers"=0 "pending"=0 "last-delivered-id"="1-0" "entries-read"=0 "lag"=1}]
+        XREADGROUP g c 2 STREAMS s > -> aborted
+        XGROUP DELCONSUMER s g c -> 0
+        XGROUP DESTROY s g      -> 1
+    "#,
+    );
+}
+
+#[test]
+fn what_has_been_pending_for_long_is_claimed_by_the_next_reader() {
+    let mut store = Store::new();
+    (1..=4).for_each(|id| store.play(&format!("XADD s {id} f v -> \"{id}-0\"")));
+    store.play(
+        r#"
+        XGROUP CREATE s g 0     -> OK
+        XREADGROUP g a 2 COUNT 1 STREAMS s > -> {"s"=[["1-0" ["f" "v"]]]}
+        wait 10
+        XREADGROUP g a 2 COUNT 1 STREAMS s > -> {"s"=[["2-0" ["f" "v"]]]}
+        XCLAIM s g a 0 1 IDLE 3 -> [["1-0" ["f" "v"]]]
+        wait 10
+        XCLAIM s g a 0 2 IDLE 20 JUSTID -> ["2-0"]
+        XREADGROUP g b 2 CLAIM 14 COUNT 2 STREAMS s > -> {"s"=[["2-0" ["f" "v"] 20 1] ["3-0" ["f" "v"] 0 0]]}
+        XREADGROUP g b 2 CLAIM 13 NOACK STREAMS s > -> {"s"=[["1-0" ["f" "v"] 13 2] ["4-0" ["f" "v"] 0 0]]}
+        XREADGROUP g b 2 CLAIM 1 STREAMS s > -> aborted
+        XPENDING s g 0 - + 9    -> [["1-0" "b" 0 3] ["2-0" "b" 0 2] ["3-0" "b" 0 1]]
+        wait 5
+        XDEL s 1 3              -> 2
+        XREADGROUP g c 2 CLAIM 5 COUNT 1 STREAMS s > -> aborted
+        XPENDING s g            -> [2 "2-0" "3-0" [["b" "2"]]]
+        XREADGROUP g c 2 CLAIM 5 STREAMS s > -> {"s"=[["2-0" ["f" "v"] 5 2]]}
+        XPENDING s g            -> [1 "2-0" "2-0" [["c" "1"]]]
+        XREADGROUP g c 2 CLAIM 9223372036854775807 STREAMS s 0 -> {"s"=[["2-0" ["f" "v"]]]}
+    "#,
+    );
+}
+
+#[test]
+fn what_a_consumer_gives_back_can_be_claimed_at_once() {
+    let mut store = Store::new();
+    (1..=4).for_each(|id| store.play(&format!("XADD s {id} f v -> \"{id}-0\"")));
+    store.play(
+        r#"
+        XNACK s g FAIL 1        -> !NOGROUP No such key \'s\' or consumer group \'g\'
+        XNACK no g FAIL 1       -> !NOGROUP No such key \'no\' or consumer group \'g\'
+        XGROUP CREATE s g 0     -> OK
+        XREADGROUP g a 2 COUNT 3 STREAMS s > -> {"s"=[["1-0" ["f" "v"]] ["2-0" ["f" "v"]] ["3-0" ["f" "v"]]]}
+        XNACK s g SILENT 1 9    -> 1
+        XNACK s g FAIL 2        -> 1
+        XNACK s g FATAL 3       -> 1
+        XNACK s g FAIL 4        -> 0
+        XPENDING s g            -> [3 "1-0" "3-0" []]
+        XPENDING s g 99999999 - + 9 -> [["1-0" "" -1 0] ["2-0" "" -1 1] ["3-0" "" -1 9223372036854775807]]
+        XPENDING s g 0 - + 9 a  -> []
+        XREADGROUP g b 2 CLAIM 9000 COUNT 1 STREAMS s > -> {"s"=[["1-0" ["f" "v"] -1 0]]}
+        XAUTOCLAIM s g b 9000 - JUSTID -> ["0-0" ["2-0" "3-0"] []]
+        XCLAIM s g b 0 3        -> [["3-0" ["f" "v"]]]
+        XPENDING s g 0 - + 9 b  -> [["1-0" "b" 0 1] ["2-0" "b" 0 1] ["3-0" "b" 0 9223372036854775807]]
+        XNACK s g FAIL 4 FORCE  -> 1
+        XNACK s g SILENT 2 RETRYCOUNT 7 -> 1
+        XINFO FULL s 9          -> {"length"=4 "radix-tree-keys"=1 "radix-tree-nodes"=2 "last-generated-id"="4-0" "max-deleted-entry-id"="0-0" "entries-added"=4 "recorded-first-entry-id"="1-0" "entries"=[["1-0" ["f" "v"]] ["2-0" ["f" "v"]] ["3-0" ["f" "v"]] ["4-0" ["f" "v"]]] "groups"=[{"name"="g" "last-delivered-id"="3-0" "entries-read"=3 "lag"=1 "pel-count"=4 "pending"=[["1-0" "b" 1000000 1] ["2-0" "" 0 7] ["3-0" "b" 1000000 9223372036854775807] ["4-0" "" 0 0]] "consumers"=[{"name"="a" "seen-time"=1000000 "pel-count"=0 "pending"=[]} {"name"="b" "seen-time"=1000000 "pel-count"=2 "pending"=[["1-0" 1000000 1] ["3-0" 1000000 9223372036854775807]]}]}]}
+        XACK s g 4              -> 1
+        XGROUP DELCONSUMER s g b -> 2
+        XPENDING s g            -> [1 "2-0" "2-0" []]
+        XDELEX s DELREF 2       -> [1]
+        XPENDING s g            -> [0 nil nil aborted]
+    "#,
+    );
+}
+
+#[test]
+fn what_a_producer_has_sent_is_added_once() {
+    play(
+        r#"
+        XADD no NOMKSTREAM IDMP p 1 * f v -> nil
+        XCFGSET s IDMP-DURATION 5 -> !ERR no such key
+        XADD s IDMP p 1 * f v   -> "1000000-0"
+        XADD s IDMP p 1 * f w   -> "1000000-0"
+        XADD s IDMP q 1 * f w   -> "1000000-1"
+        XADD s IDMP p 2 * f w   -> "1000000-2"
+        XLEN s                  -> 3
+        XINFO STREAM s 2        -> {"length"=3 "radix-tree-keys"=1 "radix-tree-nodes"=2 "last-generated-id"="1000000-2" "max-deleted-entry-id"="0-0" "entries-added"=3 "recorded-first-entry-id"="1000000-0" "idmp-duration"=100 "idmp-maxsize"=100 "pids-tracked"=2 "iids-tracked"=3 "iids-added"=3 "iids-duplicates"=1 "groups"=0 "first-entry"=["1000000-0" ["f" "v"]] "last-entry"=["1000000-2" ["f" "w"]]}
+        COPY s t                -> 1
+        XDEL s 1000000-0        -> 1
+        XADD s IDMP p 1 * f v   -> "1000000-0"
+        wait 99999
+        XADD t IDMP p 2 * f w   -> "1000000-2"
+        wait 1
+        XADD t IDMP p 2 * f w   -> "1100000-0"
+        XINFO STREAM t 2        -> {"length"=4 "radix-tree-keys"=1 "radix-tree-nodes"=2 "last-generated-id"="1100000-0" "max-deleted-entry-id"="0-0" "entries-added"=4 "recorded-first-entry-id"="1000000-0" "idmp-duration"=100 "idmp-maxsize"=100 "pids-tracked"=1 "iids-tracked"=1 "iids-added"=4 "iids-duplicates"=2 "groups"=0 "first-entry"=["1000000-0" ["f" "v"]] "last-entry"=["1100000-0" ["f" "w"]]}
+        XCFGSET t IDMP-DURATION 100 -> OK
+        XADD t IDMP p 2 * f w   -> "1100000-0"
+        XCFGSET t IDMP-MAXSIZE 2 IDMP-DURATION 5 -> OK
+        XADD t IDMP p 2 * f w   -> "1100000-1"
+        XADD t IDMP p 3 * f w   -> "1100000-2"
+        XADD t IDMP p 4 * f w   -> "1100000-3"
+        XADD t IDMP p 3 * f w   -> "1100000-2"
+        XADD t IDMP p 2 * f w   -> "1100000-4"
+        XADD t MAXLEN 1 IDMP p 2 * f w -> "1100000-4"
+        XLEN t                  -> 8
+        wait 5000
+        XADD t IDMP z 0 * f w   -> "1105000-0"
+        XINFO STREAM t 2        -> {"length"=9 "radix-tree-keys"=1 "radix-tree-nodes"=2 "last-generated-id"="1105000-0" "max-deleted-entry-id"="0-0" "entries-added"=9 "recorded-first-entry-id"="1000000-0" "idmp-duration"=5 "idmp-maxsize"=2 "pids-tracked"=1 "iids-tracked"=1 "iids-added"=9 "iids-duplicates"=5 "groups"=0 "first-entry"=["1000000-0" ["f" "v"]] "last-entry"=["1105000-0" ["f" "w"]]}
+        XTRIM t MAXLEN 0        -> 9
+        XADD t IDMP z 0 * f w   -> "1105000-0"
+        XLEN t                  -> 0
+    "#,
+    );
+}
+
+#[test]
 fn facts_about_streams_are_those_of_redis() {
     play(
         r#"
@@ -240,6 +432,12 @@ fn commands_on_streams_refuse_other_types_and_the_reverse() {
         "XINFO STREAM t",
         "XPENDING t g",
         "XCLAIM t g a 0 1",
+        "XDELEX t KEEPREF 1",
+        "XACKDEL t g KEEPREF 1",
+        "XNACK t g FAIL 1",
+        "XADD t IDMP p 1 * f v",
+        "XCFGSET t IDMP-DURATION 1",
+        "XREADGROUP g a 2 STREAMS s t > >",
         "GET s",
         "LPUSH s a",
         "APPEND s x",
@@ -297,7 +495,16 @@ fn a_snapshot_has_a_stream_as_it_was_when_the_snapshot_began() {
         ["XTRIM s MAXLEN 3 -> 297", "DEL s -> 1", "XADD s 999 f v -> \"999-0\"", "XGROUP DESTROY s g -> 1"]
     {
         let mut store = with_large_stream(300);
-        store.play("XADD small 1 f v -> \"1-0\"\nXGROUP CREATE small g 0 -> OK");
+        store.play(
+            r#"
+            XADD small 1 f v        -> "1-0"
+            XGROUP CREATE small g 0 -> OK
+            XREADGROUP g a 2 STREAMS small > -> {"small"=[["1-0" ["f" "v"]]]}
+            XREADGROUP g b 2 STREAMS small > -> aborted
+            XNACK small g FAIL 1    -> 1
+            XADD small IDMP p 1 * f v -> "1000000-0"
+            "#,
+        );
         let (digest, floor) = (store.table.digest(), store.table.version_floor());
         let id = store.table.begin_snapshot();
         let (mut copy, mut chunks) = (Table::new(7), 0);
@@ -315,6 +522,8 @@ fn a_snapshot_has_a_stream_as_it_was_when_the_snapshot_began() {
         }
         copy.set_version_floor(floor);
         assert_eq!(copy.digest(), digest, "{changes}");
+        let mut copy = Store { table: copy, ..Store::new() };
+        copy.play("XADD small IDMP p 1 * f v -> \"1000000-0\"\nXLEN small -> 2");
         assert!(chunks > 50);
         store.table.end_snapshot(id);
     }

@@ -262,12 +262,13 @@ pub(super) const TEMPLATES: &[Template] = &[
     exactly("XREAD [COUNT count] STREAMS k:q entry"),
     exactly("XREAD [COUNT count] STREAMS k:q k:q entry ($|entry)"),
     exactly("XGROUP CREATE k:q group ($|entry)"),
-    exactly("XGROUP CREATE k:q group ($|entry) MKSTREAM ENTRIESREAD count"),
+    // Redis 7.0 does not bound the number of entries that a group says to have read.
+    exactly("XGROUP CREATE k:q group ($|entry) MKSTREAM ENTRIESREAD (0|-1)"),
     exactly("XGROUP CREATE k:q group 0 MKSTREAM"),
     exactly(
         "DEL q1 ; XGROUP CREATE q1 g1 0 MKSTREAM ; XGROUP (CREATE|SETID) q1 g1 0 ENTRIESREAD 1 ENTRIESREAD 2",
     ),
-    exactly("XGROUP SETID k:q group ($|entry) (ENTRIESREAD|x) count"),
+    exactly("XGROUP SETID k:q group ($|entry) (ENTRIESREAD|x) (0|-1)"),
     exactly("XGROUP SETID k:q group ($|entry)"),
     exactly("XGROUP (DESTROY k:q group|CREATECONSUMER k:q group consumer|DELCONSUMER k:q group consumer)"),
     exactly("XREADGROUP GROUP group consumer [COUNT count] [NOACK] STREAMS k:q (>|>|entry)"),
