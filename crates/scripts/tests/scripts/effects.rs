@@ -8,8 +8,8 @@ use commands::{Context, Handler, find};
 use kv::codec::Reader;
 use kv::limits::SCRIPT_COST_DEFAULT;
 use kv::{
-    Command, Draft, List, ListCommand, QueueCommand, Reply, ReplyBuffer, Script, ScriptLimits, SortedCommand,
-    Table, WaiterId, Wish,
+    Command, Draft, List, ListCommand, QueueCommand, Reply, ReplyBuffer, Script, ScriptLimits, ScriptOptions,
+    SortedCommand, Table, WaiterId, Wish,
 };
 use std::num::NonZeroU64;
 use wire::resp::ArgumentsBuffer;
@@ -308,7 +308,9 @@ impl Pair {
         let mut scratch = Vec::new();
         let inputs = inputs.iter().map(Vec::as_slice);
         let script = Script::build(&mut scratch, SCRIPT.as_bytes(), inputs, KEYS.len(), limits, true);
-        self.apply(&Command::Script(script.unwrap()), is_quiet);
+        // As the commands outside of scripts: a node of release 1 lets a group have read more than a stream has had.
+        let options = ScriptOptions { by_second_rules: true, ..ScriptOptions::default() };
+        self.apply(&Command::Script(script.unwrap().with_options(options)), is_quiet);
     }
 
     /// Has a client wait for an element of two lists or sorted sets, or disconnect.

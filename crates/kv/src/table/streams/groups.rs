@@ -386,7 +386,11 @@ impl Table {
                 }
                 None => {
                     let claims = claim_ms.map(|_| &idle[..]);
-                    stream.deliver(own, limits, !acknowledges, claims, given)
+                    let delivered = stream.deliver(own, limits, !acknowledges, claims, given);
+                    if notes_attempts {
+                        stream.bound_read(group);
+                    }
+                    delivered
                 }
             });
             // What was claimed may all be gone.
@@ -669,6 +673,15 @@ impl Changing<'_> {
         }
         let count = ids.len();
         (ids, Written { count, entries })
+    }
+
+    /// A group that was said to have read more than it could has read no more than the stream has ever had: from level 2 on, as
+    /// [`at_most_added`](crate::command::at_most_added).
+    fn bound_read(&mut self, name: &[u8]) {
+        let added = self.view().head().added;
+        if let Some(group) = self.view().group(name).filter(|group| group.read > Some(added)) {
+            self.put_group(name, Group { read: Some(added), ..group });
+        }
     }
 
     /// Returns the entries that a group has not read yet. They become pending if `pends`. Before them come those that are
