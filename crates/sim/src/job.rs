@@ -57,7 +57,7 @@ impl Job {
         match self {
             Job::Backup(backup) => backup.begun = None,
             // Part of the restore may have taken effect, so it begins again.
-            Job::Restore(restore) => restore.begin(),
+            Job::Restore(restore) => restore.begin_again(),
         }
     }
 
@@ -231,6 +231,8 @@ pub(crate) struct Restore {
     /// Whether all keys can be removed at once; if so, that is done first. Keyspaces of registers do not allow it, but their
     /// cluster is empty.
     empties: bool,
+    /// Whether nobody knows if an emptying took effect: it may still do so, after what has been restored since.
+    pub(crate) may_be_emptied: bool,
     /// The request to send next: 0 empties the cluster, the others follow.
     next: usize,
     /// The numbers of the requests under way.
@@ -246,10 +248,12 @@ impl Restore {
         for (_, file) in &files {
             read(file, &mut requests)?;
         }
-        Ok(Restore { files, requests: requests.0, empties, next: 0, open: Vec::new(), refused: None })
+        let (may_be_emptied, next, open, refused) = (false, 0, Vec::new(), None);
+        Ok(Restore { files, requests: requests.0, empties, may_be_emptied, next, open, refused })
     }
 
-    fn begin(&mut self) {
+    fn begin_again(&mut self) {
+        self.may_be_emptied |= self.empties && self.open.contains(&0);
         (self.next, self.refused) = (0, None);
         self.open.clear();
     }

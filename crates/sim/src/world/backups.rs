@@ -128,7 +128,7 @@ impl World {
     /// Checks that each replica holds what was restored, except for what has expired.
     pub(super) fn check_restored(&mut self) {
         let restores = self.clients.iter().filter_map(|client| match &client.job {
-            Some(Job::Restore(restore)) => Some(restore.files.clone()),
+            Some(Job::Restore(restore)) if !restore.may_be_emptied => Some(restore.files.clone()),
             _ => None,
         });
         let files: Vec<(u8, Vec<u8>)> = restores.flatten().collect();
