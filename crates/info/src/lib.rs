@@ -3,11 +3,12 @@
 //! Plain data: the node fills it in, when it is asked. Nothing here knows a node.
 //!
 //! Reading order: [`facts`] and [`usage`] (what `INFO` is written from), [`render`] (its sections), [`health`] (`GET /health`),
-//! [`figures`] (`CLUSTER REPORT`).
+//! [`figures`] (`CLUSTER REPORT`), [`metrics`] (Prometheus).
 
 pub mod facts;
 pub mod figures;
 pub mod health;
+pub mod metrics;
 mod sections;
 pub mod usage;
 

@@ -113,7 +113,7 @@ const MODULES: [(&str, &[&[&str]]); 16] = [
             &["collections", "diagnostics"],
         ],
     ),
-    ("info", &[&["figures", "sections"], &["facts", "health", "usage"]]),
+    ("info", &[&["figures", "metrics", "sections"], &["facts", "health", "usage"]]),
     (
         "cluster",
         &[

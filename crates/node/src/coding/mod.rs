@@ -12,7 +12,6 @@ mod dispersal;
 mod estimates;
 mod fetching;
 mod logged;
-mod metrics;
 mod rebuilding;
 mod traces;
 mod upkeep;

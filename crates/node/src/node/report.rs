@@ -4,12 +4,10 @@ use super::facts;
 use crate::context::status::group_status;
 use crate::groups::Group;
 use crate::node::Node;
-use cluster::control::Saved;
 use cluster::setting::Setting;
 use cluster::words::label as label_text;
+use info::metrics::{GroupMetrics, coding_metrics, group_metrics, seconds, time_metrics};
 use info::{FollowerHealth, Health, KeyspaceHealth};
-use protocol::status::{Counter, Status};
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// How long after its admission a node waits for all of its replicas before it is ready without some of them. Until they have
@@ -238,7 +236,9 @@ pub(super) fn metrics(node: &Node, out: &mut String) {
         "How often all values were scrubbed, from the first to the last one.",
         counters.passes,
     );
-    node.coding.coding_metrics(out);
+    if node.coding.is_on() {
+        coding_metrics(node.coding.counters(), &node.coding.choice_summary(), out);
+    }
     let _ = write!(
         out,
         "# HELP quorate_clock_off_seconds How far the wall clock is from the time that is used, either way.\n\
@@ -246,13 +246,10 @@ pub(super) fn metrics(node: &Node, out: &mut String) {
         seconds(clock.ahead_ms.unsigned_abs())
     );
     link_metrics(node, out);
-    time_metrics(node, out);
-    group_metrics(node, out);
-}
-
-/// Milliseconds as seconds, the unit that Prometheus wants.
-fn seconds(ms: u64) -> String {
-    format!("{}.{:03}", ms / 1000, ms % 1000)
+    let groups: Vec<_> = node.cx.groups.iter().map(|(id, group)| metrics_of(node, id, group)).collect();
+    let (commands, leases) = (&node.cx.clients.statistics, node.cluster.control().lease_times());
+    time_metrics(commands, leases, &groups, out);
+    group_metrics(&groups, &node.cx.map, out);
 }
 
 /// The program's version, and the nodes to which it has links.
@@ -271,187 +268,17 @@ fn link_metrics(node: &Node, out: &mut String) {
     }
 }
 
-/// The labels that distinguish a group's series. The shard is included where a keyspace has several.
-fn label(group: &Group) -> String {
-    let name = label_text(group.keyspace.name());
-    match group.keyspace.shards {
-        1 => format!("keyspace=\"{name}\""),
-        _ => format!("keyspace=\"{name}\",shard=\"{}\"", group.shard),
-    }
-}
-
-/// How long commands took, by name and by keyspace, and how long commits and applying took.
-fn time_metrics(node: &Node, out: &mut String) {
-    let begin = |name: &str, help: &str, out: &mut String| {
-        let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} histogram\n");
-    };
-    let name = "quorate_command_seconds";
-    begin(name, "Time from a command of this node's clients to its reply.", out);
-    for (number, latency) in node.cx.clients.statistics.measured() {
-        if let Some(spec) = commands::by_number(number) {
-            latency.render(name, &format!("command=\"{}\"", label_text(spec.name)), out);
-        }
-    }
-    let groups = || node.cx.groups.iter().map(|(_, group)| (label(group), group));
-    let name = "quorate_keyspace_command_seconds";
-    begin(name, "Time from a command of this node's clients to its reply.", out);
-    groups().for_each(|(label, group)| group.latency.render(name, &label, out));
-    let name = "quorate_keyspace_commit_seconds";
-    begin(name, "Time from a write's order by this replica to its outcome, of one write at a time.", out);
-    groups().for_each(|(label, group)| group.commits.times().render(name, &label, out));
-    let leases = node.cluster.control().lease_times();
-    let name = "quorate_lease_renewal_seconds";
-    begin(name, "Time from a renewal of this node's lease to its answer.", out);
-    leases.renewals.render(name, "", out);
-    let name = "quorate_lease_wait_seconds";
-    begin(name, "Time from the end of this node's lease to the next one.", out);
-    leases.waits.render(name, "", out);
-    let name = "quorate_keyspace_apply_seconds";
-    begin(
-        name,
-        "Time from when this replica held a record until it had applied it, of one record at a time.",
-        out,
-    );
-    let ordered = groups().filter(|(_, group)| group.keyspace.has_leader());
-    ordered.for_each(|(label, group)| group.applies.times().render(name, &label, out));
-}
-
-fn group_metrics(node: &Node, out: &mut String) {
-    type Value = fn(&Group, &Status) -> u64;
-    fn table(group: &Group, value: impl Fn(&kv::Table) -> u64) -> u64 {
-        group.replica.as_ref().map_or(0, |replica| value(replica.table()))
-    }
-    let series: [(&str, &str, &str, Value); 25] = [
-        ("ready", "gauge", "1 when requests can be served.", |_, status| status.ready.into()),
-        ("writable", "gauge", "Leader: 1 when enough followers are live.", |_, status| {
-            status.writable.into()
-        }),
-        ("leader", "gauge", "1 on the node that leads.", |_, status| (status.role == "leader").into()),
-        ("epoch", "gauge", "The highest epoch seen.", |_, status| status.epoch),
-        ("offset", "gauge", "The last offset held.", |_, status| status.offset),
-        ("applied", "gauge", "The last offset applied.", |_, status| status.applied),
-        ("lag_records", "gauge", "Follower: records not applied yet.", |_, status| status.lag),
-        ("backlog_bytes", "gauge", "History kept.", |_, status| status.backlog_bytes as u64),
-        ("keys", "gauge", "Keys.", |group, _| table(group, |table| table.len() as u64)),
-        ("memory_bytes", "gauge", "Memory of keys and values.", |group, _| {
-            table(group, |table| table.memory_bytes() as u64)
-        }),
-        ("memory_max_bytes", "gauge", "The most that keys and values may take; 0: any.", |group, _| {
-            group.keyspace.shard_memory_max()
-        }),
-        ("hits_total", "counter", "Lookups that found the key.", |group, _| {
-            table(group, |table| table.statistics().hits)
-        }),
-        ("misses_total", "counter", "Lookups that did not find the key.", |group, _| {
-            table(group, |table| table.statistics().misses)
-        }),
-        ("evicted_total", "counter", "Keys removed for that bound.", |group, _| {
-            table(group, |table| table.statistics().evicted)
-        }),
-        ("changes_bytes", "gauge", "Latest changes kept for readers.", |group, _| {
-            table(group, |table| table.history().map_or(0, |history| history.bytes() as u64))
-        }),
-        ("locks", "gauge", "Locks that are held.", |group, _| {
-            table(group, |table| table.locks().len() as u64)
-        }),
-        ("lock_waiters", "gauge", "Requests that wait for a lock.", |group, _| {
-            table(group, |table| table.locks().waiters() as u64)
-        }),
-        ("lock_sessions", "gauge", "Sessions that hold locks.", |group, _| {
-            table(group, |table| table.locks().sessions() as u64)
-        }),
-        ("lock_grants_total", "counter", "Locks that were granted.", |group, _| {
-            table(group, |table| table.locks().statistics().grants)
-        }),
-        ("lock_expiries_total", "counter", "Leases of locks and sessions that have ended.", |group, _| {
-            table(group, |table| table.locks().statistics().expiries)
-        }),
-        ("queue_waiters", "gauge", "Requests that wait for elements.", |group, _| {
-            table(group, |table| table.queues().waiters() as u64)
-        }),
-        ("queue_unsettled", "gauge", "Requests that were served and are not settled.", |group, _| {
-            table(group, |table| table.queues().unsettled() as u64)
-        }),
-        ("queue_served_total", "counter", "Requests that waited and were served.", |group, _| {
-            table(group, |table| table.queues().statistics().served)
-        }),
-        ("queue_returned_total", "counter", "Replies whose elements went back.", |group, _| {
-            table(group, |table| table.queues().statistics().returned)
-        }),
-        ("queue_dropped_total", "counter", "Replies whose elements could not go back.", |group, _| {
-            table(group, |table| table.queues().statistics().dropped)
-        }),
-    ];
-    let statuses: Vec<Status> = node.cx.groups.ids().iter().map(|id| group_status(&node.cx, *id)).collect();
-    for (name, kind, help, value) in series {
-        let _ = write!(out, "# HELP quorate_keyspace_{name} {help}\n# TYPE quorate_keyspace_{name} {kind}\n");
-        for ((_, group), status) in node.cx.groups.iter().zip(&statuses) {
-            let (label, value) = (label(group), value(group, status));
-            let _ = writeln!(out, "quorate_keyspace_{name}{{{label}}} {value}");
-        }
-    }
-    // The protocols' counters: each under its name, for the keyspaces whose protocol has it.
-    let mut counted: BTreeMap<&str, (&str, String)> = BTreeMap::new();
-    for ((_, group), status) in node.cx.groups.iter().zip(&statuses) {
-        let label = label(group);
-        for Counter { name, help, value } in &status.counters {
-            let (_, lines) = counted.entry(name).or_insert((help, String::new()));
-            let _ = writeln!(lines, "quorate_keyspace_{name}_total{{{label}}} {value}");
-        }
-    }
-    for (name, (help, lines)) in counted {
-        let name = format!("quorate_keyspace_{name}_total");
-        let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} counter\n{lines}");
-    }
-    backup_metrics(node, out);
-    let name = "quorate_keyspace_leaderships_total";
-    let _ = write!(out, "# HELP {name} Leaderships that this node has begun.\n# TYPE {name} counter\n");
-    for (id, group) in node.cx.groups.iter().filter(|(_, group)| group.keyspace.has_leader()) {
-        let _ = writeln!(out, "{name}{{{}}} {}", label(group), node.recent.begun(id));
-    }
-    let name = "quorate_keyspace_began_empty_timestamp_seconds";
-    let _ = write!(out, "# HELP {name} When it began again, empty.\n# TYPE {name} gauge\n");
-    for (_, group) in node.cx.groups.iter().filter(|(_, group)| group.began_empty_ms > 0) {
-        let _ = writeln!(out, "{name}{{{}}} {}", label(group), seconds(group.began_empty_ms));
-    }
-    let name = "quorate_keyspace_lag_seconds";
-    let _ = write!(out, "# HELP {name} Follower: since when it has not applied all.\n# TYPE {name} gauge\n");
-    for ((_, group), status) in node.cx.groups.iter().zip(&statuses) {
-        let _ = writeln!(out, "{name}{{{}}} {}", label(group), seconds(status.lag_ms));
-    }
-    let name = "quorate_follower_lag";
-    let _ = write!(
-        out,
-        "# HELP {name}_records Leader: records that a follower has not acknowledged.\n# TYPE {name}_records gauge\n"
-    );
-    for ((_, group), status) in node.cx.groups.iter().zip(&statuses) {
-        for follower in &status.followers {
-            let (label, id) = (label(group), follower.id);
-            let _ = writeln!(out, "{name}_records{{{label},node=\"{id}\"}} {}", follower.lag);
-        }
-    }
-}
-
-/// When each keyspace was saved last, and when it should be again, as `quorate backup` has said. Nothing of those of which
-/// no backup was ever tried.
-fn backup_metrics(node: &Node, out: &mut String) {
-    type Time = fn(&Saved) -> u64;
-    let series: [(&str, &str, Time); 2] = [
-        (
-            "backup_timestamp_seconds",
-            "The moment that the newest backup shows; 0: no backup holds it.",
-            |saved| saved.at_ms,
-        ),
-        ("backup_due_timestamp_seconds", "When a newer backup should be there.", |saved| saved.due_ms),
-    ];
-    for (name, help, time) in series {
-        let name = format!("quorate_keyspace_{name}");
-        let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n");
-        for entry in node.cx.map.keyspaces.values() {
-            if let Some(saved) = &entry.saved {
-                let (keyspace, time) = (label_text(entry.keyspace.name()), seconds(time(saved)));
-                let _ = writeln!(out, "{name}{{keyspace=\"{keyspace}\"}} {time}");
-            }
-        }
+/// What the metrics of a group are written from.
+fn metrics_of<'n>(node: &'n Node, id: u16, group: &'n Group) -> GroupMetrics<'n> {
+    GroupMetrics {
+        keyspace: &group.keyspace,
+        shard: group.shard,
+        status: group_status(&node.cx, id),
+        table: group.replica.as_ref().map(|replica| replica.table()),
+        latency: &group.latency,
+        commits: group.commits.times(),
+        applies: group.applies.times(),
+        leaderships: node.recent.begun(id),
+        began_empty_ms: group.began_empty_ms,
     }
 }

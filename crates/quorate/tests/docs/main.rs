@@ -292,7 +292,8 @@ fn every_metric_is_on_the_page() {
         "protocol/src/blocking/summary.rs",
         "protocol/src/consensus/status.rs",
         "protocol/src/registers/counters.rs",
-        "node/src/coding/metrics.rs",
+        "info/src/metrics/coding.rs",
+        "info/src/metrics/groups.rs",
         "server/src/metrics.rs",
     ] {
         let text = fs::read_to_string(root.join("crates").join(name)).expect("a source");
