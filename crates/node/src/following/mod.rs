@@ -67,6 +67,26 @@ impl Following {
         replica.follow_changes(self.noted);
     }
 
+    /// When [`Following::end_turn`] has to run next, even if nothing happens.
+    #[inline]
+    pub(crate) fn due_us(&self) -> u64 {
+        self.readers.due_us().min(self.replicas.due_us())
+    }
+
+    /// Gives the clients that follow changes what the turn has brought.
+    #[inline]
+    pub(crate) fn end_turn(&mut self, cx: &mut Context) {
+        if self.readers.is_on() {
+            self.readers.end_turn(cx);
+        }
+        if self.replicas.is_on() {
+            self.replicas.end_turn(cx);
+        }
+        if self.tracking.is_on() {
+            self.tracking.end_turn(cx);
+        }
+    }
+
     /// Passes a group's changes to the clients that follow them.
     pub(crate) fn take(&mut self, cx: &mut Context, channels: &mut Channels, group: u16, changes: &Changes) {
         if self.tracking.is_on() {

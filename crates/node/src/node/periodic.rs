@@ -50,7 +50,15 @@ fn each_periodic(mut each: impl FnMut(Phase, fn(&Node) -> u64, fn(&mut Node))) {
     });
     each(Begin, |node| node.cx.clients.delayed_until_us(), Node::send_delayed);
     each(Begin, |node| node.forwarding.next_due_us(), Node::retry_waiting);
-    each(Begin, |node| node.waits.next_due_us(), |node| node.waits.tick(&mut node.cx));
+    each(
+        Begin,
+        |node| node.waits.next_due_us(),
+        |node| {
+            if node.waits.next_due_us() <= node.cx.now.monotonic_us {
+                node.waits.tick(&mut node.cx);
+            }
+        },
+    );
 
     each(Flush, NEVER, |node| node.coding.flush(&mut node.cx));
     each(Flush, |node| node.long.wakeup_us(), |node| node.long.flush(&mut node.cx));
@@ -62,29 +70,7 @@ fn each_periodic(mut each: impl FnMut(Phase, fn(&Node) -> u64, fn(&mut Node))) {
     );
     each(Write, |node| node.values.wakeup_us(), |node| node.values.flush(&mut node.cx));
 
-    each(
-        End,
-        |node| node.following.readers.due_us(),
-        |node| {
-            if node.following.readers.is_on() {
-                node.following.readers.end_turn(&mut node.cx);
-            }
-        },
-    );
-    each(
-        End,
-        |node| node.following.replicas.due_us(),
-        |node| {
-            if node.following.replicas.is_on() {
-                node.following.replicas.end_turn(&mut node.cx);
-            }
-        },
-    );
-    each(End, NEVER, |node| {
-        if node.following.tracking.is_on() {
-            node.following.tracking.end_turn(&mut node.cx);
-        }
-    });
+    each(End, |node| node.following.due_us(), |node| node.following.end_turn(&mut node.cx));
 }
 
 impl Node {
@@ -99,6 +85,7 @@ impl Node {
     }
 
     /// When something is due.
+    #[inline]
     pub(super) fn find_wakeup_us(&self) -> u64 {
         let now_us = self.cx.now.monotonic_us;
         if self.cx.journal.has_unwritten() {
@@ -111,14 +98,17 @@ impl Node {
         due_us
     }
 
+    #[inline]
     fn at_once(&self, is_due: bool) -> u64 {
         if is_due { self.cx.now.monotonic_us } else { u64::MAX }
     }
 
+    #[inline]
     fn next_group_tick_us(&self) -> u64 {
         self.cx.groups.active().map(|group| group.next_tick_us).fold(u64::MAX, u64::min)
     }
 
+    #[inline]
     fn tick_groups(&mut self) {
         let now = self.cx.now;
         self.for_each_active(|node, id| {
@@ -132,6 +122,7 @@ impl Node {
     }
 
     /// Takes the requests of peers that were put off.
+    #[inline]
     fn take_deferred(&mut self) {
         for id in self.cx.peers.ids() {
             if self.cx.peers[id].has_due_requests() {
@@ -146,6 +137,7 @@ impl Node {
     }
 
     /// Gives clients the answers that were delayed.
+    #[inline]
     fn send_delayed(&mut self) {
         while let Some((ticket, reply)) = self.cx.clients.take_delayed(self.cx.now.monotonic_us) {
             self.complete(ticket, 0, Outcome::Done { version: 0, offset: 0 }, &reply);
@@ -153,6 +145,7 @@ impl Node {
     }
 
     /// Does what is due several times a second.
+    #[inline]
     pub(super) fn check(&mut self) {
         let now = self.cx.now;
         const CHECK_MS: u64 = 100;

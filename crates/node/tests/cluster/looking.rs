@@ -68,6 +68,26 @@ fn a_pause_of_writes_holds_only_writes() {
 }
 
 #[test]
+fn requests_that_a_pause_has_held_are_taken_in_the_order_in_which_they_came() {
+    let mut cluster = three_nodes();
+    let (operator, first, second) = (cluster.client(2), cluster.client(2), cluster.client(2));
+    assert_eq!(cluster.ask(operator, "CLIENT PAUSE 60000 WRITE"), "OK");
+    for _ in 0..5 {
+        let gone = cluster.client(2);
+        cluster.send(gone, "APPEND k gone");
+        cluster.turns(5);
+        cluster.close(gone);
+    }
+    for (client, request) in [(second, "APPEND k 2"), (first, "APPEND k 1")] {
+        cluster.send(client, request);
+        cluster.turns(5);
+    }
+    assert_eq!(cluster.ask(operator, "CLIENT UNPAUSE"), "OK");
+    assert_eq!([first, second].map(|client| cluster.reply(client)), ["2", "1"]);
+    assert_eq!(cluster.ask(operator, "GET k"), "\"21\"");
+}
+
+#[test]
 fn a_pause_of_everything_ends_by_itself_and_can_only_be_extended() {
     let mut cluster = three_nodes();
     let (operator, client) = (cluster.client(2), cluster.client(2));

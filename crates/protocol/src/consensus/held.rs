@@ -70,7 +70,11 @@ impl HeldRequests {
     }
 
     /// Ends the requests that have waited too long.
+    #[inline]
     pub(super) fn end_overdue(&mut self, now_us: u64, effects: &mut Effects) {
+        if self.requests.is_empty() {
+            return; // As in nearly every turn.
+        }
         let overdue = self.requests.take_if(|held| held.deadline_us <= now_us);
         overdue.into_iter().for_each(|held| effects.refuse(held.ticket, NO_LEADER));
     }

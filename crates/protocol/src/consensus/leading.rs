@@ -261,6 +261,7 @@ impl Leadership {
     }
 
     /// Puts a write into the batch, if there is room. True when the batch is full.
+    #[inline]
     pub(super) fn gather(
         &mut self,
         asked: Asked,
@@ -319,6 +320,7 @@ impl Leadership {
 
     /// Answers the reads that can be answered now, as far as there is room for their replies: all if the leader may answer
     /// alone, otherwise those that wait for a question up to the confirmed one.
+    #[inline]
     pub(super) fn answer_reads(
         &mut self,
         (is_leased, confirmed): (bool, u64),
@@ -450,6 +452,7 @@ impl Leadership {
 
     /// Orders what no client requests: the removal of keys whose deadline has passed, as an entry like any other, so that
     /// replicas agree; and the ends of lock leases.
+    #[inline]
     pub(super) fn order(
         &mut self,
         now: Now,
