@@ -126,7 +126,7 @@ const TEMPLATES: &[&str] = &[
 /// Commands of consumers of groups. A copy can follow them only if its clock advances.
 const GROUP_TEMPLATES: &[&str] = &[
     "XGROUP CREATE q g $ MKSTREAM",
-    "XGROUP CREATE q g 0 ENTRIESREAD 2",
+    "XGROUP CREATE q g 0 ENTRIESREAD 0",
     "XGROUP SETID q g id",
     "XGROUP DESTROY q g",
     "XGROUP CREATECONSUMER q g consumer",
