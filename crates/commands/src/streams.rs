@@ -293,7 +293,7 @@ pub(super) fn xdelex<'a>(
     context: &Context,
 ) -> Parsed<'a> {
     let NumberedIds { ids, references, .. } = NumberedIds::read(arguments, 2, false, context)?;
-    let (key, ids) = (key(arguments, 1)?, List::build(scratch, ids.into_iter()));
+    let (key, ids) = (key(arguments, 1)?, List::build(scratch, ids));
     stream(StreamCommand::DeleteWith { key, ids, references })
 }
 
@@ -304,7 +304,7 @@ pub(super) fn xackdel<'a>(
 ) -> Parsed<'a> {
     let NumberedIds { ids, references, .. } = NumberedIds::read(arguments, 3, false, context)?;
     let (key, group) = (key(arguments, 1)?, name(arguments, 2)?);
-    let ids = List::build(scratch, ids.into_iter());
+    let ids = List::build(scratch, ids);
     stream(StreamCommand::AcknowledgeAndDelete { key, group, ids, references })
 }
 
@@ -317,7 +317,7 @@ pub(super) fn xnack<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, cont
     };
     let NumberedIds { ids, deliveries, is_forced, .. } = NumberedIds::read(arguments, 4, true, context)?;
     let (key, group) = (key(arguments, 1)?, name(arguments, 2)?);
-    let ids = List::build(scratch, ids.into_iter());
+    let ids = List::build(scratch, ids);
     let deliveries = deliveries.unwrap_or(by_mode);
     stream(StreamCommand::Release { key, group, ids, deliveries, is_forced })
 }

@@ -298,8 +298,8 @@ impl Table {
             self.put_effect(&with(&[b"XADD", key, &decimal(id)], words));
         }
         if references == References::Remove && !ids.is_empty() {
-            let length = decimal(self.stream_length(key));
-            self.put_effect(&words![b"XTRIM", key, b"MAXLEN", b"=", &length]);
+            let effect: Words = words![b"XTRIM", key, b"MAXLEN", b"=", &decimal(self.stream_length(key))];
+            self.put_effect(&effect);
         }
         self.cover_removed(key, ids, references, None);
         self.changes.all_written();
