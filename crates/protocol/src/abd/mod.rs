@@ -49,8 +49,8 @@
 //! # Caveats
 //!
 //! * When a majority has lost its memory, nothing can show what it had acknowledged: the group stops and reports this,
-//!   until an operator gives those writes up ([`Configuration::is_given_up`]); then it continues with what the others
-//!   hold. When all members have lost their memory, the group begins empty.
+//!   until an operator gives those writes up ([`is_given_up`](crate::Configuration::is_given_up)); then it continues with
+//!   what the others hold. When all members have lost their memory, the group begins empty.
 //! * The members never change: their places are a part of the tags.
 //! * Expiry is judged by the clock of the coordinator that answers. One coordinator may see a key as expired while
 //!   another, for as long as their clocks differ, later sees it as live.
