@@ -35,8 +35,8 @@ fn what_a_producer_repeats_is_added_once_although_the_leader_dies() {
             }
         }
         // Of what was sent before the leader died, some is still remembered: the default is 100 of each producer.
-        for number in 150..200 {
-            assert_eq!(send(number), ids[number], "{kind}");
+        for (number, id) in ids.iter().enumerate().skip(150) {
+            assert_eq!(send(number), *id, "{kind}");
         }
         println!("{kind}: {repeated} requests had no id");
         cluster.restart(leader);
