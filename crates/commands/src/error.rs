@@ -110,7 +110,9 @@ pub enum CommandError {
         given: String,
     },
     /// A name of a group or a consumer longer than a key.
-    #[error("ERR the name of a group, consumer, producer or entry is {0} bytes long; at most {KEY_BYTES_MAX} are allowed")]
+    #[error(
+        "ERR the name of a group, consumer, producer or entry is {0} bytes long; at most {KEY_BYTES_MAX} are allowed"
+    )]
     GroupNameTooLong(usize),
     /// An option whose argument must not be negative.
     #[error("ERR {0} can't be negative")]
