@@ -288,8 +288,8 @@ fn every_metric_is_on_the_page() {
     for name in [
         "node/src/node/report.rs",
         "protocol/src/leader_follower/summary.rs",
-        "protocol/src/abd/summary.rs",
-        "protocol/src/blocking/summary.rs",
+        "protocol/src/abd/mod.rs",
+        "protocol/src/blocking/mod.rs",
         "protocol/src/consensus/status.rs",
         "protocol/src/registers/counters.rs",
         "info/src/metrics/coding.rs",
