@@ -83,9 +83,14 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// One delivery more, as far as replies can tell.
+/// One delivery more. Nodes of release 1 count as far, so replicas agree.
 fn once_more(deliveries: u64) -> u64 {
-    deliveries.saturating_add(1).min(i64::MAX as u64)
+    deliveries.saturating_add(1)
+}
+
+/// A number of deliveries, as far as replies can tell it.
+pub(super) fn shown(deliveries: u64) -> i64 {
+    i64::try_from(deliveries).unwrap_or(i64::MAX)
 }
 
 /// For how long an entry has been pending; `None` if nobody has it.
@@ -172,7 +177,7 @@ pub(super) fn write_pending_range(
         write_id(id, out);
         out.bulk(stream.owner_of(group, &pending));
         out.integer(idle_ms(&pending, now).map_or(-1, |idle_ms| idle_ms as i64));
-        out.integer(pending.deliveries as i64);
+        out.integer(shown(pending.deliveries));
     }
 }
 
@@ -705,7 +710,7 @@ impl Changing<'_> {
                 written.array(4);
                 let id = writer.write_parts(item, &mut written);
                 written.integer(idle_ms);
-                written.integer(deliveries as i64);
+                written.integer(shown(deliveries));
                 id
             }
         };

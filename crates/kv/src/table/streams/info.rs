@@ -1,6 +1,6 @@
 //! Facts about streams: `XINFO`.
 
-use super::groups::no_group_of;
+use super::groups::{no_group_of, shown};
 use super::words::write_entries;
 use crate::UnixMs;
 use crate::command::StreamId;
@@ -113,7 +113,7 @@ fn write_group(stream: Stream<'_>, group: Group, count: usize, with_more: bool, 
         write_id(id, out);
         out.bulk(stream.owner_of(number, &pending));
         out.integer(pending.delivered_ms as i64);
-        out.integer(pending.deliveries as i64);
+        out.integer(shown(pending.deliveries));
     }
     out.bulk(b"consumers");
     out.array(stream.consumers(number).count());
@@ -137,7 +137,7 @@ fn write_group(stream: Stream<'_>, group: Group, count: usize, with_more: bool, 
             out.array(3);
             write_id(id, out);
             out.integer(pending.delivered_ms as i64);
-            out.integer(pending.deliveries as i64);
+            out.integer(shown(pending.deliveries));
         }
     }
 }
