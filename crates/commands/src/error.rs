@@ -123,6 +123,9 @@ pub enum CommandError {
          the end of the list"
     )]
     RankZero,
+    /// `LPOS … RANK` of the least integer, which has no positive counterpart.
+    #[error("ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807")]
+    RankOutOfRange,
     /// `COMMAND GETKEYS` of a command whose number of keys is wrong.
     #[error("ERR Invalid arguments specified for command")]
     GetKeysWrongCount,

@@ -96,7 +96,7 @@ pub(super) fn lrem<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
     Ok(Command::OnList(ListCommand::Remove { key, count, element }))
 }
 
-pub(super) fn lpos<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+pub(super) fn lpos<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
     let (key, element) = (key(arguments, 1)?, at(arguments, 2));
     let (mut skip, mut count, mut compared_max) = (1, None, 0);
     for index in (3..arguments.len()).step_by(2) {
@@ -108,6 +108,10 @@ pub(super) fn lpos<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
             skip = integer(arguments, argument)?;
             if skip == 0 {
                 return Err(CommandError::RankZero);
+            }
+            // Redis 7.0 and release 1 accept it.
+            if skip == i64::MIN && context.level >= 2 {
+                return Err(CommandError::RankOutOfRange);
             }
         } else if is(option, "COUNT") {
             count = Some(not_negative(arguments, argument, CommandError::Negative("COUNT"))?);

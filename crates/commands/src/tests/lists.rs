@@ -49,6 +49,10 @@ fn errors_of_commands_on_lists_are_those_of_redis() {
              to start from the end of the list",
         ),
         ("LPOS l a RANK x", integer),
+        (
+            "LPOS l a RANK -9223372036854775808",
+            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+        ),
         ("LPOS l a COUNT -1", "ERR COUNT can't be negative"),
         ("LPOS l a MAXLEN x", "ERR MAXLEN can't be negative"),
         ("LPOS l a RANK", syntax),

@@ -488,10 +488,17 @@ impl Table {
     }
 
     /// Notes that the value at a place is about to be replaced by one of this type, if that is followed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn note_overwritten(&mut self, place: super::index::Place, kind: Kind, record: Record) {
+        if self.changes.taken.overwrites {
+            self.note_followed_overwrite(place, kind, record);
+        }
+    }
+
+    #[cold]
+    fn note_followed_overwrite(&mut self, place: super::index::Place, kind: Kind, record: Record) {
         let entry = self.index.entry(place);
-        if self.changes.taken.overwrites && self.changes.is_followed && !entry.expired(record.time) {
+        if self.changes.is_followed && !entry.expired(record.time) {
             self.changes.note_as(entry.key(), ChangeClass::Overwritten, "overwritten");
             if entry.kind().type_name() != kind.type_name() {
                 self.changes.note_as(entry.key(), ChangeClass::TypeChanged, "type_changed");

@@ -90,6 +90,7 @@ impl Table {
     }
 
     /// Stores a value with its expiry under a key that was looked up.
+    #[inline(always)]
     pub(super) fn store_at(
         &mut self,
         (hash, key, found): (KeyHash, &[u8], Option<Place>),

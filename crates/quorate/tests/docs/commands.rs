@@ -49,7 +49,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("QUORATE_PASSWORD=", "needs Docker"),
     ("QUORATE_OPERATOR_PASSWORD=", "needs Docker"),
     ("END", "needs Docker"),
-    ("runtest", "needs Redis's own tests"),
+    ("redis-suite", "needs the source of Redis or Valkey"),
     ("lab run ", "takes minutes"),
     ("relay --measure", "takes minutes"),
     ("=quorate recover --accept-loss", "a flag's name, on a page that says what else is given"),

@@ -8,6 +8,7 @@ use crate::reply::ReplyBuffer;
 use crate::table::refusals::refuse_large_reply;
 use crate::table::stream_items::items::{self, Group};
 use crate::table::stream_items::view::{Stream, write_id};
+use std::collections::BTreeSet;
 
 /// Redis keeps 100 entries in one node, and has a radix tree of the nodes. Ours differ, but clients ask for these facts, so
 /// we report what Redis would have.
@@ -31,13 +32,28 @@ fn write_named_id(name: &str, id: StreamId, out: &mut ReplyBuffer) {
     write_id(id, out);
 }
 
-/// Appends six facts.
-fn write_producers(stream: Stream<'_>, out: &mut ReplyBuffer) {
+/// Appends six facts. What is too old to be remembered does not count, though the next entry of a producer removes it.
+fn write_producers(stream: Stream<'_>, now: UnixMs, out: &mut ReplyBuffer) {
+    /// Producers are counted one by one among so many names of entries at most.
+    const COUNTED: usize = 10_000;
     let producers = stream.producers();
+    let all = stream.region(items::SENT_BY_ALL, &[]);
+    let ms = now.saturating_add(1).saturating_sub(producers.duration_s.saturating_mul(1000));
+    let kept = all.end - stream.items.seek(&items::sent_by_all_key(StreamId { ms, seq: 0 }));
+    let named_by = |item| match items::Item::trusted(item) {
+        items::Item::SentByAll { producer, .. } => Some(producer),
+        _ => None,
+    };
+    let tracked = if kept == all.len() || kept > COUNTED {
+        stream.region(items::PRODUCER, &[]).len()
+    } else {
+        let kept = stream.items.iter_from(all.end - kept).take(kept);
+        kept.filter_map(named_by).collect::<BTreeSet<_>>().len()
+    };
     write_number("idmp-duration", producers.duration_s, out);
     write_number("idmp-maxsize", producers.most, out);
-    write_number("pids-tracked", stream.region(items::PRODUCER, &[]).len() as u64, out);
-    write_number("iids-tracked", stream.region(items::SENT_BY_ALL, &[]).len() as u64, out);
+    write_number("pids-tracked", tracked as u64, out);
+    write_number("iids-tracked", kept as u64, out);
     write_number("iids-added", producers.added, out);
     write_number("iids-duplicates", producers.duplicates, out);
 }
@@ -55,11 +71,12 @@ fn write_head(stream: Stream<'_>, out: &mut ReplyBuffer) {
     write_named_id("recorded-first-entry-id", stream.edge(false), out);
 }
 
-pub(super) fn write_stream(stream: Stream<'_>, with_producers: bool, out: &mut ReplyBuffer) {
-    out.map(if with_producers { 16 } else { 10 });
+/// `producers_at`: the time, if what producers have sent is shown, too.
+pub(super) fn write_stream(stream: Stream<'_>, producers_at: Option<UnixMs>, out: &mut ReplyBuffer) {
+    out.map(if producers_at.is_some() { 16 } else { 10 });
     write_head(stream, out);
-    if with_producers {
-        write_producers(stream, out);
+    if let Some(now) = producers_at {
+        write_producers(stream, now, out);
     }
     write_number("groups", stream.groups().count() as u64, out);
     let entries = stream.first()..stream.items.len();
@@ -75,14 +92,14 @@ pub(super) fn write_stream(stream: Stream<'_>, with_producers: bool, out: &mut R
     }
 }
 
-/// Appends everything, with at most `count` elements of each list. `with_more`: what producers have sent, and when each
-/// consumer last got an entry.
-pub(super) fn write_all(stream: Stream<'_>, count: usize, with_more: bool, out: &mut ReplyBuffer) {
-    let start = out.len();
+/// Appends everything, with at most `count` elements of each list. `more_at`: the time, if also what producers have sent, and
+/// when each consumer last got an entry.
+pub(super) fn write_all(stream: Stream<'_>, count: usize, more_at: Option<UnixMs>, out: &mut ReplyBuffer) {
+    let (start, with_more) = (out.len(), more_at.is_some());
     out.map(if with_more { 15 } else { 9 });
     write_head(stream, out);
-    if with_more {
-        write_producers(stream, out);
+    if let Some(now) = more_at {
+        write_producers(stream, now, out);
     }
     out.bulk(b"entries");
     write_entries(stream, stream.len().min(count), stream.items.iter_from(stream.first()), out);

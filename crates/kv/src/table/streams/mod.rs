@@ -214,10 +214,10 @@ impl Table {
             Describe { .. } | DescribeFull { .. } | DescribeConsumers { .. } if !exists => {
                 out.error(NO_SUCH_KEY);
             }
-            Info { .. } => info::write_stream(stream, false, out),
-            Describe { .. } => info::write_stream(stream, true, out),
-            InfoFull { count, .. } => info::write_all(stream, up_to(count), false, out),
-            DescribeFull { count, .. } => info::write_all(stream, up_to(count), true, out),
+            Info { .. } => info::write_stream(stream, None, out),
+            Describe { .. } => info::write_stream(stream, Some(now), out),
+            InfoFull { count, .. } => info::write_all(stream, up_to(count), None, out),
+            DescribeFull { count, .. } => info::write_all(stream, up_to(count), Some(now), out),
             InfoGroups { .. } => info::write_groups(stream, out),
             InfoConsumers { group, .. } => info::write_consumers(stream, key, group, now, false, out),
             DescribeConsumers { group, .. } => info::write_consumers(stream, key, group, now, true, out),

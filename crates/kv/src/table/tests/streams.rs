@@ -380,6 +380,8 @@ fn what_a_producer_has_sent_is_added_once() {
         XTRIM t MAXLEN 0        -> 9
         XADD t IDMP z 0 * f w   -> "1105000-0"
         XLEN t                  -> 0
+        wait 5000
+        XINFO STREAM t 2        -> {"length"=0 "radix-tree-keys"=0 "radix-tree-nodes"=1 "last-generated-id"="1105000-0" "max-deleted-entry-id"="0-0" "entries-added"=9 "recorded-first-entry-id"="0-0" "idmp-duration"=5 "idmp-maxsize"=2 "pids-tracked"=0 "iids-tracked"=0 "iids-added"=9 "iids-duplicates"=6 "groups"=0 "first-entry"=nil "last-entry"=nil}
     "#,
     );
 }
