@@ -108,7 +108,8 @@ impl Rounds {
         let is_busy = |peer: NodeId| {
             !answers(peer) && links.get(peer).is_some_and(|link| link.is_excused(now, self.due_us))
         };
-        // The turn in which it began was long: the heartbeats left at the end of that turn.
+        // The turn in which it began was long: the heartbeats left at the end of that turn, and the answers have as long as
+        // usual from now. A member that has just become busy vouches for itself only after a while, so less is not enough.
         let has_just_asked = self.turns < 2 && now.monotonic_us > self.due_us;
         let goes_on = if leader == settings.id {
             let (answered, busy) = links.peers().fold((0, 0), |(answered, busy), peer| {
@@ -120,7 +121,8 @@ impl Rounds {
             is_busy(leader) || has_just_asked && !answers(leader)
         };
         if goes_on {
-            self.end_us = now.monotonic_us + settings.timing.heartbeat_ms * 1000 / LOOKS_PER_ROUND;
+            let length_us = settings.timing.heartbeat_ms * 1000;
+            self.end_us = now.monotonic_us + if has_just_asked { length_us } else { length_us / LOOKS_PER_ROUND };
         }
         goes_on
     }
