@@ -122,7 +122,8 @@ impl Rounds {
         };
         if goes_on {
             let length_us = settings.timing.heartbeat_ms * 1000;
-            self.end_us = now.monotonic_us + if has_just_asked { length_us } else { length_us / LOOKS_PER_ROUND };
+            self.end_us =
+                now.monotonic_us + if has_just_asked { length_us } else { length_us / LOOKS_PER_ROUND };
         }
         goes_on
     }
@@ -302,9 +303,11 @@ impl Rounds {
 
 #[cfg(test)]
 mod tests {
+    use super::super::group::Group;
     use super::super::kit::{Peers, at_ms, settings};
     use super::*;
     use crate::rest::CALM_ROUNDS;
+    use crate::vouch::Vouch;
     use omnipaxos::messages::ballot_leader_election::HeartbeatRequest;
 
     fn answer() -> HeartbeatMsg {
@@ -322,6 +325,26 @@ mod tests {
         };
         assert_eq!((end_ms(800), end_ms(820)), (880, 880), "a turn that is late makes the round shorter");
         assert_eq!((end_ms(821), end_ms(879)), (960, 960), "never by more than a quarter");
+    }
+
+    #[test]
+    fn a_round_that_a_long_turn_delayed_has_its_whole_length_for_the_answers() {
+        let (mut rounds, settings, mut peers) = (Rounds::default(), settings(1), Peers::new());
+        let mut agreement = Agreement::new();
+        let group = Group::first(1, &[1]);
+        agreement.take_part(&settings, &group, &peers.log);
+        agreement.look(&settings, &group, &peers.log, &mut peers.effects).unwrap();
+        assert!(agreement.leads());
+        rounds.begin(at_ms(1000), &settings);
+        rounds.note_turn(at_ms(1000));
+        // That turn lasted 120 ms, and the heartbeats have left only now.
+        assert!(rounds.goes_on(at_ms(1120), &agreement, &peers.links, &settings));
+        assert_eq!(rounds.end_us(), 1_200_000, "a node that has just become busy says so within that time");
+        rounds.note_turn(at_ms(1120));
+        assert!(!rounds.goes_on(at_ms(1200), &agreement, &peers.links, &settings), "nobody has said so");
+        peers.links.vouched(2, Vouch::new(at_ms(1190), 1));
+        assert!(rounds.goes_on(at_ms(1200), &agreement, &peers.links, &settings));
+        assert_eq!(rounds.end_us(), 1_210_000);
     }
 
     #[test]
