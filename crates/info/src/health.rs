@@ -8,8 +8,8 @@ use wire::release::Release;
 #[derive(Clone, Debug, Serialize)]
 pub struct Health {
     /// Whether clients may be sent here: the node is admitted, serves some keyspace, itself or by a leader that it reaches,
-    /// and none of its replicas catches up with others. So a node is ready although nobody can serve one of the keyspaces,
-    /// and of nodes that are restarted one after another, each has its data before the next one goes.
+    /// and none of its replicas is still catching up. So one keyspace without a quorum does not make the node unready. And
+    /// when nodes are restarted one after another, each has its data before the next one stops.
     pub ready: bool,
     /// Why it is not ready, for people; absent when it is.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -26,7 +26,7 @@ pub(in crate::table) fn check_item(items: Items<'_>, item: &[u8]) -> Result<(), 
             Item::Group { group, .. } => group.number <= view.head().numbers,
             Item::Named { group, consumer, .. } => group.max(consumer) <= view.head().numbers,
             Item::Consumer { group, consumer, name, .. } => view.consumer(group, name) == Some(consumer),
-            Item::Pending { group, pending, .. } if pending.consumer == items::NOBODY => {
+            Item::Pending { group, pending, .. } if pending.consumer == items::NO_CONSUMER => {
                 group <= view.head().numbers
             }
             Item::Pending { group, pending, .. } => {

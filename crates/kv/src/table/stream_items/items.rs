@@ -44,8 +44,8 @@ pub(in crate::table) const SENT: u8 = 11;
 pub(in crate::table) const SENT_IN_ORDER: u8 = 12;
 pub(in crate::table) const SENT_BY_ALL: u8 = 13;
 
-/// The consumer of what was released, and not claimed since.
-pub(in crate::table) const NOBODY: u64 = 0;
+/// In place of a consumer's number: the entry was released, and not claimed since. Consumers are numbered from 1.
+pub(in crate::table) const NO_CONSUMER: u64 = 0;
 /// Entries begin with at least this byte.
 pub(in crate::table) const ENTRIES: u8 = 16;
 

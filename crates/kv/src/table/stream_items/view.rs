@@ -1,7 +1,7 @@
 //! A read-only view of a stream: its entries by id, its groups, and their pending entries.
 
 use super::items::{
-    self, ENTRIES, Group, Head, Item, NAMES, NOBODY, OWNED, PENDING, Pending, Producers, Text, region,
+    self, ENTRIES, Group, Head, Item, NAMES, NO_CONSUMER, OWNED, PENDING, Pending, Producers, Text, region,
 };
 use crate::codec::{Malformed, Reader};
 use crate::command::{ID_TEXT_BYTES, StreamId};
@@ -125,9 +125,9 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// The name of the consumer for which an entry is pending; empty if nobody has it.
+    /// The name of the consumer for which an entry is pending; empty if no consumer has it.
     pub(in crate::table) fn owner_of(self, group: u64, pending: &Pending) -> &'a [u8] {
-        if pending.consumer == NOBODY { &[] } else { self.consumer_of(group, pending.consumer).name }
+        if pending.consumer == NO_CONSUMER { &[] } else { self.consumer_of(group, pending.consumer).name }
     }
 
     /// When a consumer last got an entry, if it ever did.

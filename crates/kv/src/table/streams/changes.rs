@@ -4,7 +4,7 @@ use crate::codec::Writer;
 use crate::command::{References, StreamId, Trim};
 use crate::table::collections::Collection;
 use crate::table::stream_items::items::{
-    self, Group, Head, Item, NAMES, NAMES_KEPT, NAMES_KEPT_BYTES, NOBODY, Pending, Producers, Text,
+    self, Group, Head, Item, NAMES, NAMES_KEPT, NAMES_KEPT_BYTES, NO_CONSUMER, Pending, Producers, Text,
 };
 use crate::table::stream_items::view::{self, Stream};
 use crate::table::tree::Discarded;
@@ -326,7 +326,7 @@ impl Changing<'_> {
             return false;
         }
         let deliveries = change(before.map_or(0, |before| before.deliveries));
-        self.set_pending(group, id, Pending { consumer: NOBODY, delivered_ms: 0, deliveries });
+        self.set_pending(group, id, Pending { consumer: NO_CONSUMER, delivered_ms: 0, deliveries });
         true
     }
 

@@ -7,7 +7,7 @@ use crate::command::StreamId;
 use crate::number::INTEGER_TEXT_BYTES_MAX;
 use crate::table::collections::Collection;
 use crate::table::kind::Kind;
-use crate::table::stream_items::items::{Item, NAMES, NOBODY, Pending, Text};
+use crate::table::stream_items::items::{Item, NAMES, NO_CONSUMER, Pending, Text};
 use crate::table::stream_items::view::{Consumer, Stream};
 use crate::table::tree::{Discarded, Items};
 use rdb::write::{self, NODE_ENTRIES, StreamHead, put_fixed_id, put_group, put_length, put_text};
@@ -76,18 +76,23 @@ pub(in crate::table) fn dump(items: Items<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(&pending.delivered_ms.to_le_bytes());
             put_length(pending.deliveries, out);
         }
-        // The format has no place for what is pending for nobody: a consumer without a name gets it.
-        let nobody = Consumer { number: NOBODY, name: b"", seen_ms: 0 };
-        let (released, is_named) =
-            (stream.pending_count(group.number, Some(NOBODY)), stream.consumer(group.number, b"").is_none());
-        let nobody = (released > 0 && is_named).then_some(nobody);
-        let count = stream.consumers(group.number).count() + usize::from(nobody.is_some());
+        // The format has no place for a pending entry without a consumer: a consumer without a name gets it.
+        let unowned = Consumer { number: NO_CONSUMER, name: b"", seen_ms: 0 };
+        let (released, is_named) = (
+            stream.pending_count(group.number, Some(NO_CONSUMER)),
+            stream.consumer(group.number, b"").is_none(),
+        );
+        let unowned = (released > 0 && is_named).then_some(unowned);
+        let count = stream.consumers(group.number).count() + usize::from(unowned.is_some());
         put_length(count as u64, out);
-        for consumer in stream.consumers(group.number).chain(nobody) {
+        for consumer in stream.consumers(group.number).chain(unowned) {
             put_text(consumer.name, out);
             out.extend_from_slice(&consumer.seen_ms.to_le_bytes());
-            let released =
-                if consumer.name.is_empty() && consumer.number != NOBODY { Some(NOBODY) } else { None };
+            let released = if consumer.name.is_empty() && consumer.number != NO_CONSUMER {
+                Some(NO_CONSUMER)
+            } else {
+                None
+            };
             let numbers = [Some(consumer.number), released];
             let owned = |number| stream.pending_count(group.number, Some(number)) as u64;
             put_length(numbers.into_iter().flatten().map(owned).sum(), out);

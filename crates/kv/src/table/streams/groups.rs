@@ -15,7 +15,7 @@ use crate::table::changes::ChangeClass;
 use crate::table::found::Found;
 use crate::table::kind::Kind;
 use crate::table::refusals::{TOO_MANY_POPPED, WRONG_KIND};
-use crate::table::stream_items::items::{self, Group, NOBODY, Pending};
+use crate::table::stream_items::items::{self, Group, NO_CONSUMER, Pending};
 use crate::table::stream_items::view::{self, Stream, write_id};
 use crate::table::transactions::CUT_WRITE;
 use crate::table::{Record, Table};
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// One delivery more. Nodes of release 1 count as far, so replicas agree.
+/// One delivery more. It saturates where nodes of release 1 do, so that replicas of both releases agree.
 fn once_more(deliveries: u64) -> u64 {
     deliveries.saturating_add(1)
 }
@@ -93,9 +93,9 @@ pub(super) fn shown(deliveries: u64) -> i64 {
     i64::try_from(deliveries).unwrap_or(i64::MAX)
 }
 
-/// For how long an entry has been pending; `None` if nobody has it.
+/// For how long an entry has been pending; `None` if no consumer has it.
 fn idle_ms(pending: &Pending, now: UnixMs) -> Option<u64> {
-    (pending.consumer != NOBODY).then(|| now.saturating_sub(pending.delivered_ms))
+    (pending.consumer != NO_CONSUMER).then(|| now.saturating_sub(pending.delivered_ms))
 }
 
 fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
@@ -625,7 +625,7 @@ type Idle = (UnixMs, StreamId, Pending);
 
 impl Stream<'_> {
     /// The pending entries of a group that have been idle for at least `min_idle_ms`, at most `count` of them: the longest
-    /// idle first. What nobody has comes before all.
+    /// idle first. Entries without a consumer come before all others.
     fn idle_longest(self, group: u64, min_idle_ms: u64, count: usize, now: UnixMs) -> Vec<Idle> {
         let mut longest = BinaryHeap::new();
         for (id, pending) in self.pending_from(group, StreamId::MIN) {
