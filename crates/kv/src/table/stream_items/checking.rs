@@ -24,6 +24,7 @@ pub(in crate::table) fn check_item(items: Items<'_>, item: &[u8]) -> Result<(), 
                 Text::count(names)? > 0 && usize::from(number) == count && number <= NAMES_KEPT
             }
             Item::Group { group, .. } => group.number <= view.head().numbers,
+            Item::Named { consumer: items::NO_CONSUMER, .. } => false,
             Item::Named { group, consumer, .. } => group.max(consumer) <= view.head().numbers,
             Item::Consumer { group, consumer, name, .. } => view.consumer(group, name) == Some(consumer),
             Item::Pending { group, pending, .. } if pending.consumer == items::NO_CONSUMER => {
