@@ -77,3 +77,24 @@ pub(in crate::table) fn check_whole(items: Items<'_>) -> Result<(), Malformed> {
         && count(items::SENT) == count(items::SENT_BY_ALL);
     if is_whole { Ok(()) } else { Err(Malformed("a stream of which items are missing")) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::stream_items::items::{Head, NO_CONSUMER, named_key, put_number};
+    use crate::table::tree::Tree;
+
+    #[test]
+    fn no_consumer_has_the_number_that_means_none() {
+        let mut tree = Tree::new(true);
+        tree.insert(0, &Head { numbers: 2, ..Head::default() }.item());
+        let check = |number| {
+            let mut item = named_key(1, b"consumer");
+            put_number(number, &mut item);
+            check_item(Items::Tree(&tree), &item)
+        };
+        assert!(check(2).is_ok());
+        assert!(check(3).is_err(), "it was never given");
+        assert!(check(NO_CONSUMER).is_err());
+    }
+}
