@@ -17,6 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// For how long a preferred leader must have been well before it leads again, and the least time between two attempts.
 const WELL_US: u64 = 10_000_000;
 
+/// The least time between two attempts to hand over to a node that an operator has chosen.
+const CHOSEN_US: u64 = 1_000_000;
+
 /// What this node hands over, and has handed over.
 #[derive(Debug, Default)]
 pub(crate) struct Handovers {
@@ -26,8 +29,8 @@ pub(crate) struct Handovers {
     left: usize,
     /// The peers that were told that this node leaves, and have not noted it yet.
     told: BTreeSet<NodeId>,
-    /// For each group that this node leads: the preferred leader, and when that is to lead, if it is another node.
-    returns: BTreeMap<u16, (NodeId, u64)>,
+    /// The preferred leader of each group that has leaders and a replica here.
+    preferred: BTreeMap<u16, Preferred>,
     /// The map's version when this node last looked whom to give groups back, and when it looks again.
     looked: (u64, u64),
 }
@@ -69,12 +72,12 @@ impl Handovers {
         self.left = if self.is_leaving { waited_for(cx) } else { 0 };
         // Nodes of release 1 do not know these messages.
         if !cx.admission.is_admitted() || !cx.map.has(Feature::Handovers) {
-            return self.returns.clear();
+            return self.preferred.clear();
         }
         let own = cx.configuration.node;
         let is_going = cx.map.nodes.get(&own).is_none_or(|node| node.state == NodeState::Leaving);
         if self.is_leaving || is_going || cx.map.is_drained(own) {
-            self.returns.clear();
+            self.preferred.clear();
             self.hand_over_all(cx, cluster);
         } else {
             self.give_back(cx);
@@ -111,22 +114,55 @@ impl Handovers {
             return;
         }
         self.looked = (cx.map.version, now_us + LOOKS_US);
-        let mut returns = std::mem::take(&mut self.returns);
-        for id in led_here(cx) {
-            let preferred = cx.map.preferred_leader(id);
-            let mut due_us = match returns.remove(&id) {
-                None => now_us + WELL_US,
-                // An operator has chosen another node since.
-                Some((before, _)) if before != preferred => now_us,
-                Some((_, due_us)) => due_us,
-            };
-            let can_lead = cx.groups[id].members.contains(&preferred) && is_well(cx, preferred);
-            let has_begun = can_lead && due_us <= now_us && hand_over(cx, id, preferred);
-            if has_begun || !can_lead {
-                due_us = now_us + WELL_US;
+        let groups =
+            cx.groups.iter().filter(|(_, group)| group.keyspace.has_leader() && group.replica.is_some());
+        let groups: Vec<u16> = groups.map(|(id, _)| id).collect();
+        self.preferred.retain(|id, _| cx.groups.get(*id).is_some());
+        for id in groups {
+            let node = cx.map.preferred_leader(id);
+            let can_lead = cx.groups[id].members.contains(&node) && is_well(cx, node);
+            let preferred = self.preferred.entry(id).or_insert_with(|| Preferred::new(now_us, node));
+            if preferred.is_due(now_us, node, leader_of(cx, id), can_lead)
+                && leads(cx, id)
+                && hand_over(cx, id, node)
+            {
+                preferred.note_attempt(now_us);
             }
-            self.returns.insert(id, (preferred, due_us));
         }
+    }
+}
+
+/// The preferred leader of a group, and when this node hands the group over to it, if this node leads then.
+#[derive(Debug, PartialEq, Eq)]
+struct Preferred {
+    node: NodeId,
+    /// An operator has chosen it, and it has not led since: it need not have been well for a while. This node may come to lead
+    /// only after it has heard of the choice.
+    is_chosen: bool,
+    due_us: u64,
+}
+
+impl Preferred {
+    fn new(now_us: u64, node: NodeId) -> Preferred {
+        Preferred { node, is_chosen: false, due_us: now_us + WELL_US }
+    }
+
+    /// Whether the preferred `node` is to lead now, and `leader` leads instead.
+    fn is_due(&mut self, now_us: u64, node: NodeId, leader: NodeId, can_lead: bool) -> bool {
+        if self.node != node {
+            *self = Preferred { node, is_chosen: true, due_us: now_us };
+        }
+        if leader == node {
+            *self = Preferred::new(now_us, node);
+        } else if !can_lead {
+            self.due_us = now_us + WELL_US;
+        }
+        self.due_us <= now_us
+    }
+
+    /// A handover has begun, and may fail.
+    fn note_attempt(&mut self, now_us: u64) {
+        self.due_us = now_us + if self.is_chosen { CHOSEN_US } else { WELL_US };
     }
 }
 
@@ -145,8 +181,11 @@ fn waited_for(cx: &Context) -> usize {
 
 /// The groups that this node leads.
 fn led_here(cx: &Context) -> Vec<u16> {
-    let leads = |id: &u16| cx.groups[*id].replica.as_ref().is_some_and(|replica| replica.is_leader());
-    cx.groups.ids().iter().copied().filter(leads).collect()
+    cx.groups.ids().iter().copied().filter(|id| leads(cx, *id)).collect()
+}
+
+fn leads(cx: &Context, id: u16) -> bool {
+    cx.groups[id].replica.as_ref().is_some_and(|replica| replica.is_leader())
 }
 
 /// How many groups each node leads, as far as this node knows.
@@ -224,4 +263,33 @@ fn hand_over(cx: &mut Context, id: u16, to: NodeId) -> bool {
         cx.groups.touch(id);
     }
     is_under_way
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT_US: u64 = 50_000_000;
+
+    #[test]
+    fn a_preferred_leader_leads_again_when_it_has_been_well_for_a_while() {
+        let mut preferred = Preferred::new(AT_US, 2);
+        assert!(!preferred.is_due(AT_US + WELL_US - 1, 2, 1, true));
+        assert!(!preferred.is_due(AT_US + WELL_US, 2, 1, false), "it was not well");
+        assert!(!preferred.is_due(AT_US + 2 * WELL_US - 1, 2, 1, true));
+        assert!(preferred.is_due(AT_US + 2 * WELL_US, 2, 1, true));
+        preferred.note_attempt(AT_US + 2 * WELL_US);
+        assert!(!preferred.is_due(AT_US + 3 * WELL_US - 1, 2, 1, true), "attempts are rare");
+    }
+
+    #[test]
+    fn a_leader_that_an_operator_chose_does_not_wait_even_if_this_node_leads_only_later() {
+        let mut preferred = Preferred::new(AT_US, 3);
+        assert!(preferred.is_due(AT_US, 2, 3, true), "due, whoever leads");
+        assert!(preferred.is_due(AT_US + CHOSEN_US, 2, 1, true), "this node has come to lead since");
+        preferred.note_attempt(AT_US + CHOSEN_US);
+        assert!(preferred.is_due(AT_US + 2 * CHOSEN_US, 2, 1, true), "the attempt has failed");
+        assert!(!preferred.is_due(AT_US + 3 * CHOSEN_US, 2, 2, true), "it leads");
+        assert!(!preferred.is_due(AT_US + 4 * CHOSEN_US, 2, 1, true), "from now on as any preferred leader");
+    }
 }
