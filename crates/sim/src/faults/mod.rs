@@ -185,28 +185,42 @@ impl Draw<'_> {
             .collect()
     }
 
-    /// Draws long turns: of all nodes where they carry out the same record, or of some. A pipeline of commands that take long
-    /// makes many in a row.
+    /// Draws long turns: of all nodes where they carry out the same record, at once or one after the other, or of some. A pipeline of
+    /// commands that take long makes many in a row.
     pub(crate) fn long_turns(&mut self) -> Vec<Fault> {
         let per_minute = self.random.scaled(5, 80);
         let count = 1 + self.length_us * per_minute / (60 * SECOND);
-        (0..count)
-            .map(|_| {
-                let at = self.random.below(self.length_us);
-                let all = ((1u64 << self.nodes) - 1) as Mask;
-                let nodes = match self.random.below(3) {
-                    0 => all,
-                    1 => self.some(),
-                    _ => 1 << self.node(),
-                };
-                let (us, times) = match self.random.below(20) {
-                    0 => (2 * SECOND, 1),
-                    1..=8 => (self.random.scaled(10 * MS, 100 * MS), 2 + self.random.below(40) as u16),
-                    _ => (self.random.scaled(50 * MS, 500 * MS), 1),
-                };
-                Fault { at, kind: Kind::LongTurns { nodes, us, times } }
-            })
-            .collect()
+        let mut faults = Vec::new();
+        for _ in 0..count {
+            let at = self.random.below(self.length_us);
+            let all = ((1u64 << self.nodes) - 1) as Mask;
+            let nodes = match self.random.below(3) {
+                0 => all,
+                1 => self.some(),
+                _ => 1 << self.node(),
+            };
+            let (us, times) = match self.random.below(20) {
+                0 => (2 * SECOND, 1),
+                1..=8 => (self.random.scaled(10 * MS, 100 * MS), 2 + self.random.below(40) as u16),
+                _ => (self.random.scaled(50 * MS, 500 * MS), 1),
+            };
+            if self.random.below(2) == 0 {
+                faults.push(Fault { at, kind: Kind::LongTurns { nodes, us, times } });
+                continue;
+            }
+            // Requests must be done within their time, so the nodes also have time for others.
+            let (repeats, every_us) = match us < SECOND {
+                true => (1 + self.random.below(16), us * (4 + self.random.below(4)) / 2),
+                false => (1, 0),
+            };
+            for repeat in 0..repeats {
+                for node in (0..self.nodes).filter(|node| has(nodes, *node)) {
+                    let at = (at + repeat * every_us + self.random.below(us)).min(self.length_us - 1);
+                    faults.push(Fault { at, kind: Kind::LongTurns { nodes: 1 << node, us, times: 1 } });
+                }
+            }
+        }
+        faults
     }
 
     /// Draws planned stops, and commands that move leaders or drain nodes.

@@ -9,8 +9,9 @@ use crate::trace::id;
 use node::Node;
 use wire::release::Release;
 
-/// How often a process vouches for its node, and how long a turn must last before that, as in the server.
-const VOUCH_US: u64 = 20 * MS;
+/// How often a process looks whether its node is in a long turn, and what others say of theirs, as in the server. A turn is long
+/// when it was under way at two looks.
+const LOOK_US: u64 = 20 * MS;
 
 /// The release whose links carry vouches.
 const VOUCHES_SINCE: Release = 2;
@@ -18,7 +19,7 @@ const VOUCHES_SINCE: Release = 2;
 impl World {
     /// A turn begins that takes long.
     pub(super) fn begin_long_turn(&mut self, place: Place, us: u64) {
-        let (now, after_us) = (self.now, VOUCH_US + self.random.below(VOUCH_US));
+        let (now, after_us) = (self.now, LOOK_US + self.random.below(LOOK_US));
         let host = self.host(place);
         host.busy_until = now + us;
         let incarnation = host.incarnation;
@@ -32,13 +33,14 @@ impl World {
         if !host.is_alive() || host.incarnation != incarnation || now >= host.busy_until {
             return;
         }
-        self.queue.push(now + VOUCH_US, Event::Vouch { node: place, incarnation });
+        self.queue.push(now + LOOK_US, Event::Vouch { node: place, incarnation });
         for to in self.places().filter(|to| *to != place) {
             let Some(generation) = *self.network.end(place, to) else { continue };
             if self.network.link(place, to).is_blocked() || self.spoken(place, to) < VOUCHES_SINCE {
                 continue;
             }
-            let at = now + self.network.latency(now, place, to);
+            let until_look_us = self.random.below(LOOK_US);
+            let at = now + self.network.latency(now, place, to) + until_look_us;
             self.queue.push(at, Event::Vouched { from: place, to, generation });
         }
     }
