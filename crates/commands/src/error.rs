@@ -177,18 +177,12 @@ pub enum CommandError {
     /// A negative expiry of fields.
     #[error("ERR invalid expire time, must be >= 0")]
     NegativeExpireTime,
-    /// `FIELDS` is missing or not where it should be.
-    #[error("ERR Mandatory argument FIELDS is missing or not at the right position")]
-    FieldsMissing,
-    /// `HEXPIRE` with a number of fields that is not positive.
-    #[error("ERR Parameter `numFields` should be greater than 0")]
-    FieldParameterNotPositive,
-    /// Another command with a number of fields that is not positive.
-    #[error("ERR Number of fields must be a positive integer")]
-    FieldsNotPositive,
-    /// The number of fields differs from the fields given.
-    #[error("ERR The `numfields` parameter must match the number of arguments")]
-    FieldsMismatch,
+    /// What is wrong with a command on fields of a hash, in one sentence.
+    #[error("{0}")]
+    OfFields(&'static str),
+    /// A word among the options of a command on fields.
+    #[error("ERR unknown argument: {0}")]
+    UnknownArgument(String),
     /// `EXPIRE … NX` together with another condition.
     #[error("ERR NX and XX, GT or LT options at the same time are not compatible")]
     ExpireNxWithOther,

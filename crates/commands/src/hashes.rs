@@ -1,13 +1,17 @@
 //! Parsing of the commands on hashes.
 
+use std::ops::Range;
+
 use kv::command::{ExpireCondition, ExpiryUnit};
 use kv::number::parse_float;
 use kv::{Command, Condition, Deadline, Expiry, HashCommand, HashPart, Kinds, List};
 use wire::resp::Arguments;
 
 use super::arguments::{Parsed, at, integer, is, key, parsers, random_options, value};
+use super::error::printable;
 use super::expiry::ExpiryOption;
 use super::keyspace::scan_options;
+use super::later::Looks;
 use super::{CommandError, Context};
 
 parsers! { (arguments, scratch, context)
@@ -96,28 +100,43 @@ pub(super) fn hrandfield<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &C
     Ok(Command::Hash(HashCommand::Random { key: key(arguments, 1)?, count, with_values }))
 }
 
-/// The fields of a command that names them, from `index` on, by `FIELDS`, their number, and `width` arguments for each.
-fn fields<'a>(
-    arguments: Arguments<'a>,
-    index: usize,
-    width: usize,
-    not_positive: CommandError,
-    scratch: &'a mut Vec<u8>,
-) -> Result<List<'a>, CommandError> {
-    if !is(at(arguments, index), "FIELDS") {
-        return Err(CommandError::FieldsMissing);
-    }
-    let count = integer(arguments, index + 1).ok().filter(|count| *count > 0).ok_or(not_positive)?;
-    let given = arguments.len().saturating_sub(index + 2);
-    if usize::try_from(count).ok().and_then(|count| count.checked_mul(width)) != Some(given) {
-        return Err(CommandError::FieldsMismatch);
-    }
-    Ok(List::build(scratch, arguments.iter().skip(index + 2)))
+/// The fields of a command that takes nothing else: `FIELDS` and their number stand before them. Redis looks at the key first.
+fn all_fields<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Result<List<'a>, CommandError> {
+    let checked = if !is(at(arguments, 2), "FIELDS") {
+        Err(CommandError::OfFields("ERR Mandatory argument FIELDS is missing or not at the right position"))
+    } else {
+        match integer(arguments, 3).ok().and_then(|count| usize::try_from(count).ok()) {
+            None | Some(0) => Err(CommandError::OfFields("ERR Number of fields must be a positive integer")),
+            Some(count) if count != arguments.len().saturating_sub(4) => Err(CommandError::OfFields(
+                "ERR The `numfields` parameter must match the number of arguments",
+            )),
+            Some(_) => Ok(()),
+        }
+    };
+    Looks::at(1, Kinds::HASH).then(checked)?;
+    Ok(List::build(scratch, arguments.iter().skip(4)))
 }
 
-fn all_fields<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Result<List<'a>, CommandError> {
-    fields(arguments, 2, 1, CommandError::FieldsNotPositive, scratch)
+/// Where the fields stand of a command that has options too, and in any order: after `FIELDS`, which is at `index`, and
+/// their number, with `width` arguments for each.
+fn fields_at(
+    arguments: Arguments<'_>,
+    index: usize,
+    width: usize,
+    not_a_count: &'static str,
+) -> Result<Range<usize>, CommandError> {
+    let count = integer(arguments, index + 1).ok().and_then(|count| i32::try_from(count).ok());
+    let count = count.filter(|count| *count > 0).ok_or(CommandError::OfFields(not_a_count))?;
+    let first = index + 2;
+    let end = (count as usize).saturating_mul(width).saturating_add(first);
+    if end > arguments.len() {
+        return Err(CommandError::OfFields("ERR wrong number of arguments"));
+    }
+    Ok(first..end)
 }
+
+const FIELDS_TWICE: CommandError = CommandError::OfFields("ERR FIELDS keyword specified multiple times");
+const NO_FIELDS: CommandError = CommandError::OfFields("ERR missing FIELDS argument");
 
 fn expire<'a>(
     name: &'static str,
@@ -127,22 +146,60 @@ fn expire<'a>(
     context: &Context,
 ) -> Parsed<'a> {
     let key = key(arguments, 1)?;
-    let deadline = not_negative_deadline(option, name, arguments, 2, context)?;
+    let options = expire_options(name, option, arguments, context);
+    let (deadline, condition, fields) = Looks::at(1, Kinds::HASH).then(options)?;
+    let fields = List::build(scratch, arguments.iter().skip(fields.start).take(fields.len()));
+    Ok(Command::Hash(HashCommand::Expire { key, fields, deadline, condition }))
+}
+
+/// Reads the options of `HEXPIRE` and kin. Returns the deadline, its condition, and where the fields stand.
+fn expire_options(
+    name: &'static str,
+    option: ExpiryOption,
+    arguments: Arguments<'_>,
+    context: &Context,
+) -> Result<(Deadline, ExpireCondition, Range<usize>), CommandError> {
+    let deadline = field_deadline(option, name, arguments, 2, context)?;
     let conditions = [
         ("NX", ExpireCondition::IfNone),
         ("XX", ExpireCondition::IfSome),
         ("GT", ExpireCondition::IfLater),
         ("LT", ExpireCondition::IfEarlier),
     ];
-    let given = conditions.into_iter().find(|(word, _)| is(at(arguments, 3), word));
-    let index = if given.is_some() { 4 } else { 3 };
-    let condition = given.map_or(ExpireCondition::Always, |(_, condition)| condition);
-    let fields = fields(arguments, index, 1, CommandError::FieldParameterNotPositive, scratch)?;
-    Ok(Command::Hash(HashCommand::Expire { key, fields, deadline, condition }))
+    let (mut condition, mut crossed, mut fields, mut index) = (None, false, None, 3);
+    while let Some(option) = arguments.get(index) {
+        if is(option, "FIELDS") {
+            if fields.is_some() {
+                return Err(FIELDS_TWICE);
+            }
+            if index + 2 >= arguments.len() {
+                let text = "ERR FIELDS requires at least numfields and one field argument";
+                return Err(CommandError::OfFields(text));
+            }
+            let range = fields_at(arguments, index, 1, "ERR Parameter `numFields` should be greater than 0")?;
+            index = range.end;
+            fields = Some(range);
+            continue;
+        }
+        match conditions.into_iter().find(|(word, _)| is(option, word)) {
+            // A condition may be repeated, but there is only one.
+            Some((_, given)) => crossed |= condition.replace(given).is_some_and(|before| before != given),
+            None => return Err(CommandError::UnknownArgument(printable(option))),
+        }
+        index += 1;
+    }
+    let fields = fields.ok_or(NO_FIELDS)?;
+    if crossed {
+        return Err(CommandError::OfFields("ERR Multiple condition flags specified"));
+    }
+    Ok((deadline, condition.unwrap_or(ExpireCondition::Always), fields))
 }
 
+/// The latest deadline of a field, in milliseconds of Unix time, as in Redis: in the year 4199.
+const FIELD_DEADLINE_MAX: i64 = (1 << 46) - 1;
+
 /// The deadline of a field: 0 is in the past, but not an error.
-fn not_negative_deadline(
+fn field_deadline(
     option: ExpiryOption,
     name: &'static str,
     arguments: Arguments<'_>,
@@ -152,7 +209,15 @@ fn not_negative_deadline(
     if integer(arguments, index)? < 0 {
         return Err(CommandError::NegativeExpireTime);
     }
-    option.any_deadline(name, arguments, index, context)
+    let deadline = option.any_deadline(name, arguments, index, context)?;
+    let latest = match deadline {
+        Deadline::At(_) => FIELD_DEADLINE_MAX,
+        Deadline::In(_) => FIELD_DEADLINE_MAX.saturating_sub_unsigned(context.now_ms),
+    };
+    match deadline {
+        Deadline::At(ms) | Deadline::In(ms) if ms > latest => Err(CommandError::InvalidExpireTime(name)),
+        _ => Ok(deadline),
+    }
 }
 
 parsers! { (arguments, scratch, context)
@@ -184,37 +249,76 @@ pub(super) fn hgetdel<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _:
     Ok(Command::Hash(HashCommand::GetDelete { key, fields }))
 }
 
-/// Reads the options before `FIELDS`. Returns the expiry, if any, the condition, and the index of `FIELDS`.
+/// What is given to `HGETEX` and `HSETEX`, in any order.
+struct FieldOptions {
+    expiry: Option<Expiry>,
+    condition: Condition,
+    /// Where the fields stand, with their values.
+    fields: Range<usize>,
+}
+
+/// Reads the options of `HSETEX`, which sets fields, or of `HGETEX`.
 fn field_options(
-    name: &'static str,
+    sets: bool,
     arguments: Arguments<'_>,
     context: &Context,
-) -> Result<(Option<Expiry>, Condition, usize), CommandError> {
-    let sets = name == "hsetex";
-    let (mut expiry, mut condition, mut index) = (None, None, 2);
-    while let Some(option) = arguments.get(index)
-        && !is(option, "FIELDS")
-    {
-        if sets && condition.is_none() && is(option, "FNX") {
-            condition = Some(Condition::IfAbsent);
-        } else if sets && condition.is_none() && is(option, "FXX") {
-            condition = Some(Condition::IfPresent);
-        } else if expiry.is_none() && sets && is(option, "KEEPTTL") {
-            expiry = Some(Expiry::Keep);
-        } else if expiry.is_none() && !sets && is(option, "PERSIST") {
-            expiry = Some(Expiry::Clear);
-        } else if expiry.is_none()
-            && let Some(option) = ExpiryOption::named(option)
-            && index + 1 < arguments.len()
-        {
+) -> Result<FieldOptions, CommandError> {
+    let (name, width) = if sets { ("hsetex", 2) } else { ("hgetex", 1) };
+    let several = CommandError::OfFields(if sets {
+        "ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified"
+    } else {
+        "ERR Only one of EX, PX, EXAT, PXAT or PERSIST arguments can be specified"
+    });
+    let (mut expiry, mut condition, mut fields, mut index) = (None, None, None, 2);
+    // Options of the other command are told apart from unknown words, and reported last.
+    let mut of_the_other = false;
+    while let Some(option) = arguments.get(index) {
+        if is(option, "FIELDS") {
+            if fields.is_some() {
+                return Err(FIELDS_TWICE);
+            }
+            if index + 1 >= arguments.len() {
+                return Err(CommandError::WrongArity(name));
+            }
+            let range = fields_at(arguments, index, width, "ERR invalid number of fields")?;
+            index = range.end;
+            fields = Some(range);
+            continue;
+        }
+        if is(option, "FNX") || is(option, "FXX") {
+            let given = if is(option, "FNX") { Condition::IfAbsent } else { Condition::IfPresent };
+            of_the_other |= !sets;
+            if condition.replace(given).is_some() {
+                let text = "ERR Only one of FXX or FNX arguments can be specified";
+                return Err(CommandError::OfFields(text));
+            }
+        } else if is(option, "KEEPTTL") || is(option, "PERSIST") {
+            let keeps = is(option, "KEEPTTL");
+            of_the_other |= keeps != sets;
+            let given = if keeps { Expiry::Keep } else { Expiry::Clear };
+            let other = if keeps { Expiry::Clear } else { Expiry::Keep };
+            if expiry.replace(given).is_some_and(|before| before != other) {
+                return Err(several);
+            }
+        } else if let Some(option) = ExpiryOption::named(option) {
+            if expiry.is_some() {
+                return Err(several);
+            }
             index += 1;
-            expiry = Some(Expiry::Set(not_negative_deadline(option, name, arguments, index, context)?));
+            if index >= arguments.len() {
+                return Err(CommandError::OfFields("ERR missing expire time"));
+            }
+            expiry = Some(Expiry::Set(field_deadline(option, name, arguments, index, context)?));
         } else {
-            return Err(CommandError::Syntax);
+            return Err(CommandError::UnknownArgument(printable(option)));
         }
         index += 1;
     }
-    Ok((expiry, condition.unwrap_or(Condition::Always), index))
+    let fields = fields.ok_or(NO_FIELDS)?;
+    if of_the_other {
+        return Err(CommandError::OfFields("ERR unknown argument"));
+    }
+    Ok(FieldOptions { expiry, condition: condition.unwrap_or(Condition::Always), fields })
 }
 
 pub(super) fn hgetex<'a>(
@@ -223,9 +327,9 @@ pub(super) fn hgetex<'a>(
     context: &Context,
 ) -> Parsed<'a> {
     let key = key(arguments, 1)?;
-    let (expiry, _, index) = field_options("hgetex", arguments, context)?;
-    let fields = fields(arguments, index, 1, CommandError::FieldsNotPositive, scratch)?;
-    Ok(Command::Hash(match expiry {
+    let options = Looks::at(1, Kinds::HASH).then(field_options(false, arguments, context))?;
+    let fields = List::build(scratch, arguments.iter().skip(options.fields.start).take(options.fields.len()));
+    Ok(Command::Hash(match options.expiry {
         Some(expiry) => HashCommand::GetExpire { key, fields, expiry },
         // Without options it changes nothing, so it need not be ordered among the writes.
         None => HashCommand::MultiGet { key, fields },
@@ -238,11 +342,11 @@ pub(super) fn hsetex<'a>(
     context: &Context,
 ) -> Parsed<'a> {
     let key = key(arguments, 1)?;
-    let (expiry, condition, index) = field_options("hsetex", arguments, context)?;
-    let pairs = fields(arguments, index, 2, CommandError::FieldsNotPositive, scratch)?;
-    for index in index + 2..arguments.len() {
+    let FieldOptions { expiry, condition, fields } = field_options(true, arguments, context)?;
+    for index in fields.clone() {
         value(arguments, index, context)?;
     }
+    let pairs = List::build(scratch, arguments.iter().skip(fields.start).take(fields.len()));
     let expiry = expiry.unwrap_or(Expiry::Clear);
     Ok(Command::Hash(HashCommand::SetExpire { key, pairs, expiry, condition }))
 }

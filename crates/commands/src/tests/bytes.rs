@@ -120,6 +120,11 @@ fn errors_of_expiry_of_fields_are_those_of_redis_8() {
         "ERR Mandatory argument FIELDS is missing or not at the right position",
         "ERR The `numfields` parameter must match the number of arguments",
     );
+    let (no_fields, twice, too_few) = (
+        "ERR missing FIELDS argument",
+        "ERR FIELDS keyword specified multiple times",
+        "ERR wrong number of arguments",
+    );
     let (negative, integer) =
         ("ERR invalid expire time, must be >= 0", "ERR value is not an integer or out of range");
     for (line, expected) in [
@@ -127,19 +132,63 @@ fn errors_of_expiry_of_fields_are_those_of_redis_8() {
         ("HEXPIRE k x FIELDS 1 f", integer),
         ("HEXPIRE k -1 FIELDS 1 f", negative),
         ("HEXPIRE k 9223372036854775807 FIELDS 1 f", "ERR invalid expire time in 'hexpire' command"),
-        ("HEXPIRE k 1 XX NX FIELDS 1 f", missing),
+        ("HEXPIRE k 70368744177664 FIELDS 1 f", "ERR invalid expire time in 'hexpire' command"),
+        ("HPEXPIREAT k 70368744177664 FIELDS 1 f", "ERR invalid expire time in 'hpexpireat' command"),
+        ("HPEXPIRE k 68668744177664 FIELDS 1 f", "ERR invalid expire time in 'hpexpire' command"),
+        ("HEXPIRE k 1 XX NX FIELDS 1 f", "ERR Multiple condition flags specified"),
+        ("HEXPIRE k 1 FIELDS 1 f GT XX", "ERR Multiple condition flags specified"),
+        ("HEXPIRE k 1 FIELDS 1 f FIELDS 1 g", twice),
+        ("HEXPIRE k 1 NX XX NX", no_fields),
+        ("HEXPIRE k 1 NX NX FIELDS 1", "ERR FIELDS requires at least numfields and one field argument"),
+        ("HEXPIRE k 1 FIELDS 1 f g", "ERR unknown argument: g"),
+        ("HPEXPIRE k 1 FIELDS 2147483648 f", "ERR Parameter `numFields` should be greater than 0"),
         ("HPEXPIRE k 1 FIELDS 0 f", "ERR Parameter `numFields` should be greater than 0"),
-        ("HPEXPIRE k 1 FIELDS 2 f", mismatch),
+        ("HPEXPIRE k 1 FIELDS 2 f", too_few),
         ("HTTL k FIELDS 0 f", "ERR Number of fields must be a positive integer"),
         ("HTTL k FIELDS 1 f g", mismatch),
         ("HPERSIST k FILED 1 f", missing),
         ("HGETDEL k FIELDS x f", "ERR Number of fields must be a positive integer"),
-        ("HGETEX k EX 1 PX 1 FIELDS 1 f", "ERR syntax error"),
+        (
+            "HGETEX k EX 1 PX 1 FIELDS 1 f",
+            "ERR Only one of EX, PX, EXAT, PXAT or PERSIST arguments can be specified",
+        ),
+        ("HGETEX k FIELDS 1 f FIELDS", twice),
+        (
+            "HGETEX k PERSIST EX FIELDS",
+            "ERR Only one of EX, PX, EXAT, PXAT or PERSIST arguments can be specified",
+        ),
+        ("HGETEX k PERSIST 1 FIELDS", "ERR unknown argument: 1"),
+        ("HGETEX k EX 1 FIELDS", "ERR wrong number of arguments for 'hgetex' command"),
+        ("HGETEX k FIELDS 1 f EX", "ERR missing expire time"),
+        ("HGETEX k FIELDS x f", "ERR invalid number of fields"),
+        ("HGETEX k FIELDS 2 f", too_few),
+        ("HGETEX k EX 1 a b", "ERR unknown argument: a"),
+        ("HGETEX k EX 70368744177 FIELDS 1 f", "ERR invalid expire time in 'hgetex' command"),
         ("HGETEX k EX -1 FIELDS 1 f", negative),
-        ("HGETEX k FNX FIELDS 1 f", "ERR syntax error"),
-        ("HSETEX k FNX FXX FIELDS 1 f v", "ERR syntax error"),
-        ("HSETEX k PERSIST FIELDS 1 f v", "ERR syntax error"),
-        ("HSETEX k FIELDS 1 f v g", mismatch),
+        ("HGETEX k FNX FIELDS 1 f", "ERR unknown argument"),
+        ("HGETEX k KEEPTTL FIELDS 1 f", "ERR unknown argument"),
+        ("HSETEX k FNX FXX FIELDS 1 f v", "ERR Only one of FXX or FNX arguments can be specified"),
+        ("HSETEX k FIELDS 1 f v FNX FNX", "ERR Only one of FXX or FNX arguments can be specified"),
+        (
+            "HSETEX k KEEPTTL KEEPTTL FIELDS 1 f v",
+            "ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified",
+        ),
+        (
+            "HSETEX k FIELDS 1 f v KEEPTTL EX 1",
+            "ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified",
+        ),
+        ("HSETEX k PERSIST FIELDS 1 f v", "ERR unknown argument"),
+        ("HSETEX k PERSIST KEEPTTL FIELDS 1 f v", "ERR unknown argument"),
+        ("HSETEX k FIELDS 1 f v g", "ERR unknown argument: g"),
+        ("HSETEX k FIELDS 2 f v g", too_few),
+        ("HSETEX k EX 1 FNX KEEP", "ERR unknown argument: KEEP"),
+        ("HSETEX k EX 1 FNX FXX", "ERR Only one of FXX or FNX arguments can be specified"),
+        (
+            "HSETEX k PX 1 FNX PERSIST",
+            "ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified",
+        ),
+        ("HSETEX k FNX PX 1", "ERR wrong number of arguments for 'hsetex' command"),
+        ("HSETEX k FNX EXAT 1 FIELDS", "ERR wrong number of arguments for 'hsetex' command"),
     ] {
         assert_refused(line, expected);
     }
@@ -147,7 +196,7 @@ fn errors_of_expiry_of_fields_are_those_of_redis_8() {
 
 #[test]
 fn options_of_commands_on_fields_are_read() {
-    let mut scratch = Vec::new();
+    let (mut scratch, mut names) = (Vec::new(), Vec::new());
     let fields = List::build(&mut scratch, [&b"f"[..], b"g"]);
     let hash = |line: &str, expected: HashCommand<'_>| assert_parses(line, Hash(expected));
     let (deadline, condition) = (In(5000), ExpireCondition::IfLater);
@@ -162,6 +211,22 @@ fn options_of_commands_on_fields_are_read() {
     let (expiry, condition) = (Expiry::Keep, Condition::IfPresent);
     let set = HashCommand::SetExpire { key: KEY, pairs: fields, expiry, condition };
     hash("HSETEX k FXX keepttl FIELDS 1 f g", set);
+    hash("HSETEX k FIELDS 1 f g keepttl FXX", set);
+    hash("HSETEX k keepttl FIELDS 1 f g FXX", set);
+    let names = List::build(&mut names, [&b"FIELDS"[..], b"EX"]);
+    let deadline = In(5000);
+    for (line, condition) in [
+        ("HEXPIRE k 5 FIELDS 2 FIELDS EX NX", ExpireCondition::IfNone),
+        ("HEXPIRE k 5 LT lt FIELDS 2 FIELDS EX LT", ExpireCondition::IfEarlier),
+    ] {
+        hash(line, HashCommand::Expire { key: KEY, fields: names, deadline, condition });
+    }
+    let expiry = Expiry::Set(In(9000));
+    hash("HGETEX k FIELDS 2 FIELDS EX EX 9", HashCommand::GetExpire { key: KEY, fields: names, expiry });
+    // The latest deadline of a field.
+    let (deadline, condition) = (At(70_368_744_177_663), ExpireCondition::Always);
+    let expire = HashCommand::Expire { key: KEY, fields: names, deadline, condition };
+    hash("HPEXPIREAT k 70368744177663 FIELDS 2 FIELDS EX", expire);
     let (count, with_values) = (Some(-3), true);
     hash("HRANDFIELD k -3 withvalues", HashCommand::Random { key: KEY, count, with_values });
     let scan = HashCommand::Scan { key: KEY, position: 7, count: 10, pattern: None, with_values: false };

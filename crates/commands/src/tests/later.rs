@@ -24,11 +24,17 @@ const SYNTAX: &str = "ERR syntax error";
 fn keys_come_before_the_arguments_that_redis_reads_later() {
     let gone = Some(Answer::Error(b"ERR no such key"));
     let (empty, null) = (Some(Answer::EmptyScan), Some(Answer::Null));
+    let no_fields = "ERR Mandatory argument FIELDS is missing or not at the right position";
     let either = Kinds::SET.or(Kinds::SORTED);
-    let cases: [(&str, &[&str], &str, Looked<'_>); 17] = [
+    let cases: [(&str, &[&str], &str, Looked<'_>); 22] = [
         ("LINDEX k x", &["k"], NOT_AN_INTEGER, looked(Kinds::LIST, null)),
         ("LSET k x v", &["k"], NOT_AN_INTEGER, looked(Kinds::LIST, gone)),
         ("GETEX k EX 0", &["k"], "ERR invalid expire time in 'getex' command", looked(Kinds::STRING, null)),
+        ("HEXPIRE k x FIELDS 1 f", &["k"], NOT_AN_INTEGER, looked(Kinds::HASH, None)),
+        ("HGETEX k FIELDS 1 f FOO", &["k"], "ERR unknown argument: FOO", looked(Kinds::HASH, None)),
+        ("HTTL k FOO 1 f", &["k"], no_fields, looked(Kinds::HASH, None)),
+        ("HPERSIST k FOO 1 f", &["k"], no_fields, looked(Kinds::HASH, None)),
+        ("HGETDEL k FOO 1 f", &["k"], no_fields, looked(Kinds::HASH, None)),
         ("HSCAN k 0 FOO", &["k"], SYNTAX, looked(Kinds::HASH, empty)),
         ("SSCAN k 0 COUNT 0", &["k"], SYNTAX, looked(Kinds::SET, empty)),
         ("ZSCAN k 0 COUNT x", &["k"], NOT_AN_INTEGER, looked(Kinds::SORTED, empty)),
@@ -81,6 +87,7 @@ fn other_arguments_are_read_before_the_keys() {
         "SETRANGE k x v",
         "EXPIRE k x",
         "ZADD k x m",
+        "HSETEX k FIELDS x f v",
         "ZUNION 0 k",
         "GEODIST k a b FOO",
         "RESTORE k 0 v FOO",
