@@ -345,7 +345,7 @@ impl Table {
 
     /// Serves a request that waits for entries of a stream, if there are any that it has not seen. Several requests may be
     /// served the same entries, and requests behind an id that is not reached keep waiting. A request for a group that no
-    /// longer exists gets an error.
+    /// longer exists gets an error: that of its command, as in Redis since 7.2.
     fn serve_reader(&mut self, id: WaiterId, key: &[u8], (record, number): (Record, u32)) {
         const NO_KEY: &[u8] = b"UNBLOCKED the stream key no longer exists";
         const NO_GROUP: &[u8] = b"NOGROUP the consumer group this client was blocked on no longer exists";
@@ -373,18 +373,20 @@ impl Table {
             _ => unreachable!("nothing else waits for entries"),
         };
         let is_stream = self.peek(key, record.time).is_some_and(|entry| entry.kind() == Kind::Stream);
+        // What nodes of release 1 wait with has the replies of that release, on every replica.
+        let is_of_release_1 = matches!(narrowed, StreamCommand::ReadGroup { .. });
         let mut replies = ReplyBuffer::new();
         let reply = match (is_stream, narrowed.is_write()) {
-            (true, _) => self.reply_to(&Command::OnStream(narrowed), record),
             (false, false) => return,
-            (false, true) => {
+            (false, true) if is_of_release_1 => {
                 replies.push(Reply::Error(NO_KEY));
                 replies.take().into()
             }
+            _ => self.reply_to(&Command::OnStream(narrowed), record),
         };
         let reply = match Reply::first(&reply) {
             Reply::NullArray => return,
-            Reply::Error(error) if error.starts_with(b"NOGROUP") => {
+            Reply::Error(error) if is_of_release_1 && error.starts_with(b"NOGROUP") => {
                 replies.push(Reply::Error(NO_GROUP));
                 replies.take().into()
             }

@@ -402,6 +402,37 @@ fn all_stream_readers_are_served_an_entry_but_one_request_per_group() {
 }
 
 #[test]
+fn a_reader_whose_stream_or_group_is_gone_gets_the_error_of_its_command() {
+    let mut store = Store::new();
+    let (mut list, mut scratch) = (Vec::new(), Vec::new());
+    let (group, consumer, streams) = (&b"g"[..], &b"c"[..], List::build(&mut list, [&b"s"[..], b">"]));
+    let (count, acknowledges, claim_ms) = (0, false, -1);
+    let consume = StreamCommand::Consume { group, consumer, streams, count, acknowledges, claim_ms };
+    let wish = Wish::build(&Command::OnStream(consume), &mut scratch).expect("it waits");
+    let (key, id_of_group, makes_stream) = (&b"s"[..], &b"$"[..], true);
+    let create = StreamCommand::CreateGroup { key, group, id: id_of_group, entries_read: -1, makes_stream };
+    let no_group =
+        "!NOGROUP No such key 's' or consumer group 'g' in XREADGROUP with GROUP option".to_string();
+    let ends: [(&dyn Fn(&mut Store), &str); 4] = [
+        (&|store| drop(store.delete("s")), &no_group),
+        (&|store| drop(store.apply(&Command::Clear {})), &no_group),
+        (
+            &|store| drop(store.apply(&Command::OnStream(StreamCommand::DestroyGroup { key, group }))),
+            &no_group,
+        ),
+        (&|store| store.play("SET s v -> OK"), WRONGTYPE),
+    ];
+    for (number, (end, error)) in (1..).zip(ends) {
+        store.apply(&Command::OnStream(create));
+        let ask = Command::Queue(QueueCommand::Ask { waiter: id(1, number), wish });
+        assert_eq!(store.apply(&ask), "QUEUED");
+        end(&mut store);
+        assert_eq!(store.served(), [number]);
+        assert_eq!(store.apply(&ask), error);
+    }
+}
+
+#[test]
 fn a_pop_that_does_not_wait_replies_that_there_is_nothing() {
     play(
         r#"
