@@ -338,6 +338,20 @@ pub(crate) fn refuse(
     cx.answer(client, |replies| replies.error(&error));
 }
 
+/// The error for a client that waits with this request, if its user may no longer make it. Notes that.
+pub(crate) fn denies(
+    cx: &mut Context,
+    client: ClientId,
+    found: Found,
+    arguments: Arguments<'_>,
+) -> Option<String> {
+    let user = cx.clients.sessions.get(client)?.user().cloned()?;
+    let denial = user.check(found, arguments).err()?;
+    note_denial(cx, client, (&user, Place::TopLevel), found, arguments, denial);
+    cx.clients.statistics.rejected(found.number);
+    Some(denial.error(found.spec))
+}
+
 /// Notes a denial in `ACL LOG`.
 pub(crate) fn note_denial(
     cx: &mut Context,
@@ -369,12 +383,13 @@ pub(crate) fn note_denied_script(cx: &mut Context, client: ClientId, error: &[u8
     note(cx, client, (reason, Place::Script), (&user.name, object.as_bytes()), none.as_arguments());
 }
 
-/// Follows the users of a new map. Changes apply to open connections at once, and those of removed users are closed.
-pub(crate) fn follow_users(cx: &mut Context) {
+/// Follows the users of a new map. Changes apply to open connections at once, and those of removed users are closed. Returns
+/// whether there were changes.
+pub(crate) fn follow_users(cx: &mut Context) -> bool {
     let map = Rc::clone(&cx.map);
     let was_configured = !cx.access.users().default_is_in_map();
     if map.version == 0 || !cx.access.users_mut().follow(&map.users) {
-        return;
+        return false;
     }
     if was_configured
         && cx.access.users().default_is_in_map()
@@ -403,6 +418,7 @@ pub(crate) fn follow_users(cx: &mut Context) {
     }
     cx.clients.monitors = monitors;
     closed.into_iter().for_each(|client| close(cx, client));
+    true
 }
 
 /// Closes a client's connection. Requests under way still get their replies, such as the one by which it has removed its own

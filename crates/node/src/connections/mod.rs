@@ -14,7 +14,7 @@ mod slow;
 use crate::context::{Call, Confirmation, Context};
 use crate::session::{ClientId, Pending, Replies, Session, client_number};
 use ::commands::{CommandError, ConfigCommand, introspection};
-pub(crate) use acl::{acl, follow_users, note_denial, note_denied_script, refuse};
+pub(crate) use acl::{acl, denies, follow_users, note_denial, note_denied_script, refuse};
 use cluster::configuration::DebugCommand;
 use cluster::control::Change;
 use cluster::words::is_printable;

@@ -187,8 +187,19 @@ impl Node {
             }
         }
         self.cx.map = Rc::clone(map);
-        connections::follow_users(&mut self.cx);
+        if connections::follow_users(&mut self.cx) {
+            self.end_denied_waits();
+        }
         self.clock.follow_map(&mut self.cx);
+    }
+
+    /// Ends the waits of clients whose users may no longer do what they wait for. What they were served goes back.
+    fn end_denied_waits(&mut self) {
+        for (number, client, found, request) in self.waits.of_limited_users(&self.cx) {
+            if let Some(error) = connections::denies(&mut self.cx, client, found, request.as_arguments()) {
+                self.waits.give_up(&mut self.cx, number, error.as_bytes());
+            }
+        }
     }
 
     /// Holds a replica of a group, configured with the group's members.

@@ -1,10 +1,14 @@
 //! What a coordinator knows about its clients' waiting requests.
 
 use super::CHECK_US;
-use kv::{Command, Hold, StreamCommand, Version, WaiterId, Wish};
+use crate::context::Context;
+use crate::session::{ClientId, Standing};
+use commands::Found;
+use kv::{Command, Hold, ListCommand, SortedCommand, StreamCommand, Version, WaiterId, Wish};
 use protocol::{NodeId, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
+use wire::resp::ArgumentsBuffer;
 
 /// The most requests that are remembered because they were removed without certainty.
 const UNSETTLED_MAX: usize = 10_000;
@@ -126,6 +130,43 @@ impl Want {
     /// A lock that only has to be given back: no client wants it.
     pub(super) fn without_client(name: &[u8]) -> Want {
         Want::Lock { name: name.into(), owner: Box::default(), hold: Hold::Lease(0) }
+    }
+
+    /// The request of a client that waits with this command: with its keys in their places, and nothing else that users' rules
+    /// depend on.
+    fn request(&self, name: &str) -> ArgumentsBuffer {
+        let mut request = ArgumentsBuffer::new();
+        let mut push_all = |words: &[&[u8]]| words.iter().for_each(|word| request.push(word));
+        push_all(&[name.as_bytes()]);
+        let wish = match self {
+            Want::Lock { name, .. } => {
+                push_all(&[name]);
+                return request;
+            }
+            Want::Served => return request,
+            Want::Elements(wish) => wish,
+        };
+        let command = wish.as_wish().command();
+        match command {
+            Command::OnList(ListCommand::MultiPop { keys, .. })
+            | Command::OnSorted(SortedCommand::MultiPop { keys, .. }) => {
+                push_all(&[b"0", keys.len().to_string().as_bytes()]);
+            }
+            Command::OnStream(StreamCommand::Read { .. }) => push_all(&[b"STREAMS"]),
+            Command::OnStream(_) => push_all(&[b"GROUP", b"", b"", b"STREAMS"]),
+            _ => {}
+        }
+        let mut count = 0;
+        command.for_each_key(|key| {
+            push_all(&[key]);
+            count += 1;
+        });
+        match command {
+            // An id for each stream.
+            Command::OnStream(_) => (0..count).for_each(|_| push_all(&[b""])),
+            _ => push_all(&[b""]),
+        }
+        request
     }
 
     pub(super) fn hold(&self) -> Option<Hold> {
@@ -369,6 +410,19 @@ impl Waits {
 
     pub(super) fn numbers(&self, which: impl Fn(&Wait) -> bool) -> Vec<u64> {
         self.by_number.iter().filter(|(_, wait)| which(wait)).map(|(number, _)| *number).collect()
+    }
+
+    /// What clients wait for whose users may not do everything.
+    pub(crate) fn of_limited_users(&self, cx: &Context) -> Vec<(u64, ClientId, Found, ArgumentsBuffer)> {
+        let limited = self.by_number.iter().filter_map(|(number, wait)| {
+            let ticket = wait.waiting()?.ticket;
+            let client = ClientId::from_bits(ticket.client);
+            let session = cx.clients.sessions.get(client)?;
+            let command = session.begun(ticket.sequence)?.command?;
+            let spec = commands::by_number(command).filter(|_| session.standing() == Standing::Limited)?;
+            Some((*number, client, Found { spec, number: command }, wait.want.request(spec.name)))
+        });
+        limited.collect()
     }
 
     /// How many clients wait for locks, and how many for elements.

@@ -378,7 +378,7 @@ fn a_client_that_waits_on_a_stream_gets_the_entries_added_since() {
             assert!(reply.contains(&format!("{number}-1")), "{kind}: {reply}");
         }
         assert_eq!(cluster.ask(pusher, "XGROUP DESTROY s g"), "1");
-        let no_group = "-NOGROUP the consumer group this client was blocked on no longer exists";
+        let no_group = "-NOGROUP No such key 's' or consumer group 'g' in XREADGROUP with GROUP option";
         assert_eq!(cluster.reply(readers[2]), no_group);
         until_settled(&mut cluster);
     }
@@ -403,6 +403,58 @@ fn a_wait_can_be_ended_by_another_client() {
     assert_eq!(not_a_number, "-ERR value is not an integer or out of range");
     let no_reason = cluster.ask(ann, "CLIENT UNBLOCK 1 NOW");
     assert_eq!(no_reason, "-ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+}
+
+#[test]
+fn a_client_whose_rights_are_taken_away_waits_no_longer() {
+    let requests = [
+        "BLPOP K1 K2 0",
+        "BLMPOP 0 2 K1 K2 LEFT",
+        "BLMOVE K1 K2 LEFT LEFT 0",
+        "BRPOPLPUSH K1 K2 0",
+        "BZPOPMAX K3 0",
+        "BZMPOP 0 1 K3 MIN",
+        "XREAD BLOCK 0 STREAMS K4 K5 $ $",
+        "XREADGROUP GROUP g c BLOCK 0 STREAMS K5 >",
+        "LOCK K6 ann PX 1000 WAIT 60000",
+    ];
+    let mut cluster = cluster();
+    let operator = cluster.client(1);
+    for key in ["k5", "n5"] {
+        cluster.ask(operator, &format!("XGROUP CREATE {key} g $ MKSTREAM"));
+    }
+    for name in ["k6", "n6"] {
+        cluster.ask(operator, &format!("LOCK {name} operator PX 60000"));
+    }
+    assert_eq!(cluster.ask(operator, "ACL SETUSER ann on nopass +@all ~*"), "OK");
+    let mut waiting = Vec::new();
+    for (place, request) in requests.iter().enumerate() {
+        for first in ["k", "n"] {
+            let client = cluster.client(1 + place as u16 % 3);
+            assert_eq!(cluster.ask(client, "AUTH ann x"), "OK");
+            cluster.send(client, &request.replace('K', first));
+            waiting.push((client, first));
+            until_waiting(&mut cluster, waiting.len().min(2 * requests.len() - 2));
+        }
+    }
+    let other = cluster.client(2);
+    cluster.send(other, "BLPOP n1 0");
+    until_waiting(&mut cluster, 2 * requests.len() - 1);
+    assert_eq!(cluster.ask(operator, "ACL SETUSER ann resetkeys ~k*"), "OK");
+    assert_eq!(cluster.ask(operator, "RPUSH n1 a"), "1");
+    for (client, first) in &waiting {
+        if *first == "n" {
+            assert_eq!(cluster.reply(*client), "-NOPERM No permissions to access a key");
+        }
+    }
+    assert_eq!(cluster.reply(other), "[\"n1\", \"a\"]", "who may have it gets it");
+    let denials = cluster.ask(operator, "ACL LOG");
+    assert_eq!(denials.matches("\"reason\"").count(), requests.len(), "{denials}");
+    assert_eq!(cluster.ask(operator, "RPUSH k1 a"), "1");
+    assert_eq!(cluster.reply(waiting[0].0), "[\"k1\", \"a\"]", "who still may waits on");
+    assert_eq!(cluster.ask(operator, "ACL SETUSER ann -blmpop"), "OK");
+    let denied = cluster.reply(waiting[2].0);
+    assert!(denied.starts_with("-NOPERM") && denied.contains("blmpop"), "{denied}");
 }
 
 #[test]
