@@ -4,7 +4,7 @@
 //! nothing that a client sends can crash the node.
 
 use kv::limits::KEY_BYTES_MAX;
-use kv::number::{parse_float, parse_integer};
+use kv::number::{parse_float, parse_hexadecimal, parse_integer};
 use kv::{Command, List};
 use wire::resp::Arguments;
 
@@ -61,6 +61,28 @@ pub(super) fn value<'a>(
 #[inline]
 pub(super) fn integer(arguments: Arguments<'_>, index: usize) -> Result<i64, CommandError> {
     parse_integer(at(arguments, index)).ok_or(CommandError::NotAnInteger)
+}
+
+/// The number at `index` as decimal text, as commands hold it. A hexadecimal one is written in `scratch`.
+#[inline]
+pub(super) fn decimal<'a>(
+    arguments: Arguments<'a>,
+    index: usize,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Option<&'a [u8]> {
+    let text = at(arguments, index);
+    if parse_float(text).is_some() {
+        return Some(text);
+    }
+    *scratch = from_hexadecimal(text, context)?;
+    Some(scratch)
+}
+
+/// A hexadecimal number as decimal text. Nodes of release 1 refuse such numbers, in scripts too.
+#[cold]
+pub(super) fn from_hexadecimal(text: &[u8], context: &Context) -> Option<Vec<u8>> {
+    parse_hexadecimal(text).filter(|_| context.level >= 2).map(|number| number.to_string().into_bytes())
 }
 
 /// The integer at `index`, or `error` if it is negative.

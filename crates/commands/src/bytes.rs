@@ -2,7 +2,7 @@
 
 use kv::command::{BitOperation, CommonAnswer, FieldAction, FieldOperation, Overflow};
 use kv::number::parse_integer;
-use kv::{Answer, BytesCommand, Command, Kinds, List};
+use kv::{BytesCommand, Command, Kinds, List};
 use wire::resp::Arguments;
 
 use super::arguments::{Parsed, at, integer, is, key, parsers, value};
@@ -50,13 +50,11 @@ fn in_bits(arguments: Arguments<'_>, index: usize) -> Result<bool, CommandError>
 
 pub(super) fn bitcount<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     let key = key(arguments, 1)?;
-    let range = || match arguments.len() {
-        2 => Ok((0, -1, false)),
-        4 | 5 => Ok((integer(arguments, 2)?, integer(arguments, 3)?, in_bits(arguments, 4)?)),
-        _ => Err(CommandError::Syntax),
+    let (start, end, in_bits) = match arguments.len() {
+        2 => (0, -1, false),
+        4 | 5 => (integer(arguments, 2)?, integer(arguments, 3)?, in_bits(arguments, 4)?),
+        _ => return Err(CommandError::Syntax),
     };
-    let looks = Looks::at(1, Kinds::STRING).or(Answer::Integer(0));
-    let (start, end, in_bits) = looks.then(range())?;
     bytes(BytesCommand::CountBits { key, start, end, in_bits })
 }
 
@@ -66,17 +64,12 @@ pub(super) fn bitpos<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Conte
         1 => true,
         _ => return Err(CommandError::NotZeroOrOne),
     };
-    let range = || {
-        if arguments.len() > 6 {
-            return Err(CommandError::Syntax);
-        }
-        let start = if arguments.len() > 3 { integer(arguments, 3)? } else { 0 };
-        let in_bits = in_bits(arguments, 5)?;
-        let end = if arguments.len() > 4 { Some(integer(arguments, 4)?) } else { None };
-        Ok((start, end, in_bits))
-    };
-    let missing = Answer::Integer(if bit { -1 } else { 0 });
-    let (start, end, in_bits) = Looks::at(1, Kinds::STRING).or(missing).then(range())?;
+    if arguments.len() > 6 {
+        return Err(CommandError::Syntax);
+    }
+    let start = if arguments.len() > 3 { integer(arguments, 3)? } else { 0 };
+    let in_bits = in_bits(arguments, 5)?;
+    let end = if arguments.len() > 4 { Some(integer(arguments, 4)?) } else { None };
     bytes(BytesCommand::FindBit { key: key(arguments, 1)?, bit, start, end, in_bits })
 }
 

@@ -7,12 +7,12 @@ use kv::number::parse_float;
 use kv::{Command, Condition, Deadline, Expiry, HashCommand, HashPart, Kinds, List};
 use wire::resp::Arguments;
 
-use super::arguments::{Parsed, at, integer, is, key, parsers, random_options, value};
+use super::arguments::{Parsed, at, decimal, integer, is, key, parsers, random_options, value};
 use super::error::printable;
 use super::expiry::ExpiryOption;
 use super::keyspace::scan_options;
 use super::later::Looks;
-use super::{CommandError, Context};
+use super::{CommandError, Context, fields_of_release_1};
 
 parsers! { (arguments, scratch, context)
     hset => set("hset", true, arguments, scratch, context);
@@ -77,11 +77,11 @@ pub(super) fn hincrby<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context:
 
 pub(super) fn hincrbyfloat<'a>(
     arguments: Arguments<'a>,
-    _: &'a mut Vec<u8>,
+    scratch: &'a mut Vec<u8>,
     context: &Context,
 ) -> Parsed<'a> {
-    let delta = at(arguments, 3);
-    if !parse_float(delta).ok_or(CommandError::NotAFloat)?.is_finite() {
+    let delta = decimal(arguments, 3, scratch, context).ok_or(CommandError::NotAFloat)?;
+    if !parse_float(delta).is_some_and(f64::is_finite) {
         return Err(CommandError::NotFiniteValue);
     }
     let (key, field) = (key(arguments, 1)?, value(arguments, 2, context)?);
@@ -145,6 +145,9 @@ fn expire<'a>(
     scratch: &'a mut Vec<u8>,
     context: &Context,
 ) -> Parsed<'a> {
+    if context.level < 2 {
+        return fields_of_release_1::expire(name, option, arguments, scratch, context);
+    }
     let key = key(arguments, 1)?;
     let options = expire_options(name, option, arguments, context);
     let (deadline, condition, fields) = Looks::at(1, Kinds::HASH).then(options)?;
@@ -326,6 +329,9 @@ pub(super) fn hgetex<'a>(
     scratch: &'a mut Vec<u8>,
     context: &Context,
 ) -> Parsed<'a> {
+    if context.level < 2 {
+        return fields_of_release_1::hgetex(arguments, scratch, context);
+    }
     let key = key(arguments, 1)?;
     let options = Looks::at(1, Kinds::HASH).then(field_options(false, arguments, context))?;
     let fields = List::build(scratch, arguments.iter().skip(options.fields.start).take(options.fields.len()));
@@ -341,6 +347,9 @@ pub(super) fn hsetex<'a>(
     scratch: &'a mut Vec<u8>,
     context: &Context,
 ) -> Parsed<'a> {
+    if context.level < 2 {
+        return fields_of_release_1::hsetex(arguments, scratch, context);
+    }
     let key = key(arguments, 1)?;
     let FieldOptions { expiry, condition, fields } = field_options(true, arguments, context)?;
     for index in fields.clone() {

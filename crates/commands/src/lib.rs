@@ -10,6 +10,7 @@ mod arguments;
 mod bytes;
 mod error;
 mod expiry;
+mod fields_of_release_1;
 mod geo;
 mod hashes;
 pub mod introspection;

@@ -1,13 +1,15 @@
 //! Parsing of the commands on sorted sets.
 
+use std::borrow::Cow;
+
 use kv::command::{parse_member_bound, parse_score, parse_score_bound};
 use kv::number::parse_integer;
 use kv::{AddOptions, Aggregate, By, Command, Kinds, List, SetOperation, SortedCommand};
 use wire::resp::Arguments;
 
 use super::arguments::{
-    Parsed, at, counted, counted_keys, integer, is, key, keys_before_last, not_negative, parsers, pop_count,
-    random_options, timeout, value,
+    Parsed, at, counted, counted_keys, decimal, from_hexadecimal, integer, is, key, keys_before_last,
+    not_negative, parsers, pop_count, random_options, timeout, value,
 };
 use super::keyspace::scan_options;
 use super::later::Looks;
@@ -46,22 +48,50 @@ pub(super) fn zadd<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, conte
     if increments && count > 2 {
         return Err(CommandError::SeveralIncrements);
     }
+    let mut has_hexadecimals = false;
     for index in (next..arguments.len()).step_by(2) {
-        parse_score(at(arguments, index)).ok_or(CommandError::NotAFloat)?;
+        if parse_score(at(arguments, index)).is_none() {
+            has_hexadecimals = true;
+            from_hexadecimal(at(arguments, index), context).ok_or(CommandError::NotAFloat)?;
+        }
         value(arguments, index + 1, context)?;
     }
     let key = key(arguments, 1)?;
     if increments {
-        let (delta, member) = (at(arguments, next), at(arguments, next + 1));
+        let member = at(arguments, next + 1);
+        let delta = decimal(arguments, next, scratch, context).ok_or(CommandError::NotAFloat)?;
         return sorted(SortedCommand::Increment { key, delta, member, options });
     }
-    let pairs = List::build(scratch, arguments.iter().skip(next));
+    let pairs = match has_hexadecimals {
+        false => List::build(scratch, arguments.iter().skip(next)),
+        true => in_decimals(arguments, next, scratch, context),
+    };
     sorted(SortedCommand::Add { key, pairs, options, counts_changes })
 }
 
-pub(super) fn zincrby<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
-    let delta = at(arguments, 2);
-    parse_score(delta).ok_or(CommandError::NotAFloat)?;
+/// Scores from `first` on, each with its member, where some scores are hexadecimal.
+#[cold]
+fn in_decimals<'a>(
+    arguments: Arguments<'a>,
+    first: usize,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> List<'a> {
+    let decimals = (first..arguments.len()).step_by(2).map(|index| {
+        let score = at(arguments, index);
+        from_hexadecimal(score, context).map_or(Cow::Borrowed(score), Cow::Owned)
+    });
+    let decimals: Vec<Cow<'_, [u8]>> = decimals.collect();
+    let members = arguments.iter().skip(first + 1).step_by(2);
+    List::build(scratch, decimals.iter().zip(members).flat_map(|(score, member)| [score.as_ref(), member]))
+}
+
+pub(super) fn zincrby<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    let delta = decimal(arguments, 2, scratch, context).ok_or(CommandError::NotAFloat)?;
     let (key, member, options) = (key(arguments, 1)?, value(arguments, 3, context)?, AddOptions::default());
     sorted(SortedCommand::Increment { key, delta, member, options })
 }
@@ -103,38 +133,72 @@ fn ends<'a>(
     index: usize,
     is_reverse: bool,
     scratch: &'a mut Vec<u8>,
+    context: &Context,
 ) -> Result<List<'a>, CommandError> {
-    let (start, end) = (at(arguments, index), at(arguments, index + 1));
-    for text in [start, end] {
+    let ends = [at(arguments, index), at(arguments, index + 1)];
+    let mut has_hexadecimals = false;
+    for text in ends {
         match by {
             By::Rank => parse_integer(text).map(drop).ok_or(CommandError::NotAnInteger)?,
-            By::Score => parse_score_bound(text).map(drop).ok_or(CommandError::NotAScoreRange)?,
+            By::Score if parse_score_bound(text).is_some() => {}
+            By::Score => {
+                has_hexadecimals = true;
+                decimal_bound(text, context).ok_or(CommandError::NotAScoreRange)?;
+            }
             By::Member => parse_member_bound(text).map(drop).ok_or(CommandError::NotAMemberRange)?,
         }
     }
     let is_swapped = is_reverse && by != By::Rank;
-    Ok(List::build(scratch, if is_swapped { [end, start] } else { [start, end] }))
+    let [start, end] = ends;
+    let ends = if is_swapped { [end, start] } else { ends };
+    Ok(match has_hexadecimals {
+        false => List::build(scratch, ends),
+        true => {
+            let ends = ends.map(|text| decimal_bound(text, context).unwrap_or(text.to_vec()));
+            List::build(scratch, ends.iter().map(Vec::as_slice))
+        }
+    })
 }
 
-pub(super) fn zcount<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+/// A hexadecimal end of a range of scores, as decimal text.
+#[cold]
+fn decimal_bound(text: &[u8], context: &Context) -> Option<Vec<u8>> {
+    let (sign, text) = text.split_at(usize::from(text.starts_with(b"(")));
+    from_hexadecimal(text, context).map(|score| [sign, &score].concat())
+}
+
+pub(super) fn zcount<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
     let (key, by) = (key(arguments, 1)?, By::Score);
-    sorted(SortedCommand::Count { key, by, ends: ends(by, arguments, 2, false, scratch)? })
+    sorted(SortedCommand::Count { key, by, ends: ends(by, arguments, 2, false, scratch, context)? })
 }
 
-pub(super) fn zlexcount<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+pub(super) fn zlexcount<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
     let (key, by) = (key(arguments, 1)?, By::Member);
-    sorted(SortedCommand::Count { key, by, ends: ends(by, arguments, 2, false, scratch)? })
+    sorted(SortedCommand::Count { key, by, ends: ends(by, arguments, 2, false, scratch, context)? })
 }
 
-fn remove_range<'a>(by: By, arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Parsed<'a> {
+fn remove_range<'a>(
+    by: By,
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
     let key = key(arguments, 1)?;
-    sorted(SortedCommand::RemoveRange { key, by, ends: ends(by, arguments, 2, false, scratch)? })
+    sorted(SortedCommand::RemoveRange { key, by, ends: ends(by, arguments, 2, false, scratch, context)? })
 }
 
 parsers! { (arguments, scratch, context)
-    zremrangebyrank => remove_range(By::Rank, arguments, scratch);
-    zremrangebyscore => remove_range(By::Score, arguments, scratch);
-    zremrangebylex => remove_range(By::Member, arguments, scratch);
+    zremrangebyrank => remove_range(By::Rank, arguments, scratch, context);
+    zremrangebyscore => remove_range(By::Score, arguments, scratch, context);
+    zremrangebylex => remove_range(By::Member, arguments, scratch, context);
 }
 
 /// The options of a command on ranges. Those that follow from the command's name are set beforehand.
@@ -197,31 +261,36 @@ fn range<'a>(
     is_reverse: Option<bool>,
     arguments: Arguments<'a>,
     scratch: &'a mut Vec<u8>,
+    context: &Context,
 ) -> Parsed<'a> {
     let given = RangeOptions { by, is_reverse, limit: None, with_scores: false };
     let RangeOptions { by, is_reverse, limit, with_scores } = given.read(arguments, 4, true)?;
     let (by, is_reverse) = (by.unwrap_or(By::Rank), is_reverse.unwrap_or(false));
     let (skip, count) = limit.unwrap_or((0, u32::MAX));
-    let (key, ends) = (key(arguments, 1)?, ends(by, arguments, 2, is_reverse, scratch)?);
+    let (key, ends) = (key(arguments, 1)?, ends(by, arguments, 2, is_reverse, scratch, context)?);
     sorted(SortedCommand::Range { key, by, ends, is_reverse, skip, count, with_scores })
 }
 
 parsers! { (arguments, scratch, context)
-    zrange => range(None, None, arguments, scratch);
-    zrevrange => range(Some(By::Rank), Some(true), arguments, scratch);
-    zrangebyscore => range(Some(By::Score), Some(false), arguments, scratch);
-    zrevrangebyscore => range(Some(By::Score), Some(true), arguments, scratch);
-    zrangebylex => range(Some(By::Member), Some(false), arguments, scratch);
-    zrevrangebylex => range(Some(By::Member), Some(true), arguments, scratch);
+    zrange => range(None, None, arguments, scratch, context);
+    zrevrange => range(Some(By::Rank), Some(true), arguments, scratch, context);
+    zrangebyscore => range(Some(By::Score), Some(false), arguments, scratch, context);
+    zrevrangebyscore => range(Some(By::Score), Some(true), arguments, scratch, context);
+    zrangebylex => range(Some(By::Member), Some(false), arguments, scratch, context);
+    zrevrangebylex => range(Some(By::Member), Some(true), arguments, scratch, context);
 }
 
-pub(super) fn zrangestore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+pub(super) fn zrangestore<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
     let given = RangeOptions { by: None, is_reverse: None, limit: None, with_scores: false };
     let RangeOptions { by, is_reverse, limit, .. } = given.read(arguments, 5, false)?;
     let (by, is_reverse) = (by.unwrap_or(By::Rank), is_reverse.unwrap_or(false));
     let (skip, count) = limit.unwrap_or((0, u32::MAX));
     let (to, from) = (key(arguments, 1)?, key(arguments, 2)?);
-    let ends = ends(by, arguments, 3, is_reverse, scratch)?;
+    let ends = ends(by, arguments, 3, is_reverse, scratch, context)?;
     sorted(SortedCommand::StoreRange { to, from, by, ends, is_reverse, skip, count })
 }
 

@@ -3,10 +3,10 @@
 use kv::command::Step;
 use kv::locks::LOCK_NAME_BYTES_MAX;
 use kv::number::parse_float;
-use kv::{Command, Comparison, Condition, Expiry, Fenced, Kinds, List, SetAnswer, Version};
+use kv::{Answer, Command, Comparison, Condition, Expiry, Fenced, Kinds, List, SetAnswer, Version};
 use wire::resp::Arguments;
 
-use super::arguments::{Parsed, at, integer, is, key, parsers, value};
+use super::arguments::{Parsed, at, decimal, integer, is, key, parsers, value};
 use super::expiry::ExpiryOption;
 use super::later::Looks;
 use super::locks::token;
@@ -25,12 +25,19 @@ pub fn set<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Con
     if arguments.len() == 3 {
         return Ok(plain_set(key, value));
     }
-    let options = SetOptions::parse(arguments, 3)?;
+    let options = SetOptions::parse(arguments, 3, context)?;
     let expiry = options.expiry("set", arguments, context)?;
     let answer = if options.get { SetAnswer::Before } else { SetAnswer::Status };
     let command = match options.condition {
         SetCondition::Presence(condition) => Command::Set { key, value, expiry, condition, answer },
-        SetCondition::Value(comparison) => Command::SetIf { key, value, expiry, comparison, answer },
+        SetCondition::Value(Compared::With(comparison)) => {
+            Command::SetIf { key, value, expiry, comparison, answer }
+        }
+        SetCondition::Value(Compared::WithNoDigest { is_equal }) => {
+            let looks = Looks::at(1, Kinds::STRING);
+            let looks = if is_equal { looks.or(Answer::Null) } else { looks };
+            return looks.then(Err(CommandError::NotADigest));
+        }
     };
     match options.fence {
         Some((name, token)) => {
@@ -50,7 +57,16 @@ fn plain_set<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {
 /// The condition of a `SET`.
 enum SetCondition<'a> {
     Presence(Condition),
-    Value(Comparison<'a>),
+    Value(Compared<'a>),
+}
+
+/// What a value is compared with.
+enum Compared<'a> {
+    With(Comparison<'a>),
+    /// With something that is no digest, which Redis sees when it compares: `IFDEQ`, if `is_equal`, or `IFDNE`.
+    WithNoDigest {
+        is_equal: bool,
+    },
 }
 
 struct SetOptions<'a> {
@@ -66,8 +82,15 @@ struct SetOptions<'a> {
 impl<'a> SetOptions<'a> {
     /// Reads the options from the argument at `index` on. As in Redis an option may be repeated, and the last one counts, but
     /// two that exclude each other are a syntax error.
-    fn parse(arguments: Arguments<'a>, mut index: usize) -> Result<SetOptions<'a>, CommandError> {
+    fn parse(
+        arguments: Arguments<'a>,
+        mut index: usize,
+        context: &Context,
+    ) -> Result<SetOptions<'a>, CommandError> {
         use Condition::{Always, IfAbsent, IfPresent};
+        // Nodes of release 1 take a comparison once, in scripts too.
+        let may_compare_again = context.level >= 2;
+        let mut compares_by: Option<&[u8]> = None;
         let condition = SetCondition::Presence(Always);
         let mut options = SetOptions { condition, get: false, keep: false, expiry: None, fence: None };
         while let Some(option) = arguments.get(index) {
@@ -77,11 +100,17 @@ impl<'a> SetOptions<'a> {
                 && matches!(options.condition, SetCondition::Presence(Always | IfPresent))
             {
                 options.condition = SetCondition::Presence(IfPresent);
-            } else if matches!(options.condition, SetCondition::Presence(Always))
-                && index + 1 < arguments.len()
-                && let Some(comparison) = comparison(arguments, index)?
+            } else if index + 1 < arguments.len()
+                && let Some(compared) = compared(arguments, index)
+                && match options.condition {
+                    SetCondition::Presence(condition) => condition == Always,
+                    SetCondition::Value(_) => {
+                        may_compare_again && compares_by.is_some_and(|word| word.eq_ignore_ascii_case(option))
+                    }
+                }
             {
-                options.condition = SetCondition::Value(comparison);
+                compares_by = Some(option);
+                options.condition = SetCondition::Value(compared);
                 index += 1;
             } else if is(option, "GET") {
                 options.get = true;
@@ -124,21 +153,26 @@ impl<'a> SetOptions<'a> {
 }
 
 /// Reads a condition on the value, if the argument at `index` is the name of one.
-fn comparison(arguments: Arguments<'_>, index: usize) -> Result<Option<Comparison<'_>>, CommandError> {
+fn compared(arguments: Arguments<'_>, index: usize) -> Option<Compared<'_>> {
     let (name, operand) = (at(arguments, index), at(arguments, index + 1));
-    let digest = || Comparison::digest_from_hex(operand).ok_or(CommandError::NotADigest);
-    Ok(if is(name, "IFEQ") {
-        Some(Comparison::Equal(operand))
+    let is_equal = is(name, "IFDEQ");
+    Some(Compared::With(if is(name, "IFEQ") {
+        Comparison::Equal(operand)
     } else if is(name, "IFNE") {
-        Some(Comparison::NotEqual(operand))
-    } else if is(name, "IFDEQ") {
-        Some(Comparison::DigestEqual(digest()?))
-    } else if is(name, "IFDNE") {
-        Some(Comparison::DigestNotEqual(digest()?))
+        Comparison::NotEqual(operand)
+    } else if is_equal || is(name, "IFDNE") {
+        match (Comparison::digest_from_hex(operand), is_equal) {
+            (None, _) => return Some(Compared::WithNoDigest { is_equal }),
+            (Some(digest), true) => Comparison::DigestEqual(digest),
+            (Some(digest), false) => Comparison::DigestNotEqual(digest),
+        }
     } else {
-        None
-    })
+        return None;
+    }))
 }
+
+/// What `DELEX` answers for another kind of value.
+const NOT_COMPARABLE: &str = "ERR Key should be of string type if conditions are specified";
 
 pub(super) fn delifeq<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     Ok(Command::DeleteIf { key: key(arguments, 1)?, comparison: Comparison::Equal(at(arguments, 2)) })
@@ -148,7 +182,13 @@ pub(super) fn delex<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &
     match arguments.len() {
         2 => Ok(Command::Delete { keys: all_keys(arguments, scratch)? }),
         4 => {
-            let comparison = comparison(arguments, 2)?.ok_or(CommandError::NotAComparison)?;
+            let comparison = match compared(arguments, 2) {
+                Some(Compared::With(comparison)) => Ok(comparison),
+                Some(Compared::WithNoDigest { .. }) => Err(CommandError::NotADigest),
+                None => Err(CommandError::NotAComparison),
+            };
+            let looks = Looks::at(1, Kinds::STRING).or(Answer::Integer(0));
+            let comparison = looks.or_else(NOT_COMPARABLE).then(comparison)?;
             Ok(Command::DeleteIf { key: key(arguments, 1)?, comparison })
         }
         _ => Err(CommandError::WrongArity("delex")),
@@ -233,7 +273,7 @@ pub(super) fn msetex<'a>(
         key(arguments, index)?;
         value(arguments, index + 1, context)?;
     }
-    let options = SetOptions::parse(arguments, end)?;
+    let options = SetOptions::parse(arguments, end, context)?;
     let SetOptions { condition: SetCondition::Presence(condition), get: false, fence: None, .. } = options
     else {
         return Err(CommandError::Syntax);
@@ -365,10 +405,14 @@ pub(super) fn increx<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: 
     Ok(Command::IncrementWithin { key, step, saturates, expiry, if_without })
 }
 
-pub(super) fn incrbyfloat<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let (key, delta) = (key(arguments, 1)?, at(arguments, 2));
+pub(super) fn incrbyfloat<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    let key = key(arguments, 1)?;
     // Redis accepts infinity as a number, but not as the sum. The table refuses it after it has looked at the value.
-    let looks = Looks::at(1, Kinds::STRING);
-    looks.then(parse_float(delta).ok_or(CommandError::NotAFloat))?;
+    let delta = decimal(arguments, 2, scratch, context).ok_or(CommandError::NotAFloat);
+    let delta = Looks::at(1, Kinds::STRING).then(delta)?;
     Ok(Command::IncrementByFloat { key, delta })
 }

@@ -91,6 +91,76 @@ pub fn parse_float(text: &[u8]) -> Option<f64> {
     Some(value)
 }
 
+/// Parses a hexadecimal number, such as `-0x1.8p3`: a sign, `0x`, digits with or without a point, an exponent of two. Like
+/// [`parse_float`], it refuses what is too large for a double, or would become zero.
+///
+/// Only for what a client sends: in records and values there are decimal numbers only.
+///
+/// ```
+/// use kv::number::parse_hexadecimal;
+/// assert_eq!(parse_hexadecimal(b"-0x1.8p3"), Some(-12.0));
+/// assert_eq!(parse_hexadecimal(b"12"), None);
+/// ```
+#[cold]
+pub fn parse_hexadecimal(text: &[u8]) -> Option<f64> {
+    /// Beyond this, every number is too large or too small.
+    const LARGEST_EXPONENT: i64 = 100_000;
+    /// From here on, one digit more has no room in 64 bits.
+    const FULL: u64 = 1 << 60;
+    if text.len() >= FLOAT_TEXT_BYTES_MAX {
+        return None;
+    }
+    fn signed(text: &[u8]) -> (bool, &[u8]) {
+        match text {
+            [b'-', rest @ ..] => (true, rest),
+            [b'+', rest @ ..] => (false, rest),
+            rest => (false, rest),
+        }
+    }
+    let (is_negative, text) = signed(text);
+    let [b'0', b'x' | b'X', rest @ ..] = text else { return None };
+    let mut parts = rest.splitn(2, |byte| matches!(byte, b'p' | b'P'));
+    let digits = parts.next().unwrap_or_default();
+    let mut scale = match parts.next().map(signed) {
+        None => 0,
+        Some((_, [])) => return None,
+        Some((is_below, exponent)) => {
+            let exponent = exponent.iter().try_fold(0_i64, |sum, byte| {
+                let digit = char::from(*byte).to_digit(10)?;
+                Some((10 * sum + i64::from(digit)).min(LARGEST_EXPONENT))
+            })?;
+            if is_below { -exponent } else { exponent }
+        }
+    };
+    let (mut significand, mut has_digits, mut is_behind_point) = (0_u64, false, false);
+    for byte in digits {
+        if *byte == b'.' && !is_behind_point {
+            is_behind_point = true;
+            continue;
+        }
+        let digit = u64::from(char::from(*byte).to_digit(16)?);
+        has_digits = true;
+        let has_room = significand < FULL;
+        if has_room {
+            significand = significand << 4 | digit;
+        } else {
+            // For rounding it is enough that there is more.
+            significand |= u64::from(digit != 0);
+        }
+        scale += match (has_room, is_behind_point) {
+            (true, true) => -4,
+            (false, false) => 4,
+            _ => 0,
+        };
+    }
+    // In two steps, since a power of two can be too small for a double although the product is not.
+    let scale = scale.clamp(-2000, 2000);
+    let power_of_two = |exponent: i64| f64::from_bits(((1023 + exponent) as u64) << 52);
+    let value = significand as f64 * power_of_two(scale / 2) * power_of_two(scale - scale / 2);
+    let is_held = value.is_finite() && (value == 0.0) == (significand == 0);
+    (has_digits && is_held).then_some(if is_negative { -value } else { value })
+}
+
 /// Why two decimal numbers were not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FloatError {
@@ -348,6 +418,36 @@ mod tests {
         }
         assert_eq!(parse_float(&b"1".repeat(FLOAT_TEXT_BYTES_MAX)), None);
         assert_eq!(parse_float(b"\xff"), None);
+    }
+
+    #[test]
+    fn hexadecimal_numbers_are_parsed_as_in_c() {
+        for (text, value) in [
+            ("0x10", 16.0),
+            ("-0X.8", -0.5),
+            ("+0x1.p-2", 0.25),
+            ("0xAbP+1", 342.0),
+            ("0x0p99999999999999999999", 0.0),
+            ("0x1fffffffffffff", 9_007_199_254_740_991.0),
+            // Halfway between two doubles: to the even one, unless there is more.
+            ("0x100000000000008000000", 1_208_925_819_614_629_174_706_176.0),
+            ("0x100000000000008000001", 1_208_925_819_614_629_443_141_632.0),
+            ("0x0.00000000000000000000000000000001p128", 1.0),
+            ("0x1.fffffffffffffp1023", f64::MAX),
+            ("0x1p-1074", 5e-324),
+            ("0x1000000000000000p-1134", 5e-324),
+        ] {
+            assert_eq!(parse_hexadecimal(text.as_bytes()), Some(value), "{text}");
+        }
+        for text in [
+            "", "x1", "0x", "0x.", "0x1p", "0x1p+", "0x1.1.1", "0xg", "0x1p1.0", " 0x1", "0x1 ", "--0x1",
+            "inf",
+        ] {
+            assert_eq!(parse_hexadecimal(text.as_bytes()), None, "{text:?}");
+        }
+        for text in ["0x1p1024", "-0x1p99999999999999999999", "0x1p-1080", "0x1p-99999999999999999999"] {
+            assert_eq!(parse_hexadecimal(text.as_bytes()), None, "{text:?}");
+        }
     }
 
     #[test]

@@ -132,7 +132,7 @@ const MODULES: [(&str, &[&[&str]]); 16] = [
             &["introspection", "lookup"],
             &["table"],
             &["bytes", "geo", "hashes", "lists", "sets", "sort", "sorted", "streams"],
-            &["keyspace"],
+            &["fields_of_release_1", "keyspace"],
             &["strings"],
             &["expiry", "locks"],
             &["later"],

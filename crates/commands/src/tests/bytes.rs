@@ -195,6 +195,30 @@ fn errors_of_expiry_of_fields_are_those_of_redis_8() {
 }
 
 #[test]
+fn nodes_of_release_1_take_options_of_commands_on_fields_before_the_fields() {
+    let missing = "ERR Mandatory argument FIELDS is missing or not at the right position";
+    let mismatch = "ERR The `numfields` parameter must match the number of arguments";
+    for (line, expected) in [
+        ("HEXPIRE k 1 FIELDS 1 f NX", mismatch),
+        ("HEXPIRE k 1 NX NX FIELDS 1 f", missing),
+        ("HPEXPIRE k 1 FIELDS 0 f", "ERR Parameter `numFields` should be greater than 0"),
+        ("HGETEX k FIELDS 1 f EX 1", mismatch),
+        ("HGETEX k EX 1 PX 1 FIELDS 1 f", "ERR syntax error"),
+        ("HSETEX k FIELDS 1 f v KEEPTTL", mismatch),
+        ("HSETEX k FIELDS x f v", "ERR Number of fields must be a positive integer"),
+    ] {
+        assert_eq!(at_level_1(line), Err(expected.to_string()), "{line}");
+    }
+    for line in [
+        "HPEXPIREAT k 70368744177664 GT FIELDS 1 f",
+        "HGETEX k PERSIST FIELDS 1 f",
+        "HSETEX k FXX EX 1 FIELDS 1 f v",
+    ] {
+        assert!(at_level_1(line).is_ok(), "{line}");
+    }
+}
+
+#[test]
 fn options_of_commands_on_fields_are_read() {
     let (mut scratch, mut names) = (Vec::new(), Vec::new());
     let fields = List::build(&mut scratch, [&b"f"[..], b"g"]);

@@ -25,8 +25,10 @@ fn keys_come_before_the_arguments_that_redis_reads_later() {
     let gone = Some(Answer::Error(b"ERR no such key"));
     let (empty, null) = (Some(Answer::EmptyScan), Some(Answer::Null));
     let no_fields = "ERR Mandatory argument FIELDS is missing or not at the right position";
+    let no_digest = "ERR must be exactly 16 hexadecimal characters";
+    let no_string = Some("ERR Key should be of string type if conditions are specified");
     let either = Kinds::SET.or(Kinds::SORTED);
-    let cases: [(&str, &[&str], &str, Looked<'_>); 22] = [
+    let cases: [(&str, &[&str], &str, Looked<'_>); 24] = [
         ("LINDEX k x", &["k"], NOT_AN_INTEGER, looked(Kinds::LIST, null)),
         ("LSET k x v", &["k"], NOT_AN_INTEGER, looked(Kinds::LIST, gone)),
         ("GETEX k EX 0", &["k"], "ERR invalid expire time in 'getex' command", looked(Kinds::STRING, null)),
@@ -38,8 +40,20 @@ fn keys_come_before_the_arguments_that_redis_reads_later() {
         ("HSCAN k 0 FOO", &["k"], SYNTAX, looked(Kinds::HASH, empty)),
         ("SSCAN k 0 COUNT 0", &["k"], SYNTAX, looked(Kinds::SET, empty)),
         ("ZSCAN k 0 COUNT x", &["k"], NOT_AN_INTEGER, looked(Kinds::SORTED, empty)),
-        ("BITCOUNT k 0", &["k"], SYNTAX, looked(Kinds::STRING, Some(Answer::Integer(0)))),
-        ("BITPOS k 1 x", &["k"], NOT_AN_INTEGER, looked(Kinds::STRING, Some(Answer::Integer(-1)))),
+        ("SET k v IFDEQ 5", &["k"], no_digest, looked(Kinds::STRING, null)),
+        ("SET k v IFDNE 5", &["k"], no_digest, looked(Kinds::STRING, None)),
+        (
+            "DELEX k IFDNE 5",
+            &["k"],
+            no_digest,
+            Looked { other: no_string, ..looked(Kinds::STRING, Some(Answer::Integer(0))) },
+        ),
+        (
+            "DELEX k FOO 5",
+            &["k"],
+            "ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE",
+            Looked { other: no_string, ..looked(Kinds::STRING, Some(Answer::Integer(0))) },
+        ),
         ("INCRBYFLOAT k x", &["k"], "ERR value is not a valid float", looked(Kinds::STRING, None)),
         ("ZUNION 2 k l FOO", &["k", "l"], SYNTAX, looked(either, None)),
         ("ZINTERSTORE d 1 k AGGREGATE x", &["k"], SYNTAX, looked(either, None)),
@@ -84,6 +98,11 @@ fn other_arguments_are_read_before_the_keys() {
         "GETEX k FOO",
         "HSCAN k x",
         "BITPOS k x",
+        "BITPOS k 1 x",
+        "BITCOUNT k 0",
+        "BITCOUNT k 0 x",
+        "SET k v IFDEQ 5 FOO",
+        "SET k v IFDEQ 5 EX 0",
         "SETRANGE k x v",
         "EXPIRE k x",
         "ZADD k x m",

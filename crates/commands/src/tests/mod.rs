@@ -72,6 +72,19 @@ fn assert_request_refused(request: &ArgumentsBuffer, expected: &str) {
     }
 }
 
+/// What a request parses to while the cluster has nodes of release 1.
+fn at_level_1(line: &str) -> Result<String, String> {
+    let (request, mut scratch) = (request(line), Vec::new());
+    let Ok(Found { spec: CommandSpec { handler: Handler::Data(parse), .. }, .. }) =
+        find(request.as_arguments())
+    else {
+        panic!("{line} is not on data");
+    };
+    let context = Context { level: 1, ..CONTEXT };
+    let parsed = parse(request.as_arguments(), &mut scratch, &context);
+    parsed.map(|command| format!("{command:?}")).map_err(|error| error.to_string())
+}
+
 /// A plain `SET k v` with these changes.
 fn set(expiry: Expiry, condition: Condition, answer: SetAnswer) -> Command<'static> {
     Set { key: KEY, value: VALUE, expiry, condition, answer }

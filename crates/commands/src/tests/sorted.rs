@@ -1,7 +1,7 @@
 //! Sorted sets: which requests are refused, in the words of Redis 7.0.
 
 use super::*;
-use kv::{AddOptions, Aggregate, By, List, SetOperation, SortedCommand};
+use kv::{AddOptions, Aggregate, By, HashCommand, List, SetOperation, SortedCommand};
 
 #[test]
 fn options_of_sorted_sets_are_read() {
@@ -148,5 +148,45 @@ fn errors_of_commands_on_sorted_sets_are_those_of_redis() {
         ("ZSCAN z 0 count 0", syntax),
     ] {
         assert_refused(line, expected);
+    }
+}
+
+#[test]
+fn hexadecimal_numbers_become_decimal_ones() {
+    let mut scratch = Vec::new();
+    let pairs = List::build(&mut scratch, [&b"1"[..], b"0x1", b"16", b"m", b"-0.5", b"n"]);
+    let (options, counts_changes) = (AddOptions::default(), false);
+    let sorted = |line: &str, expected: SortedCommand<'_>| assert_parses(line, OnSorted(expected));
+    let add = SortedCommand::Add { key: KEY, pairs, options, counts_changes };
+    sorted("ZADD k 1 0x1 0x10 m -0x1p-1 n", add);
+    let (delta, member) = (&b"10"[..], &b"0x2"[..]);
+    let increment = SortedCommand::Increment { key: KEY, delta, member, options };
+    sorted("ZINCRBY k 0xA 0x2", increment);
+    sorted("ZADD k INCR 0xA 0x2", increment);
+    let mut scratch = Vec::new();
+    let ends = List::build(&mut scratch, [&b"(16"[..], b"1e3"]);
+    sorted("ZCOUNT k (0x10 1e3", SortedCommand::Count { key: KEY, by: By::Score, ends });
+    let reverse = SortedCommand::Range {
+        key: KEY,
+        by: By::Score,
+        ends,
+        is_reverse: true,
+        skip: 0,
+        count: u32::MAX,
+        with_scores: false,
+    };
+    sorted("ZREVRANGEBYSCORE k 1e3 (0x10", reverse);
+    assert_parses("INCRBYFLOAT k 0x1.8", IncrementByFloat { key: KEY, delta: b"1.5" });
+    let (field, delta) = (&b"0x1"[..], &b"0.25"[..]);
+    assert_parses(
+        "HINCRBYFLOAT k 0x1 0x1p-2",
+        Hash(HashCommand::IncrementByFloat { key: KEY, field, delta }),
+    );
+    assert_refused("ZADD k 0x m", "ERR value is not a valid float");
+    assert_refused("ZCOUNT k 0 ((0x1", "ERR min or max is not a float");
+    for line in
+        ["ZADD k 0x1 m", "ZINCRBY k 0x1 m", "ZCOUNT k 0x1 2", "INCRBYFLOAT k 0x1", "HINCRBYFLOAT k f 0x1"]
+    {
+        assert!(at_level_1(line).is_err(), "nodes of release 1 refuse {line}");
     }
 }

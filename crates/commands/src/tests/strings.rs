@@ -42,6 +42,7 @@ fn set_and_delete_with_a_condition_on_the_value() {
     let (clear, status) = (Expiry::Clear, SetAnswer::Status);
     let cases = [
         ("SET k v IFEQ old", set_if(Equal(b"old"), clear, status)),
+        ("SET k v IFEQ other ifeq old", set_if(Equal(b"old"), clear, status)),
         ("SET k v ifne NX", set_if(NotEqual(b"NX"), clear, status)),
         ("SET k v EX 1 IFDEQ 00000000000000ff", set_if(DigestEqual(255), Expiry::Set(In(1000)), status)),
         ("SET k v GET IFDNE 00000000000000FF KEEPTTL", {
@@ -55,7 +56,7 @@ fn set_and_delete_with_a_condition_on_the_value() {
     for (line, expected) in cases {
         assert_parses(line, expected);
     }
-    for options in ["IFEQ", "IFEQ v NX", "XX IFEQ v", "IFEQ v IFEQ v", "IFEQ v IFNE w", "IFDEQ"] {
+    for options in ["IFEQ", "IFEQ v NX", "XX IFEQ v", "IFEQ v IFNE w", "IFDEQ"] {
         assert_refused(&format!("SET k v {options}"), "ERR syntax error");
     }
     for digest in ["", "ff", "00000000000000f", "0000000000000000f", "000000000000000x"] {
@@ -64,6 +65,8 @@ fn set_and_delete_with_a_condition_on_the_value() {
         assert_refused(&format!("SET k v IFDEQ {digest}"), expected);
         assert_refused(&format!("DELEX k IFDNE {digest}"), expected);
     }
+    assert!(at_level_1("SET k v IFEQ v").is_ok());
+    assert_eq!(at_level_1("SET k v IFEQ v IFEQ v"), Err("ERR syntax error".to_string()));
     assert_refused("DELEX k IFEQ", "ERR wrong number of arguments for 'delex' command");
     assert_refused("DELEX k NX v", "ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE");
 }

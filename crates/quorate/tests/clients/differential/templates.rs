@@ -301,8 +301,6 @@ pub(super) const TEMPLATES: &[Template] = &[
     exactly("(INCRBY|DECRBY) k:a (x|1.5|-9223372036854775808)"),
     exactly("(SETEX|PSETEX) k:a (0|x|-1) value"),
     exactly("(EXPIRE|PEXPIRE) k:a (x|9223372036854775807|100) [FOO|NX XX|GT LT]"),
-    exactly("BITCOUNT k:a (x y|1|0 1 FOO|0 x|0 1 BIT x)"),
-    exactly("BITPOS k:a (0|1) (x|0 x|0 1 FOO|0 x FOO|0 1 BIT x)"),
     exactly("BITPOS k:a (2|x) (x|0)"),
     exactly("SETBIT k:a (x|-1|7) (x|2)"),
     exactly("GETBIT k:a (x|-1)"),
