@@ -36,11 +36,14 @@ pub(crate) fn carry_out(
         }
         NodeCommand::Help => cx.answer(client, |replies| commands::introspection::help(found.spec, replies)),
         NodeCommand::Time => {
-            let unix_ms = cx.now.unix_ms;
+            let began_us = cx.now.unix_ms.saturating_mul(1000);
+            let unix_us = cx.now.monotonic_us.saturating_add_signed(cx.ahead_us);
+            // It agrees with the time by which keys expire.
+            let unix_us = unix_us.clamp(began_us, began_us.saturating_add(999));
             cx.answer(client, |replies| {
                 replies.array(2);
-                replies.bulk((unix_ms / 1000).to_string().as_bytes());
-                replies.bulk((unix_ms % 1000 * 1000).to_string().as_bytes());
+                replies.bulk((unix_us / 1_000_000).to_string().as_bytes());
+                replies.bulk((unix_us % 1_000_000).to_string().as_bytes());
             });
         }
         NodeCommand::Slowlog(command) => slowlog(cx, client, command, arguments),

@@ -51,6 +51,8 @@ pub(crate) struct Context {
     pub(crate) parameters: Parameters,
     /// The time of this turn.
     pub(crate) now: Now,
+    /// How far its Unix time is ahead of its monotonic time, in microseconds.
+    pub(crate) ahead_us: i64,
     pub(crate) counters: Counters,
     /// The gates that components have closed on the way of all requests.
     pub(crate) gates: Gates,
@@ -163,6 +165,7 @@ impl Context {
         Context {
             parameters: Parameters::new(&configuration),
             now,
+            ahead_us: 0,
             counters: Counters::default(),
             gates,
             log: Vec::new(),

@@ -40,7 +40,7 @@ const ASK_FIRST_MS: u64 = 100;
 const ROUND_TRIP_MS_MAX: u64 = 1000;
 /// The greatest age of an answer that is used.
 const ANSWER_MS_MAX: u64 = 10_000;
-/// Readings of this node's wall clock that differ by less count as equal: reading two clocks takes a moment.
+/// A reading of this node's wall clock may be behind it by so much: reading two clocks takes a moment.
 const JITTER_US: u64 = 5_000;
 
 /// What another node's wall clock shows, as microseconds ahead of this node's monotonic clock.
@@ -94,7 +94,9 @@ impl Clock {
             return now;
         }
         let own_us = ahead_us(now);
-        if own_us.abs_diff(self.own_us) >= JITTER_US {
+        // A reading is cut to milliseconds, and the monotonic clock is read a moment later. So none is ahead of the wall clock,
+        // and the greatest is nearest to it.
+        if own_us > self.own_us || own_us.abs_diff(self.own_us) >= JITTER_US {
             self.own_us = own_us;
             self.agree(now.monotonic_us);
         }
@@ -107,10 +109,14 @@ impl Clock {
         if self.planted.has(Fault::ClockUnbounded) || self.planted.has(Fault::LeaseOnWallClock) {
             return now;
         }
-        let ahead_us = self.agreed_us.unwrap_or(self.own_us);
-        let unix_ms = now.monotonic_us.saturating_add_signed(ahead_us) / 1000;
+        let unix_ms = now.monotonic_us.saturating_add_signed(self.ahead_us()) / 1000;
         self.shown_ms = not_before(unix_ms, self.shown_ms);
         Now { unix_ms: self.shown_ms, ..now }
+    }
+
+    /// How far the time to use is ahead of the monotonic clock, in microseconds.
+    pub(crate) fn ahead_us(&self) -> i64 {
+        self.agreed_us.unwrap_or(self.own_us)
     }
 
     /// What this node's wall clock shows, and the agreed time, or 0. In milliseconds.
@@ -333,6 +339,20 @@ mod tests {
         for unix_ms in [START_MS, START_MS + DAY_MS, START_MS] {
             assert!(shows(&mut clock, 2000, unix_ms).abs_diff(unix_ms) < 5);
         }
+    }
+
+    #[test]
+    fn the_time_is_not_behind_the_clock_by_what_readings_lack() {
+        // The wall clock is 700 us into a millisecond when the monotonic one is at 0.
+        let wall_ms = |us: u64| START_MS + (us + 700) / 1000;
+        let mut clock = Clock::new(at(0, wall_ms(0)), 1, Planted::default());
+        for us in (0..20_000).step_by(10) {
+            clock.read(at(us, wall_ms(us)));
+        }
+        for us in (20_000..30_000).step_by(100) {
+            assert_eq!(clock.advance(at(us, 0)).unix_ms, wall_ms(us), "at {us} us");
+        }
+        assert_eq!(clock.ahead_us(), START_MS as i64 * 1000 + 700);
     }
 
     #[test]

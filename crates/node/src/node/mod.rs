@@ -183,6 +183,7 @@ impl Node {
         self.cx.clients.measuring.begin_turn();
         self.cx.work.begin_turn();
         let now = self.clock.read(now);
+        self.cx.ahead_us = self.clock.ahead_us();
         self.waits.note_pause(now.monotonic_us, self.begun_us);
         self.judges_late = self.is_late(now);
         self.begun_us = now.monotonic_us;
