@@ -79,6 +79,17 @@ pub struct Found {
     pub number: usize,
 }
 
+/// A request that the node itself answers.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeRequest<'a> {
+    /// What the node does.
+    pub command: NodeCommand,
+    /// The row that describes it.
+    pub found: Found,
+    /// The whole request.
+    pub arguments: Arguments<'a>,
+}
+
 /// Finds the command that a request names, and checks the number of its arguments.
 ///
 /// # Errors

@@ -5,18 +5,18 @@ use super::{Node, facts, figures};
 use crate::context::measuring::{has_secrets, is_secret};
 use crate::context::routing::Sent;
 use crate::following::Following;
-use crate::operators::asking::{self, Inquiry};
+use crate::operators::asking;
 use crate::operators::lock_list;
 use crate::requests::databases;
 use crate::requests::gather::Combine;
-use crate::requests::transactions::{self, Answer, OfNode, Then};
+use crate::requests::transactions::{self, Answer, Then};
 use crate::requests::{self, Admitted, Route, WaitAsked};
 use crate::session::gates::Gate;
 use crate::session::{ClientId, Item, Session};
 use crate::{connections, operators};
 use cluster::control::Feature;
 use commands::{
-    ClientCommand, CommandError, Found, Handler, KeyspaceCommand, NodeCommand, ScriptCommand,
+    ClientCommand, CommandError, Found, Handler, KeyspaceCommand, NodeCommand, NodeRequest, ScriptCommand,
     TransactionCommand,
 };
 use kv::codec::Malformed;
@@ -89,7 +89,9 @@ impl Node {
                 },
                 Err(error) => self.refused_request(client, found, &error, arguments, scratch),
             },
-            Handler::Node(command) => self.node_request(client, command, found, arguments, scratch),
+            Handler::Node(command) => {
+                self.node_request(client, NodeRequest { command, found, arguments }, scratch);
+            }
             Handler::Container => {
                 let text = CommandError::WrongArity(found.spec.name).to_string();
                 cx.answer(client, |replies| replies.error(&text));
@@ -140,14 +142,8 @@ impl Node {
     }
 
     /// Hands a command that the node itself answers to the component that it concerns.
-    fn node_request(
-        &mut self,
-        client: ClientId,
-        command: NodeCommand,
-        found: Found,
-        arguments: Arguments<'_>,
-        scratch: &mut Vec<u8>,
-    ) {
+    fn node_request(&mut self, client: ClientId, request: NodeRequest<'_>, scratch: &mut Vec<u8>) {
+        let NodeRequest { command, found, arguments } = request;
         let cx = &mut self.cx;
         match command {
             NodeCommand::Reset => {
@@ -206,8 +202,8 @@ impl Node {
                 cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
             }
             NodeCommand::Ask => {
-                if let Some(Inquiry { command, found, arguments }) = self.asking.ask(cx, client, arguments) {
-                    self.node_request(client, command, found, arguments, scratch);
+                if let Some(request) = self.asking.ask(cx, client, arguments) {
+                    self.node_request(client, request, scratch);
                 }
             }
             NodeCommand::Select => databases::select(cx, client, &arguments[1]),
@@ -284,13 +280,13 @@ impl Node {
     pub(super) fn exec_replies(&mut self, client: ClientId, items: &[Item], elements: &[u8]) -> ReplyBuffer {
         let before_ns = self.cx.work.spent_ns();
         let mut answer = Answer::new(items, elements, self.cx.memory.replies_max());
-        while let Some(OfNode { command, found, arguments }) = answer.next_of_node() {
+        while let Some(request) = answer.next_of_node() {
             if answer.is_full() || !self.cx.has_time_left(before_ns) {
                 answer.leave_out();
                 continue;
             }
             let before = self.cx.clients.capture(Some(ReplyBuffer::new()));
-            self.node_request(client, command, found, arguments, &mut Vec::new());
+            self.node_request(client, request, &mut Vec::new());
             answer.take(&self.cx.clients.capture(before).unwrap_or_default());
         }
         answer.end()
@@ -299,10 +295,10 @@ impl Node {
     /// Answers another node's request for information about this one.
     pub(super) fn answer_node(&mut self, from: NodeId, id: u64, words: &[u8]) -> Result<(), Malformed> {
         let words = asking::words(words)?;
-        let reply = match Inquiry::find(words.as_arguments()) {
-            Ok(Inquiry { command, found, arguments }) => {
+        let reply = match asking::question(words.as_arguments()) {
+            Ok(request) => {
                 let before = self.cx.clients.capture(Some(ReplyBuffer::new()));
-                self.node_request(ClientId::NONE, command, found, arguments, &mut Vec::new());
+                self.node_request(ClientId::NONE, request, &mut Vec::new());
                 self.cx.clients.capture(before).unwrap_or_default()
             }
             Err(text) => {

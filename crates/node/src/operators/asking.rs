@@ -9,7 +9,7 @@ use crate::connections;
 use crate::context::Context;
 use crate::messages::envelope::Envelope;
 use crate::session::{ClientId, SessionReply, Standing};
-use commands::{ClusterCommand, Found, Handler, LatencyCommand, NodeCommand, SlowlogCommand};
+use commands::{ClusterCommand, Handler, LatencyCommand, NodeCommand, NodeRequest, SlowlogCommand};
 use kv::ReplyBuffer;
 use kv::codec::{Malformed, Reader, Writer};
 use protocol::{NodeId, Result as Outcome, Ticket};
@@ -41,38 +41,29 @@ struct Question {
     due_us: u64,
 }
 
-/// A command about one node, which another node may ask for.
-pub(crate) struct Inquiry<'a> {
-    pub(crate) command: NodeCommand,
-    pub(crate) found: Found,
-    pub(crate) arguments: Arguments<'a>,
-}
-
-impl<'a> Inquiry<'a> {
-    /// Finds the command that the arguments name.
-    ///
-    /// # Errors
-    /// The error for the client: there is no such command, or it cannot be asked in this way.
-    pub(crate) fn find(arguments: Arguments<'a>) -> Result<Inquiry<'a>, String> {
-        use ClusterCommand::Map;
-        let found = commands::find(arguments).map_err(|error| error.to_string())?;
-        match found.spec.handler {
-            Handler::Node(
-                command @ (NodeCommand::Report
-                | NodeCommand::Events
-                | NodeCommand::History
-                | NodeCommand::LockList
-                | NodeCommand::Info
-                | NodeCommand::Cluster(Map)
-                | NodeCommand::Slowlog(SlowlogCommand::Get | SlowlogCommand::Len)
-                | NodeCommand::Latency(LatencyCommand::Histogram | LatencyCommand::Latest)),
-            ) => Ok(Inquiry { command, found, arguments }),
-            _ => Err(format!(
-                "ERR '{}' cannot be asked of another node: CLUSTER ASK takes CLUSTER REPORT, CLUSTER EVENTS, CLUSTER HISTORY, CLUSTER MAP, \
-                 LOCK.LIST, INFO, SLOWLOG GET, SLOWLOG LEN, LATENCY HISTOGRAM and LATENCY LATEST",
-                found.spec.name
-            )),
-        }
+/// Finds the command that the arguments name, if another node may ask for it.
+///
+/// # Errors
+/// The error for the client: there is no such command, or it cannot be asked in this way.
+pub(crate) fn question(arguments: Arguments<'_>) -> Result<NodeRequest<'_>, String> {
+    use ClusterCommand::Map;
+    let found = commands::find(arguments).map_err(|error| error.to_string())?;
+    match found.spec.handler {
+        Handler::Node(
+            command @ (NodeCommand::Report
+            | NodeCommand::Events
+            | NodeCommand::History
+            | NodeCommand::LockList
+            | NodeCommand::Info
+            | NodeCommand::Cluster(Map)
+            | NodeCommand::Slowlog(SlowlogCommand::Get | SlowlogCommand::Len)
+            | NodeCommand::Latency(LatencyCommand::Histogram | LatencyCommand::Latest)),
+        ) => Ok(NodeRequest { command, found, arguments }),
+        _ => Err(format!(
+            "ERR '{}' cannot be asked of another node: CLUSTER ASK takes CLUSTER REPORT, CLUSTER EVENTS, CLUSTER HISTORY, CLUSTER MAP, \
+             LOCK.LIST, INFO, SLOWLOG GET, SLOWLOG LEN, LATENCY HISTOGRAM and LATENCY LATEST",
+            found.spec.name
+        )),
     }
 }
 
@@ -83,7 +74,7 @@ impl Asking {
         cx: &mut Context,
         client: ClientId,
         arguments: Arguments<'a>,
-    ) -> Option<Inquiry<'a>> {
+    ) -> Option<NodeRequest<'a>> {
         match self.send(cx, client, &arguments[2], arguments.skip(3)) {
             Ok(here) => here,
             Err(text) => {
@@ -99,21 +90,21 @@ impl Asking {
         client: ClientId,
         node: &[u8],
         words: Arguments<'a>,
-    ) -> Result<Option<Inquiry<'a>>, String> {
+    ) -> Result<Option<NodeRequest<'a>>, String> {
         let id: Option<NodeId> = std::str::from_utf8(node).ok().and_then(|text| text.parse().ok());
         let id = id.ok_or("ERR the first argument of CLUSTER ASK is a node's number")?;
-        let inquiry = Inquiry::find(words)?;
+        let asked = question(words)?;
         let Some(session) = cx.clients.sessions.get(client) else { return Ok(None) };
         if session.standing() != Standing::Free
             && let Some(user) = session.user().cloned()
-            && let Err(denial) = user.check(inquiry.found, words)
+            && let Err(denial) = user.check(asked.found, words)
         {
-            connections::refuse(cx, client, inquiry.found, words, denial);
+            connections::refuse(cx, client, asked.found, words, denial);
             return Ok(None);
         }
         let own = cx.configuration.node;
         if id == own {
-            return Ok(Some(inquiry));
+            return Ok(Some(asked));
         }
         if !cx.map.nodes.contains_key(&id) {
             return Err(format!("ERR there is no node {id}: CLUSTER MAP names those that there are"));

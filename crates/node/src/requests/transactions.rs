@@ -21,7 +21,7 @@ use crate::session::{ClientId, Gathered, ITEM_BYTES, Item, Pending};
 use crate::waits;
 use cluster::control::Feature;
 use commands::users::{Denial, Place, User};
-use commands::{CommandError, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand};
+use commands::{CommandError, Found, Handler, NodeCommand, NodeRequest, ScriptCommand, TransactionCommand};
 use kv::codec::{Reader, Writer};
 use kv::limits::TRANSACTION_COMMANDS_MAX;
 use kv::{Command, Draft, List, Reply, ReplyBuffer, ScriptOptions};
@@ -347,13 +347,6 @@ pub(crate) struct Answer<'a> {
     of_node_bytes_max: usize,
 }
 
-/// A queued command that the node answers.
-pub(crate) struct OfNode<'a> {
-    pub(crate) command: NodeCommand,
-    pub(crate) found: Found,
-    pub(crate) arguments: Arguments<'a>,
-}
-
 impl<'a> Answer<'a> {
     /// Begins the answer to these items. `elements`: the group's replies. The node's replies may have about
     /// `of_node_bytes_max` bytes.
@@ -376,7 +369,7 @@ impl<'a> Answer<'a> {
 
     /// Takes the group's replies up to the next command that the node has to carry out. Its reply is passed to
     /// [`Answer::take`].
-    pub(crate) fn next_of_node(&mut self) -> Option<OfNode<'a>> {
+    pub(crate) fn next_of_node(&mut self) -> Option<NodeRequest<'a>> {
         while let Some((item, rest)) = self.items.split_first() {
             self.items = rest;
             match item {
@@ -392,7 +385,7 @@ impl<'a> Answer<'a> {
                     if let Ok(found) = commands::find(arguments)
                         && let Handler::Node(command) = found.spec.handler
                     {
-                        return Some(OfNode { command, found, arguments });
+                        return Some(NodeRequest { command, found, arguments });
                     }
                     self.replies.error(NOT_ALLOWED);
                 }
