@@ -2,17 +2,16 @@
 //!
 //! Plain data: the node fills it in, when it is asked. Nothing here knows a node.
 //!
-//! Reading order: [`facts`] and [`usage`] (what `INFO` is written from), [`render`] (its sections), [`health`] (`GET /health`),
-//! [`figures`] (`CLUSTER REPORT`), [`metrics`] (Prometheus).
+//! Reading order: [`report`] (`CLUSTER REPORT`, `GET /health`), [`facts`] and [`usage`] (what `INFO` is written from),
+//! [`render`] (its sections), [`metrics`] (Prometheus).
 
 pub mod facts;
-pub mod figures;
-pub mod health;
 pub mod metrics;
+pub mod report;
 mod sections;
 pub mod usage;
 
-pub use health::{FollowerHealth, Health, KeyspaceHealth};
+pub use report::{FollowerHealth, Health, KeyspaceHealth, Report};
 pub use sections::render;
 pub use usage::{Rate, Usage};
 

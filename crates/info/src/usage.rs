@@ -1,5 +1,6 @@
 //! The resources that the process uses, as measured by the node's caller, and the rate of commands.
 
+use crate::report::Certificate;
 use protocol::Now;
 
 /// The resources that the process uses. Bytes of memory, of the disk and of sockets, microseconds of processor time.
@@ -17,11 +18,8 @@ pub struct Usage {
     pub disk_bytes: u64,
     /// In how many seconds the disk is full if it goes on filling as it has in the last hour.
     pub disk_full_in_s: Option<u64>,
-    /// In how many seconds the node's certificate expires, below 0 if it has. `None` without TLS.
-    pub certificate_left_s: Option<i64>,
-    /// The files for TLS were changed and cannot be used: the node goes on with those that it has read, and would not
-    /// start with these.
-    pub certificate_is_unusable: bool,
+    /// The node's certificate. `None` without TLS.
+    pub certificate: Option<Certificate>,
     /// Processor time in the program.
     pub user_us: u64,
     /// Processor time in the kernel.

@@ -113,7 +113,7 @@ const MODULES: [(&str, &[&[&str]]); 16] = [
             &["collections", "diagnostics"],
         ],
     ),
-    ("info", &[&["figures", "metrics", "sections"], &["facts", "health", "usage"]]),
+    ("info", &[&["metrics", "sections"], &["facts", "usage"], &["report"]]),
     (
         "cluster",
         &[

@@ -8,17 +8,9 @@ use std::time::{Duration, Instant};
 
 use driver::Counters;
 use node::Usage;
+use node::report::Certificate;
 
 use crate::disk::FolderDisk;
-
-/// This node's certificate.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Certificate {
-    /// In how many seconds it expires, below 0 if it has.
-    pub(crate) left_s: i64,
-    /// Its files were changed, and cannot be used now.
-    pub(crate) is_unusable: bool,
-}
 
 /// How the disk has filled: its free bytes at different times, the oldest first.
 #[derive(Debug, Default)]
@@ -66,8 +58,7 @@ pub(crate) fn measure(
         disk_free_bytes,
         disk_bytes,
         disk_full_in_s: filling.note(disk_free_bytes, Instant::now()),
-        certificate_left_s: certificate.map(|certificate| certificate.left_s),
-        certificate_is_unusable: certificate.is_some_and(|certificate| certificate.is_unusable),
+        certificate,
         user_us,
         system_us,
         client_input_bytes: counters.client_bytes_in,

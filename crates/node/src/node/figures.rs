@@ -6,11 +6,8 @@ use super::report::health;
 use crate::context::status::group_status;
 use crate::node::Node;
 use cluster::setting::Setting;
-use commands::statistics::Counters;
-use info::figures::{
-    CertificateFigures, ClockFigures, CommandFigures, CounterFigures, DiskFigures, GroupFigures, LinkFigures,
-    MemoryFigures, Report,
-};
+use commands::statistics;
+use info::report::{Clock, CommandFigures, Counters, Disk, GroupFigures, Link, Memory, Report};
 use kv::{Reply, ReplyBuffer};
 use protocol::NodeId;
 
@@ -29,7 +26,7 @@ fn figures(node: &Node) -> Report {
     let link = |id: NodeId| {
         let peer = cx.peers.get(id);
         let (silent_ms, release) = peer.map_or((0, 0), |peer| (peer.silent_ms(cx.now), peer.release()));
-        LinkFigures { node: id, up: cx.peers.is_up(id), release, silent_ms }
+        Link { node: id, up: cx.peers.is_up(id), release, silent_ms }
     };
     Report {
         health: health(node),
@@ -37,7 +34,7 @@ fn figures(node: &Node) -> Report {
         uptime_s: cx.now.ms_since(node.started.monotonic_us) / 1000,
         admitted: cx.admission.is_admitted(),
         refusal: cx.admission.refusal().map(str::to_owned),
-        memory: MemoryFigures {
+        memory: Memory {
             resident: usage.resident_bytes,
             max: cx.memory.bytes_max(),
             machine: usage.machine_bytes,
@@ -46,7 +43,7 @@ fn figures(node: &Node) -> Report {
             clients: cx.memory.clients_bytes(),
             full: cx.memory.is_full(),
         },
-        disk: DiskFigures {
+        disk: Disk {
             free: usage.disk_free_bytes,
             size: usage.disk_bytes,
             full: cx.room.is_short(),
@@ -54,12 +51,10 @@ fn figures(node: &Node) -> Report {
             damaged: node.values.counters().damaged,
             repaired: node.values.counters().repaired,
         },
-        certificate: usage
-            .certificate_left_s
-            .map(|left_s| CertificateFigures { left_s, unusable: usage.certificate_is_unusable }),
-        clock: ClockFigures { off: clock.is_off, ahead_ms: clock.ahead_ms },
+        certificate: usage.certificate,
+        clock: Clock { off: clock.is_off, ahead_ms: clock.ahead_ms },
         links: cx.map.nodes.keys().copied().filter(is_other).map(link).collect(),
-        counters: CounterFigures {
+        counters: Counters {
             clients: client_count(node),
             commands: cx.counters.commands,
             errors: cx.counters.errors,
@@ -99,9 +94,9 @@ fn group_figures(node: &Node, id: u16) -> GroupFigures {
     }
 }
 
-fn command_figures((number, counted): (usize, &Counters)) -> Option<CommandFigures> {
+fn command_figures((number, counted): (usize, &statistics::Counters)) -> Option<CommandFigures> {
     Some(CommandFigures {
-        name: commands::by_number(number)?.name,
+        name: commands::by_number(number)?.name.to_owned(),
         calls: counted.calls,
         failed: counted.failed,
         rejected: counted.rejected,

@@ -28,7 +28,7 @@ fn assert_filled(cluster: &mut Cluster, node: u16, numbers: std::ops::Range<u32>
     }
 }
 
-fn role(cluster: &Cluster, node: u16) -> &'static str {
+fn role(cluster: &Cluster, node: u16) -> String {
     cluster.keyspace(node, "r:").role
 }
 

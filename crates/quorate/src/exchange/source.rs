@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use cluster::control::{ClusterMap, KeyspaceEntry};
 use kv::table::scan_group;
-use node::{Protocol, database_named};
-use server::status::report::Report;
+use node::{Protocol, Report, database_named};
 use server::status::words;
 
 use super::select;
@@ -107,13 +106,17 @@ impl Source {
     pub(super) fn is_led(&mut self, prefix: &str) -> Result<bool> {
         let report = self.report()?;
         let needs_control = self.map.keyspaces.get(prefix).is_some_and(|entry| {
-            entry.keyspace.replication == Protocol::LeaderFollower && report.control_leader == 0
+            entry.keyspace.replication == Protocol::LeaderFollower && report.health.control_leader == 0
         });
-        let mut shards = report.keyspaces.iter().filter(|shard| shard.prefix == prefix);
+        let mut shards = report.health.keyspaces.iter().filter(|shard| shard.prefix == prefix);
         Ok(!needs_control && shards.all(|shard| shard.ready && shard.leader != 0))
     }
 
-    fn report(&mut self) -> Result<Report> {
+    /// What the node that is asked reports about itself.
+    ///
+    /// # Errors
+    /// It does not say.
+    pub(super) fn report(&mut self) -> Result<Report> {
         let report = self.text(&[b"CLUSTER", b"REPORT"])?;
         serde_json::from_slice(&report).context("the node's report is not understood")
     }
@@ -126,7 +129,7 @@ impl Source {
     pub(super) fn walk(&mut self, prefix: &str) -> Result<Walk> {
         if self.map.keyspaces.get(prefix).is_some_and(|entry| entry.keyspace.replication.has_registers()) {
             let report = self.report()?;
-            let unready = report.keyspaces.iter().find(|shard| shard.prefix == prefix && !shard.ready);
+            let unready = report.health.keyspaces.iter().find(|shard| shard.prefix == prefix && !shard.ready);
             ensure!(
                 unready.is_none(),
                 "it is not served: {}",

@@ -15,8 +15,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-
-use server::status::report::Replica;
+use node::KeyspaceHealth;
 use server::status::standing::Risk;
 use server::status::{ASK_AGAIN_AFTER, Answers, Standing, State, judge};
 
@@ -123,32 +122,32 @@ fn here(answers: &Answers, args: &StatusArgs) -> Result<ExitCode> {
         crate::output::say(&format!("{address} cannot be queried: {why}"));
     }
     for (id, reported) in answers.reports() {
-        let report = &reported.report;
+        let health = &reported.report.health;
         for prefix in &args.keyspace {
-            let is_known = report.keyspaces.iter().any(|replica| replica.prefix == *prefix);
+            let is_known = health.keyspaces.iter().any(|shard| shard.prefix == *prefix);
             ensure!(is_known, "node {id} knows no keyspace '{prefix}': quorate keyspace list shows them");
         }
         let is_asked =
-            |replica: &&Replica| args.keyspace.is_empty() || args.keyspace.contains(&replica.prefix);
-        let unready = report.keyspaces.iter().filter(is_asked).filter(|replica| !replica.ready);
+            |shard: &&KeyspaceHealth| args.keyspace.is_empty() || args.keyspace.contains(&shard.prefix);
+        let unready = health.keyspaces.iter().filter(is_asked).filter(|shard| !shard.ready);
         let unready: Vec<String> = unready.map(explained).collect();
         let is_strict = args.all || !args.keyspace.is_empty();
-        let is_good = if is_strict { unready.is_empty() } else { report.ready };
+        let is_good = if is_strict { unready.is_empty() } else { health.ready };
         serves &= is_good;
         crate::output::say(&match (is_good, unready.is_empty()) {
             (true, true) => format!("node {id} serves"),
             (true, false) => format!("node {id} serves, but not {}", unready.join("; ")),
-            (false, _) if is_strict || report.explanation.is_empty() => {
+            (false, _) if is_strict || health.explanation.is_empty() => {
                 format!("node {id} does not serve: {}", unready.join("; "))
             }
-            (false, _) => format!("node {id} does not serve: {}", report.explanation),
+            (false, _) => format!("node {id} does not serve: {}", health.explanation),
         });
     }
     Ok(if serves { ExitCode::SUCCESS } else { ExitCode::from(2) })
 }
 
 /// A keyspace's name, and why a shard of it is not served.
-fn explained(replica: &Replica) -> String {
-    let name = if replica.prefix.is_empty() { "default" } else { &replica.prefix };
-    format!("keyspace '{name}': {}", replica.explanation)
+fn explained(shard: &KeyspaceHealth) -> String {
+    let name = if shard.prefix.is_empty() { "default" } else { &shard.prefix };
+    format!("keyspace '{name}': {}", shard.explanation)
 }

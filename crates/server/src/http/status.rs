@@ -34,7 +34,7 @@ impl Routes {
         let known = own.map.nodes.values().map(|node| &node.address);
         let addresses: BTreeMap<NodeId, String> =
             known.map(|node| (node.id, text_of(&node.host, node.client_port))).collect();
-        let is_own = |id: NodeId| id == own.report.node;
+        let is_own = |id: NodeId| id == own.report.health.node;
         let asked: Vec<_> = addresses
             .iter()
             .filter(|(id, _)| !is_own(**id))
@@ -44,7 +44,7 @@ impl Routes {
             })
             .collect();
         let mut answers = Answers::default();
-        let address = addresses.get(&own.report.node).cloned();
+        let address = addresses.get(&own.report.health.node).cloned();
         answers.take(address.unwrap_or_else(|| "this node".to_owned()), Ok(own));
         for (address, reported) in asked {
             let reported = reported.await.unwrap_or_else(|_| Err("this node is stopping".to_owned()));

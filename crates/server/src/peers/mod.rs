@@ -35,6 +35,7 @@ use driver::Limiter;
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
+use node::report::Certificate;
 use node::{Node, NodeAddress, NodeId};
 use wire::handshake::{self, Acceptor, Identity, Lane};
 use wire::lineage::meets;
@@ -47,7 +48,6 @@ use crate::config::Dial;
 use crate::resolver::Resolver;
 use crate::socket;
 use crate::turn::{CLIENT_TOKENS, PEER_TOKENS, Turn};
-use crate::usage::Certificate;
 use crate::vouching::Vouching;
 
 /// How long dialling and the handshake may take together.

@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use node::NodeId;
+use node::report::Certificate;
 use rustls::Connection as Session;
 use wire::handshake::{Acceptor, Lane};
 
@@ -18,7 +19,6 @@ use super::connection::{Connection, Fault, Stage, nonce};
 use crate::config::PeerTls;
 use crate::tls::{AnySocket, Handshakes, Made, Scratch, TlsStream};
 use crate::turn::{PEER_TOKENS, Turn};
-use crate::usage::Certificate;
 
 /// The first byte of a TLS handshake. A Hello begins with its length, whose first byte differs.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -55,7 +55,7 @@ impl Security {
         let current = self.handshakes.as_ref()?.current();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let left_s = i64::try_from(current.expires_s?).ok()?.saturating_sub_unsigned(now);
-        Some(Certificate { left_s, is_unusable: current.is_unusable })
+        Some(Certificate { left_s, unusable: current.is_unusable })
     }
 
     /// Whether this node dials with TLS.

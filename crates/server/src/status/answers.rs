@@ -5,9 +5,7 @@ use std::fmt;
 use std::time::Instant;
 
 use cluster::control::ClusterMap;
-use node::NodeId;
-
-use super::report::Report;
+use node::{NodeId, Report};
 
 /// What was learned from the nodes.
 #[derive(Default)]
@@ -145,16 +143,16 @@ impl Answers {
             Err(why) => return self.others.push((address, why)),
         };
         if let Some(known) = self.nodes.values().find_map(|answer| answer.reported.as_ref().ok())
-            && known.report.cluster != reported.report.cluster
+            && known.report.health.cluster != reported.report.health.cluster
         {
-            let (one, other) = (&reported.report.cluster, &known.report.cluster);
+            let (one, other) = (&reported.report.health.cluster, &known.report.health.cluster);
             let why = format!("it is a node of cluster '{one}', and others asked are of cluster '{other}'");
             return self.others.push((address, NoAnswer { why, refused: Some(Refused::Cluster) }));
         }
         if reported.map.version > self.map.as_ref().map_or(0, |map| map.version) {
             self.map = Some(reported.map.clone());
         }
-        self.nodes.insert(reported.report.node, Answer { address, reported: Ok(reported) });
+        self.nodes.insert(reported.report.health.node, Answer { address, reported: Ok(reported) });
     }
 
     /// Finds out which nodes of the map did not answer. `places` has the addresses at which the map's nodes are

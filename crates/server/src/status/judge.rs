@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use cluster::control::{CONTROL_GROUP, ClusterMap, Group, KeyspaceEntry, NodeState, Saved};
-use node::{NodeId, Protocol, Setting as _};
+use node::report::{Buckets, Certificate, CommandFigures, Disk, FollowerHealth};
+use node::{NodeId, Protocol, Report, Setting as _};
 
 use super::advice::{self, Stopped};
 use super::answers::{Answers, Refused, Reported};
-use super::report::{Buckets, Certificate, Command, Disk, Follower, Report};
 use super::standing::{
     Backup, Control, Facts, Keyspace, Node, Replica, Risk, Severity, Shard, Standing, State,
 };
@@ -42,7 +42,7 @@ const LAG_MS: u64 = 10_000;
 /// Derives the state of the cluster from the nodes' answers.
 pub fn judge(answers: &Answers) -> Standing {
     let mut risks = Vec::new();
-    let reported = answers.reports().next().map(|(_, reported)| reported.report.cluster.clone());
+    let reported = answers.reports().next().map(|(_, reported)| reported.report.health.cluster.clone());
     let mut standing = Standing {
         state: State::Healthy,
         unknown: None,
@@ -119,8 +119,8 @@ pub fn judge(answers: &Answers) -> Standing {
 }
 
 /// The commands of all nodes that answered, by name.
-fn commands(answers: &Answers) -> Vec<Command> {
-    let mut all: BTreeMap<&str, (Command, BTreeMap<u64, u64>)> = BTreeMap::new();
+fn commands(answers: &Answers) -> Vec<CommandFigures> {
+    let mut all: BTreeMap<&str, (CommandFigures, BTreeMap<u64, u64>)> = BTreeMap::new();
     for command in answers.reports().flat_map(|(_, reported)| &reported.report.commands) {
         let (sum, latency) = all.entry(&command.name).or_default();
         sum.calls += command.calls;
@@ -129,7 +129,7 @@ fn commands(answers: &Answers) -> Vec<Command> {
         sum.us += command.us;
         add(latency, &command.latency);
     }
-    let named = all.into_iter().map(|(name, (sum, latency))| Command {
+    let named = all.into_iter().map(|(name, (sum, latency))| CommandFigures {
         name: name.to_owned(),
         latency: latency.into_iter().collect(),
         ..sum
@@ -148,13 +148,13 @@ fn node(answers: &Answers, id: NodeId) -> Node {
     let facts = answer.reported.as_ref().ok().map(|reported| {
         let report = reported.report.clone();
         Facts {
-            version: report.version,
-            release: report.release,
-            ready: report.ready,
+            version: report.health.version,
+            release: report.health.release,
+            ready: report.health.ready,
             admitted: report.admitted,
             uptime_s: report.uptime_s,
             map_version: reported.map.version,
-            control_leader: report.control_leader,
+            control_leader: report.health.control_leader,
             memory: report.memory,
             disk: report.disk,
             certificate: report.certificate,
@@ -185,8 +185,10 @@ fn control(answers: &Answers, map: &ClusterMap, risks: &mut Vec<Risk>) -> Contro
     let Some(group) = map.groups.get(&CONTROL_GROUP) else { return Control::default() };
     let alive = group.members.iter().filter(|id| answers.is_alive(**id)).count();
     let survives = majority_survives(group.members.len(), alive);
-    let leader =
-        answers.reports().map(|(_, reported)| reported.report.control_leader).find(|leader| *leader != 0);
+    let leader = answers
+        .reports()
+        .map(|(_, reported)| reported.report.health.control_leader)
+        .find(|leader| *leader != 0);
     let control = Control { leader: leader.unwrap_or(0), members: group.members.clone(), survives };
     let wanted = group.members.len().max(map.members_wanted(CONTROL_GROUP));
     let holders = map.wanted_holders(CONTROL_GROUP);
@@ -274,7 +276,7 @@ fn keyspace(
         fullest = fullest.max(full.unwrap_or(0));
         if settings.replication.has_leader() {
             let replicas =
-                answers.reports().filter_map(|(_, reported)| reported.report.replica(prefix, group.shard));
+                answers.reports().filter_map(|(_, reported)| reported.report.shard(prefix, group.shard));
             keyspace.records += replicas.map(|replica| replica.offset).max().unwrap_or(0);
         }
         let name = match entry.groups.len() {
@@ -367,7 +369,7 @@ fn shard(
     (id, group): (u16, &Group),
     control: &Control,
 ) -> Shard {
-    let seen = |report: &Report| report.replica(&keyspace.prefix, group.shard).cloned();
+    let seen = |report: &Report| report.shard(&keyspace.prefix, group.shard).cloned();
     let views: Vec<_> =
         answers.reports().filter_map(|(id, reported)| Some((id, seen(&reported.report)?))).collect();
     // Of several nodes that claim to lead, the one with the highest epoch leads.
@@ -379,7 +381,7 @@ fn shard(
         Some((id, _)) => *id,
         None => followed.filter(|id| answers.is_alive(*id)).unwrap_or(0),
     };
-    let followers: &[Follower] = leading.map_or(&[], |(_, view)| &view.followers);
+    let followers: &[FollowerHealth] = leading.map_or(&[], |(_, view)| &view.followers);
     let replica = |node: NodeId| {
         let view = views.iter().find(|(id, _)| *id == node).map(|(_, view)| view);
         let follower = followers.iter().find(|follower| follower.node == node);
@@ -458,7 +460,7 @@ fn shard_risks(
     let away = away(answers, &holders);
     let views = || {
         let view = |(id, reported): (NodeId, &Reported)| {
-            Some((id, reported.report.replica(&keyspace.prefix, shard.shard)?.clone()))
+            Some((id, reported.report.shard(&keyspace.prefix, shard.shard)?.clone()))
         };
         answers.reports().filter_map(view)
     };
@@ -854,7 +856,7 @@ fn disagreements(answers: &Answers, risks: &mut Vec<Risk>) {
         differ.then(|| each.join(", "))
     };
     if let Some(versions) = differing("runs", |reported| {
-        format!("{} (release {})", reported.report.version, reported.report.release)
+        format!("{} (release {})", reported.report.health.version, reported.report.health.release)
     }) {
         risks.push(Risk {
             severity: Severity::Note,

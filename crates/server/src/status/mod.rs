@@ -2,13 +2,12 @@
 //! survives, what is at risk and what to do. `quorate status` and `GET /status` ask the nodes, each in its own way, and show
 //! the same.
 //!
-//! Reading order: [`report`] (a node's report about itself), [`answers`] (the answers of all nodes), [`judge()`] (what follows
-//! from them) in terms of [`standing`] and [`words`], with `advice` (the lines to copy).
+//! Reading order: [`answers`] (the nodes' [reports](node::Report), or why there are none), [`judge()`] (what follows from
+//! them) in terms of [`standing`] and [`words`], with `advice` (the lines to copy).
 
 mod advice;
 pub mod answers;
 mod judge;
-pub mod report;
 pub mod standing;
 #[cfg(test)]
 mod tests;

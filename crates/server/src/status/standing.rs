@@ -2,10 +2,10 @@
 //! in docs/reference/status.md, and must not change.
 
 use node::NodeId;
+use node::report::{Buckets, Certificate, Clock, CommandFigures, Counters, Disk, Link, Memory};
 use serde::Serialize;
 
 use super::answers::Refused;
-use super::report::{Buckets, Certificate, Clock, Command, Counters, Disk, Link, Memory};
 
 /// How far a cluster serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -50,7 +50,7 @@ pub struct Standing {
     pub nodes: Vec<Node>,
     pub keyspaces: Vec<Keyspace>,
     /// The commands of the clients of all nodes that answered, by name.
-    pub commands: Vec<Command>,
+    pub commands: Vec<CommandFigures>,
     /// The most severe first.
     pub risks: Vec<Risk>,
 }

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use cluster::control::ClusterMap;
-use node::NodeId;
+use node::{NodeId, Report};
 use serde_json::{Value, json};
 
-use super::report::Report;
 use super::standing::{Risk, Severity, Standing};
 use super::{Answers, NoAnswer, Refused, Reported, State, judge};
 
@@ -62,7 +61,7 @@ pub(super) fn judged(map: &ClusterMap, reports: Vec<Report>) -> Standing {
     let mut answers = Answers::default();
     let places: BTreeMap<NodeId, String> = map.nodes.keys().map(|id| (*id, format!("h:{id}"))).collect();
     for report in reports {
-        let address = places[&report.node].clone();
+        let address = places[&report.health.node].clone();
         answers.take(address, Ok(Reported { report, map: map.clone(), at: Instant::now() }));
     }
     for (id, place) in &places {
@@ -229,8 +228,8 @@ fn what_is_wrong_soon_is_a_risk_today() {
     let one = map(1, &[1], &[("prefix=", &[1])]);
     let with = |left_s: i64, unusable: bool, full_in_s: Option<u64>| {
         let mut report = report(&one, 1, &[], true);
-        report.certificate = Some(super::report::Certificate { left_s, unusable });
-        report.disk = super::report::Disk { free: 60 << 30, size: 99 << 30, full_in_s, ..Default::default() };
+        report.certificate = Some(node::report::Certificate { left_s, unusable });
+        report.disk = node::report::Disk { free: 60 << 30, size: 99 << 30, full_in_s, ..Default::default() };
         judged(&one, vec![report])
     };
     let kinds = |standing: &Standing| {

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use cluster::control::{ClusterMap, KeyspaceEntry};
 use contents::changes::{self, Record, Versions, word};
+use node::Report;
 use rdb::file::{FileReader, Item};
 use rdb::write::put_text;
 use rdb::{Fault, payload, value};
-use server::status::report::Report;
 
 use super::super::source::{Source, alike, unfit};
 use super::super::{Progress, select};
@@ -85,8 +85,7 @@ pub(super) fn take(
     let begun_ms = moment::now_ms();
     let mut source = Source::find(connect, Role::Changes)?;
     let entries = source.keyspaces(wanted.keyspaces)?;
-    let report = source.text(&[b"CLUSTER", b"REPORT"])?;
-    let cluster = cluster_of(&source.map, &report)?;
+    let cluster = Cluster { name: source.report()?.health.cluster, storages: storages(&source.map) };
     let last = last.filter(|last| !last.cluster.storages.is_disjoint(&cluster.storages));
     let before = last.as_ref().filter(|_| !wanted.is_full);
     let made = Made { name: moment::name(begun_ms), ..Made::default() };
@@ -139,15 +138,6 @@ pub(super) fn take(
     backups.add(&mut manifest)?;
     taking.progress.end();
     Ok(taking.made)
-}
-
-fn cluster_of(map: &ClusterMap, report: &[u8]) -> Result<Cluster> {
-    #[derive(serde::Deserialize)]
-    struct Report {
-        cluster: String,
-    }
-    let Report { cluster } = serde_json::from_slice(report).context("the node's report is not understood")?;
-    Ok(Cluster { name: cluster, storages: storages(map) })
 }
 
 /// What distinguishes a cluster from any other one, even from one with a copy of its keys: the number of each node's
@@ -663,7 +653,11 @@ impl Source {
         };
         let said = parts.into_iter().next().and_then(Reply::bytes).unwrap_or_default();
         let applied = changes::versions(&String::from_utf8_lossy(&said)).context("it says no version")?;
-        let led = report.keyspaces.iter().filter(|it| it.prefix == prefix && it.role == "leader" && it.ready);
+        let led = report
+            .health
+            .keyspaces
+            .iter()
+            .filter(|it| it.prefix == prefix && it.role == "leader" && it.ready);
         Ok(Holding { leads: led.map(|it| usize::from(it.shard)).collect(), applied })
     }
 }
