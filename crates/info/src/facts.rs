@@ -1,13 +1,21 @@
-//! What a node reports about itself.
+//! What a node's own texts, `INFO` and the metrics, show beyond its report.
 
+use crate::Usage;
+use crate::report::{GroupFigures, KeyspaceHealth, Report};
+use cluster::{NodeAddress, ProcessFacts};
 use commands::statistics::CommandStatistics;
 use kv::ValueId;
 use protocol::NodeId;
+use wire::release::Release;
 
-/// What `INFO` reports. Unknown facts keep their default, zero or empty.
+/// What `INFO` and the metrics are written from. Unknown facts keep their default, zero or empty.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// About the process and its machine.
+    /// What other nodes and programs get, too.
+    pub report: Report,
+    /// The resources that the process uses, as last measured.
+    pub usage: Usage,
+    /// About the process, its machine and its cluster.
     pub server: ServerFacts,
     /// Connections.
     pub clients: ClientFacts,
@@ -15,79 +23,84 @@ pub struct Facts {
     pub memory: MemoryFacts,
     /// Counters since the start.
     pub stats: StatsFacts,
-    /// Locks, of all groups with a replica here.
+    /// Locks and queues, of all groups with a replica here.
     pub locks: LockFacts,
     /// Replication of the default keyspace.
     pub replication: ReplicationFacts,
-    /// Processor time.
-    pub cpu: CpuFacts,
     /// Values that are kept as fragments.
     pub coding: CodingFacts,
     /// Large values on the disk.
     pub values: ValueFacts,
-    /// All keyspaces.
-    pub keyspaces: Vec<KeyspaceFacts>,
     /// Counters of commands and errors.
     pub commands: CommandStatistics,
     /// What `LASTSAVE` returns, in milliseconds.
     pub saved_ms: u64,
     /// Whether the node is still loading its data.
     pub loading: bool,
-    /// Whether the disk has no room but the reserve; how many bytes of log can still be written; and how many commands
-    /// were refused for lack of room.
-    pub disk_is_full: bool,
-    /// See [`Facts::disk_is_full`].
+    /// How many bytes of log can still be written, the reserve included; and how many commands were refused for lack of
+    /// room.
     pub disk_ready_bytes: u64,
-    /// See [`Facts::disk_is_full`].
+    /// See [`Facts::disk_ready_bytes`].
     pub disk_refused: u64,
 }
 
-/// The process and its machine.
+impl Facts {
+    /// The host and the port at which clients reach a node.
+    pub fn address_of(&self, id: NodeId) -> (&str, u16) {
+        let node = self.server.nodes.iter().find(|node| node.id == id);
+        node.map_or(("", 0), |node| (&node.host, node.client_port))
+    }
+
+    /// The state of the default keyspace here; of its first shard.
+    pub fn default_keyspace(&self) -> KeyspaceHealth {
+        let mut shards = self.report.health.keyspaces.iter();
+        shards.find(|shard| shard.prefix.is_empty()).cloned().unwrap_or_default()
+    }
+
+    /// The most memory that was in use so far.
+    pub fn used_peak(&self) -> u64 {
+        self.usage.resident_bytes_peak.max(self.memory.used)
+    }
+
+    /// How many times what the node accounts for the process takes; 0 where nothing is in use.
+    pub fn fragmentation(&self) -> f64 {
+        if self.memory.used == 0 { 0.0 } else { self.report.memory.resident as f64 / self.memory.used as f64 }
+    }
+
+    /// The sum of a figure of all groups.
+    pub(crate) fn sum(&self, figure: fn(&GroupFigures) -> u64) -> u64 {
+        self.report.groups.iter().map(figure).sum()
+    }
+}
+
+/// The process, its machine and its cluster.
 #[derive(Clone, Debug, Default)]
 pub struct ServerFacts {
-    /// The operating system.
-    pub os: String,
-    /// The process's number.
-    pub process_id: u32,
-    /// 40 hexadecimal digits drawn at the start.
-    pub run_id: String,
-    /// The port for Redis clients.
-    pub tcp_port: u16,
-    /// Microseconds since the Unix epoch.
-    pub unix_us: u64,
-    /// How the machine's wall clock compares with the other nodes'.
-    pub clock: ClockFacts,
-    /// Seconds since the start.
-    pub uptime_seconds: u64,
-    /// The program's path.
-    pub executable: String,
-    /// The configuration file's path.
-    pub config_file: String,
-    /// The system interface that the event loop waits on, such as `epoll`.
-    pub multiplexing_api: String,
-    /// The release of this program, and the cluster's level.
-    pub release: u16,
-    /// See [`ServerFacts::release`].
-    pub level: u16,
-    /// This node's number.
-    pub node: u64,
-    /// The cluster's name.
-    pub cluster: String,
-    /// The number of nodes in the cluster.
-    pub nodes: usize,
+    /// The process.
+    pub process: ProcessFacts,
+    /// The nodes of the cluster.
+    pub nodes: Vec<NodeAddress>,
+    /// The newest release that all nodes know.
+    pub level_attainable: Release,
+    /// Groups whose replica here stands still before a record that has ended the process.
+    pub quarantined_groups: usize,
+    /// The number of known wall clocks, including this node's, and whether they are a majority of all nodes' clocks.
+    pub clocks_known: usize,
+    /// See [`ServerFacts::clocks_known`].
+    pub clocks_agree: bool,
 }
 
 /// Connections.
 #[derive(Clone, Debug, Default)]
 pub struct ClientFacts {
-    /// Clients connected now.
-    pub connected: u64,
     /// The most clients at a time.
     pub connections_max: u64,
     /// Clients blocked in a command such as `WAIT`.
     pub blocked: u64,
-    /// Clients that get invalidations.
-    pub tracking: usize,
+    /// Clients that wait for a lock, and clients that wait for elements.
+    pub wait_for_locks: usize,
+    /// See [`ClientFacts::wait_for_locks`].
+    pub wait_for_elements: usize,
 }
 
 /// Memory, in bytes.
@@ -95,32 +108,16 @@ pub struct ClientFacts {
 pub struct MemoryFacts {
     /// Everything that the node accounts for.
     pub used: u64,
-    /// The highest `used` so far.
-    pub used_peak: u64,
     /// Memory of keys and values.
     pub dataset: u64,
     /// History that is kept for replicas that return.
     pub backlog: u64,
-    /// The process's resident memory.
-    pub resident: u64,
-    /// The machine's memory.
-    pub machine: u64,
     /// The most that the default keyspace may use, 0: no limit; and which of its keys are evicted, in Redis's words.
     pub keyspace_max: u64,
     /// See [`MemoryFacts::keyspace_max`].
     pub policy: &'static str,
-    /// The most that the process may use, 0: no limit; and the part of it that data may use.
-    pub bytes_max: u64,
-    /// See [`MemoryFacts::bytes_max`].
-    pub data_max: u64,
-    /// Memory of clients, of data, and bytes of requests under way, as last measured.
-    pub clients: u64,
-    /// See [`MemoryFacts::clients`].
-    pub data: u64,
-    /// See [`MemoryFacts::clients`].
+    /// Bytes of requests under way, as last measured.
     pub requests: u64,
-    /// Whether data may not grow.
-    pub is_full: bool,
     /// The number of script texts that are kept, and their bytes.
     pub scripts: (usize, usize),
 }
@@ -165,22 +162,12 @@ pub struct StatsFacts {
     pub auth_failures: u64,
     /// Commands per second, lately.
     pub operations_per_second: u64,
-    /// Bytes from clients.
-    pub input_bytes: u64,
-    /// Bytes to clients.
-    pub output_bytes: u64,
-    /// Bytes from other nodes.
-    pub replication_input_bytes: u64,
-    /// Bytes to other nodes.
-    pub replication_output_bytes: u64,
     /// Snapshot transfers.
     pub full_resyncs: u64,
     /// Resyncs from the backlog.
     pub partial_resyncs: u64,
     /// Keys that have expired.
     pub expired_keys: u64,
-    /// Keys removed for a bound on memory.
-    pub evicted_keys: u64,
     /// Lookups of keys that existed.
     pub keyspace_hits: u64,
     /// Lookups of keys that did not exist.
@@ -200,18 +187,12 @@ pub struct StatsFacts {
 /// Locks, of all groups with a replica here.
 #[derive(Clone, Debug, Default)]
 pub struct LockFacts {
-    /// Locks that are held.
-    pub held: u64,
-    /// Requests that wait for a lock.
-    pub waiters: u64,
     /// Sessions that hold locks.
     pub sessions: u64,
     /// Locks that were granted.
     pub grants: u64,
     /// Leases of locks and sessions that ran out.
     pub expiries: u64,
-    /// Clients of this node that wait.
-    pub waiting_clients: u64,
 }
 
 /// Replication of the default keyspace.
@@ -219,111 +200,23 @@ pub struct LockFacts {
 pub struct ReplicationFacts {
     /// Whether this node calls itself a master.
     pub is_master: bool,
-    /// At the leader: the followers.
-    pub replicas: Vec<ReplicaFacts>,
-    /// 40 hexadecimal digits that name the history.
-    pub replication_id: String,
-    /// The last offset held here.
-    pub offset: u64,
-    /// The last offset applied here.
-    pub applied: u64,
     /// The oldest offset that a partial resync can begin after.
     pub backlog_start: u64,
     /// Bytes of history held.
     pub backlog_bytes: u64,
     /// Most bytes of history held.
     pub backlog_bytes_max: u64,
-    /// At a follower: the leader's host.
-    pub leader_host: String,
-    /// At a follower: the leader's port for clients.
-    pub leader_port: u16,
-    /// At a follower: whether it receives messages from the leader.
-    pub leader_is_up: bool,
     /// At a follower: whether a snapshot transfer to it is under way.
     pub is_resyncing: bool,
     /// At a follower: milliseconds since the last message from the leader.
     pub leader_silent_ms: u64,
 }
 
-/// A follower as its leader sees it.
-#[derive(Clone, Debug, Default)]
-pub struct ReplicaFacts {
-    /// Its node's number.
-    pub node: u64,
-    /// Its node's host.
-    pub host: String,
-    /// The port for clients.
-    pub port: u16,
-    /// In Redis's words: `online`, `send_bulk`; ours for a follower that is away: `offline`.
-    pub state: String,
-    /// The last offset that the follower acknowledged, in the unit of the leader's.
-    pub offset: u64,
-    /// By how much that is behind the leader's.
-    pub lag_records: u64,
-    /// How long the oldest of them has been waiting, in milliseconds.
-    pub lag_ms: u64,
-}
-
-impl ReplicaFacts {
-    /// Whether the follower has a connection to the leader.
-    pub fn is_connected(&self) -> bool {
-        self.state != "offline"
-    }
-}
-
-/// Processor time in seconds.
-#[derive(Clone, Debug, Default)]
-pub struct CpuFacts {
-    /// In the kernel.
-    pub system: f64,
-    /// In the program.
-    pub user: f64,
-}
-
-/// A keyspace as this node sees it.
-#[derive(Clone, Debug, Default)]
-pub struct KeyspaceFacts {
-    /// The prefix of its keys.
-    pub prefix: String,
-    /// The protocol that replicates it.
-    pub replication: String,
-    /// Its acknowledgement rule.
-    pub acks: String,
-    /// When a record counts as durable.
-    pub durability: String,
-    /// Its rule for reads.
-    pub reads: String,
-    /// This node's role in it.
-    pub role: String,
-    /// The node that leads it, or 0.
-    pub leader: u64,
-    /// The number of the leadership.
-    pub epoch: u64,
-    /// The last offset held here.
-    pub offset: u64,
-    /// Records of the leader that are not applied here.
-    pub lag: u64,
-    /// How long the replica has been behind, in milliseconds.
-    pub lag_ms: u64,
-    /// Whether it can be served.
-    pub ready: bool,
-    /// Keys held here.
-    pub keys: u64,
-    /// Of these, keys that expire.
-    pub expires: u64,
-    /// Bytes that they take.
-    pub memory: u64,
-    /// The most that they may take; 0: not bounded.
-    pub memory_max: u64,
-    /// Which keys are evicted.
-    pub eviction: String,
-    /// Keys evicted.
-    pub evicted: u64,
-}
-
 /// Values that are kept as fragments.
 #[derive(Clone, Debug, Default)]
 pub struct CodingFacts {
+    /// Whether some keyspace's values are kept so.
+    pub is_on: bool,
     /// Fragments that this node's replicas keep.
     pub fragments: u64,
     /// The bytes of these fragments.
@@ -438,17 +331,4 @@ pub struct ValueCounters {
     pub scrubbed: u64,
     /// How many complete passes of scrubbing over all values were made.
     pub passes: u64,
-}
-
-/// How a node's wall clock compares with the others'.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClockFacts {
-    /// By how many milliseconds this node's wall clock is ahead of the time that is used.
-    pub ahead_ms: i64,
-    /// Whether this node's wall clock is farther off than the bound.
-    pub is_off: bool,
-    /// The number of known wall clocks, including this node's.
-    pub answers: usize,
-    /// Whether the known clocks are a majority of all nodes' clocks.
-    pub is_agreed: bool,
 }

@@ -202,6 +202,8 @@ pub struct GroupFigures {
     pub prefix: String,
     pub shard: u16,
     pub keys: u64,
+    /// Of these, keys that expire.
+    pub expires: u64,
     pub memory: u64,
     pub memory_max: u64,
     pub eviction: String,
@@ -236,6 +238,22 @@ impl Health {
     /// Whether every shard of every keyspace can be served here.
     pub fn serves_all(&self) -> bool {
         self.keyspaces.iter().all(|keyspace| keyspace.ready)
+    }
+}
+
+impl FollowerHealth {
+    /// The state in Redis's words: `online`, `send_bulk`; ours for a follower that is away: `offline`.
+    pub fn redis_state(&self) -> &'static str {
+        match self.state.as_str() {
+            "streaming" => "online",
+            "snapshot" => "send_bulk",
+            _ => "offline",
+        }
+    }
+
+    /// Whether the follower has a connection to the leader.
+    pub fn is_connected(&self) -> bool {
+        self.redis_state() != "offline"
     }
 }
 

@@ -55,5 +55,5 @@ pub use protocol::NodeId;
 pub use session::output::Output;
 
 pub use collections::slab::ClientId;
-pub use info::{Health, KeyspaceHealth, Report, Usage, VERSION, report};
+pub use info::{Health, KeyspaceHealth, Report, Usage, VERSION, metrics, report};
 pub use session::{ClientKind, TlsClient};

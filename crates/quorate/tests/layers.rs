@@ -113,7 +113,7 @@ const MODULES: [(&str, &[&[&str]]); 16] = [
             &["collections", "diagnostics"],
         ],
     ),
-    ("info", &[&["metrics", "sections"], &["facts", "usage"], &["report"]]),
+    ("info", &[&["metrics", "sections"], &["facts"], &["usage"], &["report"]]),
     (
         "cluster",
         &[

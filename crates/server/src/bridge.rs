@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use mio::Waker;
-use node::{ClientId, ClientKind, Credentials, NotKnown, Tracing};
+use node::{ClientId, ClientKind, Credentials, Health, NotKnown, Tracing};
 use tokio::sync::oneshot;
 use wire::resp::ArgumentsBuffer;
 
@@ -68,8 +68,8 @@ pub(crate) enum Call {
     LogIn(Credentials, Option<ArgumentsBuffer>, oneshot::Sender<Result<Vec<u8>, LogInError>>),
     /// The answer of some call is no longer awaited.
     Abandoned,
-    /// Asks for the node's health, as JSON.
-    Health(oneshot::Sender<serde_json::Value>),
+    /// Asks for the node's health.
+    Health(oneshot::Sender<Health>),
     /// Asks for the counters, as Prometheus text.
     Metrics(oneshot::Sender<String>),
     /// Asks for the keyspaces and their placement, as JSON.
@@ -115,7 +115,7 @@ struct Waiting {
 /// Calls that the worker answers itself, because it has the data.
 pub(crate) enum Question {
     /// See [`Call::Health`].
-    Health(oneshot::Sender<serde_json::Value>),
+    Health(oneshot::Sender<Health>),
     /// See [`Call::Metrics`].
     Metrics(oneshot::Sender<String>),
     /// See [`Call::Keyspaces`].

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use node::metrics::{counters_and_gauges, head};
+
 use crate::log_writer::lost_lines;
 
 /// Upper bounds of a histogram's buckets, in microseconds.
@@ -45,7 +47,7 @@ impl Counted {
     /// Appends everything as Prometheus text.
     pub(crate) fn render(&self, out: &mut String) {
         let driver = &self.driver;
-        let counters = [
+        let metrics = [
             ("client_bytes_in_total", "Bytes read from clients.", driver.client_bytes_in),
             ("client_bytes_out_total", "Bytes written to clients.", driver.client_bytes_out),
             ("clients_too_slow_total", "Clients closed by request_timeout_ms.", driver.clients_too_slow),
@@ -61,27 +63,13 @@ impl Counted {
             ("spans_sent_total", "Spans of traces that the collector has taken.", self.spans_sent),
             ("spans_dropped_total", "Spans of traces that were dropped.", self.spans_dropped),
             ("log_lines_lost_total", "Lines of the log that could not be written.", lost_lines()),
+            ("input_bytes", "Bytes of requests that have not been taken yet.", self.input_bytes as u64),
+            ("peer_links", "Peers with a link that is up.", self.peer_links as u64),
+            ("peer_links_tls", "Peers with a link that is up and in TLS.", self.peer_links_tls as u64),
         ];
-        for (name, help, value) in counters {
-            let _ = writeln!(
-                out,
-                "# HELP quorate_{name} {help}\n# TYPE quorate_{name} counter\nquorate_{name} {value}"
-            );
-        }
-        let gauges = [
-            ("input_bytes", "Bytes of requests that have not been taken yet.", self.input_bytes),
-            ("peer_links", "Peers with a link that is up.", self.peer_links),
-            ("peer_links_tls", "Peers with a link that is up and in TLS.", self.peer_links_tls),
-        ];
-        for (name, help, value) in gauges {
-            let _ = writeln!(
-                out,
-                "# HELP quorate_{name} {help}\n# TYPE quorate_{name} gauge\nquorate_{name} {value}"
-            );
-        }
+        counters_and_gauges(&metrics, out);
         let name = "quorate_tls_certificate_expiry_timestamp_seconds";
-        let help = "Until when the certificate for TLS is valid.";
-        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
+        head(name, "Until when the certificate for TLS is valid.", out);
         if let Some(expires_s) = self.certificate_expires_s {
             let _ = writeln!(out, "{name} {expires_s}");
         }

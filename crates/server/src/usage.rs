@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use driver::Counters;
 use node::Usage;
+use node::metrics::head;
 use node::report::Certificate;
 
 use crate::disk::FolderDisk;
@@ -72,30 +73,29 @@ pub(crate) fn measure(
 /// the system does not provide are left out.
 pub(crate) fn render(out: &mut String) {
     let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
-    let mut put = |name: &str, kind: &str, help: &str, value: Option<String>| {
+    let mut put = |name: &str, help: &str, value: Option<String>| {
         if let Some(value) = value {
-            let _ = write!(
-                out,
-                "# HELP process_{name} {help}\n# TYPE process_{name} {kind}\nprocess_{name} {value}\n"
-            );
+            let name = format!("process_{name}");
+            head(&name, help, out);
+            let _ = writeln!(out, "{name} {value}");
         }
     };
     let seconds = processor_time_us().map(|(user_us, system_us)| (user_us + system_us) as f64 / 1e6);
-    put("cpu_seconds_total", "counter", "Processor time used.", seconds.map(|value| value.to_string()));
+    put("cpu_seconds_total", "Processor time used.", seconds.map(|value| value.to_string()));
     let status = read("/proc/self/status");
     let resident = Some(kilobytes(&status, "VmRSS:")).filter(|bytes| *bytes > 0);
-    put("resident_memory_bytes", "gauge", "Resident memory.", resident.map(|value| value.to_string()));
+    put("resident_memory_bytes", "Resident memory.", resident.map(|value| value.to_string()));
     let size = Some(kilobytes(&status, "VmSize:")).filter(|bytes| *bytes > 0);
-    put("virtual_memory_bytes", "gauge", "Virtual memory.", size.map(|value| value.to_string()));
+    put("virtual_memory_bytes", "Virtual memory.", size.map(|value| value.to_string()));
     let started = start_time_seconds(&read("/proc/stat"));
-    put("start_time_seconds", "gauge", "Unix time of the start.", started.map(|value| value.to_string()));
+    put("start_time_seconds", "Unix time of the start.", started.map(|value| value.to_string()));
     // One of them is the folder itself, which is open while it is read.
     let open = fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count().saturating_sub(1));
-    put("open_fds", "gauge", "Open file descriptors.", open.map(|value| value.to_string()));
+    put("open_fds", "Open file descriptors.", open.map(|value| value.to_string()));
     let max = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    put("max_fds", "gauge", "Most open file descriptors.", max.map(|value| value.to_string()));
+    put("max_fds", "Most open file descriptors.", max.map(|value| value.to_string()));
     let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")).map(str::trim);
-    put("threads", "gauge", "Threads.", threads.map(|value| value.to_string()));
+    put("threads", "Threads.", threads.map(|value| value.to_string()));
 }
 
 /// Returns the Unix time at which this process started, given the text of /proc/stat.

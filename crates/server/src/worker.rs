@@ -493,7 +493,7 @@ fn answer(
 ) {
     match question {
         Question::Health(sender) => {
-            let _ = sender.send(serde_json::to_value(turn.node.health()).unwrap_or_default());
+            let _ = sender.send(turn.node.health());
         }
         Question::Keyspaces(sender) => {
             let _ = sender.send(serde_json::to_value(turn.node.keyspaces()).unwrap_or_default());

@@ -1,22 +1,24 @@
 //! The counters and measurements of large values, in Prometheus's text format.
 
+use super::head;
 use crate::facts::{ChoiceFacts, CodingCounters};
 use std::fmt::Write;
 
 /// Appends a metric with its series, each with its labels, which may be empty.
-fn put(out: &mut String, name: &str, kind: &str, help: &str, series: &[(String, f64)]) {
+fn put(out: &mut String, name: &str, help: &str, series: &[(String, f64)]) {
     if series.is_empty() {
         return;
     }
-    // Writing to a string does not fail.
-    let _ = write!(out, "# HELP quorate_coding_{name} {help}\n# TYPE quorate_coding_{name} {kind}\n");
+    let name = format!("quorate_coding_{name}");
+    head(&name, help, out);
     for (labels, value) in series {
-        let _ = writeln!(out, "quorate_coding_{name}{labels} {value}");
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "{name}{labels} {value}");
     }
 }
 
 /// Appends the metrics of values that are kept as fragments.
-pub fn coding_metrics(counters: CodingCounters, choice: &ChoiceFacts, out: &mut String) {
+pub(super) fn coding_metrics(counters: CodingCounters, choice: &ChoiceFacts, out: &mut String) {
     let CodingCounters {
         values_coded,
         values_copied,
@@ -38,20 +40,20 @@ pub fn coding_metrics(counters: CodingCounters, choice: &ChoiceFacts, out: &mut 
         ("rebuilt_bytes_total", "Bytes of these.", rebuilt_bytes),
     ];
     for (name, help, value) in counters {
-        put(out, name, "counter", help, &[(String::new(), value as f64)]);
+        put(out, name, help, &[(String::new(), value as f64)]);
     }
     let chosen: Vec<_> =
         choice.chosen.iter().map(|(way, count)| (format!("{{way=\"{way}\"}}"), *count as f64)).collect();
-    put(out, "chosen_total", "counter", "Values by the way that was predicted to be the fastest.", &chosen);
+    put(out, "chosen_total", "Values by the way that was predicted to be the fastest.", &chosen);
     let node = |node| format!("{{node=\"{node}\"}}");
     let peers = choice.peers.iter();
     let bandwidths: Vec<_> =
         peers.clone().filter_map(|peer| Some((node(peer.node), peer.bandwidth?))).collect();
-    put(out, "peer_bytes_per_second", "gauge", "What a node takes of what it is sent.", &bandwidths);
+    put(out, "peer_bytes_per_second", "What a node takes of what it is sent.", &bandwidths);
     let round_trips: Vec<_> =
         peers.filter_map(|peer| Some((node(peer.node), peer.round_trip_us? / 1e6))).collect();
-    put(out, "peer_round_trip_seconds", "gauge", "A round trip to a node.", &round_trips);
+    put(out, "peer_round_trip_seconds", "A round trip to a node.", &round_trips);
     let single = |value: Option<f64>| -> Vec<_> { value.map(|it| (String::new(), it)).into_iter().collect() };
-    put(out, "uplink_bytes_per_second", "gauge", "What this node sends.", &single(choice.uplink));
-    put(out, "encoding_bytes_per_second", "gauge", "Bytes of values cut.", &single(choice.encoding));
+    put(out, "uplink_bytes_per_second", "What this node sends.", &single(choice.uplink));
+    put(out, "encoding_bytes_per_second", "Bytes of values cut.", &single(choice.encoding));
 }

@@ -1,6 +1,6 @@
 //! The metrics of a node's groups, and how long commands, commits and leases took.
 
-use super::seconds;
+use super::{head, seconds};
 use cluster::Keyspace;
 use cluster::control::{ClusterMap, LeaseTimes, Saved};
 use cluster::words::label as label_text;
@@ -89,72 +89,69 @@ pub fn group_metrics(groups: &[GroupMetrics<'_>], map: &ClusterMap, out: &mut St
     fn table(group: &GroupMetrics<'_>, value: impl Fn(&Table) -> u64) -> u64 {
         group.table.map_or(0, value)
     }
-    let series: [(&str, &str, &str, Value); 25] = [
-        ("ready", "gauge", "1 when requests can be served.", |_, status| status.ready.into()),
-        ("writable", "gauge", "Leader: 1 when enough followers are live.", |_, status| {
-            status.writable.into()
-        }),
-        ("leader", "gauge", "1 on the node that leads.", |_, status| (status.role == "leader").into()),
-        ("epoch", "gauge", "The highest epoch seen.", |_, status| status.epoch),
-        ("offset", "gauge", "The last offset held.", |_, status| status.offset),
-        ("applied", "gauge", "The last offset applied.", |_, status| status.applied),
-        ("lag_records", "gauge", "Follower: records not applied yet.", |_, status| status.lag),
-        ("backlog_bytes", "gauge", "History kept.", |_, status| status.backlog_bytes as u64),
-        ("keys", "gauge", "Keys.", |group, _| table(group, |table| table.len() as u64)),
-        ("memory_bytes", "gauge", "Memory of keys and values.", |group, _| {
+    let series: [(&str, &str, Value); 25] = [
+        ("ready", "1 when requests can be served.", |_, status| status.ready.into()),
+        ("writable", "Leader: 1 when enough followers are live.", |_, status| status.writable.into()),
+        ("leader", "1 on the node that leads.", |_, status| (status.role == "leader").into()),
+        ("epoch", "The highest epoch seen.", |_, status| status.epoch),
+        ("offset", "The last offset held.", |_, status| status.offset),
+        ("applied", "The last offset applied.", |_, status| status.applied),
+        ("lag_records", "Follower: records not applied yet.", |_, status| status.lag),
+        ("backlog_bytes", "History kept.", |_, status| status.backlog_bytes as u64),
+        ("keys", "Keys.", |group, _| table(group, |table| table.len() as u64)),
+        ("memory_bytes", "Memory of keys and values.", |group, _| {
             table(group, |table| table.memory_bytes() as u64)
         }),
-        ("memory_max_bytes", "gauge", "The most that keys and values may take; 0: any.", |group, _| {
+        ("memory_max_bytes", "The most that keys and values may take; 0: any.", |group, _| {
             group.keyspace.shard_memory_max()
         }),
-        ("hits_total", "counter", "Lookups that found the key.", |group, _| {
+        ("hits_total", "Lookups that found the key.", |group, _| {
             table(group, |table| table.statistics().hits)
         }),
-        ("misses_total", "counter", "Lookups that did not find the key.", |group, _| {
+        ("misses_total", "Lookups that did not find the key.", |group, _| {
             table(group, |table| table.statistics().misses)
         }),
-        ("evicted_total", "counter", "Keys removed for that bound.", |group, _| {
+        ("evicted_total", "Keys removed for that bound.", |group, _| {
             table(group, |table| table.statistics().evicted)
         }),
-        ("changes_bytes", "gauge", "Latest changes kept for readers.", |group, _| {
+        ("changes_bytes", "Latest changes kept for readers.", |group, _| {
             table(group, |table| table.history().map_or(0, |history| history.bytes() as u64))
         }),
-        ("locks", "gauge", "Locks that are held.", |group, _| {
-            table(group, |table| table.locks().len() as u64)
-        }),
-        ("lock_waiters", "gauge", "Requests that wait for a lock.", |group, _| {
+        ("locks", "Locks that are held.", |group, _| table(group, |table| table.locks().len() as u64)),
+        ("lock_waiters", "Requests that wait for a lock.", |group, _| {
             table(group, |table| table.locks().waiters() as u64)
         }),
-        ("lock_sessions", "gauge", "Sessions that hold locks.", |group, _| {
+        ("lock_sessions", "Sessions that hold locks.", |group, _| {
             table(group, |table| table.locks().sessions() as u64)
         }),
-        ("lock_grants_total", "counter", "Locks that were granted.", |group, _| {
+        ("lock_grants_total", "Locks that were granted.", |group, _| {
             table(group, |table| table.locks().statistics().grants)
         }),
-        ("lock_expiries_total", "counter", "Leases of locks and sessions that have ended.", |group, _| {
+        ("lock_expiries_total", "Leases of locks and sessions that have ended.", |group, _| {
             table(group, |table| table.locks().statistics().expiries)
         }),
-        ("queue_waiters", "gauge", "Requests that wait for elements.", |group, _| {
+        ("queue_waiters", "Requests that wait for elements.", |group, _| {
             table(group, |table| table.queues().waiters() as u64)
         }),
-        ("queue_unsettled", "gauge", "Requests that were served and are not settled.", |group, _| {
+        ("queue_unsettled", "Requests that were served and are not settled.", |group, _| {
             table(group, |table| table.queues().unsettled() as u64)
         }),
-        ("queue_served_total", "counter", "Requests that waited and were served.", |group, _| {
+        ("queue_served_total", "Requests that waited and were served.", |group, _| {
             table(group, |table| table.queues().statistics().served)
         }),
-        ("queue_returned_total", "counter", "Replies whose elements went back.", |group, _| {
+        ("queue_returned_total", "Replies whose elements went back.", |group, _| {
             table(group, |table| table.queues().statistics().returned)
         }),
-        ("queue_dropped_total", "counter", "Replies whose elements could not go back.", |group, _| {
+        ("queue_dropped_total", "Replies whose elements could not go back.", |group, _| {
             table(group, |table| table.queues().statistics().dropped)
         }),
     ];
-    for (name, kind, help, value) in series {
-        let _ = write!(out, "# HELP quorate_keyspace_{name} {help}\n# TYPE quorate_keyspace_{name} {kind}\n");
+    for (name, help, value) in series {
+        let name = format!("quorate_keyspace_{name}");
+        head(&name, help, out);
         for group in groups {
             let (label, value) = (label(group), value(group, &group.status));
-            let _ = writeln!(out, "quorate_keyspace_{name}{{{label}}} {value}");
+            let _ = writeln!(out, "{name}{{{label}}} {value}");
         }
     }
     // The protocols' counters: each under its name, for the keyspaces whose protocol has it.
@@ -167,34 +164,31 @@ pub fn group_metrics(groups: &[GroupMetrics<'_>], map: &ClusterMap, out: &mut St
         }
     }
     for (name, (help, lines)) in counted {
-        let name = format!("quorate_keyspace_{name}_total");
-        let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} counter\n{lines}");
+        head(&format!("quorate_keyspace_{name}_total"), help, out);
+        out.push_str(&lines);
     }
     backup_metrics(map, out);
     let name = "quorate_keyspace_leaderships_total";
-    let _ = write!(out, "# HELP {name} Leaderships that this node has begun.\n# TYPE {name} counter\n");
+    head(name, "Leaderships that this node has begun.", out);
     for group in groups.iter().filter(|group| group.keyspace.has_leader()) {
         let _ = writeln!(out, "{name}{{{}}} {}", label(group), group.leaderships);
     }
     let name = "quorate_keyspace_began_empty_timestamp_seconds";
-    let _ = write!(out, "# HELP {name} When it began again, empty.\n# TYPE {name} gauge\n");
+    head(name, "When it began again, empty.", out);
     for group in groups.iter().filter(|group| group.began_empty_ms > 0) {
         let _ = writeln!(out, "{name}{{{}}} {}", label(group), seconds(group.began_empty_ms));
     }
     let name = "quorate_keyspace_lag_seconds";
-    let _ = write!(out, "# HELP {name} Follower: since when it has not applied all.\n# TYPE {name} gauge\n");
+    head(name, "Follower: since when it has not applied all.", out);
     for group in groups {
         let _ = writeln!(out, "{name}{{{}}} {}", label(group), seconds(group.status.lag_ms));
     }
-    let name = "quorate_follower_lag";
-    let _ = write!(
-        out,
-        "# HELP {name}_records Leader: records that a follower has not acknowledged.\n# TYPE {name}_records gauge\n"
-    );
+    let name = "quorate_follower_lag_records";
+    head(name, "Leader: records that a follower has not acknowledged.", out);
     for group in groups {
         for follower in &group.status.followers {
             let (label, id) = (label(group), follower.id);
-            let _ = writeln!(out, "{name}_records{{{label},node=\"{id}\"}} {}", follower.lag);
+            let _ = writeln!(out, "{name}{{{label},node=\"{id}\"}} {}", follower.lag);
         }
     }
 }
@@ -213,7 +207,7 @@ fn backup_metrics(map: &ClusterMap, out: &mut String) {
     ];
     for (name, help, time) in series {
         let name = format!("quorate_keyspace_{name}");
-        let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n");
+        head(&name, help, out);
         for entry in map.keyspaces.values() {
             if let Some(saved) = &entry.saved {
                 let (keyspace, time) = (label_text(entry.keyspace.name()), seconds(time(saved)));

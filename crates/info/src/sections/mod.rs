@@ -8,7 +8,8 @@ mod tests;
 use std::fmt::{Display, Write};
 
 use crate::VERSION;
-use crate::facts::{Facts, KeyspaceFacts, PeerFacts, ReplicaFacts, StoringTimes};
+use crate::facts::{Facts, PeerFacts, StoringTimes};
+use crate::report::{FollowerHealth, GroupFigures, KeyspaceHealth};
 use cluster::keyspace::database_named;
 use cluster::words::field;
 use commands::{DATABASES, REDIS_VERSION, by_number};
@@ -153,69 +154,65 @@ fn values(facts: &Facts, fields: &mut Fields<'_>) {
 }
 
 fn server(facts: &Facts, fields: &mut Fields<'_>) {
-    let server = &facts.server;
+    let (report, server, process) = (&facts.report, &facts.server, &facts.server.process);
     fields.put("redis_version", REDIS_VERSION);
     fields.put("quorate_version", VERSION);
-    fields.put("quorate_release", server.release);
-    fields.put("quorate_level", server.level);
+    fields.put("quorate_release", report.health.release);
+    fields.put("quorate_level", report.health.level);
     fields.constants(&[("redis_mode", "cluster")]);
-    fields.put("os", field(&server.os));
+    fields.put("os", field(&process.os));
     fields.put("arch_bits", usize::BITS);
-    fields.put("multiplexing_api", &server.multiplexing_api);
-    fields.put("process_id", server.process_id);
-    fields.put("run_id", &server.run_id);
-    fields.put("tcp_port", server.tcp_port);
-    fields.put("server_time_usec", server.unix_us);
-    let clock = server.clock;
-    fields.put("clock_ahead_ms", clock.ahead_ms);
-    fields.put("clock_status", if clock.is_off { "off" } else { "ok" });
-    fields.put("clocks_known", clock.answers);
-    fields.put("clocks_agree", u64::from(clock.is_agreed));
-    fields.put("uptime_in_seconds", server.uptime_seconds);
-    fields.put("uptime_in_days", server.uptime_seconds / (24 * 60 * 60));
-    fields.put("executable", field(&server.executable));
-    fields.put("config_file", field(&server.config_file));
+    fields.put("multiplexing_api", process.multiplexing_api);
+    fields.put("process_id", process.process_id);
+    fields.put("run_id", &process.run_id);
+    fields.put("tcp_port", facts.address_of(report.health.node).1);
+    fields.put("server_time_usec", report.time_ms * 1000);
+    fields.put("clock_ahead_ms", report.clock.ahead_ms);
+    fields.put("clock_status", if report.clock.off { "off" } else { "ok" });
+    fields.put("clocks_known", server.clocks_known);
+    fields.put("clocks_agree", u64::from(server.clocks_agree));
+    fields.put("uptime_in_seconds", report.uptime_s);
+    fields.put("uptime_in_days", report.uptime_s / (24 * 60 * 60));
+    fields.put("executable", field(&process.executable));
+    fields.put("config_file", field(&process.config_file));
 }
 
 fn locks(facts: &Facts, fields: &mut Fields<'_>) {
-    let locks = &facts.locks;
-    fields.put("locks_held", locks.held);
-    fields.put("lock_waiters", locks.waiters);
-    fields.put("lock_sessions", locks.sessions);
-    fields.put("lock_grants", locks.grants);
-    fields.put("lock_expiries", locks.expiries);
-    fields.put("lock_waiting_clients", locks.waiting_clients);
+    fields.put("locks_held", facts.sum(|group| group.locks));
+    fields.put("lock_waiters", facts.sum(|group| group.lock_waiters));
+    fields.put("lock_sessions", facts.locks.sessions);
+    fields.put("lock_grants", facts.locks.grants);
+    fields.put("lock_expiries", facts.locks.expiries);
+    fields.put("lock_waiting_clients", facts.clients.wait_for_locks);
 }
 
 fn clients(facts: &Facts, fields: &mut Fields<'_>) {
-    let clients = &facts.clients;
-    fields.put("connected_clients", clients.connected);
+    fields.put("connected_clients", facts.report.counters.clients);
     fields.constants(&[("cluster_connections", "0")]);
-    fields.put("maxclients", clients.connections_max);
-    fields.put("blocked_clients", clients.blocked);
-    fields.put("tracking_clients", clients.tracking);
+    fields.put("maxclients", facts.clients.connections_max);
+    fields.put("blocked_clients", facts.clients.blocked);
+    fields.put("tracking_clients", facts.stats.tracked[0]);
 }
 
 fn memory(facts: &Facts, fields: &mut Fields<'_>) {
-    let memory = &facts.memory;
+    let (memory, process) = (&facts.memory, &facts.report.memory);
     fields.bytes("used_memory", memory.used);
-    fields.bytes("used_memory_rss", memory.resident);
-    fields.bytes("used_memory_peak", memory.used_peak.max(memory.used));
+    fields.bytes("used_memory_rss", process.resident);
+    fields.bytes("used_memory_peak", facts.used_peak());
     fields.put("used_memory_overhead", memory.used.saturating_sub(memory.dataset));
     fields.put("used_memory_dataset", memory.dataset);
-    fields.bytes("total_system_memory", memory.machine);
+    fields.bytes("total_system_memory", process.machine);
     fields.put("used_memory_scripts_eval", memory.scripts.1);
     fields.put("number_of_cached_scripts", memory.scripts.0);
-    fields.put("used_memory_clients", memory.clients);
-    fields.put("used_memory_data", memory.data);
+    fields.put("used_memory_clients", process.clients);
+    fields.put("used_memory_data", process.data);
     fields.put("used_memory_requests", memory.requests);
     fields.bytes("maxmemory", memory.keyspace_max);
     fields.put("maxmemory_policy", memory.policy);
-    fields.put("node_memory_max", memory.bytes_max);
-    fields.put("maxmemory_data", memory.data_max);
-    fields.put("maxmemory_reached", u64::from(memory.is_full));
-    let ratio = if memory.used == 0 { 0.0 } else { memory.resident as f64 / memory.used as f64 };
-    fields.put("mem_fragmentation_ratio", format_args!("{ratio:.2}"));
+    fields.put("node_memory_max", process.max);
+    fields.put("maxmemory_data", process.data_max);
+    fields.put("maxmemory_reached", u64::from(process.full));
+    fields.put("mem_fragmentation_ratio", format_args!("{:.2}", facts.fragmentation()));
     fields.put("mem_replication_backlog", memory.backlog);
 }
 
@@ -238,29 +235,28 @@ fn persistence(facts: &Facts, fields: &mut Fields<'_>) {
         ("aof_current_rewrite_time_sec", "-1"),
         ("aof_last_bgrewrite_status", "ok"),
     ]);
-    fields.put("aof_last_write_status", if facts.disk_is_full { "err" } else { "ok" });
-    fields.put("disk_full", u8::from(facts.disk_is_full));
+    fields.put("aof_last_write_status", if facts.report.disk.full { "err" } else { "ok" });
+    fields.put("disk_full", u8::from(facts.report.disk.full));
     fields.put("disk_ready_bytes", facts.disk_ready_bytes);
     fields.put("disk_refused", facts.disk_refused);
 }
 
 fn stats(facts: &Facts, fields: &mut Fields<'_>) {
-    let stats = &facts.stats;
-    let counters = &stats.counters;
+    let (stats, counters, traffic) = (&facts.stats, &facts.stats.counters, &facts.report.counters);
     fields.put("total_connections_received", counters.connections);
     fields.put("total_commands_processed", facts.commands.calls());
     fields.put("instantaneous_ops_per_sec", stats.operations_per_second);
-    fields.put("total_net_input_bytes", stats.input_bytes);
-    fields.put("total_net_output_bytes", stats.output_bytes);
-    fields.put("total_net_repl_input_bytes", stats.replication_input_bytes);
-    fields.put("total_net_repl_output_bytes", stats.replication_output_bytes);
+    fields.put("total_net_input_bytes", traffic.client_bytes_in);
+    fields.put("total_net_output_bytes", traffic.client_bytes_out);
+    fields.put("total_net_repl_input_bytes", traffic.peer_bytes_in);
+    fields.put("total_net_repl_output_bytes", traffic.peer_bytes_out);
     fields.put("rejected_connections", counters.rejected_connections);
     fields.put("acl_access_denied_auth", stats.auth_failures);
     fields.put("http_requests_refused", counters.http_requests_refused);
     fields.put("sync_full", stats.full_resyncs);
     fields.put("sync_partial_ok", stats.partial_resyncs);
     fields.put("expired_keys", stats.expired_keys);
-    fields.put("evicted_keys", stats.evicted_keys);
+    fields.put("evicted_keys", facts.sum(|group| group.evicted));
     fields.constants(&[("evicted_clients", "0")]);
     fields.put("keyspace_hits", stats.keyspace_hits);
     fields.put("keyspace_misses", stats.keyspace_misses);
@@ -285,42 +281,44 @@ fn stats(facts: &Facts, fields: &mut Fields<'_>) {
 const NO_REPLICATION_ID: &str = "0000000000000000000000000000000000000000";
 
 fn replication(facts: &Facts, fields: &mut Fields<'_>) {
-    let replication = &facts.replication;
+    let (replication, default) = (&facts.replication, facts.default_keyspace());
     if replication.is_master {
         fields.put("role", "master");
     } else {
+        let (host, port) = facts.address_of(default.leader);
         fields.put("role", "slave");
-        fields.put("master_host", field(&replication.leader_host));
-        fields.put("master_port", replication.leader_port);
-        fields.put("master_link_status", if replication.leader_is_up { "up" } else { "down" });
+        fields.put("master_host", field(host));
+        fields.put("master_port", port);
+        fields.put("master_link_status", if default.ready { "up" } else { "down" });
         let silent_seconds = replication.leader_silent_ms / 1000;
         // Redis writes -1 if there is no contact with the leader.
-        let last_heard = if replication.leader_is_up { silent_seconds as i64 } else { -1 };
+        let last_heard = if default.ready { silent_seconds as i64 } else { -1 };
         fields.put("master_last_io_seconds_ago", last_heard);
         fields.put("master_sync_in_progress", replication.is_resyncing as u8);
-        fields.put("slave_read_repl_offset", replication.offset);
-        fields.put("slave_repl_offset", replication.applied);
-        if !replication.leader_is_up {
+        fields.put("slave_read_repl_offset", default.offset);
+        fields.put("slave_repl_offset", default.applied);
+        if !default.ready {
             fields.put("master_link_down_since_seconds", silent_seconds);
         }
         // Every node takes writes, and passes them on.
         fields.constants(&[("slave_priority", "100"), ("slave_read_only", "0"), ("replica_announced", "1")]);
     }
     // Those that are connected, with Redis's fields only: clients match whole lines. The section `quorate` has the rest.
-    let connected = replication.replicas.iter().filter(|replica| replica.is_connected());
+    let connected = default.followers.iter().filter(|follower| follower.is_connected());
     fields.put("connected_slaves", connected.clone().count());
-    for (number, replica) in connected.enumerate() {
-        let ReplicaFacts { host, port, state, offset, lag_ms, .. } = replica;
-        let (host, lag) = (field(host), lag_ms / 1000);
+    for (number, follower) in connected.enumerate() {
+        let (host, port) = facts.address_of(follower.node);
+        let (host, state, lag) = (field(host), follower.redis_state(), follower.lag_ms / 1000);
         fields.put(
             &format!("slave{number}"),
-            format_args!("ip={host},port={port},state={state},offset={offset},lag={lag}"),
+            format_args!("ip={host},port={port},state={state},offset={},lag={lag}", follower.acked),
         );
     }
     fields.constants(&[("master_failover_state", "no-failover")]);
-    fields.put("master_replid", &replication.replication_id);
+    // 40 digits that change with the history. Here they are the epoch.
+    fields.put("master_replid", format_args!("{:040x}", default.epoch));
     fields.put("master_replid2", NO_REPLICATION_ID);
-    fields.put("master_repl_offset", replication.offset);
+    fields.put("master_repl_offset", default.offset);
     fields.constants(&[("second_repl_offset", "-1"), ("repl_backlog_active", "1")]);
     fields.put("repl_backlog_size", replication.backlog_bytes_max);
     fields.put("repl_backlog_first_byte_offset", replication.backlog_start);
@@ -328,8 +326,9 @@ fn replication(facts: &Facts, fields: &mut Fields<'_>) {
 }
 
 fn cpu(facts: &Facts, fields: &mut Fields<'_>) {
-    fields.put("used_cpu_sys", format_args!("{:.6}", facts.cpu.system));
-    fields.put("used_cpu_user", format_args!("{:.6}", facts.cpu.user));
+    let seconds = |us: u64| us as f64 / 1e6;
+    fields.put("used_cpu_sys", format_args!("{:.6}", seconds(facts.usage.system_us)));
+    fields.put("used_cpu_user", format_args!("{:.6}", seconds(facts.usage.user_us)));
     fields.constants(&[("used_cpu_sys_children", "0.000000"), ("used_cpu_user_children", "0.000000")]);
 }
 
@@ -375,10 +374,10 @@ fn cluster(_: &Facts, fields: &mut Fields<'_>) {
 
 fn keyspace(facts: &Facts, fields: &mut Fields<'_>) {
     for database in 0..DATABASES {
-        let within =
-            facts.keyspaces.iter().filter(|keyspace| database_named(keyspace.prefix.as_bytes()) == database);
-        let sum = |count: fn(&KeyspaceFacts) -> u64| within.clone().map(count).sum::<u64>();
-        let (keys, expires) = (sum(|keyspace| keyspace.keys), sum(|keyspace| keyspace.expires));
+        let groups = facts.report.groups.iter();
+        let within = groups.filter(|group| database_named(group.prefix.as_bytes()) == database);
+        let sum = |count: fn(&GroupFigures) -> u64| within.clone().map(count).sum::<u64>();
+        let (keys, expires) = (sum(|group| group.keys), sum(|group| group.expires));
         if keys > 0 {
             let name = format!("db{database}");
             fields.put(&name, format_args!("keys={keys},expires={expires},avg_ttl=0"));
@@ -387,44 +386,34 @@ fn keyspace(facts: &Facts, fields: &mut Fields<'_>) {
 }
 
 fn quorate(facts: &Facts, fields: &mut Fields<'_>) {
-    fields.put("cluster_name", field(&facts.server.cluster));
-    fields.put("node", facts.server.node);
-    fields.put("nodes", facts.server.nodes);
-    for replica in &facts.replication.replicas {
-        let ReplicaFacts { node, host, port, state, offset, lag_records, lag_ms } = replica;
+    let health = &facts.report.health;
+    fields.put("cluster_name", field(&health.cluster));
+    fields.put("node", health.node);
+    fields.put("nodes", facts.server.nodes.len());
+    for follower in &facts.default_keyspace().followers {
+        let FollowerHealth { node, acked, lag, lag_ms, .. } = follower;
+        let (host, port) = facts.address_of(*node);
+        let (host, state) = (field(host), follower.redis_state());
         fields.put(
             &format!("follower{node}"),
             format_args!(
-                "ip={},port={port},state={state},offset={offset},lag_records={lag_records},lag_ms={lag_ms}",
-                field(host)
+                "ip={host},port={port},state={state},offset={acked},lag_records={lag},lag_ms={lag_ms}"
             ),
         );
     }
-    fields.put("keyspaces", facts.keyspaces.len());
-    for (number, keyspace) in facts.keyspaces.iter().enumerate() {
+    fields.put("keyspaces", health.keyspaces.len());
+    for (number, (shard, group)) in health.keyspaces.iter().zip(&facts.report.groups).enumerate() {
+        let KeyspaceHealth { replication, acks, durability, reads, role, leader, epoch, .. } = shard;
+        let KeyspaceHealth { offset, lag, lag_ms, ready, .. } = shard;
+        let GroupFigures { keys, expires, memory, memory_max, eviction, evicted, .. } = group;
         fields.put(
             &format!("keyspace{number}"),
             format_args!(
-                "prefix={},replication={},acks={},durability={},reads={},role={},leader={},epoch={},offset={},\
-                 lag={},lag_ms={},ready={},keys={},expires={},memory={},memory_max={},eviction={},evicted={}",
-                field(&keyspace.prefix),
-                keyspace.replication,
-                keyspace.acks,
-                keyspace.durability,
-                keyspace.reads,
-                keyspace.role,
-                keyspace.leader,
-                keyspace.epoch,
-                keyspace.offset,
-                keyspace.lag,
-                keyspace.lag_ms,
-                keyspace.ready as u8,
-                keyspace.keys,
-                keyspace.expires,
-                keyspace.memory,
-                keyspace.memory_max,
-                keyspace.eviction,
-                keyspace.evicted
+                "prefix={},replication={replication},acks={acks},durability={durability},reads={reads},role={role},\
+                 leader={leader},epoch={epoch},offset={offset},lag={lag},lag_ms={lag_ms},ready={},keys={keys},\
+                 expires={expires},memory={memory},memory_max={memory_max},eviction={eviction},evicted={evicted}",
+                field(&shard.prefix),
+                u8::from(*ready)
             ),
         );
     }

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::facts::{ReplicationFacts, ServerFacts};
+use crate::report::{Health, Report};
+use cluster::{NodeAddress, ProcessFacts};
 use commands::statistics::CommandStatistics;
 
 fn text_of(facts: &Facts, sections: &str) -> String {
@@ -33,10 +35,8 @@ fn sections_come_in_a_fixed_order() {
 
 #[test]
 fn every_line_is_a_heading_a_field_or_empty() {
-    let facts = Facts {
-        server: ServerFacts { os: "two\r\nlines".into(), ..Default::default() },
-        ..Default::default()
-    };
+    let process = ProcessFacts { os: "two\r\nlines".into(), ..Default::default() };
+    let facts = Facts { server: ServerFacts { process, ..Default::default() }, ..Default::default() };
     for line in text_of(&facts, "all").split("\r\n") {
         assert!(line.is_empty() || line.starts_with("# ") || line.contains(':'), "{line}");
         assert!(!line.contains(['\r', '\n']), "{line}");
@@ -57,26 +57,30 @@ fn the_fields_that_clients_read_exist() {
     }
 }
 
+fn node(id: u16, host: &str, client_port: u16) -> NodeAddress {
+    NodeAddress { id, host: host.into(), client_port, http_port: 0, peer_port: 0 }
+}
+
+/// A node that knows these nodes, and reports on the default keyspace.
+fn facts_of(default: KeyspaceHealth, nodes: Vec<NodeAddress>, replication: ReplicationFacts) -> Facts {
+    let health = Health { keyspaces: vec![default], ..Default::default() };
+    Facts {
+        report: Report { health, groups: vec![GroupFigures::default()], ..Default::default() },
+        server: ServerFacts { nodes, ..Default::default() },
+        replication,
+        ..Default::default()
+    }
+}
+
 #[test]
 fn a_leader_lists_its_followers() {
-    let online = ReplicaFacts {
-        node: 2,
-        host: "127.0.0.1".into(),
-        port: 7001,
-        state: "online".into(),
-        offset: 90,
-        lag_records: 10,
-        lag_ms: 2500,
-    };
-    let offline = ReplicaFacts { node: 3, port: 7002, state: "offline".into(), ..online.clone() };
-    let copied = ReplicaFacts { node: 4, port: 7003, state: "send_bulk".into(), offset: 0, ..online.clone() };
-    let replication = ReplicationFacts {
-        is_master: true,
-        replicas: vec![online, offline, copied],
-        offset: 100,
-        ..Default::default()
-    };
-    let facts = Facts { replication, ..Default::default() };
+    let streams = FollowerHealth { node: 2, state: "streaming".into(), acked: 90, lag: 10, lag_ms: 2500 };
+    let absent = FollowerHealth { node: 3, state: "absent".into(), ..streams.clone() };
+    let copied = FollowerHealth { node: 4, state: "snapshot".into(), acked: 0, ..streams.clone() };
+    let default =
+        KeyspaceHealth { offset: 100, followers: vec![streams, absent, copied], ..Default::default() };
+    let nodes = (2..=4).map(|id| node(id, "127.0.0.1", 6999 + id)).collect();
+    let facts = facts_of(default, nodes, ReplicationFacts { is_master: true, ..Default::default() });
     let text = text_of(&facts, "replication");
     // The followers that are connected are counted, and numbered from 0.
     assert!(text.starts_with(
@@ -102,10 +106,10 @@ fn a_leader_lists_its_followers() {
 /// replica. Others cut the line at commas and `=`, and take any name that begins with `slave` and a digit for such a line.
 #[test]
 fn lines_of_replicas_have_the_fields_of_redis_and_no_others() {
-    let replica =
-        ReplicaFacts { host: "10.0.0.2".into(), port: 7001, state: "online".into(), ..Default::default() };
-    let replication = ReplicationFacts { is_master: true, replicas: vec![replica], ..Default::default() };
-    let text = text_of(&Facts { replication, ..Default::default() }, "all");
+    let follower = FollowerHealth { node: 2, state: "streaming".into(), ..Default::default() };
+    let default = KeyspaceHealth { followers: vec![follower], ..Default::default() };
+    let replication = ReplicationFacts { is_master: true, ..Default::default() };
+    let text = text_of(&facts_of(default, vec![node(2, "10.0.0.2", 7001)], replication), "all");
     let is_slave = |line: &&str| {
         line.strip_prefix("slave").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     };
@@ -123,29 +127,24 @@ fn lines_of_replicas_have_the_fields_of_redis_and_no_others() {
 
 #[test]
 fn a_follower_names_its_leader() {
-    let replication = ReplicationFacts {
-        leader_host: "10.0.0.1".into(),
-        leader_port: 7000,
-        leader_is_up: true,
-        offset: 100,
-        applied: 95,
-        leader_silent_ms: 1500,
-        ..Default::default()
+    let default = KeyspaceHealth { leader: 1, ready: true, offset: 100, applied: 95, ..Default::default() };
+    let of = |default: KeyspaceHealth| {
+        let replication = ReplicationFacts { leader_silent_ms: 1500, ..Default::default() };
+        text_of(&facts_of(default, vec![node(1, "10.0.0.1", 7000)], replication), "replication")
     };
-    let up = text_of(&Facts { replication: replication.clone(), ..Default::default() }, "replication");
+    let up = of(default.clone());
     assert!(up.starts_with("# Replication\r\nrole:slave\r\nmaster_host:10.0.0.1\r\nmaster_port:7000\r\n"));
     assert!(up.contains("master_link_status:up\r\nmaster_last_io_seconds_ago:1\r\n"));
     assert!(up.contains("slave_read_repl_offset:100\r\nslave_repl_offset:95\r\n"));
     assert!(up.contains("\r\nslave_read_only:0\r\n"), "it passes writes on");
-    let replication = ReplicationFacts { leader_is_up: false, ..replication };
-    let down = text_of(&Facts { replication, ..Default::default() }, "replication");
+    let down = of(KeyspaceHealth { ready: false, ..default });
     assert!(down.contains("master_link_status:down\r\nmaster_last_io_seconds_ago:-1\r\n"));
     assert!(down.contains("master_link_down_since_seconds:1\r\n"));
 }
 
 #[test]
 fn keyspaces_are_summed_up_for_redis_and_listed_one_by_one() {
-    let keyspace = KeyspaceFacts {
+    let shard = KeyspaceHealth {
         prefix: "cache:".into(),
         replication: "leader-follower".into(),
         acks: "majority".into(),
@@ -156,6 +155,10 @@ fn keyspaces_are_summed_up_for_redis_and_listed_one_by_one() {
         epoch: 4,
         offset: 17,
         ready: true,
+        ..Default::default()
+    };
+    let group = GroupFigures {
+        prefix: "cache:".into(),
         keys: 5,
         expires: 2,
         memory: 900,
@@ -164,8 +167,9 @@ fn keyspaces_are_summed_up_for_redis_and_listed_one_by_one() {
         evicted: 3,
         ..Default::default()
     };
-    let default = KeyspaceFacts { keys: 1, ..Default::default() };
-    let facts = Facts { keyspaces: vec![keyspace, default], ..Default::default() };
+    let health = Health { keyspaces: vec![shard, KeyspaceHealth::default()], ..Default::default() };
+    let groups = vec![group, GroupFigures { keys: 1, ..Default::default() }];
+    let facts = Facts { report: Report { health, groups, ..Default::default() }, ..Default::default() };
     assert_eq!(text_of(&facts, "keyspace"), "# Keyspace\r\ndb0:keys=6,expires=2,avg_ttl=0\r\n");
     assert!(text_of(&facts, "quorate").contains(
         "\r\nkeyspaces:2\r\nkeyspace0:prefix=cache:,replication=leader-follower,acks=majority,durability=none,\

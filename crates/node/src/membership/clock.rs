@@ -27,7 +27,7 @@
 use crate::context::Context;
 use crate::diagnostics::log::{Level, Line};
 use crate::messages::envelope::Envelope;
-use info::facts::ClockFacts;
+use info::report;
 use protocol::planted::{Fault, Planted};
 use protocol::{CLOCK_BOUND_MS, NodeId, Now, not_before};
 use std::collections::BTreeMap;
@@ -164,18 +164,25 @@ impl Clock {
         self.agreed_us = Some(goes_on.clamp(not_behind.min(not_ahead), not_behind.max(not_ahead)));
     }
 
-    pub(crate) fn facts(&self) -> ClockFacts {
-        ClockFacts {
-            ahead_ms: self.own_us.saturating_sub(self.agreed_us.unwrap_or(self.own_us)) / 1000,
-            is_off: self.is_off,
-            answers: self.answers,
-            is_agreed: self.answers > self.nodes / 2,
-        }
+    /// How this machine's wall clock compares with the other nodes'.
+    pub(crate) fn report(&self) -> report::Clock {
+        let ahead_ms = self.own_us.saturating_sub(self.agreed_us.unwrap_or(self.own_us)) / 1000;
+        report::Clock { off: self.is_off, ahead_ms }
+    }
+
+    /// The number of known wall clocks, including this node's.
+    pub(crate) fn known(&self) -> usize {
+        self.answers
+    }
+
+    /// Whether the known clocks are a majority of all nodes' clocks.
+    pub(crate) fn is_agreed(&self) -> bool {
+        self.answers > self.nodes / 2
     }
 
     /// The line to log when this node's wall clock is newly off, or newly right.
     fn look(&mut self) -> Option<Line> {
-        let ahead_ms = self.facts().ahead_ms;
+        let ahead_ms = self.report().ahead_ms;
         let off_ms = ahead_ms.unsigned_abs();
         let was_off = self.is_off;
         self.is_off = off_ms > if was_off { CLOCK_BOUND_MS / 2 } else { CLOCK_BOUND_MS };
@@ -283,10 +290,10 @@ mod tests {
         assert!(shown.abs_diff(START_MS + 2000) < 5, "{shown}");
         assert_eq!(clock.look().map(|line| line.level), Some(Level::Warning));
         assert_eq!(clock.look(), None, "once");
-        assert!(clock.facts().is_off && clock.facts().ahead_ms.abs_diff(DAY_MS as i64) < 5);
+        assert!(clock.report().off && clock.report().ahead_ms.abs_diff(DAY_MS as i64) < 5);
         assert!(shows(&mut clock, 3_001_000, START_MS + 3000).abs_diff(START_MS + 3000) < 5);
         assert_eq!(clock.look().map(|line| line.level), Some(Level::Info));
-        assert!(!clock.facts().is_off);
+        assert!(!clock.report().off);
     }
 
     #[test]
@@ -316,7 +323,7 @@ mod tests {
         // Node 3 is silent for so long that its answer no longer counts.
         clock.answered(2, 11_001_000, (START_MS + 11_000 + DAY_MS, 0), 11_003_000);
         let shown = shows(&mut clock, 11_004_000, START_MS + 11_003);
-        assert_eq!(clock.facts().answers, 2);
+        assert_eq!(clock.known(), 2);
         assert!(shown.abs_diff(START_MS + 11_003) < 5, "{shown}");
         // A node that starts then begins with the agreed time.
         let mut other = Clock::new(at(1000, START_MS + DAY_MS), 3, Planted::default());
@@ -328,7 +335,7 @@ mod tests {
     fn a_node_without_answers_in_a_larger_cluster_follows_its_monotonic_clock() {
         let mut clock = of_three(0);
         clock.agree(60_000_000);
-        assert_eq!((clock.facts().answers, clock.facts().is_agreed), (1, false));
+        assert_eq!((clock.known(), clock.is_agreed()), (1, false));
         let shown = shows(&mut clock, 60_001_000, START_MS + 60_000 + DAY_MS);
         assert!(shown.abs_diff(START_MS + 60_000) < 5, "{shown}");
     }

@@ -1,7 +1,7 @@
 //! A client's request, from its arguments to the component or the group that it concerns.
 
 use super::submitting::Wanted;
-use super::{Node, facts, figures};
+use super::{Node, facts, report};
 use crate::context::measuring::{has_secrets, is_secret};
 use crate::context::routing::Sent;
 use crate::following::Following;
@@ -185,7 +185,7 @@ impl Node {
             NodeCommand::Info | NodeCommand::Report | NodeCommand::Role | NodeCommand::MemoryStats => {
                 let replies = match command {
                     NodeCommand::Info => facts::info(self, arguments),
-                    NodeCommand::Report => figures::report(self),
+                    NodeCommand::Report => report::reply(self),
                     NodeCommand::Role => facts::role(self),
                     _ => facts::memory_stats(self),
                 };

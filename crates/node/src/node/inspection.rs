@@ -2,6 +2,7 @@
 
 use super::Node;
 use super::report;
+use crate::context::status::group_status;
 use cluster::control::{CONTROL_GROUP, ClusterMap, GroupId};
 use info::KeyspaceHealth;
 use kv::{Version, WaiterId};
@@ -92,7 +93,8 @@ impl Node {
 
     /// The state of a group here, if this node knows of it.
     pub fn group_health(&self, group: GroupId) -> Option<KeyspaceHealth> {
-        self.cx.groups.ids().contains(&group).then(|| report::keyspace_health(self, group))
+        let known = self.cx.groups.ids().contains(&group).then(|| &self.cx.groups[group])?;
+        Some(report::keyspace_health(known, &group_status(&self.cx, group)))
     }
 
     /// The value of a replica's counter, by its name in the metrics; 0 if there is none.

@@ -13,7 +13,6 @@ mod clients;
 mod commands;
 mod describe;
 mod facts;
-mod figures;
 mod gates;
 mod inspection;
 mod links;

@@ -3,7 +3,7 @@
 
 use super::Node;
 use super::describe::{self, KeyspaceDescription};
-use super::report;
+use super::{facts, report};
 use crate::context::{grants, memory};
 use crate::diagnostics::log::Line;
 use crate::operators::notes;
@@ -80,7 +80,7 @@ impl Node {
 
     /// Appends the node's metrics in the text format of Prometheus.
     pub fn metrics(&self, out: &mut String) {
-        report::metrics(self, out);
+        facts::metrics(self, out);
     }
 
     /// Every keyspace of the newest map, by prefix.

@@ -1,14 +1,17 @@
-//! What a node reports about itself: health, metrics and `INFO`.
+//! What a node reports about itself: health, and figures for people and programs that look at a whole cluster.
 
-use super::facts;
 use crate::context::status::group_status;
 use crate::groups::Group;
 use crate::node::Node;
 use cluster::setting::Setting;
-use cluster::words::label as label_text;
-use info::metrics::{GroupMetrics, coding_metrics, group_metrics, seconds, time_metrics};
-use info::{FollowerHealth, Health, KeyspaceHealth};
-use std::fmt::Write;
+use commands::statistics;
+use info::report::{
+    CommandFigures, Counters, Disk, FollowerHealth, GroupFigures, Health, KeyspaceHealth, Link, Memory,
+    Report,
+};
+use kv::{Reply, ReplyBuffer};
+use protocol::NodeId;
+use protocol::status::Status;
 
 /// How long after its admission a node waits for all of its replicas before it is ready without some of them. Until they have
 /// heard of each other, a replica does not know whether it can get back what it lacks.
@@ -16,9 +19,19 @@ const GATHERS_MS: u64 = 10_000;
 
 /// Returns the state of this node.
 pub(super) fn health(node: &Node) -> Health {
+    health_of(node, &statuses(node))
+}
+
+/// The state of each group that this node knows, in the order of their numbers.
+pub(super) fn statuses(node: &Node) -> Vec<Status> {
+    node.cx.groups.ids().iter().map(|id| group_status(&node.cx, *id)).collect()
+}
+
+fn health_of(node: &Node, statuses: &[Status]) -> Health {
+    let groups = node.cx.groups.iter().map(|(_, group)| group);
     let keyspaces: Vec<KeyspaceHealth> =
-        node.cx.groups.ids().iter().map(|id| keyspace_health(node, *id)).collect();
-    let explanation = explain_unready(node, &keyspaces);
+        groups.zip(statuses).map(|(group, status)| keyspace_health(group, status)).collect();
+    let explanation = explain_unready(node, &keyspaces, statuses);
     let default = keyspaces.iter().find(|keyspace| keyspace.prefix.is_empty());
     Health {
         ready: explanation.is_empty(),
@@ -42,7 +55,7 @@ pub(super) fn health(node: &Node) -> Health {
 }
 
 /// Why clients should not be sent to this node; empty if they may.
-fn explain_unready(node: &Node, keyspaces: &[KeyspaceHealth]) -> String {
+fn explain_unready(node: &Node, keyspaces: &[KeyspaceHealth], statuses: &[Status]) -> String {
     let cx = &node.cx;
     if !cx.admission.is_admitted() {
         return cx.admission.explanation().to_owned();
@@ -56,18 +69,16 @@ fn explain_unready(node: &Node, keyspaces: &[KeyspaceHealth]) -> String {
         return format!("no keyspace can be served through this node; {first}");
     }
     let gathers = cx.now.ms_since(cx.admission.since_us()) < GATHERS_MS;
-    let holds_up = |id: &u16| {
-        let is_here = cx.groups[*id].members.contains(&cx.configuration.node);
-        let status = is_here.then(|| group_status(cx, *id)).filter(|status| !status.ready);
-        status.is_some_and(|status| status.catches_up || gathers)
-    };
-    let behind = cx.groups.ids().iter().position(holds_up);
+    let behind = cx.groups.iter().zip(statuses).position(|((_, group), status)| {
+        let is_here = group.members.contains(&cx.configuration.node);
+        is_here && !status.ready && (status.catches_up || gathers)
+    });
     behind.map_or(String::new(), |place| format!("a replica here catches up; {}", named(&keyspaces[place])))
 }
 
-pub(super) fn keyspace_health(node: &Node, id: u16) -> KeyspaceHealth {
-    let (group, status) = (&node.cx.groups[id], group_status(&node.cx, id));
-    let followers = status.followers.into_iter().map(|follower| FollowerHealth {
+/// The state of a group here.
+pub(super) fn keyspace_health(group: &Group, status: &Status) -> KeyspaceHealth {
+    let followers = status.followers.iter().map(|follower| FollowerHealth {
         node: follower.id,
         state: follower.state.to_owned(),
         acked: follower.acked,
@@ -90,195 +101,107 @@ pub(super) fn keyspace_health(node: &Node, id: u16) -> KeyspaceHealth {
         applied: status.applied,
         lag: status.lag,
         lag_ms: status.lag_ms,
-        explanation: status.explanation,
+        explanation: status.explanation.clone(),
         followers: followers.collect(),
     }
 }
 
-/// Appends the node's counters in Prometheus's text format.
-pub(super) fn metrics(node: &Node, out: &mut String) {
-    let counters = &node.cx.counters;
-    let mut single = |name: &str, kind: &str, help: &str, value: u64| {
-        // Writing to a string does not fail.
-        let _ = write!(
-            out,
-            "# HELP quorate_{name} {help}\n# TYPE quorate_{name} {kind}\nquorate_{name} {value}\n"
-        );
+/// `CLUSTER REPORT`.
+pub(super) fn reply(node: &Node) -> ReplyBuffer {
+    let report = report(node, &statuses(node));
+    let text = serde_json::to_vec(&report).expect("a report is made of numbers, strings and lists");
+    let mut replies = ReplyBuffer::new();
+    replies.push(Reply::Text(&text));
+    replies
+}
+
+/// Everything that this node reports to others.
+pub(super) fn report(node: &Node, statuses: &[Status]) -> Report {
+    let (cx, usage) = (&node.cx, &node.usage);
+    let is_other = |id: &NodeId| *id != cx.configuration.node;
+    let link = |id: NodeId| {
+        let peer = cx.peers.get(id);
+        let (silent_ms, release) = peer.map_or((0, 0), |peer| (peer.silent_ms(cx.now), peer.release()));
+        Link { node: id, up: cx.peers.is_up(id), release, silent_ms }
     };
-    let usage = node.usage;
-    single("clients", "gauge", "Clients connected over RESP.", facts::client_count(node));
-    single("connections_total", "counter", "Connections taken over RESP.", counters.connections);
-    single(
-        "connections_rejected_total",
-        "counter",
-        "Connections refused, too many.",
-        counters.rejected_connections,
-    );
-    single(
-        "auth_failures_total",
-        "counter",
-        "Attempts to authenticate that failed or were not looked at, over RESP.",
-        node.auth_guard.failures(),
-    );
-    single(
-        "unauthenticated_closed_total",
-        "counter",
-        "Clients that had not authenticated and made room for others.",
-        counters.unauthenticated_closed,
-    );
-    single(
-        "http_requests_refused_total",
-        "counter",
-        "Connections for Redis clients that spoke HTTP and were closed.",
-        counters.http_requests_refused,
-    );
-    single("commands_total", "counter", "Requests of clients.", counters.commands);
-    single("forwarded_total", "counter", "Requests passed on to a leader.", counters.forwarded);
-    let waiting = node.forwarding.waiting_count() as u64;
-    single("waiting_requests", "gauge", "Requests that wait until a node can take them.", waiting);
-    single("long_writes_total", "counter", "Writes sent to their groups in parts.", counters.long_writes);
-    single("long_replies_total", "counter", "Replies sent to other nodes in parts.", counters.long_replies);
-    single("errors_total", "counter", "Error replies.", counters.errors);
-    single("output_overflows_total", "counter", "Clients closed for not reading.", counters.output_overflows);
-    single("memory_max_bytes", "gauge", "Memory that the node may take; 0: any.", node.cx.memory.bytes_max());
-    single("memory_data_max_bytes", "gauge", "Memory that data may take.", node.cx.memory.data_max());
-    single("memory_data_bytes", "gauge", "Memory that data takes.", node.cx.memory.data_bytes());
-    single("memory_clients_bytes", "gauge", "Memory that clients hold.", node.cx.memory.clients_bytes());
-    single("memory_requests_bytes", "gauge", "Requests under way.", node.cx.memory.request_bytes() as u64);
-    single("memory_full", "gauge", "1 while data may not grow.", node.cx.memory.is_full().into());
-    single(
-        "memory_clients_closed_total",
-        "counter",
-        "Clients closed for the memory that they held.",
-        counters.memory_closed,
-    );
-    single(
-        "memory_refused_total",
-        "counter",
-        "Commands refused for lack of memory.",
-        counters.memory_refused,
-    );
-    single("map_version", "gauge", "Version of the cluster map.", node.cx.map.version);
-    single("release", "gauge", "Release of this program.", node.cx.configuration.releases.newest.into());
-    single("level", "gauge", "Release whose features the cluster uses.", node.cx.map.level.into());
-    let attainable = node.cx.map.attainable_level();
-    single("level_attainable", "gauge", "The newest release that all nodes know.", attainable.into());
-    let control_leader = node.cluster.control().leader(node.cx.now);
-    single(
-        "control_leader",
-        "gauge",
-        "Node that leads the control group; 0: no lease.",
-        control_leader.into(),
-    );
-    let is_admitted = node.cx.admission.is_admitted().into();
-    single("admitted", "gauge", "1 while the control group lets this node take part.", is_admitted);
-    single(
-        "quarantined_groups",
-        "gauge",
-        "Groups whose replica here stands still before a record that has ended the process.",
-        node.cx.groups.iter().filter(|(_, group)| group.holds.is_some()).count() as u64,
-    );
-    let clock = node.clock.facts();
-    single(
-        "clock_off",
-        "gauge",
-        "1 while this machine's wall clock is farther than a second from most nodes' clocks.",
-        clock.is_off.into(),
-    );
-    single("clocks_known", "gauge", "Nodes' wall clocks that are known here.", clock.answers as u64);
-    single("journal_bytes", "gauge", "Log that the next start would read.", node.cx.journal.held_bytes());
-    single(
-        "disk_full",
-        "gauge",
-        "1 while there is no room for the log, or for values.",
-        node.cx.room.is_short().into(),
-    );
-    single("disk_free_bytes", "gauge", "Room on the disk with the node's folder.", usage.disk_free_bytes);
-    single("disk_bytes", "gauge", "Size of the disk with the node's folder.", usage.disk_bytes);
-    single(
-        "disk_ready_bytes",
-        "gauge",
-        "Log that can be written without more room, the reserve included.",
-        node.cx.journal.ready_bytes(),
-    );
-    single(
-        "disk_refused_total",
-        "counter",
-        "Commands refused for lack of room on a disk.",
-        node.cx.room.refused(),
-    );
-    let (for_locks, for_elements) = node.waits.waiting();
-    single("lock_waiting_clients", "gauge", "Clients that wait for a lock.", for_locks as u64);
-    single("queue_waiting_clients", "gauge", "Clients that wait for elements.", for_elements as u64);
-    let values = facts::value_facts(node);
-    single("values_on_disk", "gauge", "Values that are on the disk.", values.on_disk);
-    single("values_pending_bytes", "gauge", "Values that are not on the disk yet.", values.pending_bytes);
-    single("values_cache_bytes", "gauge", "Values in memory for later readers.", values.cached_bytes);
-    let counters = values.counters;
-    single("values_cache_hits_total", "counter", "Values that were in memory.", counters.hits);
-    single("values_cache_misses_total", "counter", "Values that were read from the disk.", counters.misses);
-    single("values_damaged_total", "counter", "Values that could not be read.", counters.damaged);
-    single(
-        "values_repaired_total",
-        "counter",
-        "Values that could not be read and were fetched from another replica.",
-        counters.repaired,
-    );
-    single(
-        "values_scrubbed_total",
-        "counter",
-        "Values that were read only to find out whether they are whole.",
-        counters.scrubbed,
-    );
-    single(
-        "values_scrub_passes_total",
-        "counter",
-        "How often all values were scrubbed, from the first to the last one.",
-        counters.passes,
-    );
-    if node.coding.is_on() {
-        coding_metrics(node.coding.counters(), &node.coding.choice_summary(), out);
-    }
-    let _ = write!(
-        out,
-        "# HELP quorate_clock_off_seconds How far the wall clock is from the time that is used, either way.\n\
-         # TYPE quorate_clock_off_seconds gauge\nquorate_clock_off_seconds {}\n",
-        seconds(clock.ahead_ms.unsigned_abs())
-    );
-    link_metrics(node, out);
-    let groups: Vec<_> = node.cx.groups.iter().map(|(id, group)| metrics_of(node, id, group)).collect();
-    let (commands, leases) = (&node.cx.clients.statistics, node.cluster.control().lease_times());
-    time_metrics(commands, leases, &groups, out);
-    group_metrics(&groups, &node.cx.map, out);
-}
-
-/// The program's version, and the nodes to which it has links.
-fn link_metrics(node: &Node, out: &mut String) {
-    let (version, cluster) = (crate::VERSION, label_text(&node.cx.configuration.cluster));
-    let _ = write!(
-        out,
-        "# HELP quorate_build_info 1: the program's version, and which node of which cluster it is.\n\
-         # TYPE quorate_build_info gauge\n\
-         quorate_build_info{{version=\"{version}\",cluster=\"{cluster}\",node=\"{}\"}} 1\n\
-         # HELP quorate_peer_link_up 1 while the link to a node is up.\n# TYPE quorate_peer_link_up gauge\n",
-        node.cx.configuration.node
-    );
-    for id in node.cx.map.nodes.keys().filter(|id| **id != node.cx.configuration.node) {
-        let _ = writeln!(out, "quorate_peer_link_up{{node=\"{id}\"}} {}", u8::from(node.cx.peers.is_up(*id)));
+    let groups = cx.groups.iter().zip(statuses);
+    Report {
+        health: health_of(node, statuses),
+        time_ms: cx.now.unix_ms,
+        uptime_s: cx.now.ms_since(node.started.monotonic_us) / 1000,
+        admitted: cx.admission.is_admitted(),
+        refusal: cx.admission.refusal().map(str::to_owned),
+        memory: Memory {
+            resident: usage.resident_bytes,
+            max: cx.memory.bytes_max(),
+            machine: usage.machine_bytes,
+            data: cx.memory.data_bytes(),
+            data_max: cx.memory.data_max(),
+            clients: cx.memory.clients_bytes(),
+            full: cx.memory.is_full(),
+        },
+        disk: Disk {
+            free: usage.disk_free_bytes,
+            size: usage.disk_bytes,
+            full: cx.room.is_short(),
+            full_in_s: usage.disk_full_in_s,
+            damaged: node.values.counters().damaged,
+            repaired: node.values.counters().repaired,
+        },
+        certificate: usage.certificate,
+        clock: node.clock.report(),
+        links: cx.map.nodes.keys().copied().filter(is_other).map(link).collect(),
+        counters: Counters {
+            clients: cx.clients.sessions.iter().filter(|(_, session)| !session.is_internal()).count() as u64,
+            commands: cx.counters.commands,
+            errors: cx.counters.errors,
+            forwarded: cx.counters.forwarded,
+            calls: cx.clients.statistics.calls(),
+            calls_us: cx.clients.statistics.microseconds(),
+            client_bytes_in: usage.client_input_bytes,
+            client_bytes_out: usage.client_output_bytes,
+            peer_bytes_in: usage.peer_input_bytes,
+            peer_bytes_out: usage.peer_output_bytes,
+        },
+        groups: groups.map(|((id, group), status)| group_figures(id, group, status)).collect(),
+        commands: cx.clients.statistics.used().filter_map(command_figures).collect(),
     }
 }
 
-/// What the metrics of a group are written from.
-fn metrics_of<'n>(node: &'n Node, id: u16, group: &'n Group) -> GroupMetrics<'n> {
-    GroupMetrics {
-        keyspace: &group.keyspace,
+fn group_figures(id: u16, group: &Group, status: &Status) -> GroupFigures {
+    let figures = GroupFigures {
+        group: id,
+        prefix: group.keyspace.prefix.clone(),
         shard: group.shard,
-        status: group_status(&node.cx, id),
-        table: group.replica.as_ref().map(|replica| replica.table()),
-        latency: &group.latency,
-        commits: group.commits.times(),
-        applies: group.applies.times(),
-        leaderships: node.recent.begun(id),
+        memory_max: group.keyspace.shard_memory_max(),
+        eviction: group.keyspace.eviction.text().to_string(),
+        unknown_writes: status.counted("unknown_writes"),
+        lost_writes: status.counted("lost_writes"),
         began_empty_ms: group.began_empty_ms,
+        latency: group.latency.buckets().collect(),
+        ..GroupFigures::default()
+    };
+    let Some(replica) = &group.replica else { return figures };
+    let (table, counted) = (replica.table(), replica.table().statistics());
+    GroupFigures {
+        keys: table.len() as u64,
+        expires: table.expires() as u64,
+        memory: table.memory_bytes() as u64,
+        evicted: counted.evicted,
+        lookups: counted.hits + counted.misses,
+        locks: table.locks().len() as u64,
+        lock_waiters: table.locks().waiters() as u64,
+        ..figures
     }
+}
+
+fn command_figures((number, counted): (usize, &statistics::Counters)) -> Option<CommandFigures> {
+    Some(CommandFigures {
+        name: commands::by_number(number)?.name.to_owned(),
+        calls: counted.calls,
+        failed: counted.failed,
+        rejected: counted.rejected,
+        us: counted.latency.sum_us(),
+        latency: counted.latency.buckets().collect(),
+    })
 }

@@ -286,7 +286,7 @@ fn every_metric_is_on_the_page() {
     let page = fs::read_to_string(root.join("docs/reference/metrics.md")).expect("the page");
     let (mut count, mut missing) = (0, Vec::new());
     for name in [
-        "node/src/node/report.rs",
+        "info/src/metrics/node.rs",
         "protocol/src/leader_follower/summary.rs",
         "protocol/src/abd/mod.rs",
         "protocol/src/blocking/mod.rs",

@@ -251,7 +251,7 @@ async fn answer_calls(calls: &mut Bridge, host: &mut Host) {
                 }
                 Call::Abandoned => {}
                 Call::Health(sender) => {
-                    _ = sender.send(serde_json::to_value(host.node.health()).unwrap_or_default());
+                    _ = sender.send(host.node.health());
                 }
                 Call::Keyspaces(sender) => {
                     _ = sender.send(serde_json::to_value(host.node.keyspaces()).unwrap_or_default());

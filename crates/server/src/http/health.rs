@@ -1,7 +1,7 @@
 //! `GET /health`: whether the node is ready, or whether it serves what the query names.
 
 use hyper::StatusCode;
-use serde_json::Value;
+use node::Health;
 
 use super::answer::Refusal;
 use super::fields::prefix_of;
@@ -41,29 +41,27 @@ impl Question {
 ///
 /// # Errors
 /// A keyspace does not exist.
-pub(super) fn narrow(health: &mut Value, question: &Question) -> Result<(), Refusal> {
+pub(super) fn narrow(health: &mut Health, question: &Question) -> Result<(), Refusal> {
     if *question == Question::Node {
         return Ok(());
     }
-    let Some(shards) = health.get_mut("keyspaces").and_then(Value::as_array_mut) else { return Ok(()) };
-    let prefix_of = |shard: &Value| shard["prefix"].as_str().map(str::to_owned);
+    let shards = &mut health.keyspaces;
     if let Question::Keyspaces(prefixes) = question {
         for prefix in prefixes {
-            if !shards.iter().any(|shard| prefix_of(shard).as_ref() == Some(prefix)) {
+            if !shards.iter().any(|shard| shard.prefix == *prefix) {
                 let text = format!("this node knows no keyspace '{prefix}'; GET /keyspaces lists them");
                 return Err(Refusal::new(StatusCode::NOT_FOUND, "NOTFOUND", text));
             }
         }
-        shards.retain(|shard| prefix_of(shard).is_some_and(|prefix| prefixes.contains(&prefix)));
+        shards.retain(|shard| prefixes.contains(&shard.prefix));
     }
-    let is_ready = !shards.is_empty() && shards.iter().all(|shard| shard["ready"] == true);
-    health["ready"] = is_ready.into();
+    health.ready = !shards.is_empty() && health.serves_all();
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use node::KeyspaceHealth;
 
     use super::*;
 
@@ -87,22 +85,24 @@ mod tests {
 
     #[test]
     fn ready_answers_the_question() {
-        let health = json!({ "ready": true, "keyspaces": [
-            { "prefix": "", "ready": true },
-            { "prefix": "r:", "shard": 0, "ready": true },
-            { "prefix": "r:", "shard": 1, "ready": false },
-        ] });
+        let shard = |prefix: &str, shard, ready| KeyspaceHealth {
+            prefix: prefix.to_owned(),
+            shard,
+            ready,
+            ..Default::default()
+        };
+        let keyspaces = vec![shard("", 0, true), shard("r:", 0, true), shard("r:", 1, false)];
+        let health = Health { ready: true, keyspaces, ..Default::default() };
         let asked = |query| {
             let mut health = health.clone();
             narrow(&mut health, &Question::parse(Some(query)).unwrap_or(Question::Node)).map_err(|_| ())?;
-            let shards = health["keyspaces"].as_array().map_or(0, Vec::len);
-            Ok::<_, ()>((health["ready"].as_bool(), shards))
+            Ok::<_, ()>((health.ready, health.keyspaces.len()))
         };
-        assert_eq!(asked(""), Ok((Some(true), 3)));
-        assert_eq!(asked("all"), Ok((Some(false), 3)));
-        assert_eq!(asked("keyspace="), Ok((Some(true), 1)));
-        assert_eq!(asked("keyspace=r:"), Ok((Some(false), 2)));
-        assert_eq!(asked("keyspace=&keyspace=r:"), Ok((Some(false), 3)));
+        assert_eq!(asked(""), Ok((true, 3)));
+        assert_eq!(asked("all"), Ok((false, 3)));
+        assert_eq!(asked("keyspace="), Ok((true, 1)));
+        assert_eq!(asked("keyspace=r:"), Ok((false, 2)));
+        assert_eq!(asked("keyspace=&keyspace=r:"), Ok((false, 3)));
         assert_eq!(asked("keyspace=s:"), Err(()));
     }
 }

@@ -335,9 +335,8 @@ impl Routes {
     async fn health(&self, query: Option<&str>) -> Result<Answer, Refusal> {
         let mut health = self.ask(Call::Health).await?;
         health::narrow(&mut health, &health::Question::parse(query)?)?;
-        let is_ready = health.get("ready") == Some(&Value::Bool(true));
-        let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        Ok(Answer::json(status, &health))
+        let status = if health.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        Ok(Answer::json(status, &serde_json::to_value(health).map_err(|_| unexpected())?))
     }
 
     /// Runs a command. An error reply becomes a [`Refusal`].

@@ -1,10 +1,11 @@
 //! What is judged of clusters that are described by their maps and reports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use cluster::control::ClusterMap;
-use node::{NodeId, Report};
+use node::report::{Certificate, CommandFigures, Disk, FollowerHealth, GroupFigures, Link};
+use node::{Health, KeyspaceHealth, NodeId, Report};
 use serde_json::{Value, json};
 
 use super::standing::{Risk, Severity, Standing};
@@ -71,6 +72,72 @@ pub(super) fn judged(map: &ClusterMap, reports: Vec<Report>) -> Standing {
     }
     answers.name_others(&places);
     judge(&answers)
+}
+
+/// All fields of a report, with a point between a field and those within it.
+fn fields(value: &Value, within: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(object) => {
+            let named = object.iter().map(|(name, value)| (format!("{within}.{name}"), value));
+            named.for_each(|(name, value)| fields(value, &name, found));
+        }
+        Value::Array(all) if all.iter().any(Value::is_object) => {
+            all.iter().for_each(|value| fields(value, within, found));
+        }
+        _ => _ = found.insert(within.trim_start_matches('.').to_owned()),
+    }
+}
+
+/// The fields of a report, by these names to programs of all releases.
+const REPORTED: &str = "\
+    ready explanation node cluster version release level role epoch offset lag lag_ms map_version control_leader \
+    journal_bytes disk_full keyspaces.prefix keyspaces.shard keyspaces.replication keyspaces.acks keyspaces.durability \
+    keyspaces.reads keyspaces.ready keyspaces.writable keyspaces.role keyspaces.leader keyspaces.epoch keyspaces.offset \
+    keyspaces.applied keyspaces.lag keyspaces.lag_ms keyspaces.explanation keyspaces.followers.node \
+    keyspaces.followers.state keyspaces.followers.acked keyspaces.followers.lag keyspaces.followers.lag_ms time_ms \
+    uptime_s admitted refusal memory.resident memory.max memory.machine memory.data memory.data_max memory.clients \
+    memory.full disk.free disk.size disk.full disk.full_in_s disk.damaged disk.repaired certificate.left_s \
+    certificate.unusable clock.off clock.ahead_ms links.node links.up links.release links.silent_ms counters.clients \
+    counters.commands counters.errors counters.forwarded counters.calls counters.calls_us counters.client_bytes_in \
+    counters.client_bytes_out counters.peer_bytes_in counters.peer_bytes_out groups.group groups.prefix groups.shard \
+    groups.keys groups.expires groups.memory groups.memory_max groups.eviction groups.evicted groups.lookups \
+    groups.unknown_writes groups.lost_writes groups.began_empty_ms groups.locks groups.lock_waiters groups.latency \
+    commands.name commands.calls commands.failed commands.rejected commands.us commands.latency";
+
+#[test]
+fn a_report_keeps_the_names_of_its_fields_and_is_read_without_those_that_an_older_release_lacks() {
+    let shard = KeyspaceHealth {
+        explanation: "e".to_owned(),
+        followers: vec![FollowerHealth::default()],
+        ..Default::default()
+    };
+    let health = Health { explanation: "e".to_owned(), keyspaces: vec![shard], ..Default::default() };
+    let report = Report {
+        health,
+        certificate: Some(Certificate::default()),
+        links: vec![Link::default()],
+        groups: vec![GroupFigures::default()],
+        commands: vec![CommandFigures::default()],
+        ..Default::default()
+    };
+    let written = serde_json::to_value(&report).unwrap();
+    let mut found = BTreeSet::new();
+    fields(&written, "", &mut found);
+    assert_eq!(found, REPORTED.split_whitespace().map(str::to_owned).collect());
+
+    // Without any one of its fields it is read, and is the same with that field's default.
+    for name in written.as_object().unwrap().keys() {
+        let mut older = written.clone();
+        older.as_object_mut().unwrap().remove(name);
+        older["a field of a newer release"] = json!([1, { "two": 3 }]);
+        let read: Report = serde_json::from_value(older).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let again = serde_json::to_value(&read).unwrap();
+        let plain = serde_json::to_value(Report::default()).unwrap();
+        for (other, value) in written.as_object().unwrap() {
+            let expected = if other == name { plain.get(name) } else { Some(value) };
+            assert_eq!(again.get(other), expected, "{other} without {name}");
+        }
+    }
 }
 
 fn kinds(standing: &Standing) -> Vec<&'static str> {
@@ -228,8 +295,8 @@ fn what_is_wrong_soon_is_a_risk_today() {
     let one = map(1, &[1], &[("prefix=", &[1])]);
     let with = |left_s: i64, unusable: bool, full_in_s: Option<u64>| {
         let mut report = report(&one, 1, &[], true);
-        report.certificate = Some(node::report::Certificate { left_s, unusable });
-        report.disk = node::report::Disk { free: 60 << 30, size: 99 << 30, full_in_s, ..Default::default() };
+        report.certificate = Some(Certificate { left_s, unusable });
+        report.disk = Disk { free: 60 << 30, size: 99 << 30, full_in_s, ..Default::default() };
         judged(&one, vec![report])
     };
     let kinds = |standing: &Standing| {
