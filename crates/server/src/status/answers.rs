@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Instant;
 
 use cluster::control::ClusterMap;
-use node::{NodeId, Report};
+use node::{KeyspaceHealth, NodeId, Report};
 
 /// What was learned from the nodes.
 #[derive(Default)]
@@ -176,6 +176,11 @@ impl Answers {
     /// The nodes that answered.
     pub fn reports(&self) -> impl Iterator<Item = (NodeId, &Reported)> {
         self.nodes.iter().filter_map(|(id, answer)| Some((*id, answer.reported.as_ref().ok()?)))
+    }
+
+    /// The views of a shard of the nodes that answered.
+    pub fn views(&self, prefix: &str, shard: u16) -> impl Iterator<Item = (NodeId, &KeyspaceHealth)> {
+        self.reports().filter_map(move |(id, reported)| Some((id, reported.report.shard(prefix, shard)?)))
     }
 
     /// What a node has reported.
