@@ -37,8 +37,8 @@ pub struct Facts {
     pub saved_ms: u64,
     /// Whether the node is still loading its data.
     pub loading: bool,
-    /// How many bytes of log can still be written, the reserve included; and how many commands were refused for lack of
-    /// room.
+    /// How many bytes of log can still be written, the reserve included; and how many commands were refused
+    /// for lack of room.
     pub disk_ready_bytes: u64,
     /// See [`Facts::disk_ready_bytes`].
     pub disk_refused: u64,
@@ -84,7 +84,8 @@ pub struct ServerFacts {
     pub level_attainable: Release,
     /// Groups whose replica here stands still before a record that has ended the process.
     pub quarantined_groups: usize,
-    /// The number of known wall clocks, including this node's, and whether they are a majority of all nodes' clocks.
+    /// The number of known wall clocks, including this node's, and whether they are a majority of all nodes'
+    /// clocks.
     pub clocks_known: usize,
     /// See [`ServerFacts::clocks_known`].
     pub clocks_agree: bool,
@@ -112,7 +113,8 @@ pub struct MemoryFacts {
     pub dataset: u64,
     /// History that is kept for replicas that return.
     pub backlog: u64,
-    /// The most that the default keyspace may use, 0: no limit; and which of its keys are evicted, in Redis's words.
+    /// The most that the default keyspace may use, 0: no limit; and which of its keys are evicted, in Redis's
+    /// words.
     pub keyspace_max: u64,
     /// See [`MemoryFacts::keyspace_max`].
     pub policy: &'static str,
@@ -153,7 +155,8 @@ pub struct Counters {
     pub long_replies: u64,
 }
 
-/// What has happened since the start, and what there is now. Calls and errors of commands are in [`Facts::commands`].
+/// What has happened since the start, and what there is now. Calls and errors of commands are in
+/// [`Facts::commands`].
 #[derive(Clone, Debug, Default)]
 pub struct StatsFacts {
     /// What the node counts.
@@ -180,7 +183,8 @@ pub struct StatsFacts {
     pub patterns: usize,
     /// Channels of shards with listeners here.
     pub shard_channels: usize,
-    /// The numbers of clients that track, of keys that they cache, of these counted once for each client, and of prefixes.
+    /// The numbers of clients that track, of keys that they cache, of these counted once for each client, and
+    /// of prefixes.
     pub tracked: [usize; 4],
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Plain data: the node fills it in, when it is asked. Nothing here knows a node.
 //!
-//! Reading order: [`report`] (what others get: `CLUSTER REPORT`, `GET /health`), [`facts`] (the report, and what only the node's
-//! own texts show) with [`usage`], [`render`] (`INFO`), [`metrics`] (Prometheus).
+//! Reading order: [`report`] (what others get: `CLUSTER REPORT`, `GET /health`), [`facts`] (the report, and
+//! what only the node's own texts show) with [`usage`], [`render`] (`INFO`), [`metrics`] (Prometheus).
 
 pub mod facts;
 pub mod metrics;

@@ -1,8 +1,10 @@
-//! What a node reports about itself, declared once: the node fills it in, and all others read it. `CLUSTER REPORT` is this as
-//! JSON; `GET /health`, `INFO` and the metrics are written from it, and the state of a cluster is judged by it.
+//! What a node reports about itself, declared once: the node fills it in, and all others read it.
+//! `CLUSTER REPORT` is this as JSON; `GET /health`, `INFO` and the metrics are written from it, and the state
+//! of a cluster is judged by it.
 //!
-//! The JSON is read by nodes and programs of other releases: a field keeps its name and its meaning, and one that an older
-//! release does not send is zero or empty. The command needs the password, so its reply may hold more than `GET /health`.
+//! The JSON is read by nodes and programs of other releases: a field keeps its name and its meaning, and one
+//! that an older release does not send is zero or empty. The command needs the password, so its reply may
+//! hold more than `GET /health`.
 
 #![allow(missing_docs)] // The names are documented in docs/reference/status.md and http.md.
 
@@ -39,9 +41,10 @@ pub struct Report {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Health {
-    /// Whether clients may be sent here: the node is admitted, serves some keyspace, itself or by a leader that it reaches,
-    /// and none of its replicas is still catching up. So one keyspace without a quorum does not make the node unready. And
-    /// when nodes are restarted one after another, each has its data before the next one stops.
+    /// Whether clients may be sent here: the node is admitted, serves some keyspace, itself or by a leader
+    /// that it reaches, and none of its replicas is still catching up. So one keyspace without a quorum does
+    /// not make the node unready. And when nodes are restarted one after another, each has its data before
+    /// the next one stops.
     pub ready: bool,
     /// Why it is not ready, for people; absent when it is.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -72,7 +75,8 @@ pub struct Health {
     pub control_leader: NodeId,
     /// Bytes of log that the next start would have to read.
     pub journal_bytes: u64,
-    /// Whether the disk has no room but the reserve. Until it has room, writes are refused, or left to others.
+    /// Whether the disk has no room but the reserve. Until it has room, writes are refused, or left to
+    /// others.
     pub disk_full: bool,
     /// The state of each shard of each keyspace.
     pub keyspaces: Vec<KeyspaceHealth>,
@@ -132,9 +136,9 @@ pub struct Memory {
     pub full: bool,
 }
 
-/// The disk with the node's folder: its free bytes and its size, both 0 where the system does not report them; in how
-/// many seconds it is full at the rate of the last hour, if it fills; how many values it has damaged since the node's start,
-/// and how many of these were fetched from another replica.
+/// The disk with the node's folder: its free bytes and its size, both 0 where the system does not report
+/// them; in how many seconds it is full at the rate of the last hour, if it fills; how many values it has
+/// damaged since the node's start, and how many of these were fetched from another replica.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Disk {
@@ -146,8 +150,9 @@ pub struct Disk {
     pub repaired: u64,
 }
 
-/// The node's certificate: in how many seconds it expires, below 0 if it has, and whether the files have been changed to some
-/// that cannot be used: the node goes on with those that it has read, and would not start with these.
+/// The node's certificate: in how many seconds it expires, below 0 if it has, and whether the files have been
+/// changed to some that cannot be used: the node goes on with those that it has read, and would not start
+/// with these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Certificate {
@@ -218,8 +223,8 @@ pub struct GroupFigures {
     pub latency: Buckets,
 }
 
-/// Times in microseconds, each with the number of calls that took this time or up to an eighth less. In ascending
-/// order.
+/// Times in microseconds, each with the number of calls that took this time or up to an eighth less. In
+/// ascending order.
 pub type Buckets = Vec<(u64, u64)>;
 
 /// A command of this node's clients, since `CONFIG RESETSTAT`.

@@ -3,7 +3,8 @@
 use crate::report::Certificate;
 use protocol::Now;
 
-/// The resources that the process uses. Bytes of memory, of the disk and of sockets, microseconds of processor time.
+/// The resources that the process uses. Bytes of memory, of the disk and of sockets, microseconds of
+/// processor time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Memory that the system has given to the process.

@@ -7,6 +7,8 @@ use cluster::words::label as label_text;
 use commands::by_number;
 use commands::statistics::{CommandStatistics, Latencies};
 use kv::Table;
+use kv::locks::Locks;
+use kv::queues::Queues;
 use protocol::status::{Counter, Status};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -30,7 +32,8 @@ pub struct GroupMetrics<'a> {
     pub applies: &'a Latencies,
     /// Leaderships that this node has begun.
     pub leaderships: u64,
-    /// When the group began again, empty, in milliseconds since the Unix epoch; 0: not since the process was started.
+    /// When the group began again, empty, in milliseconds since the Unix epoch; 0: not since the process was
+    /// started.
     pub began_empty_ms: u64,
 }
 
@@ -83,75 +86,56 @@ pub fn time_metrics(
     ordered.for_each(|(label, group)| group.applies.render(name, &label, out));
 }
 
+/// What is counted of a group: names without `quorate_keyspace_`, explanations and values.
+fn figures(group: &GroupMetrics<'_>) -> [(&'static str, &'static str, u64); 25] {
+    let (status, memory_max) = (&group.status, group.keyspace.shard_memory_max());
+    let (keys, memory) = group.table.map_or((0, 0), |table| (table.len(), table.memory_bytes()));
+    let counted = group.table.map(Table::statistics).unwrap_or_default();
+    let changes = group.table.and_then(Table::history).map_or(0, |history| history.bytes());
+    let (locks, queues) = (group.table.map(Table::locks), group.table.map(Table::queues));
+    let lock = locks.map(Locks::statistics).unwrap_or_default();
+    let queue = queues.map(Queues::statistics).unwrap_or_default();
+    let of_locks = |count: fn(&Locks) -> usize| locks.map_or(0, count) as u64;
+    let of_queues = |count: fn(&Queues) -> usize| queues.map_or(0, count) as u64;
+    [
+        ("ready", "1 when requests can be served.", status.ready.into()),
+        ("writable", "Leader: 1 when enough followers are live.", status.writable.into()),
+        ("leader", "1 on the node that leads.", (status.role == "leader").into()),
+        ("epoch", "The highest epoch seen.", status.epoch),
+        ("offset", "The last offset held.", status.offset),
+        ("applied", "The last offset applied.", status.applied),
+        ("lag_records", "Follower: records not applied yet.", status.lag),
+        ("backlog_bytes", "History kept.", status.backlog_bytes as u64),
+        ("keys", "Keys.", keys as u64),
+        ("memory_bytes", "Memory of keys and values.", memory as u64),
+        ("memory_max_bytes", "The most that keys and values may take; 0: any.", memory_max),
+        ("hits_total", "Lookups that found the key.", counted.hits),
+        ("misses_total", "Lookups that did not find the key.", counted.misses),
+        ("evicted_total", "Keys removed for that bound.", counted.evicted),
+        ("changes_bytes", "Latest changes kept for readers.", changes as u64),
+        ("locks", "Locks that are held.", of_locks(Locks::len)),
+        ("lock_waiters", "Requests that wait for a lock.", of_locks(Locks::waiters)),
+        ("lock_sessions", "Sessions that hold locks.", of_locks(Locks::sessions)),
+        ("lock_grants_total", "Locks that were granted.", lock.grants),
+        ("lock_expiries_total", "Leases of locks and sessions that have ended.", lock.expiries),
+        ("queue_waiters", "Requests that wait for elements.", of_queues(Queues::waiters)),
+        ("queue_unsettled", "Requests that were served and are not settled.", of_queues(Queues::unsettled)),
+        ("queue_served_total", "Requests that waited and were served.", queue.served),
+        ("queue_returned_total", "Replies whose elements went back.", queue.returned),
+        ("queue_dropped_total", "Replies whose elements could not go back.", queue.dropped),
+    ]
+}
+
 /// Appends the metrics of groups, and when their keyspaces were saved.
 pub fn group_metrics(groups: &[GroupMetrics<'_>], map: &ClusterMap, out: &mut String) {
-    type Value = fn(&GroupMetrics<'_>, &Status) -> u64;
-    fn table(group: &GroupMetrics<'_>, value: impl Fn(&Table) -> u64) -> u64 {
-        group.table.map_or(0, value)
-    }
-    let series: [(&str, &str, Value); 25] = [
-        ("ready", "1 when requests can be served.", |_, status| status.ready.into()),
-        ("writable", "Leader: 1 when enough followers are live.", |_, status| status.writable.into()),
-        ("leader", "1 on the node that leads.", |_, status| (status.role == "leader").into()),
-        ("epoch", "The highest epoch seen.", |_, status| status.epoch),
-        ("offset", "The last offset held.", |_, status| status.offset),
-        ("applied", "The last offset applied.", |_, status| status.applied),
-        ("lag_records", "Follower: records not applied yet.", |_, status| status.lag),
-        ("backlog_bytes", "History kept.", |_, status| status.backlog_bytes as u64),
-        ("keys", "Keys.", |group, _| table(group, |table| table.len() as u64)),
-        ("memory_bytes", "Memory of keys and values.", |group, _| {
-            table(group, |table| table.memory_bytes() as u64)
-        }),
-        ("memory_max_bytes", "The most that keys and values may take; 0: any.", |group, _| {
-            group.keyspace.shard_memory_max()
-        }),
-        ("hits_total", "Lookups that found the key.", |group, _| {
-            table(group, |table| table.statistics().hits)
-        }),
-        ("misses_total", "Lookups that did not find the key.", |group, _| {
-            table(group, |table| table.statistics().misses)
-        }),
-        ("evicted_total", "Keys removed for that bound.", |group, _| {
-            table(group, |table| table.statistics().evicted)
-        }),
-        ("changes_bytes", "Latest changes kept for readers.", |group, _| {
-            table(group, |table| table.history().map_or(0, |history| history.bytes() as u64))
-        }),
-        ("locks", "Locks that are held.", |group, _| table(group, |table| table.locks().len() as u64)),
-        ("lock_waiters", "Requests that wait for a lock.", |group, _| {
-            table(group, |table| table.locks().waiters() as u64)
-        }),
-        ("lock_sessions", "Sessions that hold locks.", |group, _| {
-            table(group, |table| table.locks().sessions() as u64)
-        }),
-        ("lock_grants_total", "Locks that were granted.", |group, _| {
-            table(group, |table| table.locks().statistics().grants)
-        }),
-        ("lock_expiries_total", "Leases of locks and sessions that have ended.", |group, _| {
-            table(group, |table| table.locks().statistics().expiries)
-        }),
-        ("queue_waiters", "Requests that wait for elements.", |group, _| {
-            table(group, |table| table.queues().waiters() as u64)
-        }),
-        ("queue_unsettled", "Requests that were served and are not settled.", |group, _| {
-            table(group, |table| table.queues().unsettled() as u64)
-        }),
-        ("queue_served_total", "Requests that waited and were served.", |group, _| {
-            table(group, |table| table.queues().statistics().served)
-        }),
-        ("queue_returned_total", "Replies whose elements went back.", |group, _| {
-            table(group, |table| table.queues().statistics().returned)
-        }),
-        ("queue_dropped_total", "Replies whose elements could not go back.", |group, _| {
-            table(group, |table| table.queues().statistics().dropped)
-        }),
-    ];
-    for (name, help, value) in series {
-        let name = format!("quorate_keyspace_{name}");
-        head(&name, help, out);
-        for group in groups {
-            let (label, value) = (label(group), value(group, &group.status));
-            let _ = writeln!(out, "{name}{{{label}}} {value}");
+    let all: Vec<_> = groups.iter().map(|group| (label(group), figures(group))).collect();
+    for place in 0..all.first().map_or(0, |(_, figures)| figures.len()) {
+        for (number, (label, figures)) in all.iter().enumerate() {
+            let (name, help, value) = figures[place];
+            if number == 0 {
+                head(&format!("quorate_keyspace_{name}"), help, out);
+            }
+            let _ = writeln!(out, "quorate_keyspace_{name}{{{label}}} {value}");
         }
     }
     // The protocols' counters: each under its name, for the keyspaces whose protocol has it.
@@ -193,8 +177,8 @@ pub fn group_metrics(groups: &[GroupMetrics<'_>], map: &ClusterMap, out: &mut St
     }
 }
 
-/// When each keyspace was saved last, and when it should be again, as `quorate backup` has said. Nothing of those of which
-/// no backup was ever tried.
+/// When each keyspace was saved last, and when it should be again, as `quorate backup` has said. Nothing of
+/// those of which no backup was ever tried.
 fn backup_metrics(map: &ClusterMap, out: &mut String) {
     type Time = fn(&Saved) -> u64;
     let series: [(&str, &str, Time); 2] = [

@@ -5,7 +5,8 @@ use crate::facts::Facts;
 use cluster::words::label;
 use std::fmt::Write;
 
-/// Appends the metrics that have one value each, those of large values, and those of the links to other nodes.
+/// Appends the metrics that have one value each, those of large values, and those of the links to other
+/// nodes.
 pub fn node_metrics(facts: &Facts, out: &mut String) {
     let Facts { report, server, clients, stats, values, .. } = facts;
     let (health, memory, disk, clock) = (&report.health, &report.memory, &report.disk, report.clock);

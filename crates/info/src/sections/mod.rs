@@ -1,6 +1,7 @@
 //! `INFO`: facts and figures in the text form that clients, tools and exporters of Redis read.
 //!
-//! The names of fields are Redis's where Redis has the field; the section `quorate` holds what only this server has.
+//! The names of fields are Redis's where Redis has the field; the section `quorate` holds what only this
+//! server has.
 
 #[cfg(test)]
 mod tests;
@@ -303,7 +304,8 @@ fn replication(facts: &Facts, fields: &mut Fields<'_>) {
         // Every node takes writes, and passes them on.
         fields.constants(&[("slave_priority", "100"), ("slave_read_only", "0"), ("replica_announced", "1")]);
     }
-    // Those that are connected, with Redis's fields only: clients match whole lines. The section `quorate` has the rest.
+    // Those that are connected, with Redis's fields only: clients match whole lines. The section `quorate`
+    // has the rest.
     let connected = default.followers.iter().filter(|follower| follower.is_connected());
     fields.put("connected_slaves", connected.clone().count());
     for (number, follower) in connected.enumerate() {

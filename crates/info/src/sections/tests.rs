@@ -102,8 +102,9 @@ fn a_leader_lists_its_followers() {
     }
 }
 
-/// Lettuce matches the whole line, and takes no underscore in the names of fields: a line that it does not match is no
-/// replica. Others cut the line at commas and `=`, and take any name that begins with `slave` and a digit for such a line.
+/// Lettuce matches the whole line, and takes no underscore in the names of fields: a line that it does not
+/// match is no replica. Others cut the line at commas and `=`, and take any name that begins with `slave` and
+/// a digit for such a line.
 #[test]
 fn lines_of_replicas_have_the_fields_of_redis_and_no_others() {
     let follower = FollowerHealth { node: 2, state: "streaming".into(), ..Default::default() };

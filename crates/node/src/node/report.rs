@@ -1,4 +1,5 @@
-//! What a node reports about itself: health, and figures for people and programs that look at a whole cluster.
+//! What a node reports about itself: health, and figures for people and programs that look at a whole
+//! cluster.
 
 use crate::context::status::group_status;
 use crate::groups::Group;
@@ -13,8 +14,8 @@ use kv::{Reply, ReplyBuffer};
 use protocol::NodeId;
 use protocol::status::Status;
 
-/// How long after its admission a node waits for all of its replicas before it is ready without some of them. Until they have
-/// heard of each other, a replica does not know whether it can get back what it lacks.
+/// How long after its admission a node waits for all of its replicas before it is ready without some of them.
+/// Until they have heard of each other, a replica does not know whether it can get back what it lacks.
 const GATHERS_MS: u64 = 10_000;
 
 /// Returns the state of this node.

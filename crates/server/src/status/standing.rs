@@ -108,7 +108,7 @@ pub struct Facts {
 }
 
 /// A keyspace.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[allow(missing_docs)] // The fields are on docs/reference/status.md.
 pub struct Keyspace {
     pub prefix: String,

@@ -47,8 +47,8 @@ pub(super) fn lacks_majority(answers: &Answers) -> bool {
     group.is_some_and(|group| Stopped::of(answers, &group.members).lacks_majority())
 }
 
-/// A lost majority of the control group is one thing to say, with one thing to do about it: what follows from it is named
-/// there, and not beside it.
+/// A lost majority of the control group is one thing to say, with one thing to do about it: what follows from
+/// it is named there, and not beside it.
 pub(super) fn fold_lost_majority(
     answers: &Answers,
     map: &ClusterMap,

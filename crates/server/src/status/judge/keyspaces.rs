@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cluster::control::{ClusterMap, KeyspaceEntry, Saved};
 use node::Setting as _;
-use node::report::{Buckets, GroupFigures};
+use node::report::GroupFigures;
 
 use super::add;
 use super::risks::Risks;
@@ -17,8 +17,8 @@ use crate::status::words;
 /// A keyspace with a bound and without eviction is nearly full above this percentage.
 const KEYSPACE_PERCENT: u64 = 90;
 
-/// For how long it is reported that a keyspace has begun again, empty, in seconds. Nothing can be undone, and an operator who
-/// looks once a day sees it.
+/// For how long it is reported that a keyspace has begun again, empty, in seconds. Nothing can be undone, and
+/// an operator who looks once a day sees it.
 const BEGAN_EMPTY_S: u64 = 24 * 3600;
 
 pub(super) fn keyspace(
@@ -31,24 +31,13 @@ pub(super) fn keyspace(
     let settings = &entry.keyspace;
     let mut keyspace = Keyspace {
         prefix: prefix.to_owned(),
-        promise: String::new(),
         replication: settings.replication.text().to_string(),
         acks: settings.acks.text().to_string(),
         durability: settings.durability().text().to_string(),
         reads: settings.reads.text().to_string(),
-        keys: 0,
-        memory: 0,
         memory_max: settings.memory_max,
-        evicted: 0,
-        lookups: 0,
-        records: 0,
-        unknown_writes: 0,
-        lost_writes: 0,
-        locks: 0,
-        lock_waiters: 0,
-        latency: Buckets::new(),
         backup: entry.saved.and_then(|saved| backup(answers, saved)),
-        shards: Vec::new(),
+        ..Keyspace::default()
     };
     let (mut fullest, mut latency, mut began_empty_ms) = (0, BTreeMap::new(), 0);
     for id in &entry.groups {
@@ -93,8 +82,8 @@ pub(super) fn keyspace(
         risks.about(&name).at_risk(
             "keyspace-full",
             format!(
-                "{name} has taken {fullest} % of its bound of {bound} in a shard: at 100 % writes are refused with \
-                 OOM"
+                "{name} has taken {fullest} % of its bound of {bound} in a shard: at 100 % writes are \
+                 refused with OOM"
             ),
             format!("delete keys, or raise the bound: {raise}, or let keys be evicted (eviction=lru)"),
         );
@@ -132,7 +121,8 @@ fn backup_risk(keyspace: &Keyspace, risks: &mut Risks) {
     );
 }
 
-/// All members of a keyspace in memory were restarted: what it held is gone. `at_ms` is 0 if that has not happened.
+/// All members of a keyspace in memory were restarted: what it held is gone. `at_ms` is 0 if that has not
+/// happened.
 fn began_empty_risk(answers: &Answers, keyspace: &Keyspace, at_ms: u64, risks: &mut Risks) {
     let ago_s = now_ms(answers).filter(|_| at_ms > 0).map(|now_ms| now_ms.saturating_sub(at_ms) / 1000);
     let Some(ago_s) = ago_s.filter(|ago_s| *ago_s < BEGAN_EMPTY_S) else { return };
@@ -140,11 +130,11 @@ fn began_empty_risk(answers: &Answers, keyspace: &Keyspace, at_ms: u64, risks: &
     risks.about(&name).at_risk(
         "began-empty",
         format!(
-            "{name} began again, empty, {} ago, after all nodes that held it were restarted: it is kept in memory \
-             only (durability = none), and what was acknowledged before is lost",
+            "{name} began again, empty, {} ago, after all nodes that held it were restarted: it is kept in \
+             memory only (durability = none), and what was acknowledged before is lost",
             words::duration(ago_s)
         ),
-        "restore its backup, if there is one (quorate restore), or have its users fill it again. A keyspace with \
-         durability = os or fsync keeps its keys. This is shown for a day",
+        "restore its backup, if there is one (quorate restore), or have its users fill it again. A keyspace \
+         with durability = os or fsync keeps its keys. This is shown for a day",
     );
 }

@@ -1,8 +1,8 @@
-//! What follows from the nodes' answers: which nodes serve what, how many more failures each group survives, and what
-//! is at risk.
+//! What follows from the nodes' answers: which nodes serve what, how many more failures each group survives,
+//! and what is at risk.
 //!
-//! Reading order: [`risks`] (how they are gathered), [`nodes`], [`control`], [`shards`], [`keyspaces`] (what is shown of each, and
-//! its risks).
+//! Reading order: [`risks`] (how they are gathered), [`nodes`], [`control`], [`shards`], [`keyspaces`] (what
+//! is shown of each, and its risks).
 
 mod control;
 mod keyspaces;
@@ -156,12 +156,13 @@ fn disagreements(answers: &Answers, risks: &mut Risks) {
         };
         let action = match below.is_empty() {
             _ if map.is_level_held => {
-                "an operator holds it: redis-cli CLUSTER LEVEL RISE lets it rise, and then there is no way back"
+                "an operator holds it: redis-cli CLUSTER LEVEL RISE lets it rise, and then there is no way \
+                 back"
             }
             true => "normal for a moment: the control leader raises it",
             false => {
-                "finish the upgrade, or remove nodes that do not come back; until then every node can go back to \
-                 the program that it had"
+                "finish the upgrade, or remove nodes that do not come back; until then every node can go \
+                 back to the program that it had"
             }
         };
         risks.about("cluster").note("level-behind", what, action);

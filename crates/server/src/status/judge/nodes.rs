@@ -14,12 +14,14 @@ use crate::status::words;
 /// Memory for data is short above this percentage of the limit for data.
 const MEMORY_PERCENT: u64 = 90;
 
-/// A disk is short with less than this percentage free, unless the disk is so large that the next constant is free.
+/// A disk is short with less than this percentage free, unless the disk is so large that the next constant is
+/// free.
 const DISK_PERCENT: u64 = 5;
 
 const DISK_PLENTY_BYTES: u64 = 32 << 30;
 
-/// A disk is short with less than this free, however small the disk is: the log's reserve and a few of its files.
+/// A disk is short with less than this free, however small the disk is: the log's reserve and a few of its
+/// files.
 const DISK_BYTES: u64 = 512 << 20;
 
 /// A disk that is full within this time, at its present rate, is reported, in seconds.
@@ -76,7 +78,8 @@ pub(super) fn node_risks(answers: &Answers, node: &Node, risks: &mut Risks) {
             (true, None) => about.at_risk(
                 "unreachable-from-here",
                 format!(
-                    "node {id} ({address}) cannot be queried from here: {error}; other nodes have a link to it"
+                    "node {id} ({address}) cannot be queried from here: {error}; other nodes have a link to \
+                     it"
                 ),
                 "look at the network between here and it, at its password and its number of clients",
             ),
@@ -97,15 +100,15 @@ pub(super) fn node_risks(answers: &Answers, node: &Node, risks: &mut Risks) {
             Some(why) => (
                 format!("node {id} may not take part: {why}"),
                 format!(
-                    "do what the sentence says; if its disk is lost, or its folder was left out of a recovery, \
-                     start it with an empty folder: {}",
+                    "do what the sentence says; if its disk is lost, or its folder was left out of a \
+                     recovery, start it with an empty folder: {}",
                     advice::replace(id)
                 ),
             ),
             None => (
                 format!("node {id} has not been admitted by the control group yet"),
-                "if it does not pass within seconds, its log says why: no majority of the control nodes, another \
-                 secret, an expired certificate"
+                "if it does not pass within seconds, its log says why: no majority of the control nodes, \
+                 another secret, an expired certificate"
                     .to_owned(),
             ),
         };
@@ -167,8 +170,11 @@ pub(super) fn node_risks(answers: &Answers, node: &Node, risks: &mut Risks) {
         let time = words::duration(seconds);
         about.at_risk(
             "disk-fills",
-            format!("node {id}: its disk is full in {time}, if it fills as in the last hour: {free} of {size} free"),
-            "free room on that disk or enlarge it before then; find what grows: quorate top, quorate keyspace list",
+            format!(
+                "node {id}: its disk is full in {time}, if it fills as in the last hour: {free} of {size} free"
+            ),
+            "free room on that disk or enlarge it before then; find what grows: quorate top, quorate \
+             keyspace list",
         );
     }
     if let Some(certificate) = &facts.certificate {
@@ -199,9 +205,9 @@ fn certificate_risks(node: &Node, certificate: &Certificate, about: &mut About<'
     let id = node.node;
     let host = node.address.rsplit_once(':').map_or(node.address.as_str(), |(host, _)| host);
     let make = format!(
-        "quorate certs --dir DIR --node {id}={}, with DIR of the cluster's authority, the old files moved out of \
-         it, and all names of the old one; put the new files in the place of the old ones: they are read without a \
-         restart",
+        "quorate certs --dir DIR --node {id}={}, with DIR of the cluster's authority, the old files moved \
+         out of it, and all names of the old one; put the new files in the place of the old ones: they are \
+         read without a restart",
         host.trim_start_matches('[').trim_end_matches(']')
     );
     if certificate.unusable {

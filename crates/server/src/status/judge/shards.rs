@@ -90,8 +90,8 @@ pub(super) fn away(answers: &Answers, members: &[NodeId]) -> String {
     }
 }
 
-/// How many more failures a group survives, given its number of members, how many of them are `sound`, and how many of the
-/// replicas that hold everything acknowledged are `in_sync`.
+/// How many more failures a group survives, given its number of members, how many of them are `sound`, and
+/// how many of the replicas that hold everything acknowledged are `in_sync`.
 fn survives(
     protocol: Protocol,
     acks: &str,
@@ -229,8 +229,8 @@ fn restoring(answers: &Answers, protocol: Protocol, keyspace: &Keyspace, shard: 
     let is_alone = protocol == Protocol::Consensus && shard.members.len() == 1;
     match protocol {
         _ if is_alone && shard.members.iter().all(|id| answers.runs(*id)) => format!(
-            "if it does not come back within seconds: {recover} says whether all is lost; then with --accept-loss it \
-             begins again, empty. Restore its backup, if there is one"
+            "if it does not come back within seconds: {recover} says whether all is lost; then with \
+             --accept-loss it begins again, empty. Restore its backup, if there is one"
         ),
         _ if shard.members.iter().all(|id| answers.runs(*id)) && !protocol.has_leader() => format!(
             "if it does not come back within seconds, this shows what is lost, and what to do: {recover}"
@@ -240,12 +240,13 @@ fn restoring(answers: &Answers, protocol: Protocol, keyspace: &Keyspace, shard: 
         }
         _ if lacks_majority(answers) => "start the nodes that are down".to_owned(),
         _ if is_alone && answers.is_new(shard.members[0]) => format!(
-            "{}, and then {recover} --accept-loss: it begins again, empty. Restore its backup, if there is one",
+            "{}, and then {recover} --accept-loss: it begins again, empty. Restore its backup, if there is \
+             one",
             advice::start_empty(&shard.members)
         ),
         _ if is_alone => format!(
-            "{}. Only if its disk is lost, and the keyspace with it: {} --accept-loss, then start it with an empty \
-             folder, and then {recover} --accept-loss",
+            "{}. Only if its disk is lost, and the keyspace with it: {} --accept-loss, then start it with \
+             an empty folder, and then {recover} --accept-loss",
             advice::start(shard.members[0]),
             advice::replace(shard.members[0])
         ),
