@@ -36,7 +36,8 @@ use crate::session::gates::{Gate, Gates};
 use crate::session::origin::Asked;
 use crate::session::{ClientId, ClientKind};
 use cluster::configuration::Configuration;
-use cluster::control::{Change, ClusterMap};
+use cluster::control::{Change, ChangeError, ClusterMap};
+use cluster::keyspace::Keyspace;
 use commands::users::User;
 use info::facts::Counters;
 use kv::{Reference, ReplyBuffer, SharedBytes, ValueId};
@@ -88,6 +89,10 @@ pub(crate) enum Call {
     /// Requests a change from the control group, for a client or for this node. The client gets the answer once the
     /// change is in this node's map.
     Change { client: Option<(ClientId, Confirmation)>, change: Box<Change> },
+    /// Requests the keyspace of a database from the control group.
+    CreateDatabase { number: u8, keyspace: Box<Keyspace> },
+    /// Tells the requests that wait for a database why it is not created.
+    DatabaseRefused { number: u8, why: ChangeError },
     /// Makes this node follow a new cluster map.
     FollowMap(Rc<ClusterMap>),
     /// Drops all replicas: this node may not take part in anything.

@@ -11,6 +11,7 @@ use crate::session::ClientId;
 use cluster::control::{
     CONTROL_GROUP, Change, ChangeError, Control, Effects, Event, Group, GroupId, MAP_GROUP,
 };
+use cluster::keyspace::Keyspace;
 use cluster::libraries::Step as LibrariesStep;
 use cluster::words::one_line;
 use commands::Text;
@@ -60,6 +61,8 @@ pub(crate) struct Cluster {
     /// Clients that wait for changes of the map, and how many changes this node has requested so far.
     wanted: Vec<Wanted>,
     requests: u64,
+    /// The requests that create databases, each with its database.
+    creating: Vec<(u64, u8)>,
 }
 
 impl Cluster {
@@ -78,6 +81,7 @@ impl Cluster {
             is_removed: false,
             wanted: Vec::new(),
             requests: 0,
+            creating: Vec::new(),
         }
     }
 
@@ -272,6 +276,12 @@ impl Cluster {
         self.input(cx, |control, now, effects| control.change(now, request, change, effects));
     }
 
+    /// Requests the keyspace of a database from the control group.
+    pub(crate) fn create_database(&mut self, cx: &mut Context, number: u8, keyspace: Keyspace) {
+        self.creating.push((self.requests + 1, number));
+        self.change(cx, &Change::CreateKeyspace(keyspace));
+    }
+
     /// Requests a change from the control group that a leader's replica needs.
     pub(crate) fn request(&mut self, cx: &mut Context, group: u16, request: ControlRequest) {
         let change = match request {
@@ -342,6 +352,13 @@ impl Cluster {
     }
 
     fn answered(&mut self, cx: &mut Context, request: u64, result: Result<u64, ChangeError>) {
+        if let Some(at) = self.creating.iter().position(|(creating, _)| *creating == request) {
+            let (_, number) = self.creating.remove(at);
+            if let Err(why) = result {
+                cx.call(Call::DatabaseRefused { number, why });
+            }
+            return;
+        }
         let Some(at) = self.wanted.iter().position(|wanted| wanted.request == request) else { return };
         match result {
             Ok(version) => {

@@ -54,6 +54,10 @@ impl Node {
                     self.cluster.change_for(&mut self.cx, client, answer, &change);
                 }
                 Call::Change { client: None, change } => self.cluster.change(&mut self.cx, &change),
+                Call::CreateDatabase { number, keyspace } => {
+                    self.cluster.create_database(&mut self.cx, number, *keyspace);
+                }
+                Call::DatabaseRefused { number, why } => self.held.refuse_database(number, &why),
                 Call::NoteDeniedScript { client, error } => {
                     connections::note_denied_script(&mut self.cx, client, &error);
                 }

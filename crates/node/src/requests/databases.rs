@@ -21,7 +21,7 @@
 use crate::context::{Call, Context};
 use crate::session::ClientId;
 use crate::session::origin::{Asked, Origin};
-use cluster::control::{Change, Feature};
+use cluster::control::{ChangeError, Feature, Refusal};
 use cluster::keyspace::{Keyspace, prefix_of_database};
 use commands::{DATABASES, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand};
 use kv::codec::Reader;
@@ -112,12 +112,40 @@ pub(crate) fn missing(cx: &Context, found: Found, arguments: Arguments<'_>, sele
 pub(crate) struct Creations {
     /// When the creation is requested again, for each database.
     again_us: [u64; DATABASES as usize],
+    /// The error for requests whose database was not created when that was requested last; empty: no reason is known.
+    refusals: [String; DATABASES as usize],
 }
 
 impl Creations {
     /// A database exists: if it is dropped, its next use creates it at once.
     pub(crate) fn end(&mut self, number: u8) {
         self.again_us[usize::from(number)] = 0;
+        self.refusals[usize::from(number)].clear();
+    }
+
+    /// Notes why a database was not created. Returns whether it will not be created by waiting longer.
+    pub(crate) fn refuse(&mut self, number: u8, why: &ChangeError) -> bool {
+        let (error, is_final) = match why {
+            ChangeError::Refused { why: why @ Refusal::Other(_), .. } => {
+                (format!("ERR database {number} cannot be created: {why}. Nothing was done"), true)
+            }
+            // This node's map is about to have the database, or the level that it needs.
+            ChangeError::Refused { why, .. } => (not_created(number, &why.to_string()), false),
+            ChangeError::Unknown { seconds } => {
+                let why = format!("the control group, which creates it, did not answer within {seconds} s");
+                (not_created(number, &why), false)
+            }
+        };
+        self.refusals[usize::from(number)] = error;
+        is_final
+    }
+
+    /// The error for a request whose database was not created.
+    pub(crate) fn error(&self, number: u8) -> String {
+        match self.refusals[usize::from(number)].as_str() {
+            "" => not_created(number, "the control group, which creates it, has not answered yet"),
+            error => error.to_owned(),
+        }
     }
 
     /// Requests the creation of a database, unless that was done lately.
@@ -130,8 +158,15 @@ impl Creations {
         *again_us = cx.now.monotonic_us + AGAIN_US;
         let Some(first) = cx.map.keyspaces.get("") else { return };
         let keyspace = Keyspace { prefix: prefix_of_database(number), ..first.keyspace.clone() };
-        cx.call(Call::Change { client: None, change: Box::new(Change::CreateKeyspace(keyspace)) });
+        cx.call(Call::CreateDatabase { number, keyspace: Box::new(keyspace) });
     }
+}
+
+fn not_created(number: u8, why: &str) -> String {
+    format!(
+        "CLUSTERDOWN NOLEADER database {number} does not exist yet, and was not created in time: {why}; nothing was done, try \
+         again"
+    )
 }
 
 /// The keys that are being moved from one database to another.

@@ -16,6 +16,7 @@ use crate::groups::Group;
 use crate::session::gates::{Gate, Gates};
 use crate::session::{ClientId, Pending, Standing};
 use crate::waits;
+use cluster::control::ChangeError;
 use commands::{CommandError, Found, Handler, NodeCommand, ScriptCommand};
 use databases::Creations;
 use gather::Combine;
@@ -159,10 +160,8 @@ impl Admission<'_> {
         if held.hold(cx, *client, *arguments, Awaited::Database(number)) {
             return true;
         }
-        self.refuse(&format!(
-            "CLUSTERDOWN NOLEADER database {number} does not exist yet, and was not created in time; nothing was done, try \
-             again"
-        ))
+        let error = held.creations.error(number);
+        self.refuse(&error)
     }
 
     /// Rejects the command with an error.
@@ -350,6 +349,14 @@ impl HeldRequests {
             if let Awaited::Database(number) = held.awaited {
                 self.creations.request(cx, number);
             }
+        }
+    }
+
+    /// Notes why a database was not created. If waiting does not help, the requests that wait for it are answered.
+    pub(crate) fn refuse_database(&mut self, number: u8, why: &ChangeError) {
+        if self.creations.refuse(number, why) {
+            let awaits = |held: &&mut HeldRequest| held.awaited == Awaited::Database(number);
+            self.held.iter_mut().filter(awaits).for_each(|held| held.gives_up_us = 0);
         }
     }
 

@@ -124,6 +124,21 @@ fn a_database_that_cannot_be_created_is_refused_in_time() {
 }
 
 #[test]
+fn a_database_that_may_not_be_created_is_refused_with_the_reason() {
+    let groups = |configuration: &mut node::Configuration| configuration.groups_max = 2;
+    let mut cluster = setup(3, &["prefix= replication=consensus shards=2"]).with(groups).start();
+    let client = client_of(&mut cluster, 2, 3);
+    for request in ["SET k v", "MULTI"] {
+        let mut reply = String::new();
+        let took_ms = cluster.time(|cluster| reply = cluster.ask(client, request));
+        assert!(took_ms < 2000, "{took_ms} ms");
+        assert!(reply.starts_with("-ERR database 3 cannot be created: ") && reply.contains("groups_max"), "{reply}");
+    }
+    assert_eq!(cluster.ask(client, "SELECT 0"), "OK");
+    assert_eq!(cluster.ask(client, "SET k v"), "OK");
+}
+
+#[test]
 fn commands_in_one_database_do_not_affect_others() {
     let mut cluster = setup(3, &[&DATABASES[..], &["prefix=@x replication=consensus"]].concat()).start();
     let clients: Vec<Client> =
