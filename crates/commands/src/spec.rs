@@ -235,6 +235,9 @@ pub enum ClientCommand {
     SetName,
     GetName,
     SetInfo,
+    /// `CLIENT CAPA`.
+    Capabilities,
+    ImportSource,
     Kill,
     Unblock,
     Reply,

@@ -184,7 +184,12 @@ pub(super) static MEMORY: [CommandSpec; 6] = [
     help_of("memory|help").docs(Group::Server, "4.0.0", "O(1)"),
 ];
 
-pub(super) static CLIENT: [CommandSpec; 18] = [
+/// The conditions that connections have to meet.
+const CLIENT_FILTERS: &str = "[ID client-id [client-id ...]] [TYPE normal|master|replica|pubsub] [USER username] [ADDR ip:port] \
+     [LADDR ip:port] [IP ip] [NAME name] [LIB-NAME name] [LIB-VER version] [FLAGS flags] [CAPA capabilities] [DB index] [MAXAGE \
+     seconds] [IDLE seconds] [SKIPME yes|no]";
+
+pub(super) static CLIENT: [CommandSpec; 20] = [
     client("client|id", 2, Id)
         .docs(Group::Connection, "5.0.0", "O(1)")
         .help("", "Returns the number of this connection"),
@@ -196,15 +201,22 @@ pub(super) static CLIENT: [CommandSpec; 18] = [
         .flags(OPERATORS)
         .tips(&["nondeterministic_output"])
         .docs(Group::Connection, "2.4.0", "O(N) for N connections")
-        .help("[TYPE normal|master|replica|pubsub] [ID client-id [client-id ...]]", "Describes connections"),
+        .help(CLIENT_FILTERS, "Describes connections; all but MAXAGE, IDLE and SKIPME also as NOT-..."),
     client("client|kill", -3, Kill)
         .flags(OPERATORS)
         .docs(Group::Connection, "2.4.0", "O(N) for N connections")
         .help(
-            "[ip:port] [ID client-id] [TYPE normal|master|replica|pubsub] [USER username] [ADDR ip:port] \
-             [LADDR ip:port] [MAXAGE seconds] [SKIPME yes|no]",
-            "Closes connections",
+            "[ip:port] [ID client-id [client-id ...]] [TYPE normal|master|replica|pubsub] [USER username] [ADDR ip:port] \
+             [LADDR ip:port] [IP ip] [NAME name] [LIB-NAME name] [LIB-VER version] [FLAGS flags] [CAPA capabilities] [DB \
+             index] [MAXAGE seconds] [IDLE seconds] [SKIPME yes|no]",
+            "Closes connections; all but MAXAGE, IDLE and SKIPME also as NOT-...",
         ),
+    client("client|capa", -3, ClientCommand::Capabilities)
+        .docs(Group::Connection, "8.0.0", "O(1)")
+        .help("capability [capability ...]", "Tells what this client understands; kept for CLIENT INFO"),
+    client("client|import-source", 3, ClientCommand::ImportSource)
+        .docs(Group::Connection, "8.1.0", "O(1)")
+        .help("ON|OFF", "Accepts OFF: there is no import mode"),
     client("client|unblock", -3, ClientCommand::Unblock)
         .flags(OPERATORS)
         .docs(Group::Connection, "5.0.0", "O(N) for N connections")

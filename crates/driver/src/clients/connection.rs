@@ -34,6 +34,8 @@ pub(super) struct Connection<S> {
     partial_since_us: Option<u64>,
     /// When the client last sent something or took a reply.
     heard_us: u64,
+    /// Bytes that have arrived.
+    received_bytes: u64,
     /// When its input ended, if it has.
     ended_us: Option<u64>,
     /// The socket may hold more input.
@@ -70,6 +72,7 @@ impl<S: Socket> Connection<S> {
             outlet: Outlet::default(),
             partial_since_us: None,
             heard_us: now_us,
+            received_bytes: 0,
             ended_us: None,
             has_unread: false,
             is_hung_up: false,
@@ -168,6 +171,7 @@ impl<S: Socket> Connection<S> {
                 self.has_unread = count == room || self.is_hung_up;
                 self.heard_us = turn.now.monotonic_us;
                 turn.counters.client_bytes_in += count as u64;
+                self.received_bytes += count as u64;
                 Ok(count)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -307,7 +311,7 @@ impl<S: Socket> Connection<S> {
         ahead: &mut LookAhead,
         clock: impl Clock,
     ) -> (usize, usize) {
-        let mut limits = node.request_limits(self.id);
+        let mut limits = node.begin_input(self.id, self.received_bytes);
         let mut taken = 0;
         self.is_put_off = false;
         while taken < bytes.len() {
@@ -368,6 +372,7 @@ impl<S: Socket> Connection<S> {
             }
         };
         if count > 0 {
+            output.note_written(count);
             self.heard_us = now_us;
         }
         Ok(count)

@@ -2,7 +2,7 @@
 
 use super::{
     choose_replies, debug_error, debug_expire, debug_pause_cron, debug_protocol, debug_sleep, get_name, id,
-    info, kill, list, set_info, set_name, switch,
+    import_source, info, kill, list, set_capabilities, set_info, set_name, switch,
 };
 use super::{latency, memory, monitor, pause, server, slowlog};
 use crate::context::Context;
@@ -29,7 +29,12 @@ pub(crate) fn carry_out(
             cx.answer(client, ReplyBuffer::ok);
             cx.clients.close_after_replies(client);
         }
-        NodeCommand::ReadOnly => cx.answer(client, ReplyBuffer::ok),
+        NodeCommand::ReadOnly => {
+            if let Some(session) = cx.clients.sessions.get_mut(client) {
+                session.set_read_only(arguments[0].eq_ignore_ascii_case(b"readonly"));
+            }
+            cx.answer(client, ReplyBuffer::ok);
+        }
         NodeCommand::Client(command) => client_command(cx, client, command, arguments),
         NodeCommand::Command(command) => {
             cx.answer(client, |replies| commands::introspection::answer(command, arguments, replies));
@@ -108,6 +113,8 @@ fn client_command(cx: &mut Context, client: ClientId, command: ClientCommand, ar
         ClientCommand::SetName => set_name(cx, client, &arguments[2]),
         ClientCommand::GetName => get_name(cx, client),
         ClientCommand::SetInfo => set_info(cx, client, &arguments[2], &arguments[3]),
+        ClientCommand::Capabilities => set_capabilities(cx, client, arguments.skip(2)),
+        ClientCommand::ImportSource => import_source(cx, client, &arguments[2]),
         ClientCommand::Kill => kill(cx, client, arguments),
         ClientCommand::Reply => choose_replies(cx, client, &arguments[2]),
         ClientCommand::Pause => pause::pause(cx, client, arguments),

@@ -4,6 +4,7 @@
 mod acl;
 mod authentication;
 mod commands;
+mod filter;
 pub(crate) mod guard;
 pub(crate) mod http;
 pub(crate) mod monitor;
@@ -19,11 +20,11 @@ use cluster::configuration::DebugCommand;
 use cluster::control::Change;
 use cluster::words::is_printable;
 pub(crate) use commands::carry_out;
+use filter::Filter;
 use kv::limits::KEY_BYTES_MAX;
 use kv::{Command, Draft, Reply, ReplyBuffer};
 use server::{memory, server};
 use slow::{latency, slowlog};
-use std::collections::BTreeSet;
 use std::time::Duration;
 use wire::resp::Arguments;
 
@@ -63,44 +64,27 @@ fn info(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
     cx.answer(client, |replies| replies.push(Reply::Text(text.as_bytes())));
 }
 
+/// Reads the conditions of `CLIENT LIST` or `CLIENT KILL`.
+fn filter(cx: &Context, client: ClientId, words: Arguments<'_>, spares: bool) -> Result<Filter, String> {
+    Filter::parse(words, client_number(client), spares, |name| cx.access.users().find(name).is_some())
+}
+
 fn list(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
     cx.spend(cx.clients.sessions.len() as u64 * LISTED_NS);
-    let mut ids = None;
-    match arguments.get(2).map(<[u8]>::to_ascii_lowercase).as_deref() {
-        None => {}
-        Some(b"type") if arguments.len() == 4 => {
-            let kind = arguments[3].to_ascii_lowercase();
-            match kind.as_slice() {
-                b"normal" | b"pubsub" => {
-                    let listens = kind == b"pubsub";
-                    let sessions = cx.clients.sessions.iter().map(|(_, session)| session);
-                    let wanted = sessions.filter(|session| session.subscriptions.is_some() == listens);
-                    ids = Some(wanted.map(Session::number).collect());
-                }
-                b"replica" | b"slave" | b"master" => ids = Some(BTreeSet::new()),
-                _ => {
-                    let error = format!("ERR Unknown client type '{}'", kind.escape_ascii());
-                    return cx.answer(client, |replies| replies.error(&error));
-                }
-            }
-        }
-        Some(b"id") if arguments.len() > 3 => {
-            let parsed: Option<BTreeSet<u64>> =
-                arguments.iter().skip(3).map(|id| std::str::from_utf8(id).ok()?.parse().ok()).collect();
-            let Some(parsed) = parsed else {
-                return cx.answer(client, |replies| replies.error("ERR Invalid client ID"));
-            };
-            ids = Some(parsed);
-        }
-        Some(_) => return cx.answer(client, |replies| replies.error(SYNTAX)),
-    }
+    let filter = match filter(cx, client, arguments.skip(2), false) {
+        Ok(filter) => filter,
+        Err(error) => return cx.answer(client, |replies| replies.error(&error)),
+    };
     let mut text = String::new();
-    for (id, session) in cx.clients.sessions.iter().filter(|(_, session)| !session.is_internal()) {
-        if ids.as_ref().is_none_or(|ids| ids.contains(&session.number())) {
-            describe(cx, id, client, arguments, &mut text);
-        }
+    for id in clients_that_fit(cx, &filter) {
+        describe(cx, id, client, arguments, &mut text);
     }
     cx.answer(client, |replies| replies.push(Reply::Text(text.as_bytes())));
+}
+
+fn clients_that_fit(cx: &Context, filter: &Filter) -> Vec<ClientId> {
+    let is_monitor = |id: ClientId| cx.clients.monitors.contains(&id);
+    clients_that(cx, |session| filter.fits(session, is_monitor(session.id()), cx.now.monotonic_us))
 }
 
 fn set_name(cx: &mut Context, client: ClientId, name: &[u8]) {
@@ -154,6 +138,28 @@ fn switch(cx: &mut Context, client: ClientId, word: &[u8], set: impl Fn(&mut Ses
     cx.answer(client, ReplyBuffer::ok);
 }
 
+/// `CLIENT CAPA`: kept for `CLIENT INFO`. Redirections are errors that every client understands, whatever it can do.
+fn set_capabilities(cx: &mut Context, client: ClientId, words: Arguments<'_>) {
+    if words.iter().any(|word| word.eq_ignore_ascii_case(b"redirect"))
+        && let Some(session) = cx.clients.sessions.get_mut(client)
+    {
+        session.understands_redirections();
+    }
+    cx.answer(client, ReplyBuffer::ok);
+}
+
+/// `CLIENT IMPORT-SOURCE`: only `OFF` is accepted.
+fn import_source(cx: &mut Context, client: ClientId, word: &[u8]) {
+    cx.answer(client, |replies| match word.to_ascii_lowercase().as_slice() {
+        b"off" => replies.ok(),
+        b"on" => replies.error(
+            "ERR CLIENT IMPORT-SOURCE ON is refused: there is no import mode, in which expired keys would stay. To take over the \
+             keys of another server, run quorate import",
+        ),
+        _ => replies.error(SYNTAX),
+    });
+}
+
 /// `CLIENT REPLY`: only `ON` gets a reply.
 fn choose_replies(cx: &mut Context, client: ClientId, word: &[u8]) {
     let replies = match word.to_ascii_lowercase().as_slice() {
@@ -180,13 +186,11 @@ fn kill(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
         cx.answer(client, ReplyBuffer::ok);
         return kill_all(cx, client, victims);
     }
-    let filter = match KillFilter::parse(arguments, client_number(client), |name| {
-        cx.access.users().find(name).is_some()
-    }) {
+    let filter = match filter(cx, client, arguments.skip(2), true) {
         Ok(filter) => filter,
         Err(error) => return cx.answer(client, |replies| replies.error(&error)),
     };
-    let victims = clients_that(cx, |session| filter.fits(session, cx.now.monotonic_us));
+    let victims = clients_that_fit(cx, &filter);
     cx.answer(client, |replies| replies.integer(victims.len() as i64));
     kill_all(cx, client, victims);
 }
@@ -228,80 +232,6 @@ fn kill_all(cx: &mut Context, killer: ClientId, victims: Vec<ClientId>) {
         } else {
             cx.kill(victim);
         }
-    }
-}
-
-/// The clients that `CLIENT KILL` ends: those that meet every condition given.
-#[derive(Debug, Default)]
-struct KillFilter {
-    id: Option<u64>,
-    address: Option<String>,
-    local_address: Option<String>,
-    user: Option<Vec<u8>>,
-    none_of_this_kind: bool,
-    /// Whether it subscribes to channels.
-    listens: Option<bool>,
-    /// Connected for at least this many seconds.
-    age_seconds: Option<u64>,
-    /// The client that is spared.
-    spared: Option<u64>,
-}
-
-impl KillFilter {
-    fn parse(
-        arguments: Arguments<'_>,
-        killer: u64,
-        knows_user: impl Fn(&[u8]) -> bool,
-    ) -> Result<KillFilter, String> {
-        let mut filter = KillFilter { spared: Some(killer), ..KillFilter::default() };
-        let mut at = 2;
-        while at < arguments.len() {
-            let (Some(word), Some(value)) = (arguments.get(at), arguments.get(at + 1)) else {
-                return Err(SYNTAX.into());
-            };
-            let text = || String::from_utf8_lossy(value).into_owned();
-            match word.to_ascii_lowercase().as_slice() {
-                b"id" => match text().parse() {
-                    Ok(id) if id > 0 => filter.id = Some(id),
-                    _ => return Err("ERR client-id should be greater than 0".into()),
-                },
-                b"maxage" => match text().parse() {
-                    Ok(seconds) if seconds > 0 => filter.age_seconds = Some(seconds),
-                    _ => return Err("ERR maxage should be greater than 0".into()),
-                },
-                b"addr" => filter.address = Some(text()),
-                b"laddr" => filter.local_address = Some(text()),
-                b"user" if knows_user(value) => filter.user = Some(value.to_vec()),
-                b"user" => return Err(format!("ERR No such user '{}'", text())),
-                b"type" => match value.to_ascii_lowercase().as_slice() {
-                    b"normal" => filter.listens = Some(false),
-                    b"pubsub" => filter.listens = Some(true),
-                    b"replica" | b"slave" | b"master" => filter.none_of_this_kind = true,
-                    _ => return Err(format!("ERR Unknown client type '{}'", text())),
-                },
-                b"skipme" => match value.to_ascii_lowercase().as_slice() {
-                    b"yes" => filter.spared = Some(killer),
-                    b"no" => filter.spared = None,
-                    _ => return Err(SYNTAX.into()),
-                },
-                _ => return Err(SYNTAX.into()),
-            }
-            at += 2;
-        }
-        Ok(filter)
-    }
-
-    fn fits(&self, session: &Session, now_us: u64) -> bool {
-        !self.none_of_this_kind
-            && self.spared != Some(session.number())
-            && self.listens.is_none_or(|listens| listens == session.subscriptions.is_some())
-            && self
-                .age_seconds
-                .is_none_or(|seconds| session.age_us(now_us) >= seconds.saturating_mul(1_000_000))
-            && self.user.as_ref().is_none_or(|user| session.is_authenticated() && user == session.user_name())
-            && self.id.is_none_or(|id| id == session.number())
-            && self.address.as_ref().is_none_or(|address| address == session.address())
-            && self.local_address.as_ref().is_none_or(|address| address == session.local_address())
     }
 }
 

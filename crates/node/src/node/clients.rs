@@ -211,13 +211,28 @@ impl Node {
 
     /// The limits of this client's requests.
     pub fn request_limits(&self, client: ClientId) -> Limits {
+        self.limits(self.cx.clients.sessions.get(client).is_some_and(Session::is_authenticated))
+    }
+
+    fn limits(&self, authenticated: bool) -> Limits {
         let value_bytes_max = self.cx.parameters.value_bytes_max();
         Limits {
             bulk_bytes_max: value_bytes_max,
             request_bytes_max: request_bytes_max(value_bytes_max),
-            authenticated: self.cx.clients.sessions.get(client).is_some_and(Session::is_authenticated),
+            authenticated,
             ..Limits::default()
         }
+    }
+
+    /// Begins to take requests of a client that has sent this many bytes so far, and returns what [`Node::request_limits`]
+    /// returns.
+    pub fn begin_input(&mut self, client: ClientId, received_bytes: u64) -> Limits {
+        let session = self.cx.clients.sessions.get_mut(client);
+        let authenticated = session.is_some_and(|session| {
+            session.note_received(received_bytes);
+            session.is_authenticated()
+        });
+        self.limits(authenticated)
     }
 
     /// Lends the buffer that holds the requests that follow: a large value in them may be kept in place instead of

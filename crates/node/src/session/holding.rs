@@ -9,7 +9,6 @@ impl Session {
     pub(crate) fn hold_back(&mut self, arguments: Arguments<'_>) {
         let mut held = ArgumentsBuffer::new();
         arguments.iter().for_each(|argument| held.push(argument));
-        self.requests -= 1;
         self.held_back = Some(Box::new(held));
     }
 

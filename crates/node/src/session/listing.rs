@@ -31,6 +31,11 @@ impl Session {
         }
     }
 
+    /// For how long it has sent no request, in microseconds.
+    pub(crate) fn idle_us(&self, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.active_us)
+    }
+
     /// For how long it has been connected, in microseconds.
     pub(crate) fn age_us(&self, now_us: u64) -> u64 {
         now_us.saturating_sub(self.created_us)
@@ -56,6 +61,12 @@ impl Session {
         self.name = name.to_vec();
     }
 
+    /// What the client says of its library and of that one's version, if it has said anything.
+    pub(crate) fn library(&self) -> Option<(&[u8], &[u8])> {
+        let says = !self.library_name.is_empty() || !self.library_version.is_empty();
+        says.then_some((&self.library_name, &self.library_version))
+    }
+
     /// What the client says of its library, by the word of `CLIENT SETINFO`.
     pub(crate) fn attribute_mut(&mut self, word: &[u8]) -> Option<&mut Vec<u8>> {
         match word {
@@ -73,6 +84,52 @@ impl Session {
     /// `CLIENT NO-TOUCH`: kept for `CLIENT INFO`.
     pub(crate) fn set_no_touch(&mut self, is_on: bool) {
         self.no_touch = is_on;
+    }
+
+    /// `READONLY` and `READWRITE`: kept for `CLIENT INFO`.
+    pub(crate) fn set_read_only(&mut self, is_on: bool) {
+        self.read_only = is_on;
+    }
+
+    /// `CLIENT CAPA redirect`: kept for `CLIENT INFO`.
+    pub(crate) fn understands_redirections(&mut self) {
+        self.understands_redirections = true;
+    }
+
+    /// What the client says that it understands, as letters.
+    pub(crate) fn capabilities(&self) -> &'static str {
+        if self.understands_redirections { "r" } else { "" }
+    }
+
+    /// What the client is and does, as letters. `is_monitor`: it has sent `MONITOR`.
+    pub(crate) fn flags(&self, is_monitor: bool) -> String {
+        let is_blocked = self.wait.is_some() || self.held_back.is_some();
+        let mut flags = String::new();
+        for (holds, letter) in [
+            (is_monitor, 'O'),
+            (self.replica.is_one, 'S'),
+            (self.subscriptions.is_some(), 'P'),
+            (self.queued().is_some(), 'x'),
+            (is_blocked, 'b'),
+            (self.tracking.is_some(), 't'),
+            (self.tracking.as_ref().is_some_and(|choice| choice.is_broken), 'R'),
+            (self.tracking.as_ref().is_some_and(|choice| choice.mode == TrackingMode::Prefixes), 'B'),
+            (self.closing, 'c'),
+            (self.read_only, 'r'),
+            (self.no_evict, 'e'),
+            (self.no_touch, 'T'),
+        ] {
+            flags.extend(holds.then_some(letter));
+        }
+        if flags.is_empty() {
+            flags.push('N');
+        }
+        flags
+    }
+
+    /// How many requests were answered. Messages that had to wait for a reply have taken numbers, too.
+    fn answered(&self) -> u64 {
+        self.first - self.messages
     }
 
     /// Notes how many bytes of the client's input are not taken yet, and how much room there is for more.
@@ -97,26 +154,7 @@ impl Session {
             ClientKind::Resp { fd, .. } => *fd,
             ClientKind::Internal => -1,
         };
-        let seconds = |since_us: u64| now_us.saturating_sub(since_us) / 1_000_000;
-        let mut flags = String::new();
-        let is_blocked = self.wait.is_some() || self.held_back.is_some();
-        for (holds, letter) in [
-            (is_monitor, 'O'),
-            (self.subscriptions.is_some(), 'P'),
-            (self.queued().is_some(), 'x'),
-            (is_blocked, 'b'),
-            (self.closing, 'c'),
-            (self.no_evict, 'e'),
-            (self.no_touch, 'T'),
-            (self.tracking.is_some(), 't'),
-            (self.tracking.as_ref().is_some_and(|choice| choice.is_broken), 'R'),
-            (self.tracking.as_ref().is_some_and(|choice| choice.mode == TrackingMode::Prefixes), 'B'),
-        ] {
-            flags.extend(holds.then_some(letter));
-        }
-        if flags.is_empty() {
-            flags.push('N');
-        }
+        let seconds = |span_us: u64| span_us / 1_000_000;
         let queued = self.queued().map_or(-1, |count| count as i64);
         let command = self.last_command.and_then(commands::by_number).map_or("NULL", |spec| spec.name);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -129,38 +167,35 @@ impl Session {
         let queued_bytes = self.transaction.as_ref().map_or(0, |gathered| gathered.bytes());
         let redirect = self.tracking.as_ref();
         let redirect = redirect.map_or(-1, |choice| choice.redirect.map_or(0, |(number, _)| number as i64));
+        let watched = self.transaction.as_ref().map_or(0, |gathered| gathered.watched.len());
         // Writing to a string does not fail.
         let _ = writeln!(
             out,
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={} \
-             qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem=0 tot-mem={} events=r \
-             cmd={} user={} redir={} resp={} lib-name={} lib-ver={} tot-cmds={}",
+            "id={} addr={} laddr={} fd={fd} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={queued} \
+             watch={watched} qbuf={input_bytes} qbuf-free={input_room} argv-mem={argument_bytes} multi-mem={queued_bytes} rbs=0 \
+             rbp=0 obl={} oll=0 omem=0 tot-mem={} events=r cmd={command} user={} redir={redirect} resp={} lib-name={} lib-ver={} \
+             io-thread=0 tot-net-in={} tot-net-out={} tot-cmds={} capa={}",
             self.number(),
             self.address(),
             self.local_address(),
-            fd,
             text(&self.name),
-            seconds(self.created_us),
-            seconds(self.active_us),
-            flags,
+            seconds(self.age_us(now_us)),
+            seconds(self.idle_us(now_us)),
+            self.flags(is_monitor),
             self.database,
             self.subscribed(Listening::Channel),
             self.subscribed(Listening::Pattern),
             self.subscribed(Listening::Shard),
-            queued,
-            input_bytes,
-            input_room,
-            argument_bytes,
-            queued_bytes,
             self.output_bytes(),
             self.memory_bytes() + input_bytes + input_room,
-            command,
             text(self.user_name()),
-            redirect,
             if self.protocol == Protocol::Resp3 { 3 } else { 2 },
             text(&self.library_name),
             text(&self.library_version),
-            self.requests,
+            self.received_bytes,
+            self.output.written_bytes(),
+            self.answered(),
+            self.capabilities(),
         );
     }
 }

@@ -89,13 +89,17 @@ pub(crate) struct Session {
     /// The session's number in the order of arrival among all sessions of this node: many arrive in one turn.
     arrival: u64,
     active_us: u64,
-    requests: u64,
+    /// Bytes that the client has sent, as the driver last reported.
+    received_bytes: u64,
     /// The number of the client's latest command.
     last_command: Option<usize>,
     /// A name for the last command of a part of the server, which is not in the command table.
     internal_name: &'static str,
     no_evict: bool,
     no_touch: bool,
+    read_only: bool,
+    /// The client can be told to go to another node.
+    understands_redirections: bool,
     output: Output,
     /// Groups that this client has written to, acknowledged or not, in ascending order, each with the newest
     /// write that was acknowledged, or 0.
@@ -124,6 +128,8 @@ pub(crate) struct Session {
     pub(crate) readers: u16,
     /// What the client has said of itself as a replica of Redis, and whether it is one.
     pub(crate) replica: ReplicaWishes,
+    /// How many messages had to wait for replies, and so have taken numbers of requests.
+    messages: u64,
     /// Channel messages stay after the replies of requests before this one.
     messages_held_until: u64,
     /// How many of `pending` request the versions of watched keys.
@@ -174,11 +180,13 @@ impl Session {
             created_us: now_us,
             arrival: 0,
             active_us: now_us,
-            requests: 0,
+            received_bytes: 0,
             last_command: None,
             internal_name: "",
             no_evict: false,
             no_touch: false,
+            read_only: false,
+            understands_redirections: false,
             output: Output::default(),
             written: Vec::new(),
             slots: VecDeque::new(),
@@ -193,6 +201,7 @@ impl Session {
             tracking: None,
             readers: 0,
             replica: ReplicaWishes::default(),
+            messages: 0,
             messages_held_until: 0,
             versions_awaited: 0,
             request_bytes: 0,
@@ -242,10 +251,15 @@ impl Session {
         self.protocol = protocol;
     }
 
+    /// Notes how many bytes the client has sent so far.
+    #[inline]
+    pub(crate) fn note_received(&mut self, bytes: u64) {
+        self.received_bytes = bytes;
+    }
+
     /// Notes a request that is being taken, and its size.
     #[inline]
     pub(crate) fn take_request(&mut self, bytes: usize, now_us: u64) {
-        self.requests += 1;
         self.request_bytes = bytes;
         self.active_us = now_us;
     }
@@ -316,6 +330,7 @@ impl Session {
         self.become_user(user);
         self.no_evict = false;
         self.no_touch = false;
+        self.read_only = false;
         self.end_transaction();
     }
 

@@ -37,6 +37,8 @@ pub struct Output {
     /// What comes after `bytes`: large values and long replies, each with the bytes that follow it. Values are written without
     /// a copy, or moved into `bytes` chunk by chunk for a caller that takes only those.
     later: VecDeque<(Part, Vec<u8>)>,
+    /// How many bytes were written so far.
+    written_bytes: u64,
 }
 
 impl Output {
@@ -95,6 +97,17 @@ impl Output {
                 *encoded = rest;
             }
         }
+    }
+
+    /// Notes that this many bytes were written, whatever they were.
+    #[inline]
+    pub fn note_written(&mut self, bytes: usize) {
+        self.written_bytes += bytes as u64;
+    }
+
+    /// How many bytes were written so far.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.written_bytes
     }
 
     /// Notes that `count` bytes of what comes after `bytes` were written without a copy.

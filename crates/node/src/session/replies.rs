@@ -331,6 +331,7 @@ impl Session {
         if self.slots.is_empty() || may_overtake {
             return self.write(encoded);
         }
+        self.messages += 1;
         self.slots.push_back(Slot {
             kept: Some(Box::new(KeptReply::Encoded(encoded.to_vec()))),
             wants_version: false,

@@ -156,6 +156,35 @@ fn clients_have_names_and_are_listed() {
 }
 
 #[test]
+fn clients_are_chosen_by_what_they_are_and_by_what_they_are_not() {
+    let mut cluster = one_node();
+    let (asker, other) = (cluster.client(1), cluster.client(1));
+    cluster.ask(asker, "CLIENT SETNAME asker");
+    for request in ["CLIENT SETNAME other", "CLIENT CAPA nosuch redirect", "READONLY", "SELECT 3"] {
+        assert_eq!(cluster.ask(other, request), "OK", "{request}");
+    }
+    let named = |cluster: &mut Cluster, filter: &str| {
+        let list = cluster.ask_for(asker, &format!("CLIENT LIST {filter}")).text();
+        let names = list.lines().filter_map(|line| line.split(' ').find_map(|it| it.strip_prefix("name=")));
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    for filter in ["CAPA r", "FLAGS r", "DB 3", "NOT-NAME asker", "NOT-FLAGS N", "NOT-DB 0", "SKIPME yes", "TYPE normal DB 3"] {
+        assert_eq!(named(&mut cluster, filter), ["other"], "{filter}");
+    }
+    for filter in ["NOT-CAPA r", "FLAGS N", "NAME other NAME asker", "NOT-ID 1 NOT-NAME other", "DB 0 MAXAGE 1"] {
+        let expected: &[&str] = if filter.contains("MAXAGE") { &[] } else { &["asker"] };
+        assert_eq!(named(&mut cluster, filter), expected, "{filter}");
+    }
+    assert_eq!(named(&mut cluster, "NOT-IP 1.2.3.4").len(), 2);
+    assert_eq!(cluster.ask(other, "READWRITE"), "OK");
+    assert_eq!(named(&mut cluster, "FLAGS N").len(), 2);
+    assert_eq!(cluster.ask(asker, "CLIENT IMPORT-SOURCE OFF"), "OK");
+    assert_error(&cluster.ask(asker, "CLIENT IMPORT-SOURCE ON"), "ERR CLIENT IMPORT-SOURCE ON is refused");
+    assert_eq!(cluster.ask(asker, "CLIENT KILL NOT-DB 0"), "1");
+    assert!(cluster.is_closed(other));
+}
+
+#[test]
 fn a_killed_client_is_closed_and_others_are_not() {
     let mut cluster = one_node();
     let (killer, victim, bystander) = (cluster.client(1), cluster.client(1), cluster.client(1));

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use commands::{COMMANDS, CommandSpec, Handler};
 use redis::{Commands, Connection};
 
-use crate::support::{Cluster, ask};
+use crate::support::{Cluster, ask, until};
 
 /// Requests in order, with their replies: those of redis-server 7.0.15 if it has the command, otherwise those of Redis 8. `*`
 /// is a reply that depends on time or chance, or has another form in RESP3.
@@ -422,6 +422,29 @@ fn commands_by_which_clients_describe_themselves_are_accepted() {
         info.contains("name=me") && info.contains("resp=3") && info.contains("lib-name=redis-rs"),
         "{info}"
     );
+}
+
+/// Of a client that waits, what it has sent counts, and its answer does not yet.
+#[test]
+fn what_a_client_has_sent_and_received_is_counted_in_bytes_and_requests() {
+    let cluster = Cluster::start(1, &[]);
+    let (mut asker, mut waiting) = (cluster.client(1), cluster.client(1));
+    let id = ask(&mut waiting, "CLIENT ID");
+    let counts = |asker: &mut Connection| {
+        let line = ask(asker, &format!("CLIENT LIST ID {id}"));
+        ["tot-net-in=", "tot-net-out=", "tot-cmds="].map(|field| {
+            let value = line.split([' ', '\\', '"']).find_map(|it| it.strip_prefix(field));
+            value.and_then(|value| value.parse::<u64>().ok()).unwrap_or_else(|| panic!("{field} {line}"))
+        })
+    };
+    let [received, sent, answered] = counts(&mut asker);
+    let waits = std::thread::spawn(move || (ask(&mut waiting, "BLPOP mylist 0"), waiting));
+    until("it waits", || counts(&mut asker)[0] > received);
+    assert_eq!(counts(&mut asker), [received + 34, sent, answered]);
+    assert_eq!(ask(&mut asker, "LPUSH mylist a"), "1");
+    let (reply, _waiting) = waits.join().expect("a thread");
+    assert_eq!(reply, "[\"mylist\", \"a\"]");
+    assert_eq!(counts(&mut asker), [received + 34, sent + 23, answered + 1]);
 }
 
 /// `redis::transaction` watches, calls its function, and starts again when it is aborted.
