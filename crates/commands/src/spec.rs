@@ -303,7 +303,7 @@ pub enum ServerCommand {
     Modules,
 }
 
-/// The subcommands of `SLOWLOG`.
+/// The subcommands of `SLOWLOG` and `COMMANDLOG`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is the subcommand of that name.
 pub enum SlowlogCommand {

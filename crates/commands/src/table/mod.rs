@@ -48,7 +48,7 @@ use sorted::SORTED;
 use streams::STREAMS;
 use subcommands::{
     ACL, CLIENT, CLUSTER, COMMAND, CONFIG, DEBUG, FUNCTION, KEYSPACE, LATENCY, LOCK_SESSION, MEMORY, MODULE,
-    OBJECT, SCRIPT, SLOWLOG,
+    COMMANDLOG, OBJECT, SCRIPT, SLOWLOG,
 };
 
 const COMMAND_ROWS: usize = ROWS.len()
@@ -85,7 +85,7 @@ const SORTED_KEY: KeySpec = range(1, 0, READS);
 const SORTED_BY: KeySpec = after(Begin::Unknown, READS);
 
 /// The commands whose rows have no file of their own.
-static ROWS: [CommandSpec; 112] = [
+static ROWS: [CommandSpec; 113] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
@@ -646,6 +646,9 @@ static ROWS: [CommandSpec; 112] = [
     container("slowlog", &SLOWLOG)
         .docs(Group::Server, "2.2.12", "Depends on the subcommand")
         .help("", "Holds commands about the log of slow commands"),
+    container("commandlog", &COMMANDLOG)
+        .docs(Group::Server, "8.1.0", "Depends on the subcommand")
+        .help("", "Holds commands about the logs of slow commands, large requests and large replies"),
     container("latency", &LATENCY)
         .docs(Group::Server, "2.8.13", "Depends on the subcommand")
         .help("", "Holds commands about how long commands take"),

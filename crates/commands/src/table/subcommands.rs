@@ -633,6 +633,28 @@ pub(super) static SLOWLOG: [CommandSpec; 4] = [
     help_of("slowlog|help").docs(Group::Server, "6.2.0", "O(1)"),
 ];
 
+pub(super) static COMMANDLOG: [CommandSpec; 4] = [
+    node("commandlog|get", 4, NodeCommand::Slowlog(SlowlogCommand::Get))
+        .flags(WATCHES)
+        .tips(&["request_policy:all_nodes", "nondeterministic_output"])
+        .docs(Group::Server, "8.1.0", "O(N) for N entries")
+        .help(
+            "count slow|large-request|large-reply",
+            "Returns the newest entries of a log of commands; all with -1",
+        ),
+    node("commandlog|len", 3, NodeCommand::Slowlog(SlowlogCommand::Len))
+        .flags(WATCHES)
+        .tips(&["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"])
+        .docs(Group::Server, "8.1.0", "O(1)")
+        .help("slow|large-request|large-reply", "Returns how many entries a log of commands has"),
+    node("commandlog|reset", 3, NodeCommand::Slowlog(SlowlogCommand::Reset))
+        .flags(WATCHES)
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+        .docs(Group::Server, "8.1.0", "O(N) for N entries")
+        .help("slow|large-request|large-reply", "Empties a log of commands"),
+    help_of("commandlog|help").docs(Group::Server, "8.1.0", "O(1)"),
+];
+
 pub(super) static LATENCY: [CommandSpec; 7] = [
     node("latency|doctor", 2, NodeCommand::Latency(LatencyCommand::Doctor))
         .flags(OPERATORS)

@@ -1,6 +1,7 @@
-//! `SLOWLOG` and `LATENCY`: see [`crate::diagnostics::slow`].
+//! `SLOWLOG`, `COMMANDLOG` and `LATENCY`: see [`crate::diagnostics::slow`].
 
 use crate::context::Context;
+use crate::diagnostics::slow::Reason;
 use crate::session::ClientId;
 use commands::{LatencyCommand, SlowlogCommand};
 use kv::ReplyBuffer;
@@ -9,19 +10,27 @@ use wire::resp::Arguments;
 /// Roughly how long it takes to write an entry of the log, in nanoseconds.
 const ENTRY_NS: u64 = 1000;
 
+/// `SLOWLOG`, and `COMMANDLOG`, which names the log last.
 pub(super) fn slowlog(cx: &mut Context, client: ClientId, command: SlowlogCommand, arguments: Arguments<'_>) {
-    if arguments.len() > 3 {
-        let error = commands::CommandError::WrongArity("slowlog|get").to_string();
-        return cx.answer(client, |replies| replies.error(&error));
-    }
-    let entries = cx.clients.measuring.slow().len();
+    let reason = match arguments.iter().next_back() {
+        Some(word) if arguments[0].eq_ignore_ascii_case(b"commandlog") => Reason::parse(word)
+            .ok_or("ERR type should be one of the following: slow, large-request, large-reply".to_owned()),
+        _ if arguments.len() > 3 => Err(commands::CommandError::WrongArity("slowlog|get").to_string()),
+        _ => Ok(Reason::Slow),
+    };
+    let reason = match reason {
+        Ok(reason) => reason,
+        Err(error) => return cx.answer(client, |replies| replies.error(&error)),
+    };
+    let entries = cx.clients.measuring.slow().log(reason).len();
     cx.spend(entries as u64 * ENTRY_NS);
     let mut replies = ReplyBuffer::new();
+    let log = cx.clients.measuring.slow().log(reason);
     match command {
-        SlowlogCommand::Get => cx.clients.measuring.slow().get(arguments.get(2), &mut replies),
-        SlowlogCommand::Len => replies.integer(cx.clients.measuring.slow().len() as i64),
+        SlowlogCommand::Get => log.get(arguments.get(2), &mut replies),
+        SlowlogCommand::Len => replies.integer(log.len() as i64),
         SlowlogCommand::Reset => {
-            cx.clients.measuring.slow().reset_log();
+            log.reset();
             replies.ok();
         }
     }
@@ -32,7 +41,7 @@ pub(super) fn latency(cx: &mut Context, client: ClientId, command: LatencyComman
     let mut replies = ReplyBuffer::new();
     let slow = cx.clients.measuring.slow();
     match command {
-        LatencyCommand::Doctor => slow.doctor(cx.parameters.thresholds(), &mut replies),
+        LatencyCommand::Doctor => slow.doctor(*cx.parameters.thresholds(), &mut replies),
         LatencyCommand::Graph => slow.graph(&arguments[2], cx.now.unix_ms / 1000, &mut replies),
         LatencyCommand::Histogram => histogram(cx, arguments.skip(2), &mut replies),
         LatencyCommand::History => slow.history(&arguments[2], &mut replies),

@@ -1,13 +1,13 @@
-//! How long commands take: their statistics, and what `SLOWLOG` and `LATENCY` show. See [`crate::diagnostics::slow`].
+//! How long commands take: their statistics, and what `SLOWLOG`, `COMMANDLOG` and `LATENCY` show. See [`crate::diagnostics::slow`].
 
 use crate::context::Context;
-use crate::diagnostics::slow::{Entry, Slow, Thresholds, keep_arguments};
+use crate::diagnostics::slow::{Entry, Reason, Slow, Taken, Thresholds, keep_arguments};
 use crate::session::{Begun, ClientId, ClientKind, Session};
 use commands::{Flag, Handler, NodeCommand};
 use protocol::Now;
 use wire::resp::Arguments;
 
-/// Commands that were slow, and those that may have been.
+/// Commands that were slow or large, and those that may have been slow.
 #[derive(Debug, Default)]
 pub(crate) struct Measuring {
     slow: Slow,
@@ -17,7 +17,7 @@ pub(crate) struct Measuring {
     noted: usize,
 }
 
-/// A command that was slow, or whose own work takes long.
+/// A command that was slow or large, or whose own work takes long.
 #[derive(Debug)]
 struct Answered {
     client: ClientId,
@@ -27,6 +27,8 @@ struct Answered {
     begun_us: u64,
     /// `None`: the command's work ends with the next reading of the clock.
     took_us: Option<u64>,
+    request_bytes: u64,
+    reply_bytes: u64,
     /// Empty for a request that is still being taken.
     arguments: Vec<u8>,
 }
@@ -36,7 +38,7 @@ struct Answered {
 const NOTED_MAX: usize = 16;
 
 impl Measuring {
-    /// The slow commands and events.
+    /// The slow and large commands, and events.
     pub(crate) fn slow(&mut self) -> &mut Slow {
         &mut self.slow
     }
@@ -53,35 +55,41 @@ impl Measuring {
         !self.answered.is_empty()
     }
 
-    /// The time that a request took that gets its reply now, if it is to be noted at once. Otherwise the request is
-    /// kept until the next [`Context::measure`].
+    /// The time that a request took that gets its reply now, of this many bytes, if it is to be noted at once. Otherwise the
+    /// request is kept until the next [`Context::measure`].
     #[inline]
     pub(crate) fn time_of(
         &mut self,
         session: &Session,
         (sequence, group): (u64, u16),
+        reply_bytes: usize,
         now: Now,
-        thresholds: Thresholds,
+        thresholds: &Thresholds,
     ) -> Option<u64> {
         let begun = session.begun(sequence)?;
         let took_us = now.monotonic_us.saturating_sub(begun.at_us);
-        let is_slow = thresholds.reached(took_us) && (self.noted < NOTED_MAX || thresholds.logs_all());
-        if !begun.is_long && !is_slow {
+        if !begun.is_long && !thresholds.may_be_reached(took_us) {
             return Some(took_us);
         }
-        self.note_answered(session, (sequence, group), begun, took_us);
-        None
+        self.note_answered(session, (sequence, group), (begun, took_us, reply_bytes), thresholds)
     }
 
+    /// Keeps a request until the next [`Context::measure`], or returns its time if it is not to be noted.
     #[cold]
     fn note_answered(
         &mut self,
         session: &Session,
         (sequence, group): (u64, u16),
-        begun: Begun,
-        took_us: u64,
-    ) {
-        let Some(command) = begun.command else { return };
+        (begun, took_us, reply_bytes): (Begun, u64, usize),
+        thresholds: &Thresholds,
+    ) -> Option<u64> {
+        let (request_bytes, reply_bytes) = (begun.bytes as u64, reply_bytes as u64);
+        let may_note = self.noted < NOTED_MAX || thresholds.logs_all();
+        let is_noted = may_note && thresholds.reached(&[took_us, request_bytes, reply_bytes]);
+        if !begun.is_long && !is_noted {
+            return Some(took_us);
+        }
+        let command = begun.command?;
         self.noted += 1;
         self.answered.push(Answered {
             client: session.id(),
@@ -89,8 +97,11 @@ impl Measuring {
             group,
             begun_us: begun.at_us,
             took_us: (!begun.is_long).then_some(took_us),
+            request_bytes,
+            reply_bytes,
             arguments: session.asked(sequence),
         });
+        None
     }
 }
 
@@ -107,7 +118,7 @@ impl Context {
     /// Notes how long commands took whose work has just ended.
     #[cold]
     pub(crate) fn measure(&mut self, now_us: u64) {
-        let thresholds = self.parameters.thresholds();
+        let thresholds = *self.parameters.thresholds();
         for answered in std::mem::take(&mut self.clients.measuring.answered) {
             let took_us = answered.took_us.unwrap_or(now_us.saturating_sub(answered.begun_us));
             self.clients.statistics.took(answered.command, took_us);
@@ -119,7 +130,7 @@ impl Context {
     }
 
     fn note_slow(&mut self, answered: Answered, took_us: u64, thresholds: Thresholds) {
-        let Answered { client, command, arguments, .. } = answered;
+        let Answered { client, command, arguments, request_bytes, reply_bytes, .. } = answered;
         let Some(spec) = commands::by_number(command) else { return };
         let waits = spec.flags.has(Flag::Blocking)
             || matches!(spec.handler, Handler::Node(NodeCommand::Wait | NodeCommand::Ask));
@@ -129,7 +140,9 @@ impl Context {
             let event = if spec.flags.has(Flag::Fast) { "fast-command" } else { "command" };
             self.clients.measuring.slow.note(event, unix_s, took_us / 1000);
         }
-        if !thresholds.logs(took_us) {
+        let taken: Taken = [took_us, request_bytes, reply_bytes];
+        let reasons: Vec<Reason> = thresholds.reasons(&taken).collect();
+        if reasons.is_empty() {
             return;
         }
         let (mut address, mut name) = (String::new(), Vec::new());
@@ -139,8 +152,11 @@ impl Context {
                 address.clone_from(of_client);
             }
         }
-        let entry = Entry { unix_s, took_us, arguments, address, name };
-        self.clients.measuring.slow.log(entry, self.parameters.slowlog_entries_max());
+        for reason in reasons {
+            let (address, name, arguments) = (address.clone(), name.clone(), arguments.clone());
+            let entry = Entry { unix_s, taken: taken[reason as usize], arguments, address, name };
+            self.clients.measuring.slow.log(reason).add(entry, self.parameters.log_entries_max(reason));
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Slow commands and events: the entries of `SLOWLOG`, and the events of `LATENCY`.
+//! Slow and large commands, and events: the entries of `SLOWLOG` and `COMMANDLOG`, and the events of `LATENCY`.
 //!
 //! A command's time lasts from the turn in which its request was read to its outcome: it includes ordering,
 //! replication and the wait for the disk, since the client waits for these. The node reads no clock for it: both
@@ -25,33 +25,75 @@ const SAMPLES_MAX: usize = 160;
 /// How many rows a graph of `LATENCY GRAPH` has.
 const GRAPH_ROWS: usize = 4;
 
-/// The thresholds above which a command is slow.
+/// Why a command is logged. Each has a log of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    Slow,
+    LargeRequest,
+    LargeReply,
+}
+
+impl Reason {
+    pub(crate) const ALL: [Reason; 3] = [Reason::Slow, Reason::LargeRequest, Reason::LargeReply];
+
+    /// Reads the word of `COMMANDLOG`.
+    pub(crate) fn parse(word: &[u8]) -> Option<Reason> {
+        Some(match word.to_ascii_lowercase().as_slice() {
+            b"slow" => Reason::Slow,
+            b"large-request" => Reason::LargeRequest,
+            b"large-reply" => Reason::LargeReply,
+            _ => return None,
+        })
+    }
+}
+
+/// What a command has taken: its time in microseconds, and the bytes of its request and of its reply, in the order of
+/// [`Reason::ALL`].
+pub(crate) type Taken = [u64; Reason::ALL.len()];
+
+/// The thresholds from which on commands are logged, and make events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Thresholds {
-    /// `slowlog-log-slower-than`, in microseconds; `u64::MAX`: there is no log.
-    log_us: u64,
+    /// From this time on, in microseconds, it is looked at whether a command is to be noted. While large ones are logged: 0.
+    looked_at_us: u64,
+    /// Whether any commands are logged, with their arguments.
+    is_logging: bool,
+    /// `u64::MAX`: there is no log.
+    logged: Taken,
     /// `latency-monitor-threshold`, in microseconds; `u64::MAX`: it is off.
     event_us: u64,
 }
 
 impl Thresholds {
-    /// No command is slow.
-    pub(crate) const NONE: Thresholds = Thresholds { log_us: u64::MAX, event_us: u64::MAX };
+    /// No command is noted.
+    pub(crate) const NONE: Thresholds = Thresholds {
+        looked_at_us: u64::MAX,
+        is_logging: false,
+        logged: [u64::MAX; Reason::ALL.len()],
+        event_us: u64::MAX,
+    };
 
-    /// Those of the log and of events; `u64::MAX`: none.
-    pub(crate) fn new(log_us: u64, event_us: u64) -> Thresholds {
-        Thresholds { log_us, event_us }
+    /// Those of the logs and of events; `u64::MAX`: none.
+    pub(crate) fn new(logged: Taken, event_us: u64) -> Thresholds {
+        let [slow_us, of_sizes @ ..] = logged;
+        let logs_sizes = of_sizes.iter().any(|threshold| *threshold != u64::MAX);
+        Thresholds {
+            looked_at_us: if logs_sizes { 0 } else { slow_us.min(event_us) },
+            is_logging: logs_sizes || slow_us != u64::MAX,
+            logged,
+            event_us,
+        }
     }
 
     /// Whether all commands are logged.
-    #[inline]
     pub(crate) fn logs_all(&self) -> bool {
-        self.log_us == 0
+        self.logged.contains(&0)
     }
 
-    /// Whether a command that took this long is logged.
-    pub(crate) fn logs(&self, took_us: u64) -> bool {
-        took_us >= self.log_us
+    /// Why a command that has taken this much is logged.
+    pub(crate) fn reasons(&self, taken: &Taken) -> impl Iterator<Item = Reason> + use<> {
+        let (taken, logged) = (*taken, self.logged);
+        Reason::ALL.into_iter().filter(move |reason| taken[*reason as usize] >= logged[*reason as usize])
     }
 
     /// Whether a command that took this long is an event.
@@ -59,16 +101,21 @@ impl Thresholds {
         took_us >= self.event_us
     }
 
-    /// Whether slow commands are logged, with their arguments.
+    /// Whether commands are logged, with their arguments.
     #[inline]
     pub(crate) fn is_logging(&self) -> bool {
-        self.log_us != u64::MAX
+        self.is_logging
     }
 
-    /// Whether a command that took this long is to be noted.
+    /// Whether a command that took this long may be one to note: then [`Thresholds::reached`] decides.
     #[inline]
-    pub(crate) fn reached(&self, took_us: u64) -> bool {
-        took_us >= self.log_us.min(self.event_us)
+    pub(crate) fn may_be_reached(&self, took_us: u64) -> bool {
+        took_us >= self.looked_at_us
+    }
+
+    /// Whether a command that has taken this much is to be noted.
+    pub(crate) fn reached(&self, taken: &Taken) -> bool {
+        self.makes_event(taken[0]) || self.reasons(taken).next().is_some()
     }
 }
 
@@ -205,25 +252,32 @@ fn shown_arguments(kept: &[u8]) -> Vec<Vec<u8>> {
     shown
 }
 
-/// A slow command.
+/// A slow or large command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) unix_s: u64,
-    pub(crate) took_us: u64,
+    /// Its time in microseconds, or its bytes.
+    pub(crate) taken: u64,
     /// See [`keep_arguments`].
     pub(crate) arguments: Vec<u8>,
     pub(crate) address: String,
     pub(crate) name: Vec<u8>,
 }
 
-/// The slow commands, and events.
+/// The slow and large commands, and events.
 #[derive(Debug, Default)]
 pub(crate) struct Slow {
+    logs: [Log; Reason::ALL.len()],
+    events: BTreeMap<&'static str, Event>,
+}
+
+/// The commands that were logged for one reason.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
     /// The newest first.
     entries: VecDeque<(u64, Entry)>,
     /// The number of the next entry.
     next: u64,
-    events: BTreeMap<&'static str, Event>,
 }
 
 /// The times of a slow event.
@@ -234,12 +288,50 @@ struct Event {
     most_ms: u64,
 }
 
-impl Slow {
+impl Log {
     /// Adds an entry, and drops the oldest entries beyond `most`.
-    pub(crate) fn log(&mut self, entry: Entry, most: usize) {
+    pub(crate) fn add(&mut self, entry: Entry, most: usize) {
         self.entries.push_front((self.next, entry));
         self.next += 1;
         self.entries.truncate(most.min(ENTRIES_MAX));
+    }
+
+    /// The number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Forgets all entries.
+    pub(crate) fn reset(&mut self) {
+        self.entries.clear();
+    }
+
+    /// Answers `SLOWLOG GET` or `COMMANDLOG GET`, with at most `count` entries.
+    pub(crate) fn get(&self, count: Option<&[u8]>, out: &mut ReplyBuffer) {
+        let count = match count.map_or(Some(10), parse_integer) {
+            Some(-1) => self.entries.len(),
+            Some(count) if count >= 0 => self.entries.len().min(count as usize),
+            _ => return out.error("ERR count should be greater than or equal to -1"),
+        };
+        out.array(count);
+        for (number, entry) in self.entries.iter().take(count) {
+            out.array(6);
+            out.integer(*number as i64);
+            out.integer(entry.unix_s as i64);
+            out.integer(entry.taken as i64);
+            let arguments = shown_arguments(&entry.arguments);
+            out.array(arguments.len());
+            arguments.iter().for_each(|argument| out.bulk(argument));
+            out.bulk(entry.address.as_bytes());
+            out.bulk(&entry.name);
+        }
+    }
+}
+
+impl Slow {
+    /// The commands that were logged for a reason.
+    pub(crate) fn log(&mut self, reason: Reason) -> &mut Log {
+        &mut self.logs[reason as usize]
     }
 
     /// Notes that an event took long.
@@ -252,37 +344,6 @@ impl Slow {
         }
         if event.samples.len() > SAMPLES_MAX {
             event.samples.pop_front();
-        }
-    }
-
-    /// `SLOWLOG LEN`.
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// `SLOWLOG RESET`.
-    pub(crate) fn reset_log(&mut self) {
-        self.entries.clear();
-    }
-
-    /// `SLOWLOG GET`, with at most `count` entries.
-    pub(crate) fn get(&self, count: Option<&[u8]>, out: &mut ReplyBuffer) {
-        let count = match count.map_or(Some(10), parse_integer) {
-            Some(-1) => self.entries.len(),
-            Some(count) if count >= 0 => self.entries.len().min(count as usize),
-            _ => return out.error("ERR count should be greater than or equal to -1"),
-        };
-        out.array(count);
-        for (number, entry) in self.entries.iter().take(count) {
-            out.array(6);
-            out.integer(*number as i64);
-            out.integer(entry.unix_s as i64);
-            out.integer(entry.took_us as i64);
-            let arguments = shown_arguments(&entry.arguments);
-            out.array(arguments.len());
-            arguments.iter().for_each(|argument| out.bulk(argument));
-            out.bulk(entry.address.as_bytes());
-            out.bulk(&entry.name);
         }
     }
 
@@ -436,15 +497,31 @@ mod tests {
 
     #[test]
     fn the_oldest_entries_are_dropped_and_numbers_go_on() {
-        let mut slow = Slow::default();
-        (0..5).for_each(|took_us| slow.log(Entry { took_us, ..Entry::default() }, 3));
-        let numbers = |slow: &Slow| slow.entries.iter().map(|(number, _)| *number).collect::<Vec<_>>();
-        assert_eq!(numbers(&slow), [4, 3, 2]);
-        slow.reset_log();
-        slow.log(Entry::default(), 3);
-        assert_eq!(numbers(&slow), [5]);
-        slow.log(Entry::default(), 0);
-        assert_eq!(slow.len(), 0);
+        let mut log = Log::default();
+        (0..5).for_each(|taken| log.add(Entry { taken, ..Entry::default() }, 3));
+        let numbers = |log: &Log| log.entries.iter().map(|(number, _)| *number).collect::<Vec<_>>();
+        assert_eq!(numbers(&log), [4, 3, 2]);
+        log.reset();
+        log.add(Entry::default(), 3);
+        assert_eq!(numbers(&log), [5]);
+        log.add(Entry::default(), 0);
+        assert_eq!(log.len(), 0);
+    }
+
+    #[test]
+    fn each_log_has_a_threshold_of_its_own() {
+        let none = u64::MAX;
+        let reasons = |thresholds: Thresholds, taken: Taken| thresholds.reasons(&taken).collect::<Vec<_>>();
+        let slow = Thresholds::new([10, none, none], none);
+        assert!(slow.may_be_reached(10) && !slow.may_be_reached(9) && slow.is_logging());
+        assert_eq!(reasons(slow, [10, 1 << 30, 1 << 30]), [Reason::Slow]);
+        let all = Thresholds::new([10, 20, 30], none);
+        assert!(all.may_be_reached(0), "a large one may have taken no time");
+        assert_eq!(reasons(all, [9, 20, 30]), [Reason::LargeRequest, Reason::LargeReply]);
+        assert!(!all.reached(&[9, 19, 29]) && !all.logs_all());
+        let events = Thresholds::new([none; 3], 5);
+        assert!(events.reached(&[5, 0, 0]) && !events.reached(&[4, 99, 99]) && !events.is_logging());
+        assert!(!Thresholds::NONE.may_be_reached(none - 1));
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(crate) fn question(arguments: Arguments<'_>) -> Result<NodeRequest<'_>, Stri
         ) => Ok(NodeRequest { command, found, arguments }),
         _ => Err(format!(
             "ERR '{}' cannot be asked of another node: CLUSTER ASK takes CLUSTER REPORT, CLUSTER EVENTS, CLUSTER HISTORY, CLUSTER MAP, \
-             LOCK.LIST, INFO, SLOWLOG GET, SLOWLOG LEN, LATENCY HISTOGRAM and LATENCY LATEST",
+             LOCK.LIST, INFO, SLOWLOG or COMMANDLOG GET or LEN, LATENCY HISTOGRAM and LATENCY LATEST",
             found.spec.name
         )),
     }

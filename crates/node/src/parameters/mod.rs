@@ -15,7 +15,7 @@ pub(crate) fn request_bytes_max(value_bytes_max: usize) -> usize {
 #[cfg(test)]
 mod tests;
 
-use crate::diagnostics::slow::{ENTRIES_MAX, Thresholds};
+use crate::diagnostics::slow::{ENTRIES_MAX, Reason, Thresholds};
 use cluster::configuration::{Configuration, TlsFacts};
 use cluster::keyspace::Keyspace;
 use cluster::setting::{POLICIES, Setting, parse_bytes, policy_name};
@@ -90,7 +90,7 @@ const ANY_BYTES: Kind = Bytes(0, i64::MAX);
 const NO_EFFECT: &str = "Remembered, without effect.";
 const TLS_FIXED: &str = "Set in the node's configuration; changed files are read by themselves.";
 
-static PARAMETERS: [Parameter; 49] = [
+static PARAMETERS: [Parameter; 54] = [
     // Live.
     row(MAXCLIENTS, Integer(1, u32::MAX as i64), "10000", Live, "Most clients at a time."),
     row(
@@ -164,6 +164,20 @@ static PARAMETERS: [Parameter; 49] = [
         "Microseconds from which on a command is in SLOWLOG; -1: none is.",
     ),
     row(
+        REQUEST_LARGER_THAN,
+        Integer(-1, i64::MAX),
+        "-1",
+        Live,
+        "Bytes from which on a request is in COMMANDLOG; -1: none is.",
+    ),
+    row(
+        REPLY_LARGER_THAN,
+        Integer(-1, i64::MAX),
+        "-1",
+        Live,
+        "Bytes from which on a reply is in COMMANDLOG; -1: none is.",
+    ),
+    row(
         TRACKING_TABLE_MAX_KEYS,
         NOT_NEGATIVE,
         "1000000",
@@ -193,6 +207,8 @@ static PARAMETERS: [Parameter; 49] = [
     ),
     row(ACLLOG_MAX_LEN, Integer(0, ACL_LOG_ENTRIES_MAX as i64), "128", Live, "Most entries of ACL LOG."),
     row(SLOWLOG_MAX_LEN, Integer(0, ENTRIES_MAX as i64), "128", Live, "Most entries of SLOWLOG."),
+    row(LARGE_REQUESTS, Integer(0, ENTRIES_MAX as i64), "128", Live, "Most large requests of COMMANDLOG."),
+    row(LARGE_REPLIES, Integer(0, ENTRIES_MAX as i64), "128", Live, "Most large replies of COMMANDLOG."),
     // Facts.
     row("appendfsync", OneOf(&["everysec", "always", "no"]), "no", Fixed, "Durability is set per keyspace."),
     row("appendonly", YesNo, "no", Fixed, "Durability is set per keyspace."),
@@ -204,6 +220,7 @@ static PARAMETERS: [Parameter; 49] = [
         "CLUSTER SLOTS and its kin answer; any node takes any command.",
     ),
     row("databases", Integer(16, 16), "16", Fixed, "Each comes into being with its first use."),
+    row("io-threads", Integer(1, 1), "1", Fixed, "One thread serves clients."),
     row("hll-sparse-max-bytes", ANY_BYTES, "3000", Fixed, "Longer runs of a sketch are made dense."),
     row("maxmemory-clients", Text, "0", Fixed, "Clients are bounded by the node's configuration."),
     row("min-replicas-to-write", NOT_NEGATIVE, "0", Fixed, "Acknowledgements are set per keyspace."),
@@ -246,6 +263,10 @@ const LATENCY_MONITOR_THRESHOLD: &str = "latency-monitor-threshold";
 const SLOWLOG_LOG_SLOWER_THAN: &str = "slowlog-log-slower-than";
 const ACLLOG_MAX_LEN: &str = "acllog-max-len";
 const SLOWLOG_MAX_LEN: &str = "slowlog-max-len";
+const REQUEST_LARGER_THAN: &str = "commandlog-request-larger-than";
+const REPLY_LARGER_THAN: &str = "commandlog-reply-larger-than";
+const LARGE_REQUESTS: &str = "commandlog-large-request-max-len";
+const LARGE_REPLIES: &str = "commandlog-large-reply-max-len";
 const TRACKING_TABLE_MAX_KEYS: &str = "tracking-table-max-keys";
 const NOTIFY_KEYSPACE_EVENTS: &str = "notify-keyspace-events";
 const MAXCLIENTS: &str = "maxclients";
@@ -284,7 +305,8 @@ pub struct Parameters {
     stream_node_entries: u32,
     encodings: EncodingLimits,
     thresholds: Thresholds,
-    slowlog_entries_max: usize,
+    /// The most entries of each log of commands.
+    log_entries_max: [usize; Reason::ALL.len()],
     acl_log_entries: usize,
     events: EventFlags,
     tracked_keys_max: usize,
@@ -331,7 +353,6 @@ impl Parameters {
         }
         let encodings = EncodingLimits::default();
         let (connections_max, idle_timeout_seconds, value_bytes_max, stream_node_entries) = (0, 0, 0, 0);
-        let (thresholds, slowlog_entries_max) = (Thresholds::NONE, 0);
         let mut parameters = Parameters {
             values,
             connections_max,
@@ -339,8 +360,8 @@ impl Parameters {
             value_bytes_max,
             stream_node_entries,
             encodings,
-            thresholds,
-            slowlog_entries_max,
+            thresholds: Thresholds::NONE,
+            log_entries_max: [0; Reason::ALL.len()],
             acl_log_entries: 0,
             events: EventFlags::default(),
             tracked_keys_max: 0,
@@ -379,15 +400,16 @@ impl Parameters {
         self.encodings
     }
 
-    /// The times from which on a command is slow (`slowlog-log-slower-than`, `latency-monitor-threshold`).
+    /// What a command has taken from which on it is logged or an event (`slowlog-log-slower-than`, `latency-monitor-threshold` and
+    /// similar parameters).
     #[inline]
-    pub(crate) fn thresholds(&self) -> Thresholds {
-        self.thresholds
+    pub(crate) fn thresholds(&self) -> &Thresholds {
+        &self.thresholds
     }
 
-    /// The most entries of `SLOWLOG` (`slowlog-max-len`).
-    pub(crate) fn slowlog_entries_max(&self) -> usize {
-        self.slowlog_entries_max
+    /// The most entries of a log of commands (`slowlog-max-len` and similar parameters).
+    pub(crate) fn log_entries_max(&self, reason: Reason) -> usize {
+        self.log_entries_max[reason as usize]
     }
 
     /// The most entries of `ACL LOG`.
@@ -493,15 +515,16 @@ impl Parameters {
         self.idle_timeout_seconds = idle;
         self.value_bytes_max = value as usize;
         self.stream_node_entries = number(STREAM_NODE_MAX_ENTRIES) as u32;
-        let log_us =
-            position(SLOWLOG_LOG_SLOWER_THAN.as_bytes()).and_then(|row| self.values[row].parse().ok());
-        let event_us = number(LATENCY_MONITOR_THRESHOLD).saturating_mul(1000);
-        let slowlog_entries = number(SLOWLOG_MAX_LEN) as usize;
         // -1 is no u64.
-        let (log_us, event_us) =
-            (log_us.unwrap_or(u64::MAX), if event_us == 0 { u64::MAX } else { event_us });
-        self.thresholds = Thresholds::new(log_us, event_us);
-        self.slowlog_entries_max = slowlog_entries;
+        let threshold = |name: &str| {
+            let row = position(name.as_bytes());
+            row.and_then(|row| self.values[row].parse().ok()).unwrap_or(u64::MAX)
+        };
+        let logged = [SLOWLOG_LOG_SLOWER_THAN, REQUEST_LARGER_THAN, REPLY_LARGER_THAN].map(threshold);
+        let event_us = number(LATENCY_MONITOR_THRESHOLD).saturating_mul(1000);
+        let entries = [SLOWLOG_MAX_LEN, LARGE_REQUESTS, LARGE_REPLIES].map(|name| number(name) as usize);
+        let thresholds = Thresholds::new(logged, if event_us == 0 { u64::MAX } else { event_us });
+        (self.thresholds, self.log_entries_max) = (thresholds, entries);
         self.acl_log_entries = number(ACLLOG_MAX_LEN) as usize;
         let tracked_keys_max = usize::try_from(number(TRACKING_TABLE_MAX_KEYS)).unwrap_or(usize::MAX);
         let events = position(NOTIFY_KEYSPACE_EVENTS.as_bytes()).map(|row| self.values[row].as_bytes());
@@ -525,10 +548,14 @@ fn position(name: &[u8]) -> Option<usize> {
 }
 
 impl Parameter {
-    /// Its name, and the name that it had before Redis 7.
+    /// Its name, and the name that it had before Redis 7, or has in Valkey.
     fn names(&self) -> impl Iterator<Item = String> + use<> {
-        let old = self.name.contains("-listpack-").then(|| self.name.replace("-listpack-", "-ziplist-"));
-        std::iter::once(self.name.to_owned()).chain(old)
+        let other = match self.name {
+            SLOWLOG_LOG_SLOWER_THAN => Some("commandlog-execution-slower-than".to_owned()),
+            SLOWLOG_MAX_LEN => Some("commandlog-slow-execution-max-len".to_owned()),
+            name => name.contains("-listpack-").then(|| name.replace("-listpack-", "-ziplist-")),
+        };
+        std::iter::once(self.name.to_owned()).chain(other)
     }
 
     fn failed(&self, why: impl Into<String>) -> ParameterError {

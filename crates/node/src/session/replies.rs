@@ -115,6 +115,8 @@ pub(crate) struct Begun {
     pub(crate) at_us: u64,
     /// Its own work takes long.
     pub(crate) is_long: bool,
+    /// The size of the request.
+    pub(crate) bytes: usize,
 }
 
 impl Session {
@@ -172,7 +174,8 @@ impl Session {
     #[inline]
     pub(crate) fn begun(&self, sequence: u64) -> Option<Begun> {
         let slot = self.slots.get(sequence.checked_sub(self.first)? as usize)?;
-        Some(Begun { command: slot.command, at_us: slot.begun_us, is_long: slot.work_ns >= LONG_NS })
+        let Slot { command, begun_us, work_ns, bytes, .. } = *slot;
+        Some(Begun { command, at_us: begun_us, is_long: work_ns >= LONG_NS, bytes })
     }
 
     /// Takes the reply of a request: writes it if it is the next in order, else keeps it until it is. Returns

@@ -70,6 +70,52 @@ fn a_threshold_of_zero_logs_all_commands_without_secrets() {
 }
 
 #[test]
+fn large_requests_and_replies_have_logs_of_their_own() {
+    let (mut cluster, client, operator) = three_nodes();
+    let lengths = |cluster: &mut Cluster| {
+        ["slow", "large-request", "large-reply"].map(|log| cluster.ask(operator, &format!("COMMANDLOG LEN {log}")))
+    };
+    let value = "A".repeat(1024);
+    cluster.ask(client, &format!("SET before {value}"));
+    cluster.ask(
+        operator,
+        "CONFIG SET commandlog-request-larger-than 1024 commandlog-reply-larger-than 1024 commandlog-execution-slower-than -1",
+    );
+    assert_eq!(cluster.ask(operator, "CONFIG GET slowlog-log-slower-than"), "[\"slowlog-log-slower-than\", \"-1\"]");
+    cluster.ask(client, "CLIENT SETNAME me");
+    assert_eq!(lengths(&mut cluster), ["0", "0", "0"], "what is short, or came before");
+    cluster.ask(client, &format!("SET k {value}"));
+    cluster.ask(client, "GET k");
+    cluster.ask(client, &format!("ECHO {value}"));
+    assert_eq!(lengths(&mut cluster), ["0", "2", "2"]);
+    let entry = |cluster: &mut Cluster, log: &str| {
+        cluster.ask_for(operator, &format!("COMMANDLOG GET 1 {log}")).elements().remove(0).elements()
+    };
+    let echoed = entry(&mut cluster, "large-request");
+    let Reply::Integer(bytes) = echoed[2] else { panic!("{echoed:?}") };
+    assert!((1024..1100).contains(&bytes), "{bytes}");
+    assert!(echoed[3].to_string().contains("(896 more bytes)") && echoed[5].to_string() == "\"me\"", "{echoed:?}");
+    assert_eq!(cluster.ask(operator, "COMMANDLOG RESET large-reply"), "OK");
+    assert_eq!(lengths(&mut cluster), ["0", "2", "0"]);
+    cluster.ask(client, "GET k");
+    assert_eq!(entry(&mut cluster, "large-reply")[3].to_string(), "[\"GET\", \"k\"]");
+    // A threshold of zero logs everything.
+    cluster.ask(operator, "CONFIG SET commandlog-reply-larger-than 0 commandlog-large-reply-max-len 3");
+    for _ in 0..5 {
+        cluster.ask(client, "PING");
+    }
+    assert_eq!(cluster.ask(operator, "COMMANDLOG LEN large-reply"), "3");
+    cluster.ask(operator, "CONFIG SET commandlog-reply-larger-than -1 commandlog-request-larger-than -1");
+    cluster.ask(operator, "COMMANDLOG RESET large-request");
+    cluster.ask(client, &format!("SET k {value}"));
+    assert_eq!(lengths(&mut cluster), ["0", "0", "3"], "they are off");
+    let wrong = "-ERR type should be one of the following: slow, large-request, large-reply";
+    assert_eq!(cluster.ask(operator, "COMMANDLOG LEN nosuch"), wrong);
+    let count = "-ERR count should be greater than or equal to -1";
+    assert_eq!(cluster.ask(operator, "COMMANDLOG GET -2 slow"), count);
+}
+
+#[test]
 fn events_and_histograms_show_the_times_of_commands() {
     let (mut cluster, client, operator) = three_nodes();
     cluster.ask(operator, "CONFIG SET latency-monitor-threshold 200");

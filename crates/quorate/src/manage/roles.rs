@@ -32,6 +32,8 @@ const MONITOR: &[&str] = &[
     "+keyspace|get",
     "+slowlog|get",
     "+slowlog|len",
+    "+commandlog|get",
+    "+commandlog|len",
     "+latency|histogram",
     "+latency|latest",
     "+lock.list",
