@@ -327,7 +327,7 @@ impl<'t> Caller<'_, 't> {
             return Err(NOT_ALLOWED.into());
         }
         if let Some(user) = &self.rights
-            && let Err(denial) = user.check(found, words)
+            && let Err(denial) = user.check(found, words, 0)
         {
             return Err(denial.in_script(spec, words));
         }

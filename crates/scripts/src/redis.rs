@@ -191,7 +191,7 @@ fn acl_check_cmd(lua: &Lua, meter: &Rc<Meter>, rights: Option<&Rc<User>>) -> mlu
         take_words(&words, &mut buffer, &meter)?;
         match commands::find(buffer.as_arguments()) {
             Ok(found) => {
-                Ok(rights.as_ref().is_none_or(|user| user.check(found, buffer.as_arguments()).is_ok()))
+                Ok(rights.as_ref().is_none_or(|user| user.check(found, buffer.as_arguments(), 0).is_ok()))
             }
             // As in Redis, a command with a wrong number of arguments does not count as forbidden.
             Err(CommandError::WrongArity(_)) => Ok(true),

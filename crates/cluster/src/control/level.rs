@@ -36,11 +36,13 @@ pub enum Feature {
     Handovers,
     /// The map holds when keyspaces were saved by a backup, in a field that release 1 does not know.
     Backups,
+    /// Rules of users name databases (`db=`), which release 1 does not read: there such a user may do nothing.
+    DatabaseRights,
 }
 
 impl Feature {
     /// All features.
-    pub const ALL: [Feature; 8] = [
+    pub const ALL: [Feature; 9] = [
         Feature::LevelHeld,
         Feature::Databases,
         Feature::TakingOver,
@@ -49,6 +51,7 @@ impl Feature {
         Feature::BoundedWrites,
         Feature::Handovers,
         Feature::Backups,
+        Feature::DatabaseRights,
     ];
 
     /// The level that brings the feature.
@@ -61,7 +64,8 @@ impl Feature {
             | Feature::Answers
             | Feature::BoundedWrites
             | Feature::Handovers
-            | Feature::Backups => 2,
+            | Feature::Backups
+            | Feature::DatabaseRights => 2,
         }
     }
 
@@ -76,6 +80,7 @@ impl Feature {
             Feature::BoundedWrites => "a bound on what a write adds",
             Feature::Handovers => "moving leaders",
             Feature::Backups => "knowing when backups were made",
+            Feature::DatabaseRights => "rights to databases",
         }
     }
 
@@ -97,6 +102,9 @@ impl Feature {
             }
             Feature::TakingOver => map.groups.values().any(|group| group.taken_over > 0),
             Feature::Backups => map.keyspaces.values().any(|entry| entry.saved.is_some()),
+            Feature::DatabaseRights => {
+                map.users.values().flatten().any(|rule| commands::users::limits_databases(&rule.bytes()))
+            }
         }
     }
 }

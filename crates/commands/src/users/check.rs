@@ -1,5 +1,6 @@
 //! Whether a user may run a command with its arguments, on its keys and channels.
 
+use super::databases::{self, Databases};
 use super::log::Reason;
 use super::rules::{KeyPattern, Selector, Table, User};
 use crate::introspection::for_each_key;
@@ -18,6 +19,8 @@ const SORT_GET: &str = "ERR GET option of SORT denied due to insufficient ACL pe
 /// What a user lacks for a command. Of several selectors, the one whose check came furthest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denial {
+    /// Permission for the database with this number.
+    Database(u8),
     /// Permission for the command.
     Command,
     /// The key at this place, counted from the command's name.
@@ -31,19 +34,19 @@ pub enum Denial {
 }
 
 impl User {
-    /// Checks a whole request.
+    /// Checks a whole request of a client that has selected a database.
     ///
     /// # Errors
     /// What the user lacks.
     #[inline]
-    pub fn check(&self, found: Found, arguments: Arguments<'_>) -> Result<(), Denial> {
+    pub fn check(&self, found: Found, arguments: Arguments<'_>, database: u8) -> Result<(), Denial> {
         // Even clients without a user may run these.
         if found.spec.flags.has(Flag::NoAuth) {
             return Ok(());
         }
-        let mut lacks = Denial::Command;
+        let mut lacks = Denial::Database(0);
         for selector in &self.selectors {
-            match selector.check(found, arguments) {
+            match selector.check(found, arguments, database) {
                 Ok(()) => return Ok(()),
                 Err(denial) => lacks = lacks.max(denial),
             }
@@ -51,18 +54,24 @@ impl User {
         Err(lacks)
     }
 
-    /// Whether it may run a command, whatever the arguments.
+    /// Whether it may run a command, whatever the arguments and the database.
     pub fn may_call(&self, number: usize) -> bool {
         self.selectors.iter().any(|selector| selector.allows(number))
     }
 
-    /// Whether some selector allows this command, and allows it to read or write this key.
-    pub fn may_call_on(&self, number: usize, key: &[u8], writes: bool) -> bool {
+    /// Whether it may run a command in a database, whatever the arguments.
+    pub fn may_call_in(&self, database: u8, number: usize) -> bool {
+        self.selectors.iter().any(|selector| selector.allows(number) && selector.databases.has(database))
+    }
+
+    /// Whether some selector allows this command in a database, and allows it to read or write this key.
+    pub fn may_call_on(&self, database: u8, number: usize, key: &[u8], writes: bool) -> bool {
         let access = match writes {
             true => KeyFlags::of(&[KeyFlag::Access, KeyFlag::Update]),
             false => KeyFlags::of(&[KeyFlag::Access]),
         };
-        self.selectors.iter().any(|it| it.allows(number) && (it.all_keys || it.may_use(key, access)))
+        let may_use = |it: &Selector| it.all_keys || it.may_use(key, access);
+        self.selectors.iter().any(|it| it.databases.has(database) && it.allows(number) && may_use(it))
     }
 
     /// Whether it may listen to a channel, or to the channels of a pattern.
@@ -73,8 +82,13 @@ impl User {
 
 impl Selector {
     #[inline]
-    fn check(&self, found: Found, arguments: Arguments<'_>) -> Result<(), Denial> {
+    fn check(&self, found: Found, arguments: Arguments<'_>, database: u8) -> Result<(), Denial> {
         let spec = found.spec;
+        if self.databases != Databases::ALL
+            && let Some(denied) = databases::needed(spec, arguments, database).beyond(self.databases)
+        {
+            return Err(Denial::Database(denied));
+        }
         if !self.allows(found.number) && !self.allows_first(found.number, arguments) {
             return Err(Denial::Command);
         }
@@ -191,6 +205,7 @@ impl Denial {
         let denied =
             |place: usize| String::from_utf8_lossy(arguments.get(place).unwrap_or_default()).into_owned();
         match self {
+            Denial::Database(number) => format!("This user has no permissions to access database {number}"),
             Denial::Command => format!("This user has no permissions to run the '{}' command", spec.name),
             Denial::Key(place) => {
                 format!("This user has no permissions to access the '{}' key", denied(place))
@@ -206,7 +221,8 @@ impl Denial {
     /// The error that a script gets, with what is denied after the last colon: see [`Denial::of_script`].
     pub fn in_script(self, spec: &CommandSpec, arguments: Arguments<'_>) -> String {
         let (what, denied): (&str, &[u8]) = match self {
-            Denial::Command => ("run this command or subcommand", spec.name.as_bytes()),
+            // A script's record has what its caller may do in the script's database.
+            Denial::Database(_) | Denial::Command => ("run this command or subcommand", spec.name.as_bytes()),
             Denial::Key(place) => (
                 "access at least one of the keys mentioned in the command arguments",
                 arguments.get(place).unwrap_or_default(),
@@ -237,6 +253,9 @@ impl Denial {
     /// The whole error for a client, with the text of Redis 7.0.
     pub fn error(self, spec: &CommandSpec) -> String {
         match self {
+            Denial::Database(number) => {
+                format!("NOPERM this user has no permissions to access database {number}")
+            }
             Denial::Command => {
                 format!("NOPERM this user has no permissions to run the '{}' command", spec.name)
             }
@@ -263,7 +282,7 @@ mod tests {
         let modifiers = merged(rules.split(' ').map(str::as_bytes)).unwrap();
         user.apply_all(modifiers.iter().map(Vec::as_slice)).unwrap();
         let words: ArgumentsBuffer = request.split(' ').map(str::as_bytes).collect();
-        user.check(crate::named(words.as_arguments()).unwrap(), words.as_arguments())
+        user.check(crate::named(words.as_arguments()).unwrap(), words.as_arguments(), 0)
     }
 
     #[test]
@@ -388,7 +407,7 @@ mod tests {
         let checked = |record: &str, request: &str| {
             let user = super::super::user_of_record(record.as_bytes());
             let words: ArgumentsBuffer = request.split(' ').map(str::as_bytes).collect();
-            user.check(crate::named(words.as_arguments()).unwrap(), words.as_arguments())
+            user.check(crate::named(words.as_arguments()).unwrap(), words.as_arguments(), 0)
         };
         let (writes, reads) = ("%W~*\n+@all", "%R~*\n+@all\n-@admin");
         let denied = |place| Err(Denial::Key(place));

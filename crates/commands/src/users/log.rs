@@ -20,6 +20,8 @@ pub enum Reason {
     Key,
     /// They do not allow the channel.
     Channel,
+    /// They do not allow the database.
+    Database,
     /// A login failed.
     Auth,
 }
@@ -31,6 +33,7 @@ impl Reason {
             Reason::Command => "command",
             Reason::Key => "key",
             Reason::Channel => "channel",
+            Reason::Database => "database",
             Reason::Auth => "auth",
         }
     }

@@ -4,10 +4,12 @@
 //! by a few bits.
 
 mod check;
+mod databases;
 mod log;
 mod rules;
 
 pub use check::{DENIED_IN_SCRIPT, Denial};
+pub use databases::limits_databases;
 pub use log::{ACL_LOG_ENTRIES_MAX, AclLog, Place, Reason};
 use rules::hash_of;
 pub use rules::{
@@ -266,14 +268,14 @@ impl Users {
 /// The line of a record behind which there are rules that [`Table::Present`] reads. Release 1 writes none.
 const PRESENT_TABLE: &[u8] = b"table 2";
 
-/// A user's rules as one text, which a record can carry: [`user_of_record`] reads it.
-pub fn recorded(user: &User, table: Table) -> Vec<u8> {
+/// What a user may do in a database as one text, which a record can carry: [`user_of_record`] reads it.
+pub fn recorded(user: &User, table: Table, database: u8) -> Vec<u8> {
     let mut text = user.name.clone();
     if table == Table::Present {
         text.push(b'\n');
         text.extend_from_slice(PRESENT_TABLE);
     }
-    for rule in user.rules() {
+    for rule in user.rules_in(database) {
         // Password hashes are of no use in a record, and records are kept.
         if !rule.starts_with(b"#") {
             text.push(b'\n');
@@ -414,12 +416,12 @@ mod tests {
         user.apply_all(rules[..2].iter().copied()).unwrap();
         user.apply_all([&b"~a*"[..], b"+get", b"(%R~x +set)"]).unwrap();
         for table in [Table::Present, Table::Release1] {
-            let text = recorded(&user, table);
+            let text = recorded(&user, table, 0);
             let read = user_of_record(&text);
-            assert_eq!(recorded(&read, table), text);
+            assert_eq!(recorded(&read, table, 0), text);
             assert!(read.hashes().is_empty() && read.permissions().len() == 2);
         }
-        assert!(user_of_record(b"u\n+@all\n+nosuch").permissions().all(|it| it.0 == "-@all"));
+        assert!(user_of_record(b"u\n+@all\n+nosuch").permissions().all(|it| it[0] == b"-@all"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! channels. Modifiers outside brackets change the first selector, the root. A command is allowed if one selector allows
 //! all of it.
 
+use super::databases::Databases;
 use crate::spec::Category;
 use crate::{COMMAND_COUNT, Found, release_1};
 use kv::glob::{PATTERN_BYTES_MAX, Pattern};
@@ -51,6 +52,8 @@ pub enum RuleError {
     FirstArgumentOfSubcommand,
     /// A pattern is longer than [`PATTERN_BYTES_MAX`].
     PatternTooLong,
+    /// There is no database of this number.
+    DatabaseOutOfRange,
 }
 
 impl RuleError {
@@ -74,6 +77,7 @@ impl RuleError {
             RuleError::NoSuchPassword => "The password you are trying to remove from the user does not exist",
             RuleError::FirstArgumentOfSubcommand => "Allowing first-arg of a subcommand is not supported",
             RuleError::PatternTooLong => "A pattern is longer than 1024 bytes",
+            RuleError::DatabaseOutOfRange => "The provided database ID is out of range",
         }
     }
 }
@@ -152,8 +156,8 @@ pub enum Table {
     Release1,
 }
 
-/// What a user may do with which keys and channels.
-#[derive(Clone, Debug, Default)]
+/// What a user may do with which keys and channels, in which databases.
+#[derive(Clone, Debug)]
 pub(super) struct Selector {
     pub(super) table: Table,
     pub(super) commands: [u64; WORDS],
@@ -167,9 +171,26 @@ pub(super) struct Selector {
     pub(super) keys: Vec<KeyPattern>,
     pub(super) all_channels: bool,
     pub(super) channels: Vec<Named>,
+    pub(super) databases: Databases,
 }
 
 impl Selector {
+    /// A selector that allows nothing.
+    fn new(table: Table) -> Selector {
+        Selector {
+            table,
+            commands: [0; WORDS],
+            all_commands: false,
+            command_rules: Vec::new(),
+            first_arguments: BTreeMap::new(),
+            all_keys: false,
+            keys: Vec::new(),
+            all_channels: false,
+            channels: Vec::new(),
+            databases: Databases::ALL,
+        }
+    }
+
     fn allow(&mut self, number: usize, is_allowed: bool) {
         let bit = 1 << (number % 64);
         match is_allowed {
@@ -234,6 +255,7 @@ impl Selector {
             }
             b"allcommands" | b"+@all" => self.change_all(true),
             b"nocommands" | b"-@all" => self.change_all(false),
+            _ if self.databases.apply(modifier)? => {}
             _ => match modifier.split_first() {
                 Some((b'~', pattern)) => self.add_keys(pattern, true, true)?,
                 Some((b'%', rest)) => {
@@ -380,13 +402,16 @@ impl Selector {
             rules.push(b"resetchannels".to_vec());
         }
         rules.extend(self.channel_rules());
+        if self.databases != Databases::ALL {
+            rules.push(self.databases.rule().into_bytes());
+        }
         rules.extend(self.commands_text().split(' ').map(|rule| rule.as_bytes().to_vec()));
         rules
     }
 
     /// Whether it allows everything.
     fn is_free(&self) -> bool {
-        self.all_commands && self.all_keys && self.all_channels
+        self.all_commands && self.all_keys && self.all_channels && self.databases == Databases::ALL
     }
 }
 
@@ -432,7 +457,7 @@ impl User {
             needs_no_password: false,
             skips_sanitizing: false,
             passwords: Vec::new(),
-            selectors: vec![Selector { table, ..Selector::default() }],
+            selectors: vec![Selector::new(table)],
         }
     }
 
@@ -470,7 +495,7 @@ impl User {
                 Some((b'!', hash)) => self.remove_password(parse_hash(hash)?)?,
                 Some((b'(', _)) => {
                     let inside = modifier[1..].strip_suffix(b")").ok_or(RuleError::Syntax)?;
-                    let mut selector = Selector { table: self.selectors[0].table, ..Selector::default() };
+                    let mut selector = Selector::new(self.selectors[0].table);
                     let words = inside.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
                     words.into_iter().try_for_each(|word| selector.apply(word))?;
                     self.selectors.push(selector);
@@ -548,16 +573,31 @@ impl User {
         rules
     }
 
+    /// Its rules as they are in a database: the modifiers that turn a new user into one that may do in all databases what this one
+    /// may do there.
+    pub(super) fn rules_in(&self, database: u8) -> Vec<Vec<u8>> {
+        let reduced = |selector: &Selector| match selector.databases.has(database) {
+            true => Selector { databases: Databases::ALL, ..selector.clone() },
+            false => Selector::new(selector.table),
+        };
+        let selectors = self.selectors.iter().enumerate();
+        // The root stays, if only as one that allows nothing.
+        let selectors = selectors.filter(|(place, it)| *place == 0 || it.databases.has(database));
+        User { selectors: selectors.map(|(_, selector)| reduced(selector)).collect(), ..self.clone() }.rules()
+    }
+
     /// One line of `ACL LIST`.
     pub fn describe(&self) -> Vec<u8> {
         [b"user ", &*self.name, b" ", &*joined(self.rules())].concat()
     }
 
-    /// What it may do with which keys and channels: the text of its commands, keys and channels, the root's first.
-    pub fn permissions(&self) -> impl ExactSizeIterator<Item = (String, Vec<u8>, Vec<u8>)> {
-        let texts =
-            |selector: &Selector| (selector.commands_text(), selector.keys_text(), selector.channels_text());
-        self.selectors.iter().map(texts)
+    /// What it may do with which keys and channels, in which databases: the texts of its commands, keys, channels and databases, the
+    /// root's first.
+    pub fn permissions(&self) -> impl ExactSizeIterator<Item = [Vec<u8>; 4]> {
+        self.selectors.iter().map(|selector| {
+            let (commands, databases) = (selector.commands_text(), selector.databases.rule());
+            [commands.into_bytes(), selector.keys_text(), selector.channels_text(), databases.into_bytes()]
+        })
     }
 }
 

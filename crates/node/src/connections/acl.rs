@@ -3,7 +3,7 @@
 use crate::context::{Call, Confirmation, Context};
 use crate::diagnostics::log::{Level, Line};
 use crate::session::{ClientId, Listening, Session};
-use cluster::control::Change;
+use cluster::control::{Change, Feature};
 use commands::Text;
 use commands::users::{self, DEFAULT, Denial, OPERATOR, Place, Reason, Step, USER_NAME_BYTES_MAX, User};
 use commands::{AclCommand, CommandError, Found};
@@ -111,6 +111,10 @@ fn set(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(
     };
     let checked = user.apply_all(rules.iter().map(Vec::as_slice));
     checked.map_err(|(modifier, error)| format!("ERR {}", users::refusal(modifier, error)))?;
+    if rules.iter().any(|rule| users::limits_databases(rule)) {
+        let required = cx.map.require(Feature::DatabaseRights);
+        required.map_err(|why| format!("{} {why}", why.code()))?;
+    }
     let base = match name == DEFAULT {
         true => cx.access.users().configured().default_rules(),
         false => Vec::new(),
@@ -165,7 +169,7 @@ fn dry_run(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Resu
             return Err(format!("ERR Command '{}' not found", String::from_utf8_lossy(&request[0])));
         }
     };
-    match user.check(found, request) {
+    match user.check(found, request, cx.selected(client)) {
         Ok(()) => cx.answer(client, ReplyBuffer::ok),
         Err(denial) => {
             let text = denial.named(found.spec, request);
@@ -205,14 +209,14 @@ fn get(cx: &mut Context, client: ClientId, name: &[u8]) {
         return cx.answer(client, ReplyBuffer::null);
     };
     cx.answer(client, |replies| {
-        let permissions = |replies: &mut ReplyBuffer, of: &(String, Vec<u8>, Vec<u8>)| {
-            for (field, text) in [("commands", of.0.as_bytes()), ("keys", &of.1), ("channels", &of.2)] {
+        let permissions = |replies: &mut ReplyBuffer, of: &[Vec<u8>; 4]| {
+            for (field, text) in ["commands", "keys", "channels", "databases"].iter().zip(of) {
                 replies.bulk(field.as_bytes());
                 replies.bulk(text);
             }
         };
         let mut selectors = user.permissions();
-        replies.map(6);
+        replies.map(7);
         replies.bulk(b"flags");
         let flags = user.flags();
         replies.push(Reply::Set(flags.len() as u32));
@@ -225,7 +229,7 @@ fn get(cx: &mut Context, client: ClientId, name: &[u8]) {
         replies.bulk(b"selectors");
         replies.array(selectors.len());
         for selector in selectors {
-            replies.map(3);
+            replies.map(4);
             permissions(replies, &selector);
         }
     });
@@ -345,8 +349,9 @@ pub(crate) fn denies(
     found: Found,
     arguments: Arguments<'_>,
 ) -> Option<String> {
-    let user = cx.clients.sessions.get(client)?.user().cloned()?;
-    let denial = user.check(found, arguments).err()?;
+    let session = cx.clients.sessions.get(client)?;
+    let user = session.user().cloned()?;
+    let denial = user.check(found, arguments, session.database).err()?;
     note_denial(cx, client, (&user, Place::TopLevel), found, arguments, denial);
     cx.clients.statistics.rejected(found.number);
     Some(denial.error(found.spec))
@@ -362,7 +367,12 @@ pub(crate) fn note_denial(
     denial: Denial,
 ) {
     let argument = |place: usize| arguments.get(place).unwrap_or_default();
+    let number;
     let (reason, object) = match denial {
+        Denial::Database(denied) => {
+            number = denied.to_string();
+            (Reason::Database, number.as_bytes())
+        }
         Denial::Command => (Reason::Command, found.spec.name.as_bytes()),
         Denial::Key(place) => (Reason::Key, argument(place)),
         Denial::SortBy | Denial::SortGet => (Reason::Key, argument(1)),
@@ -440,7 +450,7 @@ fn may_go_on(session: &Session, user: &User, is_monitor: bool) -> bool {
     let may = |words: &[&[u8]]| {
         let request: ArgumentsBuffer = words.iter().copied().collect();
         let found = commands::find(request.as_arguments());
-        found.is_ok_and(|found| user.check(found, request.as_arguments()).is_ok())
+        found.is_ok_and(|found| user.check(found, request.as_arguments(), session.database).is_ok())
     };
     let may_listen = |kind: Listening| {
         let subscriptions = session.subscriptions.iter().flat_map(|it| it.of(kind));

@@ -59,11 +59,16 @@ impl Context {
         mixed ^ (mixed >> 31)
     }
 
+    /// The number of the database that a client has selected.
+    #[inline]
+    pub(crate) fn selected(&self, client: ClientId) -> u8 {
+        self.clients.sessions.get(client).map_or(0, |session| session.database)
+    }
+
     /// The database that a client has selected.
     #[inline]
     pub(crate) fn database_of(&self, client: ClientId) -> &Database {
-        let number = self.clients.sessions.get(client).map_or(0, |session| session.database);
-        self.groups.router().database(number)
+        self.groups.router().database(self.selected(client))
     }
 
     /// The group of all keys of a client's command; `None` if they are, or may be, in several groups.

@@ -97,7 +97,7 @@ impl Asking {
         let Some(session) = cx.clients.sessions.get(client) else { return Ok(None) };
         if session.standing() != Standing::Free
             && let Some(user) = session.user().cloned()
-            && let Err(denial) = user.check(asked.found, words)
+            && let Err(denial) = user.check(asked.found, words, session.database)
         {
             connections::refuse(cx, client, asked.found, words, denial);
             return Ok(None);

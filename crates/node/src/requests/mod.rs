@@ -139,7 +139,7 @@ impl Admission<'_> {
             return false;
         }
         let Some(user) = session.user() else { return self.refuse(NOAUTH) };
-        let Err(denial) = user.check(*found, *arguments) else { return false };
+        let Err(denial) = user.check(*found, *arguments, session.database) else { return false };
         connections::refuse(cx, *client, *found, *arguments, denial);
         true
     }
@@ -203,6 +203,7 @@ fn may_send_internal(cx: &mut Context, client: ClientId, arguments: Arguments<'_
     if session.standing() == Standing::Free {
         return true;
     }
+    let database = session.database;
     let Some(user) = session.user().cloned() else {
         cx.answer(client, |replies| replies.error(NOAUTH));
         return false;
@@ -214,7 +215,7 @@ fn may_send_internal(cx: &mut Context, client: ClientId, arguments: Arguments<'_
         _ => return true, // Only a part of the server that knows the cluster's secret sends those.
     };
     let found = commands::found_by_full_name(like);
-    let denial = found.map(|found| (found, user.check(found, arguments)));
+    let denial = found.map(|found| (found, user.check(found, arguments, database)));
     match denial {
         Some((found, Err(denial))) => {
             connections::refuse(cx, client, found, arguments, denial);

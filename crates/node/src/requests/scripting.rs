@@ -204,7 +204,8 @@ impl Scripting {
             true => Table::Present,
             false => Table::Release1,
         };
-        let rights = user.filter(|user| !user.is_free()).map(|user| users::recorded(user, table));
+        let selected = cx.selected(client);
+        let rights = user.filter(|user| !user.is_free()).map(|user| users::recorded(user, table, selected));
         let inputs = keys.chain(function.iter().map(|function| &*function.name)).chain(rest);
         let inputs = inputs.chain(rights.as_deref());
         let when_full = match &flags {

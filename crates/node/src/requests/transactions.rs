@@ -132,10 +132,10 @@ fn exec<'s>(cx: &mut Context, client: ClientId) -> Option<Then<'s>> {
     let session = cx.clients.sessions.get_mut(client)?;
     let has_versions = !session.is_awaiting_versions();
     let gathered = *session.end_transaction()?;
-    let now = session.user().cloned();
+    let (now, database) = (session.user().cloned(), session.database);
     if !gathered.is_broken
         && let Some(user) = now.filter(|user| !gathered.user.as_ref().is_some_and(|it| Rc::ptr_eq(it, user)))
-        && let Some(number) = denied(&user, &gathered)
+        && let Some(number) = denied(&user, &gathered, database)
     {
         refuse_queued(cx, client, &user, number);
         return None;
@@ -179,7 +179,7 @@ fn exec<'s>(cx: &mut Context, client: ClientId) -> Option<Then<'s>> {
 
 /// The number of the first queued command that its client's user may not give any more, since the rights have
 /// changed. Only keys are still known, so each counts as read, and where the command writes, as written too.
-fn denied(user: &User, gathered: &Gathered) -> Option<usize> {
+fn denied(user: &User, gathered: &Gathered, database: u8) -> Option<usize> {
     if user.is_free() {
         return None;
     }
@@ -187,14 +187,14 @@ fn denied(user: &User, gathered: &Gathered) -> Option<usize> {
     let mut commands = transaction.commands();
     let may = |(item, number): (&Item, usize)| match item {
         Item::Data => commands.next().is_some_and(|command| {
-            let (mut may, writes) = (user.may_call(number), command.is_write());
-            command.for_each_key(|key| may &= user.may_call_on(number, key, writes));
+            let (mut may, writes) = (user.may_call_in(database, number), command.is_write());
+            command.for_each_key(|key| may &= user.may_call_on(database, number, key, writes));
             may
         }),
-        Item::Answered(_) => user.may_call(number),
+        Item::Answered(_) => user.may_call_in(database, number),
         Item::Node(arguments) => {
             let arguments = arguments.as_arguments();
-            commands::find(arguments).is_ok_and(|found| user.check(found, arguments).is_ok())
+            commands::find(arguments).is_ok_and(|found| user.check(found, arguments, database).is_ok())
         }
     };
     let numbers = gathered.numbers.iter().map(|number| usize::from(*number));

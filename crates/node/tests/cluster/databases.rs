@@ -396,3 +396,45 @@ fn no_count_is_lost_while_keys_move() {
         }
     }
 }
+
+/// A user has the rights of the database that its client has selected, in its requests, its transactions and its scripts.
+#[test]
+fn users_have_rights_to_databases() {
+    let mut cluster = setup(3, &DATABASES).start();
+    let operator = cluster.client(1);
+    let rules = "on >p ~* &* +@all db=0,1 (db=2 ~* +get +select)";
+    assert_eq!(cluster.ask(operator, &format!("ACL SETUSER u {rules}")), "OK");
+    let client = cluster.client(2);
+    assert_eq!(cluster.ask(client, "AUTH u p"), "OK");
+    let denied = |number: u8| format!("-NOPERM this user has no permissions to access database {number}");
+    for (request, expected) in [
+        ("SET k v", "OK".to_owned()),
+        ("SELECT 3", denied(3)),
+        ("MOVE k 3", denied(3)),
+        ("MOVE k 1", "1".into()),
+        ("FLUSHALL", denied(2)),
+        ("SELECT 1", "OK".into()),
+        ("EVAL return(redis.call('get',KEYS[1])) 1 k", "\"v\"".into()),
+        ("MULTI", "OK".into()),
+        ("DEL k", "QUEUED".into()),
+    ] {
+        assert_eq!(cluster.ask(client, request), expected, "{request}");
+    }
+    // The right is taken away before the transaction is carried out.
+    assert_eq!(cluster.ask(operator, "ACL SETUSER u db=0"), "OK");
+    assert_error(&cluster.ask(client, "EXEC"), "NOPERM");
+    assert_eq!(cluster.ask(client, "GET k"), denied(1), "the client stays where it is");
+    assert_eq!(cluster.ask(client, "SELECT 2"), "OK");
+    assert_eq!(cluster.ask(client, "GET k"), "nil");
+    assert_eq!(cluster.ask(client, "SET k v"), "-NOPERM this user has no permissions to run the 'set' command");
+    let log = cluster.ask(operator, "ACL LOG");
+    assert!(log.contains("\"database\""), "{log}");
+    let shown = cluster.ask(operator, "ACL GETUSER u");
+    assert!(shown.contains("\"databases\", \"db=0\"") && shown.contains("\"databases\", \"db=2\""), "{shown}");
+    let tried = cluster.ask(operator, "ACL DRYRUN u COPY a b DB 1");
+    assert_eq!(tried, "\"This user has no permissions to access database 1\"");
+    // A script in another database has none of the rights to this one.
+    assert_eq!(cluster.ask(operator, "ACL SETUSER u resetdbs (db=2 ~* +eval) (db=0 ~* +set)"), "OK");
+    let refused = cluster.ask(client, "EVAL return(redis.call('set',KEYS[1],1)) 1 k");
+    assert!(refused.contains("can't run this command or subcommand: 'set'"), "{refused}");
+}
