@@ -165,6 +165,8 @@ pub enum ScriptCommand {
     Load,
     /// `SCRIPT EXISTS`.
     Exists,
+    /// `SCRIPT SHOW`.
+    Show,
     /// `SCRIPT FLUSH`.
     Flush,
     /// `SCRIPT KILL`.

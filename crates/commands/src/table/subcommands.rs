@@ -41,7 +41,7 @@ pub(super) static LOCK_SESSION: [CommandSpec; 4] = [
     help_of("lock.session|help").docs(Group::Locks, "3.0.0", "O(1)"),
 ];
 
-pub(super) static SCRIPT: [CommandSpec; 6] = [
+pub(super) static SCRIPT: [CommandSpec; 7] = [
     node("script|load", 3, NodeCommand::Script(ScriptCommand::Load))
         .flags(Flags::of(&[NoScript, Stale]))
         .in_categories(&[ScriptingCategory])
@@ -66,6 +66,11 @@ pub(super) static SCRIPT: [CommandSpec; 6] = [
         .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
         .docs(Group::Scripting, "2.6.0", "O(1)")
         .help("", "Answers that no script is running: all of them end by themselves"),
+    node("script|show", 3, NodeCommand::Script(ScriptCommand::Show))
+        .flags(Flags::of(&[NoScript, Stale]))
+        .in_categories(&[ScriptingCategory])
+        .docs(Group::Scripting, "8.0.0", "O(1)")
+        .help("sha1", "Returns the text of a script that this node knows"),
     node("script|debug", 3, NodeCommand::Script(ScriptCommand::Debug))
         .flags(Flags::of(&[NoScript]))
         .in_categories(&[ScriptingCategory])

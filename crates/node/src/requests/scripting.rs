@@ -85,6 +85,13 @@ impl Scripting {
                 cx.peers.send_to_all(&Envelope::ForgetScripts);
                 cx.answer(client, ReplyBuffer::ok);
             }
+            ScriptCommand::Show => {
+                let digest = Digest::parse(&arguments[2]).filter(|_| arguments[2].len() == DIGEST_LETTERS);
+                match digest.and_then(|digest| self.texts.find(digest)) {
+                    Some(text) => cx.answer(client, |replies| replies.bulk(text)),
+                    None => cx.answer(client, |replies| replies.error(NOSCRIPT)),
+                }
+            }
             ScriptCommand::Debug => cx.answer(client, |replies| {
                 replies.error(
                     "ERR SCRIPT DEBUG is refused: there is no debugger, since a script is a record that every replica runs; run \

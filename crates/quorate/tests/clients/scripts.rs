@@ -451,12 +451,14 @@ fn a_loaded_script_is_known_to_every_node_and_forgotten_by_all() {
     for node in &mut nodes {
         until("the script has come", || ask(node, &format!("SCRIPT EXISTS {digest}")) == "[1]");
         assert_eq!(ask(node, &format!("EVALSHA {digest} 0 x")), "\"x\"");
+        assert_eq!(ask(node, &format!("SCRIPT SHOW {digest}")), "\"return ARGV[1]\"");
     }
     assert_eq!(ask(&mut nodes[2], "SCRIPT FLUSH"), "OK");
     for node in &mut nodes {
         until("it is forgotten", || ask(node, &format!("SCRIPT EXISTS {digest}")) == "[0]");
-        let error = ask(node, &format!("EVALSHA {digest} 0 x"));
-        assert_eq!(error, "-NOSCRIPT No matching script. Please use EVAL.");
+        for request in [format!("EVALSHA {digest} 0 x"), format!("SCRIPT SHOW {digest}"), "SCRIPT SHOW x".into()] {
+            assert_eq!(ask(node, &request), "-NOSCRIPT No matching script. Please use EVAL.");
+        }
     }
 }
 
