@@ -79,7 +79,8 @@ pub fn limits_databases(rule: &[u8]) -> bool {
 
 /// The database of the keyspace with this prefix.
 fn of_keyspace(prefix: &[u8]) -> Databases {
-    let number = prefix.strip_prefix(b"@").and_then(parse_integer).and_then(|number| u8::try_from(number).ok());
+    let number =
+        prefix.strip_prefix(b"@").and_then(parse_integer).and_then(|number| u8::try_from(number).ok());
     Databases::of(number.filter(|number| *number < DATABASES).unwrap_or(0))
 }
 
@@ -87,7 +88,8 @@ fn of_keyspace(prefix: &[u8]) -> Databases {
 pub(super) fn needed(spec: &CommandSpec, arguments: Arguments<'_>, selected: u8) -> Databases {
     // A number that is none is refused by the command itself.
     let named = |place: usize| {
-        let number = arguments.get(place).and_then(parse_integer).and_then(|number| u8::try_from(number).ok());
+        let number =
+            arguments.get(place).and_then(parse_integer).and_then(|number| u8::try_from(number).ok());
         number.filter(|number| *number < DATABASES).map_or(Databases::NONE, Databases::of)
     };
     let categories = spec.categories();
@@ -99,7 +101,8 @@ pub(super) fn needed(spec: &CommandSpec, arguments: Arguments<'_>, selected: u8)
         (_, Handler::Node(NodeCommand::Server(ServerCommand::SwapDatabases))) => named(1).and(named(2)),
         (_, Handler::Node(NodeCommand::Move)) => own.and(named(2)),
         ("copy", _) => {
-            let is_option = |place: &usize| arguments.get(*place).is_some_and(|it| it.eq_ignore_ascii_case(b"DB"));
+            let is_option =
+                |place: &usize| arguments.get(*place).is_some_and(|it| it.eq_ignore_ascii_case(b"DB"));
             let options = (3..arguments.len()).filter(is_option);
             options.fold(own, |needed, place| needed.and(named(place + 1)))
         }
@@ -138,7 +141,10 @@ mod tests {
             ("on ~* &* +@all db=0 alldbs", "user u on ~* &* +@all"),
             ("on ~* &* +@all DB=3,1,1", "user u on ~* &* db=1,3 +@all"),
             ("on +get db=0 db=2", "user u on resetchannels db=2 -@all +get"),
-            ("on resetdbs (db=15 +get)", "user u on resetchannels resetdbs -@all (resetchannels db=15 -@all +get)"),
+            (
+                "on resetdbs (db=15 +get)",
+                "user u on resetchannels resetdbs -@all (resetchannels db=15 -@all +get)",
+            ),
         ] {
             assert_eq!(String::from_utf8(user(rules).describe()).unwrap(), printed);
             let again = printed.strip_prefix("user u ").expect("a name");
@@ -208,7 +214,8 @@ mod tests {
     #[test]
     fn a_record_has_the_rights_of_one_database() {
         let known = user("~* +get db=1 (db=0,2 ~* +set)");
-        for (database, get, set) in [(0, false, true), (1, true, false), (2, false, true), (3, false, false)] {
+        for (database, get, set) in [(0, false, true), (1, true, false), (2, false, true), (3, false, false)]
+        {
             let text = recorded(&known, Table::Present, database);
             assert!(!limits_databases(&text), "{}", String::from_utf8_lossy(&text));
             let read = user_of_record(&text);

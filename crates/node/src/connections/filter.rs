@@ -91,7 +91,8 @@ impl Filter {
                         None => (word.as_slice(), &mut filter.wanted),
                     };
                     if name == b"id" {
-                        let mut ids = BTreeSet::from([id(value)?.ok_or(if kills { NO_ID } else { SYNTAX })?]);
+                        let mut ids =
+                            BTreeSet::from([id(value)?.ok_or(if kills { NO_ID } else { SYNTAX })?]);
                         while let Some(more) = words.get(at).map(id).transpose()?.flatten() {
                             ids.insert(more);
                             at += 1;
@@ -162,9 +163,11 @@ impl Criterion {
                 let number = parse_integer(value)
                     .ok_or_else(|| format!("ERR {word} is not an integer or out of range"))?;
                 let number = u8::try_from(number).ok().filter(|number| *number < DATABASES);
-                Criterion::Database(number.ok_or_else(|| {
-                    format!("ERR {word} number should be between 0 and {}", DATABASES - 1)
-                })?)
+                Criterion::Database(
+                    number.ok_or_else(|| {
+                        format!("ERR {word} number should be between 0 and {}", DATABASES - 1)
+                    })?,
+                )
             }
             _ => return Err(SYNTAX.into()),
         })

@@ -243,7 +243,7 @@ impl Context {
             }
             _ => None,
         };
-        let took_us = 
+        let took_us =
             measuring.time_of(session, (sequence, group), reply_bytes, *now, parameters.thresholds());
         let command = session.complete(sequence, known, reply);
         memory.follow(session);

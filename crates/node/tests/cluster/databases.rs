@@ -132,7 +132,10 @@ fn a_database_that_may_not_be_created_is_refused_with_the_reason() {
         let mut reply = String::new();
         let took_ms = cluster.time(|cluster| reply = cluster.ask(client, request));
         assert!(took_ms < 2000, "{took_ms} ms");
-        assert!(reply.starts_with("-ERR database 3 cannot be created: ") && reply.contains("groups_max"), "{reply}");
+        assert!(
+            reply.starts_with("-ERR database 3 cannot be created: ") && reply.contains("groups_max"),
+            "{reply}"
+        );
     }
     assert_eq!(cluster.ask(client, "SELECT 0"), "OK");
     assert_eq!(cluster.ask(client, "SET k v"), "OK");
@@ -426,11 +429,17 @@ fn users_have_rights_to_databases() {
     assert_eq!(cluster.ask(client, "GET k"), denied(1), "the client stays where it is");
     assert_eq!(cluster.ask(client, "SELECT 2"), "OK");
     assert_eq!(cluster.ask(client, "GET k"), "nil");
-    assert_eq!(cluster.ask(client, "SET k v"), "-NOPERM this user has no permissions to run the 'set' command");
+    assert_eq!(
+        cluster.ask(client, "SET k v"),
+        "-NOPERM this user has no permissions to run the 'set' command"
+    );
     let log = cluster.ask(operator, "ACL LOG");
     assert!(log.contains("\"database\""), "{log}");
     let shown = cluster.ask(operator, "ACL GETUSER u");
-    assert!(shown.contains("\"databases\", \"db=0\"") && shown.contains("\"databases\", \"db=2\""), "{shown}");
+    assert!(
+        shown.contains("\"databases\", \"db=0\"") && shown.contains("\"databases\", \"db=2\""),
+        "{shown}"
+    );
     let tried = cluster.ask(operator, "ACL DRYRUN u COPY a b DB 1");
     assert_eq!(tried, "\"This user has no permissions to access database 1\"");
     // A script in another database has none of the rights to this one.

@@ -243,7 +243,8 @@ fn client_list_has_sizes_and_all_flags() {
     let (client, other) = (cluster.client(2), cluster.client(2));
     let answer = cluster.ask(client, "CLIENT LIST");
     assert!(
-        answer.contains("flags=N") && answer.contains("multi=-1 watch=0 qbuf=26 qbuf-free=0 argv-mem=10 multi-mem=0"),
+        answer.contains("flags=N")
+            && answer.contains("multi=-1 watch=0 qbuf=26 qbuf-free=0 argv-mem=10 multi-mem=0"),
         "{answer}"
     );
     cluster.ask(other, "MONITOR");

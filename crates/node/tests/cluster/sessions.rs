@@ -168,10 +168,21 @@ fn clients_are_chosen_by_what_they_are_and_by_what_they_are_not() {
         let names = list.lines().filter_map(|line| line.split(' ').find_map(|it| it.strip_prefix("name=")));
         names.map(str::to_owned).collect::<Vec<_>>()
     };
-    for filter in ["CAPA r", "FLAGS r", "DB 3", "NOT-NAME asker", "NOT-FLAGS N", "NOT-DB 0", "SKIPME yes", "TYPE normal DB 3"] {
+    for filter in [
+        "CAPA r",
+        "FLAGS r",
+        "DB 3",
+        "NOT-NAME asker",
+        "NOT-FLAGS N",
+        "NOT-DB 0",
+        "SKIPME yes",
+        "TYPE normal DB 3",
+    ] {
         assert_eq!(named(&mut cluster, filter), ["other"], "{filter}");
     }
-    for filter in ["NOT-CAPA r", "FLAGS N", "NAME other NAME asker", "NOT-ID 1 NOT-NAME other", "DB 0 MAXAGE 1"] {
+    for filter in
+        ["NOT-CAPA r", "FLAGS N", "NAME other NAME asker", "NOT-ID 1 NOT-NAME other", "DB 0 MAXAGE 1"]
+    {
         let expected: &[&str] = if filter.contains("MAXAGE") { &[] } else { &["asker"] };
         assert_eq!(named(&mut cluster, filter), expected, "{filter}");
     }

@@ -73,7 +73,8 @@ fn a_threshold_of_zero_logs_all_commands_without_secrets() {
 fn large_requests_and_replies_have_logs_of_their_own() {
     let (mut cluster, client, operator) = three_nodes();
     let lengths = |cluster: &mut Cluster| {
-        ["slow", "large-request", "large-reply"].map(|log| cluster.ask(operator, &format!("COMMANDLOG LEN {log}")))
+        ["slow", "large-request", "large-reply"]
+            .map(|log| cluster.ask(operator, &format!("COMMANDLOG LEN {log}")))
     };
     let value = "A".repeat(1024);
     cluster.ask(client, &format!("SET before {value}"));
@@ -81,7 +82,10 @@ fn large_requests_and_replies_have_logs_of_their_own() {
         operator,
         "CONFIG SET commandlog-request-larger-than 1024 commandlog-reply-larger-than 1024 commandlog-execution-slower-than -1",
     );
-    assert_eq!(cluster.ask(operator, "CONFIG GET slowlog-log-slower-than"), "[\"slowlog-log-slower-than\", \"-1\"]");
+    assert_eq!(
+        cluster.ask(operator, "CONFIG GET slowlog-log-slower-than"),
+        "[\"slowlog-log-slower-than\", \"-1\"]"
+    );
     cluster.ask(client, "CLIENT SETNAME me");
     assert_eq!(lengths(&mut cluster), ["0", "0", "0"], "what is short, or came before");
     cluster.ask(client, &format!("SET k {value}"));
@@ -94,7 +98,10 @@ fn large_requests_and_replies_have_logs_of_their_own() {
     let echoed = entry(&mut cluster, "large-request");
     let Reply::Integer(bytes) = echoed[2] else { panic!("{echoed:?}") };
     assert!((1024..1100).contains(&bytes), "{bytes}");
-    assert!(echoed[3].to_string().contains("(896 more bytes)") && echoed[5].to_string() == "\"me\"", "{echoed:?}");
+    assert!(
+        echoed[3].to_string().contains("(896 more bytes)") && echoed[5].to_string() == "\"me\"",
+        "{echoed:?}"
+    );
     assert_eq!(cluster.ask(operator, "COMMANDLOG RESET large-reply"), "OK");
     assert_eq!(lengths(&mut cluster), ["0", "2", "0"]);
     cluster.ask(client, "GET k");

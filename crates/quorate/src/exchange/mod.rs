@@ -60,6 +60,11 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<()> {
     backup::restore(args)
 }
 
+/// For how long a request whose outcome is unknown may still wait at some node, and be done: `command_timeout_ms`, 5 seconds by
+/// default, and a margin. What empties a cluster waits for so long after an error, or a late request would remove what is written
+/// next. A request that was proposed already is done before all that come later, in the order of the log.
+const LATE: Duration = Duration::from_secs(10);
+
 /// Makes a connection select a database of the cluster.
 ///
 /// # Errors

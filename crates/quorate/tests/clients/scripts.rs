@@ -456,7 +456,9 @@ fn a_loaded_script_is_known_to_every_node_and_forgotten_by_all() {
     assert_eq!(ask(&mut nodes[2], "SCRIPT FLUSH"), "OK");
     for node in &mut nodes {
         until("it is forgotten", || ask(node, &format!("SCRIPT EXISTS {digest}")) == "[0]");
-        for request in [format!("EVALSHA {digest} 0 x"), format!("SCRIPT SHOW {digest}"), "SCRIPT SHOW x".into()] {
+        for request in
+            [format!("EVALSHA {digest} 0 x"), format!("SCRIPT SHOW {digest}"), "SCRIPT SHOW x".into()]
+        {
             assert_eq!(ask(node, &request), "-NOSCRIPT No matching script. Please use EVAL.");
         }
     }

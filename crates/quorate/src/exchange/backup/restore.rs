@@ -20,7 +20,7 @@ use rdb::{Kind, payload};
 use super::super::import::Importer;
 use super::super::live::Compare;
 use super::super::source::{Source, scanned, unfit};
-use super::super::{Progress, databases, key_count, select, string_bytes_max};
+use super::super::{LATE, Progress, databases, key_count, select, string_bytes_max};
 use super::backups::Backups;
 use super::choose::{self, Chosen, Plan};
 use super::manifest::{Keyspace, Shard, named};
@@ -207,13 +207,15 @@ impl<'r> Restoring<'r> {
     fn begin(args: &RestoreArgs, place: &'r Backups, plan: &'r Plan<'r>) -> Result<Restoring<'r>> {
         let mut source = target(args, plan)?;
         let is_whole = args.keyspace.is_empty();
-        if args.empty_first && is_whole && key_count(&mut source.client)? > 0 {
-            empty(&mut source.client, &source.map).context("the cluster cannot be emptied")?;
-        }
-        for prefix in args.keyspace.iter().filter(|_| args.empty_first) {
-            if source.map.keyspaces.contains_key(prefix) {
-                empty_keyspace(&mut source, prefix).with_context(|| named(prefix))?;
-            }
+        if args.empty_first
+            && let Err(error) = make_room(&mut source, &args.keyspace)
+        {
+            say(&format!(
+                "waiting for {} s, until what was sent to the cluster cannot be done any more",
+                LATE.as_secs()
+            ));
+            std::thread::sleep(LATE);
+            return Err(error);
         }
         let Source { mut client, cluster, map } = source;
         let shards = || plan.keyspaces.iter().flat_map(|chosen| &chosen.keyspace.shards);
@@ -463,6 +465,19 @@ fn check_empty(source: &mut Source, prefix: &str) -> Result<()> {
         );
     }
     select(&mut source.client, 0)
+}
+
+/// Removes the keys of these keyspaces, or all.
+fn make_room(source: &mut Source, prefixes: &[String]) -> Result<()> {
+    if prefixes.is_empty() && key_count(&mut source.client)? > 0 {
+        empty(&mut source.client, &source.map).context("the cluster cannot be emptied")?;
+    }
+    for prefix in prefixes {
+        if source.map.keyspaces.contains_key(prefix) {
+            empty_keyspace(source, prefix).with_context(|| named(prefix))?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes the keys of a keyspace. Database 0 is selected afterwards.

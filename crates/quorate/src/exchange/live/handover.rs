@@ -1,12 +1,13 @@
 //! The end of an import: deadlines are corrected, and both sides are compared.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use contents::digest::digest;
 use contents::keys::Destination;
 
-use super::super::{Progress, Refusals};
+use super::super::{LATE, Progress, Refusals};
 use super::lane::{Target, is_temporary};
 use super::link::Address;
 use super::rewrite::PUT_OFF_MS;
@@ -62,11 +63,15 @@ impl Asking {
     /// # Errors
     /// The cluster has not answered for a minute.
     pub(super) fn ask(&mut self, requests: &[Vec<&[u8]>]) -> Result<Vec<Reply>> {
-        const TRIES: usize = 240;
+        self.ask_every(Duration::from_millis(250), requests)
+    }
+
+    fn ask_every(&mut self, pause: Duration, requests: &[Vec<&[u8]>]) -> Result<Vec<Reply>> {
+        let tries = (Duration::from_secs(60).as_millis() / pause.as_millis()) as usize;
         let mut bytes = Vec::new();
         requests.iter().for_each(|words| put_request(words, &mut bytes));
         let mut last = anyhow!("the cluster does not answer");
-        for _ in 0..TRIES {
+        for _ in 0..tries {
             match self.try_to_ask(&bytes, requests.len()) {
                 Ok(replies) => {
                     let temporary = replies.iter().find_map(|reply| match reply {
@@ -83,7 +88,7 @@ impl Asking {
                     last = error;
                 }
             }
-            std::thread::sleep(std::time::Duration::from_millis(250));
+            std::thread::sleep(pause);
         }
         Err(last)
     }
@@ -102,10 +107,24 @@ impl Asking {
     /// # Errors
     /// The cluster has not answered for a minute, or has answered with an error.
     pub(super) fn one(&mut self, words: &[&[u8]]) -> Result<Reply> {
-        match self.ask(&[words.to_vec()])?.pop() {
-            Some(Reply::Error(error)) => bail!("{}: {error}", words[0].escape_ascii()),
-            reply => reply.context("no reply"),
-        }
+        single(words[0], self.ask(&[words.to_vec()])?)
+    }
+
+    /// Removes all keys.
+    ///
+    /// # Errors
+    /// The cluster has not answered for a minute, or has answered with an error.
+    pub(super) fn empty(&mut self) -> Result<()> {
+        let replies = self.ask_every(LATE, &[vec![b"FLUSHALL"]])?;
+        single(b"FLUSHALL", replies).map(drop)
+    }
+}
+
+/// The only reply.
+fn single(command: &[u8], mut replies: Vec<Reply>) -> Result<Reply> {
+    match replies.pop() {
+        Some(Reply::Error(error)) => bail!("{}: {error}", command.escape_ascii()),
+        reply => reply.context("no reply"),
     }
 }
 

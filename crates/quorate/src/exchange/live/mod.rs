@@ -316,7 +316,7 @@ fn prepare(
             is_ours || may_empty,
             "the cluster has {count} keys: a running server is imported into an empty one; --empty-first removes them"
         );
-        asking.one(&[b"FLUSHALL"])?;
+        asking.empty().context("the cluster cannot be emptied")?;
     }
     import.has_deadlines.store(false, Ordering::Release);
     *import.report() = Report::default();
