@@ -4,6 +4,7 @@
 //! A field is missing from its deadline on, for reads by the reader's clock and for writes by the record's time. The
 //! expired field is physically removed by the write that sets it again, or by a purge ([`super::expire`]).
 
+use super::changes::ChangeClass;
 use super::collections::{Collection, Field, Order, find_field};
 use super::draws::Draws;
 use super::entry::Entry;
@@ -309,14 +310,25 @@ impl Table {
         };
         if deadline > record.time {
             self.set_fields(found, pairs, |_| deadline, record);
+            self.changes.note_as(found.key, ChangeClass::Hash, "hexpire");
         } else {
             // These fields have expired already.
+            let hash = self.hash_at(found, record);
+            if pairs.pairs().any(|(name, _)| hash.get(name).is_some()) {
+                self.changes.note(found.key);
+            }
+            self.begin_removal();
             self.edit_collection(found, Kind::Hash, record, |hash, discarded| {
                 for (name, _) in pairs.pairs() {
                     hash.delete_field(name, record.time, discarded);
                 }
             });
         }
+    }
+
+    /// The following changes remove fields, whatever the command: their new deadline has passed.
+    fn begin_removal(&mut self) {
+        self.changes.begin_event(Some((ChangeClass::Hash, "hdel")));
     }
 
     /// Removes fields and returns how many existed. A hash without fields is removed.
@@ -336,6 +348,9 @@ impl Table {
     ) {
         let deadline = record.deadline(deadline);
         out.array(fields.len());
+        if deadline <= record.time {
+            self.begin_removal();
+        }
         self.edit_collection(found, Kind::Hash, record, |hash, discarded| {
             for name in fields.iter() {
                 let answer = match hash.live_field(name, record.time).map(|field| field.deadline) {
@@ -370,6 +385,7 @@ impl Table {
     /// Sets the deadline of those fields that exist. A deadline in the past removes them.
     fn set_deadlines(&mut self, found: Found<'_>, fields: List<'_>, deadline: UnixMs, record: Record) {
         if deadline <= record.time {
+            self.begin_removal();
             self.delete_fields(found, fields, record);
             return;
         }
