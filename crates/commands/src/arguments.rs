@@ -105,8 +105,11 @@ pub(super) fn positive(
 }
 
 /// The time for which a command waits: at `index` in seconds with a fraction, returned in microseconds. Zero means forever.
-pub(super) fn timeout(arguments: Arguments<'_>, index: usize) -> Result<u64, CommandError> {
-    let seconds = parse_float(at(arguments, index)).ok_or(CommandError::TimeoutNotAFloat)?;
+/// Since level 2 it may be hexadecimal: nodes of release 1 refuse that, in scripts too.
+pub(super) fn timeout(arguments: Arguments<'_>, index: usize, level: u32) -> Result<u64, CommandError> {
+    let text = at(arguments, index);
+    let seconds = parse_float(text).or_else(|| parse_hexadecimal(text).filter(|_| level >= 2));
+    let seconds = seconds.ok_or(CommandError::TimeoutNotAFloat)?;
     if seconds < 0.0 {
         return Err(CommandError::TimeoutNegative);
     }
@@ -120,12 +123,12 @@ pub(super) fn timeout(arguments: Arguments<'_>, index: usize) -> Result<u64, Com
 
 /// How long a command waits that has its timeout as the last argument.
 pub(super) fn wait_in_last(arguments: Arguments<'_>) -> Option<u64> {
-    timeout(arguments, arguments.len().checked_sub(1)?).ok()
+    timeout(arguments, arguments.len().checked_sub(1)?, 2).ok()
 }
 
 /// How long a command waits that has its timeout as the first argument.
 pub(super) fn wait_in_first(arguments: Arguments<'_>) -> Option<u64> {
-    timeout(arguments, 1).ok()
+    timeout(arguments, 1, 2).ok()
 }
 
 /// Lists the keys from the first argument to the last but one in `scratch`.

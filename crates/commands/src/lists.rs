@@ -137,14 +137,14 @@ pub(super) fn rpoplpush<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Co
 
 // Blocking commands are parsed to what they do when they need not wait.
 
-pub(super) fn blpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    timeout(arguments, arguments.len() - 1)?;
+pub(super) fn blpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    timeout(arguments, arguments.len() - 1, context.level)?;
     let keys = keys_before_last(arguments, scratch)?;
     Ok(Command::OnList(ListCommand::PopAny { keys, at_front: true }))
 }
 
-pub(super) fn brpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    timeout(arguments, arguments.len() - 1)?;
+pub(super) fn brpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    timeout(arguments, arguments.len() - 1, context.level)?;
     let keys = keys_before_last(arguments, scratch)?;
     Ok(Command::OnList(ListCommand::PopAny { keys, at_front: false }))
 }
@@ -155,7 +155,7 @@ pub(super) fn blmove<'a>(
     context: &Context,
 ) -> Parsed<'a> {
     let command = lmove(arguments, scratch, context)?;
-    timeout(arguments, 5)?;
+    timeout(arguments, 5, context.level)?;
     Ok(command)
 }
 
@@ -164,13 +164,17 @@ pub(super) fn brpoplpush<'a>(
     scratch: &'a mut Vec<u8>,
     context: &Context,
 ) -> Parsed<'a> {
-    timeout(arguments, 3)?;
+    timeout(arguments, 3, context.level)?;
     rpoplpush(arguments, scratch, context)
 }
 
-pub(super) fn blmpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+pub(super) fn blmpop<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
     let command = multi_pop(arguments, 2, scratch)?;
-    timeout(arguments, 1)?;
+    timeout(arguments, 1, context.level)?;
     Ok(command)
 }
 

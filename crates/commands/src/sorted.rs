@@ -120,7 +120,10 @@ fn rank<'a>(arguments: Arguments<'a>, is_reverse: bool, context: &Context) -> Pa
     let (key, member) = (key(arguments, 1)?, at(arguments, 2));
     match arguments.get(3) {
         None => sorted(SortedCommand::Rank { key, member, is_reverse }),
-        Some(option) if !is(option, "WITHSCORE") || arguments.len() > 4 => Err(CommandError::Syntax),
+        Some(_) if arguments.len() > 4 => {
+            Err(CommandError::WrongArity(if is_reverse { "zrevrank" } else { "zrank" }))
+        }
+        Some(option) if !is(option, "WITHSCORE") => Err(CommandError::Syntax),
         Some(_) if context.level < 2 => Err(CommandError::NeedsLevel(2)),
         Some(_) => sorted(SortedCommand::RankWithScore { key, member, is_reverse }),
     }
@@ -308,19 +311,31 @@ fn pop(is_highest: bool, arguments: Arguments<'_>) -> Parsed<'_> {
     sorted(SortedCommand::Pop { key: key(arguments, 1)?, is_highest, count })
 }
 
-pub(super) fn bzpopmin<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    timeout(arguments, arguments.len() - 1)?;
+pub(super) fn bzpopmin<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    timeout(arguments, arguments.len() - 1, context.level)?;
     sorted(SortedCommand::PopAny { keys: keys_before_last(arguments, scratch)?, is_highest: false })
 }
 
-pub(super) fn bzpopmax<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    timeout(arguments, arguments.len() - 1)?;
+pub(super) fn bzpopmax<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    timeout(arguments, arguments.len() - 1, context.level)?;
     sorted(SortedCommand::PopAny { keys: keys_before_last(arguments, scratch)?, is_highest: true })
 }
 
-pub(super) fn bzmpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+pub(super) fn bzmpop<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
     let command = multi_pop(arguments, 2, scratch)?;
-    timeout(arguments, 1)?;
+    timeout(arguments, 1, context.level)?;
     Ok(command)
 }
 

@@ -391,7 +391,7 @@ struct ReadOptions<'a> {
 }
 
 impl<'a> ReadOptions<'a> {
-    fn read(arguments: Arguments<'a>, is_group: bool) -> Result<ReadOptions<'a>, CommandError> {
+    fn read(arguments: Arguments<'a>, is_group: bool, level: u32) -> Result<ReadOptions<'a>, CommandError> {
         let (mut options, mut index) = (ReadOptions::default(), 1);
         while let Some(option) = arguments.get(index) {
             let left = arguments.len() - index - 1;
@@ -407,9 +407,17 @@ impl<'a> ReadOptions<'a> {
                 options.count = at_least_zero(arguments, index)?;
             } else if is(option, "STREAMS") && left > 0 {
                 if !left.is_multiple_of(2) {
-                    return Err(CommandError::OfStream(
-                        "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.",
-                    ));
+                    return Err(CommandError::OfStream(match (level, is_group) {
+                        (..2, _) => {
+                            "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified."
+                        }
+                        (_, true) => {
+                            "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified."
+                        }
+                        (_, false) => {
+                            "ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must be specified."
+                        }
+                    }));
                 }
                 options.streams_at = index + 1;
                 break;
@@ -461,13 +469,13 @@ impl<'a> ReadOptions<'a> {
 
 /// How long `XREAD` and `XREADGROUP` wait, if they do.
 pub(super) fn wait(arguments: Arguments<'_>) -> Option<u64> {
-    let options = ReadOptions::read(arguments, is(at(arguments, 0), "XREADGROUP")).ok()?;
+    let options = ReadOptions::read(arguments, is(at(arguments, 0), "XREADGROUP"), 2).ok()?;
     let most_us = |ms: u64| if ms == 0 { u64::MAX } else { ms.saturating_mul(1000) };
     options.block_ms.map(most_us)
 }
 
 pub(super) fn xread<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
-    let options = ReadOptions::read(arguments, false)?;
+    let options = ReadOptions::read(arguments, false, context.level)?;
     let first_id = options.streams_at + (arguments.len() - options.streams_at) / 2;
     if arguments.iter().skip(first_id).any(|id| id == b"+") {
         needs_second_level(context)?;
@@ -480,7 +488,7 @@ pub(super) fn xreadgroup<'a>(
     scratch: &'a mut Vec<u8>,
     context: &Context,
 ) -> Parsed<'a> {
-    let options = ReadOptions::read(arguments, true)?;
+    let options = ReadOptions::read(arguments, true, context.level)?;
     let missing = CommandError::OfStream("ERR Missing GROUP option for XREADGROUP");
     let (group, consumer) = options.group.ok_or(missing)?;
     let (count, acknowledges) = (options.count, options.acknowledges);
@@ -528,7 +536,11 @@ pub(super) fn xack<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &C
     stream(StreamCommand::Acknowledge { key, group, ids: List::build(scratch, arguments.iter().skip(3)) })
 }
 
-pub(super) fn xpending<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+pub(super) fn xpending<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
     let (key, group) = (key(arguments, 1)?, name(arguments, 2)?);
     if arguments.len() == 3 {
         return stream(StreamCommand::Pending { key, group });
@@ -541,8 +553,9 @@ pub(super) fn xpending<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _
         min_idle_ms = at_least_zero(arguments, 4)?;
         first = 5;
     }
-    // `start end count [consumer]`
-    if !(3..=4).contains(&(arguments.len() - first)) {
+    // `start end count [consumer]`. Redis ignores what follows; nodes of release 1 refuse it, in scripts too.
+    let left = arguments.len() - first;
+    if left < 3 || left > 4 && context.level < 2 {
         return Err(CommandError::Syntax);
     }
     let count = at_least_zero(arguments, first + 2)?;

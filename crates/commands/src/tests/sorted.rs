@@ -182,11 +182,20 @@ fn hexadecimal_numbers_become_decimal_ones() {
         "HINCRBYFLOAT k 0x1 0x1p-2",
         Hash(HashCommand::IncrementByFloat { key: KEY, field, delta }),
     );
+    let mut scratch = Vec::new();
+    let keys = List::build(&mut scratch, [KEY]);
+    assert_parses("BZPOPMIN k 0x1.8", OnSorted(SortedCommand::PopAny { keys, is_highest: false }));
+    assert_refused("BLPOP k 0x7FFFFFFFFFFFFF", "ERR timeout is out of range");
     assert_refused("ZADD k 0x m", "ERR value is not a valid float");
     assert_refused("ZCOUNT k 0 ((0x1", "ERR min or max is not a float");
-    for line in
-        ["ZADD k 0x1 m", "ZINCRBY k 0x1 m", "ZCOUNT k 0x1 2", "INCRBYFLOAT k 0x1", "HINCRBYFLOAT k f 0x1"]
-    {
+    for line in [
+        "BLPOP k 0x1",
+        "ZADD k 0x1 m",
+        "ZINCRBY k 0x1 m",
+        "ZCOUNT k 0x1 2",
+        "INCRBYFLOAT k 0x1",
+        "HINCRBYFLOAT k f 0x1",
+    ] {
         assert!(at_level_1(line).is_err(), "nodes of release 1 refuse {line}");
     }
 }

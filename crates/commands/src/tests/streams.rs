@@ -241,7 +241,11 @@ fn errors_of_commands_on_streams_are_those_of_redis() {
         ("XREAD block -1 streams s 0", "ERR timeout is negative"),
         (
             "XREAD streams s 0 0",
-            "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.",
+            "ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must be specified.",
+        ),
+        (
+            "XREADGROUP group g c streams s 0 0",
+            "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified.",
         ),
         (
             "XREAD group a b streams s 0",
@@ -263,6 +267,7 @@ fn errors_of_commands_on_streams_are_those_of_redis() {
         ("XPENDING s g idle 5 - +", syntax),
         ("XPENDING s g idle x - + 5", integer),
         ("XPENDING s g - + x", integer),
+        ("XPENDING s g - + x c d e", integer),
         ("XCLAIM s g c x 1", "ERR Invalid min-idle-time argument for XCLAIM"),
         ("XCLAIM s g c 0 y", "ERR Unrecognized XCLAIM option 'y'"),
         ("XCLAIM s g c 0 1-1 idle x", "ERR Invalid IDLE option argument for XCLAIM"),
