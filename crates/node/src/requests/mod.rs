@@ -17,7 +17,7 @@ use crate::session::gates::{Gate, Gates};
 use crate::session::{ClientId, Pending, Standing};
 use crate::waits;
 use cluster::control::ChangeError;
-use commands::{CommandError, Found, Handler, NodeCommand, ScriptCommand};
+use commands::{CommandError, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand};
 use databases::Creations;
 use gather::Combine;
 use kv::glob::beginning;
@@ -145,9 +145,18 @@ impl Admission<'_> {
     }
 
     fn disturbs_listening(&mut self) -> bool {
-        let session = self.cx.clients.sessions.get(self.client);
-        let refusal = session.and_then(|session| session.refuses_while_listening(self.found.spec));
-        refusal.is_some_and(|text| self.refuse(&text))
+        let Some(session) = self.cx.clients.sessions.get_mut(self.client) else { return true };
+        if let Some(text) = session.refuses_while_listening(self.found.spec) {
+            return self.refuse(&text);
+        }
+        // What a transaction or a script publishes comes behind its own reply, as in Redis since 7.2.
+        if let Handler::Node(
+            NodeCommand::Transaction(TransactionCommand::Exec) | NodeCommand::Script(ScriptCommand::Run(_)),
+        ) = self.found.spec.handler
+        {
+            session.hold_messages();
+        }
+        false
     }
 
     /// Whether the command waits for its database, which its first use creates.
