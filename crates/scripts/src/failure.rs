@@ -208,7 +208,7 @@ impl Failure {
             },
             Value::Table(table) => match table.raw_get("err").and_then(|text| lua.coerce_string(text)) {
                 Ok(Some(text)) => text.as_bytes().to_vec(),
-                _ => b"ERR the script raised a table without the field 'err'".to_vec(),
+                _ => b"ERR unknown error".to_vec(),
             },
             Value::Boolean(truth) => with_code(truth.to_string().as_bytes()),
             value => match lua.coerce_string(value.clone()) {

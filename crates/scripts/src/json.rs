@@ -6,7 +6,7 @@
 use super::failure::Raised;
 use super::given::Given;
 use super::meter::{CALL_COST, Meter};
-use super::values::{number_text, type_name};
+use super::values::{number_text, read_only, type_name};
 use mlua::{Function, Lua, MultiValue, Table, Value};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -38,6 +38,8 @@ struct Settings {
     decode_invalid: usize,
     /// No effect: in Redis it only saves memory.
     keep_buffer: usize,
+    /// Whether arrays that are decoded are marked as such, so that they stay arrays when they are empty.
+    mark_arrays: usize,
 }
 
 const DEFAULTS: Settings = Settings {
@@ -50,6 +52,7 @@ const DEFAULTS: Settings = Settings {
     encode_invalid: 0,
     decode_invalid: 1,
     keep_buffer: 1,
+    mark_arrays: 0,
 };
 
 const SWITCH: &[&str] = &["off", "on"];
@@ -71,6 +74,13 @@ const SETTERS: [(&str, Setter); 7] = [
     }),
 ];
 type Setter = fn(&Given<'_>, &mut Settings) -> mlua::Result<Value>;
+
+/// The same, of a later version of Redis's library: scripts that nodes of release 1 run, too, do not get it.
+const LATER_SETTER: (&str, Setter) =
+    ("decode_array_with_array_mt", |given, settings| switch(given, SWITCH, &mut settings.mark_arrays));
+
+/// The place in Lua's registry of the metatable of marked arrays.
+const MARK: &str = "cjson array";
 
 /// Sets a numeric setting if a number is given, and returns the setting.
 fn range(
@@ -106,7 +116,7 @@ fn switch(given: &Given<'_>, words: &[&str], setting: &mut usize) -> mlua::Resul
     }
 }
 
-pub(super) fn table(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
+pub(super) fn table(lua: &Lua, meter: &Rc<Meter>, by_second_rules: bool) -> mlua::Result<Table> {
     let settings = Rc::new(Cell::new(DEFAULTS));
     let table = lua.create_table()?;
     for (name, function) in [("encode", encode as Body), ("decode", decode)] {
@@ -115,7 +125,7 @@ pub(super) fn table(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
     table.raw_set("null", Value::NULL)?;
     table.raw_set("_NAME", "cjson")?;
     table.raw_set("_VERSION", "2.1.0")?;
-    for (name, setter) in SETTERS {
+    for (name, setter) in SETTERS.into_iter().chain(by_second_rules.then_some(LATER_SETTER)) {
         let (settings, meter) = (settings.clone(), meter.clone());
         let call = move |lua: &Lua, values: MultiValue| {
             meter.charge(2 * CALL_COST)?;
@@ -139,7 +149,7 @@ pub(super) fn table(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
     let meter = meter.clone();
     let new = move |lua: &Lua, _: MultiValue| {
         meter.charge(2 * CALL_COST)?;
-        self::table(lua, &meter)
+        self::table(lua, &meter, by_second_rules)
     };
     table.raw_set("new", lua.create_function(new)?)?;
     Ok(table)
@@ -177,6 +187,24 @@ fn decode(given: &Given<'_>, settings: Settings, meter: &Meter) -> mlua::Result<
     Reader { lua: given.lua, meter, settings, text: &text, at: 0 }.document()
 }
 
+/// The metatable of marked arrays, which scripts cannot change.
+fn mark(lua: &Lua) -> mlua::Result<Table> {
+    if let Some(mark) = lua.named_registry_value::<Option<Table>>(MARK)? {
+        return Ok(mark);
+    }
+    let mark = lua.create_table()?;
+    mark.set_metatable(Some(read_only(lua)?))?;
+    lua.set_named_registry_value(MARK, &mark)?;
+    Ok(mark)
+}
+
+/// Whether an empty table is an array that was marked when it was decoded.
+fn is_marked(lua: &Lua, table: &Table) -> mlua::Result<bool> {
+    let Some(metatable) = table.metatable() else { return Ok(false) };
+    let is_mark = lua.named_registry_value::<Option<Table>>(MARK)? == Some(metatable);
+    Ok(is_mark && table.pairs::<Value, Value>().next().is_none())
+}
+
 struct Writer<'w> {
     lua: &'w Lua,
     meter: &'w Meter,
@@ -205,6 +233,7 @@ impl Writer<'_> {
                     return Err(Raised::text(self.lua, error));
                 }
                 match self.array_length(table)? {
+                    0 if is_marked(self.lua, table)? => self.array(table, 0, depth)?,
                     0 => self.object(table, depth)?,
                     length => self.array(table, length, depth)?,
                 }
@@ -436,6 +465,9 @@ impl Reader<'_> {
 
     fn array(&mut self, depth: i64) -> mlua::Result<Value> {
         let table = self.lua.create_table()?;
+        if self.settings.mark_arrays == 1 {
+            table.set_metatable(Some(mark(self.lua)?))?;
+        }
         let mut token = self.next()?;
         if let (Token::Mark(b']'), _) = token {
             return Ok(Value::Table(table));

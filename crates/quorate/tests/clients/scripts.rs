@@ -39,7 +39,7 @@ const ALIKE: &[&[&str]] = &[
     &["EVAL", "return redis.status_reply()", "0"],
     &["EVAL", "return foo", "0"],
     &["EVAL", "return print", "0"],
-    &["EVAL", "return os.time()", "0"],
+    &["EVAL", "return io.time()", "0"],
     &["EVAL", "return type(io)", "0"],
     &["EVAL", "foo = 1", "0"],
     &["EVAL", "_G.foo = 1", "0"],
