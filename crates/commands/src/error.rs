@@ -279,6 +279,12 @@ pub enum CommandError {
     /// `SCAN` with an invalid cursor.
     #[error("ERR invalid cursor")]
     InvalidCursor,
+    /// `CLUSTERSCAN … SLOT`.
+    #[error(
+        "ERR CLUSTERSCAN SLOT is refused: keys are in no order of slots, so each scan of one would look at all keys. Scan without it: \
+         any node returns the keys of all slots"
+    )]
+    ScanOfSlot,
     /// `COMMAND GETKEYS` of a command that does not exist.
     #[error("ERR Invalid command specified")]
     GetKeysUnknownCommand,

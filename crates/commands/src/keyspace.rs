@@ -102,7 +102,38 @@ pub(super) fn checked_pattern(pattern: &[u8]) -> Result<&[u8], CommandError> {
 const SCAN_COUNT_DEFAULT: u64 = 10;
 
 pub(super) fn scan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let position = cursor(at(arguments, 1))?;
+    scan_from(cursor(at(arguments, 1))?, arguments)
+}
+
+/// How a cursor of `CLUSTERSCAN` begins. Clients of Valkey's cluster send the request to a node of the slot of what is in braces. Any
+/// node continues any scan, so this is one slot for all.
+const CLUSTER_CURSOR: &str = "0-{06S}-";
+
+/// Parses `CLUSTERSCAN`, whose cursors are those of `SCAN` in another form: [`cluster_cursor`] makes them.
+///
+/// # Errors
+/// [`CommandError`] if the cursor or an option is none.
+pub fn cluster_scan(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
+    let position = match at(arguments, 1) {
+        b"0" => 0,
+        text => {
+            let digits = text.strip_prefix(CLUSTER_CURSOR.as_bytes()).filter(|digits| !digits.is_empty());
+            cursor(digits.ok_or(CommandError::InvalidCursor)?)?
+        }
+    };
+    if arguments.iter().skip(2).step_by(2).any(|option| is(option, "SLOT")) {
+        return Err(CommandError::ScanOfSlot);
+    }
+    scan_from(position, arguments)
+}
+
+/// The cursor of `CLUSTERSCAN` for a cursor of `SCAN`.
+pub fn cluster_cursor(cursor: &[u8]) -> Vec<u8> {
+    if cursor == b"0" { cursor.to_vec() } else { [CLUSTER_CURSOR.as_bytes(), cursor].concat() }
+}
+
+/// Reads the options of a scan of all keys.
+fn scan_from(position: u64, arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
     let (mut count, mut pattern, mut kind) = (SCAN_COUNT_DEFAULT, None, None);
     for index in (2..arguments.len()).step_by(2) {
         let option = at(arguments, index);

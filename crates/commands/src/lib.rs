@@ -35,6 +35,7 @@ mod text;
 pub mod users;
 
 pub use error::{CommandError, printable};
+pub use keyspace::{cluster_cursor, cluster_scan};
 pub use later::{Later, reference_count};
 pub use listening::Listening;
 pub use spec::{

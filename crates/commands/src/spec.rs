@@ -81,6 +81,8 @@ pub enum NodeCommand {
     Info,
     Time,
     Wait,
+    /// `WAITAOF`.
+    WaitDurable,
     Transaction(TransactionCommand),
     Script(ScriptCommand),
     Function(FunctionCommand),
@@ -101,6 +103,8 @@ pub enum NodeCommand {
     /// `PSYNC` and `SYNC`.
     ReplicaSync,
     ObjectRefCount,
+    /// `CLUSTERSCAN`.
+    ClusterScan,
     Role,
     Server(ServerCommand),
     Slowlog(SlowlogCommand),
@@ -299,6 +303,8 @@ pub enum ServerCommand {
     Shutdown,
     /// `SWAPDB`.
     SwapDatabases,
+    /// `HOTKEYS`.
+    HotKeys,
     /// `LOLWUT`.
     Lolwut,
     /// `MODULE LIST`.
@@ -349,6 +355,8 @@ pub enum ClusterCommand {
     Add,
     Backup,
     CountKeysInSlot,
+    /// `CLUSTER SLOT-STATS`.
+    SlotStats,
     Drain,
     Failover,
     GetKeysInSlot,

@@ -23,7 +23,7 @@ use super::spec::CommandCommand::All;
 use super::spec::Flag::{
     AllowBusy, Blocking, Fast, Loading, NoMulti, NoScript, ReadOnly, SkipSlowlog, Stale, Write,
 };
-use super::spec::KeyFlag::{Access, Delete, Insert, ReadWrite, Update, Variable};
+use super::spec::KeyFlag::{Access, Delete, Insert, NotKey, ReadWrite, Update, Variable};
 use super::spec::NamedBy::{Digest, Function, Text};
 use super::spec::NodeCommand::{
     self, Auth, Command, Echo, Hello, Info, Lock, Ping, Quit, Reset, Select, Server, Time, Transaction, Wait,
@@ -85,7 +85,7 @@ const SORTED_KEY: KeySpec = range(1, 0, READS);
 const SORTED_BY: KeySpec = after(Begin::Unknown, READS);
 
 /// The commands whose rows have no file of their own.
-static ROWS: [CommandSpec; 113] = [
+static ROWS: [CommandSpec; 116] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
@@ -429,6 +429,16 @@ static ROWS: [CommandSpec; 113] = [
             "cursor [MATCH pattern] [COUNT count] [TYPE type]",
             "Returns some keys, and the cursor to go on from",
         ),
+    node("clusterscan", -2, NodeCommand::ClusterScan)
+        .flags(READ.with(&[NoMulti, NoScript]))
+        .in_categories(&[Keyspace])
+        .keys(key(KeyFlags::of(&[NotKey])))
+        .tips(&["nondeterministic_output", "request_policy:special", "response_policy:special"])
+        .docs(Group::Cluster, "9.1.0", "O(1) for every call, O(N) for a whole scan of N keys")
+        .help(
+            "cursor [MATCH pattern] [COUNT count] [TYPE type]",
+            "Returns some keys, and the cursor to go on from, at any node",
+        ),
     data("randomkey", 1, keyspace::randomkey)
         .flags(READ)
         .in_categories(&[Keyspace])
@@ -465,6 +475,15 @@ static ROWS: [CommandSpec; 113] = [
         .tips(&["request_policy:all_shards", "response_policy:agg_min"])
         .docs(Group::Generic, "3.0.0", "O(1)")
         .help("numreplicas timeout", "Waits until this connection's writes have reached so many replicas"),
+    node("waitaof", 4, NodeCommand::WaitDurable)
+        .flags(Flags::of(&[NoScript, NoMulti]))
+        .in_categories(&[Connection])
+        .tips(&["request_policy:all_shards", "response_policy:agg_min"])
+        .docs(Group::Generic, "7.2.0", "O(1)")
+        .help(
+            "numlocal numreplicas timeout",
+            "Waits until this connection's writes are on the disks of their leader and of so many replicas",
+        ),
     // Transactions.
     node("multi", 1, Transaction(Multi))
         .flags(GUARDS)
@@ -643,6 +662,10 @@ static ROWS: [CommandSpec; 113] = [
         .in_categories(&[Keyspace, Dangerous])
         .docs(Group::Server, "4.0.0", "O(1)")
         .help("index1 index2", "Refuses: a client selects the other database"),
+    node("hotkeys", -2, Server(ServerCommand::HotKeys))
+        .flags(Flags::of(&[Flag::Admin, NoScript]))
+        .docs(Group::Server, "8.6.0", "O(1)")
+        .help("START|STOP|GET|RESET [arg ...]", "Refuses: what each key takes is not measured"),
     container("slowlog", &SLOWLOG)
         .docs(Group::Server, "2.2.12", "Depends on the subcommand")
         .help("", "Holds commands about the log of slow commands"),

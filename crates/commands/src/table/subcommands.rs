@@ -407,7 +407,7 @@ pub(super) static KEYSPACE: [CommandSpec; 11] = [
     help_of("keyspace|help").docs(Group::Cluster, "3.0.0", "O(1)"),
 ];
 
-pub(super) static CLUSTER: [CommandSpec; 27] = [
+pub(super) static CLUSTER: [CommandSpec; 28] = [
     node("cluster|add", 7, NodeCommand::Cluster(ClusterCommand::Add))
         .flags(CLUSTER_WIDE)
         .in_categories(&[ClusterCategory])
@@ -541,6 +541,14 @@ pub(super) static CLUSTER: [CommandSpec; 27] = [
         .tips(&["nondeterministic_output"])
         .docs(Group::Cluster, "7.0.0", "O(N) for N shards")
         .help("", "Describes the default keyspace's shards"),
+    node("cluster|slot-stats", -4, NodeCommand::Cluster(ClusterCommand::SlotStats))
+        .flags(ANY_TIME)
+        .tips(&["nondeterministic_output", "request_policy:all_shards"])
+        .docs(Group::Cluster, "8.0.0", "O(N) for N keys of this node, and N log N for N slots")
+        .help(
+            "SLOTSRANGE start-slot end-slot | ORDERBY key-count [LIMIT limit] [ASC | DESC]",
+            "Counts the keys that this node's replicas hold of each slot",
+        ),
     node("cluster|slots", 2, NodeCommand::Cluster(ClusterCommand::Slots))
         .flags(Flags::of(&[Stale]))
         .tips(&["nondeterministic_output"])

@@ -92,6 +92,15 @@ impl Table {
         self.index.iter().filter(move |entry| !entry.expired(now)).map(Entry::key)
     }
 
+    /// The type of each key that has not expired, as `TYPE` says it, and its length: bytes of a string, items of another value. In no
+    /// particular order. Takes time in proportion to the table.
+    pub fn lengths(&self, now: UnixMs) -> impl Iterator<Item = (&'static [u8], u64)> {
+        self.index.iter().filter(move |entry| !entry.expired(now)).map(|entry| {
+            let length = if entry.is_collection() { entry.items().len() } else { entry.full_length() };
+            (entry.kind().type_name(), length as u64)
+        })
+    }
+
     pub(super) fn keys(&mut self, pattern: &[u8], now: UnixMs, out: &mut ReplyBuffer) {
         let pattern = Pattern::new(pattern);
         let mut encoded = std::mem::take(&mut self.scratch);

@@ -77,6 +77,7 @@ pub(crate) fn carry_out(
         | NodeCommand::Select
         | NodeCommand::Move
         | NodeCommand::Wait
+        | NodeCommand::WaitDurable
         | NodeCommand::Transaction(_)
         | NodeCommand::Script(_)
         | NodeCommand::Function(_)
@@ -84,6 +85,7 @@ pub(crate) fn carry_out(
         | NodeCommand::ReplicaConfiguration
         | NodeCommand::ReplicaSync
         | NodeCommand::ObjectRefCount
+        | NodeCommand::ClusterScan
         | NodeCommand::DebugObject
         | NodeCommand::Role
         | NodeCommand::Lock(_)

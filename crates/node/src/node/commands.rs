@@ -12,7 +12,7 @@ use crate::requests::gather::Combine;
 use crate::requests::transactions::{self, Answer, Then};
 use crate::requests::{self, Admitted, Route, WaitAsked};
 use crate::session::gates::Gate;
-use crate::session::{ClientId, Item, Session};
+use crate::session::{ClientId, Item, Pending, Session};
 use crate::{connections, operators};
 use cluster::control::Feature;
 use commands::{
@@ -218,7 +218,7 @@ impl Node {
             }
             NodeCommand::Script(command) => self.scripts.command(cx, client, command, arguments),
             NodeCommand::Function(command) => self.scripts.function_command(cx, client, command, arguments),
-            NodeCommand::Wait => self.wait(client, arguments),
+            NodeCommand::Wait | NodeCommand::WaitDurable => self.wait(client, command, arguments),
             NodeCommand::Lock(verb) => {
                 let sent = self.waits.request(cx, client, verb, arguments);
                 self.ask(client, sent.as_ref());
@@ -229,6 +229,7 @@ impl Node {
                     self.data_request(client, found, &command);
                 }
             }
+            NodeCommand::ClusterScan => self.cluster_scan(client, found, arguments),
             NodeCommand::DebugObject => {
                 if let Some(draft) = connections::debug_object(cx, client, &arguments[2]) {
                     self.data_request(client, found, &Command::Transaction(draft.transaction()));
@@ -240,10 +241,43 @@ impl Node {
         }
     }
 
-    /// `WAIT`.
-    pub(super) fn wait(&mut self, client: ClientId, arguments: Arguments<'_>) {
-        let asked = requests::wait(&mut self.cx, client, &arguments[1], &arguments[2]);
+    /// `CLUSTERSCAN`.
+    fn cluster_scan(&mut self, client: ClientId, found: Found, arguments: Arguments<'_>) {
+        let routed = match commands::cluster_scan(arguments) {
+            Ok(command) => requests::route(&mut self.cx, client, found, &command),
+            Err(error) => Route::Refused(error.to_string()),
+        };
+        let (group, command) = match routed {
+            Route::Completed(group, command) => (group, command),
+            Route::Several(groups, Combine::Only, Some(command)) => (groups[0], command),
+            Route::Refused(text) => return self.cx.answer(client, |replies| replies.error(&text)),
+            Route::Scanned => {
+                return self.cx.answer(client, |replies| {
+                    replies.array(2);
+                    replies.bulk(b"0");
+                    replies.array(0);
+                });
+            }
+            _ => unreachable!("a scan is routed as one"),
+        };
+        if let Some(session) = self.cx.clients.sessions.get_mut(client) {
+            session.expect(Pending::ClusterScan);
+            self.send_to_group(client, group, &Request::Command(&command), Wanted::default());
+        }
+    }
+
+    /// `WAIT` and `WAITAOF`.
+    pub(super) fn wait(&mut self, client: ClientId, command: NodeCommand, arguments: Arguments<'_>) {
+        let asked = match command {
+            NodeCommand::WaitDurable => requests::wait_durable(&mut self.cx, client, arguments),
+            _ => requests::wait(&mut self.cx, client, &arguments[1], &arguments[2]),
+        };
         let Some(WaitAsked { groups, count, deadline_us, is_waiting }) = asked else { return };
+        if command == NodeCommand::WaitDurable
+            && let Some(session) = self.cx.clients.sessions.get_mut(client)
+        {
+            session.expect(Pending::Durable { committed_until_us: if is_waiting { deadline_us } else { u64::MAX } });
+        }
         let request = move |session: &Session, group| {
             let offset = if is_waiting { Version::MAX } else { session.seen(group) };
             Request::Wait { offset, count }

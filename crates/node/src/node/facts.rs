@@ -3,7 +3,7 @@
 use super::report::{report, statuses};
 use crate::context::status::{group_status, is_master};
 use crate::groups::Group;
-use crate::node::Node;
+use crate::node::{Node, key_sizes};
 use cluster::setting::policy_name;
 use info::facts::{
     ClientFacts, CodingFacts, Facts, LockFacts, MemoryFacts, ReplicationFacts, ServerFacts, StatsFacts,
@@ -21,6 +21,9 @@ pub(super) fn info(node: &Node, arguments: Arguments<'_>) -> ReplyBuffer {
     let sections: Vec<&[u8]> = arguments.iter().skip(1).collect();
     let (mut text, mut replies) = (String::new(), ReplyBuffer::new());
     render(&facts(node), &sections, &mut text);
+    if sections.iter().any(|section| section.eq_ignore_ascii_case(b"keysizes")) {
+        key_sizes::write(node, &mut text);
+    }
     replies.push(Reply::Text(text.as_bytes()));
     replies
 }

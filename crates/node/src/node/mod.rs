@@ -15,6 +15,7 @@ mod describe;
 mod facts;
 mod gates;
 mod inspection;
+mod key_sizes;
 mod links;
 mod opening;
 mod periodic;

@@ -8,6 +8,7 @@ pub(crate) mod history;
 pub(crate) mod lock_list;
 pub(crate) mod notes;
 pub(crate) mod recent;
+mod slots;
 
 use crate::context::status::{group_status, leader_of, quarantined};
 use crate::context::{Call, Confirmation, Context};
@@ -20,7 +21,7 @@ use cluster::control::{
 };
 use cluster::keyspace::{Keyspace, idle_with};
 use cluster::setting::{Protocol, Setting as _};
-use cluster::slots::{SLOTS, slot_of};
+use cluster::slots::slot_of;
 use cluster::words::word;
 use commands::{ClusterCommand, KeyspaceCommand, printable};
 use kv::{Reply, ReplyBuffer};
@@ -30,12 +31,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::rc::Rc;
 use wire::resp::Arguments;
-
-/// The most keys of a shard among which those of a slot are looked for: some ten milliseconds.
-const SLOT_WALKED_KEYS_MAX: usize = 100_000;
-
-/// `CLUSTER GETKEYSINSLOT` returns no more keys than fit into about this many bytes.
-const REPLY_BYTES: usize = 1 << 20;
 
 /// The result of a request to recover a keyspace.
 enum Recovery {
@@ -324,7 +319,14 @@ pub(crate) fn cluster_command(
         }
         ClusterCommand::CountKeysInSlot | ClusterCommand::GetKeysInSlot => {
             let mut text = ReplyBuffer::new();
-            if let Err(why) = keys_in_slot(cx, command, arguments, &mut text) {
+            if let Err(why) = slots::keys_in_slot(cx, command, arguments, &mut text) {
+                text.error(&why);
+            }
+            return cx.answer(client, |replies| replies.extend_encoded(text.as_bytes()));
+        }
+        ClusterCommand::SlotStats => {
+            let mut text = ReplyBuffer::new();
+            if let Err(why) = slots::slot_stats(cx, arguments, &mut text) {
                 text.error(&why);
             }
             return cx.answer(client, |replies| replies.extend_encoded(text.as_bytes()));
@@ -563,56 +565,6 @@ fn cluster_links(cx: &Context, replies: &mut ReplyBuffer) {
             replies.integer(value as i64);
         }
     }
-}
-
-/// `CLUSTER COUNTKEYSINSLOT slot` and `CLUSTER GETKEYSINSLOT slot count`: keys of this node's replica, as in Redis.
-fn keys_in_slot(
-    cx: &Context,
-    command: ClusterCommand,
-    arguments: Arguments<'_>,
-    replies: &mut ReplyBuffer,
-) -> Result<(), String> {
-    let number = |place| {
-        let number = kv::number::parse_integer(arguments.get(place).unwrap_or(b"0"));
-        number.ok_or("ERR value is not an integer or out of range")
-    };
-    let (slot, count) = (number(2)?, number(3)?);
-    let slot = u16::try_from(slot).ok().filter(|slot| *slot < SLOTS);
-    let (slot, count) = match (slot, usize::try_from(count)) {
-        (Some(slot), Ok(count)) => (slot, count),
-        _ if command == ClusterCommand::CountKeysInSlot => return Err("ERR Invalid slot".into()),
-        _ => return Err("ERR Invalid slot or number of keys".into()),
-    };
-    let ranges = ranges(cx);
-    let range = ranges.iter().find(|range| (range.slots.first..=range.slots.last).contains(&slot));
-    let group = range.and_then(|range| cx.groups.get(range.group)).filter(|group| group.holds.is_none());
-    let own = cx.configuration.node;
-    let table = group.and_then(|group| group.replica.as_ref()).map(|replica| replica.table());
-    let table =
-        table.ok_or_else(|| format!("ERR node {own} has no replica of slot {slot}: ask another node"))?;
-    if table.len() > SLOT_WALKED_KEYS_MAX {
-        return Err(format!(
-            "ERR the keys of a slot are found by looking at all keys of its shard, and node {own} holds {}, more than \
-             SLOT_WALKED_KEYS_MAX ({SLOT_WALKED_KEYS_MAX}): use SCAN, and CLUSTER KEYSLOT of each key",
-            table.len()
-        ));
-    }
-    let mut keys = table.live_keys(cx.now.unix_ms).filter(|key| slot_of(key) == slot);
-    if command == ClusterCommand::CountKeysInSlot {
-        replies.integer(keys.count() as i64);
-        return Ok(());
-    }
-    let (mut found, mut rows) = (0, ReplyBuffer::new());
-    while found < count
-        && rows.len() < REPLY_BYTES
-        && let Some(key) = keys.next()
-    {
-        rows.bulk(key);
-        found += 1;
-    }
-    replies.array(found);
-    replies.extend_encoded(rows.as_bytes());
-    Ok(())
 }
 
 fn cluster_slots(cx: &Context, tls_distance: i32, replies: &mut ReplyBuffer) {

@@ -90,7 +90,7 @@ const ANY_BYTES: Kind = Bytes(0, i64::MAX);
 const NO_EFFECT: &str = "Remembered, without effect.";
 const TLS_FIXED: &str = "Set in the node's configuration; changed files are read by themselves.";
 
-static PARAMETERS: [Parameter; 54] = [
+static PARAMETERS: [Parameter; 55] = [
     // Live.
     row(MAXCLIENTS, Integer(1, u32::MAX as i64), "10000", Live, "Most clients at a time."),
     row(
@@ -219,6 +219,7 @@ static PARAMETERS: [Parameter; 54] = [
         Fixed,
         "CLUSTER SLOTS and its kin answer; any node takes any command.",
     ),
+    row("daemonize", YesNo, "no", Fixed, "A service manager, or the shell, puts a node into the background."),
     row("databases", Integer(16, 16), "16", Fixed, "Each comes into being with its first use."),
     row("io-threads", Integer(1, 1), "1", Fixed, "One thread serves clients."),
     row("hll-sparse-max-bytes", ANY_BYTES, "3000", Fixed, "Longer runs of a sketch are made dense."),
@@ -568,7 +569,7 @@ impl Parameter {
         match self.effect {
             Live | Kept => value.map_err(|why| self.failed(why)),
             Fixed if value.is_ok_and(|value| value == present) => Ok(present.to_string()),
-            Fixed => Err(self.failed(format!("it is '{present}' and cannot be changed here"))),
+            Fixed => Err(self.failed(format!("can't set immutable config: it is '{present}' here"))),
         }
     }
 }

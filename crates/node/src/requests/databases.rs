@@ -96,6 +96,7 @@ pub(crate) fn missing(cx: &Context, found: Found, arguments: Arguments<'_>, sele
             | NodeCommand::Script(ScriptCommand::Run(_))
             | NodeCommand::Lock(_)
             | NodeCommand::ObjectRefCount
+            | NodeCommand::ClusterScan
             | NodeCommand::DebugObject,
         ) => true,
         Handler::Node(_) | Handler::Container => false,

@@ -17,6 +17,7 @@ use crate::session::gates::{Gate, Gates};
 use crate::session::{ClientId, Pending, Standing};
 use crate::waits;
 use cluster::control::ChangeError;
+use cluster::setting::Setting as _;
 use commands::{CommandError, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand};
 use databases::Creations;
 use gather::Combine;
@@ -24,6 +25,7 @@ use kv::glob::beginning;
 use kv::limits::KEY_BYTES_MAX;
 use kv::table::scan_group;
 use kv::{Command, ReplyBuffer};
+use protocol::leader_follower::Durability;
 use scripting::Scripting;
 use std::collections::VecDeque;
 use transactions::EXEC_HAS_ARGUMENTS;
@@ -525,6 +527,40 @@ pub(crate) fn wait(cx: &mut Context, client: ClientId, replicas: &[u8], timeout:
     };
     cx.answer(client, |replies| replies.error(refusal));
     None
+}
+
+/// `WAITAOF`: a `WAIT` in keyspaces whose replicas acknowledge what is on their disks. A write is committed when its leader's
+/// disk has it, too.
+pub(crate) fn wait_durable(
+    cx: &mut Context,
+    client: ClientId,
+    arguments: Arguments<'_>,
+) -> Option<WaitAsked> {
+    let number = |place: usize| kv::number::parse_integer(&arguments[place]);
+    let refusal = match (number(1), number(2)) {
+        (Some(0 | 1), Some(0..)) => None,
+        (Some(0 | 1), Some(_)) => Some("ERR value is out of range, must be positive".to_owned()),
+        (Some(_), Some(_)) => Some("ERR value is out of range, value must between 0 and 1".into()),
+        _ => Some("ERR value is not an integer or out of range".into()),
+    };
+    if let Some(text) = refusal {
+        cx.answer(client, |replies| replies.error(&text));
+        return None;
+    }
+    let asked = wait(cx, client, &arguments[2], &arguments[3])?;
+    let keyspaces = asked.groups.iter().map(|group| &cx.groups[*group].keyspace);
+    let unsynced = keyspaces.clone().find(|it| it.has_leader() && it.durability() != Durability::Fsync);
+    if let Some(keyspace) = unsynced {
+        let (name, durability) = (keyspace.name(), keyspace.durability());
+        let durability = durability.text();
+        let text = format!(
+            "ERR WAITAOF is for keyspaces with durability = \"fsync\", and '{name}' has \"{durability}\": it is not known what of it \
+             is synced. WAIT counts the replicas that hold the writes"
+        );
+        cx.answer(client, |replies| replies.error(&text));
+        return None;
+    }
+    Some(asked)
 }
 
 /// Takes a command that only parts of the server may send, for a client: HTTP uses them. Returns the command for its

@@ -177,6 +177,21 @@ fn exec<'s>(cx: &mut Context, client: ClientId) -> Option<Then<'s>> {
     Some(Then::Send(Execution { draft, group, is_watching }))
 }
 
+/// A leader ends a `WAIT` by its own clock, and is told the time that is left: by this much its end may seem to come early.
+const CLOCKS_DIFFER_US: u64 = 5000;
+
+/// The reply of `CLUSTERSCAN`, from that of `SCAN`.
+fn with_cluster_cursor(reply: &[u8]) -> Option<ReplyBuffer> {
+    let mut elements = Reader::new(reply);
+    let (head, cursor) = (Reply::decode(&mut elements).ok()?, Reply::decode(&mut elements).ok()?);
+    let (Reply::Array(2), Reply::Bulk(cursor)) = (head, cursor) else { return None };
+    let mut replies = ReplyBuffer::new();
+    replies.array(2);
+    replies.bulk(&commands::cluster_cursor(cursor));
+    replies.extend_encoded(elements.rest());
+    Some(replies)
+}
+
 /// The number of the first queued command that its client's user may not give any more, since the rights have
 /// changed. Only keys are still known, so each counts as read, and where the command writes, as written too.
 fn denied(user: &User, gathered: &Gathered, database: u8) -> Option<usize> {
@@ -281,6 +296,18 @@ pub(crate) fn end<'r>(
             replies.extend_encoded(&instead);
             Ended::Reply(replies)
         }
+        Pending::Durable { committed_until_us } => match Reply::first(reply) {
+            Reply::Integer(replicas) => {
+                let is_local = cx.now.monotonic_us.saturating_add(CLOCKS_DIFFER_US) < committed_until_us;
+                let mut replies = ReplyBuffer::new();
+                replies.array(2);
+                replies.integer(i64::from(is_local));
+                replies.integer(replicas);
+                Ended::Reply(replies)
+            }
+            _ => Ended::Same,
+        },
+        Pending::ClusterScan => with_cluster_cursor(reply).map_or(Ended::Same, Ended::Reply),
         Pending::Described => described(reply).map_or(Ended::Same, Ended::Reply),
         Pending::Copy(_) => unreachable!("a copy has no reply that is made here"),
         Pending::Exec { items, alone: true } => Ended::Exec(items, reply),

@@ -64,6 +64,11 @@ pub(crate) enum Pending {
     },
     /// A reply that replaces the outcome's, unless that is null or an error.
     Instead(Vec<u8>),
+    /// How many replicas have the client's writes (`WAITAOF`). An answer before this moment comes when the writes are committed, so
+    /// that their leader's disk has them, too.
+    Durable { committed_until_us: u64 },
+    /// A step of `CLUSTERSCAN`, whose cursor has another form than that of `SCAN`.
+    ClusterScan,
     /// How Redis would store a value, and the value as `DUMP` returns it (`DEBUG OBJECT`).
     Described,
     /// A copy of the group, whose name this is. The outcome has the group's version.

@@ -180,7 +180,6 @@ fn commands_about_missing_features_get_true_replies() {
         "BGSAVE",
         "BGREWRITEAOF",
         "SHUTDOWN",
-        "WAITAOF 1 0 0",
         "CLIENT CACHING YES",
         "DEBUG SET-ACTIVE-EXPIRE 0",
         "CONFIG REWRITE",
@@ -235,6 +234,43 @@ fn the_last_save_is_the_last_checkpoint() {
         assert_eq!(cluster.reply(client), "OK");
     }
     cluster.until("a checkpoint", |cluster| saved(cluster) > at_start + 4);
+}
+
+#[test]
+fn info_counts_keys_by_their_sizes_when_that_is_asked_for() {
+    let mut cluster = setup(1, &["prefix= replication=consensus shards=2", "prefix=@3 replication=consensus"]).start();
+    let client = cluster.client(1);
+    assert_eq!(cluster.ask_for(client, "INFO keysizes").text(), "# Keysizes\r\n");
+    let long = "x".repeat(1500);
+    for request in [
+        "SET empty ''",
+        "SET a 12345678",
+        "APPEND b 123456789",
+        &format!("SET c {long}"),
+        "RPUSH l 1 2 3",
+        "SADD s 1",
+        "ZADD z 1 a 2 b",
+        "HSET h1 f v",
+        "HSET h2 f v g v h v i v",
+        "XADD x * f v",
+        "SELECT 3",
+        "SET a 12",
+        "SET gone x PX 1",
+    ] {
+        let words: Vec<&[u8]> =
+            request.split(' ').map(|word| if word == "''" { &b""[..] } else { word.as_bytes() }).collect();
+        cluster.send_words(client, &words);
+        let reply = cluster.reply(client);
+        assert!(!reply.starts_with('-'), "{request}: {reply}");
+    }
+    cluster.turns(3);
+    let expected = "# Keysizes\r\ndb0_distrib_strings_sizes:0=1,8=2,1K=1\r\ndb0_distrib_lists_items:2=1\r\n\
+                    db0_distrib_sets_items:1=1\r\ndb0_distrib_zsets_items:2=1\r\ndb0_distrib_hashes_items:1=1,4=1\r\n\
+                    db3_distrib_strings_sizes:2=1\r\n";
+    assert_eq!(cluster.ask_for(client, "INFO keysizes").text(), expected);
+    assert!(!cluster.ask_for(client, "INFO everything").text().contains("distrib"));
+    let both = cluster.ask_for(client, "INFO keysizes server").text();
+    assert!(both.starts_with("# Server") && both.contains("\r\n\r\n# Keysizes\r\n"), "{both}");
 }
 
 #[test]

@@ -51,6 +51,69 @@ fn keys_of_a_slot_are_counted_and_listed() {
 }
 
 #[test]
+fn a_scan_of_the_cluster_returns_each_key_once_at_any_node() {
+    let mut cluster = setup(3, &["prefix= replication=consensus shards=4"]).start();
+    let client = cluster.client(1);
+    let mut expected: Vec<String> = (0..60).map(|number| format!("\"k{number}\"")).collect();
+    for number in 0..60 {
+        assert_eq!(cluster.ask(client, &format!("SET k{number} v")), "OK");
+    }
+    let (mut cursor, mut found, mut steps) = ("0".to_owned(), Vec::new(), 0);
+    while steps == 0 || cursor != "0" {
+        // Each step at another node.
+        let client = cluster.client(steps % 3 + 1);
+        let reply = cluster.ask_for(client, &format!("CLUSTERSCAN {cursor} COUNT 7 MATCH k*")).elements();
+        cursor = reply[0].clone().text();
+        assert!(cursor == "0" || cursor.starts_with("0-{06S}-"), "{cursor}");
+        found.extend(reply[1].clone().elements().iter().map(ToString::to_string));
+        steps += 1;
+    }
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+    assert!(steps > 4, "{steps}");
+    for (request, error) in [
+        ("invalid", "-ERR invalid cursor"),
+        ("0-{06S}-", "-ERR invalid cursor"),
+        ("7", "-ERR invalid cursor"),
+        ("0 COUNT 0", "-ERR syntax error"),
+        ("0 MATCH", "-ERR syntax error"),
+    ] {
+        assert_eq!(cluster.ask(client, &format!("CLUSTERSCAN {request}")), error, "{request}");
+    }
+    assert!(cluster.ask(client, "CLUSTERSCAN 0 SLOT 5").contains("is refused"));
+}
+
+#[test]
+fn keys_are_counted_by_slots() {
+    let mut cluster = setup(3, &["prefix= replication=consensus shards=4"]).start();
+    let client = cluster.client(2);
+    for key in ["{06S}a", "{06S}b", "{Qi}a", "other"] {
+        assert_eq!(cluster.ask(client, &format!("SET {key} v")), "OK");
+    }
+    cluster.settle();
+    let stats = |slot: u16, keys: u32| format!("[{slot}, [\"key-count\", {keys}]]");
+    // The tags are of slots 0 and 1.
+    let both = format!("[{}, {}]", stats(0, 2), stats(1, 1));
+    assert_eq!(cluster.ask(client, "CLUSTER SLOT-STATS SLOTSRANGE 0 1"), both);
+    assert_eq!(cluster.ask(client, "CLUSTER SLOT-STATS ORDERBY key-count LIMIT 2 DESC"), both);
+    let least = cluster.ask(client, "CLUSTER SLOT-STATS ORDERBY key-count ASC LIMIT 1");
+    assert_eq!(least, format!("[{}]", stats(2, 0)));
+    for (request, error) in [
+        ("SLOTSRANGE 1 0", "Start slot number 1 is greater than end slot number 0"),
+        ("SLOTSRANGE 0 16384", "Invalid or out of range slot"),
+        ("ORDERBY cpu-usec", "Unrecognized sort metric for ORDERBY."),
+        ("ORDERBY key-count LIMIT 0", "Limit has to lie in between 1 and 16384"),
+        ("ORDERBY key-count ASC DESC", "Multiple filters of the same type are disallowed."),
+        ("ORDERBY key-count what", "syntax error"),
+        ("RANGE 1", "syntax error"),
+    ] {
+        let refused = cluster.ask(client, &format!("CLUSTER SLOT-STATS {request}"));
+        assert!(refused.starts_with(&format!("-ERR {error}")), "{request}: {refused}");
+    }
+}
+
+#[test]
 fn keys_of_a_slot_are_not_looked_for_among_very_many() {
     let mut cluster = setup(1, &["prefix= replication=consensus"]).start();
     let client = cluster.client(1);

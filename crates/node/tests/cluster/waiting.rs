@@ -105,3 +105,66 @@ fn invalid_arguments_of_wait_get_redis_errors() {
     assert_eq!(cluster.ask(client, "WAIT 0 x"), "-ERR timeout is not an integer or out of range");
     assert_eq!(cluster.ask(client, "WAIT 0 -1"), "-ERR timeout is negative");
 }
+
+const SYNCED: [&str; 2] = ["prefix= replication=consensus", "prefix= acks=majority durability=fsync"];
+
+#[test]
+fn waitaof_tells_whose_disks_have_the_writes() {
+    for keyspace in SYNCED {
+        let mut cluster = setup(3, &[keyspace]).start();
+        for node in 1..=3 {
+            let client = cluster.client(node);
+            let replies = cluster.pipeline(client, &["SET k v", "WAITAOF 1 2 0", "GET k"]);
+            assert_eq!(replies, ["OK", "[1, 2]", "\"v\""], "{keyspace} at node {node}");
+            assert_eq!(cluster.ask(client, "WAITAOF 0 0 0"), "[1, 2]", "{keyspace}");
+        }
+        cluster.cut_off(3);
+        let client = cluster.client(1);
+        assert_eq!(cluster.pipeline(client, &["SET k v", "WAITAOF 1 1 0"])[1], "[1, 1]", "{keyspace}");
+        let took_ms = cluster.time(|cluster| {
+            assert_eq!(cluster.ask(client, "WAITAOF 1 2 100"), "[1, 1]", "{keyspace}: these writes are acknowledged");
+        });
+        assert!((100..150).contains(&took_ms), "{took_ms}");
+    }
+}
+
+/// Without a majority the write is committed nowhere: its leader says of its own disk no more than is known of the write.
+#[test]
+fn waitaof_says_nothing_of_a_write_in_doubt() {
+    for keyspace in SYNCED {
+        let mut cluster = setup(3, &[keyspace]).start();
+        let client = cluster.client(1);
+        assert_eq!(cluster.ask(client, "SET k v"), "OK");
+        cluster.cut_off(2);
+        cluster.cut_off(3);
+        cluster.send(client, "SET k w");
+        cluster.send(client, "WAITAOF 1 0 100");
+        cluster.reply(client);
+        let reply = cluster.reply(client);
+        assert!(reply == "[0, 0]" || reply.starts_with('-'), "{keyspace}: {reply}");
+    }
+}
+
+#[test]
+fn waitaof_is_refused_where_it_is_not_known_what_is_synced() {
+    let keyspaces = ["prefix= replication=consensus", "prefix=b: acks=majority durability=os", "prefix=c: acks=majority"];
+    let mut cluster = setup(3, &keyspaces).start();
+    for (key, durability) in [("b:k", "os"), ("c:k", "none")] {
+        let client = cluster.client(2);
+        assert_eq!(cluster.ask(client, "SET k v"), "OK");
+        assert_eq!(cluster.ask(client, "WAITAOF 1 1 0"), "[1, 2]");
+        assert_eq!(cluster.ask(client, &format!("SET {key} v")), "OK");
+        let refused = cluster.ask(client, "WAITAOF 0 1 0");
+        assert!(refused.starts_with("-ERR WAITAOF is for") && refused.contains(durability), "{refused}");
+    }
+    let client = cluster.client(1);
+    for (request, error) in [
+        ("WAITAOF 2 0 0", "-ERR value is out of range, value must between 0 and 1"),
+        ("WAITAOF x 0 0", "-ERR value is not an integer or out of range"),
+        ("WAITAOF 1 -1 0", "-ERR value is out of range, must be positive"),
+        ("WAITAOF 1 0 -1", "-ERR timeout is negative"),
+        ("WAITAOF 1 0", "-ERR wrong number of arguments for 'waitaof' command"),
+    ] {
+        assert_eq!(cluster.ask(client, request), error);
+    }
+}
