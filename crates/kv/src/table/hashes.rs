@@ -310,7 +310,9 @@ impl Table {
         };
         if deadline > record.time {
             self.set_fields(found, pairs, |_| deadline, record);
-            self.changes.note_as(found.key, ChangeClass::Hash, "hexpire");
+            if deadline != NO_DEADLINE {
+                self.changes.note_as(found.key, ChangeClass::Hash, "hexpire");
+            }
         } else {
             // These fields have expired already.
             let hash = self.hash_at(found, record);
