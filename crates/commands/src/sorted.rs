@@ -136,72 +136,38 @@ fn ends<'a>(
     index: usize,
     is_reverse: bool,
     scratch: &'a mut Vec<u8>,
-    context: &Context,
 ) -> Result<List<'a>, CommandError> {
-    let ends = [at(arguments, index), at(arguments, index + 1)];
-    let mut has_hexadecimals = false;
-    for text in ends {
+    let (start, end) = (at(arguments, index), at(arguments, index + 1));
+    for text in [start, end] {
         match by {
             By::Rank => parse_integer(text).map(drop).ok_or(CommandError::NotAnInteger)?,
-            By::Score if parse_score_bound(text).is_some() => {}
-            By::Score => {
-                has_hexadecimals = true;
-                decimal_bound(text, context).ok_or(CommandError::NotAScoreRange)?;
-            }
+            By::Score => parse_score_bound(text).map(drop).ok_or(CommandError::NotAScoreRange)?,
             By::Member => parse_member_bound(text).map(drop).ok_or(CommandError::NotAMemberRange)?,
         }
     }
     let is_swapped = is_reverse && by != By::Rank;
-    let [start, end] = ends;
-    let ends = if is_swapped { [end, start] } else { ends };
-    Ok(match has_hexadecimals {
-        false => List::build(scratch, ends),
-        true => {
-            let ends = ends.map(|text| decimal_bound(text, context).unwrap_or(text.to_vec()));
-            List::build(scratch, ends.iter().map(Vec::as_slice))
-        }
-    })
+    Ok(List::build(scratch, if is_swapped { [end, start] } else { [start, end] }))
 }
 
-/// A hexadecimal end of a range of scores, as decimal text.
-#[cold]
-fn decimal_bound(text: &[u8], context: &Context) -> Option<Vec<u8>> {
-    let (sign, text) = text.split_at(usize::from(text.starts_with(b"(")));
-    from_hexadecimal(text, context).map(|score| [sign, &score].concat())
-}
-
-pub(super) fn zcount<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    context: &Context,
-) -> Parsed<'a> {
+pub(super) fn zcount<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     let (key, by) = (key(arguments, 1)?, By::Score);
-    sorted(SortedCommand::Count { key, by, ends: ends(by, arguments, 2, false, scratch, context)? })
+    sorted(SortedCommand::Count { key, by, ends: ends(by, arguments, 2, false, scratch)? })
 }
 
-pub(super) fn zlexcount<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    context: &Context,
-) -> Parsed<'a> {
+pub(super) fn zlexcount<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     let (key, by) = (key(arguments, 1)?, By::Member);
-    sorted(SortedCommand::Count { key, by, ends: ends(by, arguments, 2, false, scratch, context)? })
+    sorted(SortedCommand::Count { key, by, ends: ends(by, arguments, 2, false, scratch)? })
 }
 
-fn remove_range<'a>(
-    by: By,
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    context: &Context,
-) -> Parsed<'a> {
+fn remove_range<'a>(by: By, arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Parsed<'a> {
     let key = key(arguments, 1)?;
-    sorted(SortedCommand::RemoveRange { key, by, ends: ends(by, arguments, 2, false, scratch, context)? })
+    sorted(SortedCommand::RemoveRange { key, by, ends: ends(by, arguments, 2, false, scratch)? })
 }
 
 parsers! { (arguments, scratch, context)
-    zremrangebyrank => remove_range(By::Rank, arguments, scratch, context);
-    zremrangebyscore => remove_range(By::Score, arguments, scratch, context);
-    zremrangebylex => remove_range(By::Member, arguments, scratch, context);
+    zremrangebyrank => remove_range(By::Rank, arguments, scratch);
+    zremrangebyscore => remove_range(By::Score, arguments, scratch);
+    zremrangebylex => remove_range(By::Member, arguments, scratch);
 }
 
 /// The options of a command on ranges. Those that follow from the command's name are set beforehand.
@@ -264,36 +230,31 @@ fn range<'a>(
     is_reverse: Option<bool>,
     arguments: Arguments<'a>,
     scratch: &'a mut Vec<u8>,
-    context: &Context,
 ) -> Parsed<'a> {
     let given = RangeOptions { by, is_reverse, limit: None, with_scores: false };
     let RangeOptions { by, is_reverse, limit, with_scores } = given.read(arguments, 4, true)?;
     let (by, is_reverse) = (by.unwrap_or(By::Rank), is_reverse.unwrap_or(false));
     let (skip, count) = limit.unwrap_or((0, u32::MAX));
-    let (key, ends) = (key(arguments, 1)?, ends(by, arguments, 2, is_reverse, scratch, context)?);
+    let (key, ends) = (key(arguments, 1)?, ends(by, arguments, 2, is_reverse, scratch)?);
     sorted(SortedCommand::Range { key, by, ends, is_reverse, skip, count, with_scores })
 }
 
 parsers! { (arguments, scratch, context)
-    zrange => range(None, None, arguments, scratch, context);
-    zrevrange => range(Some(By::Rank), Some(true), arguments, scratch, context);
-    zrangebyscore => range(Some(By::Score), Some(false), arguments, scratch, context);
-    zrevrangebyscore => range(Some(By::Score), Some(true), arguments, scratch, context);
-    zrangebylex => range(Some(By::Member), Some(false), arguments, scratch, context);
-    zrevrangebylex => range(Some(By::Member), Some(true), arguments, scratch, context);
+    zrange => range(None, None, arguments, scratch);
+    zrevrange => range(Some(By::Rank), Some(true), arguments, scratch);
+    zrangebyscore => range(Some(By::Score), Some(false), arguments, scratch);
+    zrevrangebyscore => range(Some(By::Score), Some(true), arguments, scratch);
+    zrangebylex => range(Some(By::Member), Some(false), arguments, scratch);
+    zrevrangebylex => range(Some(By::Member), Some(true), arguments, scratch);
 }
 
-pub(super) fn zrangestore<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    context: &Context,
-) -> Parsed<'a> {
+pub(super) fn zrangestore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     let given = RangeOptions { by: None, is_reverse: None, limit: None, with_scores: false };
     let RangeOptions { by, is_reverse, limit, .. } = given.read(arguments, 5, false)?;
     let (by, is_reverse) = (by.unwrap_or(By::Rank), is_reverse.unwrap_or(false));
     let (skip, count) = limit.unwrap_or((0, u32::MAX));
     let (to, from) = (key(arguments, 1)?, key(arguments, 2)?);
-    let ends = ends(by, arguments, 3, is_reverse, scratch, context)?;
+    let ends = ends(by, arguments, 3, is_reverse, scratch)?;
     sorted(SortedCommand::StoreRange { to, from, by, ends, is_reverse, skip, count })
 }
 

@@ -292,7 +292,8 @@ pub(super) fn xdelex<'a>(
     scratch: &'a mut Vec<u8>,
     context: &Context,
 ) -> Parsed<'a> {
-    let NumberedIds { ids, references, .. } = NumberedIds::read(arguments, 2, false, context)?;
+    let given = NumberedIds::read(arguments, 2, false, context);
+    let NumberedIds { ids, references, .. } = Looks::at(1, Kinds::STREAM).then(given)?;
     let (key, ids) = (key(arguments, 1)?, List::build(scratch, ids));
     stream(StreamCommand::DeleteWith { key, ids, references })
 }
@@ -302,7 +303,8 @@ pub(super) fn xackdel<'a>(
     scratch: &'a mut Vec<u8>,
     context: &Context,
 ) -> Parsed<'a> {
-    let NumberedIds { ids, references, .. } = NumberedIds::read(arguments, 3, false, context)?;
+    let given = NumberedIds::read(arguments, 3, false, context);
+    let NumberedIds { ids, references, .. } = Looks::at(1, Kinds::STREAM).then(given)?;
     let (key, group) = (key(arguments, 1)?, name(arguments, 2)?);
     let ids = List::build(scratch, ids);
     stream(StreamCommand::AcknowledgeAndDelete { key, group, ids, references })

@@ -163,19 +163,6 @@ fn hexadecimal_numbers_become_decimal_ones() {
     let increment = SortedCommand::Increment { key: KEY, delta, member, options };
     sorted("ZINCRBY k 0xA 0x2", increment);
     sorted("ZADD k INCR 0xA 0x2", increment);
-    let mut scratch = Vec::new();
-    let ends = List::build(&mut scratch, [&b"(16"[..], b"1e3"]);
-    sorted("ZCOUNT k (0x10 1e3", SortedCommand::Count { key: KEY, by: By::Score, ends });
-    let reverse = SortedCommand::Range {
-        key: KEY,
-        by: By::Score,
-        ends,
-        is_reverse: true,
-        skip: 0,
-        count: u32::MAX,
-        with_scores: false,
-    };
-    sorted("ZREVRANGEBYSCORE k 1e3 (0x10", reverse);
     assert_parses("INCRBYFLOAT k 0x1.8", IncrementByFloat { key: KEY, delta: b"1.5" });
     let (field, delta) = (&b"0x1"[..], &b"0.25"[..]);
     assert_parses(
@@ -187,15 +174,10 @@ fn hexadecimal_numbers_become_decimal_ones() {
     assert_parses("BZPOPMIN k 0x1.8", OnSorted(SortedCommand::PopAny { keys, is_highest: false }));
     assert_refused("BLPOP k 0x7FFFFFFFFFFFFF", "ERR timeout is out of range");
     assert_refused("ZADD k 0x m", "ERR value is not a valid float");
-    assert_refused("ZCOUNT k 0 ((0x1", "ERR min or max is not a float");
-    for line in [
-        "BLPOP k 0x1",
-        "ZADD k 0x1 m",
-        "ZINCRBY k 0x1 m",
-        "ZCOUNT k 0x1 2",
-        "INCRBYFLOAT k 0x1",
-        "HINCRBYFLOAT k f 0x1",
-    ] {
+    assert_refused("ZCOUNT k 0 0x1", "ERR min or max is not a float");
+    for line in
+        ["BLPOP k 0x1", "ZADD k 0x1 m", "ZINCRBY k 0x1 m", "INCRBYFLOAT k 0x1", "HINCRBYFLOAT k f 0x1"]
+    {
         assert!(at_level_1(line).is_err(), "nodes of release 1 refuse {line}");
     }
 }
