@@ -408,15 +408,15 @@ fn a_wait_can_be_ended_by_another_client() {
 #[test]
 fn a_client_whose_rights_are_taken_away_waits_no_longer() {
     let requests = [
-        "BLPOP K1 K2 0",
-        "BLMPOP 0 2 K1 K2 LEFT",
-        "BLMOVE K1 K2 LEFT LEFT 0",
-        "BRPOPLPUSH K1 K2 0",
-        "BZPOPMAX K3 0",
-        "BZMPOP 0 1 K3 MIN",
-        "XREAD BLOCK 0 STREAMS K4 K5 $ $",
-        "XREADGROUP GROUP g c BLOCK 0 STREAMS K5 >",
-        "LOCK K6 ann PX 1000 WAIT 60000",
+        "BLPOP #1 #2 0",
+        "BLMPOP 0 2 #1 #2 LEFT",
+        "BLMOVE #1 #2 LEFT LEFT 0",
+        "BRPOPLPUSH #1 #2 0",
+        "BZPOPMAX #3 0",
+        "BZMPOP 0 1 #3 MIN",
+        "XREAD BLOCK 0 STREAMS #4 #5 $ $",
+        "XREADGROUP GROUP g c BLOCK 0 STREAMS #5 >",
+        "LOCK #6 ann PX 1000 WAIT 60000",
     ];
     let mut cluster = cluster();
     let operator = cluster.client(1);
@@ -432,7 +432,7 @@ fn a_client_whose_rights_are_taken_away_waits_no_longer() {
         for first in ["k", "n"] {
             let client = cluster.client(1 + place as u16 % 3);
             assert_eq!(cluster.ask(client, "AUTH ann x"), "OK");
-            cluster.send(client, &request.replace('K', first));
+            cluster.send(client, &request.replace('#', first));
             waiting.push((client, first));
             until_waiting(&mut cluster, waiting.len().min(2 * requests.len() - 2));
         }
