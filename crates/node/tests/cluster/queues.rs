@@ -449,7 +449,7 @@ fn a_client_whose_rights_are_taken_away_waits_no_longer() {
     }
     assert_eq!(cluster.reply(other), "[\"n1\", \"a\"]", "who may have it gets it");
     let denials = cluster.ask(operator, "ACL LOG");
-    assert_eq!(denials.matches("\"reason\"").count(), requests.len(), "{denials}");
+    assert!(denials.contains("\"n1\"") && !denials.contains("\"k1\""), "{denials}");
     assert_eq!(cluster.ask(operator, "RPUSH k1 a"), "1");
     assert_eq!(cluster.reply(waiting[0].0), "[\"k1\", \"a\"]", "who still may waits on");
     assert_eq!(cluster.ask(operator, "ACL SETUSER ann -blmpop"), "OK");
