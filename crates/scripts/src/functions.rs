@@ -101,11 +101,22 @@ pub(super) fn find(registered: Vec<Registered>, name: &[u8]) -> Option<Function>
     found.next().map(|registered| registered.callback)
 }
 
-/// The global variables of a library while it runs: only `redis`, with few functions, which Valkey calls `server`.
+/// The global variables of a library while it runs: only `redis`, with few functions, and under Valkey's name `server` the same, whose
+/// errors have that name.
 fn globals(lua: &Lua, registry: &Registry, meter: &Rc<Meter>, by_second_rules: bool) -> mlua::Result<Table> {
-    let register = {
+    let register = |object: &'static str| {
         let (registry, meter) = (Rc::clone(registry), meter.clone());
-        move |lua: &Lua, arguments: MultiValue| register(lua, &arguments, &registry, &meter)
+        move |lua: &Lua, arguments: MultiValue| {
+            register(lua, &arguments, &registry, &meter).map_err(|error| match Raised::of(&error) {
+                Some(Raised::Reply(text)) => {
+                    let text = String::from_utf8_lossy(text);
+                    Raised::reply(
+                        text.replace("redis.register_function", &format!("{object}.register_function")),
+                    )
+                }
+                _ => error,
+            })
+        }
     };
     let few = {
         let meter = meter.clone();
@@ -119,16 +130,15 @@ fn globals(lua: &Lua, registry: &Registry, meter: &Rc<Meter>, by_second_rules: b
             missing(lua, &name)
         }
     };
-    let redis = lua.create_table_with_capacity(0, 1)?;
-    redis.raw_set("register_function", lua.create_function(register)?)?;
     let rules = read_only(lua)?;
     rules.raw_set("__index", lua.create_function(few)?)?;
-    redis.set_metatable(Some(rules))?;
     let globals = lua.create_table_with_capacity(0, 2)?;
-    if by_second_rules {
-        globals.raw_set("server", redis.clone())?;
+    for object in if by_second_rules { &["redis", "server"][..] } else { &["redis"] } {
+        let table = lua.create_table_with_capacity(0, 1)?;
+        table.raw_set("register_function", lua.create_function(register(object))?)?;
+        table.set_metatable(Some(rules.clone()))?;
+        globals.raw_set(*object, table)?;
     }
-    globals.raw_set("redis", redis)?;
     let rules = read_only(lua)?;
     rules.raw_set("__index", lua.create_function(|lua, (_, name): (Table, Value)| missing(lua, &name))?)?;
     globals.set_metatable(Some(rules))?;

@@ -132,8 +132,16 @@ fn what_release_2_brings_depends_on_the_record() {
         ),
         ("return tostring(math.mod and math.mod(7, 4))", "'nil'", "'3'"),
         ("return redis.acl_check_cmd('get')", "1", "-ERR Wrong number of args for redis.acl_check_cmd() ..."),
-        ("local at = os.clock() for _ = 1, 100 do end return tostring(os.clock() > at)", "variable 'os'", "'true'"),
-        ("local names = '' for name in pairs(os) do names = names .. name end return names", "variable 'os'", "'clock'"),
+        (
+            "local at = os.clock() for _ = 1, 100 do end return tostring(os.clock() > at)",
+            "variable 'os'",
+            "'true'",
+        ),
+        (
+            "local names = '' for name in pairs(os) do names = names .. name end return names",
+            "variable 'os'",
+            "'clock'",
+        ),
         ("return cjson.encode(cjson.decode('[]'))", "'{}'", "'{}'"),
         (
             "cjson.decode_array_with_array_mt(true) local t = cjson.decode('[{\"a\":[1]},[]]') t[1].a[1] = nil \
@@ -375,7 +383,9 @@ fn functions_that_reach_outside_or_differ_between_runs_do_not_exist() {
         assert!(error.contains(&format!("nonexistent global variable '{name}'")), "{error}");
     }
     assert_eq!(
-        eval("return {tostring(string.dump), tostring(math.sin), tostring(table.foreach), tostring(os.time)}"),
+        eval(
+            "return {tostring(string.dump), tostring(math.sin), tostring(table.foreach), tostring(os.time)}"
+        ),
         "['nil' 'nil' 'nil' 'nil']"
     );
 }
@@ -749,6 +759,7 @@ fn a_library_that_fails_is_refused_as_in_redis() {
         ("bad script", "ERR Error compiling function: user_function:2: '=' expected near 'script'".into()),
         ("return 1", "ERR No functions registered".into()),
         ("redis.register_function()", registering("wrong number of arguments to redis.register_function")),
+        ("server.register_function()", registering("wrong number of arguments to server.register_function")),
         (
             "redis.register_function('f')",
             registering(

@@ -1,10 +1,18 @@
 //! Rights to databases, as in Valkey: `db=0,1`, `alldbs` and `resetdbs`.
 
-use super::rules::RuleError;
 use crate::spec::{Category, CommandSpec};
 use crate::{DATABASES, Handler, KeyspaceCommand, NodeCommand, ServerCommand};
 use kv::number::parse_integer;
 use wire::resp::Arguments;
+
+/// Why a modifier is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    /// It is no list of numbers.
+    Syntax,
+    /// There is no such database.
+    OutOfRange,
+}
 
 /// A set of databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +41,7 @@ impl Databases {
     }
 
     /// Applies a modifier if it is one of databases.
-    pub(super) fn apply(&mut self, modifier: &[u8]) -> Result<bool, RuleError> {
+    pub(super) fn apply(&mut self, modifier: &[u8]) -> Result<bool, Wrong> {
         *self = match &*modifier.to_ascii_lowercase() {
             b"alldbs" => Databases::ALL,
             b"resetdbs" => Databases::NONE,
@@ -45,14 +53,14 @@ impl Databases {
         Ok(true)
     }
 
-    fn parse(list: &[u8]) -> Result<Databases, RuleError> {
+    fn parse(list: &[u8]) -> Result<Databases, Wrong> {
         list.split(|byte| *byte == b',').try_fold(Databases::NONE, |databases, number| {
             let is_number = number.iter().skip(usize::from(number.starts_with(b"-"))).all(u8::is_ascii_digit);
             if number.is_empty() || number == b"-" || !is_number {
-                return Err(RuleError::Syntax);
+                return Err(Wrong::Syntax);
             }
             let number = parse_integer(number).and_then(|number| u8::try_from(number).ok());
-            let number = number.filter(|number| *number < DATABASES).ok_or(RuleError::DatabaseOutOfRange)?;
+            let number = number.filter(|number| *number < DATABASES).ok_or(Wrong::OutOfRange)?;
             Ok(databases.and(Databases::of(number)))
         })
     }
@@ -117,7 +125,7 @@ pub(super) fn needed(spec: &CommandSpec, arguments: Arguments<'_>, selected: u8)
 
 #[cfg(test)]
 mod tests {
-    use super::super::rules::{User, merged};
+    use super::super::rules::{RuleError, User, merged};
     use super::super::{Denial, Table, recorded, user_of_record};
     use super::*;
     use wire::resp::ArgumentsBuffer;

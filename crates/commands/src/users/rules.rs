@@ -4,7 +4,7 @@
 //! channels. Modifiers outside brackets change the first selector, the root. A command is allowed if one selector allows
 //! all of it.
 
-use super::databases::Databases;
+use super::databases::{Databases, Wrong};
 use crate::spec::Category;
 use crate::{COMMAND_COUNT, Found, release_1};
 use kv::glob::{PATTERN_BYTES_MAX, Pattern};
@@ -54,6 +54,15 @@ pub enum RuleError {
     PatternTooLong,
     /// There is no database of this number.
     DatabaseOutOfRange,
+}
+
+impl From<Wrong> for RuleError {
+    fn from(wrong: Wrong) -> RuleError {
+        match wrong {
+            Wrong::Syntax => RuleError::Syntax,
+            Wrong::OutOfRange => RuleError::DatabaseOutOfRange,
+        }
+    }
 }
 
 impl RuleError {

@@ -133,7 +133,10 @@ impl Context {
         let Answered { client, command, arguments, request_bytes, reply_bytes, .. } = answered;
         let Some(spec) = commands::by_number(command) else { return };
         let waits = spec.flags.has(Flag::Blocking)
-            || matches!(spec.handler, Handler::Node(NodeCommand::Wait | NodeCommand::WaitDurable | NodeCommand::Ask));
+            || matches!(
+                spec.handler,
+                Handler::Node(NodeCommand::Wait | NodeCommand::WaitDurable | NodeCommand::Ask)
+            );
         let took_us = if waits { 0 } else { took_us };
         let unix_s = self.now.unix_ms / 1000;
         if thresholds.makes_event(took_us) {

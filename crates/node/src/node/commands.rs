@@ -276,7 +276,9 @@ impl Node {
         if command == NodeCommand::WaitDurable
             && let Some(session) = self.cx.clients.sessions.get_mut(client)
         {
-            session.expect(Pending::Durable { committed_until_us: if is_waiting { deadline_us } else { u64::MAX } });
+            session.expect(Pending::Durable {
+                committed_until_us: if is_waiting { deadline_us } else { u64::MAX },
+            });
         }
         let request = move |session: &Session, group| {
             let offset = if is_waiting { Version::MAX } else { session.seen(group) };

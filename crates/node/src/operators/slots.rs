@@ -108,9 +108,10 @@ pub(super) fn slot_stats(
     let mut at = 2;
     while at < options.len() {
         let is_repeated = if is(at, "LIMIT") && at + 1 < options.len() {
-            let given = parse_integer(&options[at + 1]).filter(|given| (1..=i64::from(SLOTS)).contains(given));
-            let given = given
-                .ok_or("ERR Limit has to lie in between 1 and 16384 (maximum number of slots).")?;
+            let given =
+                parse_integer(&options[at + 1]).filter(|given| (1..=i64::from(SLOTS)).contains(given));
+            let given =
+                given.ok_or("ERR Limit has to lie in between 1 and 16384 (maximum number of slots).")?;
             at += 1;
             limit.replace(given as usize).is_some()
         } else if is(at, "ASC") || is(at, "DESC") {

@@ -469,7 +469,8 @@ impl Parameters {
         let matches = |name: &String| patterns.iter().any(|pattern| pattern.matches(name.as_bytes()));
         let all = PARAMETERS.iter().zip(&self.values);
         let named = all.flat_map(|(parameter, value)| parameter.names().map(move |name| (name, value)));
-        let matching: Vec<_> = named.filter(|(name, _)| matches(name)).collect();
+        let mut matching: Vec<_> = named.filter(|(name, _)| matches(name)).collect();
+        matching.sort_unstable();
         out.map(matching.len());
         for (name, value) in matching {
             out.bulk(name.as_bytes());

@@ -238,7 +238,8 @@ fn the_last_save_is_the_last_checkpoint() {
 
 #[test]
 fn info_counts_keys_by_their_sizes_when_that_is_asked_for() {
-    let mut cluster = setup(1, &["prefix= replication=consensus shards=2", "prefix=@3 replication=consensus"]).start();
+    let mut cluster =
+        setup(1, &["prefix= replication=consensus shards=2", "prefix=@3 replication=consensus"]).start();
     let client = cluster.client(1);
     assert_eq!(cluster.ask_for(client, "INFO keysizes").text(), "# Keysizes\r\n");
     let long = "x".repeat(1500);

@@ -122,7 +122,11 @@ fn waitaof_tells_whose_disks_have_the_writes() {
         let client = cluster.client(1);
         assert_eq!(cluster.pipeline(client, &["SET k v", "WAITAOF 1 1 0"])[1], "[1, 1]", "{keyspace}");
         let took_ms = cluster.time(|cluster| {
-            assert_eq!(cluster.ask(client, "WAITAOF 1 2 100"), "[1, 1]", "{keyspace}: these writes are acknowledged");
+            assert_eq!(
+                cluster.ask(client, "WAITAOF 1 2 100"),
+                "[1, 1]",
+                "{keyspace}: these writes are acknowledged"
+            );
         });
         assert!((100..150).contains(&took_ms), "{took_ms}");
     }
@@ -147,7 +151,8 @@ fn waitaof_says_nothing_of_a_write_in_doubt() {
 
 #[test]
 fn waitaof_is_refused_where_it_is_not_known_what_is_synced() {
-    let keyspaces = ["prefix= replication=consensus", "prefix=b: acks=majority durability=os", "prefix=c: acks=majority"];
+    let keyspaces =
+        ["prefix= replication=consensus", "prefix=b: acks=majority durability=os", "prefix=c: acks=majority"];
     let mut cluster = setup(3, &keyspaces).start();
     for (key, durability) in [("b:k", "os"), ("c:k", "none")] {
         let client = cluster.client(2);
