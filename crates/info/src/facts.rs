@@ -153,6 +153,8 @@ pub struct Counters {
     pub long_writes: u64,
     /// Replies that were sent to other nodes in parts.
     pub long_replies: u64,
+    /// What clients were refused for lack of rights: to a command, a key, a channel, a database.
+    pub denied: [u64; 4],
 }
 
 /// What has happened since the start, and what there is now. Calls and errors of commands are in

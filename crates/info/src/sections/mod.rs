@@ -253,6 +253,9 @@ fn stats(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("total_net_repl_output_bytes", traffic.peer_bytes_out);
     fields.put("rejected_connections", counters.rejected_connections);
     fields.put("acl_access_denied_auth", stats.auth_failures);
+    for (what, count) in ["cmd", "key", "channel", "db"].iter().zip(counters.denied) {
+        fields.put(&format!("acl_access_denied_{what}"), count);
+    }
     fields.put("http_requests_refused", counters.http_requests_refused);
     fields.put("sync_full", stats.full_resyncs);
     fields.put("sync_partial_ok", stats.partial_resyncs);

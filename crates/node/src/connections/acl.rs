@@ -294,6 +294,16 @@ pub(crate) fn note(
 ) {
     let mut described = String::new();
     super::describe(cx, client, client, arguments, &mut described);
+    let denied = match kind.0 {
+        Reason::Command => Some(0),
+        Reason::Key => Some(1),
+        Reason::Channel => Some(2),
+        Reason::Database => Some(3),
+        Reason::Auth => None,
+    };
+    if let Some(what) = denied {
+        cx.counters.denied[what] += 1;
+    }
     let entries_max = cx.parameters.acl_log_entries();
     cx.access.log().note(kind, (user, object), described, cx.now.unix_ms, entries_max);
 }
@@ -371,7 +381,9 @@ pub(crate) fn note_denial(
     let (reason, object) = match denial {
         Denial::Database(denied) => {
             number = denied.to_string();
-            (Reason::Database, number.as_bytes())
+            // The client's own database is not named in the request.
+            let is_named = arguments.iter().skip(1).any(|argument| argument == number.as_bytes());
+            (Reason::Database, if is_named { number.as_bytes() } else { found.spec.name.as_bytes() })
         }
         Denial::Command => (Reason::Command, found.spec.name.as_bytes()),
         Denial::Key(place) => (Reason::Key, argument(place)),

@@ -90,7 +90,7 @@ const ANY_BYTES: Kind = Bytes(0, i64::MAX);
 const NO_EFFECT: &str = "Remembered, without effect.";
 const TLS_FIXED: &str = "Set in the node's configuration; changed files are read by themselves.";
 
-static PARAMETERS: [Parameter; 55] = [
+static PARAMETERS: [Parameter; 56] = [
     // Live.
     row(MAXCLIENTS, Integer(1, u32::MAX as i64), "10000", Live, "Most clients at a time."),
     row(
@@ -255,6 +255,7 @@ static PARAMETERS: [Parameter; 55] = [
     row("lua-time-limit", ANY_INTEGER, "5000", Kept, "Without effect: there are no scripts."),
     row("maxmemory-eviction-tenacity", Integer(0, 100), "10", Kept, NO_EFFECT),
     row("maxmemory-samples", Integer(1, i32::MAX as i64), "5", Kept, "Without effect: 32 keys are compared."),
+    row("min-string-size-avoid-copy-reply", NOT_NEGATIVE, "16384", Kept, NO_EFFECT),
     row("rdb-key-save-delay", ANY_INTEGER, "0", Kept, NO_EFFECT),
     row("stream-node-max-bytes", ANY_BYTES, "4096", Kept, "Without effect: streams are kept otherwise."),
 ];

@@ -437,6 +437,8 @@ fn users_have_rights_to_databases() {
     let beside = cluster.client(2);
     let log = cluster.ask(beside, "ACL LOG");
     assert!(log.contains("\"database\""), "{log}");
+    let stats = cluster.ask(beside, "INFO stats");
+    assert!(stats.contains("acl_access_denied_db:4") && stats.contains("acl_access_denied_cmd:2"), "{stats}");
     let shown = cluster.ask(operator, "ACL GETUSER u");
     assert!(
         shown.contains("\"databases\", \"db=0\"") && shown.contains("\"databases\", \"db=2\""),
