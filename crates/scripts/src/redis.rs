@@ -29,11 +29,10 @@ const CONSTANTS: [(&str, i64); 10] = [
 /// Creates the table. Its rarely used parts are created on first use.
 pub(super) fn table(lua: &Lua, calls: &Calls, meter: &Rc<Meter>) -> mlua::Result<Table> {
     let (meter, resp, rights) = (meter.clone(), calls.resp.clone(), calls.rights.clone());
-    let by_second_rules = calls.by_second_rules;
     let rare = move |lua: &Lua, (table, name): (Table, Value)| {
         let Value::String(name) = name else { return Ok(Value::Nil) };
         let name = name.as_bytes().to_vec();
-        let value = rare(lua, &name, &meter, &resp, (rights.as_ref(), by_second_rules))?;
+        let value = rare(lua, &name, &meter, &resp, rights.as_ref())?;
         if !value.is_nil() {
             table.raw_set(lua.create_string(&name)?, value.clone())?;
         }
@@ -53,7 +52,7 @@ fn rare(
     name: &[u8],
     meter: &Rc<Meter>,
     resp: &Rc<Cell<Resp>>,
-    (rights, by_second_rules): (Option<&Rc<User>>, bool),
+    rights: Option<&Rc<User>>,
 ) -> mlua::Result<Value> {
     if let Some((_, number)) = CONSTANTS.iter().find(|(constant, _)| constant.as_bytes() == name) {
         return Ok(Value::Integer(*number));
@@ -71,7 +70,7 @@ fn rare(
                 Ok(())
             })?
         }
-        b"acl_check_cmd" => acl_check_cmd(lua, meter, rights, by_second_rules)?,
+        b"acl_check_cmd" => acl_check_cmd(lua, meter, rights)?,
         // These two functions choose how a script is replicated. Here it is always replicated as its text.
         b"replicate_commands" => lua.create_function(|_, _: MultiValue| Ok(true))?,
         b"set_repl" => lua.create_function(set_repl)?,
@@ -87,7 +86,7 @@ fn rare(
 pub(super) fn while_loading(lua: &Lua, name: &[u8], meter: &Rc<Meter>) -> mlua::Result<Value> {
     let is_there = name == b"log" || name.starts_with(b"LOG_") || name.starts_with(b"REDIS_VERSION");
     match is_there {
-        true => rare(lua, name, meter, &Rc::new(Cell::new(Resp::Two)), (None, true)),
+        true => rare(lua, name, meter, &Rc::new(Cell::new(Resp::Two)), None),
         false => Ok(Value::Nil),
     }
 }
@@ -184,12 +183,7 @@ fn resp_of(lua: &Lua, arguments: &MultiValue) -> mlua::Result<Resp> {
 }
 
 /// `redis.acl_check_cmd`: whether the caller of the script may run a command.
-fn acl_check_cmd(
-    lua: &Lua,
-    meter: &Rc<Meter>,
-    rights: Option<&Rc<User>>,
-    by_second_rules: bool,
-) -> mlua::Result<Function> {
+fn acl_check_cmd(lua: &Lua, meter: &Rc<Meter>, rights: Option<&Rc<User>>) -> mlua::Result<Function> {
     let (meter, rights) = (meter.clone(), rights.cloned());
     lua.create_function(move |_, words: MultiValue| {
         meter.charge(8 * CALL_COST)?;
@@ -198,9 +192,6 @@ fn acl_check_cmd(
         match commands::find(buffer.as_arguments()) {
             Ok(found) => {
                 Ok(rights.as_ref().is_none_or(|user| user.check(found, buffer.as_arguments(), 0).is_ok()))
-            }
-            Err(CommandError::WrongArity(_)) if by_second_rules => {
-                Err(Raised::reply("ERR Wrong number of args for redis.acl_check_cmd()"))
             }
             // As in Redis 7, a command with a wrong number of arguments does not count as forbidden.
             Err(CommandError::WrongArity(_)) => Ok(true),

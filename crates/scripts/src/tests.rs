@@ -131,7 +131,6 @@ fn what_release_2_brings_depends_on_the_record() {
             "'user_script:1: malformed pattern (missing \\']\\')'",
         ),
         ("return tostring(math.mod and math.mod(7, 4))", "'nil'", "'3'"),
-        ("return redis.acl_check_cmd('get')", "1", "-ERR Wrong number of args for redis.acl_check_cmd() ..."),
         (
             "local at = os.clock() for _ = 1, 100 do end return tostring(os.clock() > at)",
             "variable 'os'",
@@ -147,7 +146,7 @@ fn what_release_2_brings_depends_on_the_record() {
             "cjson.decode_array_with_array_mt(true) local t = cjson.decode('[{\"a\":[1]},[]]') t[1].a[1] = nil \
              return cjson.encode(t)",
             "field 'decode_array_with_array_mt'",
-            "'[{\"a\":[]},[]]'",
+            "'[{\\\"a\\\":[]},[]]'",
         ),
         (
             "cjson.decode_array_with_array_mt(true) local t = cjson.decode('[]') getmetatable(t).x = 1",
@@ -157,7 +156,7 @@ fn what_release_2_brings_depends_on_the_record() {
         (
             "cjson.decode_array_with_array_mt(true) local t = cjson.decode('[1]') t.a = 1 return cjson.encode(t)",
             "field 'decode_array_with_array_mt'",
-            "'{\"1\":1,\"a\":1}'",
+            "'{\\\"1\\\":1,\\\"a\\\":1}'",
         ),
     ] {
         assert!(older(text).contains(before), "{text}: {}", older(text));

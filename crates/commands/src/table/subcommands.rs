@@ -206,7 +206,7 @@ pub(super) static CLIENT: [CommandSpec; 20] = [
         .flags(OPERATORS)
         .tips(&["nondeterministic_output"])
         .docs(Group::Connection, "2.4.0", "O(N) for N connections")
-        .help(CLIENT_FILTERS, "Describes connections; all but MAXAGE, IDLE and SKIPME also as NOT-..."),
+        .help(CLIENT_FILTERS, "Describes connections; NOT- before a condition but MAXAGE, IDLE and SKIPME negates it"),
     client("client|kill", -3, Kill)
         .flags(OPERATORS)
         .docs(Group::Connection, "2.4.0", "O(N) for N connections")
@@ -214,7 +214,7 @@ pub(super) static CLIENT: [CommandSpec; 20] = [
             "[ip:port] [ID client-id [client-id ...]] [TYPE normal|master|replica|pubsub] [USER username] [ADDR ip:port] \
              [LADDR ip:port] [IP ip] [NAME name] [LIB-NAME name] [LIB-VER version] [FLAGS flags] [CAPA capabilities] [DB \
              index] [MAXAGE seconds] [IDLE seconds] [SKIPME yes|no]",
-            "Closes connections; all but MAXAGE, IDLE and SKIPME also as NOT-...",
+            "Closes connections; NOT- before a condition but MAXAGE, IDLE and SKIPME negates it",
         ),
     client("client|capa", -3, ClientCommand::Capabilities)
         .docs(Group::Connection, "8.0.0", "O(1)")

@@ -37,8 +37,8 @@ fn get_returns_each_matching_parameter_once() {
     assert_eq!(get(&parameters, "save APPENDONLY"), "%2 $10 appendonly $2 no $4 save $0");
     assert_eq!(
         get(&parameters, "maxmem* *policy"),
-        "%5 $9 maxmemory $1 0 $16 maxmemory-policy $10 noeviction $17 maxmemory-clients $1 0 \
-         $27 maxmemory-eviction-tenacity $2 10 $17 maxmemory-samples $1 5"
+        "%5 $9 maxmemory $1 0 $17 maxmemory-clients $1 0 $27 maxmemory-eviction-tenacity $2 10 \
+         $16 maxmemory-policy $10 noeviction $17 maxmemory-samples $1 5"
     );
     assert_eq!(get(&parameters, "nosuch"), "%0");
     let names = PARAMETERS.iter().flat_map(Parameter::names).count();
@@ -85,8 +85,8 @@ fn facts_can_only_be_set_to_their_present_values() {
     {
         let name = pair.split(' ').next().unwrap();
         let expected = format!(
-            "ERR CONFIG SET failed (possibly related to argument '{name}') - it is '{present}' and cannot be \
-             changed here"
+            "ERR CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config: it is \
+             '{present}' here"
         );
         assert_eq!(set(&mut parameters, pair), Err(expected));
     }
