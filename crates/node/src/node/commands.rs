@@ -12,7 +12,7 @@ use crate::requests::gather::Combine;
 use crate::requests::transactions::{self, Answer, Then};
 use crate::requests::{self, Admitted, Route, WaitAsked};
 use crate::session::gates::Gate;
-use crate::session::{ClientId, Item, Pending, Session};
+use crate::session::{ClientId, Item, Pending, Session, SessionReply};
 use crate::{connections, operators};
 use cluster::control::Feature;
 use commands::{
@@ -21,7 +21,7 @@ use commands::{
 };
 use kv::codec::Malformed;
 use kv::{Command, List, ReplyBuffer, Version};
-use protocol::{NodeId, Request};
+use protocol::{NodeId, Request, Result as Outcome};
 use wire::resp::Arguments;
 
 impl Node {
@@ -306,8 +306,13 @@ impl Node {
             Some(Then::Watch(sent)) => self.ask(client, Some(&sent)),
             Some(Then::Send(execution)) => self.ask(client, Some(&execution.sent())),
             Some(Then::Answer(items)) => {
+                // The reply has its place first: what the transaction publishes comes behind it.
+                let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
+                let ticket = session.begin(false);
                 let replies = self.exec_replies(client, &items, &[]);
-                self.cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+                let (done, reply) =
+                    (Outcome::Done { version: 0, offset: 0 }, SessionReply::Encoded(replies.as_bytes()));
+                self.cx.complete_session(client, ticket.sequence, 0, done, reply);
             }
         }
     }

@@ -264,13 +264,13 @@ fn every_risk_is_on_the_page_of_what_is_wrong() {
     let root = root();
     let files = ["mod", "nodes", "control", "shards", "keyspaces"];
     let files = files.map(|name| root.join(format!("crates/server/src/status/judge/{name}.rs")));
-    let source = files.map(|path| fs::read_to_string(path).expect("a source")).concat();
+    let sources = files.map(|path| fs::read_to_string(path).expect("a source"));
     let is_kind = |word: &&str| {
         word.len() > 2
             && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
             && !NO_KINDS.contains(word)
     };
-    let kinds: BTreeSet<&str> = literals(&source).into_iter().filter(is_kind).collect();
+    let kinds: BTreeSet<&str> = sources.iter().flat_map(|source| literals(source)).filter(is_kind).collect();
     assert!(kinds.len() > 25, "{kinds:?}");
     let page = fs::read_to_string(root.join("docs/guide/troubleshooting.md")).expect("the page");
     let (symptoms, index) = page.split_once("## The risks of quorate status").expect("the list");

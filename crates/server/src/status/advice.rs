@@ -1,6 +1,6 @@
 //! What an operator should do, as lines to copy: the commands of `quorate`, with everything filled in that the reports have.
 
-use cluster::control::{FatalRecord, GroupId};
+use cluster::control::{CONTROL_GROUP, FatalRecord, GroupId};
 use node::NodeId;
 
 use super::answers::Answers;
@@ -72,6 +72,12 @@ impl Stopped {
             }
         }
     }
+}
+
+/// Whether the control group has lost its majority: then nothing can be changed, and no node replaced.
+pub(super) fn lacks_majority(answers: &Answers) -> bool {
+    let group = answers.map.as_ref().and_then(|map| map.groups.get(&CONTROL_GROUP));
+    group.is_some_and(|group| Stopped::of(answers, &group.members).lacks_majority())
 }
 
 /// Starts a node, or lets it return without its disk.

@@ -13,6 +13,8 @@ pub(super) enum Alike {
     Pairs,
     /// Numbers may differ by this much: remaining times.
     Within(i64),
+    /// Arguments are checked also where the key does not exist, as in Redis 8: where Redis 7 answers a number, an error may come.
+    ChecksFirst,
     /// The second command of a step draws at random: the same number of elements, each of which the first command has
     /// returned.
     Draw,
@@ -26,13 +28,20 @@ fn begins(reply: &Reply, texts: &[&str]) -> bool {
 const NOT_IN_SCRIPTS: &str = "-ERR This Redis command is not allowed from script: ";
 
 /// What Redis finds wrong with a search for places before it has read all of its arguments, and what is found wrong here.
-const PLACES_FIRST: [&str; 2] = ["-ERR could not decode requested zset member", "-ERR COUNT must be > 0"];
+const PLACES_FIRST: [&str; 3] = [
+    "-ERR could not decode requested zset member",
+    "-ERR COUNT must be > 0",
+    "-ERR the ANY argument requires COUNT argument",
+];
 const PLACES_LATER: [&str; 4] = [
     "-ERR value is not an integer",
     "-ERR unsupported unit provided",
     "-ERR need numeric radius",
     "-ERR syntax error",
 ];
+
+/// An odd number of streams and identifiers, in the words of Redis 7 and of Redis 8.
+const UNBALANCED: [&str; 2] = ["-ERR Unbalanced XREAD list of streams", "-ERR Unbalanced 'xread"];
 
 /// Whether a reply says that a script has used a key that it had not declared, which Redis checks in clusters only. From
 /// there on the two servers hold different data.
@@ -69,7 +78,9 @@ fn same(alike: Alike, theirs: &Reply, ours: &Reply) -> bool {
         (_, ours) if begins(ours, &[NOT_IN_SCRIPTS]) => true,
         // Of several wrong arguments of a search for places, which one Redis names depends on the key and on its members.
         (theirs, ours) if begins(theirs, &PLACES_FIRST) && begins(ours, &PLACES_LATER) => true,
+        (theirs, ours) if begins(theirs, &UNBALANCED[..1]) && begins(ours, &UNBALANCED[1..]) => true,
         (Reply::Line(theirs), Reply::Line(ours)) => match (theirs[0], ours[0], alike) {
+            (b':', b'-', Alike::ChecksFirst) => true,
             (b':', b':', Alike::Within(most)) => match (integer(&theirs[1..]), integer(&ours[1..])) {
                 // A negative number means that there is no time.
                 (Some(theirs @ 0..), Some(ours @ 0..)) => theirs.abs_diff(ours) <= most.unsigned_abs(),

@@ -22,7 +22,7 @@ const fn with(alike: Alike, text: &'static str) -> Template {
     Template { text, alike }
 }
 
-use Alike::{Draw, Pairs, Unordered, Within};
+use Alike::{ChecksFirst, Draw, Pairs, Unordered, Within};
 
 pub(super) const TEMPLATES: &[Template] = &[
     // Strings.
@@ -55,8 +55,8 @@ pub(super) const TEMPLATES: &[Template] = &[
     exactly("SETBIT k:t bit (0|1)"),
     exactly("GETBIT k:t bit"),
     exactly("BITCOUNT k:t"),
-    exactly("BITCOUNT k:t index index [BYTE|BIT]"),
-    exactly("BITPOS k:t (0|1)"),
+    with(ChecksFirst, "BITCOUNT k:t index index [BYTE|BIT]"),
+    with(ChecksFirst, "BITPOS k:t (0|1)"),
     exactly("BITPOS k:t (0|1) (bit|place place|place place BIT|place place BYTE)"),
     exactly("BITOP (AND|OR|XOR) k:t {k:t}"),
     exactly("BITOP NOT k:t k:t"),

@@ -4,7 +4,7 @@ use cluster::control::{CONTROL_GROUP, ClusterMap};
 use node::NodeId;
 
 use super::risks::Risks;
-use super::shards::{away, majority_survives};
+use super::{away, majority_survives};
 use crate::status::advice::Stopped;
 use crate::status::answers::Answers;
 use crate::status::standing::{Control, Keyspace, Severity, Standing};
@@ -39,12 +39,6 @@ pub(super) fn control(answers: &Answers, map: &ClusterMap, risks: &mut Risks) ->
         );
     }
     control
-}
-
-/// Whether the control group has lost its majority: then nothing can be changed, and no node replaced.
-pub(super) fn lacks_majority(answers: &Answers) -> bool {
-    let group = answers.map.as_ref().and_then(|map| map.groups.get(&CONTROL_GROUP));
-    group.is_some_and(|group| Stopped::of(answers, &group.members).lacks_majority())
 }
 
 /// A lost majority of the control group is one thing to say, with one thing to do about it: what follows from

@@ -122,6 +122,21 @@ fn add(sum: &mut BTreeMap<u64, u64>, buckets: &Buckets) {
     buckets.iter().for_each(|(us, count)| *sum.entry(*us).or_default() += count);
 }
 
+/// How many more of a group's members may fail while a majority remains.
+fn majority_survives(members: usize, left: usize) -> i64 {
+    left as i64 - (members / 2 + 1) as i64
+}
+
+/// Which of these nodes are not alive, as a clause; empty if all are.
+fn away(answers: &Answers, members: &[NodeId]) -> String {
+    let away: Vec<NodeId> = members.iter().copied().filter(|id| !answers.is_alive(*id)).collect();
+    match away.as_slice() {
+        [] => String::new(),
+        [one] => format!(" (node {one} is away)"),
+        several => format!(" ({} are away)", words::nodes(several)),
+    }
+}
+
 /// What the nodes that answered report differently, besides who leads.
 fn disagreements(answers: &Answers, risks: &mut Risks) {
     let differing = |what: &str, of: fn(&Reported) -> String| {

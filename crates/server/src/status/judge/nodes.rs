@@ -4,7 +4,6 @@ use cluster::control::NodeState;
 use node::NodeId;
 use node::report::{Certificate, Disk};
 
-use super::control::lacks_majority;
 use super::risks::{About, Risks};
 use crate::status::advice;
 use crate::status::answers::Answers;
@@ -86,7 +85,7 @@ pub(super) fn node_risks(answers: &Answers, node: &Node, risks: &mut Risks) {
             (false, None) => about.at_risk(
                 "node-down",
                 format!("node {id} ({address}) cannot be reached: {error}"),
-                match lacks_majority(answers) {
+                match advice::lacks_majority(answers) {
                     true => advice::start(id),
                     false if answers.is_new(id) => advice::start_empty(&[id]),
                     false => advice::start_or_replace(id),

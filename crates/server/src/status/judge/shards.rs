@@ -4,8 +4,8 @@ use cluster::control::{ClusterMap, Group};
 use node::report::FollowerHealth;
 use node::{NodeId, Protocol};
 
-use super::control::lacks_majority;
 use super::risks::Risks;
+use super::{away, majority_survives};
 use crate::status::advice::{self, Stopped};
 use crate::status::answers::Answers;
 use crate::status::standing::{Control, Keyspace, Replica, Severity, Shard};
@@ -72,21 +72,6 @@ pub(super) fn shard(
         survives: survives(protocol, &keyspace.acks, group.members.len(), sound, in_sync, control.survives),
         members: group.members.clone(),
         replicas,
-    }
-}
-
-/// How many more of a group's members may fail while a majority remains.
-pub(super) fn majority_survives(members: usize, left: usize) -> i64 {
-    left as i64 - (members / 2 + 1) as i64
-}
-
-/// Which of these nodes are not alive, as a clause; empty if all are.
-pub(super) fn away(answers: &Answers, members: &[NodeId]) -> String {
-    let away: Vec<NodeId> = members.iter().copied().filter(|id| !answers.is_alive(*id)).collect();
-    match away.as_slice() {
-        [] => String::new(),
-        [one] => format!(" (node {one} is away)"),
-        several => format!(" ({} are away)", words::nodes(several)),
     }
 }
 
@@ -238,7 +223,7 @@ fn restoring(answers: &Answers, protocol: Protocol, keyspace: &Keyspace, shard: 
         _ if shard.members.iter().all(|id| answers.runs(*id)) => {
             "if it does not come back within seconds, see the explanation and the nodes' logs".to_owned()
         }
-        _ if lacks_majority(answers) => "start the nodes that are down".to_owned(),
+        _ if advice::lacks_majority(answers) => "start the nodes that are down".to_owned(),
         _ if is_alone && answers.is_new(shard.members[0]) => format!(
             "{}, and then {recover} --accept-loss: it begins again, empty. Restore its backup, if there is \
              one",
