@@ -13,7 +13,8 @@ pub(super) enum Alike {
     Pairs,
     /// Numbers may differ by this much: remaining times.
     Within(i64),
-    /// Arguments are checked also where the key does not exist, as in Redis 8: where Redis 7 answers a number, an error may come.
+    /// Arguments are checked also where the key does not exist, or has another type, as in Redis 8: another error may
+    /// come than from Redis 7, or one where that answers a number.
     ChecksFirst,
     /// The second command of a step draws at random: the same number of elements, each of which the first command has
     /// returned.
@@ -33,7 +34,9 @@ const PLACES_FIRST: [&str; 3] = [
     "-ERR COUNT must be > 0",
     "-ERR the ANY argument requires COUNT argument",
 ];
-const PLACES_LATER: [&str; 4] = [
+const PLACES_LATER: [&str; 6] = [
+    "-ERR COUNT must be > 0",
+    "-ERR the ANY argument requires COUNT argument",
     "-ERR value is not an integer",
     "-ERR unsupported unit provided",
     "-ERR need numeric radius",
@@ -81,6 +84,7 @@ fn same(alike: Alike, theirs: &Reply, ours: &Reply) -> bool {
         (theirs, ours) if begins(theirs, &UNBALANCED[..1]) && begins(ours, &UNBALANCED[1..]) => true,
         (Reply::Line(theirs), Reply::Line(ours)) => match (theirs[0], ours[0], alike) {
             (b':', b'-', Alike::ChecksFirst) => true,
+            (b'-', b'-', Alike::ChecksFirst) => theirs.starts_with(b"-WRONGTYPE"),
             (b':', b':', Alike::Within(most)) => match (integer(&theirs[1..]), integer(&ours[1..])) {
                 // A negative number means that there is no time.
                 (Some(theirs @ 0..), Some(ours @ 0..)) => theirs.abs_diff(ours) <= most.unsigned_abs(),

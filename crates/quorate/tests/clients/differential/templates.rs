@@ -57,7 +57,7 @@ pub(super) const TEMPLATES: &[Template] = &[
     exactly("BITCOUNT k:t"),
     with(ChecksFirst, "BITCOUNT k:t index index [BYTE|BIT]"),
     with(ChecksFirst, "BITPOS k:t (0|1)"),
-    exactly("BITPOS k:t (0|1) (bit|place place|place place BIT|place place BYTE)"),
+    with(ChecksFirst, "BITPOS k:t (0|1) (bit|place place|place place BIT|place place BYTE)"),
     exactly("BITOP (AND|OR|XOR) k:t {k:t}"),
     exactly("BITOP NOT k:t k:t"),
     exactly(
