@@ -344,6 +344,7 @@ impl Session {
         gates
     }
 
+    #[inline]
     pub(crate) fn is_internal(&self) -> bool {
         self.kind == ClientKind::Internal
     }

@@ -317,6 +317,7 @@ impl Session {
     }
 
     /// Whether the versions of watched keys have not arrived yet.
+    #[inline]
     pub(crate) fn is_awaiting_versions(&self) -> bool {
         self.versions_awaited > 0
     }
