@@ -413,7 +413,8 @@ fn a_reader_whose_stream_or_group_is_gone_gets_the_error_of_its_command() {
     let create = StreamCommand::CreateGroup { key, group, id: id_of_group, entries_read: -1, makes_stream };
     let no_group =
         r"!NOGROUP No such key \'s\' or consumer group \'g\' in XREADGROUP with GROUP option".to_string();
-    let ends: [(&dyn Fn(&mut Store), &str); 4] = [
+    type End<'a> = (&'a dyn Fn(&mut Store), &'a str);
+    let ends: [End<'_>; 4] = [
         (&|store| drop(store.delete("s")), &no_group),
         (&|store| drop(store.apply(&Command::Clear {})), &no_group),
         (
