@@ -206,7 +206,7 @@ impl<S: Socket> Driver<S> {
         );
         assert!(self.others.is_empty(), "clients without a socket get their output in the turn that made it");
         if self.node.configuration().planted.has_invariants() {
-            self.clients.check_invariants();
+            self.clients.check_invariants(&self.node);
             self.peers.check_invariants();
         }
         self.node.check_invariants();

@@ -244,22 +244,31 @@ impl<S: Socket> Clients<S> {
         turn.node.end_share(id, || clock.monotonic_us());
         self.input_bytes = self.input_bytes + connection.input.len() - before;
         match standing {
-            Standing::Waits
-                if connection.has_more_input()
-                    && (turn.node.is_crowded() || turn.node.waits_for_others(id)) =>
-            {
-                if !std::mem::replace(&mut connection.is_listed, true) {
-                    self.held.push(id);
-                }
-            }
             // No event will start the next turn.
-            Standing::Waits if connection.has_more_input() && is_cut => self.list(id),
-            Standing::Waits => {}
+            Standing::Waits if is_cut && connection.has_more_input() && !turn.node.is_held_back(id) => {
+                self.list(id);
+            }
+            Standing::Waits => self.keep(id, turn),
             Standing::Unfinished => self.list(id),
             Standing::Broken => self.close(id, turn),
         }
         if self.input_bytes > self.input_bytes_max {
             self.close_largest(turn);
+        }
+    }
+
+    /// Lists a client that has more input, unless it is among the ready ones again when its requests have their outcomes.
+    fn keep(&mut self, id: ClientId, turn: &Turn<'_, impl Clock>) {
+        let Some(connection) = connection_of(&mut self.connections, id) else { return };
+        if !connection.has_more_input() {
+            return;
+        }
+        if !turn.node.is_held_back(id) {
+            if turn.node.wants_input(id) {
+                self.list(id);
+            }
+        } else if !std::mem::replace(&mut connection.is_listed, true) {
+            self.held.push(id);
         }
     }
 
@@ -311,8 +320,8 @@ impl<S: Socket> Clients<S> {
                 return;
             }
         }
-        if connection.has_more_input() && turn.node.wants_input(id) {
-            self.list(id);
+        if connection.has_more_input() {
+            self.keep(id, turn);
         }
     }
 
@@ -379,12 +388,12 @@ impl<S: Socket> Clients<S> {
         }
     }
 
-    /// Checks that bytes are counted, and that every connection that is to be served is in one list. Simulations call it between
+    /// Checks that bytes are counted, and that every connection that can be served is in one list. Simulations call it between
     /// two turns. O(connections).
     ///
     /// # Panics
     /// When an invariant is broken.
-    pub(crate) fn check_invariants(&self) {
+    pub(crate) fn check_invariants(&self, node: &Node) {
         self.input_is_counted();
         assert!(self.round.members.is_empty(), "a turn serves all that it has read");
         assert!(self.ready.is_empty() && self.waiting.is_empty(), "a list is empty when it is not used");
@@ -402,6 +411,13 @@ impl<S: Socket> Clients<S> {
         for (index, connection) in self.connections.iter().enumerate() {
             if let Some(connection) = connection {
                 assert_eq!(connection.id.index(), index, "a connection is in its client's place");
+                // With a request that has no outcome yet, it is among the ready ones later.
+                let (id, is_listed) = (connection.id, connection.is_listed);
+                let is_forgotten = connection.has_more_input()
+                    && !is_listed
+                    && node.wants_input(id)
+                    && !node.has_requests(id);
+                assert!(!is_forgotten, "a client whose input is wanted is read, though nothing else happens");
                 connection.check_invariants();
             }
         }

@@ -255,10 +255,16 @@ impl Node {
                 .is_some_and(|session| session.wants_input() && !self.cx.waits_for_others(session))
     }
 
-    /// Whether a client's requests are not wanted because others come first: it has used much lately, and so much is under
-    /// way that everyone would wait for what it asks. It may go on when [`Node::may_go_on`].
-    pub fn waits_for_others(&self, client: ClientId) -> bool {
-        self.cx.clients.sessions.get(client).is_some_and(|session| self.cx.waits_for_others(session))
+    /// Whether a client has requests without an outcome, or replies that wait for those.
+    pub fn has_requests(&self, client: ClientId) -> bool {
+        self.cx.clients.sessions.get(client).is_some_and(Session::has_requests)
+    }
+
+    /// Whether a client is held back until [`Node::may_go_on`]: requests under way take too much memory, or it has used much lately,
+    /// and so much is under way that everyone would wait for what it asks.
+    pub fn is_held_back(&self, client: ClientId) -> bool {
+        let session = || self.cx.clients.sessions.get(client);
+        self.cx.memory.is_crowded() || session().is_some_and(|session| self.cx.waits_for_others(session))
     }
 
     /// Whether clients may go on that were held back, because requests under way took too much memory or would take too long.
@@ -304,12 +310,6 @@ impl Node {
     #[inline]
     pub fn shares_by_use(&self) -> bool {
         self.cx.has_charged()
-    }
-
-    /// Whether requests under way take so much memory that no client's large requests are wanted. With twice as much,
-    /// no input is wanted at all; reading resumes when this is false.
-    pub fn is_crowded(&self) -> bool {
-        self.cx.memory.is_crowded()
     }
 
     /// Whether a request of `request_bytes` may be taken now. If not, it has to wait until there is more room.

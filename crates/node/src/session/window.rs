@@ -46,6 +46,11 @@ impl Session {
             && self.first >= self.gate
     }
 
+    /// Whether requests have no outcome yet, or replies wait for those.
+    pub(crate) fn has_requests(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
     #[inline]
     fn pending_max(&self) -> usize {
         if self.reply_bytes <= PENDING_BYTES / PENDING_MAX {
