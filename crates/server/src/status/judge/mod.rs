@@ -1,7 +1,7 @@
 //! What follows from the nodes' answers: which nodes serve what, how many more failures each group survives,
 //! and what is at risk.
 //!
-//! Reading order: [`risks`] (how they are gathered), [`nodes`], [`control`], [`shards`], [`keyspaces`] (what
+//! Reading order: [`risks`] (how they are gathered), [`nodes`], [`mod@control`], [`shards`], [`keyspaces`] (what
 //! is shown of each, and its risks).
 
 mod control;
