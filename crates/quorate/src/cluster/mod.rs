@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use server::status::quoted;
+use server::status::{quoted, words};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -269,7 +269,8 @@ fn say_what_begins_empty(nodes: &[Node], is_made: bool) {
 fn say_what_is_lost(nodes: &[Node]) {
     let held = promises::in_memory_only(nodes);
     let lost = held.iter().filter(|(_, keys)| *keys > 0);
-    let lost: Vec<String> = lost.map(|(name, keys)| format!("{name} ({keys} keys)")).collect();
+    let lost: Vec<String> =
+        lost.map(|(name, keys)| format!("{name} ({})", words::count(*keys as usize, "key"))).collect();
     if !lost.is_empty() {
         say(&format!(
             "lost with this stop, because durability none keeps keys in memory only: {}",

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
@@ -10,6 +11,7 @@ use cluster::control::KeyspaceEntry;
 use node::{Reads, database_named};
 use rdb::payload;
 use rdb::write::{FileWriter, put_text, tag};
+use server::status::words;
 
 use super::source::{Missing, Source, alike, unfit};
 use super::{Progress, Refusals, key_count};
@@ -73,7 +75,8 @@ pub(super) fn run(args: &ExportArgs) -> Result<()> {
     };
     std::fs::rename(&beside, to).with_context(cannot)?;
     sync_folder(to).with_context(cannot)?;
-    say(&format!("{count} keys are in {}", to.display()));
+    let are = if count == 1 { "is" } else { "are" };
+    say(&format!("{} {are} in {}", words::count(count as usize, "key"), to.display()));
     let not_written = alike(missing.iter().map(|(name, why)| (name.as_str(), why.as_str())));
     not_written.iter().for_each(|line| say(&format!("not written: {line}")));
     old.iter().for_each(|name| say(&format!("may be old: keyspace '{name}': {NO_LEADER}")));
@@ -90,6 +93,10 @@ pub(super) fn run(args: &ExportArgs) -> Result<()> {
     );
     Ok(())
 }
+
+/// For how long to wait for keyspaces that are not served, in all: a node answers only when its time for a command is over. After
+/// that, only those are read that are served.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// With `reads=any` a replica answers even then.
 const NO_LEADER: &str =
@@ -133,13 +140,22 @@ impl Export {
     fn run(mut self, source: &mut Source, keyspaces: &[(String, KeyspaceEntry)]) -> Result<Written> {
         // While a keyspace is not served, nobody knows.
         self.all = key_count(&mut source.client).ok().map(|count| count as f64);
+        let mut waited = Duration::ZERO;
         for (prefix, entry) in keyspaces {
-            let before = self.written.count;
-            let Err(error) = self.keyspace(source, prefix) else { continue };
+            let (before, begun) = (self.written.count, Instant::now());
+            let is_served = if waited < PATIENCE { Ok(()) } else { source.check_served(prefix) };
+            let Err(error) = is_served.and_then(|()| self.keyspace(source, prefix)) else { continue };
             if error.is::<CannotWrite>() {
                 return Err(error);
             }
             let name = entry.keyspace.name();
+            if self.written.missing.is_empty() && !self.fails_on_missing {
+                let seconds = PATIENCE.as_secs();
+                say(&format!(
+                    "keyspace '{name}' cannot be read; waiting up to {seconds} s for such keyspaces"
+                ));
+            }
+            waited += begun.elapsed();
             ensure!(!self.fails_on_missing, "keyspace '{name}': {error:#}");
             let some = match self.written.count - before {
                 0 => String::new(),

@@ -18,6 +18,7 @@ use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request
 use crate::output::say;
 use contents::keys::{self, Destination, Rules, Sink};
 use contents::{commands, requests};
+use server::status::words;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -437,9 +438,10 @@ impl Importer {
             count => format!(", {count} libraries of functions{commands}"),
         };
         let rate = (keys + self.commands) as f64 / seconds.max(0.001);
-        say(&format!("{verb} {keys} keys{kinds}{commands}, in {seconds:.1} s ({rate:.0}/s)"));
+        let keys = words::count(keys as usize, "key");
+        say(&format!("{verb} {keys}{kinds}{commands}, in {seconds:.1} s ({rate:.0}/s)"));
         if self.expired > 0 {
-            say(&format!("{} keys had expired", self.expired));
+            say(&format!("expired already: {}", words::count(self.expired as usize, "key")));
         }
         self.mended.show("mended");
     }

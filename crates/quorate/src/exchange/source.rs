@@ -112,6 +112,17 @@ impl Source {
         Ok(!needs_control && shards.all(|shard| shard.ready && shard.leader != 0))
     }
 
+    /// Checks that every shard of a keyspace is served, as the node that is asked sees it.
+    ///
+    /// # Errors
+    /// One is not, or the node does not say.
+    pub(super) fn check_served(&mut self, prefix: &str) -> Result<()> {
+        let report = self.report()?;
+        let unready = report.health.keyspaces.iter().find(|shard| shard.prefix == prefix && !shard.ready);
+        ensure!(unready.is_none(), "it is not served: {}", unready.map_or("", |shard| &shard.explanation));
+        Ok(())
+    }
+
     /// What the node that is asked reports about itself.
     ///
     /// # Errors
@@ -128,13 +139,7 @@ impl Source {
     /// any case, and these may be too few.
     pub(super) fn walk(&mut self, prefix: &str) -> Result<Walk> {
         if self.map.keyspaces.get(prefix).is_some_and(|entry| entry.keyspace.replication.has_registers()) {
-            let report = self.report()?;
-            let unready = report.health.keyspaces.iter().find(|shard| shard.prefix == prefix && !shard.ready);
-            ensure!(
-                unready.is_none(),
-                "it is not served: {}",
-                unready.map_or("", |shard| &shard.explanation)
-            );
+            self.check_served(prefix)?;
         }
         let database = database_named(prefix.as_bytes());
         select(&mut self.client, database)?;

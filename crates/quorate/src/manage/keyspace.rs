@@ -133,14 +133,14 @@ pub(super) fn run(args: &KeyspaceArgs) -> Result<()> {
             let standing = manage.standing()?;
             let found = standing.keyspaces.iter().find(|keyspace| keyspace.prefix == *prefix);
             let Some(found) = found else { bail!("there is no keyspace '{prefix}'") };
-            let keys = words::number(found.keys);
+            let keys = words::counted(found.keys, "key");
             ensure!(
                 *yes,
-                "this removes keyspace '{}' with its {keys} keys for good; repeat it with --yes",
+                "this removes keyspace '{}' with its {keys} for good; repeat it with --yes",
                 found.name()
             );
             manage.open()?.ask(&["KEYSPACE", "DROP", prefix])?;
-            let done = format!("keyspace '{}' with its {keys} keys is dropped", found.name());
+            let done = format!("keyspace '{}' with its {keys} is dropped", found.name());
             manage.done(
                 &done,
                 &[("prefix", json!(prefix)), ("dropped", json!(true)), ("keys", json!(found.keys))],

@@ -41,7 +41,9 @@ fn a_backup_saves_what_is_served_and_names_the_rest() {
         assert!(text.contains("it is not in the backup") && !text.contains("Error("), "{text}");
     }
     let (code, text) = run(&started, 1, &["backup", "--to", place, "--keyspace", "cart:"]);
-    assert!(code == 0 && text.contains("1 shards copied (1 keys)"), "{text}");
+    assert!(code == 0 && text.contains("1 shard copied (1 key)"), "{text}");
+    let (code, text) = run(&started, 1, &["backup", "--list", place, "--max-age", "1h"]);
+    assert!(code == 1 && text.contains("keyspace 'r:' never"), "the newest was not asked for it: {text}");
     let (code, text) = run(&started, 1, &["backup", "--to", place, "--keyspace", "nope:"]);
     assert!(code == 1 && text.contains("there is no keyspace \"nope:\""), "{text}");
     let (_, text) = run(&started, 1, &["backup", "--to", place, "--keyspace", "r:"]);
@@ -91,7 +93,7 @@ fn a_keyspace_that_is_not_served_stays_in_the_backup_as_it_was_and_is_restored_a
     assert_eq!(started.ask(1, "SET r:new wrong"), "+OK");
     assert_eq!(run(&started, 1, &restore[..6]).0, 1, "it has keys");
     let (code, text) = run(&started, 1, &restore);
-    assert!(code == 0 && text.contains("1 keys compared"), "{text}");
+    assert!(code == 0 && text.contains("1 key compared"), "{text}");
     let mut client = started.cluster.client(1);
     assert_eq!((client.ask("GET r:k"), client.line()), ("$6".into(), "before".into()));
     assert_eq!(client.ask("EXISTS r:new"), ":0");
@@ -115,8 +117,9 @@ fn an_export_writes_what_is_served_and_names_the_rest() {
     assert!(code == 1 && text.contains("2 keys are in "), "{text}");
     assert!(text.contains("not written: keyspace 'r:': it is not served: nodes 2, 3,"), "{text}");
     assert!(!text.contains("Error(") && !text.contains("cannot write"), "{text}");
+    assert!(text.contains("keyspace 'r:' cannot be read; waiting up to 15 s"), "{text}");
     let (code, text) = run(&started, 2, &["export", path, "--force", "--keyspace", ""]);
-    assert!(code == 0 && text.contains("1 keys are in "), "{text}");
+    assert!(code == 0 && text.contains("1 key is in "), "{text}");
     let other = Started::new(1, &[]);
     let (code, text) = run(&other, 1, &["import", path]);
     assert!(code == 0, "{text}");
@@ -126,6 +129,7 @@ fn an_export_writes_what_is_served_and_names_the_rest() {
 #[test]
 fn with_a_lost_majority_backup_and_export_end_within_a_bound() {
     let started = Started::new(3, &["prefix=cart: replication=leader-follower acks=majority"]);
+    (0..12).for_each(|app| assert_eq!(started.ask(1, &format!("KEYSPACE CREATE app{app}:")), "+OK"));
     assert_eq!(started.ask(1, "SET k 1"), "+OK");
     started.kill_all(&[2, 3]);
     // A leader that was alone for less than its lease may still be read, and backed up.
@@ -142,10 +146,10 @@ fn with_a_lost_majority_backup_and_export_end_within_a_bound() {
     let file = folder.path().join("dump.rdb");
     let (code, text) = run(&started, 1, &["export", file.to_str().unwrap()]);
     assert!(
-        code == 1 && text.contains("is not written: no keyspace can be read: keyspace 'cart:'"),
+        code == 1 && text.contains("is not written: no keyspace can be read: ") && text.contains("'cart:'"),
         "{text}"
     );
-    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(30), "of 14 keyspaces: {:?}", begun.elapsed());
 }
 
 /// What `status` says of a cluster: its exit code, and JSON.
@@ -256,7 +260,7 @@ fn a_backup_succeeds_although_the_cluster_cannot_be_told_of_it() {
         (output.status.code().unwrap(), text)
     };
     let (code, text) = backup(&[]);
-    assert!(code == 0 && text.contains("1 shards copied (1 keys)"), "{text}");
+    assert!(code == 0 && text.contains("1 shard copied (1 key)"), "{text}");
     assert!(
         text.contains("the cluster was not told of this backup") && text.contains("needs level 2"),
         "{text}"

@@ -200,7 +200,7 @@ fn keys_in_memory_only_are_counted_at_the_stop_and_reported_lost_at_the_start() 
     cluster.signal(Signal::INT);
     let printed = next(&mut cluster);
     assert!(
-        printed.starts_with("lost with this stop") && printed.ends_with(": cache: (2 keys), sess: (1 keys)"),
+        printed.starts_with("lost with this stop") && printed.ends_with(": cache: (2 keys), sess: (1 key)"),
         "{printed}"
     );
     assert_eq!(cluster.line(), "stopping");

@@ -117,7 +117,7 @@ fn all_tools_reach_a_cluster_that_speaks_tls_only() {
     with(&["import", &text(&file("keys.aof"))]);
     assert!(with(&["export", &text(&file("keys.rdb"))]).contains("2 keys are in"));
     let backups = text(&file("backups"));
-    assert!(with(&["backup", "--to", &backups]).contains("1 shards copied (2 keys)"));
+    assert!(with(&["backup", "--to", &backups]).contains("1 shard copied (2 keys)"));
     let output = with(&["restore", "--from", &backups, "--same-cluster", "--empty-first"]);
     assert!(output.contains('2'), "{output}");
 

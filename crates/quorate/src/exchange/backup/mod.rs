@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
+use server::status::words;
 
 use self::backups::Backups;
 use self::manifest::{Manifest, named};
@@ -148,10 +149,11 @@ fn make_one(backups: &Backups, args: &BackupArgs) -> Result<()> {
         made.context("no backup was made")?;
     let mut parts = Vec::new();
     if copied > 0 {
-        parts.push(format!("{copied} shards copied ({keys} keys)"));
+        let (shards, keys) = (words::count(copied, "shard"), words::count(keys as usize, "key"));
+        parts.push(format!("{shards} copied ({keys})"));
     }
     if continued > 0 {
-        parts.push(format!("{continued} continued ({records} changes)"));
+        parts.push(format!("{continued} continued ({})", words::count(records as usize, "change")));
     }
     let seconds = begun.elapsed().as_secs_f64();
     let (parts, megabytes) = (parts.join(", "), bytes as f64 / 1e6);

@@ -16,6 +16,7 @@ use node::database_named;
 use rdb::file::FileReader;
 use rdb::write::{put_text, tag};
 use rdb::{Kind, payload};
+use server::status::words;
 
 use super::super::import::Importer;
 use super::super::live::Compare;
@@ -120,7 +121,8 @@ pub(in super::super) fn run(args: &RestoreArgs) -> Result<()> {
             .map(|changes| changes.records)
             .sum();
         let name = chosen.keyspace.name();
-        say(&format!("keyspace '{name}': {}, {keys} keys and up to {records} changes", chosen.shows));
+        let (keys, changes) = (words::count(keys as usize, "key"), words::count(records as usize, "change"));
+        say(&format!("keyspace '{name}': {}, {keys} and up to {changes}", chosen.shows));
     }
     if !args.dry_run {
         // Reading the files may take hours: what keeps this cluster from taking them is said before.
@@ -150,7 +152,8 @@ fn target(args: &RestoreArgs, plan: &Plan<'_>) -> Result<Source> {
         let count = key_count(&mut source.client)?;
         ensure!(
             count == 0,
-            "the cluster has {count} keys: a backup is restored into an empty one; --empty-first removes them"
+            "the cluster has {}: a backup is restored into an empty one; --empty-first removes what is there",
+            words::count(count as usize, "key")
         );
     }
     for prefix in &args.keyspace {
@@ -420,7 +423,7 @@ impl<'r> Restoring<'r> {
             progress.show(compared, None);
         }
         progress.end();
-        let mut line = format!("{compared} keys compared");
+        let mut line = format!("{} compared", words::count(compared as usize, "key"));
         if expired > 0 {
             line += &format!(", {expired} have expired since");
         }
@@ -430,16 +433,17 @@ impl<'r> Restoring<'r> {
         let sent = self.sampler.importer.count();
         if self.is_whole {
             let count = key_count(&mut self.client)?;
-            say(&format!("{line}; the cluster has {count} keys"));
+            let has = words::count(count as usize, "key");
+            say(&format!("{line}; the cluster has {has}"));
             ensure!(
                 count <= sent,
-                "the cluster has {count} keys, and {sent} were restored: another client writes to it"
+                "the cluster has {has}, and restored: {sent}; another client writes to it"
             );
         } else {
             say(&line);
         }
         if let Some(first) = different.first() {
-            bail!("{} keys are not what was restored, such as \"{first}\"", different.len());
+            bail!("not what was restored: {}, such as \"{first}\"", words::count(different.len(), "key"));
         }
         Ok(())
     }

@@ -122,8 +122,16 @@ pub(super) fn take(
     let users = source.texts(&[b"ACL", b"LIST"]).context("the users cannot be read")?;
     let functions = source.text(&[b"FUNCTION", b"DUMP"]).context("the functions cannot be read")?;
     let functions = functions.iter().map(|byte| format!("{byte:02x}")).collect();
+    // What could not be read the last time, and is not wanted now, is still in no backup.
+    let mut missing = taking.made.missing.clone();
+    for (prefix, why) in last.iter().flat_map(|last| &last.missing) {
+        let is_saved = keyspaces.iter().any(|it| it.prefix == *prefix);
+        if !is_saved && source.map.keyspaces.contains_key(prefix) {
+            missing.entry(prefix.clone()).or_insert_with(|| why.clone());
+        }
+    }
     let mut manifest = Manifest {
-        format: format_for(&taking.made.missing),
+        format: format_for(&missing),
         program: node::VERSION.to_owned(),
         name: taking.made.name.clone(),
         cluster,
@@ -132,7 +140,7 @@ pub(super) fn take(
         keyspaces,
         users,
         functions,
-        missing: taking.made.missing.clone(),
+        missing,
         checksum: String::new(),
     };
     backups.add(&mut manifest)?;

@@ -35,6 +35,7 @@ use handover::{Asking, Compared};
 use lane::Target;
 use link::Address;
 use routes::Routes;
+use server::status::words;
 use worker::{Import, Origin, Position, Report};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -314,7 +315,8 @@ fn prepare(
     if count > 0 {
         ensure!(
             is_ours || may_empty,
-            "the cluster has {count} keys: a running server is imported into an empty one; --empty-first removes them"
+            "the cluster has {}: a running server is imported into an empty one; --empty-first removes what is there",
+            words::count(count as usize, "key")
         );
         asking.empty().context("the cluster cannot be emptied")?;
     }
@@ -478,7 +480,7 @@ impl Shown {
             // An import that continues where it was has loaded none.
             let loaded = match keys {
                 0 => String::new(),
-                keys => format!("the snapshot is loaded, {keys} keys; "),
+                keys => format!("the snapshot is loaded, {}; ", words::count(keys as usize, "key")),
             };
             say(&format!("{loaded}following the server's commands: {next}"));
         }
@@ -517,7 +519,7 @@ fn hand_over(import: &Import, origins: &[Origin], how: Compare) -> Result<()> {
             asking.select(database);
             count += handover::put_deadlines_right(&mut asking)?;
         }
-        say(&format!("{count} keys have a deadline"));
+        say(&format!("with a deadline: {}", words::count(count as usize, "key")));
     }
     let compared = match how {
         Compare::None => None,
@@ -535,7 +537,8 @@ fn hand_over(import: &Import, origins: &[Origin], how: Compare) -> Result<()> {
         report.kinds.iter().map(|(kind, count)| format!("{count} {}", kind.name())).collect();
     let keys: u64 = report.kinds.values().sum();
     let commands: u64 = origins.iter().map(|origin| origin.commands.load(Ordering::Relaxed)).sum();
-    say(&format!("taken: {keys} keys of snapshots ({}), and {commands} commands", kinds.join(", ")));
+    let (keys, commands) = (words::count(keys as usize, "key"), words::count(commands as usize, "command"));
+    say(&format!("taken: {keys} of snapshots ({}), and {commands}", kinds.join(", ")));
     if report.function_commands > 0 {
         say(&format!("libraries of functions: {} commands", report.function_commands));
     }
@@ -550,7 +553,8 @@ fn hand_over(import: &Import, origins: &[Origin], how: Compare) -> Result<()> {
             0 => String::new(),
             count => format!(" ({count} large ones by their length)"),
         };
-        say(&format!("compared: {} keys{by_length}, {} differ", compared.keys, compared.different));
+        let keys = words::count(compared.keys as usize, "key");
+        say(&format!("compared: {keys}{by_length}, {} differ", compared.different));
         outcome = outcome.and(compared.differences.conclude("the same"));
     }
     if outcome.is_ok() {

@@ -654,7 +654,7 @@ fn nodes_with_certificates_of_their_own_serve_and_are_backed_up_by_the_charts_co
     };
     let backup: Vec<String> = words(command).iter().map(here).collect();
     let (code, output) = run(&backup);
-    assert!(code == 0 && output.contains("1 shards copied (1 keys)"), "{output}");
+    assert!(code == 0 && output.contains("1 shard copied (1 key)"), "{output}");
     let (code, output) = run(&["backup".into(), "--verify".into(), place]);
     assert!(code == 0 && output.contains(": whole"), "{output}");
 }
