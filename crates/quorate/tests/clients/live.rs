@@ -244,6 +244,6 @@ fn an_import_refuses_what_it_would_destroy() {
     run(&mut client_of(redis.1), &[b"SET", b"theirs", b"v"]);
     let mut import = Import::start(redis.1, &cluster, &["--until", "caught-up"]);
     let (went_well, output) = import.finish();
-    assert!(!went_well && output.contains("the cluster has 1 keys"), "{output}");
+    assert!(!went_well && output.contains("the cluster has 1 key"), "{output}");
     assert_eq!(keys_of(&mut cluster.client(1)), [b"ours"]);
 }

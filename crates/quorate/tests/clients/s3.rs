@@ -167,7 +167,7 @@ fn a_cluster_under_writes_goes_into_an_object_store_and_back() {
             let output = store.back_up(&cluster, &[]);
             assert!(output.contains("2 shards copied"), "{output}");
             let output = store.back_up(&cluster, &[]);
-            assert!(output.contains("1 shards copied") && output.contains("1 continued"), "{output}");
+            assert!(output.contains("1 shard copied") && output.contains("1 continued"), "{output}");
         }));
         is_over.store(true, Ordering::Relaxed);
         outcome.unwrap();
@@ -426,7 +426,7 @@ fn a_store_is_used_over_tls() {
     let (code, output) = back_up(None);
     assert!(code == 1 && output.contains("no TLS with it") && output.contains("AWS_CA_BUNDLE"), "{output}");
     let (code, output) = back_up(Some(&file("authority.crt")));
-    assert!(code == 0 && output.contains("1 shards copied (1 keys)"), "{output}");
+    assert!(code == 0 && output.contains("1 shard copied (1 key)"), "{output}");
 }
 
 #[test]
