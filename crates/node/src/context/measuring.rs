@@ -178,8 +178,7 @@ pub(crate) fn has_secrets(arguments: Arguments<'_>) -> bool {
         4 => is(b"AUTH"),
         5 => is(b"HELLO"),
         6 => is(b"CONFIG"),
-        7 => is(b"CLUSTER") || is(b"COMMAND") || is(b"MIGRATE") || is(b"SLAVEOF"),
-        9 => is(b"REPLICAOF"),
+        7 => is(b"CLUSTER") || is(b"COMMAND") || is(b"MIGRATE"),
         _ => false,
     }
 }
@@ -215,10 +214,9 @@ fn is_password(arguments: Arguments<'_>, place: usize) -> bool {
         6 if place > 2 && is(0, b"CONFIG") && is(1, b"SET") => {
             (2..place).any(|at| SECRET_PARAMETERS.iter().any(|name| is(at, name)))
         }
-        7 if is(0, b"MIGRATE") => is_behind(b"AUTH", 1) || is_behind(b"AUTH2", 1) || is_behind(b"AUTH2", 2),
-        // An address, as `quorate import` takes it, may have a password in it. Here it is refused.
-        7 | 9 if is(0, b"SLAVEOF") || is(0, b"REPLICAOF") => {
-            place > 0 && arguments.get(place).is_some_and(|argument| argument.contains(&b'@'))
+        7 => {
+            let is_migrate = is(0, b"MIGRATE");
+            is_migrate && (is_behind(b"AUTH", 1) || is_behind(b"AUTH2", 1) || is_behind(b"AUTH2", 2))
         }
         _ => false,
     }
@@ -260,9 +258,6 @@ mod tests {
             ("ACL DRYRUN u CONFIG SET requirepass secret", "ACL DRYRUN u CONFIG SET requirepass *"),
             ("COMMAND GETKEYS MIGRATE h 1 k 0 1 AUTH secret", "COMMAND GETKEYS MIGRATE h 1 k 0 1 AUTH *"),
             ("CLUSTER ASK 2 AUTH secret", "CLUSTER ASK 2 AUTH *"),
-            ("REPLICAOF redis://:secret@h:6379 1", "REPLICAOF * 1"),
-            ("slaveof redis://name:secret@h 1", "slaveof * 1"),
-            ("REPLICAOF host 6379", "REPLICAOF host 6379"),
             ("SET auth secret", "SET auth secret"),
             ("GET AUTH", "GET AUTH"),
         ] {
