@@ -14,14 +14,17 @@ use std::rc::Rc;
 use storage::simulated_values::SimulatedValues;
 use storage::{DiskError, MemoryDisk, ValueResult, ValueWork, Work};
 
-/// The world around the only node of a cluster. Work beside the node is done at once, and reported in the next turn.
+/// The world around the only node of a cluster. Work beside the node is reported in the first turn after it has lasted its time.
 struct Alone {
     now: Now,
     events: VecDeque<Event>,
     arriving: Vec<(ClientId, End)>,
     disk: MemoryDisk,
     values: SimulatedValues,
-    finished: VecDeque<(Work, Result<(), DiskError>)>,
+    /// When each is done, in microseconds.
+    finished: VecDeque<(u64, Work, Result<(), DiskError>)>,
+    /// How long work of the disk lasts, in microseconds.
+    lasts_us: u64,
 }
 
 impl World for Alone {
@@ -54,7 +57,8 @@ impl World for Alone {
     }
 
     fn next_finished(&mut self) -> Option<(Work, Result<(), DiskError>)> {
-        self.finished.pop_front()
+        let is_done = |done: &mut (u64, Work, Result<(), DiskError>)| done.0 <= self.now.monotonic_us;
+        self.finished.pop_front_if(is_done).map(|(_, work, result)| (work, result))
     }
 
     fn next_finished_value(&mut self) -> Option<(ValueWork, ValueResult)> {
@@ -69,7 +73,7 @@ impl World for Alone {
 
     fn begin_work(&mut self, work: Work) {
         let result = work.run(&mut self.disk);
-        self.finished.push_back((work, result));
+        self.finished.push_back((self.now.monotonic_us + self.lasts_us, work, result));
     }
 
     fn begin_value_work(&mut self, work: ValueWork) {
@@ -155,7 +159,7 @@ impl Host {
             Node::open_with(configuration(), &mut disk, Some(&mut values), now).expect("it can be kept");
         let driver = Driver::new(node, Clients::new(1 << 30, 60_000), Sizes::default());
         let (events, arriving, finished) = (VecDeque::new(), Vec::new(), VecDeque::new());
-        let world = Alone { now, events, arriving, disk, values, finished };
+        let world = Alone { now, events, arriving, disk, values, finished, lasts_us: 0 };
         let mut host = Host { driver, world, clients: Vec::new() };
         for _ in 0..5000 {
             host.turn();
@@ -267,4 +271,32 @@ fn a_client_that_asks_for_little_waits_little_beside_many_that_walk_through_all_
     let turns = host.turns_for(light, 40);
     assert!(turns[0] <= 8 && turns[20] <= 5, "{turns:?}");
     assert!(walking.iter().all(|client| host.clients[*client].answered > 0), "all go on");
+}
+
+#[test]
+fn every_client_of_many_with_long_writes_is_answered_though_none_sends_more() {
+    let mut host = Host::start();
+    let members: Vec<String> = (0..5000).map(|number| format!("m{number}")).collect();
+    let fill: Vec<&str> = ["SADD", "s"].into_iter().chain(members.iter().map(String::as_str)).collect();
+    let filling = host.client(&fill, b":5000\r\n", 1);
+    host.turns_for(filling, 1);
+    host.clients[filling].depth = 0;
+    let long = ["SUNIONSTORE", "copy", "s"];
+    let clients: Vec<usize> = (0..20).map(|_| host.client(&long, b":5000\r\n", 0)).collect();
+    // While the disk is slow, the requests of others are under way when one gets its last reply.
+    host.world.lasts_us = 20_000;
+    for client in &clients {
+        // The second portion is not taken whole because of the first one, though the client's share of the turn is not used up.
+        for depth in [5, 40] {
+            host.clients[*client].depth = depth;
+            host.turn();
+        }
+        host.clients[*client].depth = 0;
+    }
+    let is_over = (0..20_000).any(|_| {
+        host.turn();
+        host.clients.iter().all(|client| client.under_way == 0)
+    });
+    let left: Vec<usize> = host.clients.iter().map(|client| client.under_way).collect();
+    assert!(is_over, "requests that are not taken: {left:?}");
 }
