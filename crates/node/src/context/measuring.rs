@@ -168,7 +168,7 @@ impl Context {
 const SECRET_PARAMETERS: [&[u8]; 5] =
     [b"requirepass", b"masterauth", b"masteruser", b"tls-key-file-pass", b"tls-client-key-file-pass"];
 
-/// Whether any argument of a request may be one of which [`is_secret`] is true. False of nearly all.
+/// Whether any argument of a request that can wait may be one of which [`is_secret`] is true. False of nearly all.
 #[inline]
 pub(crate) fn has_secrets(arguments: Arguments<'_>) -> bool {
     let Some(name) = arguments.get(0) else { return false };
@@ -217,9 +217,18 @@ fn is_password(arguments: Arguments<'_>, place: usize) -> bool {
         7 => {
             let is_migrate = is(0, b"MIGRATE");
             is_migrate && (is_behind(b"AUTH", 1) || is_behind(b"AUTH2", 1) || is_behind(b"AUTH2", 2))
+                || place > 0 && is(0, b"SLAVEOF") && has_password(&arguments[place])
         }
+        9 => place > 0 && is(0, b"REPLICAOF") && has_password(&arguments[place]),
         _ => false,
     }
+}
+
+/// Whether an argument looks like an address with a password, which `quorate import` takes. As an argument of `REPLICAOF` it is
+/// refused, at once.
+#[cold]
+fn has_password(argument: &[u8]) -> bool {
+    argument.contains(&b'@')
 }
 
 #[cfg(test)]
@@ -231,7 +240,8 @@ mod tests {
         let words: ArgumentsBuffer = request.split(' ').map(str::as_bytes).collect();
         let arguments = words.as_arguments();
         let is_any = (0..arguments.len()).any(|place| is_secret(arguments, place));
-        assert!(has_secrets(arguments) || !is_any, "{request}");
+        let is_refused_at_once = arguments[0].to_ascii_lowercase().ends_with(b"of");
+        assert!(has_secrets(arguments) || is_refused_at_once || !is_any, "{request}");
         let shown = |(place, word)| match is_secret(arguments, place) {
             true => "*".into(),
             false => String::from_utf8_lossy(word),
@@ -258,6 +268,9 @@ mod tests {
             ("ACL DRYRUN u CONFIG SET requirepass secret", "ACL DRYRUN u CONFIG SET requirepass *"),
             ("COMMAND GETKEYS MIGRATE h 1 k 0 1 AUTH secret", "COMMAND GETKEYS MIGRATE h 1 k 0 1 AUTH *"),
             ("CLUSTER ASK 2 AUTH secret", "CLUSTER ASK 2 AUTH *"),
+            ("REPLICAOF redis://:secret@h:6379 1", "REPLICAOF * 1"),
+            ("slaveof redis://name:secret@h 1", "slaveof * 1"),
+            ("REPLICAOF host 6379", "REPLICAOF host 6379"),
             ("SET auth secret", "SET auth secret"),
             ("GET AUTH", "GET AUTH"),
         ] {
