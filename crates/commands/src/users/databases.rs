@@ -125,17 +125,11 @@ pub(super) fn needed(spec: &CommandSpec, arguments: Arguments<'_>, selected: u8)
 
 #[cfg(test)]
 mod tests {
-    use super::super::rules::{RuleError, User, merged};
+    use super::super::rules::tests::user;
+    use super::super::rules::{RuleError, User};
     use super::super::{Denial, Table, recorded, user_of_record};
     use super::*;
     use wire::resp::ArgumentsBuffer;
-
-    fn user(rules: &str) -> User {
-        let mut user = User::new(b"u");
-        let modifiers = merged(rules.split(' ').map(str::as_bytes)).unwrap();
-        user.apply_all(modifiers.iter().map(Vec::as_slice)).unwrap();
-        user
-    }
 
     fn checked(user: &User, selected: u8, request: &str) -> Result<(), Denial> {
         let words: ArgumentsBuffer = request.split(' ').map(str::as_bytes).collect();

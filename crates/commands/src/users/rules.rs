@@ -659,10 +659,11 @@ pub fn commands_in(category: Category) -> impl Iterator<Item = &'static str> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn user(rules: &str) -> User {
+    /// A user with these rules.
+    pub(in crate::users) fn user(rules: &str) -> User {
         let mut user = User::new(b"u");
         let modifiers = merged(rules.split(' ').map(str::as_bytes)).unwrap();
         user.apply_all(modifiers.iter().map(Vec::as_slice)).unwrap();
