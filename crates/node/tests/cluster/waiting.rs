@@ -161,6 +161,11 @@ fn waitaof_is_refused_where_it_is_not_known_what_is_synced() {
         assert_eq!(cluster.ask(client, &format!("SET {key} v")), "OK");
         let refused = cluster.ask(client, "WAITAOF 0 1 0");
         assert!(refused.starts_with("-ERR WAITAOF is for") && refused.contains(durability), "{refused}");
+        assert_eq!(
+            cluster.ask(client, "WAITAOF 0 0 0"),
+            "[0, 0]",
+            "nothing is asked for, and nothing is known"
+        );
     }
     let client = cluster.client(1);
     for (request, error) in [
