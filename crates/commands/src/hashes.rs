@@ -273,7 +273,7 @@ fn field_options(
         "ERR Only one of EX, PX, EXAT, PXAT or PERSIST arguments can be specified"
     });
     let (mut expiry, mut condition, mut fields, mut index) = (None, None, None, 2);
-    // Options of the other command are told apart from unknown words, and reported last.
+    // An option that only the other command has gets an error of its own, after all other errors.
     let mut of_the_other = false;
     while let Some(option) = arguments.get(index) {
         if is(option, "FIELDS") {

@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn a_leader_that_an_operator_chose_does_not_wait_even_if_this_node_leads_only_later() {
         let mut preferred = Preferred::new(AT_US, 3);
-        assert!(preferred.is_due(AT_US, 2, 3, true), "due, whoever leads");
+        assert!(preferred.is_due(AT_US, 2, 3, true), "it is due, whichever node leads");
         assert!(preferred.is_due(AT_US + CHOSEN_US, 2, 1, true), "this node has come to lead since");
         preferred.note_attempt(AT_US + CHOSEN_US);
         assert!(preferred.is_due(AT_US + 2 * CHOSEN_US, 2, 1, true), "the attempt has failed");

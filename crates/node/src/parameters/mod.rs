@@ -235,7 +235,13 @@ static PARAMETERS: [Parameter; 56] = [
     // Kept: clients, tools and Redis's own tests set them, and cannot see that there is no effect.
     row("active-expire-effort", Integer(1, 10), "1", Kept, NO_EFFECT),
     row("activedefrag", YesNo, "no", Kept, NO_EFFECT),
-    row("busy-reply-threshold", ANY_INTEGER, "5000", Kept, "Without effect: there are no scripts."),
+    row(
+        "busy-reply-threshold",
+        ANY_INTEGER,
+        "5000",
+        Kept,
+        "Without effect: scripts have limits of their own.",
+    ),
     row(
         "client-query-buffer-limit",
         Bytes(1 << 20, i64::MAX),
@@ -252,7 +258,7 @@ static PARAMETERS: [Parameter; 56] = [
     row("lazyfree-lazy-user-del", YesNo, "no", Kept, NO_EFFECT),
     row("lazyfree-lazy-user-flush", YesNo, "no", Kept, NO_EFFECT),
     row("list-max-listpack-size", ANY_INTEGER, "-2", Kept, "Without effect: all lists are kept alike."),
-    row("lua-time-limit", ANY_INTEGER, "5000", Kept, "Without effect: there are no scripts."),
+    row("lua-time-limit", ANY_INTEGER, "5000", Kept, "Without effect: scripts have limits of their own."),
     row("maxmemory-eviction-tenacity", Integer(0, 100), "10", Kept, NO_EFFECT),
     row("maxmemory-samples", Integer(1, i32::MAX as i64), "5", Kept, "Without effect: 32 keys are compared."),
     row("min-string-size-avoid-copy-reply", NOT_NEGATIVE, "16384", Kept, NO_EFFECT),

@@ -177,7 +177,7 @@ fn exec<'s>(cx: &mut Context, client: ClientId) -> Option<Then<'s>> {
     Some(Then::Send(Execution { draft, group, is_watching }))
 }
 
-/// A leader ends a `WAIT` by its own clock, and is told the time that is left: by this much its end may seem to come early.
+/// The leader measures the time limit of a `WAIT` by its own clock. By the clock of this node it may end this much too early.
 const CLOCKS_DIFFER_US: u64 = 5000;
 
 /// The reply of `CLUSTERSCAN`, from that of `SCAN`.

@@ -341,7 +341,7 @@ mod tests {
         assert!(rounds.goes_on(at_ms(1120), &agreement, &peers.links, &settings));
         assert_eq!(rounds.end_us(), 1_200_000, "a node that has just become busy says so within that time");
         rounds.note_turn(at_ms(1120));
-        assert!(!rounds.goes_on(at_ms(1200), &agreement, &peers.links, &settings), "nobody has said so");
+        assert!(!rounds.goes_on(at_ms(1200), &agreement, &peers.links, &settings), "no node has vouched");
         peers.links.vouched(2, Vouch::new(at_ms(1190), 1));
         assert!(rounds.goes_on(at_ms(1200), &agreement, &peers.links, &settings));
         assert_eq!(rounds.end_us(), 1_210_000);
