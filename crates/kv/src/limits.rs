@@ -15,6 +15,12 @@ pub const VALUE_BYTES_MAX_CEILING: usize = 512 * 1024 * 1024;
 /// `HSCAN` returns a hash of up to this many fields at once, as Redis does.
 pub const SCANNED_AT_ONCE: u64 = 128;
 
+/// Whether visiting all items in their order is faster than finding `some` of them one by one.
+pub(crate) fn is_worth_a_walk(some: usize, all: usize) -> bool {
+    const SEARCH: usize = 16; // A search takes at least as long as so many steps of a walk.
+    some.saturating_mul(SEARCH) >= all
+}
+
 /// Most bytes of its keys that one command may read or store, each counted as often as the command reads it: some 200 ms,
 /// during which its group does nothing else. All replicas count alike.
 pub const WALKED_BYTES_MAX: u64 = 400 << 20;

@@ -169,7 +169,7 @@ family! {
         RemoveRange = 67 (by.name(["ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZREMRANGEBYLEX"])) Frees {
             key: &'a [u8], by: By, ends: List<'a>,
         }
-            walks(true) lists(true) event(by.name(["zremrangebyrank", "zremrangebyscore", "zremrangebylex"]));
+            walks(true) event(by.name(["zremrangebyrank", "zremrangebyscore", "zremrangebylex"]));
         /// Removes the members with the lowest or highest scores, and returns them with their scores (`ZPOPMIN`,
         /// `ZPOPMAX`).
         Pop = 68 (if is_highest { "ZPOPMAX" } else { "ZPOPMIN" }) Frees {

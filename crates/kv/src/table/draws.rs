@@ -1,5 +1,6 @@
 //! Random numbers that follow from a seed.
 
+use crate::limits::is_worth_a_walk;
 use std::collections::BTreeSet;
 
 /// Draws random numbers that follow from a seed.
@@ -12,15 +13,25 @@ impl Draws {
     }
 
     /// Draws distinct numbers below `end`, in ascending order (Floyd's algorithm).
-    pub(super) fn distinct(&mut self, count: usize, end: usize) -> BTreeSet<usize> {
+    pub(super) fn distinct(&mut self, count: usize, end: usize) -> Vec<usize> {
+        if is_worth_a_walk(count, end) {
+            let mut is_drawn = vec![false; end];
+            self.floyd(count, end, |number| !std::mem::replace(&mut is_drawn[number], true));
+            return (0..end).filter(|number| is_drawn[*number]).collect();
+        }
         let mut drawn = BTreeSet::new();
+        self.floyd(count, end, |number| drawn.insert(number));
+        drawn.into_iter().collect()
+    }
+
+    /// `insert` notes a number, and returns whether it is new.
+    fn floyd(&mut self, count: usize, end: usize, mut insert: impl FnMut(usize) -> bool) {
         for last in end - count..end {
             let number = self.below(last + 1);
-            if !drawn.insert(number) {
-                drawn.insert(last);
+            if !insert(number) {
+                insert(last);
             }
         }
-        drawn
     }
 }
 

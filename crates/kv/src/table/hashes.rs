@@ -102,8 +102,8 @@ impl<'a> Hash<'a> {
     }
 
     /// The fields of these ranks, without those that have expired.
-    fn at(self, ranks: impl Iterator<Item = usize>) -> Vec<Field<'a>> {
-        let fields = ranks.filter_map(|rank| self.field_at(rank));
+    fn at(self, ranks: &[usize]) -> Vec<Field<'a>> {
+        let fields = self.items.at(ranks).map(|item| self.order.field(item));
         fields.filter(|field| field.is_live(self.now)).collect()
     }
 }
@@ -536,7 +536,7 @@ fn write_random(
             if wanted >= live {
                 return write_drawn(live, hash.iter(), with_values, out);
             }
-            let drawn = hash.at(draws.distinct(wanted, length).into_iter());
+            let drawn = hash.at(&draws.distinct(wanted, length));
             write_drawn(drawn.len(), drawn.into_iter(), with_values, out);
         }
         Some(count) => {

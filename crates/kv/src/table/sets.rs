@@ -204,7 +204,7 @@ impl Table {
         let length = items.len();
         let wanted = usize::try_from(count.unwrap_or(1)).map_or(length, |count| count.min(length));
         let ranks = match wanted == length {
-            true => (0..length).collect(),
+            true => (0..length).collect::<Vec<_>>(),
             false => draws.distinct(wanted, length),
         };
         let start = out.len();
@@ -213,24 +213,20 @@ impl Table {
             _ if self.is_quiet => out.error(CUT_WRITE),
             (None, Some(rank)) => out.bulk(&items.get(*rank).map(member_of).unwrap_or_default()),
             (Some(_), _) => {
-                let drawn = ranks.iter().filter_map(|rank| items.get(*rank));
-                write_members(Counted(ranks.len(), drawn), out);
+                write_members(Counted(ranks.len(), items.at(&ranks)), out);
             }
         }
         if !self.is_quiet && ReplyBuffer::is_error(&out.as_bytes()[start..]) {
             out.truncate(start);
             out.error(TOO_MANY_POPPED);
         }
-        let is_written = self.changes.have_effects();
-        let wanted = ranks.iter().filter(|_| is_written);
-        let drawn = wanted.filter_map(|rank| items.get(*rank)).map(|item| member_of(item).to_vec()).collect();
+        let written = if self.changes.have_effects() { &ranks[..] } else { &[] };
+        let drawn = items.at(written).map(|item| member_of(item).to_vec()).collect();
         self.edit_collection(found, Kind::Set, record, |set, discarded| {
             if ranks.len() == length {
                 return set.remove(0, length, discarded);
             }
-            for rank in ranks.iter().rev() {
-                set.remove(*rank, rank + 1, discarded);
-            }
+            set.remove_each(&ranks, discarded);
         });
         self.cover_drawn(found.key, drawn);
     }
@@ -329,7 +325,7 @@ fn write_random(items: Items<'_>, count: Option<i64>, draws: &mut Draws, out: &m
                 return write_items(length, items.iter_from(0).map(member_of), out);
             }
             let ranks = draws.distinct(wanted, length);
-            write_items(ranks.len(), ranks.into_iter().map(get), out);
+            write_items(ranks.len(), items.at(&ranks).map(member_of), out);
         }
         Some(count) => {
             let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);

@@ -641,7 +641,7 @@ fn write_random(
         Some(count @ 0..) => {
             let wanted = usize::try_from(count).map_or(length, |count| count.min(length));
             let ranks = draws.distinct(wanted, length);
-            write_members(ranks.len(), ranks.into_iter().map(get), with_scores, out);
+            write_members(ranks.len(), items.at(&ranks).map(scored_parts), with_scores, out);
         }
         Some(count) => {
             let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);

@@ -23,9 +23,25 @@ fn drawn(size: Size) -> u64 {
     size.strewn(95)
 }
 
-/// Distinct items that are drawn.
-fn drawn_apart(size: Size) -> u64 {
-    size.strewn(155)
+/// So many distinct items that are drawn out of all.
+fn drawn_apart(all: Size, count: u64) -> u64 {
+    let drawn = all.first(count);
+    if is_worth_a_walk(drawn, all) { all.ns(20, 100) + drawn.ns(25, 200) } else { drawn.strewn(155) }
+}
+
+/// Whether the table walks over all items instead of finding some of them one by one.
+fn is_worth_a_walk(some: Size, all: Size) -> bool {
+    crate::limits::is_worth_a_walk(some.items as usize, all.items as usize)
+}
+
+/// Some of all items that are removed, which takes `each_ns` for one that has to be found. To remove all takes no time: they
+/// are freed later.
+fn removed_of(some: Size, all: Size, each_ns: u64) -> u64 {
+    match some.items == all.items {
+        true => 0,
+        false if is_worth_a_walk(some, all) => all.ns(38, 200),
+        false => some.strewn(each_ns),
+    }
 }
 
 /// Items that are looked up by their names.
@@ -121,7 +137,7 @@ impl HashCommand<'_> {
                 let size = size().first(count.max(SCANNED_AT_ONCE));
                 matched(size, pattern).max(size.strewn(30))
             }
-            Random { count: Some(count @ 0..), .. } => drawn_apart(size().first(count.unsigned_abs())),
+            Random { count: Some(count @ 0..), .. } => drawn_apart(size(), count.unsigned_abs()),
             Random { count: Some(count), .. } => drawn(size().drawn(count.unsigned_abs())),
             MultiGet { fields, .. } | TimeToLive { fields, .. } => fields.size().strewn(110),
             // With fields that are there already it takes a third.
@@ -193,14 +209,13 @@ impl SetCommand<'_> {
         match *self {
             All { key } => listed(known.size(key)),
             Scan { key, count, pattern, .. } => matched(known.size(key).first(count), pattern),
-            Random { key, count: Some(count @ 0..) } => {
-                drawn_apart(known.size(key).first(count.unsigned_abs()))
-            }
+            Random { key, count: Some(count @ 0..) } => drawn_apart(known.size(key), count.unsigned_abs()),
             Random { key, count: Some(count) } => drawn(known.size(key).drawn(count.unsigned_abs())),
             Pop { key, count: Some(count) } => {
                 let size = known.size(key);
                 let popped = size.first(count);
-                if popped.items == size.items { listed(size) } else { drawn_apart(popped) + removed(popped) }
+                let drawn = if popped.items == size.items { listed(size) } else { drawn_apart(size, count) };
+                drawn + removed_of(popped, size, 200)
             }
             ContainsEach { members, .. } => found(members.size()),
             Add { members, .. } => added(members.size()),
@@ -249,8 +264,8 @@ impl SortedCommand<'_> {
             measured(size).saturating_add(size.ns(150 * shown, 0)).saturating_add(compared(size, query))
         }
         /// Members that are removed by their rank.
-        fn cut(size: Size) -> u64 {
-            size.strewn(320)
+        fn cut(size: Size, of: Size) -> u64 {
+            removed_of(size, of, 320)
         }
         fn combined(
             operation: SetOperation,
@@ -269,14 +284,14 @@ impl SortedCommand<'_> {
                 _ => super::families::combined(operation, &sizes, 150),
             }
         }
-        let popped = |size: Size| listed(size) + cut(size);
+        let popped = |of: Size, count| listed(of.first(count)) + cut(of.first(count), of);
         match *self {
             Range { key, by, ends, skip, count, with_scores, .. } => {
                 let most = u64::from(skip) + u64::from(count);
                 known.in_range(key, by, ends).first(most).ns(if with_scores { 37 } else { 24 }, 200)
             }
             Random { key, count: Some(count @ 0..), .. } => {
-                drawn_apart(known.size(key).first(count.unsigned_abs()))
+                drawn_apart(known.size(key), count.unsigned_abs())
             }
             Random { key, count: Some(count), .. } => drawn(known.size(key).drawn(count.unsigned_abs())),
             Scan { key, count, pattern, .. } => {
@@ -312,10 +327,10 @@ impl SortedCommand<'_> {
                 size.ns(if size.items < MANY { 1150 } else { 2300 }, 500)
             }
             Remove { members, .. } => members.size().ns(750, 400),
-            RemoveRange { key, by, ends } => cut(known.in_range(key, by, ends)),
-            Pop { key, count: Some(count), .. } => popped(known.size(key).first(count)),
+            RemoveRange { key, by, ends } => cut(known.in_range(key, by, ends), known.size(key)),
+            Pop { key, count: Some(count), .. } => popped(known.size(key), count),
             MultiPop { keys, count, .. } => {
-                keys.iter().map(|key| popped(known.size(key).first(count))).max().unwrap_or(0)
+                keys.iter().map(|key| popped(known.size(key), count)).max().unwrap_or(0)
             }
             _ => 0,
         }

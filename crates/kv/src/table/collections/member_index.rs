@@ -14,6 +14,12 @@ pub(in crate::table) fn index_item(name: &[u8], key: Option<Key>) -> Vec<u8> {
     item
 }
 
+/// The key and the name in an item of the index.
+pub(super) fn indexed_parts(held: &[u8]) -> (Key, &[u8]) {
+    let parts = held.get(HASH_BYTES..).and_then(|behind| behind.split_last_chunk());
+    parts.map_or((Key::default(), held), |(name, key)| (*key, name))
+}
+
 /// The score of a member of a sorted set. Without an index there are few items, and all are searched.
 pub(in crate::table) fn find_key(items: Items<'_>, names: Option<&Tree>, name: &[u8]) -> Option<Key> {
     let Some(index) = names else {

@@ -35,7 +35,7 @@ use super::stream_items::checking;
 use super::tree::piece::{Piece, put_item, take_item};
 use super::tree::{Descent, Discarded, Items, LEAF_BYTES, LEAF_ITEMS, Shape, Tree};
 use crate::codec::{Malformed, Reader};
-use crate::limits::VALUE_BYTES_MAX_CEILING;
+use crate::limits::{VALUE_BYTES_MAX_CEILING, is_worth_a_walk};
 use crate::table::kind::Kind;
 use crate::table::name_hash::{HASH_BYTES, hash_of};
 pub(super) use fields::find_field;
@@ -203,6 +203,21 @@ impl Collection {
         if self.items.len() == 0 {
             self.names.take().into_iter().for_each(|index| discarded.take_tree(index));
             discarded.take_tree(std::mem::replace(&mut self.due, Tree::new(true)));
+        }
+    }
+
+    /// Removes the items of these ranks, which ascend, from a collection without indexes.
+    pub(super) fn remove_each(&mut self, ranks: &[usize], discarded: &mut Discarded) {
+        assert_eq!(self.kind, Kind::Set, "a set has no index");
+        if is_worth_a_walk(ranks.len(), self.len()) {
+            let (mut rank, mut removed) = (0.., ranks.iter().peekable());
+            self.items.retain(|_| {
+                let rank = rank.next();
+                removed.next_if(|removed| Some(**removed) == rank).is_none()
+            });
+            self.is_changed |= !ranks.is_empty();
+        } else {
+            ranks.iter().rev().for_each(|rank| self.remove(*rank, rank + 1, discarded));
         }
     }
 

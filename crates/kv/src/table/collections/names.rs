@@ -3,7 +3,8 @@
 use super::Collection;
 #[cfg(test)]
 use super::member_index::index_new;
-use super::member_index::{find_key, find_name, index_item};
+use super::member_index::{find_key, find_name, index_item, indexed_parts};
+use crate::limits::is_worth_a_walk;
 use crate::table::name_hash::HASH_BYTES;
 use crate::table::order::{self, KEY_BYTES, Key};
 use crate::table::tree::{Discarded, Tree};
@@ -55,14 +56,21 @@ impl Collection {
 
     /// Removes the items of these ranks from a sorted set and from the index.
     pub(in crate::table) fn remove_named(&mut self, ranks: Range<usize>, discarded: &mut Discarded) {
-        if ranks.len() < self.len()
+        let (items, length) = (self.items.items(), self.items.len());
+        let place_of = |rank| items.get(rank).map(order::scored_parts);
+        if ranks.len() < length
             && let Some(index) = &mut self.names
+            && let (Some(first), Some(last)) = (place_of(ranks.start), place_of(ranks.end.saturating_sub(1)))
         {
-            for item in self.items.items().iter_from(ranks.start).take(ranks.len()) {
-                let (key, name) = order::scored_parts(item);
-                let rank = index.items().seek(&index_item(name, Some(key)));
-                index.remove(rank, rank + 1, discarded);
+            if is_worth_a_walk(ranks.len(), length) {
+                index.retain(|held| !(first..=last).contains(&indexed_parts(held)));
+            } else {
+                for (key, name) in items.iter_from(ranks.start).take(ranks.len()).map(order::scored_parts) {
+                    let rank = index.items().seek(&index_item(name, Some(key)));
+                    index.remove(rank, rank + 1, discarded);
+                }
             }
+            assert_eq!(index.len(), length - ranks.len(), "each name is in the index");
         }
         self.remove(ranks.start, ranks.end, discarded);
     }

@@ -153,6 +153,37 @@ pub(super) fn remove(
     change
 }
 
+/// Removes the items below a node that `keep` returns false for. What has such items is copied if it is shared; a leaf without
+/// any is not touched.
+pub(super) fn retain(node: &mut Node, shape: Shape, keep: &mut impl FnMut(&[u8]) -> bool) -> Change {
+    let before = node.size();
+    match node {
+        Node::Leaf(leaf) => {
+            let mut kept = Leaf::default();
+            leaf.view().iter().filter(|item| keep(item)).for_each(|item| kept.insert(kept.count(), item));
+            if kept.count() < leaf.count() {
+                kept.shrink();
+                *leaf = Arc::new(kept);
+            }
+        }
+        Node::Inner(children) => {
+            let children = Arc::make_mut(children);
+            let mut at = 0;
+            while at < children.len() {
+                let change = retain(&mut children.nodes[at], shape, keep);
+                children.note(at, change);
+                if children.items[at] == 0 {
+                    children.remove(at);
+                } else {
+                    at += 1;
+                }
+            }
+            (0..children.len()).rev().for_each(|at| join(children, at, shape));
+        }
+    }
+    node.size().since(before)
+}
+
 /// Changes bytes of an item. Returns the change in memory: copying a shared node drops its spare room.
 pub(super) fn overwrite(node: &mut Node, spot: Spot<'_>, write: impl FnOnce(&mut [u8])) -> isize {
     // Whether the node is shared is known from the descent; its memory costs another look.

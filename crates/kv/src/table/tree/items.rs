@@ -2,6 +2,7 @@
 
 use super::piece::{Piece, PieceIter};
 use super::{Inner, Node, Tree, lead_of};
+use crate::limits::is_worth_a_walk;
 
 /// A read-only view of items, wherever they are.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,15 @@ impl<'a> Items<'a> {
     pub(in crate::table) fn get(self, rank: usize) -> Option<&'a [u8]> {
         let (piece, rank) = self.piece_at(rank);
         piece.iter_from(rank).next()
+    }
+
+    /// The items of these ranks, which must ascend.
+    pub(in crate::table) fn at(self, ranks: &[usize]) -> impl Iterator<Item = &'a [u8]> {
+        let mut walk = is_worth_a_walk(ranks.len(), self.len()).then(|| self.iter_from(0).enumerate());
+        ranks.iter().filter_map(move |rank| match &mut walk {
+            Some(walk) => walk.find(|(at, _)| at == rank).map(|(_, item)| item),
+            None => self.get(*rank),
+        })
     }
 
     /// The items from a rank on.

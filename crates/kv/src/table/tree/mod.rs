@@ -20,7 +20,7 @@ pub(super) mod piece;
 mod tests;
 
 use arrayvec::ArrayVec;
-use changes::{insert, overwrite, remove};
+use changes::{insert, overwrite, remove, retain};
 pub(super) use descent::Descent;
 pub(super) use items::Items;
 use piece::{Leaf, Piece};
@@ -620,11 +620,28 @@ impl Tree {
         let Some(root) = &mut self.root else { return };
         let change = remove(root, from, to, self.shape, discarded);
         self.size = self.size.changed(change);
-        while let Node::Inner(children) = root
+        self.lower();
+    }
+
+    /// Removes the items that `keep` returns false for: it gets each item once, in order. O(items).
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
+        let Some(root) = &mut self.root else { return };
+        let change = retain(root, self.shape, &mut keep);
+        self.size = self.size.changed(change);
+        if self.len() == 0 {
+            *self = Tree::shaped(self.shape);
+        }
+        self.lower();
+    }
+
+    /// Takes away the levels that have only one node.
+    fn lower(&mut self) {
+        while let Some(Node::Inner(children)) = &self.root
             && let [only] = &children.nodes[..]
         {
-            *root = only.clone();
-            self.size = root.size();
+            let only = only.clone();
+            self.size = only.size();
+            self.root = Some(only);
         }
     }
 

@@ -15,6 +15,8 @@ enum Step {
     Insert(usize, Vec<u8>),
     Remove(usize, usize),
     Replace(usize, Vec<u8>),
+    /// Keeps the items the sum of whose bytes has this remainder, or those with another one.
+    Retain(usize, usize, bool),
     Copy,
 }
 
@@ -28,6 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<u16>().prop_map(|at| Step::Remove(at.into(), 1)),
         1 => (any::<u16>(), 0..40usize).prop_map(|(at, count)| Step::Remove(at.into(), count)),
         2 => (any::<u16>(), vec(any::<u8>(), 2..5)).prop_map(|(at, item)| Step::Replace(at.into(), item)),
+        1 => (1..9usize, 0..9usize, any::<bool>()).prop_map(|(by, rest, same)| Step::Retain(by, rest, same)),
         1 => Just(Step::Copy),
     ]
 }
@@ -58,6 +61,16 @@ proptest! {
                     model[at] = item;
                 }
                 Step::Replace(..) => {}
+                Step::Retain(by, rest, same) => {
+                    let keeps = |item: &[u8]| (item.iter().map(|byte| usize::from(*byte)).sum::<usize>() % by == rest) == same;
+                    let mut seen = Vec::new();
+                    tree.retain(|item| {
+                        seen.push(item.to_vec());
+                        keeps(item)
+                    });
+                    prop_assert_eq!(&seen, &model, "each item is asked about once, in order");
+                    model.retain(|item: &Vec<u8>| keeps(item));
+                }
                 Step::Copy => copies.push((tree.clone(), model.clone())),
             }
             tree.check_invariants();
