@@ -205,6 +205,7 @@ const MODULES: [(&str, &[&[&str]]); 16] = [
             &["descriptors", "home", "listen"],
             &["bridge", "config", "log", "metrics", "notebook", "usage"],
             &[
+                "answers",
                 "disk",
                 "files",
                 "holder",

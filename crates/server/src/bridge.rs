@@ -4,6 +4,7 @@
 //! A call runs as an internal client of the node, which is answered in the store's own encoding. Clients are reused for
 //! later calls; each has one call at a time, so answers need no number.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -13,6 +14,7 @@ use node::{ClientId, ClientKind, Credentials, Health, NotKnown, Tracing};
 use tokio::sync::oneshot;
 use wire::resp::ArgumentsBuffer;
 
+use crate::answers::{AnswerMemory, NodeReply};
 use crate::turn::Turn;
 
 /// The maximum number of calls that wait for the worker.
@@ -21,7 +23,10 @@ const CALLS_MAX: usize = 1024;
 /// The maximum number of calls taken per turn.
 const TURN_CALLS_MAX: usize = 256;
 
-/// Buffers larger than this are not reused.
+/// How many commands are begun in a turn that clients have used up.
+const TURN_COMMANDS: usize = 8;
+
+/// Buffers larger than this are not reused, and wait for room in the memory of answers.
 const RETAINED_BYTES_MAX: usize = 16 << 10;
 
 /// For whom a command is run: a user's name, and the address that the request came from. `None` for callers with the
@@ -54,16 +59,20 @@ pub(crate) enum LogInError {
     Denied(String),
 }
 
+/// How a command is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Usual,
+    /// Its session ends with it.
+    Alone,
+    /// It reads a value, and waits until the memory of answers has room for one.
+    WithRoom,
+}
+
 /// A call from HTTP to the worker.
 pub(crate) enum Call {
     /// Runs a command for a caller; the answer is encoded as [`kv::Reply`]s.
-    Command {
-        asker: Asker,
-        arguments: ArgumentsBuffer,
-        /// The session ends with the command.
-        is_alone: bool,
-        sender: oneshot::Sender<Vec<u8>>,
-    },
+    Command { asker: Asker, arguments: ArgumentsBuffer, how: How, sender: oneshot::Sender<NodeReply> },
     /// Checks which user has these credentials, and whether that user may run this command.
     LogIn(Credentials, Option<ArgumentsBuffer>, oneshot::Sender<Result<Vec<u8>, LogInError>>),
     /// The answer of some call is no longer awaited.
@@ -102,12 +111,23 @@ pub(crate) struct Bridge {
     idle: Vec<ClientId>,
     may_hold_more: bool,
     calls_taken: u64,
+    answers: Arc<AnswerMemory>,
+    /// What waits for room in the memory of answers: calls that have not begun, and clients with a long reply.
+    put_off: VecDeque<PutOff>,
+    ready: VecDeque<ClientId>,
+}
+
+/// A call that has not begun.
+struct PutOff {
+    asker: Asker,
+    arguments: ArgumentsBuffer,
+    sender: oneshot::Sender<NodeReply>,
 }
 
 /// A client with a call.
 struct Waiting {
     client: ClientId,
-    sender: oneshot::Sender<Vec<u8>>,
+    sender: oneshot::Sender<NodeReply>,
     /// Its session ends with the call.
     is_alone: bool,
 }
@@ -122,13 +142,20 @@ pub(crate) enum Question {
     Keyspaces(oneshot::Sender<serde_json::Value>),
 }
 
-/// Creates a bridge and its caller.
-pub(crate) fn bridge(waker: Arc<Waker>) -> (Caller, Bridge) {
+/// Creates a bridge and its caller. Answers may take `answer_bytes_max` bytes of memory.
+pub(crate) fn bridge(waker: Arc<Waker>, answer_bytes_max: usize) -> (Caller, Bridge) {
     let (sender, calls) = sync_channel(CALLS_MAX);
-    (
-        Caller { calls: sender, waker },
-        Bridge { calls, waiting: Vec::new(), idle: Vec::new(), may_hold_more: false, calls_taken: 0 },
-    )
+    let bridge = Bridge {
+        calls,
+        waiting: Vec::new(),
+        idle: Vec::new(),
+        may_hold_more: false,
+        calls_taken: 0,
+        answers: AnswerMemory::new(answer_bytes_max, Arc::clone(&waker)),
+        put_off: VecDeque::new(),
+        ready: VecDeque::new(),
+    };
+    (Caller { calls: sender, waker }, bridge)
 }
 
 /// Answers [`Call::LogIn`].
@@ -147,7 +174,7 @@ pub(crate) fn log_in(
 impl Bridge {
     /// Whether the next turn has work that no event will announce.
     pub(crate) fn is_unfinished(&self) -> bool {
-        self.may_hold_more
+        self.may_hold_more || !(self.put_off.is_empty() && self.ready.is_empty()) && self.answers.has_room()
     }
 
     /// Starts the calls that have arrived. Passes questions to `answer`, together with the number of calls so far.
@@ -156,15 +183,28 @@ impl Bridge {
         turn: &mut Turn<'_>,
         mut answer: impl FnMut(Question, u64, &mut Turn<'_>),
     ) {
-        self.may_hold_more = false;
-        for _ in 0..TURN_CALLS_MAX {
-            let Ok(call) = self.calls.try_recv() else { return };
+        while self.answers.has_room()
+            && let Some(client) = self.ready.pop_front()
+        {
+            self.on_ready(client, turn);
+        }
+        let (mut calls, mut commands) = (0, 0);
+        self.may_hold_more = loop {
+            if calls == TURN_CALLS_MAX || commands >= TURN_COMMANDS && turn.node.is_spent() {
+                break true;
+            }
+            let Ok(call) = self.calls.try_recv() else { break false };
+            calls += 1;
             self.calls_taken += 1;
             let taken = self.calls_taken;
             turn.has_read();
             match call {
-                Call::Command { asker, arguments, is_alone, sender } => {
-                    self.start(&asker, &arguments, is_alone, sender, turn);
+                Call::Command { asker, arguments, how: How::WithRoom, sender } => {
+                    self.put_off.push_back(PutOff { asker, arguments, sender });
+                }
+                Call::Command { asker, arguments, how, sender } => {
+                    commands += 1;
+                    self.start(&asker, &arguments, how == How::Alone, sender, turn);
                 }
                 Call::LogIn(credentials, wants, sender) => {
                     // HTTP may no longer be waiting.
@@ -175,8 +215,29 @@ impl Bridge {
                 Call::Metrics(sender) => answer(Question::Metrics(sender), taken, turn),
                 Call::Keyspaces(sender) => answer(Question::Keyspaces(sender), taken, turn),
             }
+        };
+        self.start_put_off(turn);
+    }
+
+    /// Starts calls that wait for room, behind long replies that wait for it already: one, and more while there is time in this
+    /// turn.
+    fn start_put_off(&mut self, turn: &mut Turn<'_>) {
+        while self.answers.has_room()
+            && self.ready.is_empty()
+            && let Some(PutOff { asker, arguments, sender }) = self.put_off.pop_front()
+        {
+            if !sender.is_closed() {
+                self.start(&asker, &arguments, false, sender, turn);
+            }
+            if turn.node.is_spent() {
+                break;
+            }
         }
-        self.may_hold_more = true;
+    }
+
+    /// Counts a reply in the memory of answers.
+    pub(crate) fn counted(&self, bytes: Vec<u8>) -> NodeReply {
+        NodeReply::new(bytes, &self.answers)
     }
 
     /// Disconnects the clients whose answers are no longer awaited, so that whatever they wait for, such as a lock,
@@ -186,6 +247,7 @@ impl Bridge {
         for gone in waiting.filter_map(|slot| slot.take_if(|waiting| waiting.sender.is_closed())) {
             turn.node.disconnect(gone.client);
         }
+        self.put_off.retain(|call| !call.sender.is_closed());
     }
 
     fn start(
@@ -193,7 +255,7 @@ impl Bridge {
         asker: &Asker,
         arguments: &ArgumentsBuffer,
         is_alone: bool,
-        sender: oneshot::Sender<Vec<u8>>,
+        sender: oneshot::Sender<NodeReply>,
         turn: &mut Turn<'_>,
     ) {
         let id = match self.idle.pop() {
@@ -203,7 +265,7 @@ impl Bridge {
         let Some(id) = id else {
             let mut reply = kv::ReplyBuffer::new();
             reply.error("BUSY max number of clients reached");
-            let _ = sender.send(reply.as_bytes().to_vec());
+            let _ = sender.send(self.counted(reply.as_bytes().to_vec()));
             return;
         };
         if self.waiting.len() <= id.index() {
@@ -231,8 +293,15 @@ impl Bridge {
         if output.bytes.is_empty() {
             return;
         }
+        let is_long = output.bytes.capacity() > RETAINED_BYTES_MAX;
+        if is_long && !self.answers.has_room() {
+            if !self.ready.contains(&id) {
+                self.ready.push_back(id);
+            }
+            return;
+        }
         let mut close = output.close;
-        let answer = if output.bytes.capacity() > RETAINED_BYTES_MAX {
+        let answer = if is_long {
             std::mem::take(&mut output.bytes)
         } else {
             let answer = output.bytes.clone();
@@ -242,7 +311,7 @@ impl Bridge {
         if let Some(waiting) = slot.take_if(|waiting| waiting.client == id) {
             close |= waiting.is_alone;
             // HTTP may no longer be waiting for the answer.
-            let _ = waiting.sender.send(answer);
+            let _ = waiting.sender.send(NodeReply::new(answer, &self.answers));
         }
         if close {
             turn.node.disconnect(id);

@@ -14,6 +14,7 @@ pub mod disk;
 pub mod files;
 pub mod holder;
 
+mod answers;
 mod bridge;
 mod clients;
 mod home;

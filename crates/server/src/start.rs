@@ -102,7 +102,7 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
     let value_threads =
         ValueThreads::start(&values, wake).context("cannot start the threads of large values")?;
     drop(values);
-    let (caller, bridge) = bridge(Arc::clone(&waker));
+    let (caller, bridge) = bridge(Arc::clone(&waker), config.limits.http_bytes_max);
     let tls_counters = Arc::new(tls::Counters::default());
     let sealed = certificates.as_ref().map(|certificates| Sealed {
         certificates: Arc::clone(certificates),

@@ -180,7 +180,7 @@ commands! {
         /// The value (`GET`).
         Get = 1 "GET" Reads { key: &'a [u8] };
         /// Value, version and absolute deadline in ms (or null): an array of three, or null. For HTTP.
-        Fetch = 2 "GET" Reads { key: &'a [u8] } within(Supplied);
+        Fetch = 2 "GET" Reads { key: &'a [u8] } walks(true) within(Supplied);
         /// The values, null for a missing key (`MGET`).
         MultiGet = 3 "MGET" Reads { keys: List<'a> } walks(keys.len() > FEW) lists(true);
         /// How many of the keys exist, counting repeats (`EXISTS`, `TOUCH`).

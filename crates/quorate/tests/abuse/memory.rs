@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::bounded::{Cluster, rounds};
-use crate::support::{connect, request, until};
+use crate::support::{Client, connect, request, until};
 
 /// Three quarters of the memory of a node's control group, which is also the default.
 const BOUNDED: &str = "[limits]\nmemory_max = 314572800\n";
@@ -357,4 +357,37 @@ fn requests_under_way_are_bounded_together() {
         streams.push(stream);
     }
     cluster.assert_serves();
+}
+
+/// Clients that read a long value over HTTP together wait for each other: each reply, and the longer JSON that is made of it, is
+/// counted until it is sent.
+#[test]
+fn long_answers_over_http_wait_for_memory() {
+    const VALUE_BYTES: usize = 8_000_000;
+    let mut cluster = Cluster::start(1, "[limits]\nmemory_max = 268435456\nvalue_bytes_max = 8388608\n");
+    // Bytes that are no text, which JSON has as base64.
+    let value: Vec<u8> = (0..VALUE_BYTES).map(|at| (at * 7 % 251) as u8 | 0x80).collect();
+    let mut client = Client::of(connect(cluster.client_port(1)));
+    client.send(request(&[b"SET", b"b", &value]));
+    assert_eq!(client.line(), "+OK");
+    let port = cluster.http_port(1);
+    let readers: Vec<_> = (0..rounds(40, 200))
+        .map(|_| {
+            std::thread::spawn(move || {
+                let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+                stream
+                    .write_all(b"GET /get/b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                    .unwrap();
+                let mut answer = Vec::new();
+                stream.read_to_end(&mut answer).unwrap();
+                let head = String::from_utf8_lossy(&answer[..answer.len().min(200)]).into_owned();
+                assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+                assert!(answer.len() > VALUE_BYTES.div_ceil(3) * 4, "{} bytes", answer.len());
+            })
+        })
+        .collect();
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+    cluster.assert_serves();
+    let peak = cluster.peak_bytes(1);
+    assert!(peak <= 268_435_456, "the node has taken {} MiB", peak >> 20);
 }

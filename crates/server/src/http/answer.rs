@@ -1,6 +1,7 @@
 //! Answers to HTTP clients: JSON, for errors too.
 
 use std::convert::Infallible;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -11,8 +12,11 @@ use hyper::header::{
     WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use hyper::{Method, Response, StatusCode};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+
+use crate::answers::{CountedBytes, NodeReply};
 
 /// What the browser may load and run for the page.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -41,12 +45,39 @@ impl Body for Events {
 pub(super) struct Answer {
     status: StatusCode,
     content_type: &'static str,
-    body: Vec<u8>,
+    body: CountedBytes,
     /// Sent instead of the body.
     events: Option<Events>,
     allow: Option<&'static str>,
     /// For a file of the page: what the browser must refuse in it.
     policy: Option<HeaderValue>,
+}
+
+/// Counts what is written.
+struct Count(usize);
+
+impl io::Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes a value as JSON.
+///
+/// # Errors
+/// [`unexpected`] if the value reports that it is not what it should be.
+pub(super) fn write_json(value: &impl Serialize, out: &mut dyn io::Write) -> Result<(), Refusal> {
+    serde_json::to_writer(out, value).map_err(|_| unexpected())
+}
+
+pub(super) fn unexpected() -> Refusal {
+    let error = "the node's answer is not of the expected kind; the command may have taken effect";
+    Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL", error)
 }
 
 /// An error response: `{"error": what happened, "code": a word to match on}`.
@@ -61,15 +92,38 @@ pub(super) struct Refusal {
 impl Answer {
     /// Creates a JSON response.
     pub(super) fn json(status: StatusCode, value: &Value) -> Answer {
-        let body = value.to_string().into_bytes();
+        Answer::of_json(status, value.to_string().into_bytes().into())
+    }
+
+    fn of_json(status: StatusCode, body: CountedBytes) -> Answer {
         Answer { status, content_type: "application/json", body, events: None, allow: None, policy: None }
+    }
+
+    /// Creates a JSON response of a reply, which may be long. `write` writes the JSON of the reply: once to count its bytes, and
+    /// once to memory that has just so many.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub(super) fn of_reply(
+        reply: NodeReply,
+        write: impl Fn(&[u8], &mut dyn io::Write) -> Result<(), Refusal>,
+    ) -> Result<Answer, Refusal> {
+        let size = |reply: &[u8]| {
+            let mut count = Count(0);
+            write(reply, &mut count).map(|()| count.0)
+        };
+        let body = reply.into_answer(size, |reply, bytes| {
+            let mut body = Vec::with_capacity(bytes);
+            write(reply, &mut body).map(|()| body)
+        })?;
+        Ok(Answer::of_json(StatusCode::OK, body))
     }
 
     /// Creates a response of server-sent events. It ends when the channel closes.
     pub(super) fn events(events: mpsc::Receiver<Bytes>) -> Answer {
         let (status, content_type) = (StatusCode::OK, "text/event-stream");
         let events = Some(Events(events));
-        Answer { status, content_type, body: Vec::new(), events, allow: None, policy: None }
+        Answer { status, content_type, body: Vec::new().into(), events, allow: None, policy: None }
     }
 
     /// Whether the response lasts as long as the connection.
@@ -80,13 +134,13 @@ impl Answer {
     /// Creates a response of Prometheus text.
     pub(super) fn metrics(text: String) -> Answer {
         let content_type = "text/plain; version=0.0.4; charset=utf-8";
-        let (status, body) = (StatusCode::OK, text.into_bytes());
+        let (status, body) = (StatusCode::OK, text.into_bytes().into());
         Answer { status, content_type, body, events: None, allow: None, policy: None }
     }
 
     /// Creates a response with a file of the page.
     pub(super) fn file(content_type: &'static str, body: &'static [u8]) -> Answer {
-        let (status, body, policy) = (StatusCode::OK, body.to_vec(), Some(POLICY));
+        let (status, body, policy) = (StatusCode::OK, body.to_vec().into(), Some(POLICY));
         Answer { status, content_type, body, events: None, allow: None, policy }
     }
 }
@@ -160,7 +214,7 @@ impl From<Answer> for Response<Either<Full<Bytes>, Events>> {
         let goes_on = answer.goes_on();
         let body = match answer.events {
             Some(events) => Either::Right(events),
-            None => Either::Left(Full::new(Bytes::from(answer.body))),
+            None => Either::Left(Full::new(Bytes::from_owner(answer.body))),
         };
         let mut response = Response::new(body);
         *response.status_mut() = answer.status;

@@ -206,7 +206,7 @@ fn requests(choices: &mut Choices<'_>) -> Vec<u8> {
 fn exchange(sent: &[u8], host: &mut Host) -> Vec<u8> {
     let config = Config::parse(CONFIG).expect("it is one");
     let poll = Poll::new().expect("the system has one more");
-    let (caller, mut calls) = bridge(worker::waker(&poll).expect("the first of this poll"));
+    let (caller, mut calls) = bridge(worker::waker(&poll).expect("the first of this poll"), 1 << 20);
     let routes = Arc::new(Routes::new(&config, caller));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     runtime.expect("it needs nothing").block_on(async {
@@ -247,7 +247,7 @@ async fn answer_calls(calls: &mut Bridge, host: &mut Host) {
                     });
                     host.node.disconnect(client);
                     // If there was no answer, dropping the sender shows the caller that the node gave up.
-                    let _ = reply.map(|reply| sender.send(reply));
+                    let _ = reply.map(|reply| sender.send(calls.counted(reply)));
                 }
                 Call::Abandoned => {}
                 Call::Health(sender) => {

@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use wire::resp::ArgumentsBuffer;
 
-use super::answer::{Answer, Refusal, only};
+use super::answer::{Answer, Refusal, only, unexpected};
 use super::fields::{named, prefix_of};
-use super::routes::{Routes, next, unexpected};
+use super::routes::{Routes, next};
 
 /// How long to wait before the next request to a node that had no new changes.
 const PAUSE: Duration = Duration::from_millis(20);

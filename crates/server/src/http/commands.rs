@@ -11,21 +11,23 @@
 //!
 //! Each command has a session of its own, which ends with its reply, so commands about a connection are refused.
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
 use commands::{ChannelCommand, ClientCommand, Flag, Handler, KeyspaceCommand, NodeCommand};
 use hyper::body::Incoming;
 use hyper::header::HeaderName;
 use hyper::{HeaderMap, Request, StatusCode};
 use kv::Reply;
 use kv::codec::Reader;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::ser::Error;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 use wire::resp::{Arguments, ArgumentsBuffer};
 
-use super::answer::{Answer, Refusal};
-use super::fields::{bytes_of, named};
-use super::routes::{Routes, next, unexpected};
+use super::answer::{Answer, Refusal, write_json};
+use super::fields::{Base64, bytes_of, named};
+use super::routes::Routes;
 
 /// The header that shows that the request is intended, and not sent by a page of another site.
 const MEANT: HeaderName = HeaderName::from_static("x-quorate");
@@ -63,9 +65,7 @@ impl Routes {
         words.as_arguments().iter().try_for_each(|word| self.check_length(word))?;
         refuse_connected(words.as_arguments())?;
         let reply = self.command_alone(words).await?;
-        let mut reader = Reader::new(&reply);
-        let value = value(&mut reader)?;
-        Ok(Answer::json(StatusCode::OK, &json!({ "reply": value })))
+        Answer::of_reply(reply, |reply, out| write_json(&InJson::new(reply).within("reply"), out))
     }
 
     /// Handles `POST /may`.
@@ -148,48 +148,62 @@ fn refuse_connected(arguments: Arguments<'_>) -> Result<(), Refusal> {
     )))
 }
 
-/// Reads a reply as JSON: byte strings as text, or as `{"base64"}` if they are not valid text; maps as lists of
-/// pairs.
-fn value(reader: &mut Reader<'_>) -> Result<Value, Refusal> {
-    Ok(match next(reader)? {
-        Reply::Ok => "OK".into(),
-        Reply::Null | Reply::NullArray => Value::Null,
-        Reply::Integer(number) => number.into(),
-        Reply::Double(number) | Reply::Decimal(number) => match number.is_finite() {
-            true => number.into(),
-            false => number.to_string().into(),
-        },
-        Reply::Boolean(is_true) => is_true.into(),
-        Reply::Bulk(bytes) | Reply::Status(bytes) | Reply::Text(bytes) | Reply::BigNumber(bytes) => {
-            text(bytes)
-        }
-        Reply::Error(bytes) => json!({ "error": String::from_utf8_lossy(bytes) }),
-        Reply::Array(count) | Reply::Set(count) => elements(count, reader)?,
-        Reply::Map(count) => pairs(count, reader)?,
-        Reply::Pairs(count) | Reply::Entries(count) => elements(count, reader)?,
-        Reply::Pair | Reply::Entry => elements(2, reader)?,
-        Reply::Push(_)
-        | Reply::Unresolved(_)
-        | Reply::Needs(_)
-        | Reply::Reads(_)
-        | Reply::Reference(_)
-        | Reply::Lent(_) => return Err(unexpected()),
-    })
-}
+/// A reply as JSON: byte strings as text, or as `{"base64"}` if they are not valid text; maps as lists of pairs. It is written as
+/// it is read, once.
+struct InJson<'r>(RefCell<Reader<'r>>);
 
-fn elements(count: u32, reader: &mut Reader<'_>) -> Result<Value, Refusal> {
-    Ok(Value::Array((0..count).map(|_| value(reader)).collect::<Result<_, _>>()?))
-}
-
-fn pairs(count: u32, reader: &mut Reader<'_>) -> Result<Value, Refusal> {
-    Ok(Value::Array((0..count).map(|_| elements(2, reader)).collect::<Result<_, _>>()?))
-}
-
-fn text(bytes: &[u8]) -> Value {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => text.into(),
-        Err(_) => json!({ "base64": BASE64_STANDARD.encode(bytes) }),
+impl<'r> InJson<'r> {
+    fn new(reply: &'r [u8]) -> InJson<'r> {
+        InJson(RefCell::new(Reader::new(reply)))
     }
+
+    /// The reply as the only field of an object.
+    fn within(self, name: &'static str) -> BTreeMap<&'static str, InJson<'r>> {
+        BTreeMap::from([(name, self)])
+    }
+}
+
+impl Serialize for InJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let reply = Reply::decode(&mut self.0.borrow_mut()).map_err(S::Error::custom)?;
+        match reply {
+            Reply::Ok => serializer.serialize_str("OK"),
+            Reply::Null | Reply::NullArray => serializer.serialize_unit(),
+            Reply::Integer(number) => serializer.serialize_i64(number),
+            Reply::Double(number) | Reply::Decimal(number) => match number.is_finite() {
+                true => serializer.serialize_f64(number),
+                false => serializer.collect_str(&number),
+            },
+            Reply::Boolean(is_true) => serializer.serialize_bool(is_true),
+            Reply::Bulk(bytes) | Reply::Status(bytes) | Reply::Text(bytes) | Reply::BigNumber(bytes) => {
+                match std::str::from_utf8(bytes) {
+                    Ok(text) => serializer.serialize_str(text),
+                    Err(_) => field("base64", &Base64(bytes), serializer),
+                }
+            }
+            Reply::Error(bytes) => field("error", &String::from_utf8_lossy(bytes), serializer),
+            Reply::Array(count) | Reply::Set(count) | Reply::Pairs(count) | Reply::Entries(count) => {
+                serializer.collect_seq((0..count).map(|_| self))
+            }
+            Reply::Pair | Reply::Entry => serializer.collect_seq([self, self]),
+            Reply::Map(count) => serializer.collect_seq((0..count).map(|_| [self, self])),
+            Reply::Push(_)
+            | Reply::Unresolved(_)
+            | Reply::Needs(_)
+            | Reply::Reads(_)
+            | Reply::Reference(_)
+            | Reply::Lent(_) => Err(S::Error::custom("a reply that is not for clients")),
+        }
+    }
+}
+
+/// Writes an object of one field.
+fn field<S: Serializer>(
+    name: &'static str,
+    value: &impl Serialize,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map([(name, value)])
 }
 
 #[cfg(test)]
@@ -207,8 +221,14 @@ mod tests {
         replies.map(1);
         replies.bulk(b"field");
         replies.array(0);
-        let converted = value(&mut Reader::new(replies.as_bytes())).unwrap();
-        assert_eq!(converted, json!(["OK", null, -7, { "base64": "/w==" }, [["field", []]]]));
+        let mut converted = Vec::new();
+        write_json(&InJson::new(replies.as_bytes()).within("reply"), &mut converted).unwrap();
+        let expected = r#"{"reply":["OK",null,-7,{"base64":"/w=="},[["field",[]]]]}"#;
+        assert_eq!(String::from_utf8(converted).unwrap(), expected);
+        assert!(
+            write_json(&InJson::new(&replies.as_bytes()[..20]), &mut Vec::new()).is_err(),
+            "half a reply"
+        );
     }
 
     #[test]

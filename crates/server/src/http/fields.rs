@@ -1,10 +1,13 @@
 //! Keys and values as HTTP carries them: percent-encoded in paths, as text or base64 in JSON.
 
 use base64::Engine;
+use base64::display::Base64Display;
 use base64::prelude::BASE64_STANDARD;
 use commands::DATABASES;
 use hyper::HeaderMap;
 use node::{SpanContext, Tracing};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::answer::Refusal;
@@ -121,6 +124,23 @@ pub(super) fn named(name: &str, bytes: &[u8]) -> Map<String, Value> {
         Err(_) => (format!("{name}_base64"), BASE64_STANDARD.encode(bytes)),
     };
     Map::from_iter([(name, Value::String(value))])
+}
+
+/// Writes bytes as a field, like [`named`].
+pub(super) fn put_named<M: SerializeMap>(name: &str, bytes: &[u8], fields: &mut M) -> Result<(), M::Error> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => fields.serialize_entry(name, text),
+        Err(_) => fields.serialize_entry(&format!("{name}_base64"), &Base64(bytes)),
+    }
+}
+
+/// Bytes that are written as base64.
+pub(super) struct Base64<'b>(pub(super) &'b [u8]);
+
+impl Serialize for Base64<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&Base64Display::new(self.0, &BASE64_STANDARD))
+    }
 }
 
 #[cfg(test)]

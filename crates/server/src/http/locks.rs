@@ -23,9 +23,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use wire::resp::ArgumentsBuffer;
 
-use super::answer::{Answer, Refusal, only};
+use super::answer::{Answer, Refusal, only, unexpected};
 use super::fields::{bytes_of, key_of, lock_of, named};
-use super::routes::{Routes, integer, next, unexpected};
+use super::routes::{Routes, integer, next};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

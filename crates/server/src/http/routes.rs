@@ -30,18 +30,20 @@ use hyper::{Method, Request, StatusCode};
 use kv::Reply;
 use kv::codec::Reader;
 use node::{Credentials, NotKnown};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use wire::resp::ArgumentsBuffer;
 
 use super::access::{Access, name_in, require_json};
-use super::answer::{Answer, Refusal, only};
-use super::fields::{bytes_of, database_of, key_of, named, prefix_of, tracing_of};
+use super::answer::{Answer, Refusal, only, unexpected, write_json};
+use super::fields::{bytes_of, database_of, key_of, named, prefix_of, put_named, tracing_of};
 use super::{Stage, StageOf};
 use super::{health, page};
-use crate::bridge::{Asker, Call, Caller, LogInError};
+use crate::answers::NodeReply;
+use crate::bridge::{Asker, Call, Caller, How, LogInError};
 use crate::config::Config;
 
 /// How much longer HTTP waits for an answer than the node waits before it gives up.
@@ -288,25 +290,9 @@ impl Routes {
     }
 
     async fn get(&self, key: Vec<u8>) -> Result<Answer, Refusal> {
-        let reply = self.command([&b"QUORATE.FETCH"[..], &key].into_iter().collect()).await?;
-        let mut reader = Reader::new(&reply);
-        match next(&mut reader)? {
-            Reply::Array(3) => {}
-            Reply::Null | Reply::NullArray => {
-                return Err(Refusal::new(StatusCode::NOT_FOUND, "NOTFOUND", "no such key"));
-            }
-            _ => return Err(unexpected()),
-        }
-        let Reply::Bulk(value) = next(&mut reader)? else { return Err(unexpected()) };
-        let mut fields = named("key", &key);
-        fields.append(&mut named("value", value));
-        fields.insert("version".into(), integer(&mut reader)?.into());
-        match next(&mut reader)? {
-            Reply::Integer(deadline) => drop(fields.insert("expires_at_ms".into(), deadline.into())),
-            Reply::Null => {}
-            _ => return Err(unexpected()),
-        }
-        Ok(Answer::json(StatusCode::OK, &Value::Object(fields)))
+        let fetch = [&b"QUORATE.FETCH"[..], &key].into_iter().collect();
+        let reply = self.run_for(Duration::ZERO, fetch, How::WithRoom).await?;
+        Answer::of_reply(reply, |reply, out| write_json(&Fetched::read(&key, reply)?, out))
     }
 
     async fn delete(&self, key: Vec<u8>) -> Result<Answer, Refusal> {
@@ -340,9 +326,21 @@ impl Routes {
     }
 
     /// Runs a command. An error reply becomes a [`Refusal`].
-    pub(super) async fn command(&self, arguments: ArgumentsBuffer) -> Result<Vec<u8>, Refusal> {
+    pub(super) async fn command(&self, arguments: ArgumentsBuffer) -> Result<NodeReply, Refusal> {
+        self.run_for(Duration::ZERO, arguments, How::Usual).await
+    }
+
+    async fn run_for(
+        &self,
+        longer: Duration,
+        arguments: ArgumentsBuffer,
+        how: How,
+    ) -> Result<NodeReply, Refusal> {
+        // Dropped with this future when the connection ends.
+        let mut guard = AbandonOnDrop(Some(&self.caller));
         let asker = self.asker.clone();
-        let reply = self.ask(|sender| Call::Command { asker, arguments, is_alone: false, sender }).await?;
+        let reply = self.ask_for(longer, |sender| Call::Command { asker, arguments, how, sender }).await?;
+        guard.0 = None;
         match Reply::first(&reply) {
             Reply::Error(text) => Err(Refusal::from_node(text)),
             _ => Ok(reply),
@@ -350,15 +348,8 @@ impl Routes {
     }
 
     /// Runs a command in a session of its own, which ends with it, or when the client disconnects.
-    pub(super) async fn command_alone(&self, arguments: ArgumentsBuffer) -> Result<Vec<u8>, Refusal> {
-        let mut guard = AbandonOnDrop(Some(&self.caller));
-        let asker = self.asker.clone();
-        let reply = self.ask(|sender| Call::Command { asker, arguments, is_alone: true, sender }).await?;
-        guard.0 = None;
-        match Reply::first(&reply) {
-            Reply::Error(text) => Err(Refusal::from_node(text)),
-            _ => Ok(reply),
-        }
+    pub(super) async fn command_alone(&self, arguments: ArgumentsBuffer) -> Result<NodeReply, Refusal> {
+        self.run_for(Duration::ZERO, arguments, How::Alone).await
     }
 
     /// The caller's user name.
@@ -376,17 +367,8 @@ impl Routes {
         &self,
         arguments: ArgumentsBuffer,
         wait: Duration,
-    ) -> Result<Vec<u8>, Refusal> {
-        // Dropped with this future when the connection ends.
-        let mut guard = AbandonOnDrop(Some(&self.caller));
-        let asker = self.asker.clone();
-        let reply =
-            self.ask_for(wait, |sender| Call::Command { asker, arguments, is_alone: false, sender }).await?;
-        guard.0 = None;
-        match Reply::first(&reply) {
-            Reply::Error(text) => Err(Refusal::from_node(text)),
-            _ => Ok(reply),
-        }
+    ) -> Result<NodeReply, Refusal> {
+        self.run_for(wait, arguments, How::Usual).await
     }
 
     /// Sends a call to the worker and waits for its answer.
@@ -464,6 +446,48 @@ impl Routes {
     }
 }
 
+/// What `GET /get/{key}` returns, within the reply.
+struct Fetched<'r> {
+    key: &'r [u8],
+    value: &'r [u8],
+    version: i64,
+    expires_at_ms: Option<i64>,
+}
+
+impl<'r> Fetched<'r> {
+    fn read(key: &'r [u8], reply: &'r [u8]) -> Result<Fetched<'r>, Refusal> {
+        let mut reader = Reader::new(reply);
+        match next(&mut reader)? {
+            Reply::Array(3) => {}
+            Reply::Null | Reply::NullArray => {
+                return Err(Refusal::new(StatusCode::NOT_FOUND, "NOTFOUND", "no such key"));
+            }
+            _ => return Err(unexpected()),
+        }
+        let Reply::Bulk(value) = next(&mut reader)? else { return Err(unexpected()) };
+        let version = integer(&mut reader)?;
+        let expires_at_ms = match next(&mut reader)? {
+            Reply::Integer(deadline) => Some(deadline),
+            Reply::Null => None,
+            _ => return Err(unexpected()),
+        };
+        Ok(Fetched { key, value, version, expires_at_ms })
+    }
+}
+
+impl Serialize for Fetched<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_map(None)?;
+        if let Some(at_ms) = self.expires_at_ms {
+            fields.serialize_entry("expires_at_ms", &at_ms)?;
+        }
+        put_named("key", self.key, &mut fields)?;
+        put_named("value", self.value, &mut fields)?;
+        fields.serialize_entry("version", &self.version)?;
+        fields.end()
+    }
+}
+
 /// Notifies the worker, if dropped before it is disarmed, that an answer is no longer awaited.
 struct AbandonOnDrop<'c>(Option<&'c Caller>);
 
@@ -515,9 +539,4 @@ pub(super) fn integer(reader: &mut Reader<'_>) -> Result<i64, Refusal> {
         Reply::Integer(value) => Ok(value),
         _ => Err(unexpected()),
     }
-}
-
-pub(super) fn unexpected() -> Refusal {
-    let error = "the node's answer is not of the expected kind; the command may have taken effect";
-    Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL", error)
 }

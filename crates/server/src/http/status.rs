@@ -9,8 +9,8 @@ use hyper::StatusCode;
 use kv::Reply;
 use node::NodeId;
 
-use super::answer::{Answer, Refusal};
-use super::routes::{Routes, unexpected};
+use super::answer::{Answer, Refusal, unexpected};
+use super::routes::Routes;
 use crate::status::standing::Risk;
 use crate::status::{ASK_AGAIN_AFTER, Answers, NoAnswer, Reported, judge, text_of};
 

@@ -168,7 +168,7 @@ impl Command<'_> {
             Dump { key } => families::dump_ns(known.size(key), known.is_stream(key)),
             Restore { payload, .. } => families::restore_ns(payload),
             GetRange { key, start, end } => families::substring_ns(bytes(key), start, end),
-            Get { key } | GetDelete { key } | GetExpire { key, .. } => copied(bytes(key)),
+            Get { key } | Fetch { key } | GetDelete { key } | GetExpire { key, .. } => copied(bytes(key)),
             MultiGet { keys } => {
                 keys.size().ns(55, 0) + keys.iter().map(|key| copied(bytes(key))).sum::<u64>()
             }
