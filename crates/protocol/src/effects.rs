@@ -483,6 +483,10 @@ pub struct Effects {
     pub notices: Vec<Notice>,
     /// Changes worth reporting.
     pub trace: Vec<Trace>,
+    /// Bytes of history and snapshots that the node's replicas have sent in this turn to peers that lack them. From a
+    /// limit on, replicas leave the rest for the next turn, so that a peer that returns makes no turn long. The replicas'
+    /// driver carries the count from one replica to the next; where it does not, each step is a turn of its own.
+    pub history_bytes: usize,
 }
 
 impl Effects {
@@ -510,6 +514,7 @@ impl Effects {
     pub fn clear(&mut self) {
         self.outcomes.clear();
         self.replies.clear();
+        self.history_bytes = 0;
         if !self.are_only_outcomes() {
             self.clear_others();
         }

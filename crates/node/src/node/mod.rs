@@ -109,6 +109,8 @@ pub struct Node {
     completing: Completing,
     evictions: Evictions,
     unsettled: Unsettled,
+    /// As [`protocol::Effects::history_bytes`], of this turn.
+    history_bytes: usize,
     /// Bytes of key lists while a command is carried out.
     scratch: Vec<u8>,
     /// Bytes of a write with a bound while it is submitted.
@@ -136,17 +138,35 @@ impl Node {
         }
     }
 
+    /// Has this node's replica of a group send what it has gathered in this turn.
+    #[inline]
+    fn flush_replica(&mut self, group: u16) {
+        if let Some(replica) = &mut self.cx.groups[group].replica {
+            let effects = self.unsettled.effects();
+            effects.history_bytes = self.history_bytes;
+            let stepped = replica.step(self.cx.now, Input::Flush, effects);
+            debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
+            self.history_bytes = std::mem::take(&mut effects.history_bytes);
+            self.settle_step(group);
+        }
+    }
+
     /// Gives an input that is not a message to this node's replica of a group, and carries out the effects.
     #[inline]
     fn step(&mut self, group: u16, input: Input<'_, &[u8]>) {
         if let Some(replica) = &mut self.cx.groups[group].replica {
             let stepped = replica.step(self.cx.now, input, self.unsettled.effects());
             debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
-            // A step that comes each turn seldom leaves anything.
-            match self.unsettled.effects().is_empty() && gates::settles_nothing(&self.cx) {
-                true => self.cx.groups.touch(group),
-                false => self.settle(group),
-            }
+            self.settle_step(group);
+        }
+    }
+
+    /// Carries out the effects of a step that comes each turn and seldom leaves anything.
+    #[inline]
+    fn settle_step(&mut self, group: u16) {
+        match self.unsettled.effects().is_empty() && gates::settles_nothing(&self.cx) {
+            true => self.cx.groups.touch(group),
+            false => self.settle(group),
         }
     }
 
@@ -187,6 +207,7 @@ impl Node {
         self.waits.note_pause(now.monotonic_us, self.begun_us);
         self.judges_late = self.is_late(now);
         self.begun_us = now.monotonic_us;
+        self.history_bytes = 0;
         self.cx.now = now;
         self.cx.work.begin_requests();
         // Held requests wait for the map, too, which has no time.
@@ -244,7 +265,7 @@ impl Node {
                 let need = Need::excess(&mut node.cx, id);
                 node.make_room(need);
             }
-            node.step(id, Input::Flush);
+            node.flush_replica(id);
         });
         self.cluster.flush(&mut self.cx);
         self.carry_out_calls();
@@ -289,7 +310,7 @@ impl Node {
             }
             node.step(id, Input::Durable { record });
             if flushes {
-                node.step(id, Input::Flush);
+                node.flush_replica(id);
             }
         });
         self.cluster.notify_durable(&mut self.cx);

@@ -125,6 +125,7 @@ impl Node {
             completing: Completing::default(),
             evictions: Default::default(),
             unsettled: Unsettled::new(bounds),
+            history_bytes: 0,
             scratch: Vec::new(),
             bounded_bytes: Vec::new(),
             scripts: Default::default(),

@@ -70,6 +70,8 @@ pub struct Timing {
     pub chunk_bytes: usize,
     /// Chunks sent and not acknowledged.
     pub chunk_window: usize,
+    /// Bytes of snapshots that a node sends in one turn. A little more may leave.
+    pub turn_bytes: usize,
     /// How long a fragment of an overwritten value is kept, for reads that began before.
     pub fragment_grace_ms: u64,
     /// How many bytes of such fragments are kept at most.
@@ -136,6 +138,7 @@ impl Default for Timing {
             sync_bytes_max: 16 << 20,
             chunk_bytes: 256 << 10,
             chunk_window: 8,
+            turn_bytes: 1 << 20,
             fragment_grace_ms: 5000,
             fragment_grace_bytes: 64 << 20,
         }

@@ -76,7 +76,10 @@ impl Transfer {
             }
         }
         let was_all_sent = self.chunks.is_all_sent();
-        while let Some((index, chunk)) = self.chunks.next(table, timing.window()) {
+        while out.effects.history_bytes < timing.turn_bytes
+            && let Some((index, chunk)) = self.chunks.next(table, timing.window())
+        {
+            out.effects.history_bytes += chunk.len();
             out.send(to, Body::SnapshotChunk { transfer, index, chunk });
         }
         if self.chunks.is_all_sent() && (again || !was_all_sent) {

@@ -27,6 +27,8 @@ pub(super) struct Follower {
     /// The number of its last join question.
     join: u64,
     asked_us: u64,
+    /// How often it has asked it.
+    times_asked: u32,
     /// Once it has reached this offset, it again holds everything that it ever acknowledged.
     pub(super) whole_at: Version,
     heard_us: u64,
@@ -47,6 +49,8 @@ pub(super) struct Follower {
     transfer: u64,
     /// A snapshot being sent to a leader that lost its memory.
     sender: Option<Sender>,
+    /// A leader that holds less, and up to where it has been sent the rest.
+    behind: Option<(NodeId, Position)>,
 }
 
 impl Follower {
@@ -57,6 +61,7 @@ impl Follower {
             mode: Mode::Joining,
             join: state.next_question(now),
             asked_us: 0,
+            times_asked: 0,
             whole_at: 0,
             heard_us: now.monotonic_us,
             commit: state.applied,
@@ -68,6 +73,7 @@ impl Follower {
             rest_requested: false,
             transfer: 0,
             sender: None,
+            behind: None,
         }
     }
 
@@ -112,12 +118,14 @@ impl Follower {
     fn join(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         self.stop_filling(state);
         self.join = state.next_question(now);
+        self.times_asked = 0;
         self.acknowledge = false;
         self.ask(state, now, effects);
     }
 
     /// Sends the join question. It may be repeated while its answer is still on its way.
     fn ask(&mut self, state: &State, now: Now, effects: &mut Effects) {
+        self.times_asked += 1;
         let (epoch, last, applied, join) = (state.epoch, state.last(), state.applied, self.join);
         let message = Message::Join { epoch, last, applied, join };
         effects.send([state.configuration.leader], |out| message.encode(out));
@@ -129,7 +137,7 @@ impl Follower {
         self.transfer = 0;
         self.stop_filling(state);
         self.join = state.next_question(now);
-        self.asked_us = 0;
+        (self.asked_us, self.times_asked) = (0, 0);
         self.acknowledge = false;
         self.commit = state.applied;
         self.leader_offset = state.last().offset;
@@ -137,8 +145,9 @@ impl Follower {
         self.stop_sending(state, "a newer epoch began", effects);
     }
 
-    /// Abandons the snapshot that it sends, if any.
+    /// Abandons the snapshot, or the history, that it sends, if any.
     pub(super) fn stop_sending(&mut self, state: &mut State, why: &'static str, effects: &mut Effects) {
+        self.behind = None;
         if let Some(sender) = self.sender.take() {
             sender.abandon(state, why, effects);
         }
@@ -239,7 +248,7 @@ impl Follower {
         self.stop_sending(state, "it was asked for again", effects);
         let end = state.last().offset;
         let can_follow = |common: &Position| {
-            // The batches are sent all at once.
+            // The batches are not acknowledged one by one.
             let bytes = state.backlog.bytes_between(common.offset, end);
             common.offset >= applied && bytes <= state.timing.window_bytes as u64
         };
@@ -249,7 +258,7 @@ impl Follower {
                 effects.trace.push(Trace::PartialResync { follower: to, after: after.offset });
                 let resume = Message::Resume { epoch: state.epoch, join, after, head: end };
                 effects.send([to], |out| resume.encode(out));
-                send_behind(state, to, after, effects);
+                self.behind = Some((to, after));
             }
             None => {
                 let why = "it is to lead and holds less";
@@ -305,8 +314,32 @@ impl Follower {
         }
     }
 
+    /// Sends a leader that holds less the next batches that it lacks. They may never have been committed. They cannot change
+    /// in the meantime, as this replica takes no batch before that leader leads.
+    fn send_behind(&mut self, state: &State, effects: &mut Effects) {
+        let Some((to, previous)) = &mut self.behind else { return };
+        while let Some(batch) = state.backlog.following(previous.offset) {
+            if effects.history_bytes >= state.timing.turn_bytes {
+                return;
+            }
+            effects.history_bytes += batch.bytes();
+            let message = state.append(*previous, Some(batch), state.last().offset, false);
+            effects.send([*to], |out| message.encode(out));
+            *previous = batch.end();
+        }
+        self.behind = None;
+    }
+
+    /// How long it waits for an answer: from the second repetition on, each time longer. The answer may stand behind much
+    /// else on its way, to which every repetition adds.
+    fn retry_ms(&self, state: &State) -> u64 {
+        const DOUBLINGS: u32 = 3;
+        state.timing.retry_ms << self.times_asked.saturating_sub(2).min(DOUBLINGS)
+    }
+
     fn begin_streaming(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         self.mode = Mode::Streaming;
+        self.behind = None;
         self.rest_requested = false;
         self.acked = 0;
         self.acknowledge = true;
@@ -343,10 +376,11 @@ impl Follower {
     pub(super) fn flush(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         if let Some(mut sender) = self.sender.take() {
             match sender.advance(state, now, effects) {
-                true => send_behind(state, sender.to, sender.position, effects),
+                true => self.behind = Some((sender.to, sender.position)),
                 false => self.sender = Some(sender),
             }
         }
+        self.send_behind(state, effects);
         if matches!(self.mode, Mode::Joining) && self.asked_us == 0 {
             self.ask(state, now, effects);
         }
@@ -374,7 +408,7 @@ impl Follower {
             self.stop_sending(state, "the receiver does not get on", effects);
         }
         match &self.mode {
-            Mode::Joining if now.ms_since(self.asked_us) >= state.timing.retry_ms => {
+            Mode::Joining if now.ms_since(self.asked_us) >= self.retry_ms(state) => {
                 self.ask(state, now, effects);
             }
             Mode::Filling(receiver) if receiver.is_stuck(state, now) => self.join(state, now, effects),
@@ -391,6 +425,7 @@ impl Follower {
         }
         let unacked = matches!(self.mode, Mode::Streaming) && state.last().offset > self.acked;
         let delay_ms = match () {
+            () if self.behind.is_some() => 0,
             () if unacked || self.sender.is_some() => state.timing.lazy_acknowledge_ms,
             () => state.timing.heartbeat_ms,
         };
@@ -448,6 +483,7 @@ impl Follower {
         self.rest_requested
             && matches!(self.mode, Mode::Streaming)
             && self.sender.is_none()
+            && self.behind.is_none()
             && !self.acknowledge
             && self.acked == offset
             && [state.applied, self.leader_offset] == [offset; 2]
@@ -468,16 +504,5 @@ impl Follower {
             0 => (0, 0),
             behind => (behind, now.ms_since(self.mark.1)),
         }
-    }
-}
-
-/// Sends the batches after a position to a leader that holds less. They may never have been committed. They cannot change
-/// in the meantime, as this replica takes no batch before that leader leads.
-fn send_behind(state: &State, to: NodeId, position: Position, effects: &mut Effects) {
-    let mut previous = position;
-    while let Some(batch) = state.backlog.following(previous.offset) {
-        let message = state.append(previous, Some(batch), state.last().offset, false);
-        effects.send([to], |out| message.encode(out));
-        previous = batch.end();
     }
 }

@@ -88,6 +88,11 @@ pub struct Timing {
     pub batch_bytes: usize,
     /// The limit on bytes sent to one follower and not acknowledged: beyond it, the leader waits for the follower.
     pub window_bytes: usize,
+    /// The same for a follower that has joined and does not hold yet what the leader held then. Less, since more followers
+    /// of other groups may share the link, and whoever repeats a question gets this much again.
+    pub catch_up_bytes: usize,
+    /// Bytes of history and snapshots that a node sends in one turn to peers that lack them. A little more may leave.
+    pub turn_bytes: usize,
     /// The limit on bytes of uncommitted writes: beyond it, new writes are refused.
     pub uncommitted_bytes_max: usize,
     /// The size of one chunk of a snapshot.
@@ -120,6 +125,8 @@ impl Default for Timing {
             in_sync_request_ms: 100,
             batch_bytes: 1 << 20,
             window_bytes: 64 << 20,
+            catch_up_bytes: 4 << 20,
+            turn_bytes: 1 << 20,
             uncommitted_bytes_max: 256 << 20,
             chunk_bytes: 256 << 10,
             chunk_window: 8,

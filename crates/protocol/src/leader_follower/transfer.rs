@@ -53,10 +53,13 @@ impl Sender {
         Sender { to, transfer, position, chunks, sent_us: now.monotonic_us }
     }
 
-    /// Sends as many chunks as the receiver can take. True when the whole snapshot is sent.
+    /// Sends as many chunks as the receiver can take and the turn allows. True when the whole snapshot is sent.
     pub(super) fn advance(&mut self, state: &mut State, now: Now, effects: &mut Effects) -> bool {
         let (epoch, transfer) = (state.epoch, self.transfer);
-        while let Some((index, entries)) = self.chunks.next(&mut state.table, state.timing.window()) {
+        while effects.history_bytes < state.timing.turn_bytes
+            && let Some((index, entries)) = self.chunks.next(&mut state.table, state.timing.window())
+        {
+            effects.history_bytes += entries.len();
             let chunk = Message::SnapshotChunk { epoch, transfer, index, entries };
             effects.send([self.to], |out| chunk.encode(out));
             self.sent_us = now.monotonic_us;

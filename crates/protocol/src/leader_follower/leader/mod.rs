@@ -73,6 +73,8 @@ pub(super) struct Leader {
     pub(super) transfers: u64,
     /// True when the next message must request acknowledgements, because a `WAIT` arrived.
     pub(super) ask: bool,
+    /// In this turn a follower was not sent all that it could take: the rest leaves in the next one.
+    pub(super) is_cut_short: bool,
     /// When the leader last checked for activity, and the last offset at that time.
     pub(super) round_us: u64,
     pub(super) round_head: Version,
@@ -103,6 +105,7 @@ impl Leader {
             followers: state.peers().map(|id| Follower::new(id, now)).collect(),
             transfers: 0,
             ask: false,
+            is_cut_short: false,
             round_us: now.monotonic_us,
             round_head: offset,
         };
@@ -479,6 +482,7 @@ impl Leader {
     pub(super) fn flush(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         self.seal(state, now, effects);
         self.ask |= state.handover().is_some();
+        self.is_cut_short = false;
         let mut followers = std::mem::take(&mut self.followers);
         let mut encoded = None;
         for follower in &mut followers {
@@ -589,6 +593,7 @@ impl Leader {
             follower.sent_commit < state.applied && matches!(follower.service, Service::Streaming { .. })
         };
         let delay_ms = match () {
+            () if self.is_cut_short => 0,
             () if self.followers.iter().any(|follower| follower.is_behind(self.head)) => {
                 state.timing.lazy_send_ms
             }

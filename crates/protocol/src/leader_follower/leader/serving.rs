@@ -50,6 +50,8 @@ pub(in crate::leader_follower) struct Follower {
     pub(in crate::leader_follower) service: Service,
     /// The join question that its service answers. Acknowledgements that name another question do not count.
     pub(in crate::leader_follower) join: u64,
+    /// When that question was answered.
+    answered_us: u64,
     /// The offset up to which it has reported holding everything since it joined. 0: it has reported nothing yet.
     pub(in crate::leader_follower) acked: Version,
     pub(in crate::leader_follower) heard_us: u64,
@@ -86,6 +88,7 @@ impl Follower {
             id,
             service: Service::Absent,
             join: 0,
+            answered_us: 0,
             acked: 0,
             heard_us: now.monotonic_us,
             sent_us: 0,
@@ -114,6 +117,13 @@ impl Follower {
     /// Whether it has recently reported what it holds, naming the question that its service answers.
     pub(in crate::leader_follower) fn confirmed_within(&self, now: Now, silence_ms: u64) -> bool {
         self.is_confirmed && now.ms_since(self.in_step_us) <= silence_ms
+    }
+
+    /// Whether the answer to a question that has come again is on its way, or has arrived. Questions gather where a turn is
+    /// long, and each answer would bring a window of history.
+    fn is_answered(&self, join: u64, now: Now, patience_ms: u64) -> bool {
+        let is_recent = now.ms_since(self.answered_us) < patience_ms;
+        self.join == join && !matches!(self.service, Service::Absent) && (self.is_confirmed || is_recent)
     }
 
     /// Checks whether it has reached the position that its leader had some time ago. Under load it never holds everything
@@ -172,7 +182,7 @@ impl Follower {
     pub(in crate::leader_follower) fn needs_after(&self) -> Option<Version> {
         match &self.service {
             Service::Snapshot(sender) => Some(sender.position.offset),
-            Service::Streaming { sent, .. } if self.acked == 0 => Some(sent.offset),
+            Service::Streaming { sent, .. } if self.acked == 0 || !self.is_caught_up => Some(sent.offset),
             _ => None,
         }
     }
@@ -205,6 +215,9 @@ impl Leader {
         (last, applied, join): (Position, Version, u64),
         effects: &mut Effects,
     ) {
+        if self.followers[index].is_answered(join, now, state.timing.retry_ms / 2) {
+            return;
+        }
         self.seal(state, now, effects);
         let id = self.followers[index].id;
         self.followers[index].leave("the follower began anew", state, effects);
@@ -234,6 +247,7 @@ impl Leader {
         let head = self.head;
         let follower = &mut self.followers[index];
         (follower.join, follower.acked, follower.service) = (join, 0, service);
+        follower.answered_us = now.monotonic_us;
         follower.confirms_rest = false;
         (follower.is_confirmed, follower.is_caught_up, follower.mark) = (false, false, head);
         follower.fills_until = if matches!(follower.service, Service::Snapshot(_)) { head } else { 0 };
@@ -257,6 +271,9 @@ impl Leader {
             }
             follower.service = Service::streaming(state, position);
         }
+        let timing = &state.timing;
+        let window = if follower.is_caught_up { usize::MAX } else { timing.catch_up_bytes };
+        let window = window.min(timing.window_bytes) as u64;
         let Service::Streaming { sent, sent_bytes, acked_bytes } = &mut follower.service else {
             return;
         };
@@ -271,9 +288,15 @@ impl Leader {
         while let Some(batch) = state.backlog.following(sent.offset) {
             // A transfer is not acknowledged before it is complete, and must not close the window.
             let may_acknowledge = sent.offset >= follower.fills_until;
-            if may_acknowledge && sent_bytes.saturating_sub(*acked_bytes) >= state.timing.window_bytes as u64
-            {
+            if may_acknowledge && sent_bytes.saturating_sub(*acked_bytes) >= window {
                 break;
+            }
+            if batch.received_us < now.monotonic_us {
+                if effects.history_bytes >= timing.turn_bytes {
+                    self.is_cut_short = true;
+                    break;
+                }
+                effects.history_bytes += batch.bytes();
             }
             match encoded {
                 Some((previous, bytes)) if previous == sent => {

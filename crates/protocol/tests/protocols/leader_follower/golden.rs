@@ -43,6 +43,12 @@ pub(crate) enum Verb {
         /// Bytes of history kept beyond that for a snapshot under way.
         #[arg(key)]
         transfer_backlog: Option<usize>,
+        /// Bytes under way to a follower that catches up.
+        #[arg(key)]
+        catch_up: Option<usize>,
+        /// Bytes of history that a node sends in a turn.
+        #[arg(key)]
+        turn: Option<usize>,
         /// Milliseconds between messages to a follower for which no request waits.
         #[arg(key)]
         lazy_send: Option<u64>,
@@ -267,7 +273,20 @@ fn options(verb: &Verb, acks: &str) -> Done<Options> {
 fn timing(verb: &Verb) -> Timing {
     // Scripts show each message where it belongs; the script about lazy sending sets its time.
     let mut timing = Timing { lazy_send_ms: 0, ..Timing::default() };
-    if let Verb::Cluster { window, uncommitted, chunk, chunks, transfer_backlog, lazy_send, .. } = verb {
+    if let Verb::Cluster {
+        window,
+        uncommitted,
+        chunk,
+        chunks,
+        transfer_backlog,
+        catch_up,
+        turn,
+        lazy_send,
+        ..
+    } = verb
+    {
+        timing.catch_up_bytes = catch_up.unwrap_or(timing.catch_up_bytes);
+        timing.turn_bytes = turn.unwrap_or(timing.turn_bytes);
         timing.lazy_send_ms = lazy_send.unwrap_or(0);
         timing.window_bytes = window.unwrap_or(timing.window_bytes);
         timing.uncommitted_bytes_max = uncommitted.unwrap_or(timing.uncommitted_bytes_max);

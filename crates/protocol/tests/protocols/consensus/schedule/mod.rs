@@ -60,6 +60,7 @@ pub(crate) fn schedule(seed: u64, planted: Planted, prints: bool) -> Schedule<Co
         heartbeat_ms,
         // Without it where a fault is planted: the seeds that find those faults are from schedules without it.
         rounds_in_step: planted == Planted::default() && seed.is_multiple_of(2),
+        turn_bytes: if planted == Planted::default() && seed.is_multiple_of(3) { 1 } else { 1 << 20 },
         lease_ms: [2, 4, 8][random.below(3) as usize] * heartbeat_ms,
         lease_margin_ms: heartbeat_ms,
         silence_ms: 3 * heartbeat_ms,
