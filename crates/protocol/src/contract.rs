@@ -6,6 +6,7 @@
 //! panics.
 
 use crate::coded::Fragments;
+use crate::recovery_line::RecoveryLine;
 use crate::registers::{Loss, Replacement};
 use crate::status::Status;
 use crate::vouch::Vouch;
@@ -190,6 +191,9 @@ pub trait Replica {
     /// configuration. Only registers keep their place in the group then; replicas of other protocols leave it and join
     /// again.
     fn replaced(&mut self, _replacement: &Replacement) {}
+
+    /// Gives it the line with which an operator recovers its keyspace, for its explanations.
+    fn set_recovery_line(&mut self, _line: RecoveryLine) {}
 
     /// Reports whether the log has room for what other members send. Registers ignore values for which it has no room;
     /// what a leader orders cannot be ignored.

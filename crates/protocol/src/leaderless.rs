@@ -7,6 +7,7 @@ use crate::contract::{
     Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, Submission, Ticket, Trace,
 };
 use crate::planted::Fault;
+use crate::recovery_line::RecoveryLine;
 use crate::registers::message as upkeep;
 use crate::registers::{
     self, Incarnation, Lives, LivesView, Loss, MemberSet, Registers, Replacement, Requests, Sender, Upkeep,
@@ -374,6 +375,10 @@ impl<S: Strategy> crate::contract::Replica for Replica<S> {
         = Message<'a, S::Items<'a>>
     where
         Self: Sized;
+
+    fn set_recovery_line(&mut self, line: RecoveryLine) {
+        self.strategy.registers_mut().recovery_line = line;
+    }
 
     fn decode(message: &[u8]) -> Result<Self::Message<'_>, Malformed> {
         Message::decode(message)

@@ -13,6 +13,7 @@ pub mod leader_follower;
 pub mod leaderless;
 mod parked;
 pub mod planted;
+mod recovery_line;
 pub mod registers;
 mod rest;
 pub mod status;
@@ -26,3 +27,4 @@ pub use contract::{
     Now, Outcome, Progress, Recipient, Replica, Request, Result, SpilledValues, Submission, Ticket, Trace,
     not_before,
 };
+pub use recovery_line::RecoveryLine;

@@ -148,7 +148,7 @@ const MODULES: [(&str, &[&[&str]]); 16] = [
             &["contract"],
             &["registers"],
             &["coded", "parked", "rest", "status", "transfer", "vouch", "waiters", "watching"],
-            &["effects", "planted"],
+            &["effects", "planted", "recovery_line"],
         ],
     ),
     (

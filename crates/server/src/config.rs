@@ -152,7 +152,7 @@ fn only_fjall<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
         "fjall" => Ok(()),
         "rocksdb" => Err(D::Error::custom(
             "this version cannot keep values in RocksDB: remove the key, start this node with an empty data folder and \
-             admit it again with CLUSTER REPLACE, which copies everything from the others",
+             admit it again (quorate node replace ID), which copies everything from the others",
         )),
         _ => Err(D::Error::custom("values are kept in fjall: remove the key")),
     }

@@ -287,8 +287,8 @@ impl ClusterMap {
         match self.losses(holders_before, self.holders()) {
             losses if losses.is_empty() || force => Ok(()),
             losses => refuse!(
-                "node {id} cannot be removed without FORCE: {} would be left. Add a node first (quorate join), or say \
-                 CLUSTER REMOVE {id} FORCE",
+                "node {id} cannot be removed without FORCE: {} would be left. Add a node first (quorate join), or \
+                 insist: quorate node remove {id} --force (CLUSTER REMOVE {id} FORCE)",
                 losses.join("; ")
             ),
         }

@@ -569,7 +569,9 @@ impl Leading {
                     if turn.map.version > heard.map_version && *node != turn.id {
                         out.send([*node], &Message::Map { bytes: &turn.map.encode() });
                     }
-                    let why = format!("the cluster has no node {node}; CLUSTER ADD lets it in");
+                    let why = format!(
+                        "the cluster has no node {node}; to let it in: quorate node add {node} HOST CLIENT-PORT HTTP-PORT PEER-PORT (CLUSTER ADD)"
+                    );
                     refuse(turn, *node, heard.start, why, &mut self.here, out);
                 }
                 continue;

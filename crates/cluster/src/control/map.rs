@@ -393,20 +393,21 @@ impl ClusterMap {
         if start.identity != known.identity {
             return Err(format!(
                 "node {id} came back with other storage than it had, so it has forgotten what it promised: give it back \
-                 its storage, or use CLUSTER REPLACE to let it in as a new member"
+                 its storage, or let it in as a new member: quorate node replace {id} (CLUSTER REPLACE {id})"
             ));
         }
         if start.life <= known.life {
             return Err(format!(
                 "node {id} came back with storage from before its last start, so it has forgotten what it promised since: \
-                 use CLUSTER REPLACE to let it in as a new member"
+                 to let it in as a new member: quorate node replace {id} (CLUSTER REPLACE {id})"
             ));
         }
         if start.found < durable {
             let found = start.found;
             return Err(format!(
                 "node {id} came back with an older state of its storage: its log ends at {found} and had been durable up to \
-                 {durable}, so it has forgotten what it promised since: use CLUSTER REPLACE to let it in as a new member"
+                 {durable}, so it has forgotten what it promised since; to let it in as a new member: quorate node replace {id} \
+                 (CLUSTER REPLACE {id})"
             ));
         }
         Ok(())

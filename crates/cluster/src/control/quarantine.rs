@@ -88,8 +88,8 @@ impl ClusterMap {
             let (node, it) = (others.join(", "), if others.len() == 1 { "it" } else { "each" });
             return Err(format!(
                 "{name}: node {node} does not stand before record {offset}. If {it} has carried the record out, its keys would \
-                 differ from the others' forever: then the others can try again (CLUSTER QUARANTINE RETRY {id}) or be \
-                 replaced (CLUSTER REPLACE). If {it} is down, start {it}: it stops there, too, and the record can be \
+                 differ from the others' forever: then the others can try again (quorate quarantine retry {id}) or be \
+                 replaced (quorate node replace). If {it} is down, start {it}: it stops there, too, and the record can be \
                  skipped then"
             ));
         }

@@ -1,5 +1,6 @@
 //! Why a change of the cluster map is refused: a code with data, and a sentence.
 
+use crate::words::quoted;
 use kv::codec::{Malformed, Reader, Writer};
 use protocol::NodeId;
 use thiserror::Error;
@@ -15,7 +16,7 @@ pub enum Refusal {
     #[error("there is no keyspace '{}'", name(.0))]
     NoKeyspace(String),
     /// A keyspace has this prefix already.
-    #[error("keyspace '{}': it is there already, with other settings; KEYSPACE SET changes them", name(.0))]
+    #[error("keyspace '{}': it is there already, with other settings; to change them: quorate keyspace alter {} SETTING=VALUE (KEYSPACE SET)", name(.0), quoted(.0))]
     KeyspaceExists(String),
     /// No node has this number.
     #[error("there is no node {0}")]

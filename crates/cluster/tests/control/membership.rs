@@ -69,7 +69,7 @@ fn a_node_that_was_not_added_is_refused() {
     world.provide(4);
     world.start(4);
     world.run_for(1_000_000);
-    let refused = |event: &Event| matches!(event, Event::Refused { why } if why.contains("CLUSTER ADD"));
+    let refused = |event: &Event| matches!(event, Event::Refused { why } if why.contains("quorate node add"));
     assert!(world.reported.iter().any(|(id, event)| *id == 4 && refused(event)));
 }
 

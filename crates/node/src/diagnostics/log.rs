@@ -82,7 +82,7 @@ pub(crate) fn describe(keyspace: &str, event: &Trace) -> Option<Line> {
             Level::Error,
             format!(
                 "nodes {members:?} have lost their memory, and are a majority: nobody can know what they had acknowledged. \
-                 The keyspace stands still until an operator says KEYSPACE RECOVER"
+                 The keyspace stands still until an operator decides: quorate keyspace recover shows what is lost"
             ),
         ),
         Trace::GivenUp { incarnation } => (

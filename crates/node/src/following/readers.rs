@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::session::origin::{Asked, Origin};
 use crate::session::{ClientId, SessionReply};
 use cluster::control::{KeyspaceEntry, Refusal};
+use cluster::words::quoted;
 use commands::KeyspaceCommand;
 use kv::codec::Reader as Bytes;
 use kv::table::History;
@@ -550,7 +551,9 @@ pub(super) fn check_kept(entry: &KeyspaceEntry) -> Result<(), String> {
             "the changes of keyspace '{name}' have no order: its keys are registers, each on its own"
         )),
         0 => Err(format!(
-            "keyspace '{name}' keeps no changes: KEYSPACE SET \"{}\" changes_bytes=64mb has it keep the latest ones",
+            "keyspace '{name}' keeps no changes. To have it keep the latest ones: quorate keyspace alter {} \
+             changes_bytes=64mb (KEYSPACE SET {:?} changes_bytes=64mb)",
+            quoted(&keyspace.prefix),
             keyspace.prefix
         )),
         _ => Ok(()),

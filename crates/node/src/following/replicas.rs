@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::diagnostics::log::{Level, Line};
 use crate::session::{ClientId, ClientKind, Pending, ReplicaWishes};
 use cluster::control::Refusal;
+use cluster::words::quoted;
 use kv::codec::Reader;
 use kv::table::{ExpiringField, SnapshotId, Table};
 use kv::{Reply, ReplyBuffer, Version};
@@ -320,8 +321,8 @@ impl Replicas {
             if entry.keyspace.spills() {
                 return Err(format!(
                     "keyspace '{name}' has values on the disk, which cannot be copied for a Redis replica: use quorate export, \
-                     or have the keyspace keep no changes, with KEYSPACE SET \"{}\" changes_bytes=0, to leave it out",
-                    entry.keyspace.prefix
+                     or have the keyspace keep no changes, to leave it out: quorate keyspace alter {} changes_bytes=0",
+                    quoted(&entry.keyspace.prefix)
                 ));
             }
             if !entry.groups.iter().all(|group| history_of(cx, *group).is_some()) {

@@ -3,10 +3,13 @@
 use cluster::configuration::Configuration;
 use cluster::keyspace::Keyspace;
 use cluster::setting::Protocol;
+use cluster::words::quoted;
 use kv::Table;
 use kv::codec::Malformed;
 use protocol::planted::Planted;
-use protocol::{Effects, Input, Now, Replica as _, abd, blocking, consensus, leader_follower, registers};
+use protocol::{
+    Effects, Input, Now, RecoveryLine, Replica as _, abd, blocking, consensus, leader_follower, registers,
+};
 use scripts::LUA;
 use std::ops::{Deref, DerefMut};
 
@@ -32,6 +35,11 @@ macro_rules! each {
             Replica::Consensus($replica) => $body,
         }
     };
+}
+
+/// What an operator says when the keyspace does not come back by itself.
+pub(crate) fn recovery_line(keyspace: &Keyspace) -> RecoveryLine {
+    RecoveryLine::new(quoted(&keyspace.prefix), format!("{:?}", keyspace.prefix))
 }
 
 impl Replica {
@@ -74,6 +82,7 @@ impl Replica {
                 Replica::Consensus(replica)
             }
         };
+        replica.set_recovery_line(recovery_line(keyspace));
         replica.set_eviction(keyspace.eviction);
         replica.keep_history(keyspace.shard_changes_bytes());
         replica

@@ -484,7 +484,7 @@ fn describe(event: &Event) -> Line {
             Level::Warning,
             format!(
                 "this node was removed from the cluster: the cluster has no node of this number in its map {map_version}. \
-                 The process ends; CLUSTER ADD admits a node of this number again"
+                 The process ends; quorate node add admits a node of this number again"
             ),
         ),
         Event::LevelRaised { from, to } => (

@@ -12,6 +12,7 @@ mod slots;
 
 use crate::context::status::{group_status, leader_of, quarantined};
 use crate::context::{Call, Confirmation, Context};
+use crate::groups::replica::recovery_line;
 use crate::maintenance::quarantine;
 use crate::membership::handovers;
 use crate::session::{ClientId, ClientKind};
@@ -22,7 +23,7 @@ use cluster::control::{
 use cluster::keyspace::{Keyspace, idle_with};
 use cluster::setting::{Protocol, Setting as _};
 use cluster::slots::slot_of;
-use cluster::words::word;
+use cluster::words::{quoted, word};
 use commands::{ClusterCommand, KeyspaceCommand, printable};
 use kv::{Reply, ReplyBuffer};
 use protocol::NodeId;
@@ -151,7 +152,8 @@ fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery
     if entry.keyspace.has_leader() && !begins_again {
         refuse!(
             "keyspace '{name}' has a leader, which goes on by itself as soon as enough of its replicas are there: start \
-             the nodes that are missing, or say CLUSTER REPLACE id [ACCEPTLOSS] of those that never come back"
+             the nodes that are missing, or replace those that never come back: quorate node replace ID [--accept-loss] \
+             (CLUSTER REPLACE id [ACCEPTLOSS])"
         );
     }
     let replicas = entry.groups.iter().filter_map(|id| Some((*id, cx.groups.get(*id)?)));
@@ -207,13 +209,13 @@ fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery
         let change = Change::RecoverKeyspace { prefix: prefix.into(), lost };
         return Ok(Recovery::Wanted(Box::new(change)));
     }
+    let accept = recovery_line(&entry.keyspace).accepts();
     lines.push(match begins_again {
-        true => format!(
-            "KEYSPACE RECOVER \"{prefix}\" ACCEPTLOSS begins again, empty; then restore a backup, if there is one"
-        ),
+        true => format!("To begin again, empty, and then restore a backup, if there is one: {accept}"),
         false => format!(
-            "KEYSPACE RECOVER \"{prefix}\" ACCEPTLOSS goes on with what these nodes hold; KEYSPACE DROP and CREATE begin again, \
-             empty"
+            "To go on with what these nodes hold: {accept}. To begin again, empty: quorate keyspace drop {}, and create \
+             (KEYSPACE DROP, CREATE)",
+            quoted(prefix)
         ),
     });
     Ok(Recovery::Loss(lines))

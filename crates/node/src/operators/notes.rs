@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::diagnostics::log::{Level, Line};
 use cluster::control::{CONTROL_GROUP, ClusterMap};
 use cluster::keyspace::Keyspace;
+use cluster::words::quoted;
 use protocol::NodeId;
 use protocol::leader_follower::Durability;
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ pub(crate) fn at_start(own: NodeId, configured: &[Keyspace], map: &ClusterMap) -
                 level: Level::Warning,
                 text: format!(
                     "keyspace '{name}' is in the configuration file and not in the cluster's map, so there is none: the \
-                     file's keyspaces are those of a new cluster; make it with KEYSPACE CREATE, or take it out of the file"
+                     file's keyspaces are those of a new cluster; make it (quorate keyspace create), or take it out of the file"
                 ),
             }),
             Some(entry) => {
@@ -29,8 +30,9 @@ pub(crate) fn at_start(own: NodeId, configured: &[Keyspace], map: &ClusterMap) -
                         level: Level::Info,
                         text: format!(
                             "keyspace '{name}' is as the cluster's map says, not as the configuration file does: {}; \
-                             KEYSPACE SET changes it",
-                            differences.join(", ")
+                             to change it: quorate keyspace alter {} SETTING=VALUE",
+                            differences.join(", "),
+                            quoted(&keyspace.prefix)
                         ),
                     });
                 }

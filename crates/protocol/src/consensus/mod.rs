@@ -228,6 +228,7 @@ mod turn;
 
 use crate::coded::Fragments;
 use crate::contract::{Effects, Input, NodeId, Now, Progress, SpilledValues, Submission};
+use crate::recovery_line::RecoveryLine;
 use crate::registers::Loss;
 use crate::rest;
 use crate::vouch::Vouch;
@@ -276,6 +277,8 @@ pub struct Replica {
     checkpoint: Option<Checkpoint>,
     rounds: Rounds,
     counters: Counters,
+    /// What an operator says where its only replica was lost.
+    recovery_line: RecoveryLine,
     /// The most of the log that its node has room for, in bytes.
     history_max: usize,
 }
@@ -299,6 +302,7 @@ impl Replica {
             checkpoint: None,
             rounds: Rounds::default(),
             counters: Counters::default(),
+            recovery_line: RecoveryLine::default(),
             history_max: usize::MAX,
         }
     }
@@ -338,6 +342,10 @@ impl Replica {
 
 impl crate::contract::Replica for Replica {
     type Message<'a> = Message<'a>;
+
+    fn set_recovery_line(&mut self, line: RecoveryLine) {
+        self.recovery_line = line;
+    }
 
     fn set_history_max(&mut self, bytes: usize) {
         if std::mem::replace(&mut self.history_max, bytes) != bytes && self.links.is_started() {

@@ -78,6 +78,14 @@ pub struct Status {
 }
 
 impl Replica {
+    fn lost_explanation(&self) -> String {
+        format!(
+            "the storage of its only replica was lost with everything in it, and this does not end by itself. To begin \
+             again, empty: {}",
+            self.recovery_line.accepts()
+        )
+    }
+
     /// The replica's status. O(members).
     pub fn status(&self, now: Now) -> Status {
         let log = self.log.borrow();
@@ -90,10 +98,7 @@ impl Replica {
                 "its storage is not what it was: remove it from the group and add it again"
             }
             _ if self.members.is_removed() => "it was removed from the group",
-            _ if self.members.is_lost() => {
-                "the storage of its only replica was lost with everything in it, and this does not end by itself. KEYSPACE \
-                 RECOVER prefix ACCEPTLOSS begins again, empty"
-            }
+            _ if self.members.is_lost() => &self.lost_explanation(),
             _ if !self.agreement.takes_part() => "it waits for what the group has decided before it came",
             Standing::MayNotAppend if leads && log.is_ending(self.members.group().id) => {
                 "its configuration is about to end"

@@ -291,15 +291,15 @@ impl Recovery {
         if let Some(fetching) = &self.fetching {
             return format!("it fetches what node {} holds", fetching.from);
         }
-        let silent: Vec<String> = state
-            .peers()
-            .filter(|peer| !self.answers.contains_key(peer))
-            .map(|peer| format!("node {peer}"))
-            .collect();
+        let list = |write: fn(NodeId) -> String, between: &str| {
+            let silent = state.peers().filter(|peer| !self.answers.contains_key(peer));
+            silent.map(write).collect::<Vec<_>>().join(between)
+        };
         format!(
-            "it must know what its followers hold, and has no answer of {}; start what is not there, or CLUSTER REPLACE what \
-             never comes back, with ACCEPTLOSS if that is not enough",
-            silent.join(" and ")
+            "it must know what its followers hold, and has no answer of {}; start what is not there, or replace what never \
+             comes back, with --accept-loss if that is not enough: {} (CLUSTER REPLACE id ACCEPTLOSS)",
+            list(|node| format!("node {node}"), " and "),
+            list(|node| format!("quorate node replace {node}"), ", ")
         )
     }
 }

@@ -71,6 +71,7 @@ pub mod upkeep;
 
 use crate::effects::{Configuration, Effects, NodeId, Now, Trace};
 use crate::planted::{Fault, Planted};
+use crate::recovery_line::RecoveryLine;
 use crate::rest::Rest;
 use crate::transfer::{Checkpoint, Window};
 use crate::vouch::Vouches;
@@ -194,6 +195,8 @@ pub struct Registers {
     reports: Vec<(Incarnation, u32)>,
     /// Why the group is stopped until an operator acts (a majority has lost its memory); `None` if it is not stopped.
     standstill: Option<Standstill>,
+    /// What an operator says to end a standstill.
+    pub(crate) recovery_line: RecoveryLine,
     /// The counters.
     pub counters: Counters,
     /// The records of this incarnation.
@@ -227,6 +230,7 @@ impl Registers {
             lost: MemberSet::EMPTY,
             reports: Vec::new(),
             standstill: None,
+            recovery_line: RecoveryLine::default(),
             counters: Counters::default(),
             journal: Journal::new(keeps_records),
             planted,

@@ -296,11 +296,12 @@ impl Upkeep {
         } else if before != Some((lost, holding)) {
             let why = format!(
                 "nodes {}, a majority of its {} replicas, have started without their memory: nobody can know what they \
-                 alone had acknowledged, and this does not end by itself. Nodes that have theirs: {}. KEYSPACE RECOVER \
-                 prefix says what is lost, and goes on with what these hold",
+                 alone had acknowledged, and this does not end by itself. Nodes that have theirs: {}. To see what is lost, and \
+                 how to go on with what these hold: {}",
                 group.list(lost),
                 group.len(),
-                group.list(holding)
+                group.list(holding),
+                registers.recovery_line.shows()
             );
             if before.is_none_or(|(before, _)| before != lost) {
                 let members = lost.iter().map(|member| group.node(member)).collect();

@@ -42,7 +42,7 @@ Before each start of a node whose file exists already (under Kubernetes): a node
 is left as it is. Nodes 1 to 3 begin a new cluster:
   quorate join --config quorate.toml --beginners 3
 
-CLUSTER REMOVE removes a node; CLUSTER REPLACE admits one that has lost its storage.";
+quorate node remove removes a node; quorate node replace admits one that has lost its storage.";
 
 /// Create a new node for a running cluster.
 #[derive(Args)]

@@ -29,7 +29,7 @@ fn a_keyspace_whose_only_replica_is_lost_begins_again_as_status_says() {
 
     let _node = started.spawn(3);
     until("its node says so", || {
-        started.health(3).to_string().contains("KEYSPACE RECOVER prefix ACCEPTLOSS")
+        started.health(3).to_string().contains("quorate keyspace recover one: --accept-loss")
     });
     let health =
         |node: u16| started.try_http(node, "GET /health?keyspace=one: HTTP/1.1", "").unwrap_or_default();

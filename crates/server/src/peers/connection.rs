@@ -272,7 +272,7 @@ impl Connection {
                 let is_expected = |id| known(id).is_some();
                 let challenge = acceptor.on_hello(payload, is_expected).map_err(|error| match error {
                     HandshakeError::UnknownNode { node } => Fault::Refused(format!(
-                        "it claims to be node {node}, which is not a member; CLUSTER ADD adds a new node"
+                        "it claims to be node {node}, which is not a member; quorate node add adds a new node"
                     )),
                     error => error.into(),
                 })?;
@@ -286,7 +286,7 @@ impl Connection {
                         "it claims to be node {id} with peer_port = {claimed}, but the cluster reaches node \
                          {id} at port {port}: is it a copy of that node? To move a node to other ports, \
                          remove it and add it \
-                         again with CLUSTER REMOVE and CLUSTER ADD"
+                         again: quorate node remove {id}, quorate node add"
                     )));
                 }
                 if let Some(known) = acceptor.claimed().and_then(known) {

@@ -1,6 +1,7 @@
 //! What an operator should do, as lines to copy: the commands of `quorate`, with everything filled in that the reports have.
 
 use cluster::control::{CONTROL_GROUP, FatalRecord, GroupId};
+use cluster::words::quoted;
 use node::NodeId;
 
 use super::answers::Answers;
@@ -118,15 +119,6 @@ pub(super) fn quarantine(group: GroupId, record: Option<FatalRecord>) -> String 
             "{look}; then try again: {retry}, or leave the record out on all replicas: quorate quarantine skip {group} {offset}"
         ),
         None => format!("{look}; then try again: {retry}"),
-    }
-}
-
-/// Quotes a word for a shell.
-pub fn quoted(word: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:=,@%+".contains(&byte);
-    match !word.is_empty() && word.bytes().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
     }
 }
 

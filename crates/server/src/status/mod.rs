@@ -15,8 +15,8 @@ pub mod words;
 
 use std::time::Duration;
 
-pub use advice::quoted;
 pub use answers::{Answer, Answers, NoAnswer, Refused, Reported, text_of};
+pub use cluster::words::quoted;
 pub use judge::judge;
 pub use standing::{Standing, State};
 

@@ -46,7 +46,7 @@ impl TreeValues {
         ensure!(
             !ROCKSDB_FILES.iter().any(|file| path.join(file).exists()),
             "the values in {} were written by RocksDB, which this version cannot read: start this node with an empty data \
-             folder and admit it again with CLUSTER REPLACE, which copies everything from the others",
+             folder and admit it again (quorate node replace ID), which copies everything from the others",
             path.display()
         );
         Ok(TreeValues { path: path.to_owned(), tree: Arc::default() })

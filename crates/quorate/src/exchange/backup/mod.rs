@@ -45,7 +45,7 @@ Examples:
   quorate restore --from /backup/shop --addr 10.0.1.1:7000  into another cluster
 
 The first backup is a copy of all keys, each shard as it is at one moment. Later ones add what has changed, in keyspaces that
-keep their changes (KEYSPACE SET prefix changes_bytes=256mb); others are copied again.";
+keep their changes (quorate keyspace alter PREFIX changes_bytes=256mb); others are copied again.";
 
 /// Make a backup of a running cluster
 #[derive(Args)]

@@ -293,7 +293,7 @@ impl<'r> Restoring<'r> {
             return done(reply).with_context(|| {
                 format!(
                     "keyspace '{name}' cannot be made as it was: make it yourself with the settings that it shall have \
-                     (KEYSPACE CREATE), and restore again"
+                     (quorate keyspace create), and restore again"
                 )
             });
         };

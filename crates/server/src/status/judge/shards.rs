@@ -1,6 +1,7 @@
 //! Shards: their replicas, how many more failures they survive, and what brings them back.
 
 use cluster::control::{ClusterMap, Group};
+use cluster::words::quoted;
 use node::report::FollowerHealth;
 use node::{NodeId, Protocol};
 
@@ -210,7 +211,7 @@ pub(super) fn shard_risks(
 /// What brings back a shard that does not serve.
 fn restoring(answers: &Answers, protocol: Protocol, keyspace: &Keyspace, shard: &Shard) -> String {
     let stopped = Stopped::of(answers, &shard.members);
-    let recover = format!("quorate keyspace recover {}", advice::quoted(&keyspace.prefix));
+    let recover = format!("quorate keyspace recover {}", quoted(&keyspace.prefix));
     let is_alone = protocol == Protocol::Consensus && shard.members.len() == 1;
     match protocol {
         _ if is_alone && shard.members.iter().all(|id| answers.runs(*id)) => format!(
