@@ -102,6 +102,11 @@ pub struct ClientFacts {
     pub wait_for_locks: usize,
     /// See [`ClientFacts::wait_for_locks`].
     pub wait_for_elements: usize,
+    /// Keys at which clients of any node wait for elements, of all groups with a replica here; and those of these where a client
+    /// stops waiting when the key is gone.
+    pub awaited_keys: usize,
+    /// See [`ClientFacts::awaited_keys`].
+    pub consumed_keys: usize,
 }
 
 /// Memory, in bytes.
@@ -171,12 +176,10 @@ pub struct StatsFacts {
     pub full_resyncs: u64,
     /// Resyncs from the backlog.
     pub partial_resyncs: u64,
-    /// Keys that have expired.
-    pub expired_keys: u64,
-    /// Lookups of keys that existed.
-    pub keyspace_hits: u64,
-    /// Lookups of keys that did not exist.
-    pub keyspace_misses: u64,
+    /// What the tables have counted.
+    pub counted: kv::Statistics,
+    /// Parts of collections and tables that were removed and are still to be freed.
+    pub untidy: u64,
     /// Requests that wait until there is a node to send them to.
     pub waiting: usize,
     /// Channels with listeners here.

@@ -207,8 +207,9 @@ pub struct GroupFigures {
     pub prefix: String,
     pub shard: u16,
     pub keys: u64,
-    /// Of these, keys that expire.
+    /// Of these, keys that expire, and hashes with fields that do.
     pub expires: u64,
+    pub expiring_hashes: u64,
     pub memory: u64,
     pub memory_max: u64,
     pub eviction: String,

@@ -715,8 +715,22 @@ pub(super) static DEBUG: [CommandSpec; 7] = [
     node("debug|set-active-expire", 3, DebugExpire)
         .flags(OPERATORS)
         .docs(Group::Server, "3.0.0", "O(1)")
-        .help("0|1", "Accepts 1: keys that have expired are removed, and no node can stop that"),
-    node("debug|pause-cron", 3, DebugPauseCron)
+        .help(
+            "0|1",
+            "With 0, groups that this node leads keep what has expired until a key is looked for, or 1",
+        ),
+    node("debug|reload", 2, NodeCommand::DebugReload)
+        .flags(OPERATORS)
+        .docs(Group::Server, "1.0.0", "O(N) for N keys")
+        .help(
+            "",
+            "Writes the keys of this node as a checkpoint does, and reads them back, while all clients wait",
+        ),
+    node("debug|quicklist-packed-threshold", 3, DebugNothing)
+        .flags(OPERATORS)
+        .docs(Group::Server, "7.0.0", "O(1)")
+        .help("bytes", "Does nothing: elements of all lengths are kept alike"),
+    node("debug|pause-cron", 3, DebugNothing)
         .flags(OPERATORS)
         .docs(Group::Server, "7.0.0", "O(1)")
         .help("0|1", "Does nothing: what a client sees does not wait for anything that runs at intervals"),

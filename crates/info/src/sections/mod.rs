@@ -193,6 +193,8 @@ fn clients(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("maxclients", facts.clients.connections_max);
     fields.put("blocked_clients", facts.clients.blocked);
     fields.put("tracking_clients", facts.stats.tracked[0]);
+    fields.put("total_blocking_keys", facts.clients.awaited_keys);
+    fields.put("total_blocking_keys_on_nokey", facts.clients.consumed_keys);
 }
 
 fn memory(facts: &Facts, fields: &mut Fields<'_>) {
@@ -215,6 +217,7 @@ fn memory(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("maxmemory_reached", u64::from(process.full));
     fields.put("mem_fragmentation_ratio", format_args!("{:.2}", facts.fragmentation()));
     fields.put("mem_replication_backlog", memory.backlog);
+    fields.put("lazyfree_pending_objects", facts.stats.untidy);
 }
 
 fn persistence(facts: &Facts, fields: &mut Fields<'_>) {
@@ -259,11 +262,17 @@ fn stats(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("http_requests_refused", counters.http_requests_refused);
     fields.put("sync_full", stats.full_resyncs);
     fields.put("sync_partial_ok", stats.partial_resyncs);
-    fields.put("expired_keys", stats.expired_keys);
+    fields.put("expired_keys", stats.counted.expired);
+    fields.put("expired_keys_active", stats.counted.purged);
+    // The names of Redis, and that of Valkey.
+    for name in ["expired_subkeys", "expired_subkeys_active", "expired_fields"] {
+        fields.put(name, stats.counted.purged_fields);
+    }
     fields.put("evicted_keys", facts.sum(|group| group.evicted));
     fields.constants(&[("evicted_clients", "0")]);
-    fields.put("keyspace_hits", stats.keyspace_hits);
-    fields.put("keyspace_misses", stats.keyspace_misses);
+    fields.put("keyspace_hits", stats.counted.hits);
+    fields.put("keyspace_misses", stats.counted.misses);
+    fields.put("lazyfreed_objects", stats.counted.freed_later);
     fields.put("pubsub_channels", stats.channels);
     fields.put("pubsub_patterns", stats.patterns);
     fields.put("pubsubshard_channels", stats.shard_channels);
@@ -383,9 +392,14 @@ fn keyspace(facts: &Facts, fields: &mut Fields<'_>) {
         let within = groups.filter(|group| database_named(group.prefix.as_bytes()) == database);
         let sum = |count: fn(&GroupFigures) -> u64| within.clone().map(count).sum::<u64>();
         let (keys, expires) = (sum(|group| group.keys), sum(|group| group.expires));
+        let hashes = sum(|group| group.expiring_hashes);
         if keys > 0 {
             let name = format!("db{database}");
-            fields.put(&name, format_args!("keys={keys},expires={expires},avg_ttl=0"));
+            // The last two are the name of Redis, and that of Valkey.
+            let value = format_args!(
+                "keys={keys},expires={expires},avg_ttl=0,subexpiry={hashes},keys_with_volatile_items={hashes}"
+            );
+            fields.put(&name, value);
         }
     }
 }

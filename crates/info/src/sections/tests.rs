@@ -162,6 +162,7 @@ fn keyspaces_are_summed_up_for_redis_and_listed_one_by_one() {
         prefix: "cache:".into(),
         keys: 5,
         expires: 2,
+        expiring_hashes: 4,
         memory: 900,
         memory_max: 1000,
         eviction: "lru".into(),
@@ -171,7 +172,10 @@ fn keyspaces_are_summed_up_for_redis_and_listed_one_by_one() {
     let health = Health { keyspaces: vec![shard, KeyspaceHealth::default()], ..Default::default() };
     let groups = vec![group, GroupFigures { keys: 1, ..Default::default() }];
     let facts = Facts { report: Report { health, groups, ..Default::default() }, ..Default::default() };
-    assert_eq!(text_of(&facts, "keyspace"), "# Keyspace\r\ndb0:keys=6,expires=2,avg_ttl=0\r\n");
+    assert_eq!(
+        text_of(&facts, "keyspace"),
+        "# Keyspace\r\ndb0:keys=6,expires=2,avg_ttl=0,subexpiry=4,keys_with_volatile_items=4\r\n"
+    );
     assert!(text_of(&facts, "quorate").contains(
         "\r\nkeyspaces:2\r\nkeyspace0:prefix=cache:,replication=leader-follower,acks=majority,durability=none,\
          reads=any,role=leader,leader=1,epoch=4,offset=17,lag=0,lag_ms=0,ready=1,keys=5,expires=2,memory=900,memory_max=1000,\

@@ -199,6 +199,7 @@ impl Table {
         };
         let deadline = deadline.map_or(NO_DEADLINE, |deadline| record.deadline(deadline));
         if deadline <= record.time {
+            self.statistics.expired += 1;
             if let Some(place) = place {
                 self.remove(place, record);
             }

@@ -33,6 +33,7 @@ impl Table {
             return out.integer(0);
         }
         if deadline <= record.time {
+            self.statistics.expired += 1;
             self.remove(place, record);
         } else {
             self.set_deadline(place, deadline, record);
@@ -58,6 +59,7 @@ impl Table {
             self.remove_expired(place, record);
             count += 1;
         }
+        self.statistics.purged += count as u64;
         self.changes.begin_event(Some((ChangeClass::Hash, "hexpired")));
         self.purge_fields(until, record);
         self.drop_long(until);
@@ -77,6 +79,7 @@ impl Table {
                 hash.remove_due_fields(until, left, discarded)
             });
             left -= due.len();
+            self.statistics.purged_fields += due.len() as u64;
             self.cover_due_fields(&key, due);
         }
     }

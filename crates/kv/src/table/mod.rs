@@ -131,8 +131,45 @@ pub struct Statistics {
     pub misses: u64,
     /// Keys removed because their deadline had passed.
     pub expired: u64,
+    /// Of these, those that a purge has removed, and no command that has found them expired.
+    pub purged: u64,
+    /// Fields of hashes that a purge has removed.
+    pub purged_fields: u64,
     /// Keys removed because of a bound on memory.
     pub evicted: u64,
+    /// Large collections, and keys of large tables, that were removed at once and freed later: see [`Table::tidy`].
+    pub freed_later: u64,
+}
+
+impl Statistics {
+    /// Each counter of both.
+    fn of_both(self, other: Statistics, of: fn(u64, u64) -> u64) -> Statistics {
+        Statistics {
+            hits: of(self.hits, other.hits),
+            misses: of(self.misses, other.misses),
+            expired: of(self.expired, other.expired),
+            purged: of(self.purged, other.purged),
+            purged_fields: of(self.purged_fields, other.purged_fields),
+            evicted: of(self.evicted, other.evicted),
+            freed_later: of(self.freed_later, other.freed_later),
+        }
+    }
+
+    /// Lookups of keys.
+    pub fn lookups(self) -> u64 {
+        self.hits + self.misses
+    }
+
+    /// What was counted since `before`; a table that was replaced has begun again.
+    pub fn since(self, before: Statistics) -> Statistics {
+        self.of_both(before, u64::saturating_sub)
+    }
+}
+
+impl std::iter::Sum for Statistics {
+    fn sum<I: Iterator<Item = Statistics>>(statistics: I) -> Statistics {
+        statistics.fold(Statistics::default(), |sum, one| sum.of_both(one, u64::saturating_add))
+    }
 }
 
 /// The keys of one group, with their values, versions and deadlines.
@@ -741,6 +778,11 @@ impl Table {
             }
         }
         !self.is_tidy()
+    }
+
+    /// How many large parts of collections and of tables [`Table::tidy`] still has to free.
+    pub fn untidy(&self) -> usize {
+        self.discarded.len() + self.discarded_nodes.len()
     }
 
     /// Whether [`Table::tidy`] has nothing to do.

@@ -109,7 +109,9 @@ impl Table {
     #[inline]
     pub(super) fn bury(&mut self, collection: Option<Collection>) {
         if let Some(collection) = collection {
+            let before = self.discarded_nodes.len();
             collection.discard(&mut self.discarded_nodes);
+            self.statistics.freed_later += u64::from(self.discarded_nodes.len() > before);
         }
     }
 
@@ -381,6 +383,7 @@ impl Table {
     pub(super) fn discard(&mut self, mut index: Index) {
         const AT_ONCE: usize = 1000;
         if index.len() > AT_ONCE {
+            self.statistics.freed_later += index.len() as u64;
             self.discarded.push(index);
         } else {
             index.drain().filter_map(Entry::into_collection).for_each(|it| self.bury(Some(it)));

@@ -366,6 +366,7 @@ pub(crate) fn config(cx: &mut Context, client: ClientId, command: ConfigCommand,
         ConfigCommand::ResetStat => {
             cx.clients.statistics.reset();
             cx.counters = Default::default();
+            cx.counted_before = cx.groups.statistics();
             cx.answer(client, ReplyBuffer::ok);
         }
     }

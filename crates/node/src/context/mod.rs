@@ -55,6 +55,8 @@ pub(crate) struct Context {
     /// How far its Unix time is ahead of its monotonic time, in microseconds.
     pub(crate) ahead_us: i64,
     pub(crate) counters: Counters,
+    /// What the tables had counted at the last `CONFIG RESETSTAT`.
+    pub(crate) counted_before: kv::Statistics,
     /// The gates that components have closed on the way of all requests.
     pub(crate) gates: Gates,
     pub(crate) log: Vec<Line>,
@@ -172,6 +174,7 @@ impl Context {
             now,
             ahead_us: 0,
             counters: Counters::default(),
+            counted_before: kv::Statistics::default(),
             gates,
             log: Vec::new(),
             memory: Memory::new(configuration.memory_max),

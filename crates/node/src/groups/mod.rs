@@ -346,6 +346,12 @@ impl Groups {
         self.by_id.get_mut(usize::from(id))?.as_mut()
     }
 
+    /// What the tables of all replicas have counted since they were made.
+    pub(crate) fn statistics(&self) -> kv::Statistics {
+        let replicas = self.iter().filter_map(|(_, group)| group.replica.as_ref());
+        replicas.map(|replica| replica.table().statistics()).sum()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, &Group)> + Clone {
         self.ids.iter().filter_map(|id| Some((*id, self.get(*id)?)))
     }

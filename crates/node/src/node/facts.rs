@@ -157,6 +157,8 @@ fn client_facts(node: &Node) -> ClientFacts {
             as u64,
         wait_for_locks,
         wait_for_elements,
+        awaited_keys: tables(node).map(|table| table.queues().awaited_len()).sum(),
+        consumed_keys: tables(node).map(|table| table.queues().consumed_len()).sum(),
     }
 }
 
@@ -210,16 +212,14 @@ fn memory_facts(node: &Node, statuses: &[Status]) -> MemoryFacts {
 }
 
 fn stats_facts(node: &Node, statuses: &[Status]) -> StatsFacts {
-    let counted = || tables(node).map(Table::statistics);
     StatsFacts {
         counters: node.cx.counters,
         auth_failures: node.auth_guard.failures(),
         operations_per_second: node.rate.per_second(),
         full_resyncs: statuses.iter().map(|status| status.counted("full_resyncs")).sum(),
         partial_resyncs: statuses.iter().map(|status| status.counted("partial_resyncs")).sum(),
-        expired_keys: counted().map(|counted| counted.expired).sum(),
-        keyspace_hits: counted().map(|counted| counted.hits).sum(),
-        keyspace_misses: counted().map(|counted| counted.misses).sum(),
+        counted: node.cx.groups.statistics().since(node.cx.counted_before),
+        untidy: tables(node).map(|table| table.untidy() as u64).sum(),
         waiting: node.forwarding.waiting_count(),
         channels: node.channels.channel_count(),
         patterns: node.channels.pattern_count(),

@@ -187,6 +187,7 @@ fn group_figures(id: u16, group: &Group, status: &Status) -> GroupFigures {
     GroupFigures {
         keys: table.len() as u64,
         expires: table.expires() as u64,
+        expiring_hashes: table.hashes_with_deadlines() as u64,
         memory: table.memory_bytes() as u64,
         evicted: counted.evicted,
         lookups: counted.hits + counted.misses,

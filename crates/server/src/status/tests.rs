@@ -100,7 +100,7 @@ const REPORTED: &str = "\
     certificate.unusable clock.off clock.ahead_ms links.node links.up links.release links.silent_ms counters.clients \
     counters.commands counters.errors counters.forwarded counters.calls counters.calls_us counters.client_bytes_in \
     counters.client_bytes_out counters.peer_bytes_in counters.peer_bytes_out groups.group groups.prefix groups.shard \
-    groups.keys groups.expires groups.memory groups.memory_max groups.eviction groups.evicted groups.lookups \
+    groups.keys groups.expires groups.expiring_hashes groups.memory groups.memory_max groups.eviction groups.evicted groups.lookups \
     groups.unknown_writes groups.lost_writes groups.began_empty_ms groups.locks groups.lock_waiters groups.latency \
     commands.name commands.calls commands.failed commands.rejected commands.us commands.latency";
 

@@ -246,6 +246,11 @@ impl Discarded {
         self.0.is_empty()
     }
 
+    /// The number of nodes.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Frees a node, unless another tree shares it. Returns how many items it held, at least 1.
     pub(super) fn drop_some(&mut self) -> usize {
         match self.0.pop() {
