@@ -92,7 +92,10 @@ pub enum NodeCommand {
     /// `DEBUG OBJECT`.
     DebugObject,
     DebugExpire,
-    DebugPauseCron,
+    /// `DEBUG RELOAD`.
+    DebugReload,
+    /// `DEBUG PAUSE-CRON` and others without anything to do.
+    DebugNothing,
     /// `MONITOR`.
     Monitor,
     Memory(MemoryCommand),

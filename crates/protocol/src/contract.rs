@@ -214,6 +214,9 @@ pub trait Replica {
     /// See [`Table::set_eviction`]. Registers are not evicted.
     fn set_eviction(&mut self, _eviction: Eviction) {}
 
+    /// See [`Table::keep_expired`]. Registers expire by themselves.
+    fn keep_expired(&mut self, _is_kept: bool) {}
+
     /// See [`Table::skip`]. Call this on all replicas before any of them reaches one of these records.
     fn skip(&mut self, _records: &[RecordName]) {}
 

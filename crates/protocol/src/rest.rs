@@ -9,7 +9,7 @@
 //! late.
 
 use crate::effects::{NodeId, Now};
-use kv::{Table, UnixMs};
+use kv::Table;
 use std::collections::BTreeSet;
 
 /// The number of calm rounds before the first heartbeat is skipped.
@@ -81,7 +81,7 @@ impl Rest {
 /// because it concerns this node alone: see [`tidied_us`].
 pub(crate) fn is_still(table: &Table) -> bool {
     let locks = table.locks();
-    table.purge_until(UnixMs::MAX, 1).is_none()
+    table.has_no_deadlines()
         && (locks.len(), locks.waiters(), locks.sessions()) == (0, 0, 0)
         && table.queues().is_still()
 }

@@ -4,7 +4,6 @@ use super::row::{
     ANY_TIME, CHANGES, CLUSTER_WIDE, LOCKS, LOOKS_AT, OPERATORS, READ, REMOVES, UPDATES, client, data,
     help_of, node, second_key,
 };
-use crate::keyspace;
 use crate::spec::Category::{
     Cluster as ClusterCategory, Connection, Keyspace, Scripting as ScriptingCategory,
 };
@@ -15,7 +14,7 @@ use crate::spec::Flag::{
     Admin, AllowBusy, DenyOom, Fast, Loading, NoMulti, NoScript, ReadOnly, Stale, Write,
 };
 use crate::spec::NodeCommand::{
-    self, Acl, Command, Config, DebugExpire, DebugPauseCron, DebugProtocol, DebugSleep, Lock,
+    self, Acl, Command, Config, DebugExpire, DebugNothing, DebugProtocol, DebugSleep, Lock,
 };
 use crate::spec::{
     AclCommand, ClientCommand, ClusterCommand, CommandSpec, ConfigCommand, Flags, FunctionCommand, Group,

@@ -63,6 +63,7 @@ impl Table {
         self.changes.begin_event(Some((ChangeClass::Hash, "hexpired")));
         self.purge_fields(until, record);
         self.drop_long(until);
+        self.purged_at = self.purged_at.map(|_| self.statistics.lookups());
         out.integer(count);
     }
 
@@ -89,11 +90,27 @@ impl Table {
         !self.fields_due.is_empty()
     }
 
+    /// The number of hashes with fields that expire.
+    pub fn hashes_with_deadlines(&self) -> usize {
+        self.fields_due.len()
+    }
+
+    /// Whether nothing here ever has to be purged.
+    pub fn has_no_deadlines(&self) -> bool {
+        self.expiries.is_empty() && self.fields_due.is_empty() && self.long.is_empty()
+    }
+
+    /// Has a leader propose [`crate::Command::Purge`] only after a read has looked a key up, or as usual again. What has expired is
+    /// missing in any case. For tests.
+    pub fn keep_expired(&mut self, is_kept: bool) {
+        self.purged_at = is_kept.then(|| self.statistics.lookups());
+    }
+
     /// The deadline up to which a leader should propose [`crate::Command::Purge`] now; `None` when nothing is due.
     ///
     /// Chosen so that the purge removes at most about `keys_max` keys: more only when several keys share that deadline.
     pub fn purge_until(&self, now: UnixMs, keys_max: usize) -> Option<UnixMs> {
-        if self.expiries.is_empty() && self.fields_due.is_empty() && self.long.is_empty() {
+        if self.has_no_deadlines() || self.purged_at == Some(self.statistics.lookups()) {
             return None;
         }
         let deadlines = self.expiries.iter().map(|(deadline, _)| *deadline);

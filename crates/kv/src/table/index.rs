@@ -277,7 +277,13 @@ impl Index {
     /// Moves all entries into a new index, and leaves this one empty.
     pub(super) fn take(&mut self) -> Index {
         self.entries_move();
-        let empty = Index {
+        let empty = self.empty();
+        std::mem::replace(self, empty)
+    }
+
+    /// An index without entries that hashes keys in the same way.
+    pub(super) fn empty(&self) -> Index {
+        Index {
             secrets: self.secrets,
             #[cfg(test)]
             mask: self.mask,
@@ -287,8 +293,7 @@ impl Index {
             fresh: self.fresh,
             #[cfg(debug_assertions)]
             moves: self.moves,
-        };
-        std::mem::replace(self, empty)
+        }
     }
 
     /// Takes all entries out.

@@ -182,6 +182,9 @@ pub struct Table {
     expiring: usize,
     /// The first deadline of a field of each hash that has any, with the hash of its key, in the same way.
     fields_due: BTreeSet<(UnixMs, KeyHash)>,
+    /// After how many lookups what has expired was purged last, if it is purged after a lookup only. See
+    /// [`Table::keep_expired`].
+    purged_at: Option<u64>,
     /// Open snapshots.
     snapshots: Vec<Snapshot>,
     snapshots_begun: u64,
@@ -267,6 +270,7 @@ impl Table {
             expiries: BTreeSet::new(),
             expiring: 0,
             fields_due: BTreeSet::new(),
+            purged_at: None,
             snapshots: Vec::new(),
             snapshots_begun: 0,
             replacements: 0,
@@ -325,6 +329,7 @@ impl Table {
     pub fn take_watched_of(&mut self, table: &mut Table) {
         self.watched = std::mem::take(&mut table.watched);
         self.uses = std::mem::take(&mut table.uses);
+        self.purged_at = table.purged_at;
         self.observe();
     }
 

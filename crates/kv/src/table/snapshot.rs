@@ -500,6 +500,33 @@ impl Table {
         file
     }
 
+    /// Writes everything as a checkpoint does, reads it back, and goes on with the keys that were read, which are the same: for
+    /// tests. Takes time and memory in proportion to the table. Returns the reason if nothing was done.
+    pub fn reload(&mut self) -> Result<(), &'static str> {
+        const CHUNK_BYTES: usize = 64 << 10;
+        if !self.snapshots.is_empty() {
+            return Err("a checkpoint or a transfer is under way, try again");
+        }
+        let mut read = Table::new(0);
+        read.index = self.index.empty();
+        let (snapshot, mut more, mut chunk) = (self.begin_snapshot(), true, Vec::new());
+        let mut is_read = true;
+        while more {
+            chunk.clear();
+            more = self.snapshot_chunk(snapshot, CHUNK_BYTES, &mut chunk);
+            is_read &= read.install(&chunk).is_ok();
+        }
+        self.end_snapshot(snapshot);
+        read.set_version_floor(self.floor);
+        if !is_read || read.digest() != self.digest() {
+            return Err("what was read back is not what was written: this is a fault of Quorate");
+        }
+        self.entry_bytes = read.entry_bytes;
+        let before = std::mem::replace(&mut self.index, read.index.take());
+        self.discard(before);
+        Ok(())
+    }
+
     /// Like [`Table::snapshot_chunk`], for a snapshot transfer to another replica: the values on the disk that the
     /// chunk's entries refer to are sent with it, and count towards `bytes_max`. Their references are returned in
     /// `references`; the caller appends them with [`encode_value`].

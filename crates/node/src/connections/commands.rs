@@ -1,8 +1,8 @@
 //! The commands that need only the context that all components share.
 
 use super::{
-    choose_replies, debug_error, debug_expire, debug_pause_cron, debug_protocol, debug_sleep, get_name, id,
-    import_source, info, kill, list, set_capabilities, set_info, set_name, switch,
+    choose_replies, debug_error, debug_expire, debug_nothing, debug_protocol, debug_reload, debug_sleep,
+    get_name, id, import_source, info, kill, list, set_capabilities, set_info, set_name, switch,
 };
 use super::{latency, memory, monitor, pause, server, slowlog};
 use crate::context::Context;
@@ -53,7 +53,8 @@ pub(crate) fn carry_out(
         }
         NodeCommand::Slowlog(command) => slowlog(cx, client, command, arguments),
         NodeCommand::Latency(command) => latency(cx, client, command, arguments),
-        NodeCommand::DebugPauseCron => debug_pause_cron(cx, client),
+        NodeCommand::DebugNothing => debug_nothing(cx, client),
+        NodeCommand::DebugReload => debug_reload(cx, client),
         NodeCommand::DebugExpire => debug_expire(cx, client, &arguments[2]),
         NodeCommand::DebugProtocol => debug_protocol(cx, client, &arguments[2]),
         NodeCommand::DebugError => debug_error(cx, client, &arguments[2]),

@@ -246,18 +246,42 @@ fn debug_protocol(cx: &mut Context, client: ClientId, kind: &[u8]) {
     }
 }
 
-/// `DEBUG SET-ACTIVE-EXPIRE`. Only `1` is accepted: expired keys are always removed.
+/// `DEBUG SET-ACTIVE-EXPIRE`: of the groups that have a replica here, as long as this node leads them.
 fn debug_expire(cx: &mut Context, client: ClientId, whether: &[u8]) {
-    let is_allowed = may_debug(cx, client);
-    cx.answer(client, |replies| match whether {
-        _ if !is_allowed => replies.error(NO_DEBUG),
-        b"1" => replies.ok(),
-        _ => replies.error("ERR keys that have expired are always removed: no node can stop that"),
+    if !may_debug(cx, client) {
+        return cx.answer(client, |replies| replies.error(NO_DEBUG));
+    }
+    let is_kept = whether == b"0";
+    for place in 0.. {
+        let Some(id) = cx.groups.id_at(place) else { break };
+        if let Some(replica) = cx.groups.get_mut(id).and_then(|group| group.replica.as_mut()) {
+            replica.keep_expired(is_kept);
+        }
+    }
+    cx.answer(client, ReplyBuffer::ok);
+}
+
+/// `DEBUG RELOAD`: the replicas here write their keys as into a checkpoint, and read them back. Registers keep theirs.
+fn debug_reload(cx: &mut Context, client: ClientId) {
+    if !may_debug(cx, client) {
+        return cx.answer(client, |replies| replies.error(NO_DEBUG));
+    }
+    let mut outcome = Ok(());
+    for place in 0.. {
+        let Some(id) = cx.groups.id_at(place) else { break };
+        let replica = cx.groups.get_mut(id).and_then(|group| group.replica.as_mut());
+        if let Some(table) = replica.and_then(|replica| replica.dumped()) {
+            outcome = outcome.and(table.reload());
+        }
+    }
+    cx.answer(client, |replies| match outcome {
+        Ok(()) => replies.ok(),
+        Err(why) => replies.error(&format!("ERR Error trying to load what was written: {why}")),
     });
 }
 
-/// `DEBUG PAUSE-CRON`.
-fn debug_pause_cron(cx: &mut Context, client: ClientId) {
+/// `DEBUG PAUSE-CRON` and others: there is nothing to do.
+fn debug_nothing(cx: &mut Context, client: ClientId) {
     match may_debug(cx, client) {
         true => cx.answer(client, ReplyBuffer::ok),
         false => cx.answer(client, |replies| replies.error(NO_DEBUG)),

@@ -163,6 +163,9 @@ fn commands_about_missing_features_get_true_replies() {
         ("MEMORY PURGE", "OK"),
         ("MOVE k 16", "-ERR DB index is out of range"),
         ("DEBUG SET-ACTIVE-EXPIRE 1", "OK"),
+        ("DEBUG QUICKLIST-PACKED-THRESHOLD 100b", "OK"),
+        ("DEBUG RELOAD", "OK"),
+        ("GET k", "v"),
         ("DEBUG ERROR mine", "-mine"),
         ("DEBUG OBJECT nosuch", "-ERR no such key"),
         (

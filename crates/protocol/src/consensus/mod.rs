@@ -487,6 +487,10 @@ impl crate::contract::Replica for Replica {
         self.applied.table_mut().set_eviction(eviction);
     }
 
+    fn keep_expired(&mut self, is_kept: bool) {
+        self.applied.table_mut().keep_expired(is_kept);
+    }
+
     fn skip(&mut self, records: &[RecordName]) {
         self.applied.table_mut().skip(records);
     }

@@ -620,6 +620,10 @@ impl crate::contract::Replica for Replica {
         self.state.table.set_eviction(eviction);
     }
 
+    fn keep_expired(&mut self, is_kept: bool) {
+        self.state.table.keep_expired(is_kept);
+    }
+
     fn unapplied(&self) -> (usize, usize) {
         match &self.role {
             Role::Leader(leader) => leader.unapplied(&self.state),

@@ -185,6 +185,41 @@ fn the_leader_purges_expired_keys_some_at_a_time() {
 }
 
 #[test]
+fn what_has_expired_can_be_kept_for_tests() {
+    let mut store = Store::new();
+    store.play(
+        "SET k v PX 5 -> OK
+        SET l v PX 5 -> OK
+        HSETEX h PX 5 FIELDS a 1 b 2 -> 1
+        wait 5",
+    );
+    store.table.keep_expired(true);
+    assert_eq!(store.table.purge_until(store.time, 30), None);
+    assert!(!store.table.has_no_deadlines(), "the group is not at rest");
+    store.play("SET l w -> OK\nDBSIZE -> 3");
+    assert_eq!(
+        store.table.purge_until(store.time, 30),
+        None,
+        "a write removes the key that it finds, no more"
+    );
+    store.play("GET k -> nil\nEXISTS h -> 1\nHLEN h -> 0");
+    assert_eq!((store.table.len(), store.table.hashes_with_deadlines()), (3, 1));
+    let until = store.table.purge_until(store.time, 30).expect("a key is due, and a read has looked for one");
+    store.play(&format!("PURGE {until} -> 1\nSET m v PX 5 -> OK\nwait 5"));
+    assert_eq!(store.table.purge_until(store.time, 30), None);
+    store.table.keep_expired(false);
+    let until = store.table.purge_until(store.time, 30).expect("a key is due");
+    store.play(&format!("PURGE {until} -> 1"));
+    let counted = store.table.statistics();
+    assert_eq!(
+        (counted.expired, counted.purged, counted.purged_fields),
+        (3, 2, 2),
+        "SET has found the other key"
+    );
+    assert_eq!((store.table.len(), store.table.has_no_deadlines()), (1, true));
+}
+
+#[test]
 fn keys_that_share_a_deadline_and_a_hash_expire_separately() {
     let mut store = Store::colliding();
     for number in 0..100 {

@@ -50,6 +50,25 @@ fn a_snapshot_of_an_unchanged_table_equals_the_table() {
 }
 
 #[test]
+fn a_table_goes_on_with_what_it_has_written_and_read_back() {
+    let mut store = Store::new();
+    for number in 0..3000 {
+        store.play(&format!("SET k{number} v EX {} -> OK\nRPUSH l {number} -> {}", 10 + number, number + 1));
+    }
+    store
+        .play("HSETEX h EX 5 FIELDS a 1 b 2 -> 1\nZADD z 1 m -> 1\nSADD s m -> 1\nXADD x 5-1 f v -> \"5-1\"");
+    let before = (store.table.digest(), store.table.len(), store.table.expires());
+    let id = store.table.begin_snapshot();
+    assert!(store.table.reload().is_err(), "a snapshot is open");
+    store.table.end_snapshot(id);
+    store.table.reload().unwrap();
+    store.table.check_invariants();
+    assert_eq!((store.table.digest(), store.table.len(), store.table.expires()), before);
+    store.play("GET k7 -> \"v\"\nLLEN l -> 3000\nHTTL h FIELDS a -> [5]\nRPOP l -> \"2999\"\nDEL k7 -> 1");
+    store.table.check_invariants();
+}
+
+#[test]
 fn a_chunk_holds_at_least_one_entry_and_an_ended_snapshot_has_none() {
     let mut store = Store::new();
     let id = store.table.begin_snapshot();
