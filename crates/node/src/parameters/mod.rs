@@ -88,9 +88,11 @@ const ANY_INTEGER: Kind = Integer(i64::MIN, i64::MAX);
 const NOT_NEGATIVE: Kind = Integer(0, i64::MAX);
 const ANY_BYTES: Kind = Bytes(0, i64::MAX);
 const NO_EFFECT: &str = "Remembered, without effect.";
+const NO_MASTER: &str = "A cluster follows no server.";
+const NO_LISTPACK: &str = "Without effect: OBJECT ENCODING calls no set a listpack.";
 const TLS_FIXED: &str = "Set in the node's configuration; changed files are read by themselves.";
 
-static PARAMETERS: [Parameter; 56] = [
+static PARAMETERS: [Parameter; 64] = [
     // Live.
     row(MAXCLIENTS, Integer(1, u32::MAX as i64), "10000", Live, "Most clients at a time."),
     row(
@@ -226,6 +228,8 @@ static PARAMETERS: [Parameter; 56] = [
     row("maxmemory-clients", Text, "0", Fixed, "Clients are bounded by the node's configuration."),
     row("min-replicas-to-write", NOT_NEGATIVE, "0", Fixed, "Acknowledgements are set per keyspace."),
     row("port", Integer(0, 65535), "0", Fixed, "Set in the node's configuration."),
+    row("replicaof", Text, "", Fixed, NO_MASTER),
+    row("slaveof", Text, "", Fixed, NO_MASTER),
     row("save", Text, "", Fixed, "No snapshots at intervals: durability is set per keyspace."),
     row("tls-auth-clients", OneOf(&["no", "optional", "yes"]), "no", Fixed, TLS_FIXED),
     row("tls-ca-cert-file", Text, "", Fixed, TLS_FIXED),
@@ -257,12 +261,24 @@ static PARAMETERS: [Parameter; 56] = [
     row("lazyfree-lazy-server-del", YesNo, "no", Kept, NO_EFFECT),
     row("lazyfree-lazy-user-del", YesNo, "no", Kept, NO_EFFECT),
     row("lazyfree-lazy-user-flush", YesNo, "no", Kept, NO_EFFECT),
+    row("list-compress-depth", NOT_NEGATIVE, "0", Kept, "Without effect: no element is compressed."),
     row("list-max-listpack-size", ANY_INTEGER, "-2", Kept, "Without effect: all lists are kept alike."),
     row("lua-time-limit", ANY_INTEGER, "5000", Kept, "Without effect: scripts have limits of their own."),
     row("maxmemory-eviction-tenacity", Integer(0, 100), "10", Kept, NO_EFFECT),
     row("maxmemory-samples", Integer(1, i32::MAX as i64), "5", Kept, "Without effect: 32 keys are compared."),
+    row("min-io-threads-avoid-copy-reply", NOT_NEGATIVE, "7", Kept, NO_EFFECT),
+    row("min-string-size-avoid-copy-reply-threaded", NOT_NEGATIVE, "65536", Kept, NO_EFFECT),
     row("min-string-size-avoid-copy-reply", NOT_NEGATIVE, "16384", Kept, NO_EFFECT),
     row("rdb-key-save-delay", ANY_INTEGER, "0", Kept, NO_EFFECT),
+    row(
+        "repl-ping-replica-period",
+        NOT_NEGATIVE,
+        "10",
+        Kept,
+        "Without effect: copies are pinged as it suits the node.",
+    ),
+    row("set-max-listpack-entries", NOT_NEGATIVE, "128", Kept, NO_LISTPACK),
+    row("set-max-listpack-value", NOT_NEGATIVE, "64", Kept, NO_LISTPACK),
     row("stream-node-max-bytes", ANY_BYTES, "4096", Kept, "Without effect: streams are kept otherwise."),
 ];
 
