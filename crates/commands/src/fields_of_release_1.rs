@@ -1,7 +1,7 @@
 //! How nodes of release 1 read the commands on fields of hashes that take options: these before `FIELDS`, each once. As long as
 //! the cluster has such nodes, all nodes read them so, since every replica parses what a script calls.
 
-use kv::command::ExpireCondition;
+use kv::command::{ExpireCondition, FieldsCondition};
 use kv::{Command, Condition, Deadline, Expiry, HashCommand, List};
 use wire::resp::Arguments;
 
@@ -131,5 +131,6 @@ pub(super) fn hsetex<'a>(
         value(arguments, index, context)?;
     }
     let expiry = expiry.unwrap_or(Expiry::Clear);
+    let condition = FieldsCondition::of_fields(condition);
     Ok(Command::Hash(HashCommand::SetExpire { key, pairs, expiry, condition }))
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use kv::command::{ExpireCondition, ExpiryUnit};
+use kv::command::{ExpireCondition, ExpiryUnit, FieldsCondition};
 use kv::number::parse_float;
 use kv::{Command, Condition, Deadline, Expiry, HashCommand, HashPart, Kinds, List};
 use wire::resp::Arguments;
@@ -255,7 +255,7 @@ pub(super) fn hgetdel<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _:
 /// What is given to `HGETEX` and `HSETEX`, in any order.
 struct FieldOptions {
     expiry: Option<Expiry>,
-    condition: Condition,
+    condition: FieldsCondition,
     /// Where the fields stand, with their values.
     fields: Range<usize>,
 }
@@ -272,7 +272,7 @@ fn field_options(
     } else {
         "ERR Only one of EX, PX, EXAT, PXAT or PERSIST arguments can be specified"
     });
-    let (mut expiry, mut condition, mut fields, mut index) = (None, None, None, 2);
+    let (mut expiry, mut of_key, mut condition, mut fields, mut index) = (None, None, None, None, 2);
     // An option that only the other command has gets an error of its own, after all other errors.
     let mut of_the_other = false;
     while let Some(option) = arguments.get(index) {
@@ -288,7 +288,12 @@ fn field_options(
             fields = Some(range);
             continue;
         }
-        if is(option, "FNX") || is(option, "FXX") {
+        if sets && (is(option, "NX") || is(option, "XX")) {
+            let given = if is(option, "NX") { Condition::IfAbsent } else { Condition::IfPresent };
+            if of_key.replace(given).is_some() {
+                return Err(CommandError::OfFields("ERR Only one of XX or NX arguments can be specified"));
+            }
+        } else if is(option, "FNX") || is(option, "FXX") {
             let given = if is(option, "FNX") { Condition::IfAbsent } else { Condition::IfPresent };
             of_the_other |= !sets;
             if condition.replace(given).is_some() {
@@ -321,7 +326,9 @@ fn field_options(
     if of_the_other {
         return Err(CommandError::OfFields("ERR unknown argument"));
     }
-    Ok(FieldOptions { expiry, condition: condition.unwrap_or(Condition::Always), fields })
+    let or_always = |condition: Option<_>| condition.unwrap_or(Condition::Always);
+    let condition = FieldsCondition { key: or_always(of_key), fields: or_always(condition) };
+    Ok(FieldOptions { expiry, condition, fields })
 }
 
 pub(super) fn hgetex<'a>(

@@ -1,7 +1,7 @@
 //! Bits, sketches, places, `SORT` and the fields of hashes: which requests are refused, in Redis's words.
 
 use super::*;
-use kv::command::{BitOperation, FieldAction, FieldOperation, Overflow, SortOptions};
+use kv::command::{BitOperation, FieldAction, FieldOperation, FieldsCondition, Overflow, SortOptions};
 use kv::geo::{Centre, Order, Place, Query, Shape, Shown};
 use kv::{BytesCommand, HashCommand, List, SortCommand, SortedCommand};
 
@@ -232,11 +232,14 @@ fn options_of_commands_on_fields_are_read() {
     hash("HGETEX k FIELDS 2 f g", HashCommand::MultiGet { key: KEY, fields });
     let expiry = Expiry::Set(At(9000));
     hash("HGETEX k EXAT 9 FIELDS 2 f g", HashCommand::GetExpire { key: KEY, fields, expiry });
-    let (expiry, condition) = (Expiry::Keep, Condition::IfPresent);
+    let (expiry, condition) = (Expiry::Keep, FieldsCondition::of_fields(Condition::IfPresent));
     let set = HashCommand::SetExpire { key: KEY, pairs: fields, expiry, condition };
     hash("HSETEX k FXX keepttl FIELDS 1 f g", set);
     hash("HSETEX k FIELDS 1 f g keepttl FXX", set);
     hash("HSETEX k keepttl FIELDS 1 f g FXX", set);
+    let condition = FieldsCondition { key: Condition::IfAbsent, fields: Condition::IfPresent };
+    let set = HashCommand::SetExpire { key: KEY, pairs: fields, expiry, condition };
+    hash("HSETEX k nx FXX keepttl FIELDS 1 f g", set);
     let names = List::build(&mut names, [&b"FIELDS"[..], b"EX"]);
     let deadline = In(5000);
     for (line, condition) in [

@@ -1,7 +1,7 @@
 //! Commands on a key that holds a hash: fields, each with a value.
 
 use super::declaration::{Needs, Part, family};
-use super::{Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit, List};
+use super::{Deadline, ExpireCondition, Expiry, ExpiryUnit, FieldsCondition, List};
 use crate::codec::{Malformed, Reader, Writer};
 
 /// The part of a hash's fields to return.
@@ -90,9 +90,10 @@ family! {
         /// Returns the values of fields and changes their expiry (`HGETEX`).
         GetExpire = 75 "HGETEX" Grows { key: &'a [u8], fields: List<'a>, expiry: Expiry }
             first(fields.first()) event(if expiry == Expiry::Clear { "hpersist" } else { "hexpire" });
-        /// Sets fields with an expiry, if the condition holds for all of them; returns 1 or 0 (`HSETEX`).
-        SetExpire = 76 "HSETEX" Grows { key: &'a [u8], pairs: List<'a>, expiry: Expiry, condition: Condition }
-            first(pairs.first()) event("hset");
+        /// Sets fields with an expiry, if the condition holds; returns 1 or 0 (`HSETEX`).
+        SetExpire = 76 "HSETEX" Grows {
+            key: &'a [u8], pairs: List<'a>, expiry: Expiry, condition: FieldsCondition,
+        } first(pairs.first()) event("hset");
         /// Returns the values of fields and removes them (`HGETDEL`).
         GetDelete = 77 "HGETDEL" Frees { key: &'a [u8], fields: List<'a> } first(fields.first()) event("hdel");
     }

@@ -102,6 +102,22 @@ pub enum Condition {
     IfPresent,
 }
 
+/// The conditions under which `HSETEX` sets fields: of its key, and of these fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldsCondition {
+    /// Of the key (`NX`, `XX`).
+    pub key: Condition,
+    /// Of all the fields (`FNX`, `FXX`).
+    pub fields: Condition,
+}
+
+impl FieldsCondition {
+    /// Without a condition for the key.
+    pub fn of_fields(fields: Condition) -> FieldsCondition {
+        FieldsCondition { key: Condition::Always, fields }
+    }
+}
+
 /// The condition under which `EXPIRE` and similar commands set a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpireCondition {

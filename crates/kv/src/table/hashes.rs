@@ -253,12 +253,17 @@ impl Table {
             SetExpire { pairs, expiry, condition, .. } => {
                 let hash = self.hash_at(found, record);
                 let mut names = pairs.pairs().map(|(name, _)| hash.get(name).is_some());
-                let allowed = match condition {
+                let allowed = match condition.fields {
                     Condition::Always => true,
                     Condition::IfAbsent => names.all(|is_there| !is_there),
                     Condition::IfPresent => names.all(|is_there| is_there),
                 };
-                if !allowed {
+                let of_key = match condition.key {
+                    Condition::Always => true,
+                    Condition::IfAbsent => hash.len() == 0,
+                    Condition::IfPresent => hash.len() > 0,
+                };
+                if !allowed || !of_key {
                     return out.integer(0);
                 }
                 self.set_fields_until(found, pairs, expiry, record);

@@ -5,8 +5,8 @@ mod tests;
 
 use super::declaration::Part;
 use super::{
-    Command, Condition, Deadline, EncodingLimits, ExpireCondition, Expiry, ExpiryUnit, FormerUse,
-    RestoreOptions, SetAnswer, Usage,
+    Command, Condition, Deadline, EncodingLimits, ExpireCondition, Expiry, ExpiryUnit, FieldsCondition,
+    FormerUse, RestoreOptions, SetAnswer, Usage,
 };
 use crate::codec::{Malformed, Reader, Writer};
 use crate::coded::{Coordinator, REFERENCE_BYTES, Reference, ValueId};
@@ -256,13 +256,30 @@ macro_rules! one_byte {
 }
 
 one_byte!(Condition, condition);
+
+/// One byte: without a condition for the key, the byte of that for the fields.
+impl<'a> Part<'a> for FieldsCondition {
+    fn put(self, out: &mut Vec<u8>) {
+        out.push(self.key as u8 * CONDITIONS + self.fields as u8);
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let byte = reader.u8()?;
+        Ok(FieldsCondition { key: condition(byte / CONDITIONS)?, fields: condition(byte % CONDITIONS)? })
+    }
+}
+
 one_byte!(SetAnswer, set_answer);
 one_byte!(ExpiryUnit, expiry_unit);
 one_byte!(ExpireCondition, expire_condition);
 
+/// How many conditions there are.
+const CONDITIONS: u8 = 3;
+
 fn condition(tag: u8) -> Result<Condition, Malformed> {
     use Condition::*;
-    [Always, IfAbsent, IfPresent].get(tag as usize).copied().ok_or(Malformed("unknown condition"))
+    let conditions: [Condition; CONDITIONS as usize] = [Always, IfAbsent, IfPresent];
+    conditions.get(tag as usize).copied().ok_or(Malformed("unknown condition"))
 }
 
 fn set_answer(tag: u8) -> Result<SetAnswer, Malformed> {

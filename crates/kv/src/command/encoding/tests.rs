@@ -177,7 +177,7 @@ fn every_command<'a>(
             key,
             pairs,
             expiry: Expiry::Set(Deadline::At(7)),
-            condition: Condition::IfAbsent,
+            condition: FieldsCondition { key: Condition::IfPresent, fields: Condition::IfAbsent },
         },
         HashCommand::GetDelete { key, fields: list },
     ];

@@ -6,7 +6,7 @@ use super::script::play;
 use super::sets::set_record;
 use super::sorted::sorted_record;
 use super::*;
-use crate::command::{Deadline, ExpireCondition, ExpiryUnit};
+use crate::command::{Deadline, ExpireCondition, ExpiryUnit, FieldsCondition};
 use crate::command::{HashCommand, HashPart};
 use crate::table::collections::Collection;
 use proptest::collection::vec;
@@ -585,7 +585,8 @@ fn hash_record() -> impl Strategy<Value = super::model::Record> {
             }
             _ => {
                 let pairs = List::build(&mut scratch, all());
-                let (expiry, condition) = (Expiry::Set(Deadline::In(delta * 5)), Condition::Always);
+                let expiry = Expiry::Set(Deadline::In(delta * 5));
+                let condition = FieldsCondition::of_fields(Condition::Always);
                 HashCommand::SetExpire { key, pairs, expiry, condition }
             }
         };
@@ -635,4 +636,24 @@ fn the_digest_of_a_hash_differs_from_that_of_a_string_of_its_bytes() {
     string.apply(&plain_set(b"h", &bytes));
     assert_ne!(hash.table.digest(), string.table.digest());
     assert_eq!(hash.read(&Command::Hash(HashCommand::All { key: b"h", part: HashPart::Fields })), "[\"a\"]");
+}
+
+#[test]
+fn fields_are_set_depending_on_their_key() {
+    play(
+        r#"
+        HSETEX h XX FIELDS a 1  -> 0
+        EXISTS h                -> 0
+        HSETEX h NX FXX FIELDS a 1 -> 0
+        HSETEX h NX FNX PX 5 FIELDS a 1 -> 1
+        HSETEX h NX FIELDS b 1  -> 0
+        HSETEX h XX FNX KEEPTTL FIELDS b 1 -> 1
+        HSETEX h XX FNX FIELDS b 2 -> 0
+        HDEL h b                -> 1
+        wait 5
+        HSETEX h XX FIELDS a 2  -> 0
+        HSETEX h NX FIELDS a 3  -> 1
+        HGETALL h               -> {"a"="3"}
+    "#,
+    );
 }

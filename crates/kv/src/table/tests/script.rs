@@ -6,9 +6,9 @@
 use super::Store;
 use crate::command::{
     AddOptions, Aggregate, By, Command, Comparison, Condition, Deadline, EncodingLimits, ExpireCondition,
-    Expiry, ExpiryUnit, HashCommand, HashPart, List, ListCommand, ONE_DELIVERY_LESS, References,
-    SAME_DELIVERIES, SetAnswer, SetCommand, SetOperation, SortedCommand, Step, StreamCommand, Trim,
-    at_most_added,
+    Expiry, ExpiryUnit, FieldsCondition, HashCommand, HashPart, List, ListCommand, ONE_DELIVERY_LESS,
+    References, SAME_DELIVERIES, SetAnswer, SetCommand, SetOperation, SortedCommand, Step, StreamCommand,
+    Trim, at_most_added,
 };
 use crate::number;
 
@@ -155,11 +155,12 @@ fn hash<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
         [b"HGETDEL", key, ..] => HashCommand::GetDelete { key, fields: list },
         [b"HSETEX", key, ..] => {
             let has = |option: &[u8]| options.contains(&option);
-            let condition = match (has(b"FNX"), has(b"FXX")) {
+            let one_of = |absent: &[u8], present: &[u8]| match (has(absent), has(present)) {
                 (true, _) => Condition::IfAbsent,
                 (_, true) => Condition::IfPresent,
                 _ => Condition::Always,
             };
+            let condition = FieldsCondition { key: one_of(b"NX", b"XX"), fields: one_of(b"FNX", b"FXX") };
             HashCommand::SetExpire { key, pairs: list, expiry, condition }
         }
         [b"HRANDFIELD", key, ref rest @ ..] => {
